@@ -102,10 +102,10 @@ pub(crate) trait Plane {
     fn begin_work(&self, session: &mut Self::Session);
 }
 
-/// How long one of several hosts may take when `connect_timeout` does not say: libpq would wait for the first one for minutes, or for ever.
+/// How long one of several hosts may take without a `connect_timeout`: libpq would wait for the first one for minutes, or for ever.
 const ONE_OF_SEVERAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the only host may take when `connect_timeout` does not say.
+/// How long the only host may take without a `connect_timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ConnSpec {

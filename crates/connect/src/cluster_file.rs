@@ -115,7 +115,7 @@ pub enum ClusterFileError {
     #[error("the cluster has no nodes")]
     NoNodes,
     /// The connection of a node is wrong.
-    #[error("node {node:?}: its connection is wrong")]
+    #[error("node {node:?}: its connection is not valid")]
     NodeConnection {
         /// The node's name.
         node: String,
@@ -225,7 +225,7 @@ impl ClusterFile {
             )));
         }
         if file.node.is_empty() {
-            return Err(wrong("it names no [[node]]".to_owned()));
+            return Err(wrong("it has no [[node]]".to_owned()));
         }
         Ok(file)
     }

@@ -28,7 +28,7 @@ pub use spec::{
 };
 pub use wire::startup::{AuthMethod, AuthMethods, ChannelBindingMode};
 
-/// What the command line says. All texts are as typed; empty ones count as not given, as in libpq.
+/// What the command line gives. All texts are as typed; empty ones count as not given, as in libpq.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// `-h`.
@@ -49,13 +49,13 @@ impl Request {
         Request { target: Some(text.to_owned()), ..Request::default() }
     }
 
-    /// Whether nothing was said: then the environment and the defaults decide.
+    /// Whether nothing was given: then the environment and the defaults decide.
     pub fn is_empty(&self) -> bool {
         *self == Request::default()
     }
 }
 
-/// What else can say something about a connection.
+/// Other sources of connection parameters.
 pub struct Sources<'a> {
     /// Environment variables.
     pub env: &'a dyn Fn(&str) -> Option<String>,
@@ -209,7 +209,7 @@ pub fn parse(text: &str, sources: &Sources<'_>) -> Result<Resolved, ConninfoErro
     resolve(&Request::target(text), &bare)
 }
 
-/// Fills in what the service file says, if a service is named.
+/// Adds the parameters of the service file, if a service is named.
 fn add_service(values: &mut Values, sources: &Sources<'_>) -> Result<(), ConninfoError> {
     let env = |name: &str| (sources.env)(name).filter(|v| !v.is_empty());
     let Some(service) = values.given("service").map(str::to_owned).or_else(|| env("PGSERVICE")) else {

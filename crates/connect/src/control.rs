@@ -1,10 +1,10 @@
 //! Connections for everything but the hot path: DDL, catalogs, sampling queries. `tokio-postgres` does the talking.
 //!
-//! Hosts, addresses, TLS, session attributes and errors are the same as in [`crate::hot`]; what differs is said here. The library does not check
+//! Hosts, addresses, TLS, session attributes and errors are the same as in [`crate::hot`]; the differences are described here. The library does not check
 //! `require_auth` and `requirepeer`, so when one of them is set a hot connection is opened first and checks. `connect_timeout` is the limit
 //! of a whole attempt, with the first questions behind it.
 //!
-//! The socket is opened here, and the library is told that every server wants TLS at once: so the stream that it reads from is ours, over TCP and
+//! The socket is opened here, and the library is configured as if every server wanted TLS at once: so the stream that it reads from is ours, over TCP and
 //! over Unix sockets, with or without TLS. What the server may send is limited there ([`limit`]), and for how long it may be silent ([`silence`]).
 
 use std::error::Error as StdError;
@@ -229,7 +229,7 @@ impl ControlPlane {
                     }
                     postgres::OpenError::Io(error) => Cause::Connect(error),
                     postgres::OpenError::Startup(error) => match cause(spec, &error) {
-                        // Nothing was asked yet: what is late is the connect.
+                        // No query was sent yet: the connect is late.
                         Cause::Silent(silent) => Cause::Timeout(silent.seconds),
                         Cause::Tls(TlsError::Broken { kind: io::ErrorKind::TimedOut, .. }) => {
                             Cause::Timeout(limit.as_secs())
@@ -250,7 +250,7 @@ impl ControlPlane {
             }
             control.shared =
                 Some(Shared { begin: format!("BEGIN; {}", wanted.statement(true)), is_open: false });
-            // Once aloud: a use cannot tell.
+            // Reported once, here: later uses cannot detect it.
             control.begin().and_then(|()| control.release()).map_err(|error| statement_failed(&error))?;
         } else if !wanted.is_empty() {
             control
@@ -516,7 +516,7 @@ impl Connector {
         let mut request = Vec::new();
         wire::startup::ssl_request(&mut request);
         stream.write_all(&request).await?;
-        // Exactly one byte: whatever a stranger may have put behind it then falls into the TLS handshake and breaks it.
+        // Exactly one byte: bytes that an attacker put behind it then become part of the TLS handshake and break it.
         let mut answer = [0];
         stream.read_exact(&mut answer).await?;
         if answer != *b"S" {
@@ -537,7 +537,7 @@ impl Connector {
     }
 }
 
-/// A stream to the server; one with TLS tells its channel binding data.
+/// A stream to the server; one with TLS has channel binding data.
 #[derive(Debug)]
 enum Opened<S> {
     Plain(S),

@@ -29,7 +29,7 @@ pub use query::{QueryError, TextRow};
 
 /// How much is read at once while connecting.
 const READ_BYTES: usize = 8 * 1024;
-/// How long a cancel request may take when `connect_timeout` does not say.
+/// How long a cancel request may take without a `connect_timeout`.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A session that is ready for its first query. Dropping it ends the session as the protocol wants it.
@@ -378,7 +378,7 @@ fn encrypt(
     let mut request = Vec::new();
     startup::ssl_request(&mut request);
     timed.write_all(&request).map_err(Cause::Io)?;
-    // Exactly one byte: whatever a stranger may have put behind it then falls into the TLS handshake and breaks it.
+    // Exactly one byte: bytes that an attacker put behind it then become part of the TLS handshake and break it.
     let mut answer = [0];
     timed.read_exact(&mut answer).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => Cause::Closed,
@@ -389,7 +389,7 @@ fn encrypt(
         b'N' if encryption == Encryption::IfOffered => return Ok(None),
         b'N' => return Err(Cause::TlsRefused(spec.sslmode.name())),
         b'E' => {
-            // A server that cannot talk at all says so in its own words.
+            // A server that cannot start a session sends an error message.
             let mut text = vec![b'E'];
             let _ = timed.take(1000).read_to_end(&mut text);
             let mut startup = Startup::new(StartupOptions::default(), &mut Vec::new());
@@ -555,7 +555,7 @@ impl CancelToken {
         CancelToken { timeout, ..self }
     }
 
-    /// Sends the request and waits until the server has taken it. Whether a query was still running, nobody tells.
+    /// Sends the request and waits until the server has taken it. The server does not report whether a query was still running.
     pub fn cancel(&self) -> io::Result<()> {
         let deadline = Some(Instant::now() + self.timeout);
         let mut socket = Socket::open(&self.endpoint, &Keepalives::default(), deadline)?;

@@ -1,14 +1,14 @@
 //! How the settings of a session travel.
 //!
-//! A server takes them with the startup packet. A connection pooler refuses most of them there (pgbouncer: "unsupported startup parameter"), or is told
+//! A server takes them with the startup packet. A connection pooler refuses most of them there (pgbouncer: "unsupported startup parameter"), or is configured
 //! to drop them without a word (`ignore_startup_parameters`). What is behind decides what to do:
 //!
 //! * a pool that gives each client a server process of its own for as long as it stays (session pooling): they are set after the connect;
-//! * a pool that gives one for a transaction only: a setting of the session would stay behind with the server process and fall upon whoever is given it
+//! * a pool that gives one for a transaction only: a setting of the session would stay with the server process and affect the client that is given it
 //!   next, so it is set for one transaction, or not at all;
 //! * a pool that gives one for a single statement, and refuses transactions: nothing of ours works there.
 //!
-//! Which of them it is, nobody tells. Two sessions of ours that are given one and the same server process, or one session that is
+//! The pooler does not report its kind. Two sessions of ours that are given one and the same server process, or one session that is
 //! given two, show the second kind, and a `BEGIN` that is refused the third. What was learned of a place is remembered.
 
 use std::collections::BTreeMap;
@@ -238,7 +238,7 @@ pub(crate) fn learn<E>(mut open: impl FnMut() -> Result<HotConnection, E>) -> Re
     let mut others = Vec::new();
     for _ in 0..COMPARED {
         let mut other = open()?;
-        // No answer: every server process is taken, and nobody can tell by whom. What is good for shared ones is good in any case.
+        // No answer: every server process is taken. What is safe for shared processes is safe in any case.
         if process_of(&mut other).is_none_or(|theirs| theirs == mine) || process_of(&mut first) != Some(mine)
         {
             return Ok(if refuses_transactions(&mut first) { Way::Nowhere } else { Way::Transaction });
@@ -248,7 +248,7 @@ pub(crate) fn learn<E>(mut open: impl FnMut() -> Result<HotConnection, E>) -> Re
     Ok(Way::Statements)
 }
 
-/// Whether a pooler ends a session that begins a transaction. It says so in one language, and nothing else has reason to refuse this.
+/// Whether a pooler ends a session that begins a transaction. Its message is in one language, and nothing else has a reason to refuse this.
 fn refuses_transactions(session: &mut HotConnection) -> bool {
     session.set_deadline(PATIENCE);
     let refused = matches!(session.simple_query("begin"), Err(QueryError::Server(error)) if error.message.contains("statement pooling"));

@@ -1,4 +1,4 @@
-//! Names and constants as they stand in statements. PostgreSQL's own rules for quoting, right whatever `standard_conforming_strings` says.
+//! Names and constants as they stand in statements. PostgreSQL's own rules for quoting, right with either value of `standard_conforming_strings`.
 
 pub use postgres_protocol::escape::{escape_identifier as identifier, escape_literal as literal};
 

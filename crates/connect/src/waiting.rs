@@ -1,8 +1,9 @@
 //! Whether commits really wait for standbys after `synchronous_standby_names` has changed.
 //!
-//! A session that shows the new value proves nothing: whether a commit waits at all is decided by a flag in shared memory, which the checkpointer sets when it reads the
-//! configuration again, and it may be in the middle of something else. Whom it waits for is decided by the processes that serve the standbys, which read it again in their
-//! own time, too. No view shows that flag, so it is found out: while a name that no standby has is set, a commit that waits is the proof.
+//! A session that shows the new value proves nothing: whether a commit waits at all is decided by a flag in shared memory, which the checkpointer sets when it
+//! reads the configuration again, and it may be in the middle of something else. Whom it waits for is decided by the processes that serve the standbys, which
+//! read it again in their own time, too. No view shows that flag, so it is found out: while a name that no standby has is set, a commit that waits is the
+//! proof.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,9 @@ use crate::attempt::ConnectError;
 use crate::conninfo::ConnSpec;
 use crate::control;
 
-/// A name of `synchronous_standby_names` that no standby has: who waits for it waits for ever.
-pub const NOBODY: &str = "pgfathom_nobody";
-/// Whether every process that serves a standby knows that nobody is waited for; `sync_priority` is what that process has published.
+/// A name for `synchronous_standby_names` that no standby has: a commit that waits for it never ends.
+pub const NO_STANDBY: &str = "pgfathom_nobody";
+/// Whether every walsender knows that commits wait for no standby; each walsender publishes its own `sync_priority`.
 pub const NONE_IS_SYNCHRONOUS: &str =
     "select not exists (select from pg_catalog.pg_stat_replication where sync_priority > 0)";
 /// How often it is looked at.
@@ -53,7 +54,7 @@ pub fn until_commits_wait(spec: &ConnSpec, limit: Duration) -> Result<(), WaitEr
             while !commit.is_finished() && matches!(has_waited, Ok(false)) {
                 has_waited = watcher.query_one(waits, &[&pid]).map(|row| row.get(0));
             }
-            // Whatever was seen, nobody is left waiting: what is cancelled is the wait, not the commit.
+            // In either case no session is left waiting: the wait is cancelled, not the commit.
             if !commit.is_finished() {
                 let cancelled = watcher.query("select pg_catalog.pg_cancel_backend($1)", &[&pid]);
                 has_waited = cancelled.and(has_waited);

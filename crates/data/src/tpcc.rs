@@ -1,14 +1,14 @@
 //! The nine tables of TPC-C (standard specification, revision 5.11, clause 4.3.3.1), as format v1.
 //!
-//! Every value is a pure function of (seed, table, row, column), so a row can be computed alone: by the loader, by whoever verifies it,
+//! Every value is a pure function of (seed, table, row, column), so a row can be computed alone: by the loader, by a verification,
 //! and by a run that wants to know what a customer was called at the beginning. That is the one freedom taken with the specification:
-//! where it says "the current date and time", a time of the day [`LOAD_DAY_US`] stands here, because a clock cannot be verified.
+//! where it has "the current date and time", a time of the day [`LOAD_DAY_US`] stands here, because a clock cannot be verified.
 //!
 //! # Format v1
 //!
 //! A row has a stream of 64-bit words: `word(mix(word(table key, row number)), column << 8 | draw)`. The table key is
 //! `subkey(seed, 0x7470_6363_0000 + table)` with tables numbered as in [`Table`], columns as in clause 1.3 from 0, rows from 0 as
-//! [`Population`]'s methods say. Draw 0 is the value of a number, or the length of a text whose letters follow from draw 1 on, four to
+//! [`Population`]'s methods define. Draw 0 is the value of a number, or the length of a text whose letters follow from draw 1 on, four to
 //! a word. See `draw.rs`.
 //!
 //! | clause | here |
@@ -55,10 +55,10 @@ pub(crate) const CUSTOMERS_WITH_COUNTED_NAMES: u32 = 1_000;
 pub const LINES_PER_ORDER: RangeInclusive<u32> = 5..=15;
 /// The most lines of an order.
 pub const LINES_PER_ORDER_MAX: u32 = *LINES_PER_ORDER.end();
-/// The most warehouses: row numbers, chunks and four-byte keys have room for more, but nobody for the disk (100 TB).
+/// The most warehouses: row numbers, chunks and four-byte keys have room for more, but no disk is that large (100 TB).
 pub const WAREHOUSES_MAX: u32 = 1_000_000;
 
-/// 2026-01-01 00:00:00 in microseconds since 1970: where the specification says "current date and time", a time of this day stands.
+/// 2026-01-01 00:00:00 in microseconds since 1970: where the specification has "current date and time", a time of this day stands.
 pub const LOAD_DAY_US: i64 = 1_767_225_600_000_000;
 const DAY_US: u64 = 86_400_000_000;
 /// Orders of a district are entered at this pace, so that their times ascend with their numbers and fill most of the day.

@@ -16,7 +16,7 @@
 //! | the rest | filler, the same in every field; none at [`Compressible::NONE`] |
 //!
 //! The first eleven are masked by exclusive or with a pad that is a function of (seed, row, column): they look random,
-//! and a value moved to another row or column decodes to a version nobody wrote. Since version 0 encodes as eleven
+//! and a value moved to another row or column decodes to a version that was never written. Since version 0 encodes as eleven
 //! zeros, a loaded row is nothing but its random stream: byte `n` of the 1,000 bytes of a row is byte `n % 8` of word
 //! `n / 8 + 1` of the stream, cut to six bits. A later version takes its random part from a stream of its own.
 

@@ -1,4 +1,4 @@
-//! Questions to a server's catalog, asked and answered in text.
+//! Queries of a server's catalog, with values and results as text.
 //!
 //! The simple protocol and text are what every engine of the family speaks alike; binary forms of `name`, `oid` or arrays are not.
 

@@ -53,7 +53,7 @@ impl Cluster {
         Cluster { engine: Engine::default(), nodes: vec![node], partitions: None, left_out: vec![] }
     }
 
-    /// The nodes of a cluster file, in its order. Nobody is asked anything.
+    /// The nodes of a cluster file, in its order. No server is queried.
     ///
     /// # Errors
     /// An engine or role that is not known, two nodes of one name, a connection string that is wrong.
@@ -82,7 +82,7 @@ impl Cluster {
     }
 
     /// In a cluster with standbys: asks who takes writes now, and gives it the role of the primary and the first place. A file reports how the cluster was
-    /// made; a standby may have been promoted since. When nothing takes writes everything stays as it is, and whoever connects next learns why.
+    /// made; a standby may have been promoted since. When no node takes writes everything stays as it is, and the next connect returns the reason.
     #[must_use]
     pub fn following_primary(mut self) -> Cluster {
         let has = |role: Role| self.nodes.iter().any(|node| node.role == role);
@@ -121,7 +121,7 @@ impl Cluster {
         Ok(Cluster { left_out, ..cluster })
     }
 
-    /// As [`Cluster::discover`], for whoever looks on: nodes that do not answer are kept and told, standbys and the primary that the catalog
+    /// As [`Cluster::discover`], for monitoring: nodes that do not answer are kept and noted, standbys and the primary that the catalog
     /// speaks of are looked for, and further hosts of `entry` count as nodes of their own.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ fn real(folder: &str) -> PathBuf {
     std::fs::canonicalize(folder).unwrap_or_else(|_| PathBuf::from(folder))
 }
 
-/// A machine, as far as an address tells.
+/// A host, as far as an address identifies it.
 #[derive(PartialEq, Eq)]
 enum Machine {
     /// The one we run on.
@@ -215,7 +215,7 @@ impl Machine {
     }
 }
 
-/// Whether this name means the machine that says it.
+/// Whether this name means the local host.
 fn is_loopback(name: &str) -> bool {
     name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }

@@ -1,7 +1,7 @@
 //! Placement: which node and which leaf table hold which key, read from the target's own catalog.
 //!
 //! Nothing here assumes an arrangement ("partition r lives on node r mod n"): partitions are moved by people and by rebalancers, so
-//! the catalog is read, and read again when it matters; [`Placement::fingerprint`] tells whether anything moved. The client computes
+//! the catalog is read, and read again when it matters; [`Placement::fingerprint`] shows whether anything moved. The client computes
 //! the leaf of a key only for types whose hash it knows ([`crate::hash::KeyType`]) and only after [`Placement::self_test`] has
 //! compared a sample with the server's own answer; for everything else [`Placement::by_server`] asks the server.
 
@@ -142,7 +142,7 @@ impl Placement {
         self.key.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The leaf of a key that is one column, given as the server writes it. `None`: only the server can tell.
+    /// The leaf of a key that is one column, given as the server writes it. `None`: only the server knows.
     #[inline]
     pub fn leaf_of_text(&self, key: &[u8]) -> Option<usize> {
         match &self.routing {
@@ -155,7 +155,7 @@ impl Placement {
         }
     }
 
-    /// The leaf of a key, one value per key column; NULL is `None`. The result is `None` when only the server can tell.
+    /// The leaf of a key, one value per key column; NULL is `None`. The result is `None` when only the server knows.
     ///
     /// Values must be of the columns' types: hashes of equal numbers agree among the integer types, others do not.
     pub fn leaf_of(&self, key: &[Option<Key<'_>>]) -> Option<usize> {
@@ -211,11 +211,11 @@ impl Placement {
         control: &mut impl GenericClient,
         keys: &[Vec<Option<String>>],
     ) -> Result<Vec<Option<usize>>, PlacementError> {
-        Ok(self.asked(control, keys)?.into_iter().map(Option::flatten).collect())
+        Ok(self.server_answers(control, keys)?.into_iter().map(Option::flatten).collect())
     }
 
-    /// The same; a key about which the server cannot say anything is `None`, one that belongs nowhere `Some(None)`.
-    fn asked(
+    /// The same; a key without an answer of the server is `None`, one that belongs nowhere `Some(None)`.
+    fn server_answers(
         &self,
         control: &mut impl GenericClient,
         keys: &[Vec<Option<String>>],
@@ -261,7 +261,7 @@ impl Placement {
         keys: &[Vec<Option<String>>],
         ours: &[usize],
     ) -> Result<(), PlacementError> {
-        let theirs = self.asked(control, keys)?;
+        let theirs = self.server_answers(control, keys)?;
         let tried = theirs.iter().flatten().count();
         if tried == 0 && !keys.is_empty() {
             return Err(PlacementError::NothingToTest { table: self.table.clone() });

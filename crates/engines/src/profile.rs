@@ -77,7 +77,7 @@ pub enum Tried {
     Live(&'static str),
     /// On catalogs written down from documentation and sources, replayed over a socket; never on a live server.
     RecordedCatalogs,
-    /// Nowhere: it says what the documentation says.
+    /// Nowhere: written from the documentation.
     Documentation,
 }
 

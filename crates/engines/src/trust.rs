@@ -1,4 +1,4 @@
-//! Whose tables these are, and what is attached to them: the question, for whoever is about to use tables that others may own.
+//! Who owns tables, and what is attached to them: queried before pgfathom uses tables that other roles may own.
 //!
 //! Statements on a table can run code that others have attached to it: an index's expression as soon as a statement is planned, a cast of a
 //! column's type when it is compared. It runs with the rights of the session. The same holds for what others let us connect to: who chooses the
@@ -28,20 +28,20 @@ pub(crate) use trusted;
 /// The roles that this session trusts, as a question for their oids, to be put in parentheses.
 ///
 /// Superusers and the session's own role always. A session that can do what others in the database cannot (a superuser's, or one that may
-/// run programs and use files of the server) trusts nobody else: else the owner of a database, or a fellow member of a role, could become as mighty as it.
+/// run programs and use files of the server) trusts no other role: else the owner of a database, or another member of a role, could gain its privileges.
 /// Others trust the owner of the database and the roles that theirs is a member of, too.
 pub const TRUSTED: &str = trusted!();
 
 /// [`TRUSTED`] in words, for hints.
-pub const TRUSTED_WORDS: &str = "trusted are superusers and the session's own role, and, unless that is a superuser or may use the server's files and programs, \
-     the database's owner and the roles that it is a member of";
+pub const TRUSTED_WORDS: &str = "a session trusts superusers and its own role; unless it is a superuser's or may use the server's files and programs, it also \
+     trusts the database's owner and the roles that its role is a member of";
 
-/// What is wrong with relations, worst first; `$1` is an array of oids. Columns: 1 for an owner who is not trusted, 2 for something attached that uses what such a
-/// role has made, 3 for a right with which such a role can attach something at any time, 4 for a rule or a trigger; the relation's name; whom the thing belongs to
-/// (`public`: everybody); what it is.
+/// What is wrong with relations, worst first; `$1` is an array of oids. Columns: 1 for an owner who is not trusted, 2 for something attached that uses what
+/// such a role has made, 3 for a right with which such a role can attach something at any time, 4 for a rule or a trigger; the relation's name; whom the thing
+/// belongs to (`public`: everybody); what it is.
 ///
-/// With the relations go the tables that refer to them by foreign keys, and so on: to delete a row may delete theirs, and up to PostgreSQL 17 their triggers then run with
-/// the rights of the session. Objects that come with the server are in no dependency, as all of them belong to a superuser.
+/// With the relations go the tables that refer to them by foreign keys, and so on: to delete a row may delete theirs, and up to PostgreSQL 17 their triggers
+/// then run with the rights of the session. Objects that come with the server are in no dependency, as all of them belong to a superuser.
 pub const PROBLEMS: &str = concat!(
     "with recursive trusted as (",
     trusted!(),
@@ -156,7 +156,7 @@ pub fn may_attach(table: &str, right: &str, owner: &str) -> String {
 /// How to take it away.
 pub fn revoke(table: &str, owner: &str) -> String {
     format!(
-        "take it away: revoke trigger, references on {table} from {owner}; or connect as a role with fewer rights"
+        "revoke it: revoke trigger, references on {table} from {owner}; or connect as a role with fewer rights"
     )
 }
 

@@ -289,8 +289,8 @@ fn what_the_client_must_not_hash_is_asked_from_the_server() {
             "create operator class odd for type text using hash as operator 1 =, function 1 hashtext(text), function 2 hashtextextended(text, int8)",
         );
         let mut cases = vec![
-            ("k numeric", "k", "the hash of numeric (k) is the server's own business", ["1", "1.50"]),
-            ("k mood", "k", "the hash of mood (k) is the server's own business", ["sad", "glad"]),
+            ("k numeric", "k", "the hash of numeric (k) is known to the server only", ["1", "1.50"]),
+            ("k mood", "k", "the hash of mood (k) is known to the server only", ["sad", "glad"]),
             ("k text", "k odd", "k uses an operator class that is not its type's default", ["a", "b"]),
             ("k text", "lower(k)", "its partition key holds an expression", ["A", "b"]),
         ];
@@ -426,7 +426,7 @@ fn a_wrong_route_is_refused() {
         assert_eq!(
             error.to_string(),
             format!(
-                "the server routes 100 of 100 keys of t otherwise than pgfathom computes; the key user0 belongs to {other}, not {leaf}"
+                "the server routes 100 of 100 keys of t differently from pgfathom's computation; the key user0 belongs to {other}, not {leaf}"
             ),
         );
         assert!(error.hint().unwrap().contains("--via connect"));
@@ -592,7 +592,7 @@ fn nodes_out_of_reach_and_nodes_named_twice_are_told() {
             ))
             .unwrap();
         let error = Cluster::discover(&entry).unwrap_err();
-        assert_eq!(error.to_string(), "the nodes \"n2\" and \"twin\" are one and the same database");
+        assert_eq!(error.to_string(), "the nodes \"n2\" and \"twin\" are the same database");
         nodes.node(0).execute("alter server twin options (set port 'x')").unwrap();
         assert_eq!(
             Cluster::discover(&entry).unwrap_err().to_string(),

@@ -102,7 +102,7 @@ fn citus_is_found_routed_and_tested_against_its_oracle() {
     assert_eq!((countries.routing(), countries.leaves().len()), (&Routing::Whole, 1));
 
     let prices = citus.table("prices");
-    assert_eq!(prices.routing(), &server("the hash of numeric (amount) is the server's own business"));
+    assert_eq!(prices.routing(), &server("the hash of numeric (amount) is known to the server only"));
     let asked = prices.by_server(&mut *citus.control, &[vec![Some("1.0".to_owned())]]).unwrap();
     assert_eq!(asked, [Some(0)]);
     assert_eq!(citus.table("logs").routing(), &server("its distribution method is a"));
@@ -132,7 +132,7 @@ fn a_damaged_citus_is_told_as_what_it_is() {
         ),
         (
             "stray",
-            "cannot read the placement of public.stray: partition 40 is on the node 7, which is none",
+            "cannot read the placement of public.stray: partition 40 is on the node 7, which does not exist",
             "",
         ),
         ("odd", "cannot read the placement of public.odd: \"low\" is no hash", ""),
@@ -150,7 +150,7 @@ fn a_damaged_citus_is_told_as_what_it_is() {
     let error = citus.test(&other, &["user1", "tenant-1"]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the server routes 1 of 2 keys of other otherwise than pgfathom computes; the key user1 belongs to other_61, not other_60"
+        "the server routes 1 of 2 keys of other differently from pgfathom's computation; the key user1 belongs to other_61, not other_60"
     );
     assert!(error.hint().unwrap().contains("--via connect"));
 
@@ -176,7 +176,7 @@ fn shardman_is_found_and_routed_as_its_catalog_says() {
 
     let mut one = found("shardman.one");
     assert!(!one.cluster.is_clustered());
-    assert_eq!(one.table("t").routing(), &server("the hash of mood (mood) is the server's own business"));
+    assert_eq!(one.table("t").routing(), &server("the hash of mood (mood) is known to the server only"));
 
     let error = discover("shardman.damaged").unwrap_err();
     assert_eq!(error.to_string(), "node \"rg2\" is without a foreign server in the catalog");
@@ -223,7 +223,7 @@ fn a_greenplum_between_two_sizes_is_told() {
     );
     let (message, hint) = greenplum.wrong("five");
     assert!(message.contains("column p.policytype does not exist"), "{message}");
-    assert!(hint.contains("this release has another catalog of greenplum"), "{hint}");
+    assert!(hint.contains("the catalog of greenplum of this release"), "{hint}");
     let error = discover("greenplum.down").unwrap_err();
     assert_eq!(error.to_string(), "node \"seg1\" is down in the catalog");
 }
@@ -263,7 +263,7 @@ fn cockroach_is_routed_by_encoded_keys() {
     let asked = tenant.by_server(&mut *one.control, &[vec![Some("user1".to_owned())]]).unwrap();
     assert_eq!(asked, [Some(0)]);
     assert_eq!(one.table("down").routing(), &server("a key column is descending"));
-    assert_eq!(one.table("price").routing(), &server("the hash of numeric (k) is the server's own business"));
+    assert_eq!(one.table("price").routing(), &server("the hash of numeric (k) is known to the server only"));
     assert_eq!(one.table("word").routing(), &server("the collation of k decides its hash"));
 
     let mut damaged = found("cockroach.damaged");
@@ -305,7 +305,9 @@ fn yugabyte_is_routed_by_its_codes() {
     assert!(hint.contains("load through one node"), "{hint}");
     assert_eq!(damaged.wrong("election").0, "partition t1 of election is without a leader");
     assert!(damaged.wrong("splitting").0.contains("there is a gap or an overlap"));
-    assert!(damaged.wrong("gone").0.contains("partition t1 is on the node 10.9.9.9:5433, which is none"));
+    assert!(
+        damaged.wrong("gone").0.contains("partition t1 is on the node 10.9.9.9:5433, which does not exist")
+    );
 }
 
 #[test]

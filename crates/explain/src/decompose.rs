@@ -6,7 +6,7 @@
 //! what sessions were seen in. Round trips are measured by the watching connection and multiplied by the statements of a transaction; where
 //! client and server share a host there is no way between them but CPU, which is counted already. Each part is measured apart from the others,
 //! so what they leave over is an honest remainder: it is printed always. Where the parts overlap and add up to more than the whole, nothing
-//! remains, and a note says how large the error is.
+//! remains, and a note gives the size of the error.
 
 mod scheduler;
 

@@ -7,7 +7,7 @@
 //! * every time that the setting had a value the condition was the same: a second try that fails takes the proof away;
 //! * the server was not restarted in between;
 //! * the condition moved so close to the change that chance does so in at most [`P_MAX`] of the cases. Chance is a condition that comes
-//!   and goes by itself as often as this one did, at moments spread evenly over the record: `n! (2 lag / length)^n`. One change at once
+//!   and goes by itself as often as this one did, at times spread evenly over the record: `n! (2 lag / length)^n`. One change at once
 //!   in ten minutes is enough; in half a minute it has to be made, taken back and made again.
 //!
 //! A change without effect is reported as well: it rules that setting out.
@@ -277,7 +277,7 @@ impl Trial<'_> {
             .collect()
     }
 
-    /// The moments of the changes, and the time before, between and after them.
+    /// The times of the changes, and the time before, between and after them.
     fn epochs(
         &self,
         changes: &[&SettingChange],
@@ -439,7 +439,7 @@ fn listed(values: &BTreeMap<String, String>) -> String {
     values.iter().map(|(name, value)| format!("{name} {}", quoted(value))).collect::<Vec<_>>().join(", ")
 }
 
-/// The probability that as many changes at random moments of the recording come as close to the switches.
+/// The probability that as many changes at random times of the recording come as close to the switches.
 fn chance(lags_us: &[f64], length_us: f64) -> f64 {
     let each = lags_us.iter().enumerate().map(|(index, lag_us)| {
         let near = (2.0 * lag_us / length_us.max(1.0)).min(1.0);

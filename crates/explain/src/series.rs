@@ -1,7 +1,7 @@
 //! A series of readings on the run's clock, in bounded memory.
 //!
 //! A watch of a week has 600,000 readings of every number. A series keeps at most [`POINTS_MAX`] points: when they are full, neighbours
-//! are merged, and from then on each point stands for twice as many readings. Sums, means and maxima stay exact; only the moments get
+//! are merged, and from then on each point stands for twice as many readings. Sums, means and maxima stay exact; only the times get
 //! coarser, and no rule needs a week to the second.
 
 use record::finding::Window;

@@ -169,7 +169,7 @@ pub fn period(values: &[f64], least: f64) -> Option<Period> {
 }
 
 /// How many of the `times_us` follow a mark (from `before_us` before it to `after_us` after it), and how likely so many would by chance: as
-/// many moments are thrown at random onto the span, again and again. The smallest p is 1 / ([`PERMUTATIONS`] + 1).
+/// many points in time are placed at random on the span, again and again. The smallest p is 1 / ([`PERMUTATIONS`] + 1).
 pub(crate) fn coincidence(
     times_us: &[u64],
     marks: &[u64],

@@ -168,7 +168,7 @@ fn remove_if_dead(folder: &Path) -> bool {
     maker(folder).is_some_and(|process| process.is_gone()) && fs::remove_dir_all(folder).is_ok()
 }
 
-/// Removes the folders of programs that were killed; says which.
+/// Removes the folders of programs that were killed; returns which.
 pub fn remove_leftovers() -> Vec<PathBuf> {
     remove_in(&registry(), &std::env::temp_dir())
 }
@@ -219,7 +219,7 @@ mod tests {
         enter(&root.join("elsewhere"), &registry).expect("listed");
         made(&temporary.join("pgfathom-x"), &text(&other_boot));
         made(&temporary.join("other"), &text(&dead));
-        made(&temporary.join("pgfathom-foreign"), "somebody's\n");
+        made(&temporary.join("pgfathom-foreign"), "of another program\n");
         made(&temporary.join("pgfathom-alive"), &text(&Process::this()));
         let removed = remove_in(&registry, &temporary);
         assert_eq!(removed, [root.join("elsewhere"), temporary.join("pgfathom-x")]);

@@ -18,7 +18,7 @@ pub(crate) fn die_with_parent(command: &mut Command, signal: Signal) {
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(signal))?;
-            // The parent may have died before the call: then nobody will ever send the signal.
+            // The parent may have died before the call: then the signal will never come.
             if getppid() != parent {
                 return Err(io::Error::from_raw_os_error(rustix::io::Errno::CHILD.raw_os_error()));
             }

@@ -132,7 +132,7 @@ impl Throwaway {
             }
             cluster.write_settings(options)?;
             match cluster.start_again() {
-                // Somebody took the port between our look and the server's.
+                // Another program took the port between our check and the server's start.
                 Err(LocalError::Start { log, .. })
                     if options.tcp && tries < PORT_TRIES && log.contains("bind") =>
                 {
@@ -352,7 +352,7 @@ impl Throwaway {
 
 impl Drop for Throwaway {
     fn drop(&mut self) {
-        // Nobody is left to report a failure to; what remains is swept by the next one.
+        // A failure cannot be reported here; the next throwaway server removes what remains.
         let _ = self.instance().resume();
         let _ = self.signal(Signal::QUIT);
         if let Some(child) = &mut self.child

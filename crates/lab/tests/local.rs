@@ -188,9 +188,9 @@ fn folders_of_others_are_refused_and_their_files_kept() {
     fs::create_dir_all(&options.dir).unwrap();
     fs::write(options.dir.join("letter"), "dear").unwrap();
     let error = up(&options).unwrap_err();
-    assert!(error.to_string().contains("is not empty, and not a cluster of ours"), "{error}");
+    assert!(error.to_string().contains("is not empty, and pgfathom did not make it"), "{error}");
     let error = down(&options.dir, &place.registry()).unwrap_err();
-    assert!(error.to_string().contains("not ours to remove"), "{error}");
+    assert!(error.to_string().contains("has no marker of pgfathom"), "{error}");
     assert_eq!(fs::read_to_string(options.dir.join("letter")).unwrap(), "dear");
 
     fs::remove_file(options.dir.join("letter")).unwrap();
@@ -263,7 +263,7 @@ fn a_failed_up_leaves_nothing() {
         fs::create_dir(&closed).unwrap();
         fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         let error = up(&UpOptions { dir: closed.join("c"), ..place.options(installation) }).unwrap_err();
-        assert!(error.to_string().contains(&format!("{} is closed to it", closed.display())), "{error}");
+        assert!(error.to_string().contains(&format!("{} is not open to it", closed.display())), "{error}");
         assert!(error.hint().unwrap().contains("/var/lib/pgfathom"));
         assert!(!closed.join("c").exists());
     }
@@ -538,7 +538,7 @@ fn cluster_files_are_checked() {
     let place = Place::new();
     let path = place.0.join("cluster.toml");
     for (text, words) in [
-        ("format = 1\nengine = \"postgres\"\nnode = []\n", "it names no [[node]]"),
+        ("format = 1\nengine = \"postgres\"\nnode = []\n", "it has no [[node]]"),
         ("format = 2\nengine = \"postgres\"\nnode = []\n", "format 2 is not known"),
         ("format = 1\nengine = \"postgres\"\n", "missing field `node`"),
         (

@@ -1,4 +1,4 @@
-//! The terminal: data on stdout, talk and progress on stderr, colour only where it is wanted.
+//! The terminal: data on stdout, messages and progress on stderr, colour only where it is wanted.
 //!
 //! Progress is one line that is rewritten when stderr is a terminal, and plain lines otherwise, so that a log file holds
 //! nothing but text.
@@ -43,7 +43,7 @@ impl ColorChoice {
 /// Progress on a terminal is redrawn at most this often.
 const REDRAW_MIN: Duration = Duration::from_millis(200);
 
-/// Columns assumed when the terminal does not tell.
+/// Columns assumed when the terminal does not report its width.
 const COLUMNS_DEFAULT: u16 = 100;
 
 /// What is on the last line of the terminal.
@@ -118,7 +118,7 @@ impl Terminal for Console {
             .hint("the output is lost or incomplete; write it to a file on a disk with free space"))
     }
 
-    /// One line of talk on stderr; silent with `-q`.
+    /// One message line on stderr; suppressed with `-q`.
     fn say(&self, text: &str) {
         if !self.quiet {
             self.line(&visible(text));

@@ -15,7 +15,7 @@ pub fn install() -> std::io::Result<Stop> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
     }
-    // Whoever writes past a limit on the size of files (ulimit -f) is reported by the write: the signal alone would end us without a word.
+    // A write past the limit on file sizes (ulimit -f) returns an error: the signal alone would end the program without a message.
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default())?;
     let requested = stop.clone();
     std::thread::Builder::new().name("signals".to_string()).spawn(move || {
@@ -27,7 +27,7 @@ pub fn install() -> std::io::Result<Stop> {
     Ok(stop)
 }
 
-/// Reports what a signal has come to. Nobody may be listening any more, and a panic here would leave later signals unheard.
+/// Reports the effect of a signal. The terminal may be closed, and a panic here would leave later signals without effect.
 fn answer(reply: Reply) {
     match reply {
         Reply::NothingBegun => {

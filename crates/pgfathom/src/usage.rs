@@ -345,11 +345,11 @@ mod tests {
                 let long = argument.get_long().is_some_and(|long| flag == format!("--{long}"));
                 long || argument.get_short().is_some_and(|short| flag == format!("-{short}"))
             });
-            // The version is asked of the program, not of a verb.
+            // The program has --version, a verb does not.
             let is_ours = is_ours || matches!(flag, "-V" | "--version");
-            assert!(is_ours || instead(flag).is_some(), "{flag} is neither there nor told about");
-            let is_told_twice = is_ours && instead(flag).is_some() && flag != "--scale";
-            assert!(!is_told_twice, "{flag} is there: its hint is never seen");
+            assert!(is_ours || instead(flag).is_some(), "{flag} is neither a flag nor has a hint");
+            let has_both = is_ours && instead(flag).is_some() && flag != "--scale";
+            assert!(!has_both, "{flag} is a flag: its hint is never seen");
         }
     }
 }

@@ -23,7 +23,7 @@ fn wrong_verbs() {
             usage("prove check --level best x", "--level: there is no level \"best\"", "snapshot-isolation"),
             usage("prove banc", "WHAT: \"banc\" is unknown", "bank"),
             usage("prove ack --fault kill", "--fault: \"kill\" has no time", "kill@10s,heal@15s"),
-            usage("prove ack --fault explode@1s", "--fault: no fault is called \"explode\"", "drop-commit"),
+            usage("prove ack --fault explode@1s", "--fault: there is no fault \"explode\"", "drop-commit"),
             usage("prove ack --fault random:x", "--fault: \"random:x\" is not a seed", "random:42"),
             usage(
                 "prove bank --isolation snapshot",
@@ -275,7 +275,7 @@ fn wrong_files() {
                 "future.toml: format 9 is not known (this program writes 1)",
                 "format = 1",
             ),
-            usage("verify --cluster lonely.toml", "lonely.toml: it names no [[node]]", "[[node]]"),
+            usage("verify --cluster lonely.toml", "lonely.toml: it has no [[node]]", "[[node]]"),
             usage("verify --cluster odd.toml", "odd.toml is wrong", "did you mean"),
             usage(
                 "verify --cluster odd.toml -h db1",
@@ -285,10 +285,10 @@ fn wrong_files() {
             usage("down nowhere", "{dir}/nowhere does not exist", "pgfathom down"),
             usage(
                 "down used",
-                "{dir}/used carries no marker of pgfathom: it is not ours to remove",
+                "{dir}/used has no marker of pgfathom, so pgfathom does not remove it",
                 "pgfathom down",
             ),
-            usage("up single --dir used", "{dir}/used is not empty, and not a cluster of ours", "--dir"),
+            usage("up single --dir used", "{dir}/used is not empty, and pgfathom did not make it", "--dir"),
             usage(
                 "up single --dir new --pg-bin used",
                 "--pg-bin names used, but it holds no program postgres",

@@ -40,7 +40,7 @@ fn random_transactions_are_written_down_and_checked() {
     // Whether the control shows something in so short a time is up to the machine; that nothing is refuted is not.
     assert!(matches!(proved.exit, Some(0 | 8)), "{}\n{}", proved.stdout, proved.stderr);
     for words in [
-        "verreg: random transactions refute nothing of SERIALIZABLE",
+        "verreg: random transactions do not refute SERIALIZABLE",
         "control (the same load at REPEATABLE",
         "share fresh",
     ] {
@@ -76,7 +76,7 @@ fn promises_are_watched_on_clusters_made_for_it() {
     assert_eq!(kept.exit, Some(0), "{}\n{}", kept.stdout, kept.stderr);
     for words in [
         "kept",
-        "ack: nothing that was acknowledged is lost",
+        "ack: no acknowledged write is lost",
         "kill -9",
         "with 95 % confidence",
         "control (",
@@ -179,7 +179,7 @@ fn a_second_proof_of_the_same_database_is_refused() {
     let second = run(folder.path(), &["prove", "bank", "-T", "1", "-o", "second", &database]);
     assert_eq!(second.exit, Some(1), "{}{}", second.stdout, second.stderr);
     for words in
-        ["another proof is at work in this database", "pid ", "pgfathom prove", "hint: wait for its end"]
+        ["another proof is running in this database", "pid ", "pgfathom prove", "hint: wait for its end"]
     {
         assert!(second.stderr.contains(words), "{words:?} is missing in:\n{}", second.stderr);
     }

@@ -1,4 +1,4 @@
-//! A session, and what can be asked in it.
+//! A session and its queries.
 
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -29,7 +29,7 @@ impl std::fmt::Debug for Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It may already have ended; then there is nothing to say.
+        // It may already have ended; then there is nothing to report.
         self.client.__private_api_close();
         self.connection.finish();
     }
@@ -95,7 +95,7 @@ impl Client {
             }
         };
         opened.map_err(|error| match error {
-            // The library lets nobody else make an error but this one.
+            // The library offers no other way to make an error.
             OpenError::Io(error) => late(error),
             OpenError::Startup(error) => error,
         })

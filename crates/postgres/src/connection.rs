@@ -1,4 +1,4 @@
-//! The connection, and the small runtime that drives it while somebody waits.
+//! The connection, and the small runtime that drives it while a caller waits.
 
 use std::future::{self, Future};
 use std::io;
@@ -18,7 +18,7 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// What the server says goes nowhere but to whoever asked: notices and notifications are dropped.
+/// Results go to the caller only: notices and notifications are dropped.
 type Messages = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<AsyncMessage, Error>>> + Send>;
 
 pub(crate) struct Connection {
@@ -80,7 +80,7 @@ impl Connection {
         }))
     }
 
-    /// Sends what is left, Terminate last, when nobody can ask any more.
+    /// Sends what is left, Terminate last, when the last client is gone.
     pub(crate) fn finish(&mut self) {
         let mut late = {
             let _guard = self.runtime.enter();

@@ -1,4 +1,4 @@
-//! The client of the control plane: blocking calls over `tokio-postgres`, which is driven by whoever waits for an answer.
+//! The client of the control plane: blocking calls over `tokio-postgres`, which the thread that waits for an answer drives.
 //!
 //! The stream is given by the caller. So what a server may send, and for how long it may be silent, is limited below the library, over TCP and
 //! over Unix sockets alike; a client that opens its own sockets offers no such place.

@@ -2,21 +2,22 @@
 //!
 //! ```text
 //! history ── versions: which version each operation wrote or read, in which order ── direct findings (G1a, G1b, lost versions, ...)
-//!                └── graph: ww, wr, rw, session, real time ── components of everything ── nothing in a circle: no level is refuted
-//!                                                                    └── components per level, within those ── shortest circles
+//!                └── graph: ww, wr, rw, session, real time ── components of everything ── nothing in a cycle: no level is refuted
+//!                                                                    └── components per level, within those ── shortest cycles
 //! ```
 //!
 //! Every step is linear in the number of operations. The graph of all edges holds the graph of every level, so one search for components clears all levels
-//! of a clean history at once, and for the others only what is in its components is looked at again.
+//! of a clean history at once, and for the others only the transactions in its components are checked again.
 //!
-//! The answer is *refuted* or *not refuted*, never proved: a history shows what happened, not what can. After Adya (Weak Consistency, 1999), Elle (Kingsbury and
-//! Alvaro, 2020); the linear time for snapshot isolation comes from doubling the graph (module `graph`).
+//! The answer is *refuted* or *not refuted*, never proved: a history shows what happened, not what can happen. After Adya (Weak Consistency, 1999), Elle
+//! (Kingsbury and Alvaro, 2020); the linear time for snapshot isolation comes from doubling the graph (module `graph`).
 //!
-//! Where a history does not say in which order the versions of a key were written, a level is refuted only if every order breaks it (module `orders`); where that
-//! cannot be decided, [`Report::incomplete`] says so.
+//! Where a history does not say in which order the versions of a key were written, a level is refuted only if every order breaks it (module `orders`); where
+//! that cannot be decided, [`Report::incomplete`] gives the reason.
 //!
-//! What a history must be like, or false alarms come: tokens and elements are never used twice, a key starts without a row or with version 0 (whatever loads
-//! other rows is a transaction of the history), no statement is repeated behind the recorder's back, and times come from one clock or `epsilon_ns` covers their difference.
+//! A history must meet these conditions, else there are false alarms: tokens and elements are never used twice, a key starts without a row or with version 0 (a
+//! load of other rows is a transaction of the history), no pooler repeats a statement, and times come from one clock or `epsilon_ns` covers
+//! their difference.
 
 mod anomaly;
 mod cycle;
@@ -50,9 +51,9 @@ use versions::{Part, Versions};
 /// How to check.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// By how much clocks of the machines that recorded may differ, in nanoseconds; 0: it was one clock.
+    /// The largest difference between the clocks of the recording hosts, in nanoseconds; 0: it was one clock.
     pub epsilon_ns: u64,
-    /// Threads for the levels; the rest is one thread's work.
+    /// Threads for the levels; everything else runs in one thread.
     pub threads: usize,
     /// Witnesses of each kind of anomaly at most; all are counted.
     pub witnesses_max: usize,
@@ -69,7 +70,7 @@ impl Default for Options {
 pub struct Witness {
     /// In numbers.
     pub finding: Finding,
-    /// The transactions as SQL, and why they cannot be put in order: lines.
+    /// Lines: the transactions as SQL, and why no order of them is possible.
     pub text: Vec<String>,
 }
 
@@ -90,13 +91,13 @@ pub struct Report {
     pub ops: u64,
     /// Transactions, by what became of them.
     pub txns: BTreeMap<&'static str, u64>,
-    /// Acknowledged transactions that did something: without any there is nothing to judge.
+    /// Acknowledged transactions with operations: without any there is nothing to judge.
     pub acknowledged: u64,
-    /// Transactions of unknown end that somebody has seen.
+    /// Transactions of unknown outcome that another transaction has seen.
     pub joined: u64,
     /// Edges between transactions because of data.
     pub edges: u64,
-    /// How many of each kind were found; circles are counted by component.
+    /// The number of findings of each kind; cycles are counted by component.
     pub counts: BTreeMap<String, u64>,
     /// Some of each kind.
     pub witnesses: Vec<Witness>,
@@ -114,7 +115,7 @@ impl Report {
         self.refuted.contains(&level)
     }
 
-    /// Whether nothing is known of a level: it is not refuted, and an anomaly may have been missed.
+    /// Whether a level is undecided: it is not refuted, but an anomaly may have been missed.
     pub fn is_open(&self, level: Level) -> bool {
         self.incomplete.levels.contains(&level)
     }
@@ -141,7 +142,7 @@ impl Level {
     }
 }
 
-/// The graphs that are looked at. Monotonic atomic view has none of its own.
+/// The graphs that are checked. Monotonic atomic view has none of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Shape {
     Writes,
@@ -161,7 +162,7 @@ impl Shape {
         }
     }
 
-    /// The classes that only this graph's circles have, and the weakest levels that any of its circles refutes.
+    /// The classes that only this graph's cycles have, and the weakest levels that any of its cycles refutes.
     fn classes(self) -> &'static [Class] {
         match self {
             Shape::Writes => &[Class::DirtyWrite],
@@ -181,15 +182,15 @@ impl Shape {
     }
 }
 
-/// One graph with one order, and its components if it has circles.
+/// One graph with one order, and its components if it has cycles.
 struct Judged<'a> {
     shape: Shape,
     order: Order,
     view: View<'a>,
-    circles: Cow<'a, Components>,
+    cycles: Cow<'a, Components>,
 }
 
-/// What has been found, with its words: they are written down at once, since what is known about the order of versions differs between levels.
+/// Findings with their text. The text is made at once, because the known order of versions differs between levels.
 #[derive(Debug, Default)]
 struct Found {
     all: Vec<(Finding, Vec<String>)>,
@@ -213,7 +214,7 @@ impl Found {
         findings.into_iter().for_each(|finding| self.show(versions, finding));
     }
 
-    fn has_circle(&self, order: Order) -> bool {
+    fn has_cycle(&self, order: Order) -> bool {
         self.all.iter().any(|(finding, _)| !finding.cycle.is_empty() && finding.order <= order)
     }
 }
@@ -235,8 +236,8 @@ pub fn check(history: &History, options: &Options) -> Report {
             levels::draw_known(&mut versions, orders, (Shape::Reads, Order::Data), options);
             let graph = Graph::of(&versions, options.epsilon_ns);
             let kinds = Shape::All.kinds();
-            let circles = components(&View { graph: &graph, kinds, is_doubled: false, within: None });
-            look_closer(&versions, &circles, options, &mut found);
+            let cycles = components(&View { graph: &graph, kinds, is_doubled: false, within: None });
+            look_closer(&versions, &cycles, options, &mut found);
             judgement
         }
         _ => judge(&mut versions, orders.as_ref(), options, &mut found),
@@ -262,7 +263,7 @@ fn report(versions: &Versions<'_>, judgement: levels::Judgement, mut found: Foun
     report
 }
 
-/// Judges all levels where versions have an order, but for appends that nobody has read.
+/// Judges all levels where versions have an order, except for appends that were never read.
 fn judge(
     versions: &mut Versions<'_>,
     orders: Option<&Orders>,
@@ -270,7 +271,7 @@ fn judge(
     found: &mut Found,
 ) -> levels::Judgement {
     let (mut judgement, requested) = judge_read(versions, options, found);
-    // Other levels cannot depend on an order that nobody has seen: one that fits the other edges closes no circle. Two such writers that each read what
+    // Other levels cannot depend on an order that was never seen: one that fits the other edges closes no cycle. Two such writers that each read what
     // the other overwrote are a lost update in either order.
     if let Some(orders) = orders {
         let tails = levels::judge_tails(versions, orders, &requested, options, found);
@@ -284,7 +285,7 @@ fn judge(
     judgement
 }
 
-/// Judges all levels by the versions that somebody has read; and the orders at which snapshot isolation may still depend on others.
+/// Judges all levels by the versions that were read; and the orders at which snapshot isolation may still depend on others.
 fn judge_read(
     versions: &mut Versions<'_>,
     options: &Options,
@@ -297,16 +298,16 @@ fn judge_read(
         is_doubled: false,
         within: None,
     };
-    let all_circles = components(&everything);
-    let judged = match all_circles.count {
+    let all_cycles = components(&everything);
+    let judged = match all_cycles.count {
         0 => Vec::new(),
-        _ => judge_levels(&graph, &all_circles, options.threads),
+        _ => judge_levels(&graph, &all_cycles, options.threads),
     };
     let plain = judged.iter().find(|one| one.shape == Shape::All && one.order == Order::Data);
     if let Some(plain) = plain {
-        look_closer(versions, &plain.circles, options, found);
+        look_closer(versions, &plain.cycles, options, found);
     }
-    found.show_all(versions, cycles(&graph, &judged, &all_circles, options.witnesses_max));
+    found.show_all(versions, cycles(&graph, &judged, &all_cycles, options.witnesses_max));
     let mut judgement = levels::Judgement { edges: graph.edge_count() as u64, ..Default::default() };
     for one in &judged {
         let bases = match one.shape {
@@ -320,33 +321,33 @@ fn judge_read(
     (judgement, Order::ALL.into_iter().filter(is_requested).collect())
 }
 
-/// Whether a circle of writes is one, too, without the transactions of unknown end: such a one may have been rolled back.
+/// Whether a cycle of writes remains without the transactions of unknown outcome, which may have been rolled back.
 fn is_sure(versions: &Versions<'_>, one: &Judged<'_>, options: &Options) -> bool {
     let txns = versions.parts.len() as u32;
     let is_joined = |txn: u32| versions.parts[txn as usize] == Part::Writer;
-    if !one.circles.members().take_while(|node| *node < txns).any(is_joined) {
+    if !one.cycles.members().take_while(|node| *node < txns).any(is_joined) {
         return true;
     }
     let graph = Graph::of(&versions.without_joined(), options.epsilon_ns);
     components(&View { graph: &graph, within: None, ..one.view }).count > 0
 }
 
-/// What is in some circle, operation by operation and statement by statement.
-fn look_closer(versions: &Versions<'_>, circles: &Components, options: &Options, found: &mut Found) {
-    if circles.count == 0 {
+/// Findings within cycles, operation by operation and statement by statement.
+fn look_closer(versions: &Versions<'_>, cycles: &Components, options: &Options, found: &mut Found) {
+    if cycles.count == 0 {
         return;
     }
-    found.show_all(versions, direct::closer(versions, circles));
+    found.show_all(versions, direct::closer(versions, cycles));
     let is_known = found.all.iter().any(|(finding, _)| finding.class == Class::FracturedStatement);
-    let of_statements = statements::find(versions, circles, options.witnesses_max);
-    // Two transactions in a circle through one statement have been told already, operation by operation.
+    let of_statements = statements::find(versions, cycles, options.witnesses_max);
+    // Two transactions in a cycle through one statement have been reported already, operation by operation.
     let new = of_statements.into_iter().filter(|finding| !is_known || finding.cycle.len() > 2);
     found.show_all(versions, new);
 }
 
 /// The components of every graph with every order, within those of the graph that holds them all.
 fn judge_levels<'a>(graph: &'a Graph, all: &'a Components, threads: usize) -> Vec<Judged<'a>> {
-    // The graphs that hold others first: where they have no circle, neither have those.
+    // Graphs that contain others come first: if they have no cycle, the others have none.
     let jobs: Vec<(Shape, Order)> = Order::ALL
         .into_iter()
         .rev()
@@ -365,15 +366,15 @@ fn judge_levels<'a>(graph: &'a Graph, all: &'a Components, threads: usize) -> Ve
             within: Some(all),
         };
         // The graph of everything is the one whose components are known.
-        let circles = match (shape, order) {
+        let cycles = match (shape, order) {
             (Shape::All, Order::RealTime) => Cow::Borrowed(all),
             _ => Cow::Owned(components(&view)),
         };
-        if circles.count == 0 {
+        if cycles.count == 0 {
             known().push((shape, order));
             return None;
         }
-        Some(Judged { shape, order, view, circles })
+        Some(Judged { shape, order, view, cycles })
     };
     let next = std::sync::atomic::AtomicUsize::new(0);
     let mut judged: Vec<Judged<'a>> = std::thread::scope(|scope| {
@@ -387,7 +388,7 @@ fn judge_levels<'a>(graph: &'a Graph, all: &'a Components, threads: usize) -> Ve
         let helpers: Vec<_> = (1..threads.min(jobs.len()))
             .filter_map(|_| std::thread::Builder::new().name("checker".into()).spawn_scoped(scope, work).ok())
             .collect();
-        // A thread that the system refuses costs time only: this one does whatever is left.
+        // If the system refuses a thread, it only takes longer: this one does the rest.
         let mut judged = work();
         for helper in helpers {
             match helper.join() {
@@ -401,12 +402,12 @@ fn judge_levels<'a>(graph: &'a Graph, all: &'a Components, threads: usize) -> Ve
     judged
 }
 
-/// The shortest circles of every class, worst first; an order is looked at only for graphs that have no circle without it.
+/// The shortest cycles of every class, worst first; an order is looked at only for graphs that have no cycle without it.
 fn cycles(graph: &Graph, judged: &[Judged<'_>], all: &Components, count: usize) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for one in judged {
         let is_new = !judged.iter().any(|other| other.shape == one.shape && other.order < one.order);
-        // A circle that a weaker level's graph has already shown with this order is no news for a stronger one.
+        // A cycle that the graph of a weaker level has already shown with this order is not shown again for a stronger one.
         if !is_new {
             continue;
         }
@@ -414,19 +415,19 @@ fn cycles(graph: &Graph, judged: &[Judged<'_>], all: &Components, count: usize) 
         for class in one.shape.classes() {
             let wanted = cycle::Wanted { class: *class, order: one.order, is_derived: false };
             // In the doubled graph a transaction has two components; the plain one has those that hold both.
-            let circles = if one.view.is_doubled { all } else { &*one.circles };
-            for steps in cycle::find(graph, circles, wanted, count) {
+            let cycles = if one.view.is_doubled { all } else { &*one.cycles };
+            for steps in cycle::find(graph, cycles, wanted, count) {
                 let (class, order) = cycle::classify(&steps);
-                findings.push(Finding { order, ..Finding::circle(class, steps) });
+                findings.push(Finding { order, ..Finding::cycle(class, steps) });
             }
         }
         let is_weaker_known = judged.iter().any(|other| other.shape < one.shape && other.order <= one.order);
         if findings.len() == before
             && !is_weaker_known
-            && let Some(steps) = cycle::any(&one.view, &one.circles)
+            && let Some(steps) = cycle::any(&one.view, &one.cycles)
         {
             let (class, order) = cycle::classify(&steps);
-            findings.push(Finding { order, ..Finding::circle(class, steps) });
+            findings.push(Finding { order, ..Finding::cycle(class, steps) });
         }
     }
     findings

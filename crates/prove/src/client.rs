@@ -1,8 +1,8 @@
-//! A session that sees everything a server says: command tags and warnings, not only rows and errors.
+//! A session that returns everything a server sends: command tags and warnings, not only rows and errors.
 //!
-//! Most drivers swallow both, and both decide what a COMMIT was worth: a failed block is committed with the tag `ROLLBACK` and no error, and a
-//! cancelled wait for a standby is a success with a warning. So promises are proved through this client, which is slow and blocking and
-//! forgets nothing.
+//! Most drivers drop both, and both decide the outcome of a COMMIT: the COMMIT of a failed block returns the tag `ROLLBACK` and no error, and a
+//! cancelled wait for a standby is a success with a warning. So proofs use this client, which is slow and blocking, and
+//! keeps everything.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -20,7 +20,7 @@ const READ_BYTES: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct Client {
     connection: HotConnection,
-    /// What came and was not consumed yet.
+    /// Received bytes that were not consumed yet.
     received: Vec<u8>,
 }
 
@@ -33,7 +33,7 @@ pub struct Done {
     pub rows: Vec<TextRow>,
 }
 
-/// All that a server said to one request.
+/// Everything a server sent in reply to one request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reply {
     /// The statements that were done.
@@ -47,7 +47,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The last statement's command tag; empty when none was done.
+    /// The command tag of the last statement; empty if there was none.
     pub fn tag(&self) -> &str {
         self.done.last().map_or("", |done| done.tag.as_str())
     }
@@ -93,7 +93,7 @@ pub fn text(column: &Option<Vec<u8>>) -> Option<String> {
     column.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// The connection broke, or the server was silent for too long, before the reply was whole.
+/// The connection broke, or the server sent nothing for too long, before the reply was complete.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection broke: {cause}")]
 pub struct Broken {
@@ -106,7 +106,7 @@ pub struct Broken {
     pub cause: io::Error,
 }
 
-/// Why a request that has to work did not.
+/// Why a request that must succeed failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The connection broke.
@@ -118,10 +118,10 @@ pub enum ClientError {
         /// Its words.
         #[source]
         error: Box<ServerError>,
-        /// What was asked.
+        /// The statement.
         sql: String,
     },
-    /// Nobody could be reached.
+    /// No server could be reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
 }
@@ -137,9 +137,9 @@ impl ClientError {
     }
 }
 
-/// The longest time that one host of several may take: after it the next one is tried.
+/// The time limit for one of several hosts: after it the next one is tried.
 const HOST_TIMEOUT_MAX: Duration = Duration::from_secs(2);
-/// The shortest: a host far away has to answer several times.
+/// Its minimum: a distant host has to answer several times.
 const HOST_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 
 /// How long a connection to one of so many hosts may take, when all of them have `timeout`.
@@ -152,8 +152,8 @@ fn host_timeout(hosts: usize, timeout: Duration) -> Duration {
 }
 
 impl Client {
-    /// Connects. A server that is silent for longer than `timeout` counts as gone, from the first byte on. Of several hosts each gets its share of
-    /// that time, so that a dead one does not use up the time of the others.
+    /// Connects. A server that sends nothing for `timeout` counts as unreachable. Several hosts share that time, so that a dead one does not use up the
+    /// time of the others.
     ///
     /// # Errors
     /// As [`hot::connect`].
@@ -162,17 +162,17 @@ impl Client {
         let limit = host_timeout(spec.hosts.len(), timeout);
         spec.connect_timeout = Some(spec.connect_timeout.map_or(limit, |other| other.min(limit)));
         let client = Client::of(hot::connect(&spec)?);
-        // A socket that takes no timeout would block for ever at worst; the caller's deadline then is the server's end.
+        // A socket that accepts no timeout could block until the server ends.
         let _ = client.connection.socket().set_timeout(Some(timeout));
         Ok(client)
     }
 
-    /// On a connection that is there. The server may be silent for ever: it may be waiting for a lock.
+    /// On an existing connection, without a time limit: the server may be waiting for a lock.
     pub fn of(connection: HotConnection) -> Client {
         Client { connection, received: Vec::new() }
     }
 
-    /// Changes how long the server may be silent; `None`: for ever.
+    /// Changes the time limit for the server; `None`: no limit.
     pub fn set_timeout(&self, timeout: Option<Duration>) {
         let _ = self.connection.socket().set_timeout(timeout);
     }
@@ -192,7 +192,7 @@ impl Client {
         self.connection.host_index()
     }
 
-    /// What ends a running statement from elsewhere.
+    /// A handle that cancels a running statement.
     pub fn cancel_token(&self) -> CancelToken {
         self.connection.cancel_token()
     }
@@ -244,7 +244,7 @@ impl Client {
         }
     }
 
-    /// The same for what has to work: a refusal is an error.
+    /// The same for statements that must succeed: a refusal is an error.
     ///
     /// # Errors
     /// [`ClientError::Refused`] and [`ClientError::Broken`].
@@ -272,7 +272,7 @@ fn first_words(sql: &str) -> String {
 pub(crate) fn read_reply(received: &mut Vec<u8>, reply: &mut Reply) -> io::Result<bool> {
     let mut taken = 0;
     let mut rows = std::mem::take(&mut reply.done).into_iter().collect::<Vec<Done>>();
-    // The statement under way is the last entry without a tag.
+    // The running statement is the last entry without a tag.
     let mut complete = false;
     while !complete {
         let Some((frame, bytes)) = backend::frame(&received[taken..]).map_err(io::Error::other)? else {
@@ -307,14 +307,14 @@ pub(crate) fn read_reply(received: &mut Vec<u8>, reply: &mut Reply) -> io::Resul
                 complete = true;
             }
             tag::COPY_IN_RESPONSE | tag::COPY_OUT_RESPONSE => {
-                return Err(io::Error::other("COPY is no statement for this place"));
+                return Err(io::Error::other("COPY is not possible here"));
             }
             _ => {}
         }
         taken += bytes;
     }
     received.drain(..taken);
-    // Rows of a statement that an error ended are no result.
+    // Rows of a statement that ended in an error are not a result.
     if complete {
         rows.retain(|done| !done.tag.is_empty());
     }

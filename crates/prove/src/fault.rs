@@ -1,8 +1,8 @@
-//! Faults: what is done to a cluster while promises are watched, and how it is undone.
+//! Faults: how they are injected into a cluster during a proof, and how they are undone.
 //!
 //! Every fault is probed before it is promised ("not possible here" is an answer with a reason), written into the [`journal`] before it is
-//! injected, and undone at the end whatever happens, by ourselves or by the next `prove --heal`. Only servers that `up` or we made are hurt, or what
-//! the user has explicitly allowed; the proxy and an orphaned transaction touch nothing but our own sessions.
+//! injected, and undone at the end in any case, by this process or by the next `prove --heal`. Only servers of `up` and of `--local` get faults, or those
+//! that the user has explicitly allowed; the proxy and an orphaned transaction affect only our own sessions.
 
 pub mod disk;
 pub mod journal;
@@ -22,10 +22,10 @@ pub use plan::{Plan, PlanError, Step};
 pub use proxy::Proxy;
 pub use site::{Happened, Node, Site};
 
-/// What can be done to a node.
+/// A fault that can be injected into a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// SIGKILL to every process. What was written stays in the page cache: it proves recovery, not fsync.
+    /// SIGKILL to every process. Written data stays in the page cache: this tests recovery, not fsync.
     Kill,
     /// SIGSTOP to every process: the node neither answers nor leaves.
     Pause,
@@ -33,32 +33,32 @@ pub enum Fault {
     Restart,
     /// A standby is made the primary.
     Promote,
-    /// The disk is cut off, the processes are killed, the file system is mounted anew: what was not synced is gone.
+    /// The disk is cut off, the processes are killed, the file system is mounted again: unsynced data is lost.
     Power,
     /// The disk of the data directory is filled to the last block.
     Full,
-    /// Nothing passes between the node and the other nodes, while clients reach it as before.
+    /// No data passes between the node and the other nodes, while clients still reach it.
     Partition,
-    /// Every connection through the proxy is closed; new ones are taken.
+    /// Every connection through the proxy is closed; new ones are accepted.
     Cut,
-    /// Nothing passes the proxy in either direction, and no connection is closed; what was sent arrives when it is over.
+    /// The proxy forwards nothing in either direction and closes no connection; data sent meanwhile arrives afterwards.
     Blackhole,
     /// Nothing passes towards the server.
     BlackholeRequests,
     /// Nothing passes towards the client.
     BlackholeReplies,
-    /// Everything passes the proxy later, in each direction.
+    /// The proxy delays all data, in each direction.
     Delay(Duration),
-    /// No more than so many bytes a second pass the proxy in each direction.
+    /// The proxy forwards at most this many bytes a second in each direction.
     Rate(u64),
     /// Every third reply to a COMMIT is not delivered: the connection is closed in its place.
     DropCommit,
-    /// A transaction is prepared for two-phase commit, and nobody ends it.
+    /// A transaction is prepared for two-phase commit, and never finished.
     Orphan,
 }
 
 impl Fault {
-    /// Those without a parameter, with the others at a typical one.
+    /// All faults; those with a parameter have a typical one.
     pub const ALL: [Fault; 15] = [
         Fault::Kill,
         Fault::Pause,
@@ -109,9 +109,9 @@ impl Fault {
             Fault::Full => "disk full",
             Fault::Partition => "cut off from the other nodes",
             Fault::Cut => "connections cut",
-            Fault::Blackhole => "network lets nothing through",
-            Fault::BlackholeRequests => "network lets no request through",
-            Fault::BlackholeReplies => "network lets no reply through",
+            Fault::Blackhole => "network drops everything",
+            Fault::BlackholeRequests => "network drops requests",
+            Fault::BlackholeReplies => "network drops replies",
             Fault::Delay(_) => "network delay",
             Fault::Rate(_) => "slow network",
             Fault::DropCommit => "replies to COMMIT dropped",
@@ -119,7 +119,7 @@ impl Fault {
         }
     }
 
-    /// Whether it happens on the way between the client and the node, in our own proxy.
+    /// Whether it is injected between the client and the node, in our own proxy.
     pub fn needs_proxy(self) -> bool {
         matches!(
             self,
@@ -133,12 +133,12 @@ impl Fault {
         )
     }
 
-    /// Whether the node's data have to lie on a disk of their own.
+    /// Whether the node's data must be on a separate disk.
     pub(crate) fn needs_disk(self) -> bool {
         matches!(self, Fault::Power | Fault::Full)
     }
 
-    /// Whether it hurts the server itself, not only our sessions with it.
+    /// Whether it affects the server itself, not only our sessions.
     pub fn hurts_server(self) -> bool {
         !self.needs_proxy() && self != Fault::Orphan
     }
@@ -158,7 +158,7 @@ impl fmt::Display for Fault {
 /// Why a fault could not be injected or undone.
 #[derive(Debug, thiserror::Error)]
 pub enum FaultError {
-    /// A server did not do what it was told.
+    /// A server did not do what was requested.
     #[error(transparent)]
     Local(#[from] lab::local::LocalError),
     /// A program of the system failed.
@@ -200,7 +200,7 @@ impl FaultError {
             FaultError::Local(error) => error.hint(),
             FaultError::Client(error) => error.hint(),
             FaultError::NotPossible { .. } => {
-                Some("pgfathom prove --local KIND makes a cluster of its own that may be hurt".to_owned())
+                Some("pgfathom prove --local KIND makes its own cluster for faults".to_owned())
             }
             FaultError::Program { .. } | FaultError::Io { .. } => {
                 Some("remove what is left of it: pgfathom prove --heal".to_owned())

@@ -1,9 +1,9 @@
-//! Scripted interleavings that name an isolation level: Martin Kleppmann's Hermitage (github.com/ept/hermitage, CC BY 4.0), played by several sessions against a live
-//! server, and cases of our own for clusters ([`cluster`]).
+//! Scripted interleavings that show an isolation level: Martin Kleppmann's Hermitage (github.com/ept/hermitage, CC BY 4.0), run by several sessions on
+//! a live server, and our own cases for clusters ([`cluster`]).
 //!
-//! Each [`Case`] is a list of statements, each of one session. A statement that waits for a lock is seen as waiting in the server's own view of its locks
-//! (`pg_blocking_pids`), and the script goes on; where a server has no such view, a statement without an answer for a quarter of a second counts as waiting.
-//! What happened is one line, for example `b waits; b 40001; final 1=11 2=21`, and it is compared with the line that is expected of the engine.
+//! Each [`Case`] is a list of statements, each of one session. The server's own view shows whether a statement waits for a lock
+//! (`pg_blocking_pids`), and then the script goes on; without such a view, a statement without an answer for a quarter of a second counts as waiting.
+//! What happened is one line, for example `b waits; b 40001; final 1=11 2=21`, and it is compared with the line that the engine's profile expects.
 
 pub mod cases;
 pub mod cluster;
@@ -24,15 +24,15 @@ pub use transcript::{Event, Transcript};
 
 /// The levels of a script.
 pub const LEVELS: [Isolation; 3] = Isolation::ALL;
-/// The table of the scripts, in the schema of all proofs. It is made and dropped by us; a schema of that name that somebody else made is left alone.
+/// The table of the scripts, in the schema of all proofs. pgfathom creates and drops it; a schema of that name that another user made is left alone.
 pub const TABLE: &str = "pgfathom_prove.hermitage";
 
-/// What an answer means to who trusts the engine.
+/// The verdict of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
     /// The anomaly was prevented, as it must be.
     Kept,
-    /// It happened, and the level allows it, or nobody has said anything about it.
+    /// It happened, and the level allows it, or no promise mentions it.
     ByDesign,
     /// It did not happen, although it may.
     AllowedNotSeen,
@@ -40,7 +40,7 @@ pub enum Verdict {
     Broken,
     /// There is no answer.
     NotTested,
-    /// It cannot be played on this cluster, for the reason that is given.
+    /// It is impossible on this cluster; the answer has the reason.
     NotPossible,
 }
 
@@ -69,13 +69,13 @@ pub struct Answer {
     pub level: Option<Isolation>,
     /// Whether the anomaly is expected; `None`: unknown for this engine.
     pub expected: Option<bool>,
-    /// The line that is expected, where it is known word for word.
+    /// The expected line, if it is known literally.
     pub expected_line: Option<&'static str>,
     /// Whether it happened.
     pub happened: Option<bool>,
-    /// What happened, in one line; or why nothing did.
+    /// The result in one line, or why there is none.
     pub line: String,
-    /// The script as it was played, one statement a line.
+    /// The script as it was run, one statement a line.
     pub script: Vec<String>,
     /// What is promised, where it is a case of a cluster.
     pub promise: &'static str,
@@ -85,9 +85,9 @@ pub struct Answer {
     pub change: &'static str,
     /// The setting that decides, if one does.
     pub setting: String,
-    /// Of what is left to chance: how often it was looked at, and how often it was seen. A script is played once.
+    /// For cases by chance: observations, and how many showed the anomaly. A script runs once.
     pub counted: Option<(u64, u64, &'static str)>,
-    /// The same observation where the anomaly must show.
+    /// The same observation where the anomaly must appear.
     pub control: Option<Control>,
     /// Why it cannot be played here.
     pub is_impossible: bool,
@@ -103,7 +103,7 @@ impl Answer {
             (Some(false), Some(true) | None) => Verdict::AllowedNotSeen,
             (Some(true), Some(false)) => Verdict::Broken,
             (Some(true), Some(true)) => Verdict::ByDesign,
-            // Without a promise, what happened is told and nobody is blamed.
+            // Without a promise, what happened is reported without a verdict.
             (Some(true), None) => Verdict::ByDesign,
         }
     }
@@ -118,7 +118,7 @@ pub enum HermitageError {
     /// The connection broke.
     #[error("the connection broke")]
     Io(#[from] std::io::Error),
-    /// The server refused something that is not part of a script.
+    /// The server refused a statement that is not part of a script.
     #[error("{doing} failed: {message}")]
     Refused {
         /// What was tried.
@@ -132,8 +132,8 @@ pub enum HermitageError {
     /// It is unknown whether commits wait for standbys.
     #[error(transparent)]
     Wait(#[from] connect::waiting::WaitError),
-    /// What has to be undone could not be noted.
-    #[error("what has to be undone could not be written down")]
+    /// The undo journal could not be written.
+    #[error("the undo journal could not be written")]
     Journal(#[from] FaultError),
 }
 
@@ -143,7 +143,7 @@ impl HermitageError {
         match self {
             HermitageError::Session(SessionError::Connect(error)) => error.hint(),
             HermitageError::Refused { .. } => {
-                Some("the role needs CREATE on the database, and no read-only server".into())
+                Some("the role needs CREATE on the database, and the server must not be read-only".into())
             }
             HermitageError::Live(error) => error.hint(),
             HermitageError::Journal(error) => error.hint(),
@@ -158,10 +158,10 @@ impl From<ClientError> for HermitageError {
     }
 }
 
-/// Plays cases at levels against one server. `observer` receives each answer as it comes.
+/// Runs cases at levels on one server. `observer` receives each answer as it comes.
 ///
 /// # Errors
-/// When there is no connection, or the table cannot be made. A script that breaks off is an answer.
+/// When there is no connection, or the table cannot be made. An aborted script is an answer.
 pub fn run(
     spec: &ConnSpec,
     engine: Engine,
@@ -198,7 +198,7 @@ fn answer(
         title: case.title,
         level: Some(level),
         expected,
-        // The table of the scripts lies on one server, also where others are beside it.
+        // The table of the scripts is on one server, also in a cluster.
         expected_line: engine.levels.expects_steps().then_some(line),
         script,
         ..Answer::default()

@@ -1,11 +1,11 @@
-//! What sessions did and saw, transaction by transaction: the only thing that the checker looks at.
+//! The operations of sessions and their results, transaction by transaction: the only input of the checker.
 //!
-//! A history is three arrays: micro-operations of 32 bytes, transactions of 48, and, for lists, the elements that were read. It is kept in a file of
-//! its own in the run directory ([`file`](self::file)), written while the transactions happen and readable up to where a crash cut it off, and it can be
+//! A history is three arrays: micro-operations of 32 bytes, transactions of 48, and, for lists, the elements that were read. It is kept in its own
+//! file in the run directory ([`file`](self::file)), written while the transactions run and readable up to the point of a crash, and it can be
 //! exchanged with Elle, Jepsen's checker ([`elle`](self::elle)).
 //!
-//! Three encodings ([`Model`]) say what an operation's `ver` and `tok` mean. The first two make the order of versions known; that is why a check needs
-//! linear time only.
+//! Three encodings ([`Model`]) define `ver` and `tok` of an operation. With the first two the order of versions is known, so a check takes
+//! linear time.
 //!
 //! | model | write | read |
 //! |---|---|---|
@@ -24,12 +24,12 @@ use engines::profile::Isolation;
 pub use crate::outcome::Outcome;
 pub use file::{HistoryError, HistoryWriter};
 
-/// Operations at most in one history: places of operations, versions and edges are 32-bit numbers, and there may be three edges for an operation.
+/// The most operations in one history: indexes of operations, versions and edges are 32-bit numbers, and an operation may have three edges.
 pub const OPS_MAX: usize = 1 << 30;
 /// Transactions at most: the checker keeps two bits of a transaction's number for the kind of an edge.
 pub const TXNS_MAX: usize = (1 << 30) - 1;
 
-/// Values that are no whole numbers have tokens from here on, in the order of [`Names::values`].
+/// Values that are not integers have tokens from here on, in the order of [`Names::values`].
 pub const VALUES_BASE: u64 = 0xC000_0000_0000_0000;
 /// The token of a value that looks like the initial state.
 pub const NIL: u64 = VALUES_BASE;
@@ -37,7 +37,7 @@ pub const NIL: u64 = VALUES_BASE;
 /// How values carry their version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Model {
-    /// Each write counts the row's version up and sets a token that no other write has.
+    /// Each write increments the row's version and sets a token that no other write has.
     #[default]
     VersionedRegister,
     /// Each write appends an element that no other write of this key has; reads see the whole list.
@@ -55,7 +55,7 @@ pub enum Kind {
     Update,
     /// The client reports the new version (`ver` it read + 1), or the new value.
     Write,
-    /// A row that was not there: version 1.
+    /// A new row: version 1.
     Insert,
     /// Appends an element.
     Append,
@@ -71,7 +71,7 @@ impl Kind {
 /// One micro-operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Op {
-    /// The place of its transaction in [`History::txns`].
+    /// The index of its transaction in [`History::txns`].
     pub txn: u32,
     /// Which row.
     pub key: u32,
@@ -83,7 +83,7 @@ pub struct Op {
     pub node: u8,
     /// What it does.
     pub kind: Kind,
-    /// The token, element or value; of a read list, the place of its first element. See [`Model`].
+    /// The token, element or value; for a read list, the index of its first element. See [`Model`].
     pub tok: u64,
     /// When its statement was sent, in nanoseconds of CLOCK_MONOTONIC; 0: unknown.
     pub start_ns: u64,
@@ -105,7 +105,8 @@ pub struct Txn {
     pub commit_sent_ns: u64,
     /// When its end was known.
     pub end_ns: u64,
-    /// Whose it was. A session whose transaction ended as [`Outcome::Info`] or [`Outcome::Partial`] goes on under a new number: what it did is perhaps not over.
+    /// Its session. After [`Outcome::Info`] or [`Outcome::Partial`] the session continues under a new number, because the transaction may still be
+    /// running.
     pub session: u32,
     /// The node its session was connected to, see [`Names::nodes`].
     pub node: u8,
@@ -135,7 +136,7 @@ impl Txn {
         }
     }
 
-    /// The same between two moments.
+    /// The same between two points in time.
     pub fn between(mut self, begin_ns: u64, end_ns: u64) -> Txn {
         (self.begin_ns, self.end_ns) = (begin_ns, end_ns);
         self
@@ -148,18 +149,18 @@ impl Txn {
     }
 }
 
-/// Names for numbers, for witnesses that people read. Any of them may be missing.
+/// Names for numbers, for readable witnesses. Any of them may be missing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Names {
     /// The nodes, by [`Op::node`].
     pub nodes: Vec<String>,
     /// The shards.
     pub shards: Vec<String>,
-    /// The shard of each key, as a place in [`Names::shards`].
+    /// The shard of each key, as an index into [`Names::shards`].
     pub shard_of_key: Vec<u8>,
-    /// The keys, where they are more than their number, as EDN writes them: the number 1 and the text "1" are two keys.
+    /// The keys as EDN, if they are not plain numbers: the number 1 and the text "1" are two keys.
     pub keys: Vec<String>,
-    /// The values that are no whole numbers, as EDN writes them; see [`VALUES_BASE`].
+    /// The values that are not integers, as EDN; see [`VALUES_BASE`].
     pub values: Vec<String>,
 }
 
@@ -178,12 +179,12 @@ impl Names {
         }
     }
 
-    /// A node in words; nothing where nodes have no names.
+    /// The name of a node; empty if nodes have no names.
     pub fn node(&self, node: u8) -> Option<&str> {
         self.nodes.get(usize::from(node)).map(String::as_str)
     }
 
-    /// The shard of a key; nothing where nobody said.
+    /// The shard of a key; `None` where it was not recorded.
     pub fn shard(&self, key: u32) -> Option<&str> {
         let shard = *self.shard_of_key.get(key as usize)?;
         self.shards.get(usize::from(shard)).map(String::as_str)
@@ -196,12 +197,12 @@ pub struct History {
     model: Model,
     ops: Vec<Op>,
     txns: Vec<Txn>,
-    /// Where each transaction's operations begin, and where the last one's end.
+    /// The start of each transaction's operations, and the end of the last one.
     first: Vec<u32>,
     elements: Vec<u64>,
     /// Names for numbers.
     pub names: Names,
-    /// Whether its end is missing, so that versions may have been read whose writers are not here.
+    /// Whether its end is missing, so that writers of versions that were read may be missing.
     pub is_cut: bool,
 }
 
@@ -225,10 +226,10 @@ impl History {
         }
     }
 
-    /// Adds a transaction with its operations in the order in which they happened; gives its place. [`Op::txn`] is set here.
+    /// Adds a transaction with its operations in the order of execution; returns its index. [`Op::txn`] is set here.
     ///
     /// # Panics
-    /// Beyond [`OPS_MAX`] and [`TXNS_MAX`]; who reads foreign files looks before.
+    /// Beyond [`OPS_MAX`] and [`TXNS_MAX`]; readers of foreign files check these first.
     pub fn push(&mut self, txn: Txn, ops: &[Op]) -> u32 {
         assert!(self.has_room(1, ops.len()), "a history holds {OPS_MAX} operations at most");
         let number = self.txns.len() as u32;
@@ -243,7 +244,7 @@ impl History {
         self.txns.len() + txns <= TXNS_MAX && self.ops.len() + ops <= OPS_MAX
     }
 
-    /// The read of a list: the elements are kept here, the operation says where.
+    /// The read of a list: the elements are kept here, the operation holds their position.
     pub fn read_list(&mut self, key: u32, elements: &[u64]) -> Op {
         let start = self.elements.len() as u64;
         self.elements.extend_from_slice(elements);

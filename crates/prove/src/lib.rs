@@ -1,13 +1,12 @@
-//! Promises: what a database must keep, and the rows that show when it did not.
+//! Tests of promises: what a database must keep, and the rows that show a violation.
 //!
 //! - [`check`]: which isolation levels a history refutes, with the shortest proof.
-//! - [`client`], [`outcome`]: what the end of a transaction was worth.
-//! - [`fault`]: what is done to a cluster meanwhile, and how it is undone.
-//! - [`hermitage`]: scripted interleavings that name an isolation level, on one server and on clusters.
-//! - [`history`]: what sessions did and saw, in memory, in a file, in Elle's notation.
-//! - [`promise`]: from what was seen to what became of a promise.
+//! - [`client`]: a session that returns everything the server sends; [`outcome`]: whether a transaction was committed.
+//! - [`fault`]: faults that are injected into a cluster, and how they are undone.
+//! - [`hermitage`]: scripted interleavings that show an isolation level, on one server and on clusters.
+//! - [`history`]: the operations of sessions and their results, in memory, in a file, in Elle's notation.
+//! - [`promise`]: from observations to the verdict on a promise.
 //! - [`simulate`]: histories that keep a promise, made from a seed.
-//! - [`talk`]: a session that tells all the server says.
 //! - [`tpcc`]: the consistency conditions of TPC-C (clause 3.3.2), and its keys and counts.
 
 pub mod check;

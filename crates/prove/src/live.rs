@@ -1,15 +1,15 @@
-//! Workloads that watch a promise while it is under load, and while faults happen: each has an invariant that one reader can check at once.
+//! Workloads that test a promise under load and under faults: each has an invariant that one reader can check.
 //!
-//! - [`ack`]: nothing that was acknowledged is lost, torn or doubled (durability, RPO);
-//! - [`heartbeat`]: how long writes and reads are away, and how old what other nodes show is (RTO, staleness);
+//! - [`ack`]: no acknowledged write is lost, torn or duplicated (durability, RPO);
+//! - [`heartbeat`]: how long writes and reads are unavailable, and how stale other nodes are (RTO, staleness);
 //! - [`bank`]: the sum of all accounts is the same at every moment;
 //! - [`twin`]: rows that are written together are seen together;
 //! - [`skew`]: write skew, which SERIALIZABLE must refuse;
 //! - [`conflict`]: the same row written on several nodes at once;
 //! - [`wide`]: what a commit over several nodes costs, in round trips;
-//! - [`verreg`]: random transactions, written down for the checker.
+//! - [`verreg`]: random transactions, recorded for the checker.
 //!
-//! Every report holds how much was looked at, and a positive control: the same reading where the anomaly must show. Where the control shows
+//! Every report has the number of observations, and a positive control: the same read where the anomaly must appear. If the control shows
 //! nothing, a zero proves nothing.
 
 pub mod ack;
@@ -42,10 +42,10 @@ use crate::fault::{FaultError, Happened, Plan, Site};
 
 /// How long a session waits before it tries again to connect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
-/// How long the rows are tried to be read when connections break, and the pause between two tries.
+/// How long reading the rows is retried when connections break, and the pause between two attempts.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(60);
 const AGAIN_PAUSE: Duration = Duration::from_millis(200);
-/// How long what happens after the last step of a plan is watched at least.
+/// The least time of observation after the last step of a plan.
 const TAIL: Duration = Duration::from_secs(1);
 
 /// How a workload is run.
@@ -53,7 +53,7 @@ const TAIL: Duration = Duration::from_secs(1);
 pub struct Options {
     /// How long.
     pub duration: Duration,
-    /// Sessions that write; readers come on top.
+    /// Sessions that write; readers are additional.
     pub clients: usize,
     /// The isolation level of the transactions.
     pub level: Isolation,
@@ -63,9 +63,9 @@ pub struct Options {
     pub settings: Vec<(String, String)>,
     /// The faults.
     pub plan: Plan,
-    /// A server that is silent for so long counts as gone.
+    /// A server without an answer for this long counts as unreachable.
     pub patience: Duration,
-    /// Where it is noted what happened when.
+    /// The log of events.
     pub events: Arc<EventLog>,
 }
 
@@ -94,19 +94,19 @@ impl Options {
 /// Why a workload could not be run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// The server refused what has to work, or cannot be reached.
+    /// The server refused a statement that must work, or cannot be reached.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// A fault could not be undone.
-    #[error("what was broken could not be mended")]
+    #[error("the injected faults could not be undone")]
     Fault(#[from] FaultError),
     /// Tables of that name that are not ours.
-    #[error("the schema {0} is there and not ours")]
+    #[error("the schema {0} exists, and pgfathom did not make it")]
     Foreign(&'static str),
     /// Another proof is at work.
-    #[error("another proof is at work in this database, on {node}: {holder}")]
+    #[error("another proof is running in this database, on {node}: {holder}")]
     Taken {
-        /// The node where it has the lock.
+        /// The node where it holds the lock.
         node: String,
         /// Its session.
         holder: String,
@@ -114,8 +114,8 @@ pub enum LiveError {
     /// Another proof has come between.
     #[error("the proof was disturbed: {0}")]
     Disturbed(String),
-    /// After what was watched the cluster does not take writes, or its rows cannot be read.
-    #[error("the cluster did not come back after it")]
+    /// After the measurement the cluster does not take writes, or its rows cannot be read.
+    #[error("the cluster did not recover from it")]
     NotBack(#[source] Box<LiveError>),
     /// The workload needs something else.
     #[error("{0}")]
@@ -132,7 +132,7 @@ impl LiveError {
                 "it lacks our comment, or belongs to a role that this session does not trust; if it is not needed: drop schema {name} cascade"
             )),
             LiveError::Taken { .. } => Some(
-                "wait for its end, or stop it where it runs; other databases of the same server can be proved meanwhile"
+                "wait for its end, or stop it where it runs; other databases of the same server can be tested meanwhile"
                     .to_owned(),
             ),
             LiveError::Disturbed(_) => Some("run pgfathom prove again when no other one runs on these tables".to_owned()),
@@ -154,14 +154,14 @@ impl From<ConnectError> for LiveError {
     }
 }
 
-/// Controls how long a thread goes on, and takes what all threads count together.
+/// The end of the threads, and their common counters.
 #[derive(Debug)]
 struct Watch<'a> {
     site: &'a Site,
     tally: &'a Tally,
     servers: &'a Registry,
     begin: Instant,
-    /// `None` while the plan is being followed: one that takes longer than was requested is seen to its end, and a while beyond.
+    /// `None` while the plan runs: a plan that takes longer than requested is followed to its end, and observed a while beyond.
     end: Mutex<Option<Instant>>,
     is_over: &'a AtomicBool,
 }
@@ -182,7 +182,7 @@ impl Watch<'_> {
     }
 }
 
-/// What came of a load beside its parts.
+/// The results of a load beside those of its parts.
 #[derive(Debug)]
 struct Ran<T> {
     parts: Vec<T>,
@@ -193,8 +193,8 @@ struct Ran<T> {
     observed: Observed,
 }
 
-/// Runs `work` in as many threads as it has numbers, and the plan beside it; then mends everything, so that whoever hangs can end. What cannot be
-/// mended is noted with the site: it is no reason to give up what was seen.
+/// Runs `work` in one thread per number, and the plan beside it; then undoes all faults, so that hanging threads can end. A fault that cannot be
+/// undone becomes a note: the observations are kept.
 fn under_faults<T: Send>(
     site: &Site,
     options: &Options,
@@ -203,7 +203,7 @@ fn under_faults<T: Send>(
     work: impl Fn(usize, &Watch<'_>) -> T + Sync,
 ) -> Ran<T> {
     if options.plan.needs_disks() {
-        // What was there before is no part of what is proved, and a server without fsync never writes it to the disk by itself.
+        // Earlier data is not part of the proof, and a server without fsync never syncs it by itself.
         site.settle();
     }
     let names = servers::names(site);
@@ -224,13 +224,13 @@ fn under_faults<T: Send>(
         while watch.goes_on() && !workers.iter().all(|worker| worker.is_finished()) {
             std::thread::sleep(RECONNECT_PAUSE);
         }
-        // Whoever has given up early is not observed any more.
+        // A thread that gave up early is not observed any more.
         let now = Instant::now();
         watch.end.lock().unwrap_or_else(PoisonError::into_inner).replace(end.min(now));
         let at_ns = monotonic_ns();
         if let Err(error) = site.heal(None) {
             site.note(format!(
-                "what was broken could not be mended: {}; try again with pgfathom prove --heal",
+                "the injected faults could not be undone: {}; try again with pgfathom prove --heal",
                 chain(&error)
             ));
         }
@@ -242,11 +242,11 @@ fn under_faults<T: Send>(
         let periods = observer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (results, happened, periods)
     });
-    let observed = Observed { lives: registry.into_lives(), periods, names, taker: None };
+    let observed = Observed { incarnations: registry.into_incarnations(), periods, names, taker: None };
     Ran { parts, happened, failures: tally.into_failures(), observed }
 }
 
-/// Waits until the cluster takes writes again, and gives a session whose tables are still ours.
+/// Waits until the cluster takes writes again, and returns a session whose tables are still ours.
 ///
 /// # Errors
 /// [`LiveError::NotBack`], [`LiveError::Disturbed`].
@@ -264,7 +264,7 @@ fn after_all(
     Ok(client)
 }
 
-/// What the server refuses when rows are read after all that was watched: they cannot be read any more.
+/// The server's refusal to read the rows at the end: they cannot be read any more.
 fn lost_rows(error: LiveError) -> LiveError {
     match error {
         error @ LiveError::Client(_) => LiveError::NotBack(Box::new(error)),
@@ -283,7 +283,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     words
 }
 
-/// Tries again what a failover, a restart or a manager may have cut off just now.
+/// Retries a step that a failover, a restart or a cluster manager may have interrupted.
 fn again<T>(mut work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
     let begin = Instant::now();
     loop {
@@ -298,7 +298,7 @@ fn again<T>(mut work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveErr
     }
 }
 
-/// A session that comes back when it is lost.
+/// A session that reconnects when it is lost.
 #[derive(Debug)]
 struct Lasting {
     spec: ConnSpec,
@@ -308,7 +308,7 @@ struct Lasting {
     first: usize,
     /// Connections made by now.
     connections: u64,
-    /// Why the last connection did not come about.
+    /// Why the last connection attempt failed.
     refused: Option<ConnectError>,
 }
 
@@ -340,7 +340,7 @@ impl Lasting {
     }
 }
 
-/// Connects, trying the host at this place first and the others behind it in their order. Gives the place of the one that answered, too.
+/// Connects, trying the host with this index first and then the others in order. Also returns the index of the one that answered.
 fn connect_first(spec: &ConnSpec, first: usize, patience: Duration) -> Result<(Client, usize), ConnectError> {
     let count = spec.hosts.len().max(1);
     let mut turned = spec.clone();
@@ -350,7 +350,7 @@ fn connect_first(spec: &ConnSpec, first: usize, patience: Duration) -> Result<(C
     Ok((client, host))
 }
 
-/// A stream of draws for one session.
+/// The random numbers of one session.
 #[derive(Clone, Copy, Debug)]
 struct Draws(u64);
 

@@ -1,11 +1,11 @@
-//! What a transaction's end was worth: the outcome of a COMMIT from its command tag, warnings, SQLSTATE and the engine.
+//! The outcome of a COMMIT, from its command tag, warnings, SQLSTATE and the engine.
 //!
-//! "No error" is not "committed for good", and "error" is not "nothing happened". The rules (and the measurements behind them):
+//! "No error" does not mean "committed permanently", and "error" does not mean "nothing happened". The rules, with the measurements behind them:
 //!
 //! - a failed block answers COMMIT with the tag `ROLLBACK` and no error at all;
 //! - a wait for a synchronous standby that was cancelled is a success with WARNING 01000: the row is here, and on no standby;
-//! - a session that is terminated in that wait gets the end of the connection, and its row is visible;
-//! - when the reply to COMMIT is lost, nobody but the table knows;
+//! - if a session is terminated during that wait, its connection ends, and its row is visible;
+//! - when the reply to COMMIT is lost, only the table shows the outcome;
 //! - postgres_fdw commits the other nodes one after another before its own commit: an error then does not mean that nothing was committed.
 
 use std::fmt;
@@ -15,16 +15,16 @@ use wire::error::{ServerError, SqlState};
 
 use crate::client::{Broken, Reply};
 
-/// What the end of a transaction was worth.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Outcome {
     /// Acknowledged without reservation: the tag `COMMIT`, and no warning.
     Ok,
-    /// Acknowledged, but with a warning that takes a promise back: not replicated, or not yet committed everywhere.
+    /// Acknowledged, but with a warning that revokes a promise: not replicated, or not yet committed everywhere.
     OkWeak,
     /// Certainly without effect.
     Fail,
-    /// It is unknown: only the table can tell.
+    /// It is unknown: only the table can show it.
     Info,
     /// Refused by an engine whose commit over several nodes is not atomic: a part may have been committed.
     Partial,
@@ -46,7 +46,7 @@ impl Outcome {
         }
     }
 
-    /// The client was told that it is done, with or without a warning.
+    /// The server acknowledged it, with or without a warning.
     pub(crate) fn is_acknowledged(self) -> bool {
         matches!(self, Outcome::Ok | Outcome::OkWeak)
     }
@@ -78,7 +78,7 @@ impl Ended {
 /// Where a transaction stood when it ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum At {
-    /// The word that commits had not been sent: BEGIN, a statement of a block, a refused connection.
+    /// Before the committing statement was sent: BEGIN, a statement of a block, a refused connection.
     BeforeCommit,
     /// The reply to COMMIT, or to a statement that commits by itself. `wide`: the transaction wrote on several nodes.
     Commit {
@@ -92,13 +92,13 @@ const NO_TRANSACTION: SqlState = SqlState(*b"25P01");
 /// `statement_completion_unknown`, CockroachDB's "result is ambiguous".
 const UNKNOWN: SqlState = SqlState(*b"40003");
 
-/// The outcome of a reply that came whole.
+/// The outcome of a complete reply.
 pub fn of_reply(engine: Engine, at: At, reply: &Reply) -> Ended {
     if let Some(error) = &reply.error {
         return of_error(engine, at, error);
     }
     let At::Commit { .. } = at else {
-        return Ended::new(Outcome::Fail, "the block was left before COMMIT", None);
+        return Ended::new(Outcome::Fail, "the transaction block ended before COMMIT", None);
     };
     let tag = reply.tag();
     if tag == "ROLLBACK" {
@@ -109,7 +109,7 @@ pub fn of_reply(engine: Engine, at: At, reply: &Reply) -> Ended {
     }
     let mut warnings = reply.notices.iter().filter(|notice| notice.severity == "WARNING");
     if let Some(warning) = reply.notices.iter().find(|notice| notice.sqlstate == NO_TRANSACTION) {
-        // Whatever the statements of the block were, each has been committed, or lost, by itself.
+        // Each statement of the block was committed, or lost, separately.
         return Ended::new(Outcome::Info, warning.message.clone(), Some(warning.sqlstate));
     }
     match warnings.next() {
@@ -118,9 +118,9 @@ pub fn of_reply(engine: Engine, at: At, reply: &Reply) -> Ended {
     }
 }
 
-/// The outcome when the connection broke, or the client's patience ended.
+/// The outcome when the connection broke, or the client's time limit was over.
 pub fn of_broken(engine: Engine, at: At, broken: &Broken) -> Ended {
-    // A server that is about to leave may say so first.
+    // A server that is shutting down may report it first.
     if let Some(error) = &broken.reply.error {
         return of_error(engine, at, error);
     }
@@ -129,7 +129,7 @@ pub fn of_broken(engine: Engine, at: At, broken: &Broken) -> Ended {
             Ended::new(Outcome::Fail, format!("the connection broke before COMMIT: {}", broken.cause), None)
         }
         At::Commit { .. } if !broken.was_sent => {
-            // A part of the message is no message: the server cannot have read it.
+            // The message was not sent completely: the server cannot have read it.
             Ended::new(Outcome::Fail, format!("COMMIT could not be sent: {}", broken.cause), None)
         }
         At::Commit { .. } => {
@@ -151,9 +151,9 @@ fn of_error(engine: Engine, at: At, error: &ServerError) -> Ended {
     if error.sqlstate == UNKNOWN || code.starts_with("08") {
         return end(if may_be_torn { Outcome::Partial } else { Outcome::Info });
     }
-    // The server ended the session, or itself, and how far it was nobody says.
+    // The server ended the session, or itself, and the point it had reached is unknown.
     if error.severity == "FATAL" || error.severity == "PANIC" || error.sqlstate.ends_session() {
-        // Only a server that was never reached, or refuses writes altogether, has certainly done nothing.
+        // Only a server that was never reached, or that refuses all writes, has certainly done nothing.
         let refused = error.sqlstate == SqlState::CANNOT_CONNECT_NOW;
         return end(if refused { Outcome::Fail } else { Outcome::Info });
     }

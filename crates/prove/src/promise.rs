@@ -37,13 +37,13 @@ fn has_standbys(site: &Site) -> bool {
 pub fn not_possible(workload: &str, setting: &str, plan: &Plan, fault: Fault, why: &str) -> Promise {
     Promise {
         workload: workload.to_owned(),
-        promise: "nothing that was acknowledged is lost".to_owned(),
+        promise: "no acknowledged write is lost".to_owned(),
         setting: setting.to_owned(),
         fault: plan.to_string(),
         standing: Standing::NotPossible,
         unit: "transactions".to_owned(),
         why: format!("{}: {why}", fault.description()),
-        change: "pgfathom prove --local KIND makes a cluster of its own that may be hurt".to_owned(),
+        change: "pgfathom prove --local KIND makes its own cluster for faults".to_owned(),
         ..Promise::default()
     }
 }
@@ -76,11 +76,11 @@ pub fn did_not_return(
     }
 }
 
-/// Nothing can be said, for this reason.
+/// Not tested, for this reason.
 pub fn not_tested(workload: &str, setting: &str, plan: &Plan, why: &str, change: &str) -> Promise {
     Promise {
         workload: workload.to_owned(),
-        promise: "what was watched can be judged".to_owned(),
+        promise: "the observations can be judged".to_owned(),
         setting: setting.to_owned(),
         fault: plan.to_string(),
         standing: Standing::NotTested,
@@ -92,7 +92,7 @@ pub fn not_tested(workload: &str, setting: &str, plan: &Plan, why: &str, change:
 
 fn figures(value: Value) -> Map<String, Value> {
     match value {
-        // What nobody could tell is absent.
+        // Unknown values are absent.
         Value::Object(map) => map.into_iter().filter(|(_, value)| !value.is_null()).collect(),
         _ => Map::new(),
     }
@@ -121,13 +121,13 @@ struct Count<'a> {
     change: &'a str,
 }
 
-/// `why` is what is said where it is forbidden, and where it is not.
+/// `why` is the text for the case where it is forbidden, and where it is not.
 fn counted(count: Count<'_>) -> Promise {
     let blind = count.control.as_ref().is_some_and(|control| control.seen == 0);
     let (standing, why) = match (count.rule, count.seen) {
-        (_, 0) if count.n == 0 => (Standing::NotTested, "nothing could be looked at"),
+        (_, 0) if count.n == 0 => (Standing::NotTested, "nothing could be read"),
         (Rule::Forbidden, 0) if blind => {
-            (Standing::NotTested, "the control did not show it either: there was too little going on at once")
+            (Standing::NotTested, "the control did not show it either: too few transactions overlapped")
         }
         (Rule::Forbidden, 0) => (Standing::Kept, count.why.0),
         (Rule::Forbidden, _) => (Standing::Broken, count.why.0),
@@ -159,13 +159,13 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
     let excuse = settings.excuse(&faults, has_standbys(site), &report.observed);
     let n = found.acknowledged();
     let control = report.control.map(|shows| Control {
-        what: "an acknowledged row is taken away in a transaction of the reader's own".to_owned(),
+        what: "the reader removes an acknowledged row in its own transaction".to_owned(),
         n: 1,
         seen: u64::from(shows),
     });
     let mut lost = counted(Count {
         workload: "ack",
-        promise: "nothing that was acknowledged is lost",
+        promise: "no acknowledged write is lost",
         setting,
         unit: "acknowledged commits",
         n,
@@ -174,20 +174,20 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         rule: if excuse.is_some() { Rule::Allowed } else { Rule::Forbidden },
         reading: Reading::Statements,
         why: (
-            "a commit is acknowledged after its WAL is on disk, here and on the standbys that are waited for",
+            "a commit is acknowledged after its WAL is on disk, here and on the standbys that commits wait for",
             excuse.as_ref().map_or("", |it| it.why.as_str()),
         ),
         change: excuse
             .as_ref()
-            .map_or("look for the node that acknowledged, and for what took over from it", |it| it.change),
+            .map_or("check the node that acknowledged, and the node that replaced it", |it| it.change),
     });
     if let Some(missing) = &report.missing {
-        lost.why = format!("{}; nothing could be read in the end ({missing})", lost.why);
+        lost.why = format!("{}; nothing could be read at the end ({missing})", lost.why);
     }
     // A setting excuses a tail; a hole in the middle it does not.
     if found.holes > 0 && lost.standing == Standing::ByDesign && settings.fsync != "off" {
         lost.standing = Standing::Broken;
-        lost.why = "acknowledged rows are missing that are older than ones that survived on the same shard: that is no lag".to_owned();
+        lost.why = "acknowledged rows are missing although newer ones survived on the same shard: this is not replication lag".to_owned();
     }
     lost.figures = figures(json!({
         "tried": report.tried,
@@ -210,14 +210,14 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
     let torn_rule = rule(site, settings, Span::Entry, level, Anomaly::TornCommit);
     let mut torn = counted(Count {
         workload: "ack",
-        promise: "a transaction is there whole and once, or not at all",
+        promise: "a transaction is there completely and once, or not at all",
         setting,
         unit: "transactions",
         // What was refused is there by mistake at most.
         n: report.tried.saturating_sub(found.outcomes.fail),
         seen: found.torn + found.duplicated + found.risen + found.partial_torn,
         control: report.control_whole.map(|shows| Control {
-            what: "a row of an acknowledged transaction is taken away, or doubled, in a transaction of the reader's own"
+            what: "the reader removes or duplicates a row of an acknowledged transaction, in its own transaction"
                 .to_owned(),
             n: 1,
             seen: u64::from(shows),
@@ -230,9 +230,9 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         ),
         change: match torn_rule {
             Rule::Forbidden => {
-                "look at the witnesses: a driver or proxy that repeats, or a coordinator that does not finish"
+                "check the witnesses: a driver or proxy repeats statements, or a coordinator does not finish"
             }
-            _ => "keep what belongs together on one shard, or use an engine with two-phase commit",
+            _ => "keep related rows on one shard, or use an engine with two-phase commit",
         },
     });
     torn.figures = figures(json!({
@@ -287,7 +287,7 @@ pub fn bank(
         n: report.reads,
         seen: report.wrong,
         control: Some(Control {
-            what: "sums read shard by shard, each in a statement of its own".to_owned(),
+            what: "sums read shard by shard, each in its own statement".to_owned(),
             n: report.control_reads,
             seen: report.control_wrong,
         }),
@@ -297,7 +297,7 @@ pub fn bank(
             "a statement has one snapshot, and a commit becomes visible in one step",
             site.engine.reasons.fractured_read,
         ),
-        change: "read what must agree from one shard, or take an engine with a snapshot for all nodes",
+        change: "read rows that must agree from one shard, or use an engine with one snapshot for all nodes",
     });
     sums.witness.clone_from(&report.witnesses);
     sums.figures = figures(json!({
@@ -310,13 +310,13 @@ pub fn bank(
     let is_off = report.last_sum != report.expected;
     let mut last = counted(Count {
         workload: "bank",
-        promise: "no money is made or lost",
+        promise: "no money appears or disappears",
         setting: &setting,
         unit: "transfers",
         n: report.transfers.ok + report.transfers.ok_weak,
         seen: u64::from(is_off),
         control: Some(Control {
-            what: "one account is given something in a transaction of the reader's own".to_owned(),
+            what: "the reader adds money to one account, in its own transaction".to_owned(),
             n: 1,
             seen: u64::from(report.last_control),
         }),
@@ -324,12 +324,13 @@ pub fn bank(
         reading: Reading::Statements,
         why: (
             "both sides of a transfer are committed together",
-            "a transfer over several nodes is not committed in one step: it may be there in half after a crash, or after an entry node that refuses its own part at COMMIT (40001) when the others have committed theirs",
+            "a transfer over several nodes is not committed in one step: half of it can be lost in a crash, or when the entry node refuses its part at COMMIT (40001) after the others have committed theirs",
         ),
         change: "keep both sides of a transfer on one shard, or use an engine with two-phase commit",
     });
     if is_off {
-        last.witness.push(format!("the sum is {} in the end, and was {}", report.last_sum, report.expected));
+        last.witness
+            .push(format!("the sum is {} at the end, and was {} before", report.last_sum, report.expected));
     }
     sums.fault.clone_from(&fault);
     last.fault = fault;
@@ -381,7 +382,7 @@ pub fn twin(
                 _ => Reading::Transactions,
             },
             why: ("all of it is read in one snapshot", site.engine.reasons.fractured_read),
-            change: "read what must agree from one shard, or take an engine with a snapshot for all nodes",
+            change: "read rows that must agree from one shard, or use an engine with one snapshot for all nodes",
         });
         promise.witness.clone_from(&seen.witnesses);
         let ahead: Map<String, Value> = std::iter::zip(&report.shards, &seen.ahead)
@@ -428,7 +429,7 @@ pub fn skew(
     let setting = setting_with(level, setting);
     let skew_rule = rule(site, settings, Span::Entry, level, Anomaly::WriteSkew);
     let forms = [
-        ("of two transactions that each write what the other one read, one is refused", report.rows),
+        ("if two transactions each write what the other one read, one is refused", report.rows),
         ("the same where a count was read and a row is added", report.predicates),
     ];
     let mut promises: Vec<Promise> = forms
@@ -449,8 +450,8 @@ pub fn skew(
                 rule: skew_rule,
                 reading: Reading::Answers,
                 why: (
-                    "SERIALIZABLE watches what transactions read of what others write, and refuses one of a dangerous pair",
-                    "snapshot isolation checks only what two transactions both write",
+                    "SERIALIZABLE tracks reads of rows that others write, and refuses one of a dangerous pair",
+                    "snapshot isolation checks only rows that both transactions write",
                 ),
                 change: "use SERIALIZABLE and retry 40001, or lock what is read: SELECT ... FOR UPDATE",
             });
@@ -476,7 +477,7 @@ pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, set
     // Conflicts on the same rows are the control of own rows; where there must be none, carelessness is the control of both.
     let control = match &report.careless {
         Some(careless) => Control {
-            what: "clients that write back what they have read, counted up".to_owned(),
+            what: "clients that read a value and write it back incremented".to_owned(),
             n: careless.acknowledged,
             seen: careless.overwritten,
         },
@@ -500,8 +501,8 @@ pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, set
             rule,
             reading: Reading::Nodes,
             why: (
-                "an update waits for the other one's end, or fails, and every node gets every row",
-                "conflicts are not resolved: replicated changes overwrite rows, on each node in another order",
+                "an update waits until the other transaction ends, or fails, and every node gets every row",
+                "conflicts are not resolved: replicated changes overwrite rows, on each node in a different order",
             ),
             change: "let each row be written on one node only (ownership), or use an engine that refuses conflicts",
         });

@@ -12,7 +12,7 @@ pub use crate::client::Reply;
 
 use crate::client::{Broken, Client};
 
-/// What a server said before it hung up, or why the connection broke.
+/// The server's last message before it closed the connection, or why the connection broke.
 fn last_words(broken: Broken) -> io::Error {
     match broken.reply.error {
         Some(error) => io::Error::other(error),

@@ -1,4 +1,4 @@
-//! The one system call here that nobody wraps: cutting a file system off its disk.
+//! The one system call here that no crate wraps: cutting a file system off its disk.
 #![allow(unsafe_code)]
 
 use std::fs::File;

@@ -253,7 +253,7 @@ fn other_faults_are_injected_and_undone() {
     let mut site = site(&cluster, &journal);
     site.nodes[0].disk = disk;
     assert!(site.can(Fault::Promote, None).unwrap_err().contains("no standby"));
-    assert!(site.can(Fault::Kill, Some("nosuch")).unwrap_err().contains("no node is called"));
+    assert!(site.can(Fault::Kill, Some("nosuch")).unwrap_err().contains("there is no node"));
     if !can_fill {
         assert!(site.can(Fault::Power, None).is_err());
     }

@@ -214,7 +214,9 @@ fn a_standby_forks_lags_and_refuses() {
     let played: Vec<&str> =
         answers.iter().filter(|answer| answer.happened.is_some()).map(|answer| answer.case).collect();
     assert_eq!(played, ["ST", "RYW"], "{answers:#?}");
-    assert!(answers[0].line.contains("not ours to disturb") && answers[0].verdict() == Verdict::NotPossible);
+    assert!(
+        answers[0].line.contains("must not be disturbed") && answers[0].verdict() == Verdict::NotPossible
+    );
     drop((site, journal));
     std::fs::remove_dir_all(dir).unwrap();
 }

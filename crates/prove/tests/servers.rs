@@ -162,7 +162,7 @@ fn an_outage_that_somebody_else_made_is_measured_and_told() {
     let promises = promise::heartbeat(&site, &report, &settings, "");
     let answers = of(&promises, "come back");
     assert_eq!(answers.standing, Standing::NotTested, "{promises:#?}");
-    assert!(answers.why.contains("not part of the plan"), "{}", answers.why);
+    assert!(answers.why.contains("this proof did not plan"), "{}", answers.why);
     let longest = report.shards[0].gaps[0].iter().map(heartbeat::Gap::us).max().unwrap();
     assert!(u128::from(longest) >= away.as_micros(), "{report:?}");
     let stays = of(&promises, "stays");
@@ -315,7 +315,7 @@ fn a_failover_by_somebody_else_ends_in_a_verdict() {
         assert_eq!(site.primary(), 1, "{sync}");
         assert!(report.observed.has_failed_over(), "{sync}: {:?}", report.observed);
         let promises = promise::ack(&site, &report, &settings, "");
-        let lost = of(&promises, "nothing that was acknowledged is lost");
+        let lost = of(&promises, "no acknowledged write is lost");
         assert_eq!(lost.standing, standing, "{sync}: {lost:#?}");
         assert_eq!(report.findings.lost > 0, is_cut, "{sync}: {lost:#?}");
         assert_eq!(report.findings.holes, 0, "{sync}: a lost tail is no hole: {lost:#?}");

@@ -1,4 +1,4 @@
-//! The answer of a run in words: one sentence, the numbers that matter, a line per step. Terminal page and web page say the
+//! The answer of a run in words: one sentence, the numbers that matter, a line per step. Terminal page and web page show the
 //! same because both take it from here.
 
 use crate::facts::{Badge, Facts, StepFacts, total};
@@ -14,7 +14,7 @@ const NAMES_MAX: usize = 4;
 /// Most numbers at the top of a page.
 const TILES_MAX: usize = 3;
 
-/// The run in one sentence. Of several steps it tells what was done and how it went; their numbers stand in the tiles.
+/// The run in one sentence. For several steps it gives what was done and the outcome; the numbers are in the tiles.
 ///
 /// An invalid run has one answer only: why. What was measured nevertheless stands among the reasons.
 pub(crate) fn sentence(facts: &Facts) -> String {
@@ -108,7 +108,7 @@ pub(crate) fn reasons(facts: &Facts) -> Vec<String> {
         Badge::Invalid if !reasons.is_empty() => {
             reasons[0] = format!("measured nevertheless: {}", measured(facts));
         }
-        // What the sentence says need not be said again.
+        // What the sentence contains is not repeated.
         Badge::Difference if facts.steps.len() == 1 => {
             let reported = leading(facts).unwrap_or_default();
             reasons.retain(|reason| !reported.ends_with(reason.as_str()));
@@ -253,7 +253,7 @@ fn prove_tiles(step: &StepFacts) -> Vec<Tile> {
         let how = match totals.snapshots {
             Some(1) => "in one snapshot".to_string(),
             Some(nodes) => format!("in {nodes} snapshots, one per node; none spans them"),
-            // A history, and directories of versions that did not say.
+            // A history, and directories of versions that did not record it.
             None => String::new(),
         };
         tiles.push(tile(step, "looked at", &number::count(looked_at), "", how));

@@ -1,4 +1,4 @@
-//! What a chart is, between the run directory and the page: columns of numbers, how to draw them, and a sentence that says the
+//! What a chart is, between the run directory and the page: columns of numbers, how to draw them, and a sentence with the
 //! same in words. The page's script draws these and knows nothing else.
 
 use serde::Serialize;
@@ -179,7 +179,7 @@ pub(crate) enum Tone {
     Ink,
 }
 
-/// The other way than colour to tell lines apart.
+/// Distinguishes lines without colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Dash {
@@ -294,7 +294,7 @@ impl Columns {
     }
 }
 
-/// Rounds to what a chart can show (six significant digits), so that the page does not carry digits nobody sees.
+/// Rounds to what a chart can show (six significant digits), so that the page has no invisible digits.
 pub(crate) fn tidy(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;

@@ -176,7 +176,7 @@ impl Figure {
 
 impl Comparison {
     /// Reads `FROM-TO,FROM-TO`, `STEP:FROM-TO,FROM-TO` or the name of a finding, and compares.
-    pub(crate) fn asked(facts: &Facts, given: &str) -> Result<Comparison, CompareError> {
+    pub(crate) fn of_intervals(facts: &Facts, given: &str) -> Result<Comparison, CompareError> {
         let findings = facts.directory.findings.iter().flat_map(|findings| &findings.findings);
         if let Some(finding) = findings.clone().find(|finding| finding.id.eq_ignore_ascii_case(given)) {
             let step = of_finding(facts, finding);

@@ -1,7 +1,7 @@
 //! A run directory, opened once: what the clients counted, what `watch` saw, and what `explain` claims.
 //!
 //! Lines of `watch` are kept typed. Those of a long run would not fit into memory, so from [`LINES_MAX`] on only every second tick is
-//! kept, then every fourth, and so on: rates and means stay what they are, only their columns get coarser. That is said.
+//! kept, then every fourth, and so on: rates and means stay what they are, only their columns get coarser. A note reports it.
 
 use crate::Source;
 use record::finding::Findings;
@@ -18,7 +18,7 @@ const TICK_US: u64 = 1_000_000;
 pub(crate) struct Directory {
     pub(crate) reader: RunReader,
     pub(crate) watched: Watched,
-    /// `None` if nobody has explained the run yet.
+    /// `None` if the run was not explained yet.
     pub(crate) findings: Option<Findings>,
     /// What is missing beside that which the reader names.
     pub(crate) missing: Vec<String>,
@@ -104,7 +104,7 @@ impl Watched {
     }
 }
 
-/// Whether a line stays if one of `stride` ticks does. What is added up or said only once always stays.
+/// Whether a line stays if one of `stride` ticks does. Lines that are added up or appear only once always stay.
 fn keeps(stride: u64, line: &Line) -> bool {
     let is_rare = matches!(
         line.what,

@@ -1,4 +1,4 @@
-//! What a run directory says, arranged for telling: steps with their samples and histograms, and totals that are worked out
+//! The content of a run directory, arranged for output: steps with their samples and histograms, and totals that are worked out
 //! from samples where a killed run left none in `run.json`.
 
 use crate::chart::Columns;
@@ -13,10 +13,10 @@ use record::sample::{Body, ClientSample, ProgressSample, Sample};
 use record::watched::Sampled;
 use record::{Matrix, RunReader, State, Summary, Sweep};
 
-/// Interval of samples where none are left to tell.
+/// Interval of samples where none are left to derive it from.
 const INTERVAL_US: u64 = 1_000_000;
 
-/// A run, ready to be told.
+/// A run, ready for output.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
     pub(crate) directory: &'a Directory,
@@ -30,7 +30,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) matrix: Option<Matrix>,
 }
 
-/// A step with what the other files say about it.
+/// A step with its data from the other files.
 #[derive(Debug)]
 pub(crate) struct StepFacts<'a> {
     /// From `run.json`; made up from the other files' step names where that is missing.
@@ -59,7 +59,7 @@ pub(crate) enum Badge {
     Invalid,
     /// A verification found rows that are not as they should be.
     Difference,
-    /// The directory does not say.
+    /// The directory does not contain it.
     Unknown,
 }
 
@@ -194,7 +194,7 @@ impl<'a> StepFacts<'a> {
             .chain(progress.iter().map(|(sample, _)| sample.t_us))
             .chain(intervals.iter().map(|interval| interval.end_us))
             .max();
-        // A step that nobody drove and that did not end goes on as long as it was watched.
+        // A step without a driver and without an end lasts as long as it was watched.
         let last_us = last_us.or_else(|| directory.watched.all().last().map(|line| line.t_us));
         let end_us = step.end_us.or(last_us).unwrap_or(step.start_us);
         let inside = |event: &&Event| (step.start_us..=end_us).contains(&event.t_us);
@@ -272,7 +272,7 @@ impl<'a> StepFacts<'a> {
         self.step.verb == record::matrix::VERB
     }
 
-    /// There is nothing to tell of it beside its place in the matrix: errors that were not made good by another try would be.
+    /// There is nothing to report about it beside its cell in the matrix: errors that no retry made good would be.
     pub(crate) fn is_plain_cell(&self) -> bool {
         self.is_cell() && self.step.errors.iter().all(|error| error.retried >= error.count)
     }

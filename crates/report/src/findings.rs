@@ -1,5 +1,5 @@
 //! What `explain` claims, on top of the page and of the terminal: the claim with its proof first, then what to type, then the seconds
-//! it is about. What was looked for in vain and what nobody could look for stand folded below: they are different answers.
+//! it is about. Rules that found nothing and rules without data are folded below: these are different answers.
 
 use crate::facts::{Facts, StepFacts};
 use crate::html::markup::{Cell, Row, escape, table};
@@ -7,7 +7,7 @@ use crate::layout::{fold, push};
 use record::finding::{CheckState, Checked, ClientTime, Finding, Findings, Level, Severity, Window};
 use record::number;
 
-/// Findings told on the terminal; the page has all.
+/// Findings shown on the terminal; the page has all.
 const TEXT_MAX: usize = 8;
 /// Windows of one finding that get a link.
 const WINDOWS_MAX: usize = 6;
@@ -37,7 +37,7 @@ fn level_text(level: Level) -> &'static str {
     }
 }
 
-/// Writes the section; nothing if nobody has explained the run.
+/// Writes the section; nothing if the run was not explained.
 pub(crate) fn section(out: &mut String, facts: &Facts) {
     let Some(findings) = &facts.directory.findings else { return };
     out.push_str("<section id=\"findings\"><h2>Findings</h2>\n");
@@ -303,7 +303,7 @@ fn client_time_line(time: &ClientTime) -> String {
     format!("{}: {mean} a transaction: {}", time.step, parts.join(", "))
 }
 
-/// Terminals get ASCII: findings quote servers and kernels, which may say anything.
+/// Terminals get ASCII: findings quote servers and kernels, whose messages may contain anything.
 pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -2,7 +2,7 @@
 //!
 //! Drawn here and not by a crate: a graph is a few hundred nested rectangles, and the one library for it would bring five more packages
 //! and a second licence. Positions are percent, so that the text keeps its size on every screen; nothing in it is a script. In the graph
-//! of the bad seconds the colour says what changed: orange frames take a larger share than in the good ones, blue frames a smaller one.
+//! of the bad seconds the colour shows what changed: orange frames take a larger share than in the good ones, blue frames a smaller one.
 
 mod parse;
 
@@ -210,7 +210,7 @@ fn graph(out: &mut String, title: &str, node: &Node, other: Option<&Node>) {
             frame.depth * ROW_PX,
             frame.share * 100.0,
             ROW_PX - 1,
-            // A text that nobody could read is not carried.
+            // A text that would be too small to read is left out.
             if frame.share > 0.012 { format!("<text x=\"4\" y=\"13\">{sign}{name}</text>") } else { String::new() },
         ));
     }

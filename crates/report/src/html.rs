@@ -29,7 +29,7 @@ const UPLOT_LICENCE: &str = include_str!("../vendor/uplot/LICENSE");
 const COLUMNS_MIN: usize = 60;
 /// Columns that all steps of a page may have together, for a start.
 const COLUMNS_ALL_STEPS: usize = 6000;
-/// Most moments marked on a step's charts; more would hide them. All are in `events.ndjson`.
+/// Most events marked on a step's charts; more would hide them. All are in `events.ndjson`.
 const MARKS_MAX: usize = 40;
 
 /// What the page's script gets of one step.
@@ -47,7 +47,7 @@ struct PageData<'a> {
 }
 
 /// The page. Runs with many steps get coarser charts until the page fits [`PAGE_BYTES_MAX`]; if that is not enough, the last
-/// steps go without charts, and say so.
+/// steps have no charts, and a note instead.
 pub(crate) fn page(directory: &Directory, comparison: Option<&Comparison>) -> String {
     let steps = directory.reader.run.steps.len().max(1);
     let mut columns = (COLUMNS_ALL_STEPS / steps).clamp(COLUMNS_MIN, COLUMNS_MAX);
@@ -223,7 +223,7 @@ fn outages<'a>(step: &'a StepFacts) -> impl Iterator<Item = Band> + 'a {
     })
 }
 
-/// Moments worth a mark: what happened to the step, and checkpoints and the like that belong to no step but fell into it.
+/// Events worth a mark: those of the step, and checkpoints and the like that belong to no step but fell into it.
 fn marks(step: &StepFacts) -> Vec<Mark> {
     let events = step.events.iter().filter(|event| timeline::lanes::is_marked(&event.kind));
     let label = |kind: &str, more: &serde_json::Map<String, serde_json::Value>| match more.get("sqlstate") {

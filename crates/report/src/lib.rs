@@ -135,7 +135,7 @@ impl ComparedError {
 pub fn compare(dir: &Path, intervals: &str) -> Result<Compared, ComparedError> {
     let directory = Directory::open(dir)?;
     let facts = Facts::of(&directory, Depth::Totals);
-    let comparison = Comparison::asked(&facts, intervals)?;
+    let comparison = Comparison::of_intervals(&facts, intervals)?;
     let mut text = String::new();
     compare::print(&mut text, &comparison);
     let mut json = serde_json::to_string_pretty(&comparison)
@@ -157,7 +157,7 @@ pub fn text(dir: &(impl Source + ?Sized)) -> Result<String, RecordError> {
 /// The titles of the steps of a demo are at most this long: lines printed one by one stand in columns.
 const TITLE_WIDTH: usize = 11;
 
-/// One step in one line, as [`text`] has it, for a command that tells its steps as they end. Empty if there is no such step.
+/// One step in one line, as [`text`] has it, for a command that prints its steps as they end. Empty if there is no such step.
 ///
 /// # Errors
 /// As [`html`].
@@ -188,7 +188,7 @@ pub fn json(dir: &Path) -> Result<String, RecordError> {
     let mut summary = facts.summary();
     match &directory.findings {
         Some(findings) => summary.explained(findings),
-        // Nobody has looked: that is no empty list. What the run found out by itself stays.
+        // The run was not explained: that is no empty list. What the run found out by itself stays.
         None => summary.findings = summary.findings.filter(|own| !own.is_empty()),
     }
     let printed = Printed { summary, missing: &facts.missing };

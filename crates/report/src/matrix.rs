@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_are_told_with_how_they_are_known() {
+    fn round_trips_are_shown_with_their_source() {
         let cell = |round_trips, by| Cell {
             connect: "a".into(),
             data: "b".into(),

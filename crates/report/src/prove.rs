@@ -44,7 +44,7 @@ pub(crate) fn clause<'a>(promises: impl IntoIterator<Item = &'a Promise>) -> Str
         .into_iter()
         .map(|standing| (standing, standings.iter().filter(|other| **other == standing).count()))
         .filter(|(_, count)| *count > 0)
-        // A comma in a list of commas says something else.
+        // A comma within an item would be ambiguous in a list with commas.
         .map(|(standing, count)| format!("{count} {}", standing.description().replace(", ", " and ")))
         .collect();
     format!("{}: {}", number::counted(standings.len() as u64, "promise"), words.join(", "))
@@ -117,7 +117,7 @@ fn percent(share: f64) -> String {
     format!("{value:.digits$} %")
 }
 
-/// The figures that say something: zeros are left to run.json.
+/// The figures that matter: zeros are left to run.json.
 fn figures(promise: &Promise) -> String {
     let shown = promise
         .figures
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_what_how_much_why_and_what_to_change() {
+    fn a_page_shows_what_how_much_why_and_what_to_change() {
         let step = Step {
             promises: vec![
                 promise(Standing::Kept, "on", 0),
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_are_told_as_a_distribution() {
+    fn repeats_are_shown_as_a_distribution() {
         let spread = json!({"min": 900, "median": 1_200, "max": 4_000, "of": 10, "never": 1});
         assert_eq!(
             figure("rto_write_us", &spread).unwrap(),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn the_section_escapes_what_servers_said() {
+    fn the_section_escapes_messages_of_servers() {
         let mut broken = promise(Standing::Broken, "on", 2);
         broken.witness = vec!["<b>1 & 2</b>".into()];
         let run = Run { steps: vec![Step { promises: vec![broken], ..Step::default() }], ..Run::default() };

@@ -18,7 +18,7 @@ use record::sweep::{
 
 /// Key under which the page knows the sweep's charts and its section.
 pub(crate) const KEY: &str = "sweep";
-/// Most curves told one by one in the answer.
+/// Most curves described one by one in the answer.
 const CURVES_NAMED: usize = 3;
 
 /// `doubling them gains less than 10 %`.
@@ -149,7 +149,7 @@ fn range(point: &Point) -> Option<(f64, f64)> {
         .then(|| (all.iter().copied().fold(f64::INFINITY, f64::min), all.iter().copied().fold(0.0, f64::max)))
 }
 
-/// What the fit says of itself: its parameters and how well it fits.
+/// The parameters of the fit and how well it fits.
 fn fit_words(fit: &Fit) -> String {
     let r2 = fit.r2.map_or(String::new(), |r2| format!(", R2 {r2:.3}"));
     format!(
@@ -200,7 +200,7 @@ fn peak_words(curve: &Curve, fit: &Fit) -> String {
     }
 }
 
-/// What the latency says of the knee.
+/// The latency at the knee.
 fn latency_words(curve: &Curve) -> Option<String> {
     match curve.latency_knee_sessions {
         Some(sessions) => Some(format!(
@@ -361,7 +361,7 @@ mod tests {
     const AMDAHL: Usl = Usl { lambda: 1000.0, sigma: 0.01, kappa: 0.0 };
 
     #[test]
-    fn a_knee_beyond_the_measured_is_told_as_what_it_is() {
+    fn a_knee_beyond_the_measured_range_is_marked() {
         let curve = curve(AMDAHL, &[1, 8, 64]);
         assert_eq!(
             knee_entry(&curve),
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_not_told() {
+    fn unknown_knees_are_not_shown() {
         let curve =
             Curve { cannot_tell: Some("too few".into()), knee_sessions: None, ..curve(AMDAHL, &[1, 2]) };
         assert!(curve_clause(&curve).ends_with("no knee was found: too few"), "{}", curve_clause(&curve));

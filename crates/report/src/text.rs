@@ -186,7 +186,7 @@ fn error_line(out: &mut String, error: &ErrorStatistics) {
     );
 }
 
-/// What stands in a table of an error that has several lines: the rest of a script's is the place in it, for `run.json` and for whoever asks there.
+/// The first line of an error, for tables: the other lines of a script's error give the place in it, and are in `run.json`.
 pub(crate) fn first_line(message: &str) -> &str {
     message.lines().next().unwrap_or_default().trim_end()
 }

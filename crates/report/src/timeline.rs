@@ -41,7 +41,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The column of a moment at which somebody looked: it stands for the time since the look before, and looks come a little late.
+    /// The column of a sample: it stands for the time since the sample before, and samples come a little late.
     fn column_at(&self, t_us: u64) -> usize {
         self.columns.of(t_us.saturating_sub(self.period_us), t_us)
     }

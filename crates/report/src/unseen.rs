@@ -1,4 +1,4 @@
-//! What `watch` could not see, what can therefore not be said, and what looking cost.
+//! What `watch` could not see, what is therefore unknown, and what sampling cost.
 
 use crate::facts::Facts;
 use crate::findings::plain;

@@ -5,7 +5,7 @@ use std::process::Command;
 /// This test program once more, to run nothing but one test of a module: `module` is the caller's `module_path!()`.
 ///
 /// # Panics
-/// If the system does not tell which program this is.
+/// If the system does not report which program this is.
 pub fn again(module: &str, test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("we were started from a file"));
     command.args(["--exact", &name(module, test)]);

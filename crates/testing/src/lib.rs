@@ -1,9 +1,9 @@
 //! What the tests of every crate share; nothing of it is part of the program.
 //!
-//! - A test that this machine cannot make says so with [`skip()`], and with nothing else: `scripts/test` counts what was skipped, and its
+//! - A test that cannot run on this host calls [`skip()`], and nothing else: `scripts/test` counts what was skipped, and its
 //!   strict mode accepts only what `scripts/test-expected` names. What is lacking is found by the probes in [`needs`], which use programs of
 //!   the system and no code of ours: a skip that asks the code under test would hide that very code's failure.
-//! - [`is_thorough`] tells a test whether it has the time of `make test-all`.
+//! - [`is_thorough`] is true in a run with the time of `make test-all`.
 //! - [`again()`] runs a test in a process of its own.
 //! - [`wait_for`] waits for a condition, never for a time, and fails with a message when it does not come.
 //! - [`Running`] and [`Stop`] end processes and threads when a test fails, so that a failure does not become a hang.

@@ -1,7 +1,7 @@
-//! What collectors tell each other: a small table of the nodes as they were at the last tick.
+//! What collectors share: a small table of the nodes as they were at the last tick.
 //!
-//! The collector of a machine learns here which server processes are worth reading and where the data lies; whoever keeps stacks
-//! learns when something is wrong. Readers take a copy; no thread holds the lock while it looks at a server or a file.
+//! The collector of a host reads here which server processes are active and where the data is; the collector of stacks
+//! reads here about anomalies. Readers take a copy; no thread holds the lock while it reads from a server or a file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,13 +29,13 @@ pub struct NodeState {
     pub is_local: bool,
     /// The host it is reached at; a folder for a Unix socket.
     pub address: String,
-    /// Its data directory, if we may know it.
+    /// Its data directory, if it is visible.
     pub data_directory: Option<PathBuf>,
     /// Tablespaces outside of it: name and folder.
     pub tablespaces: Vec<(String, PathBuf)>,
-    /// Processes that were active: client backends that run a statement, and all others of the server that do not idle.
+    /// Processes that were active: client backends that run a statement, and other server processes that are not idle.
     pub active: Vec<Process>,
-    /// Processes that serve our own sessions, as many of them as are looked at.
+    /// The server processes of our own sessions, up to the limit.
     pub ours: Vec<u32>,
     /// How many there are.
     pub ours_count: u64,
@@ -88,7 +88,7 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, NodeState>> {
-        // A torn entry is not possible: entries are replaced whole or changed field by field.
+        // Entries are replaced as a whole or changed field by field, so none can be torn.
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,10 +1,10 @@
-//! Evidence bundles: a run directory in one archive that is opened and explained elsewhere.
+//! Evidence bundles: a run directory in one archive, to open and explain elsewhere.
 //!
-//! A bundle is a tar archive with one folder, compressed by gzip (or zstd, by the archive's name). It is packed by the system's `tar`: that is
-//! on every machine that runs PostgreSQL, and spares five packages. An archive from elsewhere is opened entry by entry ([`archive`]).
+//! A bundle is a tar archive with one folder, compressed by gzip (or zstd, by the archive's name). The system's `tar` packs it: it is
+//! on every host with PostgreSQL, and saves five dependencies. [`archive`] reads a foreign archive entry by entry.
 //!
-//! Only files of a run directory that are known go in. Whatever is to be taken out is taken out of a copy ([`redact`]); the run
-//! directory stays as it is.
+//! It contains only known files of a run directory. Redaction works on a copy ([`redact`]); the run
+//! directory is not changed.
 
 pub mod archive;
 pub mod core;
@@ -21,11 +21,11 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// The file that says what a bundle is.
+/// The file that describes a bundle.
 pub(crate) const MANIFEST: &str = "bundle.json";
 /// Version of the manifest.
 pub const SCHEMA_VERSION: u32 = 1;
-/// Ends of names that archives have, tar's flag for each to pack it, and the program that unpacks it.
+/// Suffixes of archives, tar's flag to pack each, and the program that unpacks it.
 const KINDS: [(&str, &[&str], Option<&str>); 5] = [
     (".tar.gz", &["-z"], Some("gzip")),
     (".tgz", &["-z"], Some("gzip")),
@@ -33,9 +33,9 @@ const KINDS: [(&str, &[&str], Option<&str>); 5] = [
     (".tar.xz", &["-J"], Some("xz")),
     (".tar", &[], None),
 ];
-/// What tar adds behind the last entry: zeros up to its record.
+/// The padding after tar's last entry: zeros up to the record size.
 const TRAILER_BYTES_MAX: u64 = 1 << 20;
-/// Folders of a run directory that go in, with the ends of the names of their files.
+/// Folders of a run directory that are packed, with the suffixes of their files.
 const FOLDERS: [(&str, &str); 2] = [(record::files::STACKS, ".perf"), (record::files::STUCK, ".txt")];
 
 /// What can go wrong.
@@ -51,7 +51,7 @@ pub enum BundleError {
         /// Why it failed.
         source: io::Error,
     },
-    /// A program that packs or unpacks is not there or failed.
+    /// A program that packs or unpacks is missing or failed.
     #[error("{program} failed on {path}: {recorded}")]
     Program {
         /// Which.
@@ -61,13 +61,13 @@ pub enum BundleError {
         /// Its last words.
         recorded: String,
     },
-    /// The name says no known kind of archive.
+    /// The name has no known suffix of an archive.
     #[error("{path} is neither a run directory nor a bundle")]
     Unknown {
         /// As typed.
         path: PathBuf,
     },
-    /// The archive holds something that no bundle holds.
+    /// The archive contains something that a bundle never contains.
     #[error("{path} is not a bundle: {why}")]
     Foreign {
         /// The archive.
@@ -129,7 +129,7 @@ pub fn is_archive(path: &Path) -> bool {
 /// Packs a run directory.
 ///
 /// # Errors
-/// [`BundleError::Unknown`] for a name that says no kind of archive, [`BundleError::Exists`] if it is there already.
+/// [`BundleError::Unknown`] for a name without the suffix of an archive, [`BundleError::Exists`] if it is there already.
 pub fn pack(run_dir: &Path, archive: &Path, redaction: Redaction) -> Result<Packed, BundleError> {
     let Some((end, flags, _)) = kind_of(archive) else {
         return Err(BundleError::Unknown { path: archive.to_path_buf() });
@@ -147,7 +147,7 @@ pub fn pack(run_dir: &Path, archive: &Path, redaction: Redaction) -> Result<Pack
     // tar writes into it, and leaves its mode alone.
     file::create(&part).map_err(BundleError::io("create", &part))?;
     let mut command = Command::new("tar");
-    // Nobody's business who packed it.
+    // The packing user is not part of the evidence.
     command.args(["--owner=0", "--group=0", "--numeric-owner"]).args(flags).arg("-cf").arg(&part);
     tar(command.arg("-C").arg(stage.path()).arg("--").arg(inner), archive)?;
     fs::rename(&part, archive).map_err(BundleError::io("write", archive))?;
@@ -160,7 +160,7 @@ pub fn pack(run_dir: &Path, archive: &Path, redaction: Redaction) -> Result<Pack
 struct Stage(Leftover);
 
 impl Stage {
-    /// Beside a file, so that what is made there can be renamed.
+    /// In the folder of a file, so that a result can be renamed to it.
     fn beside(path: &Path) -> Result<Stage, BundleError> {
         let name = path.file_name().map_or_else(Default::default, |name| name.to_string_lossy().into_owned());
         let folder = path.with_file_name(format!(".{name}.{}", std::process::id()));
@@ -208,7 +208,7 @@ impl Source {
         }
     }
 
-    /// Reads the archive to its end; what the program reported when it failed.
+    /// Reads the archive to its end; returns the program's error message if it failed.
     fn unpack(self, into: &Path, bytes_max: u64, path: &Path) -> Result<PathBuf, BundleError> {
         let foreign = |why: String| BundleError::Foreign { path: path.to_path_buf(), why };
         let detail = |error: ArchiveError| match error {
@@ -226,7 +226,7 @@ impl Source {
         };
         let mut pipe = child.stdout.take().expect("it was read from a pipe");
         let unpacked = archive::unpack(&mut pipe, into, bytes_max);
-        // Behind the last entry stand zeros; a program that has more to write than those is not waited for.
+        // Zeros follow the last entry; if the program writes more than that, this does not wait for it.
         let trailer = io::copy(&mut pipe.by_ref().take(TRAILER_BYTES_MAX), &mut io::sink());
         let is_whole = trailer.is_ok_and(|bytes| bytes < TRAILER_BYTES_MAX);
         drop(pipe);
@@ -247,7 +247,7 @@ fn copy_run(from: &Path, to: &Path, redaction: Redaction) -> Result<Vec<String>,
     let mut redactor = Redactor::new(redaction);
     let has = |name: &str| from.join(name).is_file();
     let lines = [record::files::SAMPLES, record::files::EVENTS];
-    // Findings quote what they found; with statements taken out they are better made anew.
+    // Findings quote statements; if these are removed, the findings are better made again.
     let whole: Vec<&str> = [record::files::RUN, record::files::FINDINGS]
         .into_iter()
         .filter(|name| has(name) && !(redaction.sql && *name == record::files::FINDINGS))
@@ -279,7 +279,7 @@ fn copy_run(from: &Path, to: &Path, redaction: Redaction) -> Result<Vec<String>,
             if redaction.is_none() {
                 return Some(record::redact::line(line).into_owned());
             }
-            // A line that is torn cannot be redacted, and proves nothing: it stays here.
+            // A torn line cannot be redacted and has no value: it is left out.
             let mut value: Value = serde_json::from_str(line).ok()?;
             redactor.replace(&mut value);
             Some(value.to_string())
@@ -287,7 +287,7 @@ fn copy_run(from: &Path, to: &Path, redaction: Redaction) -> Result<Vec<String>,
         names.push(name.to_string());
     }
     if has(record::files::LATENCY) {
-        // What stands before the numbers of a line names steps and transactions; the numbers are left alone.
+        // The text before the numbers of a line names steps and transactions; the numbers are not changed.
         copy_lines(&from.join(record::files::LATENCY), &to.join(record::files::LATENCY), |line| {
             let (head, tail) =
                 if line.starts_with('#') { (line, "") } else { line.split_at(line.find(',').unwrap_or(0)) };
@@ -303,7 +303,7 @@ fn copy_run(from: &Path, to: &Path, redaction: Redaction) -> Result<Vec<String>,
         for file in files.into_iter().filter(|file| file.ends_with(end)) {
             let name = format!("{folder}/{file}");
             file::own_folder(&to.join(folder)).map_err(BundleError::io("create", &to.join(folder)))?;
-            // The frames of stacks are functions; only what we wrote above them names machines.
+            // The frames of stacks are functions; only our own header names hosts.
             let is_stack = folder == record::files::STACKS;
             copy_lines(&from.join(&name), &to.join(&name), |line| {
                 let is_frame = is_stack && !line.starts_with('#');
@@ -337,7 +337,7 @@ fn for_lines(path: &Path, mut each: impl FnMut(&str) -> io::Result<()>) -> Resul
     let mut all = || -> io::Result<()> {
         let mut lines = Lines::new(file::open(path)?);
         while let Some(line) = lines.next_line()? {
-            // A line that is too long is none of ours.
+            // Such a long line is not ours.
             if !line.is_too_long {
                 each(&String::from_utf8_lossy(line.bytes))?;
             }
@@ -356,17 +356,17 @@ fn copy_lines(from: &Path, to: &Path, change: impl Fn(&str) -> Option<String>) -
     out.flush().map_err(BundleError::io("write", to))
 }
 
-/// A run directory that was named directly, or unpacked from the bundle that was.
+/// A run directory that the user named, or that was unpacked from a named bundle.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
     /// The run directory.
     pub run_dir: PathBuf,
-    /// Whether it was unpacked just now: then the user is told where.
+    /// Whether it was unpacked just now: then the folder is printed.
     pub is_new: bool,
 }
 
-/// Opens what the user named: a folder as it is, an archive by unpacking it beside itself, into a folder of its name. An archive that was
-/// unpacked before is not unpacked again, so what was made in the folder since (findings, a page) stays.
+/// Opens what the user named: a folder as it is, an archive by unpacking it beside itself, into a folder of its name. An archive is
+/// not unpacked twice, so later files in the folder (findings, a page) stay.
 ///
 /// # Errors
 /// [`BundleError::Foreign`] if the archive holds anything but plain files and folders of one run.
@@ -398,7 +398,7 @@ pub fn open(path: &Path) -> Result<Opened, BundleError> {
     Ok(Opened { run_dir: folder, is_new: true })
 }
 
-/// The folder itself if it holds a run, else the only one in it that does.
+/// The folder itself if it contains a run, else the only subfolder that does.
 fn run_dir_in(folder: &Path) -> Option<PathBuf> {
     let holds_run = |folder: &Path| {
         [record::files::RUN, record::files::SAMPLES, record::files::EVENTS]

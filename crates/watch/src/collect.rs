@@ -1,6 +1,6 @@
-//! What a collector is: something that is asked once per tick, and answers with lines, events and files.
+//! A collector: it is called once per tick, and returns lines, events and files.
 //!
-//! A collector knows no run directory and no schedule, so it can be tested with a clock of the test's own.
+//! A collector depends on no run directory and no schedule, so a test can use its own clock.
 
 use record::Clock;
 use record::event::Event;
@@ -14,9 +14,9 @@ use std::time::Duration;
 pub struct Tick {
     /// Since the start of the run, taken when the tick began.
     pub now_us: u64,
-    /// The run's clock, for whoever takes the time again or places wall-clock times on the axis.
+    /// The run's clock, for collectors that read it again or convert wall-clock times.
     pub clock: Clock,
-    /// Time between ticks as it is now; it grows when the disk budget shrinks.
+    /// The current time between ticks; it grows when the disk budget shrinks.
     pub cadence_us: u64,
 }
 
@@ -24,7 +24,7 @@ impl Tick {
     /// `t_us` of a wall-clock moment (microseconds since the Unix epoch) of a clock that is ahead of ours by `offset_us`; 0 if it lies
     /// before the start of the run.
     pub(crate) fn of_wall(&self, wall_us: i64, offset_us: i64) -> u64 {
-        // The wall clock may have been set since the run began, the monotonic one not: the way goes over this very moment.
+        // The wall clock may have been set since the run began, unlike the monotonic one: so the current time connects both.
         let now_wall_us = record::clock::wall_us() as i64;
         let now_us = self.clock.now_us() as i64;
         let since_us = wall_us.saturating_sub(offset_us).saturating_sub(now_wall_us);
@@ -92,34 +92,34 @@ pub struct Spent {
     /// CPU time of programs it started.
     pub programs_cpu_us: Option<u64>,
     /// Time it waited for answers of the server.
-    pub asked_us: Option<u64>,
+    pub queried_us: Option<u64>,
     /// Statements it sent.
     pub questions: Option<u64>,
 }
 
-/// Something that is asked once per tick.
+/// A source of samples that is called once per tick.
 pub trait Collect: Send {
-    /// Who it looks at. Must not change.
+    /// The node or host that it samples. Must not change.
     fn place(&self) -> Place;
 
-    /// Which part of watching it is, in the account of what watching costs: `views`, `machine`, ... Must not change.
+    /// Its part in the cost of monitoring: `views`, `machine`, ... Must not change.
     fn part(&self) -> &'static str;
 
-    /// How long the end waits for it, where that is longer than for others: what it holds is worth it.
+    /// How long the end waits for it, if longer than for others.
     fn patience(&self) -> Option<Duration> {
         None
     }
 
-    /// What it spent since it was last asked this, besides the time of its own thread.
+    /// What it spent since the last call, besides the time of its own thread.
     fn spent(&mut self) -> Spent {
         Spent::default()
     }
 
-    /// Looks, and reports what it saw. It may take its time (a stuck server, a slow ssh): it has a thread of its own, and the ticks it misses
-    /// become a `gap` event. It must come back by itself, and within a second or two where it can, because the end of a run waits for it.
+    /// Samples and returns the results. It may be slow (a stuck server, a slow ssh): it has its own thread, and missed ticks
+    /// become a `gap` event. It must return by itself, if possible within a second or two, because the end of a run waits for it.
     fn tick(&mut self, tick: &Tick, batch: &mut Batch);
 
-    /// The last call, when the sampling ends: what is still open is closed (a child process, a connection), what is held back is said.
+    /// The last call, when the sampling ends: what is still open is closed (a child process, a connection), what is held back is returned.
     fn finish(&mut self, tick: &Tick, batch: &mut Batch) {
         let _ = (tick, batch);
     }
@@ -177,7 +177,7 @@ impl With for Event {
     }
 }
 
-/// What was reported before, so that facts and missing things are written only when they change.
+/// Earlier reports, so that facts and missing items are written only when they change.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
     facts: BTreeMap<(String, String), String>,
@@ -185,7 +185,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Reports a fact, unless it was the last word. Returns whether it replaced another value.
+    /// Reports a fact, unless it is unchanged. Returns whether it replaced another value.
     pub fn fact(&mut self, batch: &mut Batch, t_us: u64, fact: Fact) -> bool {
         let key = (fact.topic.clone(), fact.name.clone());
         let before = self.facts.insert(key, fact.value.clone());
@@ -196,7 +196,7 @@ impl Recorded {
         is_news && before.is_some()
     }
 
-    /// Reports that something is missing, unless it was the last word.
+    /// Reports a missing item, unless that is unchanged.
     pub fn missing(&mut self, batch: &mut Batch, t_us: u64, missing: Missing) {
         let words = (missing.why.clone(), missing.lost.clone());
         if self.missing.insert(missing.what.clone(), words.clone()) != Some(words) {
@@ -204,14 +204,14 @@ impl Recorded {
         }
     }
 
-    /// Takes it back: it can be seen again.
+    /// Revokes it: the item is visible again.
     pub fn found(&mut self, batch: &mut Batch, t_us: u64, place: &Place, what: &str) {
         if self.missing.remove(what).is_some() {
             batch.reading(t_us, place.missing(what, "", ""));
         }
     }
 
-    /// What is missing now: what, why, lost.
+    /// The missing items: name, reason, what is unknown without them.
     pub(crate) fn missing_now(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.missing.iter().map(|(what, (why, lost))| (what.as_str(), why.as_str(), lost.as_str()))
     }

@@ -12,7 +12,7 @@ pub fn of(nodes: &[ClusterNode], board: &Arc<Board>) -> Vec<Box<dyn Collect>> {
     nodes.iter().map(|node| Box::new(collector(node)) as Box<dyn Collect>).collect()
 }
 
-/// The same for what was found of a cluster: a node that does not answer is tried again and again, one without an address is reported as missing.
+/// The same for the discovered nodes of a cluster: one that does not answer is retried, one without an address is reported as missing.
 pub fn of_survey(survey: &Survey, board: &Arc<Board>) -> Vec<Box<dyn Collect>> {
     let mut all: Vec<Box<dyn Collect>> = vec![];
     for node in &survey.cluster.nodes {
@@ -29,7 +29,7 @@ pub fn of_survey(survey: &Survey, board: &Arc<Board>) -> Vec<Box<dyn Collect>> {
     all
 }
 
-/// A node that is spoken of and has no address: all that can be done is to say so.
+/// A node without a known address: it is only reported.
 #[derive(Debug)]
 struct Nowhere {
     absent: Absent,

@@ -1,16 +1,16 @@
-//! The machine under the database: what `/proc` and `/sys` say, once a second and at a cost that is not felt.
+//! The host of the database: samples of `/proc` and `/sys`, once a second at a negligible cost.
 //!
 //! | module | reads |
 //! |---|---|
-//! | [`files`] | this machine, a recorded tree, or what a remote machine shipped |
+//! | [`files`] | this host, a recorded tree, or the shipment of a remote host |
 //! | [`cpu`], [`memory`], [`disk`], [`net`], [`process`] | counters of every second |
-//! | [`topology`], [`mount`], [`hardware`], [`security`], [`facts`] | what changes slowly |
+//! | [`topology`], [`mount`], [`hardware`], [`security`], [`facts`] | state that changes slowly |
 //! | [`kernel_log`] | `/dev/kmsg`, `dmesg` |
 //! | [`tools`] | `smartctl`, `chronyc`, `auditctl`, `zpool` |
 //! | [`schedule`] | processor time of our own sessions and threads |
-//! | [`machine`], [`slow`], [`backends`] | put it together, tick by tick |
+//! | [`machine`], [`slow`], [`backends`] | combine them, tick by tick |
 //!
-//! Reading needs no privilege but for what `docs/watch-host.md` lists; what may not be read becomes a `missing` line.
+//! Reading needs no privilege except for the items in `docs/watch-host.md`; unreadable items become `missing` lines.
 
 pub mod backends;
 pub mod cpu;
@@ -47,12 +47,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Time between looks at where the parts of a database lie.
+/// The interval at which the location of the parts of a database is determined.
 const PARTS_EVERY_US: u64 = 10_000_000;
-/// Messages of the kernel told of in one tick at most.
+/// Kernel messages recorded in one tick at most.
 const MESSAGES_PER_TICK: usize = 50;
 
-/// Kernel time of the last interval, for the collector that keeps stacks. Thousandths of a percent; `u64::MAX` is not known.
+/// Kernel time of the last interval, for the collector of stacks. Thousandths of a percent; `u64::MAX`: unknown.
 #[derive(Clone, Debug)]
 pub struct Pulse(Arc<AtomicU64>);
 
@@ -77,7 +77,7 @@ impl Pulse {
     }
 }
 
-/// The collector of the machine this program runs on, or of a recorded tree.
+/// The collector of the local host, or of a recorded tree.
 #[derive(Debug)]
 pub struct LocalHost {
     machine: Machine,
@@ -88,13 +88,13 @@ pub struct LocalHost {
     parts_due_us: u64,
     log: Option<Follower>,
     log_absent: Option<files::Absent>,
-    /// Whether the messages of before the run were counted.
+    /// Whether the messages before the run were counted.
     is_log_caught_up: bool,
     schedules: Schedules,
 }
 
 impl LocalHost {
-    /// This machine under this name, with the nodes of the board that run on it.
+    /// This host under this name, with the nodes of the board that run on it.
     pub fn new(host: &str, board: Arc<Board>) -> LocalHost {
         let (log, log_absent) = match Follower::open("/dev/kmsg") {
             Ok(log) => (Some(log), None),
@@ -123,7 +123,7 @@ impl LocalHost {
         }
     }
 
-    /// Where the collector of stacks learns of kernel time.
+    /// The kernel time for the collector of stacks.
     pub(crate) fn pulse(&self) -> Pulse {
         self.pulse.clone()
     }
@@ -138,7 +138,7 @@ impl LocalHost {
         if now_us >= self.parts_due_us || nodes.iter().any(is_new) {
             self.parts_due_us = now_us + PARTS_EVERY_US;
             let of = |(node, state): (&String, &NodeState)| (node.clone(), parts(node, state, is_live));
-            // A node that has not said where it lies is looked at again as soon as it does.
+            // A node whose data directory is not known yet is read again as soon as it is.
             self.parts = nodes.iter().map(of).filter(|(_, parts)| !parts.is_empty()).collect();
         }
         nodes
@@ -150,7 +150,7 @@ impl LocalHost {
             .collect()
     }
 
-    /// Files opened so far by its looks at the kernel.
+    /// Kernel files opened so far.
     pub fn opened(&self) -> u64 {
         self.files.opened()
     }
@@ -193,13 +193,13 @@ impl LocalHost {
     }
 }
 
-/// What of a node lies where, as its server reports it: links of another machine cannot be followed from here, and the log is where it
-/// always is unless somebody moved it.
+/// The locations of a node's files, as its server reports them: links of another host cannot be followed from here, and the log is where it
+/// always is unless an administrator moved it.
 pub(crate) fn plain_parts(node: &str, state: &NodeState) -> Vec<Part> {
     parts(node, state, false)
 }
 
-/// What of a node lies where, with the links of this machine followed.
+/// The locations of a node's files, with the links of this host resolved.
 fn parts(node: &str, state: &NodeState, is_live: bool) -> Vec<Part> {
     let real = |path: &Path| if is_live { path.canonicalize().ok() } else { Some(path.to_path_buf()) };
     let part = |what: &str, path: &Path| Part {
@@ -209,7 +209,7 @@ fn parts(node: &str, state: &NodeState, is_live: bool) -> Vec<Part> {
     };
     let mut found = vec![];
     if let Some(folder) = &state.data_directory {
-        // Without the right to enter it the path is as the server reports it, links and all.
+        // Without access to it, the path stays as the server reports it, with links.
         found.push(part("pgdata", &real(folder).unwrap_or_else(|| folder.clone())));
         found.extend(real(&folder.join("pg_wal")).map(|path| part("wal", &path)));
     }
@@ -228,7 +228,7 @@ pub(crate) fn server(node: String, state: &NodeState, parts: Vec<Part>) -> Serve
     Server { active: state.active.iter().map(target).collect(), parts, node }
 }
 
-/// Messages of before the run: how many of each class, and the last one. They are facts, not events.
+/// Messages before the run: the count of each class, and the last one. They are facts, not events.
 pub(crate) fn record_old(
     old: &[Message],
     begin_us: u64,
@@ -254,7 +254,7 @@ pub(crate) fn record_old(
 pub(crate) fn record_new(new: Vec<Message>, tick: &Tick, place: &Place, batch: &mut Batch) {
     let left_out = new.len().saturating_sub(MESSAGES_PER_TICK);
     for message in new.into_iter().take(MESSAGES_PER_TICK) {
-        // The kernel's clock and ours may differ by a little: no message is of the future.
+        // The kernel's clock and ours may differ slightly: no message may be in the future.
         let t_us = tick.clock.t_us(message.boot_us.saturating_mul(1000)).min(tick.now_us);
         let mut detail = place.event(t_us, event::KERNEL, message.text.as_str()).with("topic", message.class);
         if let Some(count) = kernel_log::edac_count(&message.text) {
@@ -280,7 +280,7 @@ impl Collect for LocalHost {
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
         self.follow_log(tick, batch);
         let servers = self.servers(tick.now_us);
-        // The moment of the reading, not of the schedule: rates are per the time that really passed.
+        // The time of the sample, not of the schedule: rates use the real interval.
         let now_us = tick.clock.now_us().max(tick.now_us);
         self.machine.tick(&mut self.files, now_us, &servers, batch);
         if self.files.is_live() {

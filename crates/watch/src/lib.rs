@@ -1,11 +1,11 @@
-//! Samples a system while it works: what the database's views say, what its log says, what the kernel counts.
+//! Samples a system while it works: the database's views, its log, and the kernel's counters.
 //!
-//! Nothing here drives load, and nothing may be felt by it: one thread and one connection per node, one thread per machine, one tick a
-//! second. What a tick brings is a [`Batch`] of lines of [`record::watched`] and events; the [`Sampler`] writes them into a run
-//! directory. Collectors learn from each other over the [`Board`] only (which processes are active, where the data lies).
+//! It drives no load, and its own cost must be negligible: one thread and one connection per node, one thread per host, one tick a
+//! second. Each tick returns a [`Batch`] of lines of [`record::watched`] and events; the [`Sampler`] writes them into a run
+//! directory. Collectors share data only through the [`Board`] (which processes are active, where the data is).
 //!
-//! What cannot be seen is never guessed: columns are probed, and a privilege or file that is missing becomes a `missing` line that says
-//! what can no longer be said.
+//! Nothing is guessed: columns are probed, and a missing privilege or file becomes a `missing` line that names
+//! what is unknown without it.
 
 pub mod board;
 pub mod bundle;

@@ -1,4 +1,4 @@
-//! A line for people: what a node does at this moment, from the board.
+//! A line for the terminal with the present activity of a node, from the board.
 
 use crate::board::NodeState;
 use record::number;
@@ -6,12 +6,12 @@ use record::watched::WAIT_CPU;
 
 /// Kinds of waits named in a line, the most frequent first.
 const WAITS_MAX: usize = 3;
-/// A standby that lags by less is not worth a word.
+/// The least lag of a standby that is shown.
 const LAG_BYTES_MIN: u64 = 1024 * 1024;
-/// A transaction that is younger is not worth one, either.
+/// The least age of a transaction that is shown.
 const OLDEST_MIN_S: f64 = 2.0;
 
-/// `1840 tps, 7 active (4 CPU, 2 LWLock, 1 IO), WAL 12.3 MB/s, 2 blocked, oldest 3.2 s, lag 1.2 MB`: what is not worth a word is left out.
+/// `1840 tps, 7 active (4 CPU, 2 LWLock, 1 IO), WAL 12.3 MB/s, 2 blocked, oldest 3.2 s, lag 1.2 MB`; negligible values are left out.
 pub fn line(state: &NodeState) -> String {
     if state.t_us == 0 {
         return "not sampled yet".to_string();
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_matters() {
+    fn a_line_has_what_matters() {
         let mut state = NodeState {
             t_us: 1,
             is_up: true,

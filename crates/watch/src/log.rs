@@ -1,9 +1,9 @@
-//! The server's log, followed where it can be read: on the server's own machine, with the rights of its user or group.
+//! Follows the server's log where it is readable: on the server's own host, with the rights of its user or group.
 //!
-//! Only lines written from now on count. A file that is truncated is read from its beginning, one that is replaced is left at its end for
-//! the new one. What a tick brings more than [`READ_BYTES_MAX`] is read with the next ones; a log that runs away is skipped, and that is
-//! said. Words are the server's in English: with another `lc_messages` severities, SQLSTATEs and statements are read (`words.rs`), what
-//! messages say is not, and both that and lines that begin otherwise than `log_line_prefix` says are reported as missing.
+//! Only new lines count. A truncated file is read from its beginning, a replaced one to its end and then
+//! the new one. A tick reads at most [`READ_BYTES_MAX`], the next ones the rest; if the log grows faster than that, parts are skipped and
+//! reported. Messages must be in English: with another `lc_messages` severities, SQLSTATEs and statements are read (`words.rs`), the texts of
+//! messages are not. That is reported as missing, and so are lines without the prefix of `log_line_prefix`.
 
 mod events;
 mod parse;
@@ -26,9 +26,9 @@ const CURRENT_LOGFILES: &str = "current_logfiles";
 /// Its first line is the postmaster's process id.
 const PID_FILE: &str = "postmaster.pid";
 
-/// Lines that must have come before a prefix is called wrong: other programs write into the same file, too.
+/// Lines to read before a prefix counts as wrong: other programs write into the same file, too.
 const ODD_LINES_MIN: u64 = 10;
-/// What is said to be missing: the words, and all of it.
+/// What is reported as missing: the text, and all of it.
 const WORDS: &str = "words of the server log";
 const LINES: &str = "lines of the server log";
 
@@ -65,7 +65,7 @@ pub struct Source {
     pub collected_in: Option<PathBuf>,
 }
 
-/// What is known of a server's log before it is found.
+/// The settings of a server's log, before the file is found.
 pub(crate) struct Wanted<'a> {
     pub(crate) is_local: bool,
     pub(crate) data_directory: Option<&'a Path>,
@@ -75,7 +75,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) file_of: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// Finds the log, in the format that says most.
+/// Finds the log, in the format with the most fields.
 ///
 /// # Errors
 /// Why there is none to read.
@@ -125,7 +125,7 @@ fn listed(data: &Path, format: Format) -> Option<PathBuf> {
     Some(data.join(name))
 }
 
-/// The file that the server's error output goes to, when nothing collects it: what pg_ctl or a service manager opened for it.
+/// The file of the server's stderr without a logging collector: opened by pg_ctl or a service manager.
 fn error_output(data: &Path) -> Result<PathBuf, String> {
     let file = data.join(PID_FILE);
     let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -142,8 +142,8 @@ fn error_output(data: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// The events of a piece of a log, for who has it as a file and not as a server that writes it. It is taken `piece` bytes at a time, as it
-/// would grow.
+/// The events of a log in a file, without a server. It is read `piece` bytes at a time, as if
+/// it grew.
 pub fn events_of(
     log: &[u8],
     piece: usize,
@@ -176,7 +176,7 @@ pub struct Follower {
     style: Style,
 }
 
-/// What the server reported about its log.
+/// The server's settings of its log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Style {
     /// `log_line_prefix`.
@@ -206,7 +206,7 @@ impl Follower {
         }
     }
 
-    /// The server was told otherwise. Lines of before that are still to be read are read as those of after.
+    /// The log settings have changed. Older lines that are still unread are read with the new settings.
     pub(crate) fn restyle(&mut self, style: Style) {
         if self.style != style {
             self.splitter.restyle(&style.line_prefix);
@@ -214,7 +214,7 @@ impl Follower {
         }
     }
 
-    /// Whether checkpoints and the like can be recognised: it is read, its lines make sense, and its messages are in English.
+    /// Whether checkpoints and the like can be recognised: the log is readable, its lines have the prefix, and its messages are in English.
     pub(crate) fn is_telling(&self) -> bool {
         self.is_readable && !self.is_odd() && self.foreign().is_none()
     }
@@ -225,7 +225,7 @@ impl Follower {
         sense.understood == 0 && sense.not_understood >= ODD_LINES_MIN
     }
 
-    /// Why the words are not English ones.
+    /// Why the messages are not in English.
     fn foreign(&self) -> Option<String> {
         const TYPE: &str = "ALTER SYSTEM SET lc_messages = 'C'; SELECT pg_reload_conf();";
         let language = &self.style.language;
@@ -238,7 +238,7 @@ impl Follower {
         ))
     }
 
-    /// Reports what of the log makes no sense, and takes it back when it does again.
+    /// Reports unreadable parts of the log, and revokes that when they are readable again.
     fn report_sense(&self, t_us: u64, reported: &mut Recorded, batch: &mut Batch) {
         match self.foreign() {
             Some(why) => {
@@ -268,7 +268,7 @@ impl Follower {
         &self.source
     }
 
-    /// Reads what is new. `offset_us` is the server's clock minus ours.
+    /// Reads new lines. `offset_us` is the server's clock minus ours.
     pub(crate) fn read(&mut self, tick: &Tick, offset_us: i64, reported: &mut Recorded, batch: &mut Batch) {
         self.reader.set_clock(tick, offset_us);
         let read = self.advance(batch, tick);
@@ -288,7 +288,7 @@ impl Follower {
         self.reader.end_of_tick(batch);
     }
 
-    /// The last entry of a plain log is complete only when the next begins; at the end it counts as it stands.
+    /// The last entry of a plain log is complete only when the next begins; at the end it counts as it is.
     pub(crate) fn finish(&mut self, tick: &Tick, batch: &mut Batch) {
         for entry in self.splitter.finish() {
             self.reader.entry(&entry, batch);
@@ -324,7 +324,7 @@ impl Follower {
         let Some(open) = &mut self.file else { return Ok(0) };
         let length = open.file.metadata()?.len();
         if length < open.at {
-            // Truncated in place: what is there now is new.
+            // Truncated in place: all its lines are new.
             open.at = 0;
             self.splitter.cut();
         }
@@ -358,7 +358,7 @@ impl Follower {
         Ok(filled)
     }
 
-    /// Goes to the next file if there is one; the old one has been read to its end. True if it did.
+    /// Switches to the next file if there is one; the old one was read to its end. True if it switched.
     fn follow_rotation(&mut self) -> std::io::Result<bool> {
         let now = match &self.source.collected_in {
             // The server names its file before it writes the first line into it.
@@ -368,14 +368,14 @@ impl Follower {
         let Some(open) = &self.file else { return Ok(false) };
         let inode = match std::fs::metadata(&now) {
             Ok(meta) => meta.ino(),
-            // Moved away by a rotation that has not made the new one yet: the server still writes into the old one.
+            // Renamed by a rotation before the new file exists: the server still writes into the old one.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
         if inode == open.inode {
             return Ok(false);
         }
-        // Lines may have come between our last read and the change of files.
+        // Lines may have been written between our last read and the switch of files.
         let length = open.file.metadata()?.len();
         if length > open.at {
             return Ok(true);

@@ -9,8 +9,8 @@ use crate::stuck::Stuck;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The collectors of the machine this program runs on: its counters, its stuck server processes, and its stacks unless `mode` is off. With a
-/// recorded tree in its place there are only counters.
+/// The collectors of the local host: its counters, its stuck server processes, and its stacks unless `mode` is off. With a
+/// recorded tree there are only counters.
 pub fn here(
     host: &str,
     board: &Arc<Board>,
@@ -31,7 +31,7 @@ pub fn here(
     all
 }
 
-/// The collector of a machine reached by ssh.
+/// The collector of a host reached by ssh.
 pub fn there(remote: Remote, board: &Arc<Board>) -> Box<dyn Collect> {
     Box::new(RemoteHost::new(remote, Arc::clone(board)))
 }

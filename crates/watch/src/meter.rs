@@ -1,8 +1,8 @@
 //! How much CPU time a process took, from the scheduler's own account of it.
 //!
 //! `/proc/PID/schedstat` counts nanoseconds, where `/proc/PID/stat` counts ticks of 10 ms: a process that takes 3 ms a second would show nothing
-//! for seconds there. It can be read until the process's parent has asked how it ended. It is the account of one thread, which is all
-//! that a server process, `perf` and `ssh` have.
+//! for seconds there. It can be read until the parent of the process has called wait. It is the account of one thread; a
+//! server process, `perf` and `ssh` have only one.
 
 use crate::host::process::{self, Schedule};
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 /// Longer than any line of it.
 const LINE_BYTES: usize = 96;
 
-/// Reads one process or thread again and again, by a file that stays open.
+/// Reads one process or thread repeatedly, from a file that stays open.
 #[derive(Debug)]
 pub(crate) struct Meter {
     file: File,
@@ -19,7 +19,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Of a process of this machine, counted from its beginning; `None` if it cannot be read.
+    /// For a process of this host, counted from its start; `None` if it cannot be read.
     pub(crate) fn of(pid: u32) -> Option<Meter> {
         Meter::open(&format!("/proc/{pid}/schedstat"))
     }
@@ -35,18 +35,18 @@ impl Meter {
         meter.read().map(|_| meter)
     }
 
-    /// The account as it is now; `None` when the process is gone.
+    /// The present account; `None` if the process has ended.
     pub(crate) fn read(&mut self) -> Option<Schedule> {
         let mut line = [0; LINE_BYTES];
         let length = self.file.read_at(&mut line, 0).ok()?;
         process::schedule(std::str::from_utf8(&line[..length]).ok()?)
     }
 
-    /// Microseconds on a CPU since this was last asked.
+    /// Microseconds on a CPU since the last call.
     pub(crate) fn spent(&mut self) -> Option<u64> {
         const NS_PER_US: u64 = 1000;
         let spent_us = self.read()?.run_ns.saturating_sub(self.reported_ns) / NS_PER_US;
-        // What is less than a microsecond is told the next time.
+        // Less than a microsecond is counted the next time.
         self.reported_ns += spent_us * NS_PER_US;
         Some(spent_us)
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_told_is_not_told_again() {
+    fn time_is_counted_once() {
         let mut meter = Meter::of(std::process::id()).expect("we are there");
         let first_us = meter.spent().expect("counted");
         // The main thread of a test program only waits, but it has started.

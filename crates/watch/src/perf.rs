@@ -1,20 +1,20 @@
-//! Stacks of the bad seconds: the system's `perf` records into a ring in memory, and only what is around an anomaly leaves it.
+//! Stacks of the bad seconds: the system's `perf` records into a ring in memory, and only the seconds around an anomaly are kept.
 //!
 //! `perf record` samples a software clock (no hardware counters needed, so it works in virtual machines), follows frame pointers, and
-//! stamps with CLOCK_MONOTONIC, the axis of everything else. It ends when we do. What is kept is the raw text of `perf script`, time
-//! stamps and all, under `stacks/`: a flame graph of any part of it, or the difference of two parts, can be made later.
+//! stamps with CLOCK_MONOTONIC, the axis of everything else. It ends when we do. The raw text of `perf script`, with time
+//! stamps, is kept under `stacks/`: a flame graph of any part of it, or the difference of two parts, can be made later.
 //!
 //! | the ring is | next |
 //! |---|---|
-//! | not there: too early, given up, or the budget is used up | started when nothing speaks against it, to turning |
-//! | turning | an oddity, to odd; `always`: the slice is full, to asked |
-//! | odd: half a slice goes on, so that the bad seconds are in it, too | to asked, or to turning if this kind was kept often enough |
-//! | asked: perf writes what it has | its file, to the queue; the ring turns on |
+//! | none: too early, given up, or the budget is used up | started if possible, to turning |
+//! | turning | an oddity, to odd; `always`: the slice is full, to requested |
+//! | odd: half a slice more is recorded, so that it contains the bad seconds, too | to requested, or to turning if this kind was kept often enough |
+//! | requested: perf writes its samples | its file, to the queue; the ring continues |
 //!
-//! What is queued is printed (`perf script`, at the lowest priority) when its price lies within [`BUDGET_SHARE`] of the CPU time that has passed,
-//! else at the end, when nothing is measured any more: printing one slice takes a second of CPU, a hundred times what recording it took.
+//! The queue is printed (`perf script`, at the lowest priority) while the cost stays within [`BUDGET_SHARE`] of the elapsed CPU time, else after the
+//! measurement: printing one slice takes a second of CPU, a hundred times as much as recording it.
 //!
-//! A printed ring is cut where the oddity began: what was before is the calm slice that the odd one is compared with.
+//! A printed ring is cut where the oddity began: the earlier part is the normal slice to compare with.
 
 mod client;
 pub mod detect;
@@ -47,25 +47,25 @@ const TEXT_BYTES_MAX: u64 = 8 << 20;
 const PRINTED_BYTES_MAX: u64 = 4 * TEXT_BYTES_MAX;
 /// Text kept of a run.
 const KEPT_BYTES_MAX: u64 = 64 << 20;
-/// Slices kept for one kind of oddity: a machine that is always odd is not recorded for ever.
+/// Slices kept for one kind of oddity: a host that is always odd is not recorded for ever.
 const KEPT_PER_ODDITY_MAX: u32 = 8;
-/// The same for kernel time, which is a level and not a jump: where it is high it is high all the time, and looks alike.
+/// The same for kernel time, which usually stays high and then always has the same stacks.
 const KEPT_OF_LEVEL_MAX: u32 = 2;
 /// Slices that may wait to be printed.
 const QUEUE_MAX: usize = 4;
-/// Recordings that may fail one after the other before it is given up.
+/// Failed recordings in a row after which it gives up.
 const FAILURES_MAX: u32 = 3;
-/// Share of all processors that programs may take while something is measured, recording apart.
+/// Share of all CPUs that programs may use during a measurement, without the recording.
 const BUDGET_SHARE: f64 = 0.002;
-/// What printing a slice takes, until it was seen.
+/// The assumed cost of printing a slice, until it is measured.
 const PRINT_US: u64 = 1_000_000;
-/// A ring that has not handed out anything for so long is asked again.
+/// A ring that has not written its samples for so long gets the request again.
 const RETRY_US: u64 = 5_000_000;
-/// How long the end of the last slice and its printing are waited for.
+/// How long the end waits for the last slice and its printing.
 const FINISH_PATIENCE: Duration = Duration::from_secs(30);
-/// The fields of `perf script`, said explicitly because its default differs between versions.
+/// The fields of `perf script`, named because the default differs between versions.
 const FIELDS: &str = "comm,pid,tid,cpu,time,event,ip,sym,dso";
-/// What the name of a folder with raw slices begins with; the process id and the machine follow.
+/// The prefix of a folder with raw slices; the process id and the host follow.
 const FOLDER: &str = "pgfathom-perf-";
 /// What cannot be reported without stacks.
 const LOST: &str = "in which functions the processors spend their time";
@@ -106,7 +106,7 @@ pub struct Options {
     pub run_dir: PathBuf,
     /// Length of a slice.
     pub slice: Duration,
-    /// `perf`, or what a test brings in its place.
+    /// `perf`, or a test's replacement.
     pub program: Option<PathBuf>,
     /// Text kept of a run.
     pub kept_bytes_max: u64,
@@ -130,7 +130,7 @@ impl Options {
 #[derive(Debug)]
 struct Slice {
     path: PathBuf,
-    /// What was handed out before ends here.
+    /// The end of the samples that were already written.
     from_us: u64,
     to_us: u64,
     /// What is odd, and since when.
@@ -157,21 +157,21 @@ pub struct Stacks {
     detector: Detector,
     /// Raw slices live here.
     folder: PathBuf,
-    /// Marks it as ours while we live.
+    /// Marks it as ours while this process runs.
     kept_folder: Option<Leftover>,
     number: u64,
     /// Slices that were handed out.
     taken: u64,
     ring: Option<Ring>,
-    /// What is odd in the ring's seconds, and since when.
+    /// The oddity in the ring's seconds, and its begin.
     odd: Option<(Oddity, u64)>,
     /// When the ring was last requested to write.
-    asked_us: Option<u64>,
-    /// What was handed out so far ends here.
+    requested_us: Option<u64>,
+    /// The end of the samples that were written so far.
     until_us: u64,
     queue: VecDeque<Slice>,
     printing: Vec<Printing>,
-    /// When the first tick was, and what printing took since then; what the last one took.
+    /// The time of the first tick, the cost of printing since then, and that of the last slice.
     begun_us: Option<u64>,
     printed_us: u64,
     print_us: u64,
@@ -180,16 +180,16 @@ pub struct Stacks {
     is_full: bool,
     kept: BTreeMap<Oddity, u32>,
     failures: u32,
-    /// It was said that nothing is recorded (any more).
+    /// It was reported that nothing is recorded (any more).
     is_given_up: bool,
-    /// When the last line of each node was seen, so that an old rate is not seen twice.
+    /// The time of the last line of each node, so that an old rate is not used twice.
     seen_us: u64,
-    /// CPU time of programs that was not told yet.
+    /// CPU time of programs that was not reported yet.
     programs_us: u64,
 }
 
 impl Stacks {
-    /// A collector that begins at its first tick. `pulse` is the machine's collector's.
+    /// A collector that begins at its first tick. `pulse` comes from the collector of the host.
     pub fn new(options: Options, board: Arc<Board>, pulse: Pulse) -> Stacks {
         let folder = std::env::temp_dir().join(format!("{FOLDER}{}-{}", std::process::id(), options.host));
         Stacks {
@@ -204,7 +204,7 @@ impl Stacks {
             taken: 0,
             ring: None,
             odd: None,
-            asked_us: None,
+            requested_us: None,
             until_us: 0,
             queue: VecDeque::new(),
             printing: vec![],
@@ -221,7 +221,7 @@ impl Stacks {
         }
     }
 
-    /// What is known of the last second. The client's own numbers are better than the server's: they are what users feel.
+    /// The data of the last second. The client's numbers are preferred to the server's: they are what users experience.
     fn second(&mut self) -> Second {
         let system_pct = self.pulse.system_pct();
         if let Some(client) = self.client.newest() {
@@ -248,12 +248,12 @@ impl Stacks {
             return self.give_up(tick, "perf is not installed".to_string(), batch);
         };
         if self.number == 0 {
-            // What programs left that were killed: their `perf` ended with them.
+            // The remains of killed programs: their `perf` ended with them.
             leftover::remove_leftovers();
             self.kept_folder = Leftover::create(&self.folder).ok();
         }
         self.number += 1;
-        (self.asked_us, self.until_us) = (None, tick.clock.now_us());
+        (self.requested_us, self.until_us) = (None, tick.clock.now_us());
         match Ring::start(&program, &self.folder, self.number, self.options.mode == Mode::Always) {
             Ok(ring) => self.ring = Some(ring),
             Err(error) => self.give_up(tick, format!("perf could not be started: {error}"), batch),
@@ -266,17 +266,17 @@ impl Stacks {
         self.kept.get(&oddity).copied().unwrap_or(0) >= most
     }
 
-    /// Takes what the ring handed out, looks whether it has ended, and asks it for more when it is time.
+    /// Takes the written samples, checks whether the ring has ended, and requests more when it is time.
     fn turn(&mut self, tick: &Tick, batch: &mut Batch) {
         let Some(ring) = &mut self.ring else { return };
         self.programs_us += ring.spent_us();
         let ended = ring.ended();
-        // Nothing is handed out that was not requested: perf is left alone.
+        // Nothing was requested, so perf has written nothing.
         let files =
-            if self.asked_us.is_some() || ended.is_some() { ring.take(&mut self.taken) } else { vec![] };
+            if self.requested_us.is_some() || ended.is_some() { ring.take(&mut self.taken) } else { vec![] };
         let has_files = !files.is_empty();
         if has_files {
-            let to_us = self.asked_us.take().unwrap_or(tick.clock.now_us());
+            let to_us = self.requested_us.take().unwrap_or(tick.clock.now_us());
             let from_us = std::mem::replace(&mut self.until_us, to_us);
             let odd = self.odd.take();
             self.failures = 0;
@@ -297,7 +297,7 @@ impl Stacks {
         }
         let now_us = tick.clock.now_us();
         // A signal that comes before perf samples is lost.
-        if self.asked_us.is_some_and(|asked_us| now_us.saturating_sub(asked_us) < RETRY_US) {
+        if self.requested_us.is_some_and(|requested_us| now_us.saturating_sub(requested_us) < RETRY_US) {
             return;
         }
         let slice_us = self.slice_us();
@@ -307,7 +307,7 @@ impl Stacks {
             (None, _) => false,
         };
         if is_due && self.ring.as_ref().is_some_and(Ring::ask) {
-            self.asked_us = Some(now_us);
+            self.requested_us = Some(now_us);
         }
     }
 
@@ -324,7 +324,7 @@ impl Stacks {
         self.queue.push_back(slice);
     }
 
-    /// Whether another slice may be printed while something is measured. Who wants every slice wants it at once.
+    /// Whether another slice may be printed during a measurement. With `always` every slice is printed at once.
     fn may_print(&self, now_us: u64) -> bool {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let passed_us = now_us.saturating_sub(self.begun_us.unwrap_or(now_us));
@@ -332,13 +332,13 @@ impl Stacks {
         self.options.mode == Mode::Always || (self.printed_us + self.print_us) as f64 <= budget_us
     }
 
-    /// Takes what was printed, and starts to print more, `most` slices at a time.
+    /// Takes the printed text, and starts to print more, `most` slices at a time.
     fn print(&mut self, tick: &Tick, most: usize, batch: &mut Batch) {
         for mut printing in std::mem::take(&mut self.printing) {
             let took_us = printing.meter.as_mut().and_then(Meter::spent).unwrap_or(0);
             printing.took_us += took_us;
             self.printed_us += took_us;
-            // What is printed at the end disturbs nothing that is measured.
+            // Printing at the end disturbs no measurement.
             self.programs_us += if most <= 1 { took_us } else { 0 };
             match printing.child.try_wait() {
                 Ok(Some(status)) => {
@@ -348,7 +348,7 @@ impl Stacks {
                 _ => self.printing.push(printing),
             }
         }
-        // The end has nothing beside it that must come first, and little time.
+        // At the end nothing has priority over printing, and there is little time.
         let is_beside = most <= 1;
         while self.printing.len() < most && self.start_print(is_beside) {}
     }
@@ -362,7 +362,7 @@ impl Stacks {
         let text = PathBuf::from(text);
         let started = File::create(&text).and_then(|out| {
             let mut command = Command::new(&program);
-            // Functions that were inlined are left with their callers: naming them takes many times as long.
+            // Inlined functions count as their callers: resolving them takes many times as long.
             command.args(["script", "--no-inline", "-F", FIELDS, "-i"]).arg(&slice.path);
             command.stdin(Stdio::null()).stdout(out).stderr(Stdio::null()).process_group(0).spawn()
         });
@@ -381,7 +381,7 @@ impl Stacks {
         true
     }
 
-    /// Keeps what was printed: the odd seconds, and apart from them the calm ones before.
+    /// Keeps the printed text: the odd seconds, and separately the normal ones before.
     fn printed(&mut self, tick: &Tick, is_whole: bool, slice: &Slice, path: &Path, batch: &mut Batch) {
         let mut printed = vec![];
         let read = File::open(path).and_then(|file| file.take(PRINTED_BYTES_MAX).read_to_end(&mut printed));
@@ -392,7 +392,7 @@ impl Stacks {
         let Some((oddity, since_us)) = slice.odd else {
             return self.keep_text(tick, printed, is_whole, (slice.from_us, slice.to_us), "always", batch);
         };
-        // What was kept of an earlier oddity is not kept twice.
+        // Seconds that were kept for an earlier oddity are not kept twice.
         let odd_us = since_us.max(slice.from_us);
         let calm_us = slice.from_us.max(odd_us.saturating_sub(self.slice_us()));
         let before = text::between(&printed, origin_us + calm_us, origin_us + odd_us);
@@ -417,7 +417,7 @@ impl Stacks {
         let left = self.options.kept_bytes_max.saturating_sub(self.kept_bytes).min(TEXT_BYTES_MAX);
         let is_cut = text.len() as u64 > left;
         if is_cut {
-            // Stacks are separated by empty lines; half of one would be read as another one.
+            // Stacks are separated by empty lines; half of one would be read as a different one.
             text.truncate(left as usize);
             text::truncate(&mut text);
         }
@@ -443,7 +443,7 @@ impl Stacks {
         self.note_full(tick, left, is_cut, batch);
     }
 
-    /// Says once that the budget is used up: when a text had to be cut for it.
+    /// Reports once that the budget is used up: when a text had to be cut for it.
     fn note_full(&mut self, tick: &Tick, left: u64, is_cut: bool, batch: &mut Batch) {
         if is_cut && left < TEXT_BYTES_MAX && !self.is_full {
             self.is_full = true;
@@ -472,7 +472,7 @@ impl Collect for Stacks {
         "stacks"
     }
 
-    /// On a busy machine a slice that takes a second to print takes many.
+    /// On a busy host printing a slice takes many seconds instead of one.
     fn patience(&self) -> Option<Duration> {
         Some(FINISH_PATIENCE + Duration::from_secs(2))
     }
@@ -515,7 +515,7 @@ impl Collect for Stacks {
             let _ = printing.child.wait();
             self.queue.push_front(printing.slice);
         }
-        // All of them at once: whoever measures has ended, and the processors are free.
+        // All of them at once: the measurement has ended, and the CPUs are idle.
         while !(self.printing.is_empty() && self.queue.is_empty()) && Instant::now() < deadline {
             self.print(tick, QUEUE_MAX + 1, batch);
             std::thread::sleep(Duration::from_millis(10));

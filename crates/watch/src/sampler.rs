@@ -1,18 +1,18 @@
-//! Queries every collector on an absolute schedule and writes what they say, within a budget of disk.
+//! Calls every collector on an absolute schedule and writes the results, within a budget of disk space.
 //!
 //! | state of a collector's thread | left by |
 //! |---|---|
 //! | waiting for its next start | the start, to asking; the end, to closing |
 //! | asking | the collector's answer, to writing |
-//! | writing | always, to waiting; starts that passed meanwhile are missed, and said as one `gap` event |
+//! | writing | always, to waiting; starts that passed meanwhile are missed, and reported as one `gap` event |
 //! | closing: one last tick, then [`Collect::finish`] | the end of the thread |
 //!
-//! Starts are `begin + n * interval`, so a slow answer delays nothing but itself, and all collectors look at the same moments.
+//! Starts are `begin + n * interval`, so a slow answer delays no other, and all collectors sample at the same times.
 //!
-//! Each thread keeps account of what it costs: every [`ACCOUNT_EVERY_US`] and at its end it writes a line of [`Watching`].
+//! Each thread records its own cost: every [`ACCOUNT_EVERY_US`] and at its end it writes a line of [`Watching`].
 //!
-//! The budget: while more than half of it is free, every start is taken. Each time the free part halves, every second start of those
-//! before is left out, and an event says so: a run of days becomes coarser and coarser before it ends blind. Events are written even then.
+//! The budget: while more than half of it is free, every start is taken. Each time the free part halves, every second of the remaining starts
+//! is left out, and an event reports it: samples of a run of days become coarser before they stop. Events are always written.
 
 use crate::collect::{Batch, Collect, Place, Tick, With};
 use record::watched::Watching;
@@ -23,17 +23,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Bytes of lines and files that the sampling of one run may leave: at a typical 20 kB a second, half of it is seven hours.
+/// Bytes of lines and files that the sampling of one run may write: at a typical 20 kB a second, half of it is seven hours.
 pub(crate) const DISK_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-/// The time between two ticks unless something else is requested.
+/// The default time between two ticks.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 /// The starts are thinned out to one in this many at most.
 pub(crate) const COARSENESS_MAX: u64 = 256;
 /// How long the end waits for collectors that are asking.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Time between two lines about what watching costs: the account must not be what is dear.
+/// The interval of lines about the cost of monitoring: they must not be a cost themselves.
 pub(crate) const ACCOUNT_EVERY_US: u64 = 10_000_000;
-/// How often the end looks whether a thread has ended, if nobody told it.
+/// How often the end checks whether a thread has ended without a signal.
 const BEAT: Duration = Duration::from_millis(10);
 /// A start that is this part of the interval late is missed rather than taken late.
 const LATE_PART: u64 = 2;
@@ -55,7 +55,7 @@ impl Default for Options {
     }
 }
 
-/// What the sampling did, all collectors together.
+/// The totals of all collectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     /// Ticks requested and answered.
@@ -68,7 +68,7 @@ pub struct Totals {
     pub events: u64,
     /// Bytes of lines and files.
     pub bytes: u64,
-    /// One start in this many was taken at the end.
+    /// The final thinning: one start in this many was taken.
     pub coarseness: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct Totals {
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Shared>,
-    /// With how long the end waits for each.
+    /// The threads, with the time that the end waits for each.
     threads: Vec<(Place, Duration, JoinHandle<()>)>,
 }
 
@@ -93,7 +93,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     is_over: bool,
-    /// Nothing is written any more: who comes back now comes too late.
+    /// Nothing is written any more: later results are dropped.
     is_closed: bool,
     totals: Totals,
     /// The first line that could not be written.
@@ -172,7 +172,7 @@ impl Sampler {
     }
 }
 
-/// Tells that a thread ends, also when it panics.
+/// Signals that a thread ends, also when it panics.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
@@ -238,7 +238,7 @@ impl Shared {
         Tick { now_us: clock.now_us(), clock, cadence_us }
     }
 
-    /// Waits for the moment; true if the end came first.
+    /// Waits until this time; true if the end came first.
     fn wait_until(&self, due_us: u64) -> bool {
         let mut state = self.lock();
         loop {
@@ -264,7 +264,7 @@ impl Shared {
         self.write(place, Batch { events: vec![gap], ..Batch::default() });
     }
 
-    /// Writes what a tick brought. A line that is lost must not end the sampling: the first one is kept for whoever stops it. Returns the bytes of
+    /// Writes the results of a tick. A line that is lost must not end the sampling: the first error is kept and returned at the end. Returns the bytes of
     /// lines and files.
     fn write(&self, place: &Place, mut batch: Batch) -> u64 {
         let used = {
@@ -320,7 +320,7 @@ impl Shared {
         bytes
     }
 
-    /// Takes fewer starts as the budget runs low; the event that says so, when that has changed.
+    /// Takes fewer starts as the budget runs low; and returns an event when that has changed.
     fn thin_out(&self, place: &Place, used: u64) -> Option<event::Event> {
         let wanted = coarseness(used, self.options.disk_bytes_max);
         if self.coarseness.fetch_max(wanted, Ordering::Relaxed) >= wanted {
@@ -337,7 +337,7 @@ impl Shared {
     }
 }
 
-/// What a collector cost since the last line about it.
+/// The cost of a collector since the last line about it.
 #[derive(Debug, Default)]
 struct Account {
     t_us: u64,
@@ -363,7 +363,7 @@ impl Account {
             cpu_us: Some(cpu_us - std::mem::replace(&mut self.cpu_us, cpu_us)),
             server_cpu_us: spent.server_cpu_us,
             programs_cpu_us: spent.programs_cpu_us,
-            asked_us: spent.asked_us,
+            asked_us: spent.queried_us,
             questions: spent.questions,
             looks: Some(std::mem::take(&mut self.looks)),
             bytes: Some(std::mem::take(&mut self.bytes)),
@@ -379,7 +379,7 @@ struct Next {
     missed: u64,
 }
 
-/// Which start comes next when `since_us` have passed since the first: the following one, unless that is too late already.
+/// The next start when `since_us` have passed since the first: the following one, unless it is already too late.
 fn next_start(number: u64, coarseness: u64, since_us: u64, interval_us: u64) -> Next {
     let stride = interval_us * coarseness;
     let following = number + coarseness;
@@ -388,7 +388,7 @@ fn next_start(number: u64, coarseness: u64, since_us: u64, interval_us: u64) -> 
     Next { number: following + missed * coarseness, missed }
 }
 
-/// One start in how many is taken when `used` of `limit` bytes are written.
+/// The thinning of starts when `used` of `limit` bytes are written.
 fn coarseness(used: u64, limit: u64) -> u64 {
     let free = limit.saturating_sub(used);
     let mut coarseness = 1;

@@ -1,12 +1,12 @@
-//! The collector of a database node: one connection, one statement a tick, more only when there is something to ask.
+//! The collector of a database node: one connection, one statement per tick, more only when needed.
 //!
 //! | state | left by |
 //! |---|---|
-//! | away: no connection; tried again after [`RETRY_FIRST`], then twice as long, up to [`RETRY_MAX`] | an answer, to up |
-//! | up: the question of the tick, then the parts that are due | a lost connection, to away |
+//! | down: no connection; tried again after [`RETRY_FIRST`], then twice as long, up to [`RETRY_MAX`] | an answer, to up |
+//! | up: the query of the tick, then the parts that are due | a lost connection, to down |
 //!
-//! A part (tables, statements, ...) that the server refuses is a `missing` line, and is asked again when it is due; one that is refused
-//! for good (no privilege, no such column) is asked ten times more rarely.
+//! A part (tables, statements, ...) that the server refuses is a `missing` line, and is queried again when it is due; one that is refused
+//! for good (no privilege, no such column) is queried ten times more rarely.
 
 mod blocks;
 mod core;
@@ -38,12 +38,12 @@ use std::time::Duration;
 pub(crate) const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// Attempts are never further apart.
 pub(crate) const RETRY_MAX: Duration = Duration::from_secs(10);
-/// How much more rarely a part is asked that the server refused for good.
+/// How much more rarely a part is queried that the server refused for good.
 const REFUSED_FACTOR: u64 = 10;
 /// Round trips of which the shortest gives the clock's offset.
 const CLOCK_PROBES: u32 = 5;
 
-/// A part of what is asked, beyond the question of every tick.
+/// A query that does not run at every tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Facts,
@@ -57,7 +57,7 @@ enum Part {
     Progress,
 }
 
-/// Every part, in the order they are asked.
+/// Every part, in the order of the queries.
 const PARTS: [Part; 9] = [
     Part::Facts,
     Part::Clock,
@@ -71,7 +71,7 @@ const PARTS: [Part; 9] = [
 ];
 
 impl Part {
-    /// How often it is asked, in seconds.
+    /// Its interval, in seconds.
     fn cadence_s(self) -> u64 {
         match self {
             // Also at once after a reload of the configuration.
@@ -82,7 +82,7 @@ impl Part {
         }
     }
 
-    /// Its name, and what cannot be reported without it.
+    /// Its name, and what is unknown without it.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Part::Facts => ("settings", "the configuration of the server"),
@@ -103,7 +103,7 @@ impl Part {
     }
 }
 
-/// When a part is due, and what it remembers.
+/// The state of a part, and when it is due.
 #[derive(Debug)]
 struct Turn {
     part: Part,
@@ -124,7 +124,7 @@ pub struct Node {
     slow: core::Slow,
     turns: Vec<Turn>,
     last_us: Option<u64>,
-    /// A question of the tick that the server refuses for good is asked again then, as each try is a line in its log.
+    /// When a query of every tick that the server refused for good is tried again: each try is a line in its log.
     core_due_us: u64,
     started_us: i64,
     loaded_us: i64,
@@ -134,7 +134,7 @@ pub struct Node {
     is_local: bool,
     texts: HashSet<String>,
     log: Option<log::Follower>,
-    /// Of a node that has never answered: who speaks of it, and what to type if its address is not ours.
+    /// For a node that has never answered: the node that named it, and the command in case it has another address from here.
     found_as: Option<(String, String)>,
 }
 
@@ -152,12 +152,12 @@ struct Up {
     probe: Probe,
     core: String,
     blocks: String,
-    /// What the server's process that answers us takes, if it runs here.
+    /// The CPU time of the server process of our session, if it runs here.
     backend: Option<Meter>,
 }
 
 impl Node {
-    /// A collector of the node that `spec` leads to. Nothing happens before its first tick.
+    /// A collector of the node at `spec`. It connects at its first tick.
     pub fn new(name: &str, spec: &ConnSpec, board: Arc<Board>) -> Node {
         let turn = |part| Turn { part, due_us: 0, last_us: None, counters: Counters::default() };
         Node {
@@ -182,19 +182,19 @@ impl Node {
         }
     }
 
-    /// A node that did not answer when it was found: says by whom, and what to type, for as long as it has not.
+    /// Reports a discovered node that does not answer: which node named it, and the command for it.
     #[must_use]
     pub(crate) fn found_as(mut self, reported_by: &str, hint: &str) -> Node {
         self.found_as = Some((reported_by.to_string(), hint.to_string()));
         self
     }
 
-    /// What cannot be seen now: what, why, and what can no longer be said.
+    /// What cannot be seen now: the data, the reason, and what it makes unknown.
     pub fn missing(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.recorded.missing_now()
     }
 
-    /// Statements sent over the present connection, those that only prepare not counted.
+    /// Statements sent over the present connection, without PREPARE.
     pub fn queries(&self) -> u64 {
         match &self.link {
             Link::Up(up) => up.session.queries(),
@@ -206,7 +206,7 @@ impl Node {
         Place::Node(self.name.clone()).event(t_us, kind, message)
     }
 
-    /// Opens the connection if it is time. True if it stands.
+    /// Opens the connection if it is time. True if it is open.
     fn connect(&mut self, tick: &Tick, batch: &mut Batch) -> bool {
         let Link::Away { try_at_us, wait } = self.link else { return true };
         if tick.now_us < try_at_us {
@@ -267,10 +267,10 @@ impl Node {
             node: &self.name,
             t_us,
             interval_us: self.last_us.map_or(0, |last| t_us - last),
-            asked_us: t_us - begin_us,
+            queried_us: t_us - begin_us,
             rtt_us: Some(rtt_us),
         };
-        // A server that was started again since the last tick is noticed before anything is compared with it.
+        // A restart since the last tick is detected before counters are compared.
         let started_us = answer["started"].as_i64().unwrap_or(0);
         if self.started_us != 0 && started_us != self.started_us {
             self.memory.clear();
@@ -300,7 +300,7 @@ impl Node {
         Ok(moment)
     }
 
-    /// What the tick's answer leads to: resets, a reload, checkpoints of a server without a readable log, blockers.
+    /// Handles the answer of the tick: resets, a reload, checkpoints of a server without a readable log, blockers.
     fn follow_up(&mut self, tick: &Tick, moment: &core::Moment, batch: &mut Batch) -> Result<(), Failed> {
         let now_us = tick.clock.now_us();
         for what in &moment.resets {
@@ -320,7 +320,7 @@ impl Node {
         if moment.masked > 0 {
             let why = format!("{} sessions hide what they do from our role; grant pg_monitor", moment.masked);
             let lost = "their waits, transactions and blockers: they are unattributed, not idle";
-            // The number changes all the time; what is lost does not.
+            // The number changes all the time; the missing data does not.
             if !self.recorded.missing_now().any(|(what, _, _)| what == "hidden sessions") {
                 self.recorded.missing(batch, now_us, self.place().missing("hidden sessions", why, lost));
             }
@@ -430,14 +430,14 @@ impl Node {
             Part::Subscriptions => relations::subscriptions(probe),
             Part::Progress => progress::question(probe),
         };
-        // What this server does not have was reported with the facts.
+        // Parts that this server does not have were reported with the facts.
         let Some(sql) = sql else { return Ok(()) };
         let begin_us = tick.clock.now_us();
         let answer = session.query(&sql, &[])?;
         let t_us = tick.clock.now_us();
         let interval_us = last_us.map_or(0, |last| t_us - last);
         let answered =
-            core::Answered { node: &self.name, t_us, interval_us, asked_us: t_us - begin_us, rtt_us: None };
+            core::Answered { node: &self.name, t_us, interval_us, queried_us: t_us - begin_us, rtt_us: None };
         match part {
             Part::Tables => relations::tables_answer(&answered, &answer, counters, batch),
             Part::WaitProfile => relations::wait_profile_answer(&answered, &answer, counters, batch),
@@ -500,7 +500,7 @@ impl Node {
         Ok(())
     }
 
-    /// Finds the server's log, of a server that runs on this machine.
+    /// Finds the log of a server on this host.
     fn find_log(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
         let Link::Up(up) = &mut self.link else { return Ok(()) };
         let mut files = Value::Null;
@@ -546,7 +546,7 @@ impl Node {
         Ok(())
     }
 
-    /// The clock by the midpoint method: the server's reading lies between our two, and the shortest round trip says it best.
+    /// The clock by the midpoint method: the server's reading lies between our two, and the shortest round trip is the most exact.
     fn query_clock(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
         let Link::Up(up) = &mut self.link else { return Ok(()) };
         let mut best: Option<(u64, i64)> = None;
@@ -598,8 +598,13 @@ impl Collect for Node {
     fn spent(&mut self) -> Spent {
         let Link::Up(up) = &mut self.link else { return Spent::default() };
         let server_cpu_us = up.backend.as_mut().and_then(Meter::spent);
-        let (questions, asked_us) = up.session.spent();
-        Spent { server_cpu_us, questions: Some(questions), asked_us: Some(asked_us), programs_cpu_us: None }
+        let (questions, queried_us) = up.session.spent();
+        Spent {
+            server_cpu_us,
+            questions: Some(questions),
+            queried_us: Some(queried_us),
+            programs_cpu_us: None,
+        }
     }
 
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
@@ -630,7 +635,7 @@ impl Collect for Node {
         }
     }
 
-    /// What is asked rarely is asked once more: a short run made its tables and statements after the first look at them.
+    /// Rare queries run once more: a short run made its tables and statements after the first sample.
     fn finish(&mut self, tick: &Tick, batch: &mut Batch) {
         for part in [Part::Io, Part::Statements, Part::WaitProfile, Part::Tables] {
             self.turn(part).due_us = 0;
@@ -644,7 +649,7 @@ impl Collect for Node {
     }
 }
 
-/// A checkpoint that only the counters tell of: it ended at some moment of the last interval.
+/// A checkpoint that only the counters show: it ended within the last interval.
 fn checkpoint_of_counters(node: &str, t_us: u64, counted: &record::watched::Server) -> event::Event {
     let requested = counted.checkpoints_requested.unwrap_or(0) > 0;
     let reason = if requested { "requested" } else { "time" };
@@ -665,7 +670,7 @@ fn address(spec: &ConnSpec) -> String {
     })
 }
 
-/// Whether the server's processes are ours to look at: it is reached on this machine, and the process that serves us is a postgres here.
+/// Whether the server runs on this host: its address is local, and the process of our session is a postgres here.
 fn is_local(spec: &ConnSpec, backend_pid: Option<u32>) -> bool {
     let Some(host) = spec.hosts.first() else { return false };
     let is_near = match &host.host {

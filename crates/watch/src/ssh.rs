@@ -1,14 +1,14 @@
-//! Machines reached by ssh: one pipe each, through the user's own `ssh`, to a shell loop that ships kernel files when asked. Nothing is
-//! installed over there, nothing is written, and the same parsers read what arrives.
+//! Hosts reached by ssh: one pipe each, through the user's own `ssh`, to a shell loop that sends kernel files on request. Nothing is
+//! installed or written on the remote host, and the same parsers read the data.
 //!
 //! | state of the link | left by |
 //! |---|---|
 //! | none | the next try, which comes later after each failure, to waiting for the greeting |
-//! | waiting for the greeting | the greeting, to idle; the end of `ssh`, or no word for [`STALL_US`], to none |
-//! | idle | a request at a tick, to asked |
-//! | asked | a whole shipment, to idle; the end of `ssh`, or no word for [`STALL_US`], to none |
+//! | waiting for the greeting | the greeting, to idle; the end of `ssh`, or no data for [`STALL_US`], to none |
+//! | idle | a request at a tick, to requested |
+//! | requested | a whole shipment, to idle; the end of `ssh`, or no data for [`STALL_US`], to none |
 //!
-//! A shipment is requested, never pushed: a machine that is too busy to answer is not sent more questions, and when we are gone the
+//! A shipment is requested, never pushed: a host that is too busy to answer gets no further requests, and when this process ends, the
 //! shell reads the end of its input and ends.
 
 pub mod shipment;
@@ -31,9 +31,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The shell's half. It is sent over the pipe, and reads its requests from what follows.
+/// The remote script. It is sent over the pipe, and reads its requests from the rest of it.
 const SCRIPT: &str = include_str!("ssh/remote.sh");
-/// A link that said nothing for this long after a question is given up.
+/// A link without an answer for this long after a request is given up.
 pub const STALL_US: u64 = 15_000_000;
 /// The longest wait for an answer within one tick, as a part of the time between two ticks.
 const WAIT_PART: u64 = 2;
@@ -43,13 +43,13 @@ const RETRY_US: (u64, u64) = (1_000_000, 60_000_000);
 const SLOW_EVERY_US: u64 = 10_000_000;
 /// Time between searches of all processes.
 const SEARCH_EVERY_US: u64 = 600_000_000;
-/// Processes asked about in one request at most.
+/// Processes in one request at most.
 const PIDS_MAX: usize = 128;
 /// A line of a shipment is cut here.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// What `ssh` complained about is kept up to here.
+/// The longest kept error output of `ssh`.
 const COMPLAINT_BYTES_MAX: usize = 4096;
-/// How long the end of `ssh` is waited for.
+/// How long this waits for the end of `ssh`.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How to reach a machine.
@@ -57,28 +57,28 @@ const END_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Remote {
     /// Its name in the record.
     pub host: String,
-    /// What `ssh` is told: `db1`, `admin@db1`, an entry of the user's ssh configuration.
+    /// The destination for `ssh`: `db1`, `admin@db1`, an entry of the user's ssh configuration.
     pub destination: String,
     /// The nodes of the board that run on it.
     pub nodes: Vec<String>,
-    /// The program; `ssh` unless a test brings another.
+    /// The program: `ssh`, or a test's replacement.
     pub program: PathBuf,
 }
 
 impl Remote {
-    /// A machine reached by the user's `ssh`.
+    /// A host reached by the user's `ssh`.
     pub fn new(host: &str, destination: &str, nodes: Vec<String>) -> Remote {
         let program = PathBuf::from("ssh");
         Remote { host: host.to_string(), destination: destination.to_string(), nodes, program }
     }
 }
 
-/// What the reader of the pipe tells.
+/// Messages from the reader of the pipe.
 #[derive(Debug)]
 enum News {
     Hello,
     UnknownHost(String),
-    /// A whole shipment: when its reading began (0 if that was not seen) and the machine's uptime then.
+    /// A complete shipment: when its reading began (0 if unknown) and the host's uptime then.
     Whole {
         began_us: u64,
         uptime_us: u64,
@@ -94,7 +94,7 @@ struct Link {
     files: Arc<Mutex<Shipped>>,
     complaint: JoinHandle<String>,
     has_greeted: bool,
-    /// When the last question was asked that is not answered, or the link made.
+    /// When the request was sent that is not answered yet, or the link opened.
     waiting_since_us: Option<u64>,
 }
 
@@ -109,9 +109,9 @@ pub struct RemoteHost {
     retry_us: u64,
     slow_due_us: u64,
     search_due_us: u64,
-    /// Why the machine cannot be seen; empty while it can.
+    /// Why the host cannot be read; empty while it can.
     lost: String,
-    /// The newest kernel message that was told, since boot.
+    /// The time since boot of the newest kernel message that was recorded.
     reported_boot_us: Option<u64>,
 }
 
@@ -140,12 +140,12 @@ impl RemoteHost {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C is for us: the run drains, and its last seconds are sampled, too.
+            // Ctrl-C must not end ssh: the run drains, and its last seconds are sampled, too.
             .process_group(0)
             .spawn()?;
         let (mut stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         if let Some(stdin) = &mut stdin {
-            // The script is far smaller than the pipe, so this cannot block; a link that is dead already shows below.
+            // The script is far smaller than the pipe, so this cannot block; a dead link is detected below.
             let _ = stdin.write_all(SCRIPT.as_bytes()).and_then(|()| stdin.flush());
         }
         let files = Arc::new(Mutex::new(Shipped::default()));
@@ -189,19 +189,19 @@ impl RemoteHost {
         };
         link.waiting_since_us = Some(now_us);
         if let Some(requests) = &mut link.requests {
-            // If nothing reads any more, the reader of the other pipe sees the end.
+            // If the other side is gone, the reader of the other pipe sees the end.
             let _ = writeln!(requests, "{what} {}", pids.join(" ")).and_then(|()| requests.flush());
         }
     }
 
-    /// Waits for what arrives until `deadline`. True if the link is to go on.
+    /// Waits for data until `deadline`. True if the link stays open.
     fn wait(&mut self, tick: &Tick, deadline: Instant, batch: &mut Batch) -> Result<(), String> {
         loop {
             let Some(link) = &mut self.link else { return Ok(()) };
             match link.news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(News::Hello) => {
                     link.has_greeted = true;
-                    // What was there before is another boot's, for all we know.
+                    // Earlier data may be from another boot.
                     (self.slow_due_us, self.search_due_us) = (0, 0);
                     self.ask(tick.now_us);
                 }
@@ -257,7 +257,7 @@ impl RemoteHost {
         self.machine.tick(files, now_us, &servers, batch);
     }
 
-    /// The lines of `dmesg` that are newer than those told before.
+    /// The lines of `dmesg` that are newer than those recorded before.
     fn record_log(
         &mut self,
         tick: &Tick,
@@ -280,7 +280,7 @@ impl RemoteHost {
             Some(detail) => {
                 let mut new: Vec<_> =
                     messages.into_iter().filter(|message| message.boot_us > detail).collect();
-                // From the other machine's time since boot to ours: both counted the same microseconds since.
+                // Converts the remote uptime to our clock: both advance equally.
                 for message in &mut new {
                     let ago_us = uptime_us.saturating_sub(message.boot_us);
                     message.boot_us = tick.clock.monotonic_us + now_us.saturating_sub(ago_us);
@@ -291,7 +291,7 @@ impl RemoteHost {
         self.reported_boot_us = Some(self.reported_boot_us.unwrap_or(0).max(newest));
     }
 
-    /// Gives the link up, says why, and tries again later.
+    /// Gives the link up, reports the reason, and tries again later.
     fn lose(&mut self, tick: &Tick, why: &str, batch: &mut Batch) {
         let complaint = self.link.take().map(Link::end).unwrap_or_default();
         let why = match complaint.is_empty() {
@@ -310,7 +310,7 @@ impl RemoteHost {
     }
 }
 
-/// What cannot be reported of a machine that is not reached.
+/// What is unknown about a host that is not reached.
 const LOST: &str =
     "everything about this host: processors, disks, memory, network, hardware, kernel messages";
 
@@ -319,7 +319,7 @@ fn files_of(files: &Mutex<Shipped>) -> MutexGuard<'_, Shipped> {
     files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads the pipe to its end. The files are only touched between a request and its answer, when nobody else looks at them.
+/// Reads the pipe to its end. The files are only touched between a request and its answer, when no other thread reads them.
 fn read(stdout: impl Read, clock: Clock, files: &Mutex<Shipped>, detail: &std::sync::mpsc::Sender<News>) {
     let mut reader = BufReader::new(stdout);
     let mut shipment = Shipment::default();
@@ -348,7 +348,7 @@ fn read(stdout: impl Read, clock: Clock, files: &Mutex<Shipped>, detail: &std::s
     }
 }
 
-/// The last line that `ssh` complained with; all of it is read, so that it never waits for us.
+/// The last line of the error output of `ssh`; all of it is read, so that it never blocks.
 fn complaint(stderr: impl Read) -> String {
     let mut last = String::new();
     let mut reader = BufReader::new(stderr);
@@ -368,7 +368,7 @@ fn complaint(stderr: impl Read) -> String {
 }
 
 impl Link {
-    /// Ends the program: by the end of its input, else by force. Returns what it complained about.
+    /// Ends the program: by the end of its input, else by force. Returns its error output.
     fn end(mut self) -> String {
         drop(self.requests.take());
         let deadline = Instant::now() + END_PATIENCE;
@@ -377,7 +377,7 @@ impl Link {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
-        // A grandchild may keep the pipe open: then what it complained about stays unknown.
+        // A grandchild may keep the pipe open: then the error output stays unknown.
         let left = deadline.saturating_duration_since(Instant::now());
         poll::until(left, || self.complaint.is_finished().then_some(()));
         if self.complaint.is_finished() { self.complaint.join().unwrap_or_default() } else { String::new() }

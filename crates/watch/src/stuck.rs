@@ -1,7 +1,7 @@
-//! Server processes that do not move: where in the kernel they are, kept as text under `stuck/` for whoever reads the run later.
+//! Stuck server processes: their position in the kernel, kept as text under `stuck/`.
 //!
-//! A process is stuck when it was at work at every tick for a while, waited for the same thing all the time, and used no processor. Waits
-//! for locks are not looked at here: their trees stand in `block` lines, and the kernel's stack would say `epoll_wait`.
+//! A process is stuck if it was active at every tick for a while, always waited for the same event, and used no CPU. Waits
+//! for locks are left out: `block` lines have their trees, and the kernel's stack would only show `epoll_wait`.
 
 use crate::board::Board;
 use crate::collect::{Batch, Collect, Place, Tick, With};
@@ -12,17 +12,17 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Without moving for this long a process is stuck.
+/// A process without progress for this long is stuck.
 const STUCK_US: u64 = 10_000_000;
-/// A process in uninterruptible sleep already after this long.
+/// The same for a process in uninterruptible sleep.
 const ASLEEP_US: u64 = 3_000_000;
-/// Time between two looks at one process.
+/// The interval of reads of one process.
 const AGAIN_US: u64 = 60_000_000;
 /// Files kept of a run.
 const FILES_MAX: u32 = 50;
-/// What is read of a stuck process. `stack` needs root; nothing of it names users, databases or statements.
+/// The files of a stuck process. `stack` needs root; none of them names users, databases or statements.
 const FILES: [&str; 5] = ["wchan", "stack", "syscall", "schedstat", "io"];
-/// What cannot be reported without the kernel's stacks.
+/// What is unknown without the kernel's stacks.
 const LOST: &str = "in which kernel function a stuck server process waits";
 
 #[derive(Clone, Debug)]
@@ -31,12 +31,12 @@ struct Seen {
     last_us: u64,
     wait: String,
     ticks: u64,
-    /// When it entered uninterruptible sleep, as far as it was seen.
+    /// When it was first seen in uninterruptible sleep.
     asleep_since_us: Option<u64>,
     reported_us: Option<u64>,
 }
 
-/// The collector of stuck processes of this machine.
+/// The collector of stuck processes of this host.
 #[derive(Debug)]
 pub struct Stuck {
     host: String,
@@ -48,7 +48,7 @@ pub struct Stuck {
 }
 
 impl Stuck {
-    /// A collector for the nodes of the board that run on this machine.
+    /// A collector for the nodes of the board that run on this host.
     pub fn new(host: &str, board: Arc<Board>) -> Stuck {
         Stuck::of(host, board, Tree::live())
     }
@@ -64,7 +64,7 @@ impl Stuck {
         }
     }
 
-    /// Looks at a process; why it is stuck, if it is.
+    /// Checks a process; returns why it is stuck, if it is.
     fn look(&mut self, now_us: u64, node: &str, pid: u32, wait: &str) -> Option<&'static str> {
         let stat = self.files.text(&format!("/proc/{pid}/stat")).ok().and_then(process::stat)?;
         let ticks = stat.user_ticks + stat.system_ticks;
@@ -161,7 +161,7 @@ impl Collect for Stuck {
                 continue;
             }
             for process in &state.active {
-                // Only client sessions and workers: the others wait for ever by nature.
+                // Only client sessions and workers: other processes wait for ever normally.
                 let is_ours = process.backend == "client backend" || process.backend.contains("worker");
                 if !is_ours || self.kept >= FILES_MAX {
                     continue;
@@ -171,7 +171,7 @@ impl Collect for Stuck {
                 }
             }
         }
-        // Who was not at work at this tick has moved.
+        // A process that was not active at this tick is not stuck.
         self.seen.retain(|_, seen| seen.last_us == tick.now_us);
     }
 }
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// The seconds at which something was kept.
+    /// The seconds at which data was kept.
     fn reported(
         stuck: &mut Stuck,
         seconds: std::ops::Range<u64>,
@@ -247,7 +247,7 @@ mod tests {
             text.contains("# waits for: IPC:SyncRep") && text.contains("folio_wait_bit_common"),
             "{text}"
         );
-        assert!(text.contains("== syscall\nnot there"), "what is not there is said: {text}");
+        assert!(text.contains("== syscall\nnot there"), "what is missing is reported: {text}");
         assert!(reported[0].1.events[0].message.contains("without progress for 10 s"));
     }
 
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_lock_is_told_of_elsewhere() {
+    fn lock_waits_are_left_to_another_collector() {
         let machine = Machine::new("lock");
         machine.put("S", 5);
         let mut stuck = machine.stuck("Lock:transactionid");

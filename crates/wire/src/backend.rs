@@ -81,7 +81,7 @@ pub enum ProtocolError {
         tag: u8,
     },
     /// A message that has no place here.
-    #[error("the server sent a message of type {tag:#04x} where it has no place")]
+    #[error("the server sent a message of type {tag:#04x} where it is not allowed")]
     Unexpected {
         /// Type byte of the message.
         tag: u8,
@@ -94,7 +94,7 @@ pub enum ProtocolError {
         /// Of what.
         what: &'static str,
     },
-    /// More than a server has to say before a session begins.
+    /// More than a server sends before a session begins.
     #[error(
         "the server sent more than {limit} bytes before the session began: this is not a PostgreSQL server"
     )]
@@ -211,7 +211,7 @@ pub struct ReplyScanner {
     rollbacks: u32,
 }
 
-/// A whole CommandComplete that says ROLLBACK, but for its type.
+/// A whole CommandComplete with ROLLBACK, without its type byte.
 const ROLLBACK_COMPLETE: &[u8] = b"\0\0\0\x0dROLLBACK\0";
 
 /// What a scan found.

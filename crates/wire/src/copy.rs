@@ -3,7 +3,7 @@
 //! A table whose every value has the same width (YCSB: a key of 22 bytes and ten fields of 100) gives tuples of one width, so the
 //! field counts and lengths are written once when the buffer is made, and a row only overwrites its values: [`FixedTuples`]. That, one
 //! large CopyData message per system call and no allocation per row are what keeps the loader's CPU below a `psql \copy` of a
-//! file that somebody else has already encoded. Tables whose rows are not all alike: [`values`].
+//! file that another program has already encoded. Tables whose rows are not all alike: [`values`].
 //!
 //! Source of the formats: PostgreSQL documentation, COPY, section "Binary Format", and "Message Formats" (CopyData; CopyDone and
 //! CopyFail are in [`crate::frontend`]); `src/backend/commands/copyfromparse.c`.

@@ -27,7 +27,7 @@ impl SqlState {
         self == Self::SERIALIZATION_FAILURE || self == Self::DEADLOCK_DETECTED
     }
 
-    /// True when the session is over after this error whatever its severity says: the server ends the connection.
+    /// True when the session is over after this error, whatever its severity: the server ends the connection.
     pub fn ends_session(self) -> bool {
         matches!(&self.0, b"57P01" | b"57P02" | b"57P03" | b"57P05")
     }
@@ -95,8 +95,8 @@ impl ServerError {
     }
 
     /// Whether this NoticeResponse takes back a part of what a successful COMMIT promises: the wait for a synchronous standby was cancelled, so the
-    /// transaction is here, visible, and perhaps on no standby. Told by the place in the server's source (field `R`; `syncrep.c`), which nobody translates and
-    /// no script can raise.
+    /// transaction is here, visible, and perhaps on no standby. Recognised by the place in the server's source (field `R`; `syncrep.c`), which is not
+    /// translated and no script can raise.
     pub fn is_cancelled_wait(body: &[u8]) -> bool {
         fields(body).any(|(field, value)| field == b'R' && value == b"SyncRepWaitForLSN")
     }

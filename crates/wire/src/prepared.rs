@@ -252,7 +252,7 @@ impl Execution<'_> {
 
     /// A value inside a text. The server takes a literal for whatever type is wanted in its place.
     fn literal(&mut self, value: &[u8]) {
-        // This form means the same whatever standard_conforming_strings says.
+        // This form means the same with either value of standard_conforming_strings.
         self.out.extend_from_slice(if value.contains(&b'\\') { b" E'" } else { b"'" });
         for &byte in value {
             if matches!(byte, b'\'' | b'\\') {

@@ -23,13 +23,13 @@ const SSL_REQUEST_CODE: u32 = 80_877_103;
 /// The longest plausible first ErrorResponse, as in libpq. A server that cannot fork answers with `E` and bare text, whose
 /// first four bytes then look like a far longer length.
 const FIRST_ERROR_BYTES_MAX: u32 = 30_000;
-/// The most that a server may say from the first message to the first ReadyForQuery, in bytes: parameters and notices are kept, so
-/// without an end to them a stranger could fill this machine's memory. PostgreSQL's own greeting is below 1 KiB.
+/// The most that a server may send from the first message to the first ReadyForQuery, in bytes: parameters and notices are kept, so
+/// without a limit a hostile server could fill this host's memory. PostgreSQL's own greeting is below 1 KiB.
 pub const GREETING_BYTES_MAX: usize = 1 << 20;
 /// How much of a bare-text error is kept, in bytes.
 const BARE_ERROR_BYTES_MAX: usize = 1_000;
 
-/// Requests TLS. The server answers with one byte: `S` yes, `N` no, `E` begins an error of a server that cannot talk at all.
+/// Requests TLS. The server answers with one byte: `S` yes, `N` no, `E` begins an error of a server that cannot start a session.
 pub fn ssl_request(out: &mut Vec<u8>) {
     out.extend_from_slice(&8u32.to_be_bytes());
     out.extend_from_slice(&SSL_REQUEST_CODE.to_be_bytes());
@@ -180,7 +180,7 @@ pub enum StartupError {
         method: &'static str,
     },
     /// A method this client does not speak.
-    #[error("the server requests {0} authentication, which this client does not speak")]
+    #[error("the server requests {0} authentication, which this client does not support")]
     Unsupported(String),
     /// The server requests a method that `require_auth` rules out.
     #[error("the server requests {method} authentication, which require_auth does not allow")]
@@ -377,7 +377,7 @@ impl Startup {
         Ok(())
     }
 
-    /// Handles an Authentication message; its first four bytes tell the kind.
+    /// Handles an Authentication message; its first four bytes are the kind.
     fn authentication(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), StartupError> {
         const DAMAGED: ProtocolError = ProtocolError::Body { tag: tag::AUTHENTICATION };
         let (kind, body) = body.split_first_chunk::<4>().ok_or(DAMAGED)?;
@@ -387,7 +387,7 @@ impl Startup {
                 if self.options.channel_binding == ChannelBindingMode::Require
                     && !self.established.channel_bound
                 {
-                    return Err(StartupError::ChannelBinding("the server let us in without it"));
+                    return Err(StartupError::ChannelBinding("the server accepted the session without it"));
                 }
                 self.state = State::Settle;
             }
@@ -467,7 +467,7 @@ impl Startup {
         let password = self.password(self.established.method)?;
         let (mechanism, binding) = match end_point {
             Some(hash) => (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(hash)),
-            // "y": we could, but think that the server cannot; it then notices a downgrade by somebody in the middle.
+            // "y": we could, but think that the server cannot; it then notices a downgrade by a man in the middle.
             None if self.options.end_point.is_some()
                 && mode != ChannelBindingMode::Disable
                 && !plus_offered =>

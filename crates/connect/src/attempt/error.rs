@@ -1,4 +1,4 @@
-//! Why there is no connection, in words that say what was tried, and what to do next.
+//! Why there is no connection: what was tried, and what to do next.
 
 use std::fmt;
 use std::io;
@@ -49,7 +49,7 @@ pub enum Cause {
         /// What there is.
         found: &'static str,
     },
-    /// The socket belongs to somebody else.
+    /// The socket belongs to another user.
     #[error("requirepeer specifies \"{wanted}\", but the server's user is \"{found}\"")]
     RequirePeer {
         /// The demand.
@@ -61,7 +61,7 @@ pub enum Cause {
     #[error(transparent)]
     Pooler(PoolerRefusal),
     /// The server refused one of the first questions of a session.
-    #[error("the server refused the first question: {0}")]
+    #[error("the server refused the first query: {0}")]
     Requested(Box<ServerError>),
     /// The connection stood, and then the server reported nothing more.
     #[error(transparent)]
@@ -121,7 +121,7 @@ impl Cause {
 pub struct Attempt {
     /// The host as it was requested.
     pub host: HostSpec,
-    /// The address, when it says more than the host.
+    /// The address, when it differs from the host.
     pub address: Option<String>,
     /// What stopped it.
     pub cause: Cause,
@@ -249,7 +249,7 @@ impl ConnectError {
             Cause::Pooler(refusal) => Some(refusal.hint()),
             Cause::Requested(error) => error.hint.clone(),
             Cause::Silent(_) => Some(
-                "the server, or what stands between us, has stopped; connect_timeout (PGCONNECT_TIMEOUT) sets the limit"
+                "the server, or the network in between, does not respond; connect_timeout (PGCONNECT_TIMEOUT) sets the limit"
                     .to_owned(),
             ),
             Cause::Unsupported(_) => None,
@@ -304,7 +304,7 @@ impl ConnectError {
                 )
             }
             "28000" if has_text("pg_hba.conf rejects") => {
-                format!("a line of the server's pg_hba.conf keeps role \"{user}\" out")
+                format!("a line of the server's pg_hba.conf rejects role \"{user}\"")
             }
             "28000" if has_text("Peer authentication") => {
                 format!(
@@ -358,7 +358,7 @@ fn more_connections(message: &str) -> String {
     }
 }
 
-/// Nobody answers: say what listens on this machine, if anything does.
+/// No server answers: name what listens on this host, if anything does.
 fn connect_hint(host: &HostSpec, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::PermissionDenied {
         return "the socket's folder is closed to you; run as another user, or use -h localhost".to_owned();
@@ -395,7 +395,7 @@ fn start_again(host: &HostSpec) -> Option<String> {
     let folder = sockets.parent()?;
     let kind = ClusterFile::read(&folder.join(CLUSTER_FILE_NAME)).ok()?.made?.kind;
     Some(format!(
-        "its server does not run; start it again with: pgfathom up {kind} --dir {}",
+        "its server is not running; start it again with: pgfathom up {kind} --dir {}",
         folder.display()
     ))
 }
@@ -406,7 +406,7 @@ fn sockets_in(dir: &Path) -> Vec<(PathBuf, u16)> {
     let mut found: Vec<(PathBuf, u16)> = entries
         .filter_map(|entry| {
             let port = entry.file_name().to_str()?.strip_prefix(".s.PGSQL.")?.parse().ok()?;
-            // A socket that nobody serves any more is no help.
+            // A socket whose server is gone is no help.
             std::os::unix::net::UnixStream::connect(entry.path()).ok().map(|_| (dir.to_owned(), port))
         })
         .collect();

@@ -25,7 +25,7 @@ fn error(cause: Cause) -> ConnectError {
 
 #[test]
 fn every_refusal_has_its_hint_and_its_fate() {
-    // (code, the server's words, what the hint says, whether another host is tried, whether it may pass by itself)
+    // (code, the server's message, the hint, whether another host is tried, whether it is transient)
     for (code, words, hint, next_host, transient) in [
         (b"28P01", "password authentication failed for user \"ann\"", "check the password", false, false),
         (

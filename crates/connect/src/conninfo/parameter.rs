@@ -74,7 +74,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     used("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION"),
     used("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION"),
     parameter("gssencmode", Some("PGGSSENCMODE"), Only(&["prefer", "disable"])),
-    // They say how to do GSSAPI; a server that requests GSSAPI gets an error that names it.
+    // They configure GSSAPI; a server that requests GSSAPI gets an error that names it.
     parameter("krbsrvname", Some("PGKRBSRVNAME"), Ignored),
     parameter("gsslib", Some("PGGSSLIB"), Ignored),
     parameter("gssdelegation", Some("PGGSSDELEGATION"), Ignored),
@@ -84,7 +84,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     parameter("scram_client_key", None, Refused),
     parameter("scram_server_key", None, Refused),
     parameter("sslkeylogfile", None, Refused),
-    // They say how to do OAuth; a server that requests it gets an error that names it.
+    // They configure OAuth; a server that requests it gets an error that names it.
     parameter("oauth_issuer", None, Ignored),
     parameter("oauth_client_id", None, Ignored),
     parameter("oauth_client_secret", None, Ignored),

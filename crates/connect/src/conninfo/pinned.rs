@@ -1,11 +1,11 @@
-//! The settings that pgfathom fixes in its own sessions, whatever the role, the database or the environment say.
+//! The settings that pgfathom fixes in its own sessions, whatever the role, the database or the environment set.
 //!
 //! Names without a schema are looked up along `search_path`. Whoever may create objects in a schema of that path can offer a better match for the
 //! argument types than PostgreSQL's own function or operator, and it is then run with the rights of the session that calls it. So sessions that
 //! run statements of ours look up names in `pg_catalog` only; tables of ours are written with their schema. `pg_temp` is named, and last: left out it would be
 //! searched first for tables and types.
 //!
-//! The other settings change what an answer says, or how it is written.
+//! The other settings change the content or the format of results.
 
 use super::ConnSpec;
 
@@ -34,7 +34,7 @@ const MEANING: &[(&str, &str)] = &[
     ("standard_conforming_strings", "on"),
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_deferrable", "off"),
-    // A commit that no standby has confirmed says so in a warning, and in nothing else.
+    // Only a warning shows that no standby has confirmed a commit.
     ("client_min_messages", "notice"),
 ];
 

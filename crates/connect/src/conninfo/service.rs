@@ -8,7 +8,7 @@ use super::{ConninfoError, parameter};
 /// The parameters of `service` and the file they are in.
 ///
 /// `named` is the file that the user named; without it `~/.pg_service.conf` is looked at when it exists. When the service is not in there,
-/// the system-wide file is asked.
+/// the system-wide file is read.
 pub(super) fn find(
     service: &str,
     named: Option<&Path>,
@@ -52,7 +52,7 @@ fn section(text: &str, service: &str, path: &Path) -> Result<Option<Vec<(String,
         }
         let Some(pairs) = &mut found else { continue };
         let Some((name, value)) = line.split_once('=') else {
-            return Err(wrong("a line that is no parameter=value".to_owned()));
+            return Err(wrong("a line that is not parameter=value".to_owned()));
         };
         if name == "service" || name == "servicefile" {
             return Err(wrong(format!("nested \"{name}\"")));

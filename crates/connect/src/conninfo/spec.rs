@@ -1,4 +1,4 @@
-//! A resolved connection: everything that was reported about it, from wherever it was said, in types.
+//! A resolved connection: all its parameters, from every source, in types.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -369,7 +369,7 @@ fn service_files_are_read_as_libpq_does() {
     let env = [("PGSERVICEFILE", path.as_str()), ("PGSYSCONFDIR", system.0.to_str().unwrap())];
     let resolve_service = |name: &str| resolve_in(&Request::target(&format!("service={name}")), &env, None);
     let error = |name: &str| resolve_service(name).unwrap_err().to_string();
-    assert_eq!(error("s"), format!("a line that is no parameter=value in service file {path}, line 9"));
+    assert_eq!(error("s"), format!("a line that is not parameter=value in service file {path}, line 9"));
     assert_eq!(
         error("t"),
         format!("unknown connection parameter \"hots\", did you mean host?, in service file {path}, line 11")

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::Secret;
 
-/// What sessions are called when nobody says otherwise.
+/// The default application name of sessions.
 const APPLICATION_NAME: &str = "pgfathom";
 
 /// The last step of resolving.

@@ -99,7 +99,7 @@ impl Counts {
     }
 }
 
-/// A stream that breaks when the server sends more than it can have to say.
+/// A stream that breaks when the server sends more than any valid reply.
 #[derive(Debug)]
 pub(super) struct Limited<S> {
     stream: S,

@@ -2,7 +2,7 @@
 //!
 //! The library waits for ever. Below it, the stream gives up: at the limit of the connect for a session's first questions; after the session's
 //! patience, where questions are short; and for all others, which may be building an index for hours, when the server answers no other
-//! session either. Whether it does is asked from time to time while an answer is awaited, and at once when the user wants to end.
+//! session either. This is tested from time to time while an answer is awaited, and at once when the user wants to end.
 
 use std::fmt;
 use std::future::Future as _;
@@ -31,18 +31,18 @@ const OTHER: Duration = Duration::from_secs(10);
 const OTHER_AT_END: Duration = Duration::from_secs(2);
 /// Other sessions without an answer, one after the other, that make a silent server.
 const OTHERS: u32 = 2;
-/// Bytes shown of what was asked.
+/// Bytes shown of the query.
 const QUERY_BYTES_MAX: usize = 100;
 
 /// A server that stopped answering.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place} {} {seconds} s{}{}", if *is_talking { "has not come to the end of its answer within" } else { "has not answered for" }, if *is_alone { "" } else { ", nor any other session of ours" }, of(query_text))]
+#[error("{place} {} {seconds} s{}{}", if *is_talking { "has not finished its answer within" } else { "has not answered for" }, if *is_alone { "" } else { ", nor any other session of ours" }, of(query_text))]
 pub struct Silent {
     /// Which server.
     pub place: String,
     /// For how long.
     pub seconds: u64,
-    /// What was asked, as far as it is known.
+    /// The query, as far as it is known.
     pub query_text: String,
     /// Nothing but this session was tried.
     pub is_alone: bool,

@@ -23,7 +23,7 @@ pub enum QueryError {
 pub type TextRow = Vec<Option<Vec<u8>>>;
 
 impl HotConnection {
-    /// The server's process, as in `pg_stat_activity`. It is asked: a pooler makes up the number that comes with the key for cancelling.
+    /// The server's process, as in `pg_stat_activity`. It is queried: a pooler makes up the number that comes with the key for cancelling.
     ///
     /// # Errors
     /// When the connection breaks.
@@ -72,7 +72,7 @@ impl HotConnection {
             match scanner.scan(reply).map_err(io::Error::other)? {
                 backend::Scan::Complete { end, .. } => return Ok(end),
                 backend::Scan::Copy { .. } => {
-                    return Err(io::Error::other("COPY is no query for this place"));
+                    return Err(io::Error::other("COPY is not possible here"));
                 }
                 backend::Scan::Incomplete { .. } => self.read_some(reply)?,
             }

@@ -104,7 +104,7 @@ fn handshake_words(error: &rustls::Error) -> String {
             AlertDescription::CertificateRequired => "the server demands a client certificate".to_owned(),
             AlertDescription::UnknownCA => "the server does not trust our client certificate".to_owned(),
             AlertDescription::ProtocolVersion => {
-                "the server speaks none of the allowed TLS versions".to_owned()
+                "the server supports none of the allowed TLS versions".to_owned()
             }
             AlertDescription::HandshakeFailure => "the server found no common cipher or key type".to_owned(),
             alert => format!("the server refused ({alert:?})"),
@@ -149,7 +149,7 @@ impl TlsError {
                 AlertDescription::CertificateRequired | AlertDescription::UnknownCA,
             )) => "name a certificate and key that the server trusts with sslcert and sslkey",
             TlsError::Handshake(rustls::Error::AlertReceived(AlertDescription::ProtocolVersion)) => {
-                "TLS 1.2 and 1.3 are spoken here; see ssl_min_protocol_version on both sides"
+                "this client supports TLS 1.2 and 1.3; see ssl_min_protocol_version on both sides"
             }
             _ => return None,
         };

@@ -110,7 +110,7 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
 fn pem_problem(what: &'static str, path: &Path, error: &pem::Error) -> TlsError {
     let text = match error {
         pem::Error::Io(error) => format!("cannot be read: {error}"),
-        pem::Error::NoItemsFound => "holds nothing of that kind".to_owned(),
+        pem::Error::NoItemsFound => "contains no object of that kind".to_owned(),
         error => format!("is damaged: {error:?}"),
     };
     problem(what, path, text)

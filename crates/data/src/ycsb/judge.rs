@@ -87,7 +87,7 @@ impl Table {
                 best = (version, comparison);
             }
         }
-        // With less than half of it right, a value is called a stranger rather than a damaged one.
+        // With less than half of it right, a value counts as foreign rather than damaged.
         let belongs = compared > 0 && best.1.right_random * 2 >= compared;
         let (nearest, comparison) = if belongs { (Some(best.0), best.1) } else { (None, loaded) };
         Judgement::Damaged {
@@ -116,7 +116,7 @@ fn candidates(found: &[u8; VERSION_BYTES]) -> impl Iterator<Item = Version> + us
     let as_it_stands = Version::of_characters(&found);
     let repaired = (0..VERSION_BYTES - 1).map(move |position| {
         let mut repaired = found;
-        // The check character says what this one would have to be, were all the others right.
+        // The check character gives this one, if all the others are right.
         repaired[position] = 0;
         repaired[position] = repaired.iter().fold(0, |check, character| check ^ character) & 63;
         Version::of_characters(&repaired)

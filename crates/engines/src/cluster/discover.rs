@@ -37,7 +37,7 @@ const FDW_SERVERS: &str = concat!(
     order by s.srvname"
 );
 
-/// Tells one database from another, whatever name it was reached by. A standby has its primary's system identifier, so the address counts too.
+/// Identifies a database, whatever name it was reached by. A standby has its primary's system identifier, so the address counts too.
 const IDENTITY: &str = "
     select (select system_identifier from pg_catalog.pg_control_system())::text, \
            coalesce(pg_catalog.inet_server_addr()::text, ''), pg_catalog.current_setting('port'), \
@@ -45,9 +45,9 @@ const IDENTITY: &str = "
 
 /// What happens when a node that the catalog names does not answer.
 pub(super) enum Reach<'a> {
-    /// It is an error: whoever asks works with all nodes. What is left out because it is not trusted is noted here.
+    /// It is an error: the caller needs all nodes. Nodes left out because they are not trusted are noted here.
     Demanded(&'a mut Vec<Absent>),
-    /// It is kept and noted: whoever asks works with those that are there.
+    /// It is kept and noted: the caller works with the nodes that answer.
     Noted(&'a mut Vec<Absent>),
 }
 
@@ -96,7 +96,7 @@ impl Reach<'_> {
 
 /// What helps when the catalog's addresses are not ours.
 const FILE_HINT: &str =
-    "write a cluster file with its address as this machine reaches it, and name it with --cluster";
+    "write a cluster file with its address as this host reaches it, and name it with --cluster";
 
 pub(super) fn discover(
     control: &mut Control,
@@ -238,7 +238,7 @@ fn catalogued(
         }
         cluster.nodes.push(ClusterNode { name, role, spec });
     }
-    // A catalog that does not say which node was queried, or does not list it.
+    // A catalog that does not name the queried node, or does not list it.
     let itself = itself.or_else(|| {
         let at = here.hosts.first()?;
         cluster.nodes.iter().position(|node| {
@@ -328,7 +328,7 @@ fn fdw_sharded(
     }
     match own_name.filter(|name| cluster.node(name).is_none()) {
         Some(name) => cluster.nodes[0].name = name,
-        // Nobody points back: the entry holds no partition that others need.
+        // No node points back: the entry holds no partition that others need.
         None => cluster.nodes[0].role = Role::Coordinator,
     }
     for index in doubles.into_iter().rev() {

@@ -9,24 +9,24 @@ use connect::conninfo::ConninfoError;
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// The cluster file names an engine that is none.
-    #[error("the engine {0:?} is not known")]
+    #[error("unknown engine {0:?}")]
     UnknownEngine(String),
     /// The cluster file gives a node a role that is none.
-    #[error("node {node:?}: the role {role:?} is not known")]
+    #[error("node {node:?}: unknown role {role:?}")]
     UnknownRole {
         /// The node.
         node: String,
-        /// What it says.
+        /// The problem.
         role: String,
     },
-    /// Names must tell nodes apart.
-    #[error("two nodes are called {0:?}")]
+    /// Names of nodes must differ.
+    #[error("two nodes have the name {0:?}")]
     TwoOfOneName(String),
     /// A cluster file without nodes.
-    #[error("it names no [[node]]")]
+    #[error("it has no [[node]]")]
     NoNodes,
     /// A node's connection string is wrong.
-    #[error("node {node:?}: its connection is wrong")]
+    #[error("node {node:?}: its connection is not valid")]
     Conninfo {
         /// The node.
         node: String,
@@ -51,7 +51,7 @@ pub enum ClusterError {
         source: ConnectError,
     },
     /// Two names in the catalog lead to one database.
-    #[error("the nodes {first:?} and {second:?} are one and the same database")]
+    #[error("the nodes {first:?} and {second:?} are the same database")]
     SameNode {
         /// One.
         first: String,
@@ -68,7 +68,7 @@ pub enum ClusterError {
     },
     /// A node's address is not ours to send a password to.
     #[error(
-        "the address of node {node:?} is the choice of the role {owner}, which this session does not trust: user and password are not sent there"
+        "the role {owner} chose the address of node {node:?}, and this session does not trust that role: user and password are not sent there"
     )]
     NotTrusted {
         /// The node.
@@ -79,7 +79,7 @@ pub enum ClusterError {
     /// A question to the catalog failed.
     #[error("cannot {what}")]
     Sql {
-        /// What was asked.
+        /// The query.
         what: String,
         /// The engine, when it was known by then.
         engine: Option<Engine>,
@@ -89,7 +89,7 @@ pub enum ClusterError {
     /// The catalog's answer makes no sense.
     #[error("cannot {what}: {problem}")]
     Catalog {
-        /// What was asked.
+        /// The query.
         what: String,
         /// What is wrong with the answer.
         problem: String,
@@ -113,13 +113,13 @@ impl ClusterError {
             ClusterError::Conninfo { source, .. } => source.hint(),
             ClusterError::Entry(source) => source.hint(),
             ClusterError::Connect { .. } => Some(
-                "write a cluster file with the address of each node as this machine reaches it, and name it with --cluster".to_owned(),
+                "write a cluster file with the address of each node as this host reaches it, and name it with --cluster".to_owned(),
             ),
             ClusterError::SameNode { .. } => {
                 Some("write a cluster file that names each node once, and name it with --cluster".to_owned())
             }
             ClusterError::NodeState { .. } => Some(
-                "bring it back, or write a cluster file without it, and name it with --cluster".to_owned(),
+                "start it, or write a cluster file without it, and name it with --cluster".to_owned(),
             ),
             ClusterError::NotTrusted { node, owner } => Some(format!(
                 "name the nodes in a cluster file (--cluster), connect as {owner} (-U {owner}), or give the foreign server to a role of yours (alter server \
@@ -142,7 +142,7 @@ pub(crate) fn sql_hint(engine: Option<Engine>, source: &postgres::Error) -> Opti
             "the role may not read this catalog{engine}: grant it that (pg_monitor or a superuser has it), or connect with another role (-U)"
         )),
         "42703" | "42P01" | "42883" => Some(format!(
-            "this release has another catalog{engine} than the profile was written for: name the nodes in a cluster file (--cluster), and load through one node"
+            "the catalog{engine} of this release is not the one that the profile was written for: name the nodes in a cluster file (--cluster), and load through one node"
         )),
         _ => None,
     }

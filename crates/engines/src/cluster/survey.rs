@@ -1,4 +1,4 @@
-//! The nodes of a cluster for whoever looks on: as many as can be found, and why not the others.
+//! The nodes of a cluster for monitoring: as many as can be found, and why the others are missing.
 //!
 //! Work needs all nodes, so [`Cluster::discover`] fails when one does not answer. A watch is wanted most when something is down: here a
 //! node that does not answer is kept, because it may come back, and what is known to be there and cannot be found is reported with what to
@@ -14,7 +14,7 @@ use connect::conninfo::{Host, HostSpec, SessionAttrs};
 use connect::control::{self, Control};
 use std::time::Duration;
 
-/// How long a node may take to answer, unless the user says otherwise.
+/// The default time limit for the answer of a node.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// What to type for a server that no catalog leads to.
 const NAME_HINT: &str =
@@ -31,7 +31,7 @@ const STANDBYS: &str = "
 /// Where this server's WAL comes from.
 const SENDER: &str = "select sender_host, sender_port::text from pg_catalog.pg_stat_wal_receiver where sender_host is not null";
 
-/// Tells servers apart, by whatever address they were reached: a copy of a server was started at another moment.
+/// Distinguishes servers, by whatever address they were reached: a copy of a server has another start time.
 const SERVER: &str = "
     select (select system_identifier from pg_catalog.pg_control_system())::text, \
            pg_catalog.pg_postmaster_start_time()::text, pg_catalog.pg_is_in_recovery()::text";
@@ -39,7 +39,7 @@ const SERVER: &str = "
 /// A cluster as far as it can be seen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Survey {
-    /// The nodes that are known, also those that did not answer. The one that was asked comes first.
+    /// The nodes that are known, also those that did not answer. The queried one comes first.
     pub cluster: Cluster,
     /// Nodes that did not answer, or whose address is not known.
     pub absent: Vec<Absent>,
@@ -93,7 +93,7 @@ pub(super) fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
     Ok(survey)
 }
 
-/// Who a server is, and whether it is a standby; `None` if it does not say.
+/// The identity of a server, and whether it is a standby; `None` if it does not report it.
 fn server(control: &mut Control) -> Option<TextRow> {
     catalog::rows(&mut **control, SERVER).ok()?.into_iter().next()
 }
@@ -118,7 +118,7 @@ impl Survey {
         for standby in &standbys {
             let name = standby.get(0).filter(|name| !name.is_empty()).unwrap_or("standby");
             let address = standby.get(1);
-            let from = address.unwrap_or("a socket of the primary's machine");
+            let from = address.unwrap_or("a socket of the primary's host");
             let reported =
                 format!("it streams from the primary ({from}), which does not know the port it listens on");
             // On the primary's own machine its port is the primary's.
@@ -153,14 +153,14 @@ impl Survey {
             }
             Err(error) => {
                 let why = format!("you named it, and it does not answer: {error}");
-                let hint = "it is tried again while the watch goes on".to_owned();
+                let hint = "it is tried again during the recording".to_owned();
                 self.absent.push(Absent { name: name.clone(), why, hint });
                 self.cluster.nodes.push(ClusterNode { name, role: Role::Standby, spec });
             }
         }
     }
 
-    /// A server of which only an address is told: it counts when it answers there and is another one than those known.
+    /// A server known only by an address: it counts when it answers there and is not one of the known servers.
     fn probe(
         &mut self,
         name: &str,
@@ -191,7 +191,7 @@ impl Survey {
     fn forget(&mut self, host: &HostSpec) {
         let from = match &host.host {
             Host::Tcp(name) => name.clone(),
-            Host::Unix(_) => "a socket of the primary's machine".to_owned(),
+            Host::Unix(_) => "a socket of the primary's host".to_owned(),
         };
         if let Some(index) = self.absent.iter().position(|absent| absent.why.contains(&format!("({from})"))) {
             self.absent.remove(index);

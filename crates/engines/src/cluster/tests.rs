@@ -48,10 +48,10 @@ fn a_file_becomes_a_cluster() {
 #[test]
 fn wrong_files_are_refused_with_what_to_type() {
     for (from, to, words, hint) in [
-        ("fdw-sharded", "mysql", "the engine \"mysql\" is not known", "postgres, fdw-sharded"),
-        ("'shard'", "'boss'", "node \"n1\": the role \"boss\" is not known", "primary, standby"),
-        ("'n2'", "'n1'", "two nodes are called \"n1\"", "name of its own"),
-        ("host=/tmp/b", "hosst=/tmp/b", "node \"n2\": its connection is wrong", "did you mean host"),
+        ("fdw-sharded", "mysql", "unknown engine \"mysql\"", "postgres, fdw-sharded"),
+        ("'shard'", "'boss'", "node \"n1\": unknown role \"boss\"", "primary, standby"),
+        ("'n2'", "'n1'", "two nodes have the name \"n1\"", "name of its own"),
+        ("host=/tmp/b", "hosst=/tmp/b", "node \"n2\": its connection is not valid", "did you mean host"),
     ] {
         let error = read(&FILE.replacen(from, to, 1)).expect_err(words);
         assert_eq!(error.to_string(), words);
@@ -76,7 +76,7 @@ fn standbys_and_coordinators_beside_workers_take_no_rows() {
 fn nodes_are_found_by_the_addresses_that_other_nodes_use() {
     let cluster = read(FILE).expect("it is right");
     let at = |from: usize, host: Option<&str>, port: u16| cluster.node_at(from, host, port, "x");
-    // Two servers with one port number on different sockets: the folder tells them apart.
+    // Two servers with one port number on different sockets: the folder distinguishes them.
     assert_eq!(at(0, Some("/tmp/b"), 5432), Some(1));
     assert_eq!(at(1, Some("/tmp/a"), 5432), Some(0));
     assert_eq!(at(0, Some("/tmp/c"), 5432), None);

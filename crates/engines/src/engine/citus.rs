@@ -96,10 +96,10 @@ pub(super) static PROFILE: Profile = Profile {
         case: Case::Deadlock,
         may_happen: Some(false),
         why: "the engine detects deadlocks across all nodes, or never lets a transaction wait",
-        change: "look for the detector's settings",
+        change: "check the detector's settings",
     }],
     reasons: Reasons {
-        fractured_read: "there is no distributed snapshot: each shard is read in a snapshot of its own",
+        fractured_read: "there is no distributed snapshot: each shard is read in its own snapshot",
         ..Reasons::GENERAL
     },
     limits: &[
@@ -107,7 +107,7 @@ pub(super) static PROFILE: Profile = Profile {
         "shard tables are hidden on workers unless citus.override_table_visibility is off; pgfathom does not load them directly",
         "if a shard has several placements, the one of the lowest group counts",
         "FOR UPDATE is refused where a query goes to several shards, and SKIP LOCKED with it",
-        "advisory locks are of one node only",
+        "advisory locks apply to one node only",
         "citus_shards queries all nodes for sizes: do not read it while you measure",
     ],
 };

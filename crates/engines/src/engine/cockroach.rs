@@ -68,7 +68,7 @@ pub(super) static PROFILE: Profile = Profile {
         case: Case::Deadlock,
         may_happen: Some(false),
         why: "the engine detects deadlocks across all nodes, or never lets a transaction wait",
-        change: "look for the detector's settings",
+        change: "check the detector's settings",
     }],
     reasons: Reasons::GENERAL,
     limits: &[
@@ -76,7 +76,7 @@ pub(super) static PROFILE: Profile = Profile {
         "in a virtual cluster keys begin with its number, which pgfathom does not encode: the server routes",
         "keys in order ('user' and a number) all go to one range: load scattered keys",
         "older releases commit a COPY every 100 rows outside of a transaction",
-        "40001 must be expected always, at COMMIT too: the default level is SERIALIZABLE",
+        "always expect 40001, at COMMIT too: the default level is SERIALIZABLE",
         "advisory lock functions exist and lock nothing",
     ],
 };

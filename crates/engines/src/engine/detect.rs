@@ -3,8 +3,8 @@
 use super::Engine;
 use crate::profile::{Discovery, Replication};
 
-/// SQL: whether an extension has the relations and functions of these names in this schema, and nobody else has put others of these names beside
-/// them. Names alone prove nothing: whoever may create a schema can name it as an extension does, and our queries would run what is in it.
+/// SQL: whether an extension has the relations and functions of these names in this schema, and no other role has put others of these names beside
+/// them. Names alone prove nothing: a role that may create a schema can name it as an extension does, and our queries would run the code in it.
 macro_rules! extension_has {
     ($extension:literal, $schema:literal, $names:literal) => {
         concat!(

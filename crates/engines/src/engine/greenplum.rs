@@ -75,16 +75,16 @@ pub(super) static PROFILE: Profile = Profile {
     expectations: &[Expectation {
         case: Case::Deadlock,
         may_happen: None,
-        why: "a detector for all nodes is a setting of its own",
+        why: "a deadlock detector for all nodes has to be enabled by a setting",
         change: "lock in the same order everywhere, or turn the detector on",
     }],
     reasons: Reasons::GENERAL,
     limits: &[
         "a session with a segment (-c gp_role=utility, before 7 -c gp_session_role=utility) bypasses the cluster's transactions: pgfathom never loads that way",
-        "where a key belongs can be queried only for rows that exist (gp_segment_id)",
-        "releases up to 5 have another gp_distribution_policy, which pgfathom does not read",
+        "the segment of a key can be queried only for existing rows (gp_segment_id)",
+        "releases up to 5 have a different gp_distribution_policy, which pgfathom does not read",
         "concurrent updates of one table need the global deadlock detector",
         "each prepared statement is dispatched to all segments",
-        "SKIP LOCKED exists from 7 on; advisory locks are of the coordinator",
+        "SKIP LOCKED exists from 7 on; advisory locks apply to the coordinator",
     ],
 };

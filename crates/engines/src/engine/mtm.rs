@@ -22,7 +22,7 @@ const REPLICATIONS: [Replication; 1] = [Replication {
 }];
 
 const EACH_NODE: &str = "on each node";
-const ONE_NODE: &str = "SERIALIZABLE is of one node only";
+const ONE_NODE: &str = "SERIALIZABLE holds on one node only";
 const RETRY: &str = "40001, even at READ COMMITTED";
 
 pub(super) static PROFILE: Profile = Profile {
@@ -80,13 +80,13 @@ pub(super) static PROFILE: Profile = Profile {
             case: Case::LongFork,
             may_happen: Some(true),
             why: "each node shows its own commits first and the others' when they arrive",
-            change: "read on one node what must be seen in order",
+            change: "read data whose order matters on one node",
         },
         Expectation {
             case: Case::Serializable,
             may_happen: Some(true),
-            why: "SERIALIZABLE watches what one node's transactions read",
-            change: "run what must be serializable on one node",
+            why: "SERIALIZABLE tracks the reads of one node's transactions only",
+            change: "run serializable transactions on one node",
         },
         Expectation {
             case: Case::ReadYourWrites,
@@ -98,13 +98,13 @@ pub(super) static PROFILE: Profile = Profile {
             case: Case::Conflict,
             may_happen: Some(false),
             why: "Multimaster commits on a majority: of two that conflict one is refused (40001), or waits",
-            change: "look for nodes that are not in the majority",
+            change: "check for nodes outside the majority",
         },
     ],
     reasons: Reasons { order: "each node applies the others' writes in its own order", ..Reasons::GENERAL },
     limits: &[
-        "40001 must be expected at READ COMMITTED too",
+        "expect 40001 at READ COMMITTED too",
         "a commit also waits until a majority of the nodes has applied the transaction",
-        "SKIP LOCKED and advisory locks are of one node only",
+        "SKIP LOCKED and advisory locks apply to one node only",
     ],
 };

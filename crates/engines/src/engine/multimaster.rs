@@ -22,7 +22,7 @@ const NATIVE_PROBE: &str = concat!(
            where d.datname = pg_catalog.current_database() and s.suborigin = 'none') s"
 );
 
-/// Their connection strings are for superusers. The node that was asked stands in none of them; `pgfathom up` names a subscription
+/// Their connection strings are for superusers. The queried node is in none of them; `pgfathom up` names a subscription
 /// `pgfathom_ME_from_PEER`, and others are named as a whole.
 const NATIVE: &str = concat!(
     "with s as (select coalesce(substring(s.subname from '_from_(.+)$'), s.subname::text) as peer, \
@@ -84,7 +84,7 @@ const REPLICATIONS: [Replication; 4] = [
 ];
 
 const EACH_NODE: &str = "on each node";
-const ONE_NODE: &str = "SERIALIZABLE is of one node only";
+const ONE_NODE: &str = "SERIALIZABLE holds on one node only";
 
 pub(super) static PROFILE: Profile = Profile {
     name: "multimaster",
@@ -126,32 +126,32 @@ pub(super) static PROFILE: Profile = Profile {
         Expectation {
             case: Case::Deadlock,
             may_happen: None,
-            why: "no promise was found: row locks are of one node",
+            why: "no promise was found: row locks apply to one node",
             change: "let each row be written on one node only",
         },
         Expectation {
             case: Case::LongFork,
             may_happen: Some(true),
             why: "each node shows its own commits first and the others' when they arrive",
-            change: "read on one node what must be seen in order",
+            change: "read data whose order matters on one node",
         },
         Expectation {
             case: Case::Serializable,
             may_happen: Some(true),
-            why: "SERIALIZABLE watches what one node's transactions read",
-            change: "run what must be serializable on one node",
+            why: "SERIALIZABLE tracks the reads of one node's transactions only",
+            change: "run serializable transactions on one node",
         },
         Expectation {
             case: Case::ReadYourWrites,
             may_happen: Some(true),
-            why: "replication is asynchronous: an acknowledgement is of one node",
+            why: "replication is asynchronous: one node acknowledges",
             change: "read your own writes on the node that took them",
         },
         Expectation {
             case: Case::Conflict,
             may_happen: Some(true),
             why: "conflicts are not resolved: a change that arrives overwrites the row, and one that cannot be applied stops replication",
-            change: "let each row be written on one node only, and draw keys that no other node draws",
+            change: "let each row be written on one node only, and generate keys that no other node generates",
         },
     ],
     reasons: Reasons {
@@ -161,9 +161,9 @@ pub(super) static PROFILE: Profile = Profile {
     },
     limits: &[
         "schema changes and sequences are not replicated",
-        "acknowledged writes can be lost or diverge: a commit is a flush of one node",
+        "acknowledged writes can be lost or diverge: a commit is flushed on one node only",
         "two inserts of one key stop native replication on both nodes until an administrator skips them",
         "connection strings of subscriptions are visible to superusers only: without one, name the nodes in a cluster file",
-        "SKIP LOCKED and advisory locks are of one node only",
+        "SKIP LOCKED and advisory locks apply to one node only",
     ],
 };

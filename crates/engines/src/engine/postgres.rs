@@ -62,7 +62,7 @@ pub(super) static PROFILE: Profile = Profile {
             case: Case::LongFork,
             may_happen: Some(true),
             why: "a primary shows a commit when its wait is over, a standby when it has replayed it: the orders differ",
-            change: "read on one node what must be seen in order",
+            change: "read data whose order matters on one node",
         },
         Expectation {
             case: Case::CancelledWait,
@@ -73,13 +73,13 @@ pub(super) static PROFILE: Profile = Profile {
         Expectation {
             case: Case::SilentCancelledWait,
             may_happen: Some(false),
-            why: "a cancelled wait has to come back with WARNING 01000",
-            change: "look for what swallows warnings between the client and the server",
+            why: "a cancelled wait must return WARNING 01000",
+            change: "find out what drops warnings between the client and the server",
         },
         Expectation {
             case: Case::Serializable,
             may_happen: Some(false),
-            why: "a standby cannot take part in the bookkeeping of SERIALIZABLE, so it is refused there",
+            why: "a standby cannot track the dependencies of SERIALIZABLE transactions, so they are refused there",
             change: "run SERIALIZABLE on the primary only",
         },
         Expectation {
@@ -92,7 +92,7 @@ pub(super) static PROFILE: Profile = Profile {
             case: Case::ReadYourWritesApplied,
             may_happen: Some(false),
             why: "remote_apply waits until the synchronous standbys have replayed the commit",
-            change: "look whether the standby is among the synchronous ones",
+            change: "check whether the standby is among the synchronous ones",
         },
     ],
     reasons: Reasons {

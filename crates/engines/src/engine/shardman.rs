@@ -9,8 +9,8 @@ use crate::profile::{
 };
 use crate::trust::trusted;
 
-/// A replication group without a server is the one of the node that was asked. A group of several hosts is reached like any list of hosts;
-/// the first one is enough to tell it.
+/// A replication group without a server is the one of the queried node. A group of several hosts is reached like any list of hosts;
+/// the first one is enough to identify it.
 const NODES: &str = concat!(
     "select r.id::text, coalesce(s.srvname::text, 'rg' || r.id), \
            split_part((select option_value from pg_catalog.pg_options_to_table(s.srvoptions) where option_name = 'host'), ',', 1), \
@@ -105,11 +105,11 @@ pub(super) static PROFILE: Profile = Profile {
     expectations: &[Expectation {
         case: Case::Deadlock,
         may_happen: None,
-        why: "a detector for all nodes is a setting of its own",
+        why: "a deadlock detector for all nodes has to be enabled by a setting",
         change: "lock in the same order everywhere, or turn the detector on",
     }],
     reasons: Reasons {
-        fractured_read: "without enable_csn_snapshot each node reads in a snapshot of its own",
+        fractured_read: "without enable_csn_snapshot each node reads in its own snapshot",
         ..Reasons::GENERAL
     },
     limits: &[

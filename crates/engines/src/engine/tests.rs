@@ -27,15 +27,12 @@ fn names_lead_to_one_engine_each() {
 }
 
 #[test]
-fn every_engine_says_what_it_promises_and_what_it_cannot() {
+fn every_engine_lists_its_promises_and_limits() {
     for engine in Engine::ALL {
         assert!(!engine.promises.is_empty(), "{engine} promises something, if only what it allows");
         let cannot_load = matches!(engine.load, LoadPath::None(_));
         let cannot_discover = matches!(engine.discovery, Discovery::None(_));
-        assert!(
-            !(cannot_load || cannot_discover) || !engine.limits.is_empty(),
-            "{engine} says what it cannot"
-        );
+        assert!(!(cannot_load || cannot_discover) || !engine.limits.is_empty(), "{engine} lists its limits");
         for expectation in engine.expectations {
             assert!(!expectation.why.is_empty() && !expectation.change.is_empty(), "{engine}");
             let same = engine.expectations.iter().filter(|other| other.case == expectation.case);
@@ -60,11 +57,8 @@ fn values_of_one_engine_fit_each_other() {
             "{engine}"
         );
         assert!(!engine.levels.expects_steps() || engine.levels.expects_outcomes(), "{engine}");
-        assert!(
-            !engine.commit.error_undoes || engine.tried.is_live(),
-            "{engine}: nobody has established that"
-        );
-        assert!(!engine.has_wal || engine.tried.is_live(), "{engine}: nobody has seen that");
+        assert!(!engine.commit.error_undoes || engine.tried.is_live(), "{engine}: not established");
+        assert!(!engine.has_wal || engine.tried.is_live(), "{engine}: never tried live");
     }
 }
 

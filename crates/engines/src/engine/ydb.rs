@@ -24,7 +24,7 @@ pub(super) static PROFILE: Profile = Profile {
     has_wal: false,
     commit: Commit {
         protocol: Protocol::Consensus {
-            words: "a distributed transaction through coordinator and mediator, as its authors count",
+            words: "a distributed transaction through coordinator and mediator, by its authors' count",
             round_trips: 4.5,
         },
         error_undoes: false,
@@ -41,13 +41,13 @@ pub(super) static PROFILE: Profile = Profile {
         case: Case::Deadlock,
         may_happen: Some(false),
         why: "the engine detects deadlocks across all nodes, or never lets a transaction wait",
-        change: "look for the detector's settings",
+        change: "check the detector's settings",
     }],
     reasons: Reasons::GENERAL,
     limits: &[
         "tables are split by ranges of the primary key, and tablets move: placement is not read",
-        "name the nodes in a cluster file (engine = \"ydb\"); discovery from one node, load, node-wise work and the matrix' data axis do not exist",
+        "name the nodes in a cluster file (engine = \"ydb\"); discovery from one node, load, work by node and the data axis of the matrix are not supported",
         "its PostgreSQL protocol is an experiment, a subset of PostgreSQL 14, without COPY, savepoints, SKIP LOCKED and advisory locks",
-        "retries must be expected always: ABORTED is a status of YDB, and not always a 40001",
+        "always expect retries: ABORTED is a status of YDB, and not always a 40001",
     ],
 };

@@ -1,6 +1,6 @@
 //! YugabyteDB's YSQL, releases that have the view `yb_tablet_metadata`. By its documentation and regression tests; never tried on a live server.
 //!
-//! The verdicts follow from the names of its isolation levels; where no promise was found, they say so.
+//! The verdicts follow from the names of its isolation levels; where no promise was found, the reason notes it.
 
 use crate::profile::short::{A, F, M};
 use crate::profile::{
@@ -84,14 +84,14 @@ pub(super) static PROFILE: Profile = Profile {
         case: Case::Deadlock,
         may_happen: Some(false),
         why: "the engine detects deadlocks across all nodes, or never lets a transaction wait",
-        change: "look for the detector's settings",
+        change: "check the detector's settings",
     }],
     reasons: Reasons::GENERAL,
     limits: &[
         "releases without yb_tablet_metadata are not supported; the server routes tables sharded by range and colocated tables",
-        "the bytes of a smallint in a key are taken to be those of an integer: the self-test decides",
+        "the bytes of a smallint in a key are assumed to be those of an integer: the self-test verifies that",
         "COPY commits every 20,000 rows unless ROWS_PER_TRANSACTION 0 is given",
-        "40001 must be expected at REPEATABLE READ and SERIALIZABLE, and as read restarts; READ COMMITTED retries by itself",
+        "expect 40001 at REPEATABLE READ and SERIALIZABLE, and for read restarts; READ COMMITTED retries by itself",
         "SKIP LOCKED works at READ COMMITTED and REPEATABLE READ; advisory locks exist in recent releases only",
     ],
 };

@@ -108,7 +108,7 @@ mod tests {
             let key = [Some(Key::Int8(value)), Some(Key::Text(text.as_bytes()))];
             assert_eq!(hash_code(&key), Some(code), "{value}");
         }
-        // Computed from the source, not asked.
+        // Computed from the source, not queried.
         assert_eq!(hash_code(&[Some(Key::Text(b"user1"))]), Some(20739));
         assert_eq!(hash_code(&[Some(Key::Int8(1))]), Some(60841));
         let raw = bytes("c7251d5d753a4e4622294d6c677aa82571");

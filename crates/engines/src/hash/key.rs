@@ -2,7 +2,7 @@
 //!
 //! Only types whose hash is a function of their bytes alone are here. An enum hashes its OID, which differs between clusters; a
 //! nondeterministic collation hashes a sort key of ICU's; `numeric` hashes digits after a normalisation that we do not repeat.
-//! They have no [`KeyType`], so nobody here can hash them by accident.
+//! They have no [`KeyType`], so no code here can hash them by accident.
 
 use super::{bytes_extended, int4_extended, int8_extended};
 

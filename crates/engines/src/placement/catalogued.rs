@@ -51,7 +51,7 @@ impl Reading<'_> {
     fn number<T: std::str::FromStr>(&self, what: &str, text: Option<&str>) -> Result<T, PlacementError> {
         text.and_then(|text| text.parse().ok()).ok_or_else(|| {
             self.nonsense(format!(
-                "{} is no {what}",
+                "{} is not a {what}",
                 text.map_or("NULL".to_owned(), |text| format!("{text:?}"))
             ))
         })
@@ -79,7 +79,7 @@ impl Reading<'_> {
     /// Bytes in hexadecimal.
     fn bytes(&self, text: Option<&str>) -> Result<Vec<u8>, PlacementError> {
         let text = text.unwrap_or_default();
-        let wrong = || self.nonsense(format!("{text:?} is no key"));
+        let wrong = || self.nonsense(format!("{text:?} is not a key"));
         if !text.is_ascii() || !text.len().is_multiple_of(2) {
             return Err(wrong());
         }
@@ -166,7 +166,9 @@ pub(super) fn read(
         }
         let key = row.get(2).unwrap_or_default();
         let Some(place) = places.iter().find(|place| place.key == key) else {
-            return Err(reading.nonsense(format!("partition {id} is on the node {key}, which is none")));
+            return Err(
+                reading.nonsense(format!("partition {id} is on the node {key}, which does not exist"))
+            );
         };
         let node = place.at.ok_or_else(|| PlacementError::UnknownNode {
             table: table.to_owned(),
@@ -218,8 +220,8 @@ fn columns(kind: Kind, keys: &[TextRow]) -> Result<Vec<KeyColumn>, String> {
             if let Some(reason) = row.get(0).filter(|word| Kind::parse(word) != Some(kind)) {
                 return Err(reason.to_owned());
             }
-            let name = row.get(1).ok_or("its key is not made of columns")?;
-            let sql_type = row.get(2).unwrap_or("a type that is gone");
+            let name = row.get(1).ok_or("its key is not a list of columns")?;
+            let sql_type = row.get(2).unwrap_or("a dropped type");
             if !row.is_true(4) {
                 return Err(format!("the collation of {name} decides its hash"));
             }
@@ -247,7 +249,7 @@ fn columns(kind: Kind, keys: &[TextRow]) -> Result<Vec<KeyColumn>, String> {
                 Kind::Hash32 | Kind::Everywhere | Kind::One => KeyType::of_name(sql_type),
             };
             let key_type = known
-                .ok_or_else(|| format!("the hash of {sql_type} ({name}) is the server's own business"))?;
+                .ok_or_else(|| format!("the hash of {sql_type} ({name}) is known to the server only"))?;
             Ok(KeyColumn { name: name.to_owned(), key_type, ascii_only: false })
         })
         .collect()
@@ -349,7 +351,7 @@ fn routing(
     Ok(Routing::Client { columns, rule })
 }
 
-/// The server's own answer for each key; the outer `None` is "it cannot tell".
+/// The server's own answer for each key; the outer `None` means that it has none.
 pub(super) fn by_server(
     catalog: &Catalog,
     placement: &Placement,

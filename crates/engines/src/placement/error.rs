@@ -24,7 +24,7 @@ pub enum PlacementError {
     },
     /// Leaves on a server that is none of the nodes.
     #[error(
-        "{table} has partitions on the server {server:?} at {address}, which is none of the cluster's nodes"
+        "{table} has partitions on the server {server:?} at {address}, which is not a node of the cluster"
     )]
     UnknownNode {
         /// The table.
@@ -56,7 +56,7 @@ pub enum PlacementError {
     },
     /// The client and the server disagree.
     #[error(
-        "the server routes {wrong} of {tried} keys of {table} otherwise than pgfathom computes; the key {key} belongs to {theirs}, not {ours}"
+        "the server routes {wrong} of {tried} keys of {table} differently from pgfathom's computation; the key {key} belongs to {theirs}, not {ours}"
     )]
     Mismatch {
         /// The table.
@@ -73,7 +73,7 @@ pub enum PlacementError {
         theirs: String,
     },
     /// No key was fit to be compared.
-    #[error("none of the keys that should prove the routing of {table} could be routed here")]
+    #[error("none of the keys for the self-test of {table} could be routed")]
     NothingToTest {
         /// The table.
         table: String,
@@ -107,7 +107,7 @@ pub enum PlacementError {
     /// A question to the catalog failed.
     #[error("cannot {what}")]
     Sql {
-        /// What was asked.
+        /// The query.
         what: String,
         /// The engine.
         engine: Engine,
@@ -117,7 +117,7 @@ pub enum PlacementError {
     /// The catalog's answer makes no sense.
     #[error("cannot {what}: {problem}")]
     Catalog {
-        /// What was asked.
+        /// The query.
         what: String,
         /// What is wrong with the answer.
         problem: String,
@@ -141,7 +141,7 @@ impl PlacementError {
                 "name a database whose table is pgfathom's own, or load one: pgfathom load ycsb".to_owned()
             }
             PlacementError::UnknownNode { server, .. } => format!(
-                "add that node to the cluster file: [[node]] with name = \"{server}\", a role and the connection by which this machine reaches it"
+                "add that node to the cluster file: [[node]] with name = \"{server}\", a role and the connection by which this host reaches it"
             ),
             PlacementError::Incomplete { .. } => {
                 "a partition may be on its way to another node: wait until it is attached again".to_owned()
@@ -150,10 +150,10 @@ impl PlacementError {
                 "load through one node, which routes by itself: --via connect".to_owned()
             }
             PlacementError::Unsettled { .. } | PlacementError::Gap { .. } => {
-                "a partition may be on the move: wait until the cluster is at rest, or repair it".to_owned()
+                "a partition may be on the move: wait until the move has finished, or repair it".to_owned()
             }
             PlacementError::NothingToTest { .. } | PlacementError::NotReadable { .. } => {
-                "work through one node, which routes by itself: --via connect".to_owned()
+                "use one node, which routes by itself: --via connect".to_owned()
             }
             PlacementError::Sql { engine, source, .. } => return sql_hint(Some(*engine), source),
             PlacementError::Catalog { .. } => return None,

@@ -133,10 +133,9 @@ fn leaf(cluster: &Cluster, entry: usize, table: &str, row: &TextRow) -> Result<L
     let (Some(oid), Some(schema), Some(name)) = (row.get(0), row.get(1), row.get(2)) else {
         return Err(PlacementError::Catalog { what: what(), problem: "a partition has no name".to_owned() });
     };
-    let oid = oid.parse().map_err(|_| PlacementError::Catalog {
-        what: what(),
-        problem: format!("{oid:?} is no object number"),
-    })?;
+    let oid = oid
+        .parse()
+        .map_err(|_| PlacementError::Catalog { what: what(), problem: format!("{oid:?} is not an OID") })?;
     let bound = row.get(5).map_or(Bound::All, bound);
     let seen_as = (schema.to_owned(), name.to_owned());
     if row.get(4) != Some("f") {
@@ -190,7 +189,7 @@ fn key_columns(rows: &[TextRow], ascii_only: bool) -> Result<Vec<KeyColumn>, Str
             let Some(name) = row.get(1) else {
                 return Err("its partition key holds an expression".to_owned());
             };
-            let column_type = row.get(2).unwrap_or("a type that is gone");
+            let column_type = row.get(2).unwrap_or("a dropped type");
             if !row.is_true(5) {
                 return Err(format!("the collation of {name} is not deterministic"));
             }
@@ -201,7 +200,7 @@ fn key_columns(rows: &[TextRow], ascii_only: bool) -> Result<Vec<KeyColumn>, Str
                 .get(4)
                 .and_then(|function| KeyType::of_function(function, row.get(6).unwrap_or_default()));
             let key_type = key_type
-                .ok_or_else(|| format!("the hash of {column_type} ({name}) is the server's own business"))?;
+                .ok_or_else(|| format!("the hash of {column_type} ({name}) is known to the server only"))?;
             Ok(KeyColumn { name: name.to_owned(), key_type, ascii_only })
         })
         .collect()
@@ -256,7 +255,7 @@ pub(super) fn by_server(
 ) -> Result<Vec<Option<usize>>, PlacementError> {
     let table = &placement.table;
     let failed = |what: &str| PlacementError::sql(placement.engine, format!("{what} of {table}"));
-    // What is asked about each of so many must have so many answers.
+    // One row for each key, no more and no less.
     let counted = |what: &str, requested: usize, rows: Vec<TextRow>| {
         if rows.len() == requested {
             return Ok(rows);
@@ -281,7 +280,7 @@ pub(super) fn by_server(
     for (index, row) in constraints.iter().enumerate() {
         let constraint = row.get(0).ok_or_else(|| PlacementError::Catalog {
             what: format!("read the partition constraints of {table}"),
-            problem: format!("{} is no partition any more", placement.leaves[index].name),
+            problem: format!("{} is not a partition any more", placement.leaves[index].name),
         })?;
         whens.push_str(&format!(" when {constraint} then {index}"));
     }

@@ -16,7 +16,7 @@ pub enum Routing {
         /// The engine's rule.
         rule: Rule,
     },
-    /// Only the server can tell, for this reason.
+    /// Only the server knows, for this reason.
     Server(String),
 }
 

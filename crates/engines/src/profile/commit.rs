@@ -6,7 +6,7 @@ pub struct Commit {
     /// What the nodes do.
     pub protocol: Protocol,
     /// Whether an ERROR at COMMIT is known to mean that nothing was committed. On PostgreSQL it does: the last step of a commit cannot fail with an
-    /// ERROR any more. Where that is not established, only errors that say so themselves are believed.
+    /// ERROR any more. Where that is not established, only errors that state it themselves count.
     pub error_undoes: bool,
 }
 
@@ -41,7 +41,7 @@ pub enum Protocol {
 
 /// What a commit costs.
 ///
-/// After the cost model of a talk about distributed PostgreSQL and YDB (a synchronous standby 1, two-phase commit 2, YDB 4.5) and the documentation
+/// After the cost model of a presentation about distributed PostgreSQL and YDB (a synchronous standby 1, two-phase commit 2, YDB 4.5) and the documentation
 /// of the engines.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CommitCost {
@@ -65,7 +65,7 @@ impl Protocol {
             Protocol::OneNode if waits_for_standbys => {
                 of("the WAL goes to the standby, its answer comes back", 1.0)
             }
-            Protocol::OneNode => of("no other node is waited for", 0.0),
+            Protocol::OneNode => of("it waits for no other node", 0.0),
             Protocol::Asynchronous => of("other nodes get it after the commit", 0.0),
             Protocol::Majority { round_trips } => {
                 of("prepare, precommit and commit, each confirmed by a majority of the nodes", round_trips)

@@ -92,7 +92,7 @@ impl fmt::Display for Case {
             Case::Serializable => "SERIALIZABLE that does not hold on another node",
             Case::ReadYourWrites => "An acknowledged write that is missing on another node",
             Case::ReadYourWritesApplied => "The same with remote_apply and a synchronous standby",
-            Case::Conflict => "Two nodes that write the same thing at once and both succeed",
+            Case::Conflict => "Two nodes that write the same row at once and both succeed",
         })
     }
 }

@@ -1,4 +1,5 @@
-//! What transactions may rely on, as values: which anomaly is forbidden at which level, in which arrangement of nodes, among which rows and with which settings.
+//! What transactions may rely on, as values: which anomaly is forbidden at which level, in which arrangement of nodes, among which rows and with which
+//! settings.
 //!
 //! Exit codes follow from these values, so nothing of it is text: the notes beside them are for readers.
 
@@ -241,7 +242,7 @@ impl Promise {
 
 /// Where an anomaly was looked for.
 #[derive(Clone, Copy)]
-#[expect(missing_debug_implementations, reason = "it holds a question")]
+#[expect(missing_debug_implementations, reason = "it contains a query")]
 pub struct Place<'a> {
     /// The level of the transactions.
     pub level: Isolation,
@@ -254,8 +255,8 @@ pub struct Place<'a> {
 }
 
 impl Profile {
-    /// What is promised about an anomaly there. Where the level has no row of its own, a weaker one that forbids it and a stronger one that allows it decide, for whatever
-    /// a level promises every stronger level promises, too.
+    /// What is promised about an anomaly there. Where the level has no row of its own, a weaker one that forbids it and a stronger one that allows it decide,
+    /// for whatever a level promises every stronger level promises, too.
     pub fn rule(&self, place: &Place<'_>, anomaly: Anomaly) -> Rule {
         let rows = || self.promises.iter().filter(|promise| promise.at == place.at);
         let decide = |promise: &Promise| match promise.entry(anomaly).verdict {
@@ -320,7 +321,7 @@ pub(crate) mod short {
     pub(crate) const A: Entry = always(Verdict::Is(Rule::Allowed));
     /// Measured.
     pub(crate) const M: Entry = always(Verdict::Is(Rule::Measured));
-    /// Cannot be asked.
+    /// It cannot be queried.
     pub(crate) const N: Entry = always(Verdict::NotApplicable);
     /// Forbidden within a shard, allowed across.
     pub(crate) const S: Entry = always(Verdict::ByShard { within: Rule::Forbidden, across: Rule::Allowed });

@@ -23,7 +23,7 @@ fn lines_become_series_of_things() {
 }
 
 #[test]
-fn facts_and_gaps_keep_what_was_said_last() {
+fn the_latest_facts_and_gaps_are_kept() {
     let case = fed(&[
         r#"{"t_us":1,"source":"fact","node":"n1","topic":"setting","name":"wal_level","value":"replica"}"#,
         r#"{"t_us":2,"source":"fact","node":"n1","topic":"setting","name":"wal_level","value":"logical"}"#,

@@ -89,7 +89,7 @@ const FLAT_US: u64 = 60_000_000;
 /// Points of a flat stretch at least.
 const FLAT_POINTS_MIN: usize = 30;
 
-/// Requests are judged in steps of this length: between two checkpoints there are moments with too few requests for a mean.
+/// Requests are judged in steps of this length: between two checkpoints some steps have too few requests for a mean.
 const STEP_US: u64 = 5_000_000;
 
 /// Reads and writes are judged apart: R0's slow writers were its fastest readers.

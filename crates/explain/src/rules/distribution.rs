@@ -284,7 +284,7 @@ fn sick_node(case: &Case) -> Answer {
                 number::short(deviations.abs())
             ))
             .not("the client and the workload: they are the same for every pair");
-        its.fold(claim, |claim, difference| claim.because(difference.told()))
+        its.fold(claim, |claim, difference| claim.because(difference.described()))
     });
     Answer::of(claims.collect(), || "rows, columns and paths of the matrix".to_string())
 }
@@ -444,7 +444,7 @@ struct Difference {
 }
 
 impl Difference {
-    fn told(&self) -> String {
+    fn described(&self) -> String {
         format!("{}: {} is {} here, {} elsewhere", self.place, self.what, self.here, self.others)
     }
 }
@@ -488,7 +488,7 @@ fn differences(case: &Case) -> Vec<Difference> {
         else {
             continue;
         };
-        // Where everybody differs (a size in bytes), nobody does.
+        // Where all values differ (a size in bytes), no node is an outlier.
         if counts.len() < 2
             || (counts.len() == values.len() && values.len() > 2)
             || (values.len() > 2 && most * 2 <= values.len())
@@ -539,7 +539,7 @@ fn differ(case: &Case) -> Answer {
         .number("differences", differences.len() as f64);
         claim = if is_node { claim.on_node(place) } else { claim.on_host(place) };
         for difference in differences.iter().take(DIFFERENCES_MAX) {
-            claim = claim.because(difference.told());
+            claim = claim.because(difference.described());
         }
         if is_slow {
             claim = claim.because("and this node is slower than its peers (DIST-01)");

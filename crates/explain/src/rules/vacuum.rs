@@ -182,7 +182,7 @@ impl Phase {
         (seen >= SAMPLES_MIN && is_long).then_some(phase)
     }
 
-    /// When, for the claim: the moments that were seen.
+    /// When, for the claim: the times of the samples.
     fn windows(&self, waits: &Waits, fits: impl Fn(&str, &str) -> bool) -> Vec<Window> {
         match self.is_whole() {
             true => waits.windows(Who::Vacuum, fits),
@@ -523,7 +523,7 @@ fn wraparound(case: &Case) -> Answer {
         let Some(age) = server.lines.series("database_age_xids") else { continue };
         let most = freeze_max_age(case, server.place);
         let now = age.last().unwrap_or(0.0);
-        // Vacuum lowers the age: only what transactions add tells the rate. Commits do not: those that only read take no id.
+        // Vacuum lowers the age: only what transactions add gives the rate. Commits do not: those that only read take no id.
         let burn = age.slope().filter(|slope| *slope > 0.0).unwrap_or(0.0);
         let left_s = if burn > 0.0 { (most - now).max(0.0) / burn } else { f64::INFINITY };
         let long_watched = age.window().length_us() >= 10_000_000;

@@ -176,7 +176,7 @@ fn flush_bound(case: &Case) -> Answer {
     Answer::of(claims, || "what active sessions waited for".to_string())
 }
 
-/// Moments at which checkpoints began: from events, else from the counters.
+/// Times at which checkpoints began: from events, else from the counters.
 fn checkpoints(case: &Case) -> Vec<u64> {
     let wording: Vec<u64> = case
         .events_of(event::CHECKPOINT)

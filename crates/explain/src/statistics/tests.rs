@@ -7,7 +7,7 @@ fn one_peer_in_five_stands_out() {
     let slow = found[2];
     assert!(slow.ratio > 30.0 && slow.deviations > 100.0, "{slow:?}");
     assert!(found.iter().filter(|contrast| contrast.ratio > 3.0).count() == 1, "{found:?}");
-    assert_eq!(contrasts(&[1.0]), [], "nobody to compare with");
+    assert_eq!(contrasts(&[1.0]), [], "no peer to compare with");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! `up` and `down`: servers of one's own in one folder, and their complete removal.
 //!
 //! Everything lives in the cluster's folder: per server `data` and `log` (of a cluster of several: in a folder of its name), the folder `run` of all sockets,
-//! `cluster.toml`, and, written before anything else, the marker that says that the folder is ours. Whatever interrupts `up`, the marker is there and `down` can
-//! find and remove the rest. `up` holds a lock on the marker while it works, so `down` never pulls the folder from under it.
+//! `cluster.toml`, and, written before anything else, the marker that shows that the folder is ours. Whatever interrupts `up`, the marker is there and `down`
+//! can find and remove the rest. `up` holds a lock on the marker while it works, so `down` never pulls the folder from under it.
 
 use std::fs::{self, File};
 use std::io;
@@ -40,7 +40,7 @@ pub struct UpOptions {
     pub port: Option<u16>,
     /// The sockets' folder; `None`: inside the cluster's folder, or under `/tmp` when that path is too long.
     pub socket_dir: Option<PathBuf>,
-    /// Listen on 127.0.0.1 too, and let the nodes talk to each other that way. TCP then requests a SCRAM password, which the user has to set first.
+    /// Listen on 127.0.0.1 too, and let the nodes connect to each other that way. TCP then requests a SCRAM password, which the user has to set first.
     pub tcp: bool,
     /// Settings to start from.
     pub preset: Preset,
@@ -72,7 +72,7 @@ impl UpOptions {
         }
     }
 
-    /// What every server's `postgresql.conf` is to say, the strongest last.
+    /// Lines for every server's `postgresql.conf`; later ones win.
     fn all_settings(&self) -> Vec<(String, String)> {
         let machine = Machine::of(&self.dir, self.topology.nodes().len());
         let mut settings = self.preset.settings(&machine);
@@ -108,7 +108,7 @@ pub struct LocalCluster {
     pub initdb_s: f64,
     /// How long the servers took to accept connections, that of the slowest node.
     pub start_s: f64,
-    /// How long it took to make the servers a cluster: standbys copied, nodes told of each other. Zero for a single server.
+    /// How long it took to make the servers a cluster: standbys copied, nodes configured. Zero for a single server.
     pub connect_s: f64,
     /// What a careful reader should know: a server that was left as it is.
     pub notes: Vec<String>,
@@ -197,7 +197,7 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     result
 }
 
-/// An error said of a node, unless there is only one.
+/// An error with the name of its node, unless there is only one.
 fn name_node(error: LocalError, planned: &[Planned], name: &str) -> LocalError {
     if planned.len() > 1 { error.on(name) } else { error }
 }
@@ -305,7 +305,7 @@ fn make_server(
     Ok((initdb_s, start_s))
 }
 
-/// Writes a server's settings and starts it; at another port when somebody took its own between our look and the server's. Gives the seconds.
+/// Writes a server's settings and starts it; at another port when its own was taken meanwhile. Returns the seconds.
 fn start_at_free_port(
     server: &mut Server,
     ports: &Mutex<Ports>,
@@ -375,7 +375,7 @@ fn add_standbys(
     Ok(())
 }
 
-/// A password that nobody has to remember: the nodes of one cluster reach each other with it over TCP.
+/// A generated password: the nodes of one cluster reach each other with it over TCP.
 fn new_password() -> Result<Secret, LocalError> {
     const BYTES: usize = 24;
     let source = Path::new("/dev/urandom");
@@ -386,7 +386,7 @@ fn new_password() -> Result<Secret, LocalError> {
     Ok(Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
 }
 
-/// What `cluster.toml` says.
+/// The content of `cluster.toml`.
 fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
     let user = servers.first().and_then(Server::user);
     ClusterFile {

@@ -11,7 +11,7 @@ use connect::control;
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
     /// No server binaries anywhere.
-    #[error("no PostgreSQL server was found on this machine (looked in {})", searched.join(", "))]
+    #[error("no PostgreSQL server was found on this host (looked in {})", searched.join(", "))]
     NoInstallation {
         /// The places, in order.
         searched: Vec<String>,
@@ -26,8 +26,8 @@ pub enum LocalError {
         /// What is wrong with it.
         problem: String,
     },
-    /// We are root, and there is nobody to run the server as.
-    #[error("PostgreSQL refuses to run as root, and this machine has no user to run it as (tried {tried})")]
+    /// We are root, and there is no other user to run the server as.
+    #[error("PostgreSQL refuses to run as root, and this host has no user to run it as (tried {tried})")]
     NoUser {
         /// Names tried.
         tried: String,
@@ -47,7 +47,7 @@ pub enum LocalError {
         program: String,
         /// How it ended.
         status: String,
-        /// The last lines that it said.
+        /// The last lines of its output.
         output: String,
     },
     /// The server ended before it accepted connections.
@@ -60,7 +60,7 @@ pub enum LocalError {
         /// The last lines of its log.
         log: String,
     },
-    /// The server runs but never said that it is ready.
+    /// The server runs but never reported that it is ready.
     #[error("the server in {} was not ready after {waited_s} s{}", data_dir.display(), tail_of(log))]
     NotReady {
         /// Data directory.
@@ -93,7 +93,7 @@ pub enum LocalError {
         limit_bytes: usize,
     },
     /// `up` wants a folder of its own.
-    #[error("{} is not empty, and not a cluster of ours", dir.display())]
+    #[error("{} is not empty, and pgfathom did not make it", dir.display())]
     NotEmpty {
         /// The folder.
         dir: PathBuf,
@@ -107,7 +107,7 @@ pub enum LocalError {
         connection: String,
     },
     /// The folder holds a cluster of another kind.
-    #[error("{} holds a cluster of the kind {kind}, not {wanted}", dir.display())]
+    #[error("{} contains a cluster of the kind {kind}, not {wanted}", dir.display())]
     OtherKind {
         /// The folder.
         dir: PathBuf,
@@ -127,13 +127,13 @@ pub enum LocalError {
         by: String,
     },
     /// An earlier `up` was interrupted.
-    #[error("{} holds what an interrupted up left behind", dir.display())]
+    #[error("{} contains the rest of an interrupted up", dir.display())]
     Incomplete {
         /// The folder.
         dir: PathBuf,
     },
     /// `down` removes nothing that `up` did not make.
-    #[error("{} {}", dir.display(), if *there { "carries no marker of pgfathom: it is not ours to remove" } else { "does not exist" })]
+    #[error("{} {}", dir.display(), if *there { "has no marker of pgfathom, so pgfathom does not remove it" } else { "does not exist" })]
     NotOurs {
         /// The folder.
         dir: PathBuf,
@@ -141,14 +141,14 @@ pub enum LocalError {
         there: bool,
     },
     /// Another process of ours works on the cluster.
-    #[error("another pgfathom is at work on {}{}", dir.display(), pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
+    #[error("another pgfathom is using {}{}", dir.display(), pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
     Busy {
         /// The folder.
         dir: PathBuf,
         /// That process.
         pid: Option<u32>,
     },
-    /// Somebody else listens there.
+    /// Another program listens there.
     #[error("port {port} is taken: another server listens on {place}")]
     PortInUse {
         /// The port.
@@ -157,7 +157,7 @@ pub enum LocalError {
         place: String,
     },
     /// As root: the server's user cannot get to where it must.
-    #[error("user {user}, who runs the server, cannot reach {}: {} is closed to it", path.display(), blocked.display())]
+    #[error("user {user}, which runs the server, cannot access {}: {} is not open to it", path.display(), blocked.display())]
     Unreachable {
         /// The server's user.
         user: String,
@@ -167,7 +167,7 @@ pub enum LocalError {
         blocked: PathBuf,
     },
     /// The server died without a word, and the disk is full.
-    #[error("the disk of {} is full ({} MB free): the server could not start, nor write why", path.display(), free_bytes >> 20)]
+    #[error("the disk of {} is full ({} MB free): the server could not start, nor log the reason", path.display(), free_bytes >> 20)]
     DiskFull {
         /// A path on that disk.
         path: PathBuf,
@@ -214,7 +214,7 @@ pub enum LocalError {
     },
     /// The primary has files elsewhere.
     #[error(
-        "the primary has a tablespace {name} in {location}, so no standby on this machine can be copied from it"
+        "the primary has a tablespace {name} in {location}, so no standby on this host can be copied from it"
     )]
     Tablespace {
         /// Its name.
@@ -253,7 +253,7 @@ impl LocalError {
         move |source| LocalError::Io { action, path, source }
     }
 
-    /// The same error, said of a node.
+    /// The same error, with the name of a node.
     pub(crate) fn on(self, node: &str) -> LocalError {
         match self {
             LocalError::Node { .. } => self,
@@ -284,14 +284,14 @@ impl LocalError {
                 Some(format!("choose another --dir, or: pgfathom up {kind} --dir {0}, or: pgfathom down {0}", dir.display()))
             }
             LocalError::Replaced { dir, .. } => Some(format!(
-                "go on with the others as they are, or make the cluster anew: pgfathom down {}, then up again",
+                "continue with the other nodes, or make the cluster again: pgfathom down {}, then up again",
                 dir.display()
             )),
             LocalError::Incomplete { dir } => Some(format!("pgfathom down {}, then up again", dir.display())),
             LocalError::NotOurs { there: true, .. } => {
                 Some("pgfathom down without a folder lists the clusters that up made".to_owned())
             }
-            LocalError::NotOurs { there: false, .. } => Some("pgfathom down without a folder lists the clusters there are".to_owned()),
+            LocalError::NotOurs { there: false, .. } => Some("pgfathom down without a folder lists the clusters that exist".to_owned()),
             LocalError::Busy { .. } => Some("wait for it, or stop it first".to_owned()),
             LocalError::PortInUse { .. } => Some("choose another with --port, or stop that server".to_owned()),
             LocalError::Unreachable { blocked, .. } => Some(format!(
@@ -302,14 +302,14 @@ impl LocalError {
             LocalError::ClusterFile(ClusterFileError::Io { source, .. }) => io_hint(source),
             LocalError::ClusterFile(error) => error.hint(),
             LocalError::NotStopped { pid, .. } => {
-                Some(format!("a client may hold it up; kill -QUIT {pid} stops it at once"))
+                Some(format!("a client may block it; kill -QUIT {pid} stops it at once"))
             }
             LocalError::Topology { hint, .. } | LocalError::Extension { hint, .. } => Some(hint.clone()),
             LocalError::NotFollowing { .. } => {
                 Some("the log of that node, beside its data directory, gives the reason".to_owned())
             }
             LocalError::Tablespace { name, .. } => Some(format!(
-                "a copy would write into the same folder: move its tables and drop tablespace {name}, or set up the standby on another machine"
+                "a copy would write into the same folder: move its tables and drop tablespace {name}, or set up the standby on another host"
             )),
             LocalError::Node { source, .. } => source.hint(),
             LocalError::Connect(error) => error.hint(),
@@ -333,7 +333,7 @@ fn io_hint(error: &io::Error) -> Option<String> {
     }
 }
 
-/// Hints for what initdb and the server say (with `LC_MESSAGES=C`; the texts are from PostgreSQL 13 to 18).
+/// Hints for messages of initdb and the server (with `LC_MESSAGES=C`; the texts are from PostgreSQL 13 to 18).
 fn server_words_hint(text: &str) -> Option<String> {
     const WORDS: [(&str, &str); 9] = [
         ("No space left on device", "free space on that disk (df -h), or choose another folder with --dir"),

@@ -47,7 +47,7 @@ pub(super) fn mark(dir: &Path, socket_dir: &Path, subfolders: &[String]) -> Resu
     write().map_err(LocalError::io("write", &path))
 }
 
-/// Takes the marker's lock, or says who has it.
+/// Takes the marker's lock, or reports who holds it.
 pub(super) fn lock_marker(dir: &Path) -> Result<File, LocalError> {
     let path = dir.join(MARKER_NAME);
     let mut file = File::open(&path).map_err(LocalError::io("open", &path))?;
@@ -140,7 +140,7 @@ pub(super) fn first_free_port(from: u16, socket_dir: &Path, tcp: bool) -> Result
         .ok_or_else(|| LocalError::PortInUse { port: from, place: "every port from there".to_owned() })
 }
 
-/// Where somebody listens on that port already, if anybody does.
+/// The address where a program listens on that port already, if one does.
 fn who_listens(port: u16, socket_dir: &Path, tcp: bool) -> Option<String> {
     let socket = socket_dir.join(format!(".s.PGSQL.{port}"));
     // A socket without a server behind it is a leftover, which PostgreSQL removes by itself.
@@ -184,13 +184,13 @@ pub(super) fn make_private_dir(dir: &Path) -> Result<(), LocalError> {
     fs::DirBuilder::new().mode(0o700).create(dir).map_err(LocalError::io("create", dir))
 }
 
-/// Makes the socket's folder and gives it to the server's user; one that is there belongs to somebody and is left alone.
+/// Makes the socket's folder and gives it to the server's user; an existing one belongs to another program and is left alone.
 pub(super) fn make_socket_dir(dir: &Path, user: Option<&OsUser>) -> Result<(), LocalError> {
     if dir.is_dir() && !is_short_socket_dir(dir) {
         return Ok(());
     }
     if is_short_socket_dir(dir) {
-        // In a folder where everybody may write, only one that nobody made before us is safe.
+        // In a folder where every user may write, only a new folder of ours is safe.
         let _ = fs::remove_dir(dir);
         fs::DirBuilder::new().mode(0o700).create(dir).map_err(LocalError::io("create", dir))?;
     } else {

@@ -44,7 +44,7 @@ impl fmt::Display for Version {
 pub struct Installation {
     /// The folder with `postgres` and `initdb`.
     pub bin_dir: PathBuf,
-    /// As `postgres --version` says now; packages are updated under running tests.
+    /// The output of `postgres --version` now; packages are updated under running tests.
     pub version: Version,
 }
 

@@ -1,6 +1,6 @@
-//! A server on this machine as a thing that can be hurt: its processes are stopped, killed and started again, whoever made it.
+//! Faults for a server on this host: its processes are stopped, killed and started again, however it was started.
 //!
-//! All that is needed is the data directory: which processes belong to it the kernel knows, whatever a pid file says. Who may be hurt is
+//! All that is needed is the data directory: the kernel shows which processes belong to it, whatever a pid file contains. Which server may be disturbed is
 //! decided by the caller.
 
 use connect::poll;
@@ -70,7 +70,7 @@ impl Instance {
         })
     }
 
-    /// The server of a node of a cluster file; `None` when its files are on another machine, or nobody said where.
+    /// The server of a node of a cluster file; `None` when its files are on another machine, or their folder is unknown.
     ///
     /// # Errors
     /// As [`Instance::at`].
@@ -179,7 +179,7 @@ impl Instance {
         if self.is_up() {
             return Ok(());
         }
-        // A process that was killed and that nobody has reaped still has its number, and PostgreSQL would take it for a living server.
+        // A killed process that was not reaped still has its pid, and PostgreSQL would take it for a living server.
         if let Some(pid_file) = PidFile::read(&self.data_dir) {
             let path = self.data_dir.join("postmaster.pid");
             fs::remove_file(&path).map_err(LocalError::io("remove", &path))?;

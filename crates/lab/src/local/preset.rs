@@ -18,8 +18,8 @@ pub enum Preset {
     Stock,
     /// As `Tuned`, without durability: for tests where the disk is not the question. A crash of the machine loses the data.
     Careless,
-    /// As little WAL as PostgreSQL can write, none of it for replication, none of it waited for: the upper end of what the machine can do. A crash of the machine
-    /// loses the data.
+    /// As little WAL as PostgreSQL can write, none of it for replication, none of it waited for: the upper end of what the machine can do. A crash of the
+    /// machine loses the data.
     NoWal,
     /// As `Tuned`, with so much room for WAL that no checkpoint falls into a run.
     HugeWal,
@@ -164,7 +164,7 @@ fn laptop(machine: &Machine) -> Vec<(String, String)> {
     ]
 }
 
-/// Memory of this machine in MB; 1 GB when it cannot be told.
+/// Memory of this machine in MB; 1 GB when it is unknown.
 fn memory_mb() -> u64 {
     const UNKNOWN_MB: u64 = 1024;
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -24,7 +24,7 @@ const LOG_TAIL_LINES: usize = 12;
 /// The user that servers run as when we are root, because PostgreSQL refuses root; `None` when we are not: servers then run as
 /// ourselves.
 pub(crate) fn server_user() -> Result<Option<OsUser>, LocalError> {
-    /// `postgres` is what distributions make; `nobody` exists everywhere.
+    /// Distributions make the first one; the second one exists everywhere.
     const NAMES: [&str; 2] = ["postgres", "nobody"];
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -149,14 +149,14 @@ fn spawn_from_lasting_thread(mut command: Command) -> io::Result<Child> {
     });
     let (reply, result) = mpsc::channel();
     let job: Job = Box::new(move || {
-        // The receiver is gone only when the caller is: then there is nobody left to tell.
+        // The receiver is gone only when the caller is: then no one needs the result.
         let _ = reply.send(command.spawn());
     });
     spawner.send(job).map_err(|_| io::Error::other("the spawning thread is gone"))?;
     result.recv().map_err(io::Error::other)?
 }
 
-/// What `postmaster.pid` says.
+/// The content of `postmaster.pid`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PidFile {
     pub(crate) pid: u32,
@@ -186,7 +186,7 @@ impl PidFile {
     }
 }
 
-/// Waits until the postmaster says that it accepts connections.
+/// Waits until `postmaster.pid` reports that the server accepts connections.
 pub(crate) fn wait_ready(
     child: &mut Child,
     data_dir: &Path,
@@ -220,7 +220,7 @@ pub(crate) fn wait_ended(child: &mut Child, timeout: Duration) -> bool {
     poll::until(timeout, || (!matches!(child.try_wait(), Ok(None))).then_some(())).is_some()
 }
 
-/// The processes of a server whose data directory is `data_dir`: they are called `postgres` and work in that folder. That holds whatever the pid file says, and
+/// The processes of a server whose data directory is `data_dir`: they are called `postgres` and work in that folder. That does not depend on the pid file, and
 /// a process that got a dead server's number does not pass for it.
 #[cfg(target_os = "linux")]
 pub fn servers_in(data_dir: &Path) -> Vec<u32> {

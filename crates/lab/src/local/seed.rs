@@ -40,7 +40,7 @@ fn initdb_by_seed(seeds: &Path, command: Command, data_dir: &Path) -> Result<(),
         if copy(&seed, data_dir).and_then(|()| identify(data_dir, fresh_identifier())).is_ok() {
             return Ok(());
         }
-        // Whatever was in the way, initdb says it best.
+        // initdb has the best message for whatever went wrong.
         empty(data_dir, was_there);
     }
     process::run_to_end(command, "initdb")?;
@@ -86,7 +86,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if ended.success() { Ok(()) } else { Err(io::Error::other("cp failed")) }
 }
 
-/// An identifier as `BootStrapXLOG` (access/transam/xlog.c) would draw it: the time, and something that tells those of one moment apart.
+/// An identifier as `BootStrapXLOG` (access/transam/xlog.c) would draw it: the time, and a part that differs within one microsecond.
 fn fresh_identifier() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -140,7 +140,7 @@ mod tests {
     use crate::local::{Installation, installations};
     use connect::os_user::OsUser;
 
-    /// What a server that runs alone on these files says its system identifier is: it reads the control file and the WAL for that.
+    /// The system identifier that a single-user server reports for these files: it reads the control file and the WAL for that.
     fn identifier(installation: &Installation, user: Option<&OsUser>, data_dir: &Path) -> String {
         let mut command = process::command(&installation.program("postgres"), user, data_dir);
         command.args(["--single", "-D"]).arg(data_dir).arg("postgres");

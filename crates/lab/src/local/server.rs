@@ -57,7 +57,7 @@ impl Server {
         ConnSpec::unix(&self.socket_dir, self.port, SUPERUSER, SUPERUSER)
     }
 
-    /// The same for a topology: the other nodes come over TCP when there is any, so that what they say to each other goes the way it does between machines.
+    /// The same for a topology: the other nodes come over TCP when there is any, so that their traffic takes the same path as between hosts.
     pub(super) fn peer(&self) -> Peer {
         let spec = self.spec();
         let link = match &self.login {
@@ -79,7 +79,7 @@ impl Server {
         self.user().map_or(Ok(()), |user| process::give(&self.dir, user))
     }
 
-    /// Makes an empty database cluster that asks nobody for a password on its socket, and everybody over TCP.
+    /// Makes an empty database cluster that requires no password on its socket, and one over TCP.
     pub(super) fn initdb(&self, checksums: Option<bool>, arguments: &[String]) -> Result<(), LocalError> {
         let mut command = process::command(&self.installation.program("initdb"), self.user(), &self.dir);
         command.arg("-D").arg(self.data_dir());

@@ -96,7 +96,7 @@ fn copy_folder(from: &Path, to: &Path, user: Option<&OsUser>, is_root: bool) -> 
         let name = entry.file_name();
         let text = name.to_string_lossy();
         let (source, target) = (entry.path(), to.join(&name));
-        // A relation that is dropped meanwhile is gone: WAL says the same to the standby.
+        // A relation that is dropped meanwhile is gone: WAL has the same effect on the standby.
         let Some(kind) = unless_gone(entry.file_type()).map_err(LocalError::io("look at", &source))? else {
             continue;
         };

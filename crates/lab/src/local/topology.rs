@@ -128,7 +128,7 @@ impl Topology {
         }
     }
 
-    /// Whether the nodes must listen on 127.0.0.1, whatever the user says.
+    /// Whether the nodes must listen on 127.0.0.1, whatever the options are.
     pub(crate) fn needs_tcp(&self) -> bool {
         matches!(self, Topology::Citus { .. })
     }
@@ -138,7 +138,7 @@ impl Topology {
         let password = literal(password.reveal());
         let statement = |what: &str, sql: String| Statement::new(what, sql);
         match self {
-            // Citus connects as whoever is connected.
+            // Citus connects as the user of the session.
             Topology::Citus { .. } => (
                 SUPERUSER,
                 statement(
@@ -173,13 +173,13 @@ impl Topology {
         if count == 0 || count > NODES_MAX as usize {
             return wrong(
                 format!("a local cluster has 1 to {NODES_MAX} nodes, not {count}"),
-                "three nodes show what there is to see: --nodes 3",
+                "three nodes are enough to see everything: --nodes 3",
             );
         }
         if matches!(self, Topology::Multimaster { .. }) && major < multimaster::MAJOR_MIN {
             return wrong(
                 format!(
-                    "multimaster needs PostgreSQL {} or newer, whose subscriptions can leave out what came by replication (origin = none); this is {major}",
+                    "multimaster needs PostgreSQL {} or newer, whose subscriptions can skip replicated changes (origin = none); this is {major}",
                     multimaster::MAJOR_MIN
                 ),
                 "choose newer binaries with --pg-bin, or fetch some: scripts/fetch-postgres18",
@@ -199,7 +199,7 @@ impl Topology {
             return wrong(
                 format!("{partitions} partitions on {nodes} nodes"),
                 &format!(
-                    "each node wants at least one, {PARTITIONS_MAX} are the limit: --partitions {}",
+                    "each node needs at least one, the limit is {PARTITIONS_MAX}: --partitions {}",
                     nodes * PARTITIONS_PER_NODE_DEFAULT
                 ),
             );
@@ -236,7 +236,7 @@ pub(crate) struct Link {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) user: String,
-    /// Absent on a Unix socket, which is closed to strangers.
+    /// Absent on a Unix socket, which other users cannot open.
     pub(crate) password: Option<Secret>,
     pub(crate) dbname: String,
 }
@@ -257,7 +257,7 @@ const LINK_ROLE: &str = "pgfathom_node";
 /// The superuser's name.
 pub(crate) const SUPERUSER: &str = "postgres";
 
-/// One thing to say to a server.
+/// One statement for a server.
 #[derive(Clone)]
 pub(crate) struct Statement {
     /// What it does, for a message: the SQL itself may hold a password.
@@ -271,7 +271,7 @@ impl Statement {
     }
 }
 
-/// Says all of it to one node, each in a transaction of its own.
+/// Runs all statements on one node, each in its own transaction.
 pub(crate) fn execute_all(peer: &Peer, statements: &[Statement]) -> Result<(), LocalError> {
     let detail = || -> Result<(), LocalError> {
         let mut client = control::connect(&peer.spec)?;
@@ -285,7 +285,7 @@ pub(crate) fn execute_all(peer: &Peer, statements: &[Statement]) -> Result<(), L
     detail().map_err(|error| error.on(&peer.name))
 }
 
-/// Makes each node know the others. All nodes run; their tables are made later, by whoever loads.
+/// Introduces each node to the others. All nodes run; `load` makes their tables later.
 /// Standbys have been copied and started before; what is left is that the primary waits for them, which the caller does once they stream.
 pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> Result<(), LocalError> {
     match topology {

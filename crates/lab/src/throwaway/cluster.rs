@@ -1,6 +1,6 @@
 //! Throwaway clusters of several servers.
 //!
-//! Each node is a [`Throwaway`] with a socket of its own; they are made at once and told of each other exactly as `up` does it, so a test of something that works
+//! Each node is a [`Throwaway`] with a socket of its own; they are made in parallel and configured exactly as `up` does it, so a test of something that works
 //! on a cluster of `up` needs no cluster of `up`.
 
 use std::path::PathBuf;
@@ -56,7 +56,8 @@ impl ThrowawayCluster {
         ThrowawayCluster::start_in(installation, topology, settings, &[])
     }
 
-    /// The same in data directories of the caller's, one for each node in the order of the topology, as [`Options::data_dir`]; for nodes beyond them one is made.
+    /// The same in data directories of the caller's, one for each node in the order of the topology, as [`Options::data_dir`]; for nodes beyond them one is
+    /// made.
     pub fn start_in(
         installation: &Installation,
         topology: &Topology,
@@ -127,7 +128,7 @@ impl ThrowawayCluster {
         Ok(cluster)
     }
 
-    /// What `cluster.toml` says.
+    /// The content of `cluster.toml`.
     pub fn file(&self) -> &ClusterFile {
         &self.file
     }

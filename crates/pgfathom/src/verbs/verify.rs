@@ -10,7 +10,7 @@ use load::verify::MirrorOptions;
 use record::Exit;
 use std::time::Duration;
 
-/// How long a node may take to apply what others had written, unless `--lag-limit` says otherwise.
+/// How long a node may take to apply what others had written, unless `--lag-limit` is given.
 const LAG_LIMIT_DEFAULT: &str = "60";
 
 /// The flags of `verify`.
@@ -80,8 +80,12 @@ impl Verify {
         match word.as_str() {
             "ycsb" => Ok(Some(What::Ycsb)),
             _ if self.connection.target.is_some() => {
-                Err(Failure::usage(format!("WHAT: {word:?} is unknown"))
-                    .hint("known: ycsb, tpcc; a connection string with spaces is one argument: quote it"))
+                let others = workloads::dataset::DATASETS.iter().map(|dataset| dataset.name);
+                let known: Vec<&str> = std::iter::once("ycsb").chain(others).collect();
+                Err(Failure::usage(format!("WHAT: {word:?} is unknown")).hint(format!(
+                    "known: {}; a connection string with spaces is one argument: quote it",
+                    known.join(", ")
+                )))
             }
             _ => {
                 for (is_given, flag) in [

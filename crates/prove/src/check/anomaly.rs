@@ -1,4 +1,4 @@
-//! What can be wrong with a history, and which levels it refutes.
+//! The anomalies of a history, and the levels that each refutes.
 
 use std::fmt;
 
@@ -10,11 +10,12 @@ pub enum Base {
     ReadUncommitted,
     /// PL-2: only what was committed and final is read; and each statement reads from one snapshot.
     ReadCommitted,
-    /// Who has seen something of a transaction sees all of it from then on.
+    /// A transaction that has seen part of another one sees all of it from then on.
     MonotonicAtomicView,
-    /// PL-2.99 of Adya: serializable but for predicates. It is stronger than what PostgreSQL calls so, which is snapshot isolation.
+    /// PL-2.99 of Adya: serializable except for predicates. It is stronger than PostgreSQL's level of this name, which is snapshot isolation.
     RepeatableRead,
-    /// Generalised snapshot isolation: each transaction reads from one snapshot, and of two that overwrite each other one is refused. PostgreSQL's REPEATABLE READ.
+    /// Generalised snapshot isolation: each transaction reads from one snapshot, and if two overwrite each other, one is refused. PostgreSQL's REPEATABLE
+    /// READ.
     SnapshotIsolation,
     /// PL-3. Predicates are not in the histories, so only cycles over rows can refute it.
     Serializable,
@@ -31,7 +32,7 @@ impl Base {
         Base::Serializable,
     ];
 
-    /// Whether whatever refutes `self` refutes `other`, too.
+    /// Whether an anomaly that refutes `self` also refutes `other`.
     pub fn is_implied_by(self, other: Base) -> bool {
         self == other
             || match (self, other) {
@@ -57,9 +58,9 @@ impl Base {
 pub enum Order {
     /// None.
     Data,
-    /// What one session did one after another.
+    /// The order of transactions within a session.
     Session,
-    /// What had ended before something else began, whoever did it.
+    /// One transaction had ended before another began, in any session.
     RealTime,
 }
 
@@ -88,7 +89,7 @@ impl Level {
         Base::ALL.into_iter().flat_map(|base| Order::ALL.map(|order| Level { base, order }))
     }
 
-    /// Whether whatever refutes `self` refutes `other`, too.
+    /// Whether an anomaly that refutes `self` also refutes `other`.
     pub fn is_implied_by(self, other: Level) -> bool {
         self.base.is_implied_by(other.base) && self.order <= other.order
     }
@@ -104,7 +105,7 @@ impl Level {
         }
     }
 
-    /// The level of a name; the usual abbreviations are understood.
+    /// The level with this name or one of the usual abbreviations.
     pub fn parse(name: &str) -> Option<Level> {
         let name = name.to_ascii_lowercase().replace([' ', '_'], "-");
         if let Some(level) = Level::all().find(|level| level.name() == name) {
@@ -132,13 +133,13 @@ impl fmt::Display for Level {
 /// A kind of anomaly. Names follow Adya (1999) and Elle where they have one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
-    /// Something was read that nobody wrote.
+    /// A value was read that no transaction wrote.
     Garbage,
-    /// Two writes of one key cannot be distinguished, so nothing can be reported about it: the workload's mistake.
+    /// Two writes of one key cannot be distinguished, so reads of it prove nothing: a mistake of the workload.
     AmbiguousWrite,
-    /// An element stands twice in one list.
+    /// A list contains an element twice.
     DuplicateElement,
-    /// The server counted two acknowledged transactions to the same version of a row: one of them is lost.
+    /// Two acknowledged transactions incremented a row to the same version: one of them is lost.
     DuplicateVersion,
     /// A transaction did not see its own write.
     Internal,
@@ -146,17 +147,17 @@ pub enum Class {
     FutureRead,
     /// G0: transactions overwrote each other in opposite orders.
     DirtyWrite,
-    /// G1a: something of a transaction that failed was read.
+    /// G1a: a write of a failed transaction was read.
     AbortedRead,
-    /// A committed write stands on one of a transaction that failed.
+    /// A committed transaction overwrote a write of a failed one.
     DirtyUpdate,
     /// G1b: a version was read that its transaction overwrote itself.
     IntermediateRead,
-    /// The writes of one transaction were installed in another order than it made them.
+    /// The writes of one transaction were installed in a different order than it made them.
     ReorderedWrites,
-    /// Two lists that were read cannot both be beginnings of one.
+    /// Two reads of a list are not prefixes of one list.
     IncompatibleOrder,
-    /// G1c: each of some transactions saw or overwrote something of the next one, in a circle.
+    /// G1c: a cycle of transactions, each of which saw or overwrote a write of the next one.
     CircularFlow,
     /// One statement saw a transaction in one row and not in another.
     FracturedStatement,
@@ -170,11 +171,11 @@ pub enum Class {
     LostUpdate,
     /// One transaction saw another one in one row and not in another row.
     FracturedRead,
-    /// G-single: a circle with exactly one read of something that was already overwritten.
+    /// G-single: a cycle with exactly one read of something that was already overwritten.
     ReadSkew,
-    /// G-nonadjacent: a circle with several such reads, none next to another; two readers that see two writers in opposite orders (long fork).
+    /// G-nonadjacent: a cycle with several such reads, none next to another; two readers that see two writers in opposite orders (long fork).
     LongFork,
-    /// G2-item: a circle with two such reads next to each other: write skew.
+    /// G2-item: a cycle with two such reads next to each other: write skew.
     WriteSkew,
 }
 
@@ -212,21 +213,21 @@ impl Class {
         match self {
             Class::Garbage => "a value was read that no transaction wrote",
             Class::AmbiguousWrite => "two writes of one key have the same value and cannot be distinguished",
-            Class::DuplicateElement => "an element stands twice in a list",
+            Class::DuplicateElement => "a list contains an element twice",
             Class::DuplicateVersion => {
-                "two acknowledged transactions were counted to the same version: one of them is lost"
+                "two acknowledged transactions incremented to the same version: one of them is lost"
             }
             Class::Internal => "a transaction did not see its own write",
             Class::FutureRead => "a transaction read what it wrote only later",
             Class::DirtyWrite => "transactions overwrote each other in opposite orders",
-            Class::AbortedRead => "something of a failed transaction was read",
-            Class::DirtyUpdate => "a committed write stands on one of a failed transaction",
+            Class::AbortedRead => "a write of a failed transaction was read",
+            Class::DirtyUpdate => "a committed transaction overwrote a write of a failed one",
             Class::IntermediateRead => "a version was read that its own transaction overwrote",
             Class::ReorderedWrites => {
-                "a transaction's writes of a key were installed in another order than it made them"
+                "the writes of a transaction to a key were installed in a different order"
             }
-            Class::IncompatibleOrder => "two lists were read that cannot both be beginnings of one",
-            Class::CircularFlow => "transactions saw or overwrote each other in a circle",
+            Class::IncompatibleOrder => "two reads of a list are not prefixes of one list",
+            Class::CircularFlow => "transactions depend on each other in a cycle",
             Class::FracturedStatement => "one statement saw a transaction in one row and not in another",
             Class::StatementFork => "statements saw transactions in opposite orders",
             Class::NonMonotonicView => {
@@ -287,7 +288,7 @@ pub enum Reason {
     RealTime,
 }
 
-/// A step of a circle.
+/// A step of a cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
     /// The transaction that comes before.
@@ -303,13 +304,13 @@ pub struct Step {
 pub struct Finding {
     /// What it is.
     pub class: Class,
-    /// Which order the circle needs.
+    /// Which order the cycle needs.
     pub order: Order,
-    /// The operations that show it, where it is no circle.
+    /// The operations that show it, if it is not a cycle.
     pub ops: Vec<u32>,
-    /// The circle.
+    /// The cycle.
     pub cycle: Vec<Step>,
-    /// A transaction of unknown end takes part.
+    /// A transaction of unknown outcome takes part.
     pub is_joined: bool,
 }
 
@@ -318,11 +319,11 @@ impl Finding {
         Finding { class, order: Order::Data, ops, cycle: Vec::new(), is_joined: false }
     }
 
-    pub(super) fn circle(class: Class, cycle: Vec<Step>) -> Finding {
+    pub(super) fn cycle(class: Class, cycle: Vec<Step>) -> Finding {
         Finding { cycle, ..Finding::of(class, Vec::new()) }
     }
 
-    /// The short name with Elle's endings for circles that need an order.
+    /// The short name with Elle's endings for cycles that need an order.
     pub fn code(&self) -> String {
         let ending = match self.order {
             Order::Data => "",
@@ -335,7 +336,7 @@ impl Finding {
     /// The weakest levels that this refutes.
     pub fn refutes(&self) -> impl Iterator<Item = Level> {
         let order = self.order;
-        // What is unknown may have been rolled back where it is allowed to read that; only above, whoever is read has committed.
+        // An unknown outcome may be a rollback where dirty reads are allowed; only above that level, a transaction that was read has committed.
         let is_unsure = self.is_joined && matches!(self.class, Class::DirtyWrite | Class::DuplicateVersion);
         let bases = if is_unsure { &[Base::ReadCommitted] } else { self.class.refutes() };
         bases.iter().map(move |base| Level::new(*base, order))

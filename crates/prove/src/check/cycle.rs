@@ -1,4 +1,4 @@
-//! The shortest circle of each class, for people to read. Whether there is one at all, the components have already said.
+//! The shortest cycle of each class, for people to read. The components have already shown whether there is one at all.
 
 use std::collections::VecDeque;
 
@@ -7,19 +7,19 @@ use super::graph::{Graph, Kinds};
 use super::hash::Map;
 use super::scc::{ALONE, Components};
 
-/// Components searched at most, the smallest first: their circles are the easiest to read.
+/// Components searched at most, the smallest first: their cycles are the easiest to read.
 const COMPONENTS_MAX: usize = 64;
 /// Edges to begin with, in one component.
 const STARTS_MAX: usize = 256;
-/// Places looked at from one edge. A search that gives up leaves the verdict as it is; only the witness may be another one.
+/// Nodes visited from one edge. A search that gives up does not change the verdict, only perhaps the witness.
 const PLACES_MAX: usize = 100_000;
 
-/// What a circle has to look like.
+/// The pattern of a cycle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) class: Class,
     pub(super) order: Order,
-    /// The order of versions follows from sessions or time, so the circle needs no other edge because of them.
+    /// The order of versions follows from sessions or time, so the cycle needs no further edge of these kinds.
     pub(super) is_derived: bool,
 }
 
@@ -33,7 +33,7 @@ impl Wanted {
         data.with_order(self.order)
     }
 
-    /// The edge that a circle of this class has at least one of: the search begins there.
+    /// The edge that every cycle of this class contains: the search begins there.
     fn first(self) -> Reason {
         match self.class {
             Class::DirtyWrite => Reason::Overwrote,
@@ -59,7 +59,7 @@ struct Passed {
 }
 
 impl Passed {
-    /// After one more edge; `None`: no circle of this class goes on like this.
+    /// The state after one more edge; `None`: no cycle of this class continues like this.
     fn and(mut self, reason: Reason, wanted: Wanted) -> Option<Passed> {
         let is_rw = reason == Reason::ReadBefore;
         if is_rw {
@@ -77,7 +77,7 @@ impl Passed {
         Some(self)
     }
 
-    /// Whether a circle that began with the first edge and ends here is what is wanted.
+    /// Whether a cycle that began with the first edge and ends here matches.
     fn is(self, wanted: Wanted) -> bool {
         let is_ordered = match wanted.order {
             _ if wanted.is_derived => true,
@@ -102,10 +102,10 @@ impl Passed {
     }
 }
 
-/// Shortest circles of a class, at most one per component, at most `count`.
-pub(super) fn find(graph: &Graph, circles: &Components, wanted: Wanted, count: usize) -> Vec<Vec<Step>> {
+/// Shortest cycles of a class, at most one per component, at most `count`.
+pub(super) fn find(graph: &Graph, cycles: &Components, wanted: Wanted, count: usize) -> Vec<Vec<Step>> {
     let mut found: Vec<Vec<Step>> = Vec::new();
-    for members in smallest(graph, circles).into_iter().take(COMPONENTS_MAX) {
+    for members in smallest(graph, cycles).into_iter().take(COMPONENTS_MAX) {
         if found.len() >= count {
             break;
         }
@@ -114,7 +114,7 @@ pub(super) fn find(graph: &Graph, circles: &Components, wanted: Wanted, count: u
         'members: for from in members {
             let mut cursor = 0;
             while let Some((to, reason)) = graph.next(from, wanted.kinds(), &mut cursor) {
-                if reason != wanted.first() || circles.of(to) != circles.of(from) {
+                if reason != wanted.first() || cycles.of(to) != cycles.of(from) {
                     continue;
                 }
                 starts += 1;
@@ -122,7 +122,7 @@ pub(super) fn find(graph: &Graph, circles: &Components, wanted: Wanted, count: u
                     break 'members;
                 }
                 let limit = best.as_ref().map_or(usize::MAX, Vec::len);
-                if let Some(cycle) = back(graph, circles, wanted, (from, to), limit) {
+                if let Some(cycle) = back(graph, cycles, wanted, (from, to), limit) {
                     let is_shortest = cycle.len() == 2;
                     best = Some(cycle);
                     if is_shortest {
@@ -138,10 +138,10 @@ pub(super) fn find(graph: &Graph, circles: &Components, wanted: Wanted, count: u
 }
 
 /// The transactions of each component, small components first.
-fn smallest(graph: &Graph, circles: &Components) -> Vec<Vec<u32>> {
+fn smallest(graph: &Graph, cycles: &Components) -> Vec<Vec<u32>> {
     let mut groups: Map<u32, Vec<u32>> = Map::default();
-    for node in circles.members().take_while(|node| *node < graph.txns) {
-        groups.entry(circles.of(node)).or_default().push(node);
+    for node in cycles.members().take_while(|node| *node < graph.txns) {
+        groups.entry(cycles.of(node)).or_default().push(node);
     }
     let mut groups: Vec<Vec<u32>> = groups.into_values().collect();
     groups.sort_unstable_by_key(|group| (group.len(), group.first().copied()));
@@ -151,7 +151,7 @@ fn smallest(graph: &Graph, circles: &Components) -> Vec<Vec<u32>> {
 /// The shortest way from the end of the first edge back to its beginning, shorter than `limit` edges in all.
 fn back(
     graph: &Graph,
-    circles: &Components,
+    cycles: &Components,
     wanted: Wanted,
     (from, to): (u32, u32),
     limit: usize,
@@ -171,7 +171,7 @@ fn back(
         }
         let mut cursor = 0;
         while let Some((next, reason)) = graph.next(node, wanted.kinds(), &mut cursor) {
-            if circles.of(next) != circles.of(from) || circles.of(next) == ALONE {
+            if cycles.of(next) != cycles.of(from) || cycles.of(next) == ALONE {
                 continue;
             }
             let Some(now) = passed.and(reason, wanted) else { continue };
@@ -182,7 +182,7 @@ fn back(
                 }
                 continue;
             }
-            // Nothing reads moments, so going through them costs nothing: the shortest circle is the one with the fewest transactions.
+            // Points in time are not printed, so passing through them costs nothing: the shortest cycle has the fewest transactions.
             let is_free = next >= graph.txns;
             let length = if is_free { length } else { length + 1 };
             let there = place(next, now);
@@ -199,7 +199,7 @@ fn back(
     None
 }
 
-/// A walk that passes a transaction twice is two circles, and those may be of other classes.
+/// A path that passes a transaction twice is two cycles, which may be of other classes.
 fn is_simple(cycle: &[Step]) -> bool {
     let mut seen: Map<u32, ()> = Map::default();
     cycle.iter().all(|step| seen.insert(step.from, ()).is_none())
@@ -226,7 +226,7 @@ fn unwind(
     let (mut end, mut why, mut at) = (from, reason, last);
     loop {
         let node = (at >> 5) as u32;
-        // Moments stand between two transactions; the step is from one to the other.
+        // Points in time lie between two transactions; the step is from one to the other.
         if node < graph.txns {
             steps.push(Step { from: node, to: end, reason: why });
             end = node;
@@ -242,7 +242,7 @@ fn unwind(
     steps
 }
 
-/// The class of a circle.
+/// The class of a cycle.
 pub(super) fn classify(cycle: &[Step]) -> (Class, Order) {
     let has = |reason: Reason| cycle.iter().any(|step| step.reason == reason);
     let is_rw = |at: usize| cycle[at % cycle.len()].reason == Reason::ReadBefore;
@@ -263,15 +263,15 @@ pub(super) fn classify(cycle: &[Step]) -> (Class, Order) {
     (class, order)
 }
 
-/// Any circle of a component: what is shown when the search for a certain one gave up. For the doubled graph it may pass a transaction twice.
-pub(super) fn any(view: &super::scc::View<'_>, circles: &Components) -> Option<Vec<Step>> {
-    let start = circles.members().next()?;
+/// Any cycle of a component, shown when the search for a specific one gave up. In the doubled graph it may pass a transaction twice.
+pub(super) fn any(view: &super::scc::View<'_>, cycles: &Components) -> Option<Vec<Step>> {
+    let start = cycles.members().next()?;
     let mut before: Map<u32, (u32, Reason)> = Map::default();
     let mut queue = VecDeque::from([start]);
     while let Some(node) = queue.pop_front() {
         let mut cursor = 0;
         while let Some((next, reason)) = view.next_with_reason(node, &mut cursor) {
-            if circles.of(next) != circles.of(start) {
+            if cycles.of(next) != cycles.of(start) {
                 continue;
             }
             if next == start {

@@ -1,4 +1,4 @@
-//! What is wrong without looking for circles: one walk over the transactions, and a closer look at those in some circle.
+//! Anomalies that need no search for cycles: one pass over the transactions, and a closer check of those within cycles.
 
 use super::anomaly::{Class, Finding};
 use super::hash::Map;
@@ -8,7 +8,7 @@ use crate::history::{Model, Op};
 
 /// Transactions up to this length are searched, longer ones indexed.
 const SHORT_OPS_MAX: usize = 32;
-/// Pairs of a transaction's reads and of the writes behind them, looked at for fractures at most; the circle is found in any case.
+/// Pairs of a transaction's reads and of the writes behind them, looked at for fractures at most; the cycle is found in any case.
 const FRACTURE_PAIRS_MAX: usize = 1 << 14;
 
 /// Looks at every acknowledged transaction: does it see its own writes, and only final versions of others?
@@ -20,7 +20,7 @@ pub(super) fn walk(versions: &Versions<'_>) -> Vec<Finding> {
         }
         if *part == Part::Whole {
             own(versions, number as u32, &mut findings);
-            // Where the order of versions is unknown, two of them make no circle.
+            // Where the order of versions is unknown, two of them are not a cycle.
             if versions.history.model() == Model::Register {
                 repeated(versions, &foreign_reads(versions, number as u32), &mut findings);
             }
@@ -29,13 +29,13 @@ pub(super) fn walk(versions: &Versions<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The order of a transaction's own writes: each comes after the ones that it made before.
+/// The order of a transaction's own writes: each must come after its earlier ones.
 fn reordered(versions: &Versions<'_>, txn: u32, findings: &mut Vec<Finding>) {
     let ops = versions.history.ops();
     let range = versions.history.range(txn);
     let is_long = range.len() > SHORT_OPS_MAX;
     let mut last: Map<u32, usize> = Map::default();
-    // Registers have no order of their own to compare with.
+    // Registers have no order to compare with.
     let has_place = |at: usize| (versions.slots[at] as usize) < versions.ordered;
     for at in range.clone().filter(|at| ops[*at].kind.is_write() && has_place(*at)) {
         let before = match is_long {
@@ -102,13 +102,13 @@ fn own(versions: &Versions<'_>, txn: u32, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Looks closely at the transactions that are in some circle: each of these anomalies is one, so nothing else can have them.
-pub(super) fn closer(versions: &Versions<'_>, circles: &Components) -> Vec<Finding> {
+/// Checks the transactions within cycles: each of these anomalies is a cycle, so no other transaction can have them.
+pub(super) fn closer(versions: &Versions<'_>, cycles: &Components) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // Who read which version before writing the key: the first one found.
+    // The first transaction found that read a version before it wrote the key.
     let mut read_before_write: Map<u32, u32> = Map::default();
     let txns = versions.parts.len() as u32;
-    for txn in circles.members().take_while(|node| *node < txns) {
+    for txn in cycles.members().take_while(|node| *node < txns) {
         if versions.parts[txn as usize] != Part::Whole {
             continue;
         }
@@ -171,7 +171,7 @@ fn lost(
     }
 }
 
-/// Views that went back: a later statement did not see what an earlier one had seen.
+/// Views that went back: a later statement missed what an earlier one had seen.
 pub(super) fn views(versions: &Versions<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (number, part) in versions.parts.iter().enumerate() {
@@ -187,7 +187,7 @@ pub(super) fn views(versions: &Versions<'_>) -> Vec<Finding> {
 fn fractured(versions: &Versions<'_>, reads: &[usize], findings: &mut Vec<Finding>) {
     let ops = versions.history.ops();
     let mut left = FRACTURE_PAIRS_MAX;
-    // The worst of a transaction is enough.
+    // The worst anomaly of a transaction is enough.
     let mut worst: Option<Finding> = None;
     for new in reads {
         let writer = versions.writers[versions.slots[*new] as usize];
@@ -208,7 +208,7 @@ fn fractured(versions: &Versions<'_>, reads: &[usize], findings: &mut Vec<Findin
                 }
                 let is_one_statement = ops[*old].statement == ops[*new].statement;
                 let class = match () {
-                    // Of one key, going back is what no view may do; going forth is for `repeated`.
+                    // For one key, no view may go back; `repeated` covers views that go forward.
                     () if ops[*old].key == ops[*new].key && (is_one_statement || old < new) => continue,
                     () if is_one_statement => Class::FracturedStatement,
                     () if old > new => Class::NonMonotonicView,

@@ -1,17 +1,17 @@
-//! Who comes before whom: one graph for all levels, in flat arrays; what a level looks at is a choice of edges.
+//! The order of transactions: one graph for all levels, in flat arrays; each level uses some of its edges.
 //!
 //! ```text
 //! nodes   0 .. n          transactions
-//!         n .. n + m      moments: the time chain, one for each acknowledged end
+//!         n .. n + m      instants: the time chain, one for each acknowledged end
 //! edges   ww, wr, rw      between transactions, in one array, the kind in the two highest bits
 //!         session         the next acknowledged transaction of the same session
-//!         real time       transaction -> the moment of its end -> the next moment ... -> every transaction that began after it
+//!         real time       transaction -> the instant of its end -> the next instant ... -> every transaction that began after it
 //! ```
 //!
 //! The time chain makes real time linear: 2n + m edges instead of one for each pair (Elle prunes the pairs with a frontier instead).
 //!
-//! For snapshot isolation each transaction stands there twice, as "came in by rw" and "came in by something else", and only from the latter an rw edge leads on. A
-//! circle in that graph is a circle without two adjacent rw edges, and it is found in linear time.
+//! For snapshot isolation each transaction is in the graph twice, as "came in by rw" and "came in by something else", and only the latter has outgoing rw
+//! edges. A cycle in that graph is a cycle without two adjacent rw edges, which is found in linear time.
 
 use super::anomaly::{Order, Reason};
 use super::versions::{INITIAL, NONE, Part, Versions};
@@ -42,7 +42,7 @@ impl Kinds {
         match order {
             Order::Data => self,
             Order::Session => self.and(Kinds::SESSION),
-            // A session's order is part of real time; where times are missing it is more.
+            // The order of a session is part of real time, unless times are missing.
             Order::RealTime => self.and(Kinds::SESSION).and(Kinds::REAL_TIME),
         }
     }
@@ -63,7 +63,7 @@ pub(super) struct Graph {
     end_moment: Vec<u32>,
     /// Transactions by begin.
     by_begin: Vec<u32>,
-    /// Where the transactions that began right after each moment begin in `by_begin`.
+    /// For each instant, the index in `by_begin` of the first transaction that began after it.
     moment_first: Vec<u32>,
 }
 
@@ -72,7 +72,7 @@ impl Graph {
         let txns = versions.parts.len() as u32;
         let mut first = vec![0u32; txns as usize + 1];
         for_each_edge(versions, |from, _, _| first[from as usize] += 1);
-        // Counts become ends; filling from the back makes them beginnings.
+        // Counts become end positions; filling from the back turns them into start positions.
         let mut sum = 0u32;
         for slot in &mut first {
             sum += *slot;
@@ -128,7 +128,7 @@ impl Graph {
     fn add_time(&mut self, versions: &Versions<'_>, epsilon_ns: u64) {
         let txns = versions.history.txns();
         let numbers = || (0..self.txns).filter(|number| versions.parts[*number as usize] != Part::Out);
-        // What is not acknowledged may still be going on.
+        // A transaction without an acknowledgement may still be running.
         let has_end = |number: &u32| {
             versions.parts[*number as usize] == Part::Whole && txns[*number as usize].end_ns > 0
         };
@@ -140,7 +140,7 @@ impl Graph {
         for (moment, number) in by_end.iter().enumerate() {
             end_moment[*number as usize] = moment as u32;
         }
-        // How many ends lie before each begin: both are sorted, so one walk finds all.
+        // The number of ends before each begin: both are sorted, so one pass finds all.
         let mut moment_first = Vec::with_capacity(by_end.len() + 1);
         for (at, number) in by_begin.iter().enumerate() {
             let begin = txns[*number as usize].begin_ns;
@@ -159,12 +159,12 @@ impl Graph {
         self.edges.len()
     }
 
-    /// Transactions and moments.
+    /// Transactions and instants.
     pub(super) fn nodes(&self) -> u32 {
-        self.txns + self.moments()
+        self.txns + self.instants()
     }
 
-    fn moments(&self) -> u32 {
+    fn instants(&self) -> u32 {
         self.moment_first.len().saturating_sub(1) as u32
     }
 
@@ -213,7 +213,7 @@ impl Graph {
         if let Some(txn) = begun.get(step as usize) {
             return Some((*txn, Reason::RealTime));
         }
-        let is_last = moment + 1 >= self.moments();
+        let is_last = moment + 1 >= self.instants();
         (step as usize == begun.len() && !is_last).then_some((self.txns + moment + 1, Reason::RealTime))
     }
 }
@@ -222,7 +222,7 @@ pub(super) const WW: u32 = 0;
 pub(super) const WR: u32 = 1;
 pub(super) const RW: u32 = 2;
 
-/// Calls `f` with every edge that the data draws: from, to, kind.
+/// Calls `f` with every edge that the data implies: from, to, kind.
 pub(super) fn for_each_edge(versions: &Versions<'_>, mut f: impl FnMut(u32, u32, u32)) {
     let ops = versions.history.ops();
     for (op, slot) in ops.iter().zip(&versions.slots) {
@@ -232,7 +232,7 @@ pub(super) fn for_each_edge(versions: &Versions<'_>, mut f: impl FnMut(u32, u32,
         let txn = op.txn;
         let writer = versions.writers[*slot as usize];
         if op.kind.is_write() {
-            // The second of two writers of one version has its slot, but not its place in the order.
+            // The second of two writers of one version has the slot, but no position in the order.
             if writer == txn {
                 versions.successors(*slot, |next| {
                     if next != txn {
@@ -256,7 +256,8 @@ pub(super) fn for_each_edge(versions: &Versions<'_>, mut f: impl FnMut(u32, u32,
     }
 }
 
-/// The next transaction of the same session, of each acknowledged one. One of unknown end is the last of its session: what comes after it did perhaps not wait.
+/// The next transaction of the same session, of each acknowledged one. One of unknown outcome is the last of its session: later ones may not have waited for
+/// it.
 fn session_order(versions: &Versions<'_>) -> Vec<u32> {
     let mut last: super::hash::Map<u32, u32> = super::hash::Map::default();
     let mut next = vec![NONE; versions.parts.len()];

@@ -1,4 +1,4 @@
-//! Hash maps of numbers: multiplication and a fold instead of the standard library's guard against chosen keys, which costs a third of a check.
+//! Hash maps of numbers: multiplication and a fold, without the standard library's protection against chosen keys, which costs a third of a check.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,13 +1,13 @@
-//! Levels where the order of versions is not known: is there an order that the level allows?
+//! Levels whose order of versions is unknown: is there an order that the level allows?
 //!
 //! ```text
-//! what follows from reads, sessions and time ── graph ── a circle: no order is allowed, the level is refuted
-//!        └── more follows from its paths <──┘    └── none, and nothing more follows ── try an order ── its graph has no circle: the level is possible
-//!                                                                                                 └── it has: it is unknown, the answer says so
+//! what follows from reads, sessions and time ── graph ── a cycle: no order is allowed, the level is refuted
+//!        └── more follows from its paths <──┘    └── none, and nothing more follows ── try an order ── its graph has no cycle: the level is possible
+//!                                                                                                 └── it has: it is unknown, and reported as that
 //! ```
 //!
-//! To find an order is hard in general (NP-complete for serializable histories). The one that is tried is what a scheduler would do who starts transactions as
-//! early as the history lets him, so a history of a database that keeps the level is nearly always recognised.
+//! Finding an order is hard in general (NP-complete for serializable histories). The checker tries the order of a scheduler that starts transactions as early
+//! as the history allows, so it recognises nearly every history of a database that keeps the level.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,7 +23,7 @@ use super::{Found, Options, Shape, direct};
 /// What is known about one level.
 enum Answer {
     Refuted(Graph),
-    /// An order that it allows has been found; `is_total`: there is no other one, each two versions can be compared, and no view went back.
+    /// An allowed order was found; `is_total`: it is the only one, any two versions can be compared, and no view went back.
     Possible {
         is_total: bool,
     },
@@ -35,11 +35,11 @@ enum Answer {
 /// What is known about all levels.
 #[derive(Debug, Default)]
 pub(super) struct Judgement {
-    /// Refuted by circles.
+    /// Refuted by cycles.
     pub(super) refuted: Vec<Level>,
     /// Neither refuted nor known to be possible.
     pub(super) open: Vec<Level>,
-    /// Keys whose order of versions is not known, at most over the levels that are open.
+    /// Keys whose order of versions is unknown: the maximum over the open levels.
     pub(super) keys: u64,
     /// Edges of the graph with the most that is known.
     pub(super) edges: u64,
@@ -56,7 +56,7 @@ pub(super) fn judge(
 ) -> Judgement {
     let mut judgement = Judgement::default();
     let mut known: Vec<(Shape, Order, Answer)> = Vec::new();
-    // What is possible at the strongest level is so at all others, and mostly it is.
+    // An order that the strongest level allows is allowed at all others, and usually there is one.
     let strongest = answer(versions, orders, (Shape::All, Order::RealTime), options, true);
     judgement.edges = match &strongest {
         Answer::Refuted(graph) => graph.edge_count() as u64,
@@ -77,18 +77,18 @@ pub(super) fn judge(
     judgement
 }
 
-/// Judges snapshot isolation where appends that nobody has read have no order; no other level depends on it.
+/// Judges snapshot isolation where appends that no transaction has read have no order; no other level depends on it.
 pub(super) fn judge_tails(
     versions: &mut Versions<'_>,
     orders: &Orders,
-    asked: &[Order],
+    candidates: &[Order],
     options: &Options,
     found: &mut Found,
 ) -> Judgement {
     let mut judgement = Judgement::default();
     let mut refuted = None;
-    // What fits the longest order fits the shorter ones: a database that keeps its promise is asked once.
-    for order in asked.iter().rev() {
+    // What fits the longest order fits the shorter ones: a database that keeps its promise is judged once.
+    for order in candidates.iter().rev() {
         match answer(versions, orders, (Shape::Snapshot, *order), options, true) {
             Answer::Refuted(_) => refuted = Some(*order),
             Answer::Possible { .. } => break,
@@ -98,10 +98,10 @@ pub(super) fn judge_tails(
             }
         }
     }
-    // With a longer order the same circles come again, so those of the shortest one are shown; what is known about versions has to be drawn anew for them.
+    // A longer order has the same cycles, so those of the shortest one are shown; for them the known order of versions has to be added again.
     if let Some(order) = refuted {
         if let Answer::Refuted(graph) = answer(versions, orders, (Shape::Snapshot, order), options, true) {
-            circles(versions, &graph, (Shape::Snapshot, order), options, found);
+            cycles(versions, &graph, (Shape::Snapshot, order), options, found);
         }
         judgement.refuted.push(Level::new(Base::SnapshotIsolation, order));
     }
@@ -119,15 +119,15 @@ fn level(
     let is_refuted = |one: &&(Shape, Order, Answer)| {
         matches!(one.2, Answer::Refuted(_)) && one.0 <= shape && one.1 <= order
     };
-    // With a longer order the same circles come again.
+    // A longer order has the same cycles.
     if known.iter().any(|one| is_refuted(&one) && one.0 == shape) {
         return;
     }
     let is_implied = known.iter().any(|one| is_refuted(&one));
     let mut answer = answer(versions, orders, (shape, order), options, !is_implied);
     match &mut answer {
-        Answer::Refuted(graph) => circles(versions, graph, (shape, order), options, found),
-        // Views have no graph; without the help of an order they are shown later, with everything else.
+        Answer::Refuted(graph) => cycles(versions, graph, (shape, order), options, found),
+        // Views have no graph; those that need no order are shown later, with everything else.
         Answer::Possible { is_total } if shape == Shape::Reads && *is_total => {
             let views = direct::views(versions);
             *is_total = views.is_empty();
@@ -139,7 +139,7 @@ fn level(
     known.push((shape, order, answer));
 }
 
-/// Draws all that is known about the order of versions at a level into `versions`.
+/// Adds the known order of versions at a level to `versions`.
 pub(super) fn draw_known(
     versions: &mut Versions<'_>,
     orders: &Orders,
@@ -157,7 +157,7 @@ pub(super) fn draw_known(
     }
 }
 
-/// What can be reported of one level; `is_deep` requests more than a first look.
+/// The result for one level; `is_deep` requests the full search.
 fn answer(
     versions: &mut Versions<'_>,
     orders: &Orders,
@@ -175,11 +175,11 @@ fn answer(
         }
         let keys = orders.open(&relations);
         let is_known = keys == 0 && versions.undrawn == 0;
-        // To run the history again takes a fraction of what following all paths does, in time and memory, and mostly it finds an order. Whether that order is
+        // Replaying the history takes a fraction of the time and memory of following all paths, and usually finds an order. Whether that order is
         // the only one matters to views alone.
         if is_deep && std::mem::take(&mut is_first) && !is_known && shape != Shape::Reads {
             let chosen = schedule(versions, orders, &view_of(&graph, shape, order), shape, By::End);
-            // A second graph beside the first would be the most that a check ever holds.
+            // A second graph at the same time would be the peak of memory.
             drop(graph);
             if fits(versions, orders, chosen, (shape, order), options) {
                 return Answer::Possible { is_total: false };
@@ -206,7 +206,7 @@ fn answer(
     }
 }
 
-/// Whether the order that a scheduler has chosen closes no circle.
+/// Whether the order that a scheduler has chosen closes no cycle.
 fn fits(
     versions: &mut Versions<'_>,
     orders: &Orders,
@@ -221,8 +221,8 @@ fn fits(
     components(&view_of(&graph, shape, order)).count == 0
 }
 
-/// The shortest circles of a level that is refuted.
-fn circles(
+/// The shortest cycles of a level that is refuted.
+fn cycles(
     versions: &Versions<'_>,
     graph: &Graph,
     (shape, order): (Shape, Order),
@@ -234,11 +234,11 @@ fn circles(
     // In the doubled graph a transaction has two components; the plain one has those that hold both.
     let plain: Option<Components> =
         view.is_doubled.then(|| components(&View { is_doubled: false, within: None, ..view }));
-    // An order that only this level demands must not speak against weaker ones, whatever the circle looks like.
+    // An order that only this level requires must not refute weaker ones, whatever the cycle is.
     let weakest = shape.classes()[0];
     let finding = |steps: Vec<Step>| {
         let (class, _) = cycle::classify(&steps);
-        Finding { order, ..Finding::circle(class.max(weakest), steps) }
+        Finding { order, ..Finding::cycle(class.max(weakest), steps) }
     };
     let mut is_shown = false;
     for class in shape.classes() {
@@ -249,7 +249,7 @@ fn circles(
         }
     }
     if !is_shown
-        && !found.has_circle(order)
+        && !found.has_cycle(order)
         && let Some(steps) = cycle::any(&view, &members)
     {
         found.show(versions, finding(steps));
@@ -266,7 +266,7 @@ fn conclude(known: &[(Shape, Order, Answer)], ambiguous_keys: u64, judgement: &m
     let is_possible = |level: Level| {
         known.iter().any(|(shape, order, answer)| {
             let Answer::Possible { is_total } = answer else { return false };
-            // Monotonic views have no graph: where the order of versions is known, every such view has been looked at.
+            // Monotonic views have no graph: where the order of versions is known, every such view was checked.
             let strongest = match shape {
                 Shape::Writes => Base::ReadUncommitted,
                 Shape::Reads if *is_total => Base::MonotonicAtomicView,
@@ -286,39 +286,39 @@ fn conclude(known: &[(Shape, Order, Answer)], ambiguous_keys: u64, judgement: &m
             Answer::Open { keys } => *keys,
             _ => 0,
         });
-        // A view of three reads may need an order for a weaker level only: then that of one key.
+        // A view of three reads may need an order for a weaker level only: that of one key.
         judgement.keys = keys.max().unwrap_or(0).max(ambiguous_keys).max(1);
     }
 }
 
-/// What a scheduler prefers among transactions that may go on.
+/// The scheduler's choice among transactions that may continue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     /// What ended first.
     End,
     /// What began first.
     Begin,
-    /// What ended first, and nothing takes its snapshot before it has to.
+    /// The one that ended first; a snapshot is taken as late as possible.
     Late,
 }
 
 /// Runs the history again. Each transaction is one event, or two for snapshot isolation: it takes its snapshot, and it commits. An event waits for those before
-/// it in the graph; a commit waits, too, until everybody has seen the versions that it overwrites.
+/// it in the graph; a commit also waits until all readers of the versions that it overwrites have read them.
 struct Schedule<'a> {
     versions: &'a Versions<'a>,
     view: &'a View<'a>,
     is_snapshot: bool,
     by: By,
-    /// Of each event: how many it waits for.
+    /// For each event: the number of events that it waits for.
     waits: Vec<u32>,
     ready: BinaryHeap<Reverse<(u64, u32)>>,
     /// The keys that transactions write, with the place in the key's groups.
     writes: Touched,
     /// The versions that they read.
     reads: Touched,
-    /// Of each key and version, the one before all others first: transactions that have still to read it.
+    /// For each key and version, from the first version on: transactions that still have to read it.
     readers: Vec<Vec<u32>>,
-    /// Of each key: the version now, the transaction that is going to write it, events that wait for it, and all versions so far.
+    /// For each key: the current version, the transaction that will write it, events that wait for it, and all versions so far.
     current: Vec<u32>,
     owner: Vec<Option<u32>>,
     blocked: Vec<Vec<u32>>,
@@ -382,7 +382,7 @@ fn schedule(
     schedule.run()
 }
 
-/// The place of a version in a table that begins with the state before all.
+/// The index of a version in a table that begins with the initial state.
 fn slot_of(version: u32) -> usize {
     if version == BEFORE { 0 } else { version as usize + 1 }
 }
@@ -392,7 +392,7 @@ impl Schedule<'_> {
         self.view.graph.txns
     }
 
-    /// Events: for snapshot isolation 2t is t's snapshot, 2t + 1 its commit; moments follow.
+    /// Events: for snapshot isolation 2t is t's snapshot, 2t + 1 its commit; points in time follow.
     fn events(&self) -> u32 {
         self.view.graph.nodes() + if self.is_snapshot { self.txns() } else { 0 }
     }
@@ -414,7 +414,7 @@ impl Schedule<'_> {
             let next = graph.next(base, kinds, &mut at);
             *cursor = at + u32::from(is_start);
             let (to, reason) = next?;
-            // A snapshot is taken before whatever overwrites what it shows commits; everything else follows the commit.
+            // A snapshot comes before the commit of any transaction that overwrites what it shows; everything else follows the commit.
             let is_rw = reason == Reason::ReadBefore;
             if is_txn && is_rw != is_start {
                 continue;
@@ -511,7 +511,7 @@ impl Schedule<'_> {
             for (key, version) in self.reads.by(txn) {
                 let readers = &mut self.readers[key as usize][slot_of(version)];
                 *readers -= 1;
-                // One that is left may be the one who waits.
+                // The remaining one may be the waiting event itself.
                 if *readers <= 1 {
                     freed.push(key);
                 }

@@ -1,7 +1,7 @@
-//! Versions of lists: the longest read of a key says in which order its elements were appended.
+//! Versions of lists: the longest read of a key shows in which order its elements were appended.
 //!
-//! Key by key, with one table that is used again for each: a table of all elements of a history would be the largest thing in memory, and most looks into it
-//! would miss every cache.
+//! Key by key, with one reused table: a table of all elements of a history would be the largest object in memory, and most lookups would miss the
+//! caches.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::history::{History, Outcome};
 struct Appends {
     /// Places of operations, key after key.
     ops: Vec<u32>,
-    /// Where each key's begin, and where the last one's end.
+    /// The start positions of each key, and the end of the last one.
     first: Vec<u32>,
 }
 
@@ -24,7 +24,7 @@ impl Appends {
         for (_, op) in appends() {
             first[keys.place(op.key)] += 1;
         }
-        // Counts become ends; filling from the back makes them beginnings.
+        // Counts become end positions; filling from the back turns them into start positions.
         let mut sum = 0;
         for count in &mut first {
             sum += *count;
@@ -55,7 +55,7 @@ impl Table {
         self.0.sort_unstable();
     }
 
-    /// Those that appended this element: one, unless the workload has used it twice.
+    /// The appends of this element: one, unless the workload has used it twice.
     fn of(&self, element: u64) -> &[(u64, u32)] {
         let from = self.0.partition_point(|(other, _)| *other < element);
         let count = self.0[from..].iter().take_while(|(other, _)| *other == element).count();
@@ -80,7 +80,7 @@ impl Versions<'_> {
             NONE => &[][..],
             at => history.list(&ops[at as usize]),
         };
-        // What was read may tell that a transaction of unknown end has happened, so parts are decided before slots are dealt out.
+        // A read may show that a transaction of unknown outcome has happened, so outcomes are decided before slots are assigned.
         let appends = Appends::of(history, keys);
         let mut table = Table::default();
         let mut doubled: HashSet<u32> = HashSet::new();
@@ -88,7 +88,7 @@ impl Versions<'_> {
             table.fill(history, appends.of_key(place));
             let before = doubled.len();
             for pair in table.0.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
-                // Nobody could distinguish the two; that is the workload's mistake, not the database's.
+                // The two cannot be distinguished; that is a mistake of the workload, not of the database.
                 self.find(Class::AmbiguousWrite, &[pair[0].1 as usize, pair[1].1 as usize]);
                 doubled.extend([pair[0].1, pair[1].1]);
             }
@@ -104,10 +104,10 @@ impl Versions<'_> {
             if op.kind.is_write() {
                 match (self.parts[op.txn as usize], self.slots[at]) {
                     (Part::Out, _) => self.slots[at] = NONE,
-                    // Whatever was read, it is in no known place.
+                    // The read value has no known position.
                     _ if doubled.contains(&(at as u32)) => self.slots[at] = NONE,
                     (_, NONE) => {
-                        // Nobody has read it: it comes after the last one that was read, and among themselves such have no known order.
+                        // No transaction has read it: it comes after the last one that was read; the order among several such is unknown.
                         let last = base[place] + list_of(place).len() as u32;
                         self.slots[at] = self.writers.len() as u32;
                         self.fans.entry(last).or_default().push(self.slots[at]);
@@ -129,16 +129,16 @@ impl Versions<'_> {
         self.limit_fans();
     }
 
-    /// Goes through the longest list of a key. The slots of its appends are their positions in it meanwhile, from 1 on.
+    /// Goes through the longest list of a key. Until then, the slots of its appends hold their positions in it, from 1 on.
     fn put_in_order(&mut self, table: &Table, reader: usize, list: &[u64]) {
         let history = self.history;
         let ops = history.ops();
-        let mut strangers = HashSet::new();
+        let mut unwritten = HashSet::new();
         let mut failed: Option<usize> = None;
         for (position, element) in list.iter().enumerate() {
             let writes = table.of(*element);
             let Some((_, write)) = writes.last() else {
-                match strangers.insert(*element) {
+                match unwritten.insert(*element) {
                     true => self.unknown(reader),
                     false => self.find(Class::DuplicateElement, &[reader]),
                 }

@@ -1,9 +1,9 @@
-//! The order of versions where the history does not say it: all writes of registers, and appends that nobody has read.
+//! The order of versions where the history does not show it: all writes of registers, and appends that were never read.
 //!
-//! What is known about it depends on the level that is judged, for a level is refuted only if *every* order of versions breaks it. A level forbids circles of
-//! certain edges, so if one transaction comes before another by such edges, its version is the older one: otherwise the new edge closed a circle that
-//! the level forbids. `B reads before it writes` is the simplest case; that one session, or real time, put two writes in order is another, and holds
-//! only for the levels that promise this order.
+//! What is known about it depends on the level that is judged, for a level is refuted only if *every* order of versions breaks it. A level forbids cycles of
+//! certain edges, so if one transaction comes before another by such edges, its version is the older one: otherwise the new edge would close a cycle
+//! that the level forbids. `B reads before it writes` is the simplest case. The order of a session, or of real time, is another; it counts
+//! only for levels that promise this order.
 //!
 //! | judged | A before B by | the older version |
 //! |---|---|---|
@@ -20,11 +20,11 @@ use crate::history::Model;
 
 /// The version that all others of a key come after.
 pub(super) const BEFORE: u32 = u32::MAX - 1;
-/// A key of so many versions at most has a table of which pairs are in order; beyond that only neighbours are put in order.
+/// A key with at most this many versions has a table of ordered pairs; with more, only neighbours are ordered.
 const TABLE_VERSIONS_MAX: usize = 512;
-/// Nodes of a graph times the transactions whose past is requested, at most: the pasts are sets of bits.
+/// The most nodes of a graph times transactions whose predecessors are computed: these are bit sets.
 const PAST_BITS_MAX: usize = 1 << 31;
-/// Transactions whose past is found in one walk over the graph.
+/// Transactions whose predecessors are found in one pass over the graph.
 const BLOCK: usize = 512;
 const WORDS: usize = BLOCK / 64;
 
@@ -36,7 +36,7 @@ pub(super) struct Group {
     last: u32,
 }
 
-/// What one transaction did to one key.
+/// The operations of one transaction on one key.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
     txn: u32,
@@ -59,13 +59,13 @@ pub(super) struct KeyOrder {
     pub(super) reads: Vec<(u32, u32)>,
 }
 
-/// What is known of one key's order. Of most keys nothing is, so the tables are made with the first pair.
+/// The known order of one key. For most keys nothing is known, so the first pair creates the tables.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Relation {
     versions: usize,
     /// The versions that are known to come after each one; empty: nothing is known.
     pub(super) after: Vec<Vec<u32>>,
-    /// Pairs that are in order, also through others; empty, too, for keys of very many versions.
+    /// Ordered pairs, also indirect ones; also empty for keys with very many versions.
     table: Vec<u64>,
 }
 
@@ -90,7 +90,7 @@ impl Relation {
         }
     }
 
-    /// Puts `a` before `b`; false: that was known.
+    /// Puts `a` before `b`; false if that was known.
     fn add(&mut self, a: u32, b: u32) -> bool {
         if a == b || self.has(a, b) {
             return false;
@@ -145,7 +145,7 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// None where the history says every order.
+    /// `None` where the history shows every order.
     pub(super) fn of(versions: &Versions<'_>) -> Option<Orders> {
         let orders = match versions.history.model() {
             Model::VersionedRegister => return None,
@@ -155,7 +155,7 @@ impl Orders {
         (!orders.keys.is_empty()).then_some(orders)
     }
 
-    /// What follows from each transaction's own reads, and from sessions and real time key by key: without looking at other keys.
+    /// The order that follows from each transaction's own reads, from sessions and from real time, within each key.
     pub(super) fn seed(
         &self,
         versions: &Versions<'_>,
@@ -208,7 +208,7 @@ impl Orders {
         relations
     }
 
-    /// Draws what is known into `versions`, for the next graph.
+    /// Adds the known order to `versions`, for the next graph.
     pub(super) fn draw(&self, versions: &mut Versions<'_>, relations: &[Relation]) {
         versions.undrawn = 0;
         for (key, relation) in self.keys.iter().zip(relations) {
@@ -217,7 +217,7 @@ impl Orders {
                 let after = relation.after.get(at).map_or(&[][..], Vec::as_slice);
                 after.iter().for_each(|next| is_root[*next as usize] = false);
                 match after {
-                    // No slot out there has a next one, so nothing needs to be reported of it.
+                    // Slots beyond the ordered ones have no next slot, so there is nothing to add.
                     [] if group.last as usize >= versions.ordered => drop(versions.fans.remove(&group.last)),
                     _ => {
                         let firsts = after.iter().map(|next| key.groups[*next as usize].first);
@@ -231,7 +231,7 @@ impl Orders {
         versions.limit_fans();
     }
 
-    /// Draws one order of every key, chosen by [`levels`].
+    /// Adds one order of every key, chosen by [`levels`].
     pub(super) fn draw_total(&self, versions: &mut Versions<'_>, chosen: &[Vec<u32>]) {
         for (key, line) in self.keys.iter().zip(chosen) {
             let mut before = key.before;
@@ -247,7 +247,7 @@ impl Orders {
         }
     }
 
-    /// Whether no key has more versions than a comparison of two of them looks at.
+    /// Whether every key has few enough versions to compare any two of them.
     pub(super) fn is_small(&self) -> bool {
         self.keys.iter().all(|key| key.groups.len() < OLDER_STEPS_MAX)
     }
@@ -257,7 +257,7 @@ impl Orders {
         relations.iter().filter(|relation| !relation.is_total()).count() as u64
     }
 
-    /// Puts versions in order that other orders of transactions put in order; false: there is nothing new.
+    /// Orders versions by other orders of their transactions; false if nothing is new.
     pub(super) fn extend(&self, view: &View<'_>, shape: Shape, relations: &mut [Relation]) -> bool {
         let mut requested: Vec<u32> = Vec::new();
         for (key, relation) in self.keys.iter().zip(&*relations) {
@@ -286,7 +286,7 @@ impl Orders {
 }
 
 impl KeyOrder {
-    /// What had ended before something else began, without the pairs that follow from others.
+    /// Pairs in real-time order (one ended before the other began), without those that follow from others.
     fn in_real_time(
         &self,
         versions: &Versions<'_>,
@@ -306,14 +306,14 @@ impl KeyOrder {
         let has_begin = |touch: &&Touch| time(touch).begin_ns > 0 && oldest(touch) < BEFORE;
         let mut begins: Vec<&Touch> = self.touches.iter().filter(has_begin).collect();
         begins.sort_by_key(|touch| time(touch).begin_ns);
-        // Whatever ended before the latest of these began is older through it.
+        // Transactions that ended before the latest of these began are older through it.
         let (mut ended, mut latest_begin) = (0, 0);
         for touch in begins {
             let begin = time(touch).begin_ns;
             while let Some(end) = ends.get(ended)
                 && time(end).end_ns.saturating_add(epsilon_ns) < begin
             {
-                // Only one that stands in the order itself can stand between two others.
+                // Only a version with a position in the order can be between two others.
                 if oldest(end) < BEFORE {
                     latest_begin = latest_begin.max(time(end).begin_ns);
                 }
@@ -354,17 +354,17 @@ impl KeyOrder {
     }
 }
 
-/// Which of some transactions can be reached from each node.
+/// The transactions of a set that can be reached from each node.
 struct Past<'a> {
     view: &'a View<'a>,
     /// The transactions, sorted.
     block: &'a [u32],
-    /// Of each node: those that are reached, then those that are reached by another edge than rw.
+    /// For each node: the reached ones, then those reached by an edge other than rw.
     rows: Vec<[u64; 2 * WORDS]>,
 }
 
 impl<'a> Past<'a> {
-    /// `line`: the nodes, each after all that it leads to.
+    /// `line`: the nodes, each after all its successors.
     fn of(view: &'a View<'a>, line: &[u32], block: &'a [u32]) -> Past<'a> {
         let mut past = Past { view, block, rows: vec![[0; 2 * WORDS]; view.nodes() as usize] };
         for node in line {
@@ -388,14 +388,14 @@ impl<'a> Past<'a> {
         self.block.binary_search(&txn).ok()
     }
 
-    /// Whether the transaction comes before that of the column: then so does its write.
+    /// Whether the transaction comes before that of the column: then its write does, too.
     fn has(&self, txn: u32, column: usize) -> bool {
         let row = &self.rows[self.view.node_of(txn, false) as usize];
         row[column / 64] >> (column % 64) & 1 == 1
     }
 
-    /// Whether a reader in the column must see the transaction's write: at snapshot isolation a way that begins or ends with rw does not say so, since
-    /// the edge that would close the circle is rw, too.
+    /// Whether a reader in the column must see the transaction's write: at snapshot isolation a path that begins or ends with rw does not imply it, since
+    /// the edge that would close the cycle is rw, too.
     fn is_seen(&self, txn: u32, column: usize) -> bool {
         let row = &self.rows[self.view.node_of(txn, true) as usize];
         row[WORDS + column / 64] >> (column % 64) & 1 == 1
@@ -410,7 +410,7 @@ fn registers(versions: &Versions<'_>) -> Orders {
     let mut keys: Vec<KeyOrder> = (0..places.len() as u32)
         .map(|before| KeyOrder { before, groups: Vec::new(), touches: Vec::new(), reads: Vec::new() })
         .collect();
-    // The group of each slot of a write; the slots of one key's groups are known before any read is looked at.
+    // The group of each slot of a write; the slots of the groups of a key are known before the reads are processed.
     let mut group_of: Vec<u32> = vec![NONE; versions.writers.len()];
     for (at, op) in ops.iter().enumerate().filter(|(_, op)| op.kind.is_write()) {
         let slot = versions.slots[at];
@@ -442,7 +442,7 @@ fn registers(versions: &Versions<'_>) -> Orders {
                 touch.group = group_of[slot as usize];
                 continue;
             }
-            // After a write of its own a transaction reads nothing of others; if it does, that is an anomaly by itself.
+            // After its own write a transaction reads no write of others; if it does, that is a separate anomaly.
             if touch.group != NONE || versions.writers[slot as usize] == txn {
                 continue;
             }
@@ -459,7 +459,7 @@ fn registers(versions: &Versions<'_>) -> Orders {
     Orders { keys }
 }
 
-/// The appends that nobody has read, where several transactions made them.
+/// The appends that were never read, where several transactions made them.
 fn tails(versions: &Versions<'_>) -> Orders {
     let mut keys = Vec::new();
     for (before, fan) in &versions.fans {
@@ -475,7 +475,7 @@ fn tails(versions: &Versions<'_>) -> Orders {
             keys.push(KeyOrder { before: *before, groups, touches: Vec::new(), reads: Vec::new() });
         }
     }
-    // A map has no order of its own; answers must not depend on it.
+    // A map has no order; results must not depend on it.
     keys.sort_by_key(|key| key.before);
     for key in &keys {
         debug_assert!(key.groups.iter().all(|group| group.first <= group.last));
@@ -483,7 +483,7 @@ fn tails(versions: &Versions<'_>) -> Orders {
     Orders { keys }
 }
 
-/// Whether a graph has a circle, in the view of a level.
+/// Whether a graph has a cycle among the edges of a level.
 pub(super) fn view_of(graph: &Graph, shape: Shape, order: Order) -> View<'_> {
     View { graph, kinds: shape.kinds().with_order(order), is_doubled: shape == Shape::Snapshot, within: None }
 }

@@ -1,4 +1,4 @@
-//! Versions of registers: values are versions. Which write a read saw is known, and nearly nothing about the order of the writes (module `orders`).
+//! Versions of registers: values are versions. It is known which write a read saw, but little about the order of the writes (module `orders`).
 
 use std::collections::HashSet;
 
@@ -8,12 +8,12 @@ use super::versions::{INITIAL, Keys, NONE, Part, Versions};
 use crate::history::{NIL, Outcome};
 
 impl Versions<'_> {
-    /// Registers: the first slots are the keys' initial states, then each write has one.
+    /// Registers: the first slots are the initial states of the keys; then each write has one.
     pub(super) fn registers(&mut self, keys: &Keys) {
         let history = self.history;
         let ops = history.ops();
         let mut writes: Map<(u32, u64), u32> = Map::default();
-        // What two writes have set: nobody can tell which of the two a read saw, so such reads prove nothing.
+        // Two writes have set this value: it is unknown which one a read saw, so such reads prove nothing.
         let mut doubled: HashSet<(u32, u64)> = HashSet::new();
         for (at, op) in ops.iter().enumerate().filter(|(_, op)| op.kind.is_write()) {
             let value = (op.key, op.tok);
@@ -63,7 +63,7 @@ impl Versions<'_> {
             };
         }
         self.ambiguous_keys = doubled.iter().map(|(key, _)| key).collect::<HashSet<_>>().len() as u64;
-        // Until an order is found, only a transaction's own writes have one.
+        // Until an order is found, only the writes within a transaction are ordered.
         for number in 0..self.parts.len() as u32 {
             let mut last: Map<u32, u32> = Map::default();
             for at in history.range(number).filter(|at| ops[*at].kind.is_write()) {

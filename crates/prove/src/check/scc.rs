@@ -1,10 +1,10 @@
 //! Strongly connected components, without recursion and with one number per node (Pearce: A space-efficient algorithm for finding strongly connected
-//! components, 2016). A circle exists exactly where a component has more than one node.
+//! components, 2016). There is a cycle if and only if a component has more than one node.
 
 use super::anomaly::Reason;
 use super::graph::{Graph, Kinds};
 
-/// A node in no circle.
+/// A node in no cycle.
 pub(super) const ALONE: u32 = u32::MAX;
 
 /// What one level looks at.
@@ -14,7 +14,7 @@ pub(super) struct View<'a> {
     pub(super) kinds: Kinds,
     /// Every transaction twice: no two adjacent rw edges.
     pub(super) is_doubled: bool,
-    /// Components of a graph that holds this one: only edges within one of them can be in a circle.
+    /// Components of a graph that contains this one: only edges within one of them can be in a cycle.
     pub(super) within: Option<&'a Components>,
 }
 
@@ -30,19 +30,19 @@ impl Components {
         self.of[node as usize]
     }
 
-    /// Whether it is in no circle.
+    /// Whether it is in no cycle.
     pub(super) fn is_alone(&self, node: u32) -> bool {
         self.of(node) == ALONE
     }
 
-    /// Nodes that are in some circle.
+    /// Nodes that are in some cycle.
     pub(super) fn members(&self) -> impl Iterator<Item = u32> {
         (0..self.of.len() as u32).filter(|node| self.of[*node as usize] != ALONE)
     }
 }
 
 impl View<'_> {
-    /// Nodes, doubled ones counted twice. Of a doubled transaction t, 2t is "came in by something else", 2t + 1 "came in by rw"; moments follow.
+    /// Nodes, doubled ones counted twice. Of a doubled transaction t, 2t is "came in by something else", 2t + 1 "came in by rw"; points in time follow.
     pub(super) fn nodes(&self) -> u32 {
         self.graph.nodes() + if self.is_doubled { self.graph.txns } else { 0 }
     }
@@ -57,7 +57,7 @@ impl View<'_> {
         }
     }
 
-    /// A transaction's node; where there are two, the one that is entered by rw or the other.
+    /// The node of a transaction; if there are two, the one that is entered by rw, or the other one.
     pub(super) fn node_of(&self, txn: u32, by_rw: bool) -> u32 {
         if self.is_doubled { 2 * txn + u32::from(by_rw) } else { txn }
     }
@@ -110,7 +110,7 @@ struct Frame {
 pub(super) fn components(view: &View<'_>) -> Components {
     let mut index = vec![0u32; view.nodes() as usize];
     let mut next_index = 1u32;
-    // Numbers of components fall from the top, so that every finished node compares as larger than every open one.
+    // Numbers of components descend from the maximum, so that every finished node compares as larger than every open one.
     let mut component = ALONE - 1;
     let mut open: Vec<u32> = Vec::new();
     let mut frames: Vec<Frame> = Vec::new();
@@ -169,7 +169,7 @@ pub(super) fn components(view: &View<'_>) -> Components {
     Components { of: index, count: ALONE - 1 - component }
 }
 
-/// The nodes of a view without circles, each after all that it leads to.
+/// The nodes of a view without cycles, each after all its successors.
 pub(super) fn backwards(view: &View<'_>) -> Vec<u32> {
     let nodes = view.nodes();
     let mut line = Vec::with_capacity(nodes as usize);

@@ -1,19 +1,19 @@
-//! Statements as nodes: at READ COMMITTED each statement has a snapshot of its own, so a circle through two statements of a transaction is legal, and one through a
-//! single statement is not.
+//! Statements as nodes: at READ COMMITTED each statement has its own snapshot, so a cycle through two statements of a transaction is legal, and one
+//! through a single statement is not.
 //!
 //! ```text
 //! nodes   0 .. n          transactions, as writers
 //!         n .. n + s      statements that read several rows
 //! edges   ww, wr          between transactions
 //!         wr              writer -> statement that saw it
-//!         rw              statement -> whoever overwrote what it saw
+//!         rw              statement -> the writer that overwrote what it saw
 //! ```
 //!
-//! A circle goes through at least one statement (otherwise it is G0 or G1c): it saw something that came after something that it did not see. With one statement
-//! that is a fractured statement, with several they saw writers in opposite orders. Statements that write are no nodes: PostgreSQL looks at a row again when somebody
-//! has just changed it, and that look is no part of the snapshot.
+//! A cycle contains at least one statement (otherwise it is G0 or G1c): it saw a write, but not an earlier one. With one statement
+//! that is a fractured statement; several statements saw writers in opposite orders. Statements that write are not nodes: PostgreSQL looks at a row again when
+//! another transaction has just changed it, and that read is not part of the snapshot.
 //!
-//! Every such circle is one of whole transactions, too, so only transactions in some circle are looked at.
+//! Every such cycle is also a cycle of whole transactions, so only transactions within cycles are checked.
 
 use super::anomaly::{Class, Finding, Order, Step};
 use super::cycle::{self, Wanted};
@@ -28,16 +28,16 @@ struct Statement {
     reads: Vec<u32>,
 }
 
-/// Circles through statements, one per component at most and at most `count` of each class.
-pub(super) fn find(versions: &Versions<'_>, circles: &Components, count: usize) -> Vec<Finding> {
-    let statements = statements(versions, circles);
+/// Cycles through statements, one per component at most and at most `count` of each class.
+pub(super) fn find(versions: &Versions<'_>, cycles: &Components, count: usize) -> Vec<Finding> {
+    let statements = statements(versions, cycles);
     if statements.is_empty() {
         return Vec::new();
     }
     let txns = versions.parts.len() as u32;
     let mut edges: Vec<(u32, u32, u32)> = Vec::new();
     for_each_edge(versions, |from, to, kind| {
-        if kind != RW && circles.of(from) == circles.of(to) && !circles.is_alone(from) {
+        if kind != RW && cycles.of(from) == cycles.of(to) && !cycles.is_alone(from) {
             edges.push((from, to, kind));
         }
     });
@@ -79,7 +79,7 @@ pub(super) fn find(versions: &Versions<'_>, circles: &Components, count: usize) 
     if findings.is_empty()
         && let Some(steps) = cycle::any(&view, &found)
     {
-        // The search for the shortest one has given up.
+        // The search for the shortest one gave up.
         let is_one = steps.iter().filter(|step| step.from >= txns).count() == 1;
         let class = if is_one { Class::FracturedStatement } else { Class::StatementFork };
         findings.extend(finding(class, &steps, &statements, txns));
@@ -87,12 +87,12 @@ pub(super) fn find(versions: &Versions<'_>, circles: &Components, count: usize) 
     findings
 }
 
-/// The statements of transactions in circles that read several rows of others and write nothing.
-fn statements(versions: &Versions<'_>, circles: &Components) -> Vec<Statement> {
+/// The statements of transactions in cycles that read several rows of others and write nothing.
+fn statements(versions: &Versions<'_>, cycles: &Components) -> Vec<Statement> {
     let ops = versions.history.ops();
     let txns = versions.parts.len() as u32;
     let mut statements: Vec<Statement> = Vec::new();
-    for txn in circles.members().take_while(|node| *node < txns) {
+    for txn in cycles.members().take_while(|node| *node < txns) {
         if versions.parts[txn as usize] != Part::Whole {
             continue;
         }
@@ -111,7 +111,7 @@ fn statements(versions: &Versions<'_>, circles: &Components) -> Vec<Statement> {
     statements
 }
 
-/// A circle in whole transactions, with the reads of its statements. None for a circle that has no statement in it: that one is of another owner.
+/// A cycle of whole transactions, with the reads of its statements. `None` for a cycle without a statement: another class covers it.
 fn finding(class: Class, steps: &[Step], statements: &[Statement], txns: u32) -> Option<Finding> {
     let statement = |node: u32| node.checked_sub(txns).map(|place| &statements[place as usize]);
     let whole = |node: u32| statement(node).map_or(node, |statement| statement.txn);
@@ -119,5 +119,5 @@ fn finding(class: Class, steps: &[Step], statements: &[Statement], txns: u32) ->
         steps.iter().filter_map(|step| statement(step.from)).flat_map(|one| one.reads.clone()).collect();
     let cycle =
         steps.iter().map(|step| Step { from: whole(step.from), to: whole(step.to), ..*step }).collect();
-    (!ops.is_empty()).then_some(Finding { ops, ..Finding::circle(class, cycle) })
+    (!ops.is_empty()).then_some(Finding { ops, ..Finding::cycle(class, cycle) })
 }

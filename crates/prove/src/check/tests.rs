@@ -1,5 +1,5 @@
 //! The checker against histories whose answer is known: planted anomalies of every class, simulators that keep a promise, a brute-force oracle that knows
-//! only definitions, and the adya crate.
+//! only the definitions, and the adya crate.
 
 mod brute;
 mod foreign;
@@ -43,7 +43,7 @@ impl Notes {
     }
 }
 
-/// Each operation a statement of its own, unless it is given.
+/// Each operation is its own statement, unless one is given.
 fn number(ops: &[Op]) -> Vec<Op> {
     let one = |(place, op): (usize, &Op)| Op {
         statement: if op.statement == 0 { place as u16 + 1 } else { op.statement },
@@ -52,7 +52,7 @@ fn number(ops: &[Op]) -> Vec<Op> {
     ops.iter().enumerate().map(one).collect()
 }
 
-/// A token that says where it was written.
+/// A token that encodes where it was written.
 fn tok(key: u32, ver: u32) -> u64 {
     u64::from(key) * 1000 + u64::from(ver)
 }

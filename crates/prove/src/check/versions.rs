@@ -2,10 +2,10 @@
 //!
 //! Every version of every key gets a *slot*: a number, so that what follows is a walk over arrays. The first slot of a key is the state before its first
 //! write; in the models whose order is total, the next version of a key is the next slot that has a writer. A slot without a writer is a hole: its writer
-//! is unknown, or not in this history. Where the order is only partly known (registers, elements that nobody has read), [`Versions::fans`] holds the
+//! is unknown, or not in this history. Where the order is only partly known (registers, elements that were never read), [`Versions::fans`] holds the
 //! known successors.
 //!
-//! Transactions whose end is unknown join as writers, and only if somebody read what they wrote.
+//! Transactions of unknown outcome join as writers, and only if another transaction read what they wrote.
 
 use std::collections::HashSet;
 
@@ -17,39 +17,39 @@ use crate::history::{History, Kind, Model, Op, Outcome};
 pub(super) const NONE: u32 = u32::MAX;
 /// The writer of the first slot of a key.
 pub(super) const INITIAL: u32 = u32::MAX - 1;
-/// A key's slots are counted by version as long as this many of all are at most unused, per operation; beyond that its versions are sorted.
+/// Slots of a key are indexed by version if at most this many per operation are unused; otherwise its versions are sorted.
 const SLOTS_PER_OP_MAX: usize = 2;
 /// And a few are always allowed.
 const SLOTS_FREE: usize = 1 << 16;
-/// Readers of a version times its known successors, beyond which only some edges are drawn: a sound check, but a less complete one.
+/// Readers of a version times its known successors, beyond which only some edges are drawn: the check stays sound, but is less complete.
 const FAN_EDGES_MAX: usize = 1 << 22;
 
-/// Versions of a register looked at to see whether one is older than another.
+/// Versions of a register visited to find out whether one is older than another.
 pub(super) const OLDER_STEPS_MAX: usize = 256;
 
 /// Whether a transaction takes part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
-    /// It has had no effect, or none that anybody saw.
+    /// It had no effect, or no transaction saw one.
     Out,
-    /// Its end is unknown, but something that it wrote was read.
+    /// Its outcome is unknown, but a write of it was read.
     Writer,
     /// It was acknowledged.
     Whole,
 }
 
-/// What has been found out about versions.
+/// The versions of a history and their order.
 #[derive(Debug)]
 pub(super) struct Versions<'h> {
     pub(super) history: &'h History,
     pub(super) parts: Vec<Part>,
-    /// Of each operation: the slot read or written; [`NONE`]: unknown, or its transaction takes no part.
+    /// For each operation: the slot read or written; [`NONE`]: unknown, or its transaction is left out.
     pub(super) slots: Vec<u32>,
-    /// Of each slot: the transaction that wrote it, [`INITIAL`], or [`NONE`].
+    /// For each slot: the transaction that wrote it, [`INITIAL`], or [`NONE`].
     pub(super) writers: Vec<u32>,
-    /// How many of the slots are in order, key after key. Those beyond have no known successor.
+    /// The number of ordered slots, key after key. Later ones have no known successor.
     pub(super) ordered: usize,
-    /// Known successors where the next slot does not say them.
+    /// Known successors that are not the next slot.
     pub(super) fans: Map<u32, Vec<u32>>,
     /// What is wrong already.
     pub(super) findings: Vec<Finding>,
@@ -57,7 +57,7 @@ pub(super) struct Versions<'h> {
     pub(super) unknown_reads: u64,
     /// Edges that were not drawn because there are too many of them.
     pub(super) undrawn: u64,
-    /// Keys with a value that two writes have set: nobody can tell which one was read.
+    /// Keys with a value that two writes have set: it is unknown which one was read.
     pub(super) ambiguous_keys: u64,
 }
 
@@ -173,7 +173,7 @@ impl<'h> Versions<'h> {
         }
     }
 
-    /// The same without the transactions of unknown end, for a level at which they may have been rolled back although they were read.
+    /// The same without the transactions of unknown outcome, for a level at which they may have been rolled back although they were read.
     pub(super) fn without_joined(&self) -> Versions<'h> {
         let is_joined = |txn: u32| txn < INITIAL && self.parts[txn as usize] == Part::Writer;
         let ops = self.history.ops();
@@ -220,7 +220,7 @@ impl<'h> Versions<'h> {
             let place = keys.place(op.key);
             highest[place] = highest[place].max(op.ver);
         }
-        // A version that nobody can have reached would request memory without end.
+        // A version that no counter can have reached would need unlimited memory.
         let limit = (ops.len() * SLOTS_PER_OP_MAX + SLOTS_FREE) as u64;
         let mut sparse: Map<usize, Vec<u32>> = Map::default();
         if highest.iter().map(|ver| u64::from(*ver) + 1).sum::<u64>() > limit {
@@ -276,7 +276,7 @@ impl<'h> Versions<'h> {
         self.operations_to_transactions();
     }
 
-    /// Slots for keys of so many versions each, the first one included; gives where each key's begin.
+    /// Slots for keys with these numbers of versions, the initial one included; returns the start of each key.
     pub(super) fn make_slots(&mut self, counts: impl Iterator<Item = usize>) -> Vec<u32> {
         let mut base = Vec::new();
         let mut end = 0;
@@ -292,7 +292,7 @@ impl<'h> Versions<'h> {
         base
     }
 
-    /// Puts the operation into its slot. While slots are filled they hold operations, not transactions.
+    /// Puts the operation into its slot. While slots are being filled, they hold operations, not transactions.
     fn install(&mut self, at: usize, slot: u32, taken: &mut Vec<(usize, usize)>) {
         self.slots[at] = slot;
         let writer = &mut self.writers[slot as usize];
@@ -313,8 +313,8 @@ impl<'h> Versions<'h> {
         }
     }
 
-    /// Reads of something that is not in its slot: of a failed transaction, of one whose end is unknown (which thereby joins), of the second of two
-    /// writers of one version, or of nobody.
+    /// Reads whose writer is not in the slot: of a failed transaction, of one of unknown outcome (which joins because of this), of the second of two
+    /// writers of one version, or of none.
     fn resolve_odd(&mut self, odd: &[usize], slot_of: &impl Fn(&Op) -> u32, taken: &mut Vec<(usize, usize)>) {
         let ops = self.history.ops();
         let undecided = ops.iter().enumerate().filter(|(_, op)| op.kind.is_write() && !self.is_whole(op));
@@ -335,7 +335,7 @@ impl<'h> Versions<'h> {
         }
         for at in joined.into_iter().flat_map(|txn| self.history.range(txn)) {
             let op = &ops[at];
-            // A client that lost its connection may not have learnt the version; who read the token knows it.
+            // A client that lost its connection may not know the version; a reader of the token does.
             let slot = match op.ver {
                 0 => read_at.get(&(op.key, op.tok)).copied(),
                 _ => Some(slot_of(op)),
@@ -353,17 +353,17 @@ impl<'h> Versions<'h> {
             if is_found {
                 self.slots[*at] = slot;
             } else if doubled.contains(&op.tok) {
-                // Of two writers of one version the order knows only the first.
+                // The order contains only the first of two writers of one version.
             } else if !undecided.contains_key(&(op.key, op.tok)) {
                 self.unknown(*at);
-                // What was read is unknown, but its place in the order is not.
+                // The writer is unknown, but the position in the order is known.
                 self.slots[*at] = if self.history.is_cut { slot } else { NONE };
             }
         }
     }
 
     pub(super) fn unknown(&mut self, at: usize) {
-        // Where the end of a history is missing, so is perhaps the writer.
+        // If the end of a history is missing, the writer may be missing, too.
         if self.history.is_cut {
             self.unknown_reads += 1;
         } else {
@@ -374,7 +374,7 @@ impl<'h> Versions<'h> {
     /// Versions that a failed transaction counted and that others built on.
     fn dirty_updates(&mut self, slot_of: &impl Fn(&Op) -> u32) {
         let is_hole = |pair: &[u32]| pair[0] == NONE && pair[1] < INITIAL;
-        // Where the end of a history is missing, a hole is no news.
+        // If the end of a history is missing, holes are expected.
         if self.history.is_cut || !self.writers.windows(2).any(is_hole) {
             return;
         }
@@ -390,7 +390,7 @@ impl<'h> Versions<'h> {
                 }
             }
         }
-        // Another one whose end is unknown may have counted the same version, and then nothing is wrong.
+        // A transaction of unknown outcome may have counted the same version, and then nothing is wrong.
         for (at, op) in ops.iter().enumerate() {
             let outcome = self.history.txns()[op.txn as usize].outcome;
             if op.kind.is_write() && matches!(outcome, Outcome::Info | Outcome::Partial) && op.ver > 0 {
@@ -405,7 +405,7 @@ impl<'h> Versions<'h> {
         }
     }
 
-    /// Keeps the number of edges linear, also for histories that somebody made to break this.
+    /// Keeps the number of edges linear, also for histories made to break this.
     pub(super) fn limit_fans(&mut self) {
         let mut readers: Map<u32, usize> = Map::default();
         for (at, op) in self.history.ops().iter().enumerate() {

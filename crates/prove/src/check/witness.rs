@@ -1,4 +1,4 @@
-//! Anomalies in words: the transactions as SQL, and why they cannot be put in order.
+//! Anomalies as text: the transactions as SQL, and why no order of them is possible.
 
 use connect::sql;
 use engines::profile::Isolation;
@@ -65,7 +65,7 @@ fn key(history: &History, key: u32) -> String {
     }
 }
 
-/// The version that an operation wrote or read, in the words of the model.
+/// The version that an operation wrote or read, in the terms of the model.
 fn version(history: &History, op: &Op) -> String {
     match (history.model(), op.kind) {
         (Model::Append, Kind::Read) => match history.list(op) {
@@ -80,7 +80,7 @@ fn version(history: &History, op: &Op) -> String {
     }
 }
 
-/// Why a step is one, and the operations that show it.
+/// The reason for a step, and the operations that show it.
 fn reason(versions: &Versions<'_>, txns: &[u32], step: &Step, only: &[u32]) -> (String, Vec<u32>) {
     let history = versions.history;
     let ops = history.ops();
@@ -102,7 +102,7 @@ fn reason(versions: &Versions<'_>, txns: &[u32], step: &Step, only: &[u32]) -> (
         history
             .range(txn)
             .filter(move |at| ops[*at].kind.is_write() == is_write && versions.slots[*at] != NONE)
-            // Of a statement in the circle, its own reads count.
+            // For a statement in the cycle, only its own reads count.
             .filter(move |at| {
                 is_write
                     || only.contains(&(*at as u32))
@@ -147,7 +147,7 @@ fn reason(versions: &Versions<'_>, txns: &[u32], step: &Step, only: &[u32]) -> (
     }
 }
 
-/// How it is known that the step's second transaction wrote later, where versions have no order of their own.
+/// Why the second transaction of the step wrote later, if the model does not order versions.
 fn how_known(versions: &Versions<'_>, step: &Step, at: usize) -> Option<String> {
     let history = versions.history;
     let op = &history.ops()[at];
@@ -171,11 +171,11 @@ fn how_known(versions: &Versions<'_>, step: &Step, at: usize) -> Option<String> 
         () if older.end_ns > 0 && older.end_ns < newer.begin_ns => {
             "the first write had ended when the second began".to_string()
         }
-        () => "in the other order there would be a circle, too".to_string(),
+        () => "the other order would give a cycle, too".to_string(),
     })
 }
 
-/// What the operations of a direct finding show.
+/// The text for the operations of a direct finding.
 fn direct(versions: &Versions<'_>, txns: &[u32], finding: &Finding) -> String {
     let history = versions.history;
     let op = |at: usize| finding.ops.get(at).map(|op| history.ops()[*op as usize]);
@@ -201,10 +201,7 @@ fn direct(versions: &Versions<'_>, txns: &[u32], finding: &Finding) -> String {
         }
         Class::DirtyUpdate => {
             let key = key(history, first.key);
-            format!(
-                "{} failed, but its write of {key} is under that of a committed transaction",
-                name(&first)
-            )
+            format!("{} failed, but a committed transaction overwrote its write of {key}", name(&first))
         }
         Class::IntermediateRead => {
             format!("{} read {}, which {} overwrote itself", name(&second), what(&second), name(&first))

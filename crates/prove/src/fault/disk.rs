@@ -1,5 +1,5 @@
-//! A disk of its own for a data directory: an ext4 in a file, mounted by a loop device. Its power can be cut, and it can be filled, without anybody
-//! else noticing.
+//! A separate disk for a data directory: an ext4 in a file, mounted by a loop device. Its power can be cut, and it can be filled, without any effect
+//! on others.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -16,11 +16,11 @@ use crate::sys;
 
 /// Names of mounts and images begin with this.
 const PREFIX: &str = "pgfathom-d-";
-/// How long a disk that was cut off is mounted anew: until the last mount namespace that holds it is gone.
+/// The time limit for mounting a disk again after a power cut: the last mount namespace that holds it must be gone.
 const POWER_ON_TIMEOUT: Duration = Duration::from_secs(180);
 /// Between two tries.
 const POWER_ON_PAUSE: Duration = Duration::from_millis(100);
-/// The size of a disk that is only tried.
+/// The size of a disk for the probe.
 const PROBE_BYTES: u64 = 4 << 20;
 /// The size of a disk for a small cluster. The file is sparse: it takes what is written.
 pub const DISK_BYTES: u64 = 640 << 20;
@@ -38,7 +38,7 @@ impl Disk {
     /// Makes and mounts one, empty.
     ///
     /// # Errors
-    /// When a step is refused; [`probe`] says why in words.
+    /// When a step is refused; [`probe`] gives the reason as text.
     pub fn make(journal: &Arc<Journal>, bytes: u64) -> Result<Disk, FaultError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -70,16 +70,16 @@ impl Disk {
         run("mount", &["-o", "loop"], &[&self.image, &self.mount])
     }
 
-    /// Everything written so far reaches the disk.
+    /// Syncs everything written so far to the disk.
     ///
     /// # Errors
-    /// When the kernel reports that it does not.
+    /// When the kernel reports a failure.
     pub fn sync(&self) -> Result<(), FaultError> {
         let dir = File::open(&self.mount).map_err(FaultError::io("open", &self.mount))?;
         rustix::fs::syncfs(dir).map_err(|error| FaultError::io("sync", &self.mount)(error.into()))
     }
 
-    /// Cuts it off: whatever was not synced by now is lost. The processes that use it live on and get errors; kill them, then
+    /// Cuts it off: unsynced data is lost. The processes that use it keep running and get errors; kill them, then
     /// [`Disk::power_on`].
     ///
     /// # Errors
@@ -88,18 +88,18 @@ impl Disk {
         sys::cut_off(&self.mount).map_err(FaultError::io("cut off", &self.mount))
     }
 
-    /// Mounts it anew, with what was synced.
+    /// Mounts it again, with the synced data.
     ///
     /// # Errors
-    /// When somebody still uses it.
+    /// When a process still uses it.
     pub fn power_on(&self) -> Result<(), FaultError> {
         let begin = Instant::now();
         let probe = self.mount.join("pgfathom-probe");
         loop {
             unmount(&self.mount)?;
             self.mount()?;
-            // A process with a mount namespace of its own (a browser's sandbox, a network namespace) took all mounts along when it was started: as long as it lives the file
-            // system is mounted there, and mounting it here is only one more view of what is cut off.
+            // A process with a mount namespace of its own (a browser's sandbox, a network namespace) copied all mounts when it was started: as long as it
+            // lives, the file system is mounted there, and mounting it here is only another view of the dead disk.
             match fs::create_dir(&probe).and_then(|()| fs::remove_dir(&probe)) {
                 Ok(()) => return Ok(()),
                 Err(_) if begin.elapsed() < POWER_ON_TIMEOUT => std::thread::sleep(POWER_ON_PAUSE),
@@ -120,7 +120,7 @@ impl Disk {
             rustix::fs::statvfs(path).map(|stat| (stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_frsize))
         };
         let mut bytes = 0;
-        // What is free shrinks by more than is taken (extents are blocks, too): in ever smaller pieces down to one block.
+        // Free space shrinks by more than the file grows (extents need blocks, too): so in ever smaller pieces down to one block.
         while let Ok((left, block)) = free(&self.mount) {
             if left < block || block == 0 {
                 break;
@@ -140,12 +140,12 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // What fails stays in the journal, for `prove --heal`.
+        // A failed step stays in the journal, for `prove --heal`.
         let _ = self.journal.undo(self.id);
     }
 }
 
-/// Why a disk of its own cannot be made here; asked once per process, by making one.
+/// Why a separate disk cannot be made here; tested once per process, by making one.
 pub fn probe(journal: &Arc<Journal>) -> Result<(), String> {
     static ANSWER: OnceLock<Result<(), String>> = OnceLock::new();
     let probe = || {

@@ -1,4 +1,4 @@
-//! What has to be undone, written down and synced before it is done: whoever comes after a crash of ours finds it.
+//! The undo journal: each step is written and synced before it is done, so the next start finds it after a crash.
 //!
 //! One file per process in the state folder, locked as long as the process lives; a line per fault, and a line when it is undone. A file that nothing holds
 //! belongs to a dead process, and [`heal`] undoes what it names, newest first.
@@ -20,23 +20,23 @@ use serde::{Deserialize, Serialize};
 use super::{FaultError, mount};
 use crate::client::Client;
 
-/// How long a session of the healing may be silent.
+/// The time limit for an answer while healing.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the servers of a dead process may take to end by themselves.
 const ORPHANS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Their names.
 const PREFIX: &str = "faults-";
 
-/// How something is undone. Undoing twice, or what never happened, is no error.
+/// How a fault is undone. It is no error to undo a fault twice, or one that never happened.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Undo {
-    /// Stopped processes of the server in this data directory go on.
+    /// Resumes the stopped processes of the server in this data directory.
     Resume {
         /// Where it works.
         data_dir: PathBuf,
     },
-    /// A server that was up is started again.
+    /// Starts a server again that was running.
     Start {
         /// Folder of its binaries.
         bin_dir: PathBuf,
@@ -50,25 +50,25 @@ pub enum Undo {
         /// Which one.
         path: PathBuf,
     },
-    /// A file system of ours is unmounted, its folder and its image are removed. Servers that still run there are killed: they are ours, too.
+    /// Unmounts one of our file systems, and removes its folder and image. Servers that still run there are killed: they are ours, too.
     Unmount {
         /// Where it is mounted.
         mount: PathBuf,
         /// Its blocks.
         image: PathBuf,
     },
-    /// A prepared transaction of ours is rolled back.
+    /// Rolls back one of our prepared transactions.
     RollBack {
         /// The server, without a password.
         connection: String,
         /// The transaction's name.
         name: String,
     },
-    /// A setting goes back, a standby replays again: statements that may be sent twice.
-    Tell {
+    /// Restores a setting or resumes replay: statements that may be sent twice.
+    Execute {
         /// The server, without a password.
         connection: String,
-        /// One after another, each in a transaction of its own.
+        /// One after another, each in its own transaction.
         sql: Vec<String>,
     },
 }
@@ -82,7 +82,7 @@ impl Undo {
             Undo::Remove { path } => format!("remove {}", path.display()),
             Undo::Unmount { mount, .. } => format!("unmount {}", mount.display()),
             Undo::RollBack { connection, name } => format!("roll back {name} on {connection}"),
-            Undo::Tell { connection, sql } => format!("execute on {connection}: {}", sql.join("; ")),
+            Undo::Execute { connection, sql } => format!("execute on {connection}: {}", sql.join("; ")),
         }
     }
 
@@ -123,7 +123,7 @@ impl Undo {
                 }
                 Ok(())
             }
-            Undo::Tell { connection, sql } => {
+            Undo::Execute { connection, sql } => {
                 let mut client = client(connection)?;
                 for sql in sql {
                     client.execute(sql)?;
@@ -156,7 +156,7 @@ fn end_servers(data_dir: &Path) {
     signal_servers(data_dir, Signal::CONT);
     let have_ended = || servers_in(data_dir).is_empty().then_some(());
     if poll::until(ORPHANS_TIMEOUT, have_ended).is_none() {
-        // Again and again: what is killed may have forked just before.
+        // Repeatedly: a killed process may have forked just before.
         poll::until(ORPHANS_TIMEOUT, || {
             signal_servers(data_dir, Signal::KILL);
             have_ended()
@@ -175,7 +175,7 @@ struct Line {
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    /// Held locked; what is not undone yet.
+    /// The locked file; the steps that are not undone yet.
     open: Mutex<(File, Vec<(u64, Undo)>)>,
     next: AtomicU64,
 }
@@ -201,10 +201,10 @@ impl Journal {
         Ok(Journal { path, open: Mutex::new((file, Vec::new())), next: AtomicU64::new(0) })
     }
 
-    /// Notes what has to be undone; on disk when this returns, so do it only then.
+    /// Records how a fault is undone. The record is on disk when this returns; inject the fault only then.
     ///
     /// # Errors
-    /// When it could not be written: then nothing may be done.
+    /// When it could not be written: then the fault must not be injected.
     pub fn note(&self, undo: Undo) -> Result<u64, FaultError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,7 +225,7 @@ impl Journal {
     /// Undoes one thing and forgets it.
     ///
     /// # Errors
-    /// As [`Undo::undo`]; it stays in the journal then.
+    /// As [`Undo::undo`]; the step then stays in the journal.
     pub fn undo(&self, id: u64) -> Result<(), FaultError> {
         let found = {
             let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -238,7 +238,7 @@ impl Journal {
         Ok(())
     }
 
-    /// What is not undone yet, oldest first.
+    /// The steps that are not undone yet, oldest first.
     pub fn open(&self) -> Vec<(u64, Undo)> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
@@ -267,13 +267,13 @@ fn write_line(file: &mut File, line: &Line) -> std::io::Result<()> {
 pub struct Healed {
     /// What was undone.
     pub undone: Vec<String>,
-    /// What could not be undone, and why; its journal stays.
+    /// The steps that could not be undone, with the reason; their journal stays.
     pub failed: Vec<String>,
     /// Journals of processes that live.
     pub alive: u64,
 }
 
-/// Undoes what dead processes have left, by the journals in `dir`.
+/// Undoes the faults of dead processes, by the journals in `dir`.
 pub fn heal(dir: &Path) -> Healed {
     let mut healed = Healed::default();
     let mut files: Vec<PathBuf> = fs::read_dir(dir)
@@ -292,7 +292,7 @@ pub fn heal(dir: &Path) -> Healed {
         }
         let mut open: Vec<(u64, Undo)> = Vec::new();
         for line in BufReader::new(&file).lines().map_while(Result::ok) {
-            // The last line may be torn: then what it names was never done.
+            // The last line may be torn: then its fault was never injected.
             match serde_json::from_str::<Line>(&line) {
                 Ok(Line { id, undo: Some(undo) }) => open.push((id, undo)),
                 Ok(Line { id, undo: None }) => open.retain(|(known, _)| *known != id),
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!((healed.alive, healed.failed.len(), healed.undone.len()), (1, 0, 2), "{healed:?}");
         assert!(healed.undone[0].contains("never made"), "{healed:?}");
         assert!(kept.exists() && !gone.exists());
-        // Healing again finds nothing but the living.
+        // Healing again finds only running processes.
         assert_eq!(heal(&dir), Healed { alive: 1, ..Healed::default() });
         drop(journal);
         assert_eq!(heal(&dir), Healed::default());

@@ -1,13 +1,13 @@
-//! The ways between the nodes of a cluster, led through proxies of ours: a partition is nothing passing there, while clients still reach every node.
+//! The connections between the nodes of a cluster, routed through our proxies: in a partition they forward nothing, while clients still reach every node.
 //!
-//! | cluster | who dials | how it is led through a proxy |
+//! | cluster | who connects | how it is routed through a proxy |
 //! |---|---|---|
 //! | primary and standbys | each standby, to all others | `primary_conninfo`, which a standby takes over without a restart |
 //! | shards by postgres_fdw | each shard, to all others | the foreign server's `host` and `port` |
 //! | multimaster | each subscriber, to its publishers | the subscription's connection |
 //!
-//! What is changed is noted in the journal before, without passwords: what is put behind a connection string wins over what stands before it, so undoing
-//! cuts it off again.
+//! Each change is first recorded in the journal, without passwords: later parameters of a connection string override earlier ones, so undoing
+//! cuts them off again.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -22,9 +22,9 @@ use engines::profile::NodeLinks;
 use super::{Fault, Journal, Node, Proxy, Undo};
 use crate::client::{Client, ClientError, text};
 
-/// How long a session with a node may be silent.
+/// The time limit for an answer of a node.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a node may take until it dials anew.
+/// How long a node may take until it connects again.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One node's way to another one.
@@ -37,7 +37,7 @@ struct Way {
     proxy: Proxy,
 }
 
-/// All ways between the nodes of a cluster. They are what they were when this is dropped.
+/// All connections between the nodes of a cluster. Dropping this restores them.
 #[derive(Debug)]
 pub struct Links {
     ways: Vec<Way>,
@@ -48,19 +48,19 @@ pub struct Links {
 }
 
 impl Links {
-    /// Leads every way between these nodes through a proxy.
+    /// Routes every connection between these nodes through a proxy.
     ///
     /// # Errors
-    /// Why that cannot be done here, in words; what was done of it is undone.
+    /// Why that is impossible here, as text; completed steps are undone.
     pub(crate) fn lay(engine: Engine, nodes: &[Node], journal: &Arc<Journal>) -> Result<Links, String> {
         if nodes.len() < 2 {
             return Err("there is no other node".to_owned());
         }
         if let Some(node) = nodes.iter().find(|node| node.instance.is_none()) {
-            return Err(format!("{} is not ours to reconnect: {}", node.name, node.spared));
+            return Err(format!("pgfathom must not change the links of {}: {}", node.name, node.spared));
         }
         if !engine.tried.is_live() {
-            return Err(format!("how the nodes of {engine} connect to each other was never tried"));
+            return Err(format!("proxies between the nodes of {engine} were never tried"));
         }
         let has_standbys = nodes.iter().any(|node| node.role == Role::Standby);
         let lead = match engine.links {
@@ -90,15 +90,15 @@ impl Links {
         Ok(links)
     }
 
-    /// Whether some way of this node is led through a proxy.
+    /// Whether some connection of this node passes a proxy.
     pub fn holds(&self, node: usize) -> bool {
         self.ways.iter().any(|way| way.dialer == node || way.to == node)
     }
 
-    /// Cuts a node off from all others: nothing passes, in neither direction, and no connection is closed.
+    /// Cuts a node off from all others: no data passes in either direction, and no connection is closed.
     ///
     /// # Errors
-    /// When no node has ever come through a proxy to this one or from it: then nothing would be cut off.
+    /// When no connection to or from this node has ever passed a proxy: then nothing would be cut off.
     pub fn part(&self, node: usize) -> Result<(), String> {
         let mut ways = self.ways.iter().filter(|way| way.dialer == node || way.to == node);
         if ways.all(|way| way.proxy.taken() == 0) {
@@ -110,14 +110,14 @@ impl Links {
         Ok(())
     }
 
-    /// Joins a node to the others again. What was sent meanwhile arrives.
+    /// Reconnects a node to the others. Data sent meanwhile arrives.
     pub fn join(&self, node: usize) {
         self.change(|parted| {
             parted.remove(&node);
         });
     }
 
-    /// Everything passes later by this much, on every way and in each direction; nothing: as before.
+    /// Delays all data by this much, on every connection and in each direction; zero: no delay.
     pub fn delay(&self, delay: Duration) {
         for way in &self.ways {
             way.proxy.heal();
@@ -127,7 +127,7 @@ impl Links {
         }
     }
 
-    /// How to take one of the ways: what one round trip between nodes takes can be measured there.
+    /// The address of one of the proxies: the time of one round trip between nodes can be measured there.
     pub fn through(&self, nodes: &[Node]) -> Option<ConnSpec> {
         self.ways.first().map(|way| way.proxy.through(&nodes[way.to].spec))
     }
@@ -143,7 +143,7 @@ impl Links {
         }
     }
 
-    /// A proxy on the way from one node to another one; gives its port.
+    /// A proxy from one node to another one; returns its port.
     fn way(&mut self, nodes: &[Node], dialer: usize, to: usize) -> Result<u16, LinkError> {
         let proxy = Proxy::start(&nodes[to].spec)?;
         let port = proxy.port();
@@ -151,10 +151,10 @@ impl Links {
         Ok(port)
     }
 
-    /// Notes how it is undone. A throwaway server ends with us, and so does what it was told.
+    /// Notes how it is undone. A throwaway server ends with this process, and so do its settings.
     fn note(&mut self, node: &Node, statements: Vec<String>) -> Result<(), LinkError> {
         if node.instance.as_ref().is_some_and(|instance| !instance.is_throwaway()) {
-            let undo = Undo::Tell { connection: node.spec.describe(), sql: statements };
+            let undo = Undo::Execute { connection: node.spec.describe(), sql: statements };
             self.undo.push(self.journal.note(undo).map_err(|error| LinkError::Words(error.to_string()))?);
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Drop for Links {
     }
 }
 
-/// Why a node could not be led through a proxy.
+/// Why a node could not be routed through a proxy.
 #[derive(Debug, thiserror::Error)]
 enum LinkError {
     #[error("{0}")]
@@ -208,7 +208,7 @@ fn follow(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), LinkEr
     )?;
     if has_own.as_deref() != Some("f") {
         // Undoing would have to write down a password.
-        return Err(LinkError::Words("primary_conninfo stands in postgresql.auto.conf".to_owned()));
+        return Err(LinkError::Words("primary_conninfo is in postgresql.auto.conf".to_owned()));
     }
     let conninfo = value(&mut client, "select pg_catalog.current_setting('primary_conninfo')")?;
     let others: Vec<usize> = (0..nodes.len()).filter(|other| *other != dialer).collect();

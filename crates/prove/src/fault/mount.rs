@@ -10,7 +10,7 @@ use std::time::Duration;
 /// How long an unmount is tried: the last process of a killed server may still be ending.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Unmounts and removes everything; what is not there is no error.
+/// Unmounts and removes everything; missing parts are no error.
 pub(super) fn remove(mount: &Path, image: &Path) -> Result<(), FaultError> {
     if is_mounted(mount) {
         unmount(mount)?;
@@ -41,7 +41,7 @@ pub(super) fn unmount(mount: &Path) -> Result<(), FaultError> {
 
 pub(super) fn run(program: &'static str, flags: &[&str], paths: &[&Path]) -> Result<(), FaultError> {
     let mut command = Command::new(program);
-    // The tools of the system live where a plain user's PATH does not look.
+    // The tools are in a folder that is not on the PATH of an ordinary user.
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin")).env("LC_ALL", "C").stdin(Stdio::null());
     let output = command.args(flags).args(paths).output();

@@ -1,4 +1,4 @@
-//! When which fault happens to which node: `kill@10s,heal@15s`, or drawn from a seed.
+//! The plan of faults, by time and node: `kill@10s,heal@15s`, or drawn from a seed.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct Plan {
 pub struct Step {
     /// After the start.
     pub at: Duration,
-    /// The fault; `None` undoes all that is undone by then.
+    /// The fault; `None` undoes all faults so far.
     pub fault: Option<Fault>,
     /// To which node; `None`: the one that takes writes (for `promote`: the standby that has received most).
     pub node: Option<String>,
@@ -68,7 +68,7 @@ impl PlanError {
         PlanError {
             problem,
             hint: format!(
-                "write FAULT[:NODE]@TIME with commas between, as kill@10s,heal@15s; the faults are {}, and heal",
+                "write FAULT[:NODE]@TIME, separated by commas, as kill@10s,heal@15s; the faults are {}, and heal",
                 words.join(", ")
             ),
         }
@@ -84,7 +84,7 @@ impl Plan {
     /// Reads `kill@10s,heal@15s`, `pause:n2@3s`, `delay=50ms@1s`.
     ///
     /// # Errors
-    /// Words that are no fault, times that are no time, more than [`STEPS_MAX`] steps.
+    /// Unknown faults, malformed times, more than [`STEPS_MAX`] steps.
     pub fn parse(text: &str) -> Result<Plan, PlanError> {
         let mut steps = text.split(',').map(step).collect::<Result<Vec<Step>, PlanError>>()?;
         if steps.len() > STEPS_MAX {
@@ -96,7 +96,7 @@ impl Plan {
 
     /// Draws faults over `duration`, each healed before the next: the same seed draws the same plan from the same choice.
     pub fn draw(seed: u64, duration: Duration, choice: &[Fault], nodes: &[String]) -> Plan {
-        /// A fault lasts at least this long, and so does the calm after it.
+        /// The least length of a fault, and of the pause after it.
         const SPAN_MIN: Duration = Duration::from_millis(500);
         let mut state = seed;
         let mut below = |limit: u64| next(&mut state) % limit.max(1);
@@ -131,17 +131,17 @@ impl Plan {
         faults
     }
 
-    /// Whether clients have to come through the proxy.
+    /// Whether clients have to connect through the proxy.
     pub fn needs_proxy(&self) -> bool {
         self.faults().into_iter().any(Fault::needs_proxy)
     }
 
-    /// Whether nodes need disks of their own.
+    /// Whether nodes need separate disks.
     pub fn needs_disks(&self) -> bool {
         self.faults().into_iter().any(Fault::needs_disk)
     }
 
-    /// Whether the ways between the nodes have to lead through proxies.
+    /// Whether the connections between the nodes have to pass proxies.
     pub fn needs_links(&self) -> bool {
         self.faults().contains(&Fault::Partition)
     }
@@ -164,7 +164,7 @@ pub(crate) fn next(state: &mut u64) -> u64 {
 fn step(text: &str) -> Result<Step, PlanError> {
     let text = text.trim();
     let (what, at) = text.rsplit_once('@').ok_or_else(|| PlanError::new(format!("{text:?} has no time")))?;
-    let at = time(at).ok_or_else(|| PlanError::new(format!("{at:?} is no time")))?;
+    let at = time(at).ok_or_else(|| PlanError::new(format!("{at:?} is not a time")))?;
     let (what, node) = what.split_once(':').map_or((what, None), |(what, node)| (what, Some(node)));
     let node = node.map(str::trim).filter(|node| !node.is_empty()).map(str::to_owned);
     let (word, value) = what.split_once('=').map_or((what, None), |(word, value)| (word, Some(value)));
@@ -178,21 +178,21 @@ fn step(text: &str) -> Result<Step, PlanError> {
     let fault = Fault::ALL
         .into_iter()
         .find(|fault| fault.word() == word)
-        .ok_or_else(|| PlanError::new(format!("no fault is called {word:?}")))?;
+        .ok_or_else(|| PlanError::new(format!("there is no fault {word:?}")))?;
     let fault = match (fault, value) {
         (fault, None) => fault,
         (Fault::Delay(_), Some(value)) => match time(value) {
             Some(delay) if delay <= DELAY_MAX => Fault::Delay(delay),
             _ => {
                 return Err(PlanError::new(format!(
-                    "{value:?} is no delay of at most {} s",
+                    "{value:?} is not a delay of at most {} s",
                     DELAY_MAX.as_secs()
                 )));
             }
         },
         (Fault::Rate(_), Some(value)) => match value.trim().parse() {
             Ok(rate) if rate > 0 => Fault::Rate(rate),
-            _ => return Err(PlanError::new(format!("{value:?} is no number of bytes a second"))),
+            _ => return Err(PlanError::new(format!("{value:?} is not a number of bytes a second"))),
         },
         (fault, Some(_)) => return Err(PlanError::new(format!("{} takes no value", fault.word()))),
     };
@@ -231,17 +231,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_all_the_words_there_are() {
+    fn errors_list_all_valid_words() {
         for (text, words) in [
             ("kill", "has no time"),
-            ("explode@1s", "no fault is called \"explode\""),
-            ("kill@soon", "\"soon\" is no time"),
+            ("explode@1s", "there is no fault \"explode\""),
+            ("kill@soon", "\"soon\" is not a time"),
             ("kill@-1s", "is no time"),
             ("kill@9999999s", "is no time"),
             ("kill=3@1s", "kill takes no value"),
             ("heal=3@1s", "heal takes no value"),
-            ("delay=2h@1s", "is no delay"),
-            ("rate=0@1s", "is no number of bytes"),
+            ("delay=2h@1s", "is not a delay"),
+            ("rate=0@1s", "is not a number of bytes"),
             ("", "has no time"),
         ] {
             let error = Plan::parse(text).unwrap_err();

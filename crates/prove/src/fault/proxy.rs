@@ -1,7 +1,7 @@
-//! A proxy of our own between our clients and a server: the network's faults without root and without a kernel module.
+//! Our own proxy between our clients and a server: network faults without root and without a kernel module.
 //!
-//! It can delay, slow down, cut, hold back one direction or both (a partition: what was sent arrives when it is over, as TCP would have it), and
-//! it understands enough of the protocol to lose exactly the reply to a COMMIT, which is how an outcome becomes unknown on demand.
+//! It can delay, slow down, cut, and hold back one direction or both (a partition: data sent meanwhile arrives afterwards, as with TCP). It
+//! understands enough of the protocol to drop exactly the reply to a COMMIT, which makes an outcome unknown on demand.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -21,7 +21,7 @@ use wire::backend::{self, HEADER_BYTES, tag};
 
 use super::Fault;
 
-/// A connection looks at least this often whether it is told something new.
+/// A connection checks at least this often for a new fault.
 const TICK: Duration = Duration::from_millis(10);
 /// Bytes held back in one direction; then the sender has to wait, as with a full window.
 const HELD_BYTES_MAX: usize = 1 << 20;
@@ -32,7 +32,7 @@ const DROP_ONE_IN: u64 = 3;
 /// The length and code of SSLRequest; GSSENCRequest differs in the last byte.
 const SSL_REQUEST: [u8; 7] = [0, 0, 0, 8, 0x04, 0xd2, 0x16];
 
-/// What happens to what passes in one direction.
+/// What the proxy does with the data of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Lane {
     delay: Duration,
@@ -128,7 +128,7 @@ impl Proxy {
         spec
     }
 
-    /// Begins a fault; false when it is none of ours.
+    /// Begins a fault; false if the proxy does not know it.
     pub fn inject(&self, fault: Fault) -> bool {
         let mut behaviour = self.shared.behaviour.lock().unwrap_or_else(PoisonError::into_inner);
         let both = |behaviour: &mut Behaviour, change: fn(&mut Lane, u64), value: u64| {
@@ -187,7 +187,7 @@ fn accept(listener: &TcpListener, upstream: &Upstream, shared: &Arc<Shared>) {
         threads.retain(|thread| !thread.is_finished());
         let (upstream, shared) = (upstream.clone(), Arc::clone(shared));
         threads.push(std::thread::spawn(move || {
-            // Whatever ends it: both ends see a closed connection.
+            // In every case both ends see a closed connection.
             let _ = carry(client, &upstream, &shared);
         }));
     }
@@ -216,7 +216,7 @@ fn open(upstream: &Upstream) -> io::Result<Box<dyn Stream>> {
     }
 }
 
-/// What is on its way in one direction.
+/// Data on its way in one direction.
 #[derive(Default)]
 struct Pipe {
     queue: VecDeque<(Instant, Vec<u8>)>,
@@ -238,7 +238,7 @@ impl Pipe {
         }
     }
 
-    /// Whether something may pass now; else when to look again.
+    /// Whether data may pass now; else when to check again.
     fn is_due(&self, lane: Lane, now: Instant) -> bool {
         !lane.held
             && self.free_at.is_none_or(|free| free <= now)
@@ -274,9 +274,9 @@ impl Pipe {
     }
 }
 
-/// Looks for the replies to COMMIT in what the server says.
+/// Looks for the replies to COMMIT in the server's messages.
 struct Watcher {
-    /// The client's first bytes: they tell whether the server's first byte is an answer to SSLRequest.
+    /// The client's first bytes: they show whether the server's first byte is an answer to SSLRequest.
     request: Vec<u8>,
     /// Server bytes of a message that is not whole.
     pending: Vec<u8>,
@@ -292,7 +292,7 @@ impl Watcher {
         }
     }
 
-    /// The bytes that may pass; `None` when the reply to a COMMIT is among them and `drop` says that it is to be lost.
+    /// The bytes that may pass; `None` when the reply to a COMMIT is among them and `drop` requests that it is lost.
     fn of_server(&mut self, bytes: &[u8], mut drop: impl FnMut() -> bool) -> Option<Vec<u8>> {
         if self.is_opaque {
             return Some(bytes.to_vec());
@@ -303,7 +303,7 @@ impl Watcher {
             let answer = self.pending.remove(0);
             out.push(answer);
             self.request.clear();
-            // Encrypted from here on: nothing looks inside.
+            // Encrypted from here on: it cannot be read.
             self.is_opaque = answer != b'N';
         }
         loop {
@@ -318,7 +318,7 @@ impl Watcher {
                     out.extend(self.pending.drain(..total));
                 }
                 Ok(None) if !self.is_opaque => return Some(out),
-                // Not a message: what cannot be read is carried as it is.
+                // Not a message: unreadable data is forwarded as it is.
                 Ok(None) | Err(_) => {
                     self.is_opaque = true;
                     out.append(&mut self.pending);
@@ -355,7 +355,7 @@ fn carry(mut client: TcpStream, upstream: &Upstream, shared: &Shared) -> io::Res
         if to_server.wants_more()
             && let Some(count) = read(&mut client, &mut buffer, &mut to_server)?
         {
-            // Asked again: what was sent after a fault began must not pass as if it had not.
+            // Checked again: bytes sent after the fault began must not pass.
             watcher.of_client(&buffer[..count]);
             to_server.push(shared.behaviour().to_server, buffer[..count].to_vec(), now);
         }
@@ -415,10 +415,10 @@ fn wait(
         |pipe: &Pipe| pipe.queue.front().map(|(due, _)| pipe.free_at.map_or(*due, |free| free.max(*due)));
     let due = [next(to_server), next(to_client)].into_iter().flatten().min();
     let patience = due.map_or(TICK, |due| due.saturating_duration_since(now).min(TICK));
-    // A millisecond at least: what is held back has been due for long.
+    // At least a millisecond: data that is held back has been due for long.
     let patience = patience.max(Duration::from_millis(1));
     if to_server.is_ended || to_client.is_ended {
-        // A closed end is ready all the time; only what is held back is waited for.
+        // A closed end is always ready; only data that is held back is waited for.
         std::thread::sleep(patience);
         return Ok(());
     }
@@ -460,7 +460,7 @@ mod tests {
                 }
             }
             assert!(lost, "in pieces of {size}");
-            // Nothing after it passes; what stands before it may have passed, or come in the same piece.
+            // Nothing after it passes; earlier data may have passed, or arrive in the same piece.
             assert!(before.starts_with(&passed), "in pieces of {size}");
         }
     }
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(watcher.of_server(&noise, || true), Some(noise.clone()));
     }
 
-    /// A place for a server that sends back what it gets: whole messages, as a server does.
+    /// A fake server that echoes whole messages.
     fn echo() -> (ConnSpec, TcpListener) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

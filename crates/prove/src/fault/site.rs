@@ -1,4 +1,4 @@
-//! The cluster as a place where faults happen: which node can be hurt how, the injection, the undoing.
+//! The cluster under test: which faults are possible on which node, their injection, and how they are undone.
 
 use std::fmt;
 use std::path::Path;
@@ -16,13 +16,13 @@ use super::{Disk, Fault, FaultError, Journal, Links, Plan, Proxy, Step, Undo, di
 use crate::client::{Client, ClientError};
 use crate::live::claim::Proof;
 
-/// How long a control session may be silent.
+/// The time limit for an answer to a control session.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What clients see for so long after a fault is undone may still come of it.
+/// For this long after a fault is undone, its effects may still reach clients.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// How long the search for the node that takes writes may take.
+/// The time limit for the search for the primary.
 const FOLLOW_PATIENCE: Duration = Duration::from_secs(2);
-/// How often something is looked at that is waited for.
+/// The interval of polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a cluster may take until it takes writes again after everything was undone.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
@@ -38,18 +38,18 @@ pub struct Node {
     pub role: Role,
     /// The direct way to it.
     pub spec: ConnSpec,
-    /// Its processes, where they may be hurt.
+    /// Its processes, if faults are allowed.
     pub instance: Option<Instance>,
     /// Why they may not.
     pub spared: String,
-    /// The disk of its own that its data lie on.
+    /// The separate disk of its data.
     pub disk: Option<Disk>,
     /// What clients go through.
     pub proxy: Option<Proxy>,
 }
 
 impl Node {
-    /// A node that nobody may hurt, for this reason.
+    /// A node that must not be disturbed, for this reason.
     pub fn spared(name: &str, role: Role, spec: ConnSpec, why: &str) -> Node {
         Node {
             name: name.to_owned(),
@@ -62,7 +62,7 @@ impl Node {
         }
     }
 
-    /// A node whose processes may be hurt.
+    /// A node whose processes may get faults.
     pub fn hurtable(name: &str, role: Role, spec: ConnSpec, instance: Instance) -> Node {
         Node { instance: Some(instance), ..Node::spared(name, role, spec, "") }
     }
@@ -73,7 +73,7 @@ impl Node {
     }
 }
 
-/// What was done to a node and is not undone.
+/// Faults of a node that are not undone.
 #[derive(Debug)]
 enum Injury {
     /// It is down.
@@ -118,32 +118,32 @@ impl fmt::Display for Happened {
     }
 }
 
-/// A cluster and what may be done to it.
+/// A cluster and the faults that are possible on it.
 #[derive(Debug)]
 pub struct Site {
     /// What kind it is.
     pub engine: Engine,
-    /// Its nodes; the first one is where things start.
+    /// Its nodes; the first one is the entry.
     pub nodes: Vec<Node>,
-    /// The ways between them, where they lead through proxies; or why they cannot.
+    /// The connections between them, if they pass proxies; or why they cannot.
     links: Result<Links, String>,
     journal: Arc<Journal>,
     injuries: Mutex<Vec<Injury>>,
-    /// The node that takes writes, by its place; another one after a promotion.
+    /// The index of the node that takes writes; it changes with a promotion.
     primary: Mutex<usize>,
-    /// The nodes that were promoted by us: only then it is for us to end the one before.
+    /// The nodes that we promoted: only then we have to stop the earlier primary.
     is_promoted: AtomicBool,
-    /// A server that was hurt could not be started again.
+    /// A server could not be started again after a fault.
     does_not_start: AtomicBool,
-    /// Until when what clients see may be our doing, on the monotonic clock: `u64::MAX` while something is broken.
+    /// Until when errors of clients may come from our faults, on the monotonic clock: `u64::MAX` during a fault.
     disturbed_until_ns: AtomicU64,
-    /// Under which name tables are made and locks are held.
+    /// The name of the proof, in its tables and locks.
     proof: Proof,
     /// What could not be cleaned up, and how to do it.
     notes: Mutex<Vec<String>>,
 }
 
-/// What the user has to know before verdicts about an engine that no version of pgfathom has met.
+/// A note before verdicts about an engine that pgfathom was never run on.
 fn untried(engine: Engine) -> String {
     format!(
         "pgfathom knows {} from {}; known limits: {}",
@@ -154,7 +154,7 @@ fn untried(engine: Engine) -> String {
 }
 
 impl Site {
-    /// A site of these nodes; what is done to them is noted in `journal` first.
+    /// A site of these nodes; every fault is recorded in `journal` first.
     pub fn new(engine: Engine, nodes: Vec<Node>, journal: Arc<Journal>) -> Site {
         let primary = nodes.iter().position(|node| node.role == Role::Primary).unwrap_or(0);
         let links = Err("nodes do not reach each other through proxies".to_owned());
@@ -177,7 +177,7 @@ impl Site {
         }
     }
 
-    /// A cluster of somebody else: only our own sessions may be hurt.
+    /// A cluster that the user runs: faults may only hit our own sessions.
     pub fn spared(cluster: &Cluster, journal: Arc<Journal>, why: &str) -> Site {
         let nodes = cluster.nodes.iter();
         let nodes = nodes.map(|node| Node::spared(&node.name, node.role, node.spec.clone(), why)).collect();
@@ -194,7 +194,7 @@ impl Site {
         &self.proof
     }
 
-    /// Something that the user has to know and that changes no verdict.
+    /// Adds a note for the user; it changes no verdict.
     pub fn note(&self, words: String) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         if !notes.contains(&words) {
@@ -202,7 +202,7 @@ impl Site {
         }
     }
 
-    /// What was noted since the last time.
+    /// The notes since the last call.
     pub fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -222,7 +222,7 @@ impl Site {
         Ok(())
     }
 
-    /// Leads the ways between the nodes through proxies, so that a node can be cut off from the others. Where that is not possible, [`Site::can`] says why.
+    /// Routes the connections between nodes through proxies, so that a node can be isolated. Where that is impossible, [`Site::can`] gives the reason.
     pub fn use_links(&mut self) {
         if self.links.is_err() {
             self.links = Links::lay(self.engine, &self.nodes, &self.journal);
@@ -232,12 +232,12 @@ impl Site {
     /// The ways between the nodes.
     ///
     /// # Errors
-    /// Why they do not lead through proxies.
+    /// Why they do not pass proxies.
     pub fn links(&self) -> Result<&Links, &str> {
         self.links.as_ref().map_err(String::as_str)
     }
 
-    /// How clients reach whoever takes writes.
+    /// How clients reach the primary.
     pub fn entry(&self) -> ConnSpec {
         let mut entry = self.nodes[self.primary()].client_spec();
         if self.nodes.iter().any(|node| node.role == Role::Standby) {
@@ -252,7 +252,7 @@ impl Site {
         *self.primary.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds the node that takes writes now, whoever has made it so: the cluster may have a manager of its own. When none does, nothing changes.
+    /// Finds the node that takes writes now: a cluster manager may have promoted it. When none does, nothing changes.
     pub(crate) fn follow_primary(&self) {
         if self.nodes.iter().any(|node| node.role == Role::Standby)
             && let Ok(client) = Client::connect(&self.entry(), FOLLOW_PATIENCE)
@@ -263,7 +263,7 @@ impl Site {
 
     /// The session's server takes writes.
     fn set_primary(&self, client: &Client) {
-        // The hosts of the entry are the nodes', in their order, with one or more for each.
+        // The hosts of the entry are those of the nodes in order, one or more for each.
         let counts = self.nodes.iter().map(|node| node.client_spec().hosts.len());
         let mut ends = counts.scan(0, |end, count| {
             *end += count;
@@ -276,7 +276,7 @@ impl Site {
         }
     }
 
-    /// Which node a step means, and whether it can be done to it: asked before anything is promised.
+    /// Which node a step means, and whether it can be done there: checked before the proof begins.
     ///
     /// # Errors
     /// Why not, in words.
@@ -286,7 +286,7 @@ impl Site {
                 .nodes
                 .iter()
                 .position(|node| node.name == name)
-                .ok_or_else(|| format!("no node is called {name:?}"))?,
+                .ok_or_else(|| format!("there is no node {name:?}"))?,
             None if fault == Fault::Promote => self
                 .nodes
                 .iter()
@@ -296,12 +296,12 @@ impl Site {
         };
         let at = &self.nodes[node];
         if fault.hurts_server() && fault != Fault::Promote && at.instance.is_none() {
-            return Err(format!("{} is not ours to hurt: {}", at.name, at.spared));
+            return Err(format!("{} must not be disturbed: {}", at.name, at.spared));
         }
         match fault {
-            Fault::Promote if at.role != Role::Standby => Err(format!("{} is no standby", at.name)),
+            Fault::Promote if at.role != Role::Standby => Err(format!("{} is not a standby", at.name)),
             Fault::Promote if !at.spared.is_empty() => {
-                Err(format!("{} is not ours to promote: {}", at.name, at.spared))
+                Err(format!("{} must not be promoted: {}", at.name, at.spared))
             }
             Fault::Partition => match &self.links {
                 Ok(links) if links.holds(node) => Ok(node),
@@ -310,7 +310,7 @@ impl Site {
             },
             Fault::Power | Fault::Full if at.disk.is_none() => {
                 disk::probe(&self.journal)?;
-                Err(format!("the data of {} lie on no disk of their own", at.name))
+                Err(format!("the data directory of {} is not on a separate disk", at.name))
             }
             Fault::Orphan => {
                 let count = self
@@ -328,7 +328,7 @@ impl Site {
         }
     }
 
-    /// The first step of a plan that cannot be done here, and why.
+    /// The first step of a plan that is impossible here, and the reason.
     pub fn objection(&self, plan: &Plan) -> Option<(Fault, String)> {
         plan.steps.iter().find_map(|step| {
             let fault = step.fault?;
@@ -343,7 +343,7 @@ impl Site {
     fn instance(&self, fault: Fault, node: usize) -> Result<&Instance, FaultError> {
         self.nodes[node].instance.as_ref().ok_or_else(|| FaultError::NotPossible {
             fault,
-            why: format!("{} is not ours to hurt: {}", self.nodes[node].name, self.nodes[node].spared),
+            why: format!("{} must not be disturbed: {}", self.nodes[node].name, self.nodes[node].spared),
         })
     }
 
@@ -351,10 +351,10 @@ impl Site {
         self.injuries.lock().unwrap_or_else(PoisonError::into_inner).push(injury);
     }
 
-    /// Does it to the node at this place. What has to be undone is in the journal before.
+    /// Injects the fault into the node with this index. The journal has it before.
     ///
     /// # Errors
-    /// When it did not work; what was done of it is undone with the rest.
+    /// When it failed; completed steps are undone with the rest.
     pub fn inject(&self, fault: Fault, node: usize) -> Result<(), FaultError> {
         let at = &self.nodes[node];
         self.disturbed_until_ns.store(u64::MAX, Ordering::Release);
@@ -423,7 +423,7 @@ impl Site {
         Ok(())
     }
 
-    /// A server that outlives us has to be started again by whoever comes after us; a throwaway one ends with us.
+    /// A server that outlives this process has to be started again from the journal; a throwaway one ends with this process.
     fn note_start(&self, instance: &Instance) -> Result<Option<u64>, FaultError> {
         if instance.is_throwaway() {
             return Ok(None);
@@ -436,10 +436,10 @@ impl Site {
         self.journal.note(undo).map(Some)
     }
 
-    /// Undoes all that was done, or all that was done to one node. A primary whose standby was promoted is down from then on: it would be a second primary.
+    /// Undoes all faults, or all of one node. A primary whose standby was promoted stays down: it would be a second primary.
     ///
     /// # Errors
-    /// The first failure; the rest is undone all the same.
+    /// The first failure; the rest is undone nevertheless.
     pub fn heal(&self, name: Option<&str>) -> Result<(), FaultError> {
         let is_down = self
             .injuries
@@ -448,7 +448,7 @@ impl Site {
             .iter()
             .any(|injury| matches!(injury, Injury::Down { .. }));
         if is_down && !self.is_promoted.load(Ordering::Acquire) {
-            // A manager may have made another one the primary: then the old one must not come back as a second one.
+            // A cluster manager may have promoted another node: then the old primary must not come back as a second one.
             self.follow_primary();
         }
         let mut first = self.fence(name);
@@ -468,7 +468,7 @@ impl Site {
             }
             let healed = self.undo(&injury);
             if healed.is_err() {
-                // It is tried again with the next healing.
+                // The next healing tries it again.
                 self.hurt(injury);
             }
             if first.is_ok() {
@@ -479,7 +479,7 @@ impl Site {
         first
     }
 
-    /// Nothing is broken any more; what comes of it is over soon.
+    /// All faults are undone; their effects end soon.
     fn calm_down(&self) {
         let is_whole = self.injuries.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         if is_whole && self.disturbed_until_ns.load(Ordering::Acquire) == u64::MAX {
@@ -488,15 +488,15 @@ impl Site {
         }
     }
 
-    /// Whether what clients see at this moment may be our doing.
+    /// Whether errors of clients may come from our faults now.
     pub fn is_disturbed(&self) -> bool {
         monotonic_ns() < self.disturbed_until_ns.load(Ordering::Acquire)
     }
 
-    /// Kills a primary that was replaced and still runs, before anything of it is mended, as a cluster manager has to.
+    /// Kills a replaced primary that still runs, before its faults are undone, as a cluster manager has to.
     fn fence(&self, name: Option<&str>) -> Result<(), FaultError> {
         if !self.is_promoted.load(Ordering::Acquire) {
-            // Whoever has promoted another one has to end it, and may have made a standby of it since.
+            // The cluster manager that promoted another node has to stop this one, and may have made it a standby since.
             return Ok(());
         }
         let primary = self.primary();
@@ -539,10 +539,10 @@ impl Site {
         Ok(())
     }
 
-    /// Starts it, unless it runs; one that is just dying (a full disk) is waited for first.
+    /// Starts it, unless it runs; if it is just ending (a full disk), this waits for the end first.
     fn start(&self, node: usize) -> Result<(), FaultError> {
         let instance = self.instance(Fault::Kill, node)?;
-        // What starts and takes no connection is tried again; what does not start is not.
+        // A server that starts but accepts no connection is tried again; one that does not start is not.
         let is_transient = |error: &FaultError| !matches!(error, FaultError::Local(_));
         poll::retry(QUIET_TIMEOUT, is_transient, || {
             let started = instance.start();
@@ -552,8 +552,7 @@ impl Site {
         })
     }
 
-    /// Does what the plan says, from `begin` on. Returns when its last step is done or `stop` is set; what is not undone by then stays for
-    /// [`Site::heal`].
+    /// Follows the plan, from `begin` on. Returns after its last step or when `stop` is set; [`Site::heal`] undoes the remaining faults.
     pub fn follow(&self, plan: &Plan, begin: Instant, stop: &AtomicBool) -> Vec<Happened> {
         let mut happened = Vec::new();
         for step in &plan.steps {
@@ -581,8 +580,8 @@ impl Site {
         happened
     }
 
-    /// Brings everything that was written so far to the disks of its own that nodes have: a checkpoint hands it to the kernel, also where fsync is off, and the kernel
-    /// writes it. What fails is noted.
+    /// Syncs everything written so far to the separate disks of nodes: a checkpoint hands it to the kernel, also with fsync off, and
+    /// the kernel writes it. A failure becomes a note.
     pub fn settle(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
             let Some(disk) = &node.disk else { continue };
@@ -590,24 +589,24 @@ impl Site {
             let written = written.map(drop).map_err(|error| error.to_string());
             if let Err(why) = written.and_then(|()| disk.sync().map_err(|error| error.to_string())) {
                 self.note(format!(
-                    "what was there before could not be brought to the disk of {}: {why}; a power cut may take it along",
+                    "earlier writes could not be flushed to the disk of {}: {why}; a power cut may lose them",
                     node.name
                 ));
             }
         }
     }
 
-    /// Whether the node that ought to take writes is down for good: after a fault of ours it did not start again.
+    /// Whether the primary is permanently down: it did not start again after one of our faults.
     pub fn is_gone(&self) -> bool {
         let is_down = |instance: &Instance| !instance.is_up();
         self.does_not_start.load(Ordering::Acquire)
             && self.nodes[self.primary()].instance.as_ref().is_some_and(is_down)
     }
 
-    /// Waits until the cluster takes writes again and nothing of ours is in doubt any more: only then the rows can be judged.
+    /// Waits until the cluster takes writes again and none of our transactions is in doubt: only then the rows can be judged.
     ///
     /// # Errors
-    /// When it does not come to that in time.
+    /// When that does not happen in time.
     pub(crate) fn quiesce(&self) -> Result<(), FaultError> {
         let begin = Instant::now();
         loop {
@@ -622,7 +621,7 @@ impl Site {
                     self.set_primary(&client);
                     return Ok(());
                 }
-                // Nobody but us would start it.
+                // No other program would start it.
                 Ok(_) | Err(_) if begin.elapsed() < QUIET_TIMEOUT && !self.is_gone() => {
                     std::thread::sleep(POLL_INTERVAL);
                 }

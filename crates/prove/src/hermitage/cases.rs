@@ -15,7 +15,7 @@ pub struct Case {
     pub steps: &'static [(char, &'static str)],
     /// Whether the anomaly happened.
     pub happened: fn(&Transcript) -> bool,
-    /// At READ COMMITTED, REPEATABLE READ, SERIALIZABLE: whether PostgreSQL lets it happen, and how it looks.
+    /// At READ COMMITTED, REPEATABLE READ, SERIALIZABLE: whether it happens on PostgreSQL, and the line.
     pub expected: [(bool, &'static str); 3],
 }
 
@@ -36,7 +36,7 @@ impl Case {
         self.steps[step].1.replace(" t ", &format!(" {TABLE} "))
     }
 
-    /// The whole script for people who want to play it by hand, one statement a line.
+    /// The whole script, to run it by hand, one statement a line.
     pub fn script(&self, level: Isolation) -> Vec<String> {
         let mut lines = vec![format!("-- {TABLE} (id, value) holds (1,10), (2,20)")];
         let mut begun = Vec::new();

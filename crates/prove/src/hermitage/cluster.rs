@@ -1,4 +1,4 @@
-//! Scripted cases that need more than one node: what a cluster does not promise, shown once and without luck.
+//! Scripted cases that need more than one node: they show what a cluster does not promise, each time.
 //!
 //! | case | nodes | shows |
 //! |---|---|---|
@@ -7,13 +7,13 @@
 //! | DD | shards, peers | a deadlock over two nodes that no server sees |
 //! | ID | shards by postgres_fdw | a two-phase commit that stops half-way: half is visible, the other half is locked |
 //! | LF | standby, peers | long fork: two nodes show two writes in opposite orders |
-//! | SC | standby | the wait for a standby is cancelled: committed here and nowhere else, with a warning |
-//! | ST | standby, peers | SERIALIZABLE is refused on a standby, and is of one node only among peers |
-//! | RYW | standby, peers | a write that was acknowledged on one node is not there on another |
+//! | SC | standby | the wait for a standby is cancelled: committed on the primary only, with a warning |
+//! | ST | standby, peers | SERIALIZABLE is refused on a standby, and holds only on each node among peers |
+//! | RYW | standby, peers | a write that was acknowledged on one node is missing on another |
 //! | MC | peers | the same row, the same key, the same unique value from two nodes at once |
 //!
-//! What is expected is a value of the engine's profile ([`engines::profile::Expectation`]). Cases that change a setting, pause a standby's replay or stop replication are played only where a
-//! node may be hurt ([`crate::fault::Node::spared`]); what has to be undone is in the journal before it is done.
+//! The expected result is a value of the engine's profile ([`engines::profile::Expectation`]). Cases that change a setting, pause a standby's replay or stop
+//! replication run only on nodes that allow faults ([`crate::fault::Node::spared`]); the journal has each change before it is made.
 
 mod peers;
 mod shards;
@@ -34,23 +34,23 @@ use crate::live::LiveError;
 use crate::session::{Reply, Session};
 use engines::profile::Isolation;
 
-/// How often a condition is looked at.
+/// The interval at which a condition is checked.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a condition is waited for: generous, since nothing depends on it but a broken cluster.
+/// The time limit for a condition: generous, because only a broken cluster reaches it.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Where nobody can be asked about locks, a statement without an answer for so long is waiting.
+/// Where no view shows locks, a statement without an answer for so long counts as waiting.
 const QUIET: Duration = Duration::from_millis(500);
-/// Acknowledged writes that are read elsewhere at once.
+/// Acknowledged writes that are read on another node at once.
 const WRITES: u64 = 200;
 /// The first of them have a control.
 const CONTROLS: u64 = 20;
 
-/// What is left to chance takes time.
+/// Times for the cases by chance.
 #[derive(Clone, Copy, Debug)]
 pub struct Chance {
-    /// How long sums are read at each level; nothing: they are not.
+    /// How long sums are read at each level; zero: not at all.
     pub sums: Duration,
-    /// How long acknowledged writes are read on the other node, at most.
+    /// The longest time for reads of acknowledged writes on the other node.
     pub reads: Duration,
     /// The seed of the transfers.
     pub seed: u64,
@@ -70,7 +70,7 @@ fn expected(case: Case, engine: Engine, title: &'static str, promise: &'static s
     }
 }
 
-/// A session that keeps a script of what it was asked.
+/// A session that keeps a script of its statements.
 struct Player {
     who: String,
     session: Session,
@@ -81,7 +81,7 @@ impl Player {
         Ok(Player { who: format!("{who} on {}", node.name), session: Session::open(&node.spec)? })
     }
 
-    /// Asks; a refusal is a broken script.
+    /// Runs a statement; a refusal is an error of the script.
     fn request(&mut self, script: &mut Vec<String>, sql: &str) -> Result<Reply, HermitageError> {
         let reply = self.try_request(script, sql)?;
         match &reply.error {
@@ -107,12 +107,12 @@ impl Player {
         Ok(self.request(script, sql)?.text(0).unwrap_or_default())
     }
 
-    /// The same without a line in the script: what only the referee does.
+    /// The same without a line in the script: for statements of the controller.
     fn quietly(&mut self, sql: &str) -> Result<String, HermitageError> {
         self.value(&mut Vec::new(), sql)
     }
 
-    /// Waits until a query says `t`.
+    /// Waits until a query returns `t`.
     fn until(&mut self, what: &'static str, sql: &str) -> Result<(), HermitageError> {
         let mut is_so = || Ok((self.quietly(sql)? == "t").then_some(()));
         let so: Option<Result<(), HermitageError>> = poll::until(LIMIT, || is_so().transpose());
@@ -143,7 +143,7 @@ impl Player {
     }
 }
 
-/// What a case has changed and must give back, also when it breaks off or we die: it is in the journal before it is done.
+/// A change that a case must undo, also when it fails or the process dies: the journal has it before it is made.
 struct Debt<'a> {
     site: &'a Site,
     node: usize,
@@ -154,11 +154,11 @@ struct Debt<'a> {
 impl<'a> Debt<'a> {
     fn note(site: &'a Site, node: usize, sql: Vec<String>) -> Result<Debt<'a>, HermitageError> {
         let connection = site.nodes[node].spec.describe();
-        let id = site.journal().note(Undo::Tell { connection, sql: sql.clone() })?;
+        let id = site.journal().note(Undo::Execute { connection, sql: sql.clone() })?;
         Ok(Debt { site, node, id: Some(id), sql })
     }
 
-    /// Gives back. What fails stays in the journal, for `prove --heal`.
+    /// Undoes the change. If that fails, it stays in the journal, for `prove --heal`.
     fn pay(&mut self) -> Result<(), HermitageError> {
         let Some(id) = self.id.take() else { return Ok(()) };
         let mut player = Player::open("referee", &self.site.nodes[self.node])?;
@@ -179,12 +179,12 @@ impl<'a> Debt<'a> {
 
 impl Drop for Debt<'_> {
     fn drop(&mut self) {
-        // There is nobody to tell; the journal has it.
+        // Nothing can report an error here; the journal has the step.
         let _ = self.pay();
     }
 }
 
-/// The two nodes that a case needs, by their places.
+/// The two nodes that a case needs, by index.
 fn of_role(site: &Site, role: Role) -> Vec<usize> {
     (0..site.nodes.len()).filter(|node| site.nodes[*node].role == role).collect()
 }
@@ -193,13 +193,13 @@ fn of_role(site: &Site, role: Role) -> Vec<usize> {
 fn objection(site: &Site, nodes: &[usize]) -> Option<String> {
     let spared = nodes.iter().find(|node| !site.nodes[**node].spared.is_empty())?;
     let node = &site.nodes[*spared];
-    Some(format!("{} is not ours to disturb: {}", node.name, node.spared))
+    Some(format!("{} must not be disturbed: {}", node.name, node.spared))
 }
 
-/// Plays every case that this kind of cluster has. One that breaks off is an answer; `stop` ends it between two cases.
+/// Runs every case for this kind of cluster. An aborted case is an answer; `stop` ends it between two cases.
 ///
 /// # Errors
-/// When our tables cannot be made, or a schema of our name is of another owner.
+/// When our tables cannot be made, or a schema of our name has another owner.
 pub fn run(
     site: &Site,
     chance: &Chance,
@@ -218,7 +218,7 @@ pub fn run(
     Ok(stage.answers)
 }
 
-/// Where cases are played, and who learns of them.
+/// The cluster of the cases, and the observer.
 struct Stage<'a> {
     site: &'a Site,
     chance: &'a Chance,
@@ -228,7 +228,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Plays one case: `answer` is what is expected, `play` fills in what happened. `disturbs`: the nodes that must be ours for it.
+    /// Runs one case: `answer` has the expected result, `play` adds the actual one. `disturbs`: the nodes that must allow faults.
     fn play(
         &mut self,
         answer: Answer,
@@ -260,7 +260,7 @@ fn timed_out() -> std::io::Error {
     std::io::ErrorKind::TimedOut.into()
 }
 
-/// Acknowledged writes on one node, each read on another one at once: how many were not there yet, and how long the longest of those took.
+/// Acknowledged writes on one node, each read on another one at once: how many were missing, and the longest delay until they appeared.
 fn stale_reads(
     answer: &mut Answer,
     (writer, reader): (&Node, &Node),
@@ -313,10 +313,10 @@ fn stale_reads(
             break;
         }
     }
-    // Where the control shows nothing, a zero proves nothing.
+    // If the control shows nothing, a zero proves nothing.
     answer.happened = (stale > 0 || missed > 0).then_some(stale > 0);
     answer.control = Some(Control {
-        what: "the same reading in a snapshot from before the write".to_owned(),
+        what: "the same read in a snapshot from before the write".to_owned(),
         n: looks,
         seen: missed,
     });

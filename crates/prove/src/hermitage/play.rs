@@ -1,4 +1,4 @@
-//! Plays a script with several sessions, and writes down what each statement came to.
+//! Runs a script with several sessions, and records the result of each statement.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,21 +13,21 @@ use crate::live::{LiveError, tables};
 use crate::session::Session;
 use engines::profile::Isolation;
 
-/// How often the locks are looked at while a statement has no answer.
+/// The interval at which locks are queried while a statement has no answer.
 const LOOK: Duration = Duration::from_millis(5);
-/// Where nobody can be asked about locks, a statement without an answer for so long is waiting.
+/// Where no view shows locks, a statement without an answer for so long counts as waiting.
 const QUIET: Duration = Duration::from_millis(250);
-/// A script that takes longer is given up. Generous: the machine may be busy, and nothing here waits for time to pass.
+/// The time limit for a script. Generous: the host may be busy, and no script waits for time to pass.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The sessions, and one that watches them.
+/// The sessions, and one that monitors them.
 pub(super) struct Stage {
     sessions: BTreeMap<char, Session>,
     watcher: Session,
     spec: ConnSpec,
-    /// Whether the server can say who waits for whom.
+    /// Whether the server has `pg_blocking_pids`.
     sees_locks: bool,
-    /// What the comment on the schema says, so that this proof drops its own one only.
+    /// The comment on the schema, so that this proof drops only its own schema.
     token: String,
 }
 
@@ -49,7 +49,7 @@ impl Stage {
         }
     }
 
-    /// Makes the table, in the schema of all proofs and under its checks.
+    /// Makes the table, in the schema of all proofs and with its checks.
     pub(super) fn make_table(&mut self) -> Result<(), HermitageError> {
         let mut client = Client::connect(&self.spec, LIMIT).map_err(LiveError::from)?;
         tables::make_schema(&mut client, &self.token)?;
@@ -63,13 +63,13 @@ impl Stage {
         Ok(tables::drop_schema(&mut client, &self.token)?)
     }
 
-    /// Plays one case. An error is why it could not be played to its end.
+    /// Runs one case. An error is the reason why it did not end.
     pub(super) fn play(&mut self, case: &Case, level: Isolation) -> Result<Transcript, String> {
         let reset = format!("DELETE FROM {TABLE}; INSERT INTO {TABLE} VALUES (1, 10), (2, 20)");
         self.execute("filling the table", &reset).map_err(|error| error.to_string())?;
         let played = self.steps(case, level);
         if played.is_err() {
-            // Whatever hangs there must not hang in the next script.
+            // A hanging session must not block the next script.
             self.sessions.clear();
         }
         let mut transcript = played?;
@@ -90,7 +90,7 @@ impl Stage {
         for (number, (who, _)) in case.steps.iter().enumerate() {
             let sql = case.sql(number);
             if let Some(is_commit) = waiting.remove(who) {
-                // The script has set free what this session waits for.
+                // The script has released the lock that this session waits for.
                 let event = self.answer(*who, is_commit, deadline, true)?;
                 transcript.events.extend(event.map(|event| (*who, event)));
             }
@@ -107,7 +107,7 @@ impl Stage {
                     waiting.insert(*who, is_commit);
                 }
             }
-            // A lock that this statement released lets others go on; their answers belong here.
+            // If this statement released a lock, others continue; their answers belong here.
             for other in waiting.keys().copied().collect::<Vec<_>>() {
                 if other != *who
                     && let Some(event) = self.answer(other, waiting[&other], deadline, false)?
@@ -138,7 +138,7 @@ impl Stage {
         if let Some(error) = &reply.error {
             return Err(format!("{level} is refused: {error}"));
         }
-        // Poolers and settings may say one thing and do another.
+        // A pooler or a setting may change the requested level.
         let got = reply.text(0).unwrap_or_default();
         match got.eq_ignore_ascii_case(level.name()) {
             true => Ok(()),
@@ -146,7 +146,7 @@ impl Stage {
         }
     }
 
-    /// The answer to a session's statement; `None`: it waits for a lock. With `must_come` it is waited for in any case.
+    /// The answer to a session's statement; `None`: it waits for a lock. With `must_come` this waits for the answer in any case.
     fn answer(
         &mut self,
         who: char,

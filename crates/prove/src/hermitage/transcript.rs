@@ -1,4 +1,4 @@
-//! What happened when a script was played.
+//! The results of a script.
 
 /// What one statement came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -7,11 +7,11 @@ pub enum Event {
     Waits,
     /// It read these rows: `id=value` with spaces between.
     Read(String),
-    /// It did what it says.
+    /// It succeeded.
     Done,
     /// A transaction was committed.
     Committed,
-    /// A COMMIT came back as ROLLBACK, or a transaction was rolled back as asked.
+    /// A COMMIT was answered with ROLLBACK, or a transaction was rolled back as requested.
     RolledBack,
     /// The server refused with this SQLSTATE; true: at COMMIT.
     Refused(String, bool),
@@ -52,7 +52,7 @@ impl Transcript {
                 Event::Waits => parts.push(format!("{who} waits")),
                 Event::Read(rows) if rows.is_empty() => parts.push(format!("{who} no rows")),
                 Event::Read(rows) => parts.push(format!("{who} {rows}")),
-                // What follows in a transaction that has failed already.
+                // Later statements of a failed transaction.
                 Event::Refused(code, _) if code == "25P02" => {}
                 Event::Refused(code, true) => parts.push(format!("{who} {code} at COMMIT")),
                 Event::Refused(code, false) => parts.push(format!("{who} {code}")),

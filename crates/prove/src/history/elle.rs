@@ -1,8 +1,9 @@
 //! Histories in the notation of Elle, Jepsen's checker: list-append and rw-register, EDN and JSON.
 //!
-//! An operation is a map with `type` (invoke, ok, fail, info), `process` (any value but `nemesis`, which is no client) and `value`, a list of `[f key value]`
-//! with `f` one of `append`, `r`, `w`. Keys and values may be anything: they are distinguished by how EDN writes them. JSON may be one array, or one map per line. Elle orders operations by their place in the file, so these places are the times
-//! here. A completion without its invocation may have begun at any time before; an invocation without its completion may still happen.
+//! An operation is a map with `type` (invoke, ok, fail, info), `process` (any value but `nemesis`, which is not a client) and `value`, a list of `[f key
+//! value]` with `f` one of `append`, `r`, `w`. Keys and values may be of any type: they are distinguished by their EDN text. JSON may be one array, or one map
+//! per line. Elle orders operations by their position in the file, so these positions are the times
+//! here. A completion without an invocation may have begun at any time before; an invocation without a completion may still take effect.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -12,7 +13,7 @@ use std::path::Path;
 use super::notation::{Operations, Value};
 use super::{History, HistoryError, Kind, Model, NIL, Op, Outcome, Txn, VALUES_BASE};
 
-/// Processes that are no small numbers have sessions from here on.
+/// Processes that are not small numbers have session numbers from here on.
 const NAMED_SESSIONS: u32 = 1 << 31;
 /// Tokens that names may have.
 const NAMED_VALUES: std::ops::Range<u64> = VALUES_BASE..VALUES_BASE + (1 << 32);
@@ -27,7 +28,7 @@ pub enum Notation {
 }
 
 impl Notation {
-    /// What a file's name says; `None`: neither.
+    /// The notation by the file's name; `None`: neither.
     pub fn of(path: &Path) -> Option<Notation> {
         match path.extension()?.to_str()? {
             "edn" => Some(Notation::Edn),
@@ -37,15 +38,15 @@ impl Notation {
     }
 }
 
-/// Reads a history; both notations are understood without being told which it is.
+/// Reads a history; the notation is recognised from its text.
 ///
 /// # Errors
-/// With the line that makes no sense.
+/// With the malformed line.
 pub fn parse(text: &[u8]) -> Result<History, HistoryError> {
     read(text)
 }
 
-/// The same from a file: only the operation that is being read, and those that have not ended yet, are in memory beside the history.
+/// The same from a file: beside the history, only the current operation and those that have not ended are in memory.
 ///
 /// # Errors
 /// As [`parse`], and when the file cannot be read.
@@ -73,14 +74,14 @@ struct Write {
     statement: u16,
 }
 
-/// An operation that has not ended yet. What it read is known only when it has.
+/// An operation that has not ended yet. What it read is known only at its end.
 #[derive(Debug, Default)]
 struct Running {
     begin: u64,
     writes: Vec<Write>,
 }
 
-/// Where the longest list of a key is kept; others are mostly its beginnings.
+/// The longest list of a key; most others are prefixes of it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kept {
     start: usize,
@@ -92,15 +93,15 @@ struct Kept {
 struct Reader {
     history: History,
     model: Option<Model>,
-    /// Most keys are numbers; the names of others tell different ones apart.
+    /// Most keys are numbers; others are distinguished by their names.
     numbers: HashMap<i64, u32>,
     keys: HashMap<String, u32>,
     values: HashMap<String, u64>,
-    /// Sessions whose processes are no small numbers.
+    /// Sessions whose processes are not small numbers.
     processes: HashMap<String, u32>,
     /// By session.
     running: HashMap<u32, Running>,
-    /// Of operations that have ended, to be filled again.
+    /// Buffers of ended operations, for reuse.
     spare: Vec<Vec<Write>>,
     lists: Vec<Kept>,
     ops: Vec<Op>,
@@ -110,7 +111,7 @@ struct Reader {
 impl Reader {
     fn operation(&mut self, line: usize, place: u64, operation: &Value<'_>) -> Result<(), HistoryError> {
         if !matches!(operation.bare(), Value::Map(_)) {
-            return error(line, "an operation is a map");
+            return error(line, "an operation must be a map");
         }
         let value = operation.get("value");
         let Some(session) = self.session(line, operation, value)? else { return Ok(()) };
@@ -128,7 +129,7 @@ impl Reader {
         let parts: &[Value<'_>] = match value.map(Value::bare) {
             Some(Value::List(parts)) => parts,
             Some(Value::Nil) | None => &[],
-            Some(_) => return error(line, "value is no list"),
+            Some(_) => return error(line, "the value is not a list"),
         };
         let Some(outcome) = outcome else {
             let mut writes = self.spare.pop().unwrap_or_default();
@@ -145,7 +146,7 @@ impl Reader {
         let running = self.running.remove(&session);
         let begin = running.as_ref().map_or(0, |running| running.begin);
         self.ops.clear();
-        // What has failed or is unknown saw nothing; some histories leave the value out, also of what was acknowledged.
+        // Failed and unknown operations have no results; some histories omit the value also for acknowledged ones.
         match &running {
             Some(running) if outcome != Outcome::Ok || parts.is_empty() => {
                 let writes = running.writes.iter();
@@ -164,7 +165,7 @@ impl Reader {
         self.push(Txn::ok(session).between(begin, place).ending(outcome))
     }
 
-    /// The number of the client's session; none for what is no client.
+    /// The session number of the client; `None` if it is not a client.
     fn session(
         &mut self,
         line: usize,
@@ -211,11 +212,11 @@ impl Reader {
         Ok(())
     }
 
-    /// What an acknowledged operation did and saw.
+    /// The parts of an acknowledged operation.
     fn acknowledged(&mut self, line: usize, parts: &[Value<'_>], begin: u64) -> Result<(), HistoryError> {
         for (statement, part) in numbered(parts) {
             let (kind, key, value) = self.part(line, part)?;
-            // A read that does not say what it saw.
+            // A read without a result.
             let Some(value) = value else { continue };
             let op = match (kind, value.bare()) {
                 (Kind::Read, Value::Nil) => Op::new(Kind::Read, key, 0, 0),
@@ -224,7 +225,7 @@ impl Reader {
                     self.read_list(key, list)
                 }
                 (Kind::Read, Value::Set(_)) => {
-                    return error(line, "a set has no order: what is read of a list is a vector");
+                    return error(line, "a set has no order: the result of a read must be a vector");
                 }
                 (Kind::Read, _) => {
                     self.learn(line, Model::Register)?;
@@ -240,7 +241,7 @@ impl Reader {
         Ok(())
     }
 
-    /// One `[f key value]`; of a read the value may be missing.
+    /// One `[f key value]`; for a read the value may be missing.
     fn part<'v, 'a>(
         &mut self,
         line: usize,
@@ -262,10 +263,10 @@ impl Reader {
         }
     }
 
-    fn learn(&mut self, line: usize, says: Model) -> Result<(), HistoryError> {
-        match *self.model.get_or_insert(says) {
-            model if model == says => Ok(()),
-            _ => error(line, "lists that are appended to and registers that are written in one history"),
+    fn learn(&mut self, line: usize, model: Model) -> Result<(), HistoryError> {
+        match *self.model.get_or_insert(model) {
+            known if known == model => Ok(()),
+            _ => error(line, "one history mixes lists (append) and registers (w)"),
         }
     }
 
@@ -293,9 +294,9 @@ impl Reader {
     /// A value or element as a number.
     fn token(&mut self, value: &Value<'_>) -> u64 {
         match value {
-            // Two's complement: negative ones come back as they were. Those that would look like names are names, too.
+            // Two's complement: negative numbers survive a round trip. Those in the range of names become names, too.
             Value::Integer(number) if !NAMED_VALUES.contains(&(*number as u64)) => *number as u64,
-            // A tag makes another value of it.
+            // A tag makes it a different value.
             value => {
                 if self.values.is_empty() {
                     self.values.insert("nil".to_owned(), NIL);
@@ -313,7 +314,7 @@ impl Reader {
         }
     }
 
-    /// The read of a list. A list that another one begins with, or goes on from, is not kept twice.
+    /// The read of a list. A prefix of a kept list, or its continuation, is not stored twice.
     fn read_list(&mut self, key: u32, list: &[Value<'_>]) -> Op {
         let mut read = std::mem::take(&mut self.list);
         read.clear();
@@ -327,7 +328,7 @@ impl Reader {
             elements.extend_from_slice(&read);
         } else if read.len() > kept.len {
             if read.len() > kept.room {
-                // Room for as much again, so that a list that grows is copied seldom.
+                // Twice the capacity, so that a growing list is rarely copied.
                 let room = read.len().max(2) * 2;
                 *kept = Kept { start: elements.len(), len: 0, room };
                 elements.resize(kept.start + room, 0);
@@ -358,7 +359,7 @@ fn write_op(write: &Write, begin: u64) -> Op {
     Op { statement: write.statement, start_ns: begin, ..Op::new(write.kind, write.key, 1, write.tok) }
 }
 
-/// Each part is a statement of its own.
+/// Each part is a separate statement.
 fn numbered<'v, 'a>(parts: &'v [Value<'a>]) -> impl Iterator<Item = (u16, &'v Value<'a>)> {
     parts.iter().enumerate().map(|(number, part)| (number.min(usize::from(u16::MAX)) as u16, part))
 }
@@ -366,7 +367,7 @@ fn numbered<'v, 'a>(parts: &'v [Value<'a>]) -> impl Iterator<Item = (u16, &'v Va
 /// Writes a history that Elle can read. A versioned register becomes a register whose values are the tokens.
 pub fn write(history: &History, notation: Notation) -> String {
     let begins: HashSet<(u32, u64)> = history.txns().iter().map(|txn| (txn.session, txn.begin_ns)).collect();
-    // At the same moment invocations come first, since neither is known to be before the other; but a session does one thing after another.
+    // At equal times invocations come first, because neither is known to be earlier; but a session runs one operation at a time.
     let mut events: Vec<(u64, u8, u32)> = Vec::with_capacity(history.txns().len() * 2);
     for (number, txn) in history.txns().iter().enumerate() {
         let end = txn.end_ns.max(txn.begin_ns);
@@ -378,7 +379,7 @@ pub fn write(history: &History, notation: Notation) -> String {
             events.push((end, if is_followed { 0 } else { 2 }, number as u32));
         }
     }
-    // Without times, the order of the history is what there is.
+    // Without times, the order of the history is used.
     events.sort();
     let mut text = String::new();
     for (index, (_, step, number)) in events.into_iter().enumerate() {
@@ -436,7 +437,7 @@ fn part_text(history: &History, op: &Op, is_ok: bool, notation: Notation) -> Str
     }
 }
 
-/// A name, which is EDN; JSON has only some of its kinds, and the others become text.
+/// A name, which is EDN; JSON has only some of these types, and the others become text.
 fn in_notation(name: String, notation: Notation) -> String {
     let is_json = name.parse::<i64>().is_ok() || name.starts_with('"');
     match notation {

@@ -10,13 +10,15 @@
 //! | block | record |
 //! |---|---|
 //! | 1 operations | txn u32, key u32, ver u32, statement u16, node u8, kind u8, tok u64, start_ns u64 = 32 bytes |
-//! | 2 transactions | begin_ns u64, commit_sent_ns u64, end_ns u64, operations u32, session u32, node u8, outcome u8, isolation u8, sqlstate 5, notice 5, 3 zeros = 48 bytes |
+//! | 2 transactions | begin_ns u64, commit_sent_ns u64, end_ns u64, operations u32, session u32, node u8, outcome u8, isolation u8, sqlstate 5, notice 5, 3
+//! zeros = 48 bytes |
 //! | 3 elements of lists | u64 |
-//! | 4 names | bytes of text: lines of `node`, `shard`, `key`, `value` with a name, or `place` with the number of a shard, tab between; the last block counts |
+//! | 4 names | bytes of text: lines of `node`, `shard`, `key`, `value` with a name, or `place` with the number of a shard, separated by a tab; the last block
+//! counts |
 //!
-//! Numbers are little-endian. A transaction stands behind its operations and elements, in the same or an earlier block, so a file that a crash cut off is
-//! whole up to its last whole block: what is behind that is left out, and [`History::is_cut`] says so. A block that is there but does not fit its
-//! checksum is damage, and an error.
+//! Numbers are little-endian. A transaction comes after its operations and elements, in the same or a later block, so a file that a crash cut off is
+//! complete up to its last complete block: the rest is ignored, and [`History::is_cut`] is true. A complete block with a wrong checksum
+//! is damaged, which is an error.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -35,9 +37,9 @@ const HEADER_BYTES: usize = 16;
 const OP_BYTES: usize = 32;
 const TXN_BYTES: usize = 48;
 const ELEMENT_BYTES: usize = 8;
-/// A block is written when it has so many bytes: what a crash can lose at most, beside what the system had not written.
+/// A block is written at this size: the most that a crash of the program can lose.
 const BLOCK_BYTES: usize = 256 * 1024;
-/// No block of ours is longer; a header that says so is damaged, and its memory is not requested. Room for one transaction that reads long lists.
+/// No block of ours is longer; a header with a larger size is damaged, and no memory is allocated for it. Room for one transaction that reads long lists.
 const BLOCK_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 const OPS: u8 = 1;
@@ -66,7 +68,7 @@ pub enum HistoryError {
         source: io::Error,
     },
     /// Not one of ours.
-    #[error("{path} is no history of pgfathom", path = path.display())]
+    #[error("{path} is not a history of pgfathom", path = path.display())]
     Magic {
         /// Which file.
         path: PathBuf,
@@ -76,10 +78,10 @@ pub enum HistoryError {
     Version {
         /// Which file.
         path: PathBuf,
-        /// What it says.
+        /// The text of the problem.
         version: u32,
     },
-    /// Some bytes are not what was written.
+    /// The file is damaged.
     #[error("{path} is damaged at byte {offset}: {what}", path = path.display())]
     Damaged {
         /// Which file.
@@ -89,7 +91,7 @@ pub enum HistoryError {
         /// What is wrong with it.
         what: String,
     },
-    /// A line of Elle's notation makes no sense.
+    /// A line of Elle's notation is malformed.
     #[error("line {line}: {what}")]
     Notation {
         /// Counted from 1.
@@ -109,7 +111,7 @@ impl HistoryError {
             HistoryError::Magic { .. } | HistoryError::Io { doing: "open", .. } => Some(
                 "name a history.bin of a run directory, or a history of Elle that ends in .edn, .json or .ndjson".into(),
             ),
-            HistoryError::Version { .. } => Some("take the pgfathom that wrote it, or a newer one".into()),
+            HistoryError::Version { .. } => Some("use the pgfathom that wrote it, or a newer one".into()),
             HistoryError::Notation { .. } => Some(
                 "each operation is a map like {\"type\": \"ok\", \"process\": 0, \"value\": [[\"append\", 1, 2], [\"r\", 1, [2]]]}".into(),
             ),
@@ -128,15 +130,15 @@ pub struct HistoryWriter {
     elements: Vec<u8>,
     /// Transactions so far.
     count: u32,
-    /// Elements so far, for the places in reads.
+    /// Elements so far, for the indexes in reads.
     elements_count: u64,
 }
 
 impl HistoryWriter {
-    /// Makes the file; there must be none yet.
+    /// Creates the file, which must not exist.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error message.
     pub fn create(path: &Path, model: Model, names: &Names) -> Result<HistoryWriter, HistoryError> {
         let file = record::file::create(path).map_err(io_error("create", path))?;
         let mut writer = HistoryWriter {
@@ -156,10 +158,10 @@ impl HistoryWriter {
         Ok(writer)
     }
 
-    /// Adds a transaction that has ended. Of a read list, `tok` counts from the beginning of `elements`.
+    /// Adds a transaction that has ended. For a read list, `tok` counts from the beginning of `elements`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error message.
     pub fn push(&mut self, txn: &Txn, ops: &[Op], elements: &[u64]) -> Result<(), HistoryError> {
         let base = self.elements_count;
         for op in ops {
@@ -179,18 +181,18 @@ impl HistoryWriter {
         Ok(())
     }
 
-    /// Names that were not known in the beginning; they take the place of all before.
+    /// Names that were unknown at the start; they replace all earlier ones.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error message.
     pub fn name(&mut self, names: &Names) -> Result<(), HistoryError> {
         self.block(NAMES, names_text(names).as_bytes(), 1)
     }
 
-    /// Gives everything so far to the system.
+    /// Writes everything so far to the operating system.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error message.
     pub fn flush(&mut self) -> Result<(), HistoryError> {
         let elements = std::mem::take(&mut self.elements);
         self.block(ELEMENTS, &elements, ELEMENT_BYTES)?;
@@ -201,10 +203,10 @@ impl HistoryWriter {
         self.file.flush().map_err(io_error("write", &self.path))
     }
 
-    /// Closes the history: nothing is missing at its end.
+    /// Closes the history with an end block, which marks it as complete.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error message.
     pub fn finish(mut self) -> Result<(), HistoryError> {
         self.flush()?;
         let mut end = vec![END, 0, 0, 0, 0, 0, 0, 0];
@@ -214,7 +216,7 @@ impl HistoryWriter {
     }
 
     fn block(&mut self, kind: u8, payload: &[u8], record: usize) -> Result<(), HistoryError> {
-        // Only elements can be longer than a block may be, when one transaction reads that much.
+        // Only elements can exceed a block, if one transaction reads that much.
         for part in payload.chunks(BLOCK_BYTES_MAX / record * record) {
             let mut header = vec![kind, 0, 0, 0];
             header.extend(((part.len() / record) as u32).to_le_bytes());
@@ -231,19 +233,19 @@ impl HistoryWriter {
 }
 
 impl History {
-    /// Reads a file of [`HistoryWriter`], whole or cut off.
+    /// Reads a file of [`HistoryWriter`], complete or cut off.
     ///
     /// # Errors
-    /// When it cannot be read, is none, or is damaged.
+    /// When it cannot be read, is not a history, or is damaged.
     pub fn read(path: &Path) -> Result<History, HistoryError> {
         let file = File::open(path).map_err(io_error("open", path))?;
         History::read_from(BufReader::with_capacity(BLOCK_BYTES, file), path)
     }
 
-    /// Reads a history of either kind: a file of [`HistoryWriter`], or one in Elle's notation, whatever it is called.
+    /// Reads a history of either kind: a file of [`HistoryWriter`], or one in Elle's notation, with any name.
     ///
     /// # Errors
-    /// As [`History::read`]; a line of Elle's notation that makes no sense is named.
+    /// As [`History::read`]; the error names a malformed line of Elle's notation.
     pub fn open(path: &Path) -> Result<History, HistoryError> {
         let mut file = File::open(path).map_err(io_error("open", path))?;
         let mut start = [0; 8];
@@ -304,7 +306,7 @@ impl History {
                 break;
             }
             if checksum(&payload) != u64_at(&header, 8) {
-                return Err(damaged(path, offset, "the checksum does not fit".into()));
+                return Err(damaged(path, offset, "the checksum does not match".into()));
             }
             match kind {
                 END => {
@@ -331,16 +333,16 @@ impl History {
         if model == Model::Append
             && let Some(op) = ops.iter().find(is_outside)
         {
-            let what = format!("transaction {} reads elements that are not there", op.txn);
+            let what = format!("transaction {} reads elements that do not exist", op.txn);
             return Err(damaged(path, offset, what));
         }
         Ok(reader.history)
     }
 
-    /// Writes it whole to a file that is not there yet.
+    /// Writes it completely to a new file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error message.
     pub fn write(&self, path: &Path) -> Result<(), HistoryError> {
         let mut writer = HistoryWriter::create(path, self.model, &self.names)?;
         let mut elements = Vec::new();
@@ -351,7 +353,7 @@ impl History {
             for op in self.ops_of(number as u32) {
                 let mut op = *op;
                 if self.model == Model::Append && op.kind == Kind::Read {
-                    // The writer counts from the first element of the transaction; an empty list may stand anywhere.
+                    // The writer counts from the first element of the transaction; an empty list may have any index.
                     let list = self.list(&op);
                     op.tok = if list.is_empty() { 0 } else { elements.len() as u64 };
                     elements.extend_from_slice(list);
@@ -459,7 +461,7 @@ fn place<T: PartialEq>(all: &[T], one: T) -> u8 {
 }
 
 fn model_number(model: Model) -> u8 {
-    // From 1: a file of zeros is no history.
+    // From 1: a file of zeros is not a history.
     place(&MODELS, model) + 1
 }
 
@@ -478,7 +480,7 @@ fn names_text(names: &Names) -> String {
 }
 
 fn names_from(bytes: &[u8]) -> Result<Names, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "names that are no text".to_string())?;
+    let text = std::str::from_utf8(bytes).map_err(|_| "names that are not text".to_string())?;
     let mut names = Names::default();
     for line in text.lines() {
         let (what, name) = line.split_once('\t').ok_or_else(|| format!("no name in {line:?}"))?;
@@ -497,7 +499,7 @@ fn names_from(bytes: &[u8]) -> Result<Names, String> {
     Ok(names)
 }
 
-/// FNV-1a over words of eight bytes: it is to find what a disk or a copy damaged, not an enemy.
+/// FNV-1a over words of eight bytes: it detects damage by a disk or a copy, not forgery.
 fn checksum(bytes: &[u8]) -> u64 {
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325 ^ bytes.len() as u64;
@@ -520,7 +522,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// Reads until the buffer is full or there is no more; gives how much.
+/// Reads until the buffer is full or the input ends; returns the length.
 fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < buffer.len() {

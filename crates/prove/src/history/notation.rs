@@ -1,4 +1,4 @@
-//! The notation of Elle's histories: EDN and JSON, read operation by operation by one small parser that knows on which line it is.
+//! The notation of Elle's histories: EDN and JSON, read operation by operation by one small parser that tracks its line.
 //!
 //! JSON is nearly a part of EDN: commas are white space in both, and a colon behind a map's key is skipped. Of the file only the operation that is being read
 //! is in memory.
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::HistoryError;
 
-/// Maps and lists in each other at most: input may be anybody's, and the parser's stack is ours.
+/// The deepest nesting of maps and lists: untrusted input must not overflow the parser's stack.
 const DEPTH_MAX: usize = 64;
 /// Read from the file at once.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -40,7 +40,7 @@ pub(super) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Without tags: that of a record is of no use to a reader of its fields.
+    /// Without tags: a reader of the fields does not need the tag of a record.
     pub(super) fn bare(&self) -> &Value<'a> {
         match self {
             Value::Tagged(_, value) => value.bare(),
@@ -63,7 +63,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// As EDN writes it, the same for equal values only.
+    /// As EDN; only equal values have the same text.
     pub(super) fn name(&self) -> String {
         let mut text = String::new();
         self.write(&mut text);
@@ -106,7 +106,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Text as it is; bytes that are none, and control characters, by their numbers, so that different ones stay different.
+/// Text as it is; invalid bytes and control characters as numbers, so that different ones stay different.
 fn plain(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -125,7 +125,7 @@ type Read<T> = Result<T, HistoryError>;
 
 /// Why a parser has stopped.
 enum Stop {
-    /// What it reads goes on behind the bytes that it has.
+    /// The input continues after the buffered bytes.
     More,
     Error(HistoryError),
 }
@@ -136,7 +136,7 @@ type Parsed<T> = Result<T, Stop>;
 pub(super) struct Operations<R> {
     source: R,
     buffer: Vec<u8>,
-    /// What of the buffer has been used.
+    /// The used part of the buffer.
     used: usize,
     line: usize,
     is_begun: bool,
@@ -202,7 +202,7 @@ impl<R: Input> Operations<R> {
         }
     }
 
-    /// So that no amount of it fills the buffer.
+    /// So that white space never fills the buffer.
     fn skip_plain_space(&mut self) {
         while let Some(byte) = self.buffer.get(self.used) {
             match byte {
@@ -222,7 +222,7 @@ impl<R: Input> Operations<R> {
             let what = format!("an operation of more than {} MB", OPERATION_BYTES_MAX >> 20);
             return Err(HistoryError::Notation { line: self.line, what });
         }
-        // What does not fit is parsed anew each time, so each time there is twice as much.
+        // A value that does not fit is parsed again each time, so the buffer doubles each time.
         let wanted = self.buffer.len().max(CHUNK_BYTES) as u64;
         let got = self.source.by_ref().take(wanted).read_to_end(&mut self.buffer);
         let got = got.map_err(|source| HistoryError::Io {
@@ -232,7 +232,7 @@ impl<R: Input> Operations<R> {
         })?;
         self.is_end = (got as u64) < wanted;
         if !std::mem::replace(&mut self.is_begun, true) && self.buffer.starts_with(b"\xef\xbb\xbf") {
-            // What some editors put before the first character.
+            // A byte order mark.
             self.used = 3;
         }
         Ok(())
@@ -253,7 +253,7 @@ impl<'a> Parser<'a> {
         Err(Stop::Error(HistoryError::Notation { line: self.line, what: what.into() }))
     }
 
-    /// The bytes are at their end within something.
+    /// The input ends within a value.
     fn broken_off<T>(&self, within: &str) -> Parsed<T> {
         if self.is_end { self.error(format!("the file ends within a {within}")) } else { Err(Stop::More) }
     }
@@ -396,7 +396,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A string behind its first quote; one without escapes stays where it is.
+    /// A string after its first quote; one without escapes is not copied.
     fn string(&mut self) -> Parsed<Cow<'a, [u8]>> {
         let start = self.at;
         while let Some(byte) = self.step() {
@@ -454,7 +454,7 @@ impl<'a> Parser<'a> {
             }
             self.at = at;
         }
-        // Half of a pair is no character; its number keeps it apart from others.
+        // Half of a surrogate pair is not a character; its number distinguishes it from others.
         Ok(format!("\u{fffd}{first:04x}"))
     }
 
@@ -476,7 +476,7 @@ impl<'a> Parser<'a> {
     /// The characters up to the next separator; at least one.
     fn word(&mut self) -> Parsed<&'a [u8]> {
         let start = self.at;
-        // Of a character, `\[`, the second byte is no separator.
+        // In a character, `\[`, the second byte is not a separator.
         let is_character = self.peek() == Some(b'\\');
         self.step();
         if is_character {
@@ -504,7 +504,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A whole number of 64 bits; an `N` behind it says that there may be larger ones.
+/// A 64-bit integer; an `N` behind it means that larger ones are allowed.
 fn integer(word: &[u8]) -> Option<i64> {
     let digits = word.strip_suffix(b"N").unwrap_or(word);
     let (is_negative, digits) = match digits {

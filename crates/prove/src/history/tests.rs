@@ -45,7 +45,7 @@ fn arbitrary_history(model: Model) -> impl Strategy<Value = History> {
 
 type Meaning = Vec<(Op, Vec<u64>)>;
 
-/// What of a history its lists mean, whatever their places are.
+/// The lists of a history, independent of their indexes.
 fn meaning(history: &History) -> Vec<(Txn, Meaning)> {
     let mut all = Vec::new();
     for (number, txn) in history.txns().iter().enumerate() {
@@ -81,7 +81,7 @@ proptest! {
         std::fs::remove_dir_all(dir).unwrap();
     }
 
-    /// Wherever a crash cuts the file, what is read is a beginning of what was written.
+    /// Wherever a crash cuts the file, a prefix of the history is read.
     #[test]
     fn a_cut_file_is_a_beginning(history in arbitrary_history(Model::Append), cut in 0.0..1.0f64) {
         let dir = scratch("cut");
@@ -90,7 +90,7 @@ proptest! {
         let bytes = std::fs::read(&path).unwrap();
         let cut = 16 + ((bytes.len() - 16) as f64 * cut) as usize;
         let read = History::read_from(&bytes[..cut], &path);
-        // An end block alone cannot be missed: then everything is there.
+        // If only the end block is missing, the history is complete.
         let read = read.unwrap();
         let all = meaning(&history);
         prop_assert_eq!(&meaning(&read)[..], &all[..read.txns().len()]);
@@ -98,7 +98,7 @@ proptest! {
         std::fs::remove_dir_all(dir).unwrap();
     }
 
-    /// One flipped bit is found, or is outside of what counts; it never panics and never makes another history.
+    /// A flipped bit is detected or irrelevant; it never causes a panic or a different history.
     #[test]
     fn a_flipped_bit_is_found(history in arbitrary_history(Model::VersionedRegister), at in any::<prop::sample::Index>(), bit in 0..8u8) {
         let dir = scratch("bit");
@@ -122,7 +122,7 @@ proptest! {
         let _ = History::read_from(&file[..], Path::new("garbage"));
     }
 
-    /// Words of the notation in any order reach further into the parser than bytes do.
+    /// Random words of the notation reach further into the parser than random bytes.
     #[test]
     fn broken_notation_never_panics(words in prop::collection::vec(prop::sample::select(vec![
         "{", "}", "[", "]", "(", ")", ":type", ":ok", ":invoke", "\"type\"", "\"ok\"", ":", ",", "nil", "null", "1", "-7", ":process", ":value",
@@ -131,7 +131,7 @@ proptest! {
         let _ = elle::parse(words.concat().as_bytes());
     }
 
-    /// Through Elle's notation and back: what was acknowledged stays as it is, and what was not keeps its writes.
+    /// A round trip through Elle's notation: acknowledged transactions stay the same, others keep their writes.
     #[test]
     fn notation_gives_back_what_was_written(history in prop_oneof![arbitrary_history(Model::Append), arbitrary_history(Model::Register)]) {
         for notation in [Notation::Edn, Notation::Json] {
@@ -140,7 +140,7 @@ proptest! {
             let again = elle::write(&read, notation);
             let acknowledged = |text: &str| {
                 let lines = text.lines().filter(|line| line.contains(":type :ok") || line.contains(r#""type":"ok""#));
-                // A history of nothing but reads of nothing may be of either model.
+                // A history with only empty reads may be of either model.
                 lines.map(|line| line.replace("null", "[]").replace("nil", "[]")).collect::<Vec<_>>()
             };
             prop_assert_eq!(acknowledged(&again), acknowledged(&text), "{}", text);
@@ -191,7 +191,7 @@ fn mistakes_in_notation_name_their_line() {
     );
     assert_eq!(
         error_of("{:type :ok :process 0 :value [[:append 1 1]]}\n{:type :ok :process 0 :value [[:w 1 2]]}"),
-        "line 2: lists that are appended to and registers that are written in one history"
+        "line 2: one history mixes lists (append) and registers (w)"
     );
     assert_eq!(error_of("[{:type :ok :process 0 :value []}\n"), "line 2: the file ends within a list");
     assert_eq!(
@@ -225,12 +225,12 @@ fn a_file_is_known_by_its_first_bytes() {
 fn other_files_are_refused() {
     let path = Path::new("foreign");
     let error_of = |bytes: &[u8]| History::read_from(bytes, path).unwrap_err().to_string();
-    assert_eq!(error_of(b"PGDMP"), "foreign is no history of pgfathom");
+    assert_eq!(error_of(b"PGDMP"), "foreign is not a history of pgfathom");
     assert_eq!(
         error_of(b"PGFHIST1\x07\0\0\0\x01\0\0\0"),
         "foreign has version 7 of the format, this program reads up to 1"
     );
-    // A block that requests 128 GiB is refused before anybody tries to have them.
+    // A block that claims 128 GiB is refused before any memory is allocated.
     let mut bytes = b"PGFHIST1\x01\0\0\0\x01\0\0\0\x01\0\0\0\xff\xff\xff\xff".to_vec();
     bytes.extend([0; 8]);
     let endless = bytes.chain(std::io::repeat(0));
@@ -238,7 +238,7 @@ fn other_files_are_refused() {
     assert_eq!(error.to_string(), "foreign is damaged at byte 16: a block of 137438953440 bytes");
 }
 
-/// Keys and values are distinguished by what they are, not by what they look like; and whatever else a file may hold is no obstacle.
+/// Keys and values are distinguished by what they are, not by what they look like; and other content of a file is ignored.
 #[test]
 fn keys_and_values_of_every_kind_stay_apart() {
     let edn = r#"; a comment
@@ -261,7 +261,7 @@ fn keys_and_values_of_every_kind_stay_apart() {
     assert_eq!(history.txns().len(), 2);
     assert_ne!(history.txns()[0].session, history.txns()[1].session);
     let reads = history.ops_of(1);
-    assert_eq!(reads.len(), 2, "a read that does not say what it saw says nothing");
+    assert_eq!(reads.len(), 2, "a read without a value is no evidence");
     let names: Vec<String> = history.list(&reads[0]).iter().map(|tok| history.names.value(*tok)).collect();
     assert_eq!(names, ["1", ":x", "\"x\"", "nil", "\\["]);
     // Half of a pair of surrogates, a pair, and bytes that are no text are three keys.
@@ -274,7 +274,7 @@ fn keys_and_values_of_every_kind_stay_apart() {
     assert!(error.to_string().contains("a set has no order"), "{error}");
 }
 
-/// A source that gives few bytes at a time.
+/// A source that returns few bytes at a time.
 struct Pieces<'a>(&'a [u8], usize);
 
 impl Read for Pieces<'_> {

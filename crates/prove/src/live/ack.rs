@@ -1,7 +1,7 @@
-//! `ack`: what was acknowledged is there afterwards, whole and once.
+//! `ack`: every acknowledged transaction is there afterwards, complete and once.
 //!
-//! Every client writes rows (client, sequence) in dense order, now and then one transaction on several shards, and notes what it was told. When all faults
-//! are undone and the cluster is quiet, the rows are read twice and compared with the notes. The notes are in our memory, never in the database under test.
+//! Every client writes rows (client, sequence) in dense order, sometimes one transaction on several shards, and records the reply. When all faults
+//! are undone and the cluster is quiet, the rows are read twice and compared with the records. These are in our memory, never in the database under test.
 
 mod judge;
 
@@ -23,14 +23,14 @@ use crate::client::{Client, ClientError, number};
 use crate::fault::{Fault, Happened, Site};
 use crate::outcome::{At, Outcome, of_broken, of_reply};
 
-/// No key: doubles must be possible to be seen.
+/// No key, so that duplicates can appear.
 const SHAPE: Shape = Shape { name: "ack", columns: "client int not null, seq int not null", key: None };
-/// One transaction in so many writes on several shards.
+/// One in this many transactions writes on several shards.
 const WIDE_ONE_IN: u64 = 20;
-/// Between the two readings: what commits late is seen by the second.
+/// The pause between the two reads: the second one sees late commits.
 const BETWEEN_READINGS: Duration = Duration::from_millis(200);
-/// More lives of servers than a run can hold: beyond it, servers that do not tell are counted by their place.
-const LIVES_MAX: usize = 1 << 20;
+/// More server starts than a run can have: numbers from here on stand for servers that do not report a start, by index.
+const INCARNATIONS_MAX: usize = 1 << 20;
 /// How long a reading may take.
 const READING_PATIENCE: Duration = Duration::from_secs(120);
 
@@ -47,10 +47,10 @@ pub struct Report {
     pub happened: Vec<Happened>,
     /// Replies to COMMIT that the proxy dropped.
     pub dropped: u64,
-    /// The control: a row that was acknowledged is deleted in a transaction that is rolled back, and the same reading within it must miss it. `None`: nothing was
-    /// acknowledged and is there.
+    /// The control: an acknowledged row is deleted in a transaction that is rolled back, and the same read within it must miss the row. `None`: no
+    /// acknowledged row is there.
     pub control: Option<bool>,
-    /// The same for what must be whole and once: one row of several is deleted, or, where none was on several shards, the only one is there twice.
+    /// The same for complete and single: one row of several is deleted, or, if no transaction was on several shards, its only row is duplicated.
     pub control_whole: Option<bool>,
     /// Names of the shards.
     pub shards: Vec<String>,
@@ -58,7 +58,7 @@ pub struct Report {
     pub failures: Failures,
     /// What became of the servers.
     pub observed: Observed,
-    /// Why nothing could be read: the server has lost the table, or does not start any more. Then everything that was acknowledged is lost.
+    /// Why nothing could be read: the server has lost the table, or does not start any more. Then all acknowledged rows are lost.
     pub missing: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl Report {
 /// Runs it.
 ///
 /// # Errors
-/// When it cannot be set up, the faults cannot be undone, or the rows cannot be read in the end.
+/// When it cannot be set up, the faults cannot be undone, or the rows cannot be read at the end.
 pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, LiveError> {
     let tables = Tables::make(site, &[SHAPE])?;
     let entry = options.dressed(site.entry());
@@ -118,7 +118,7 @@ struct Looked<'a> {
 
 type Found = (Findings, Option<bool>, Option<bool>, Option<String>);
 
-/// Reads the rows, and judges them. What a server of ours has lost for good, with the table or with everything, is a loss that has a size, too.
+/// Reads the rows, and judges them. If one of our servers has lost the whole table, or everything, that loss is measured, too.
 fn look(site: &Site, what: &Looked<'_>, observed: &mut Observed) -> Result<Found, LiveError> {
     let nothing = |why: String| {
         let rows = Rows::default();
@@ -132,7 +132,7 @@ fn look(site: &Site, what: &Looked<'_>, observed: &mut Observed) -> Result<Found
         Err(error) => return Err(error),
     };
     let compared = again(|| {
-        // Each try begins with a session of its own.
+        // Each attempt begins with a new session.
         let mut fresh = Client::connect(&site.entry(), READING_PATIENCE)?;
         std::mem::swap(&mut reader, &mut fresh);
         compare(&mut reader, what)
@@ -148,7 +148,7 @@ fn look(site: &Site, what: &Looked<'_>, observed: &mut Observed) -> Result<Found
     }
 }
 
-/// The table, its schema, or a file of it is not there, or makes no sense: `undefined_table`, `invalid_schema_name`, class XX (corruption), `undefined_file`.
+/// The table, its schema, or a file of it is missing or damaged: `undefined_table`, `invalid_schema_name`, class XX (corruption), `undefined_file`.
 fn is_missing(sqlstate: SqlState) -> bool {
     let code = sqlstate.as_str();
     matches!(code, "42P01" | "3F000" | "58P01" | "58030") || code.starts_with("XX")
@@ -192,9 +192,9 @@ fn write(
         if session.connections != connection {
             connection = session.connections;
             let host = session.first;
-            // Another life of the same server may have lost what this one had: what it acknowledges is no survivor of that one.
-            let life = session.get().and_then(|client| watch.servers.meet(client));
-            server = life.unwrap_or(LIVES_MAX + host);
+            // After a restart the same server may have lost rows: rows acknowledged after it are not survivors of the time before.
+            let incarnation = session.get().and_then(|client| watch.servers.meet(client));
+            server = incarnation.unwrap_or(INCARNATIONS_MAX + host);
         }
         let Some(client) = session.get() else { continue };
         let mut shards: u32 = 1 << (1 + draws.below(count));
@@ -229,7 +229,7 @@ fn write(
                 true
             }
             Ok(_) => {
-                // The block is left, so that the next one can begin.
+                // The block is ended, so that the next one can begin.
                 if client.request("rollback").is_err() {
                     session.lose();
                 }
@@ -258,7 +258,7 @@ fn write(
         let is_refused = note.outcome == Outcome::Fail;
         notes.push(note);
         if is_refused {
-            // A server that refuses everything (a full disk, a demoted primary) is not asked at full speed.
+            // A server that refuses everything (a full disk, a demoted primary) gets fewer requests.
             std::thread::sleep(super::RECONNECT_PAUSE);
         }
     }
@@ -284,8 +284,8 @@ fn read(client: &mut Client, tables: &Tables) -> Result<Rows, ClientError> {
     Ok(rows)
 }
 
-/// When servers ended, and acknowledged rows with them: by a fault, or because a promotion had replaced a primary that was mended later. A server that is only
-/// cut off or stopped acknowledges on.
+/// When servers ended and acknowledged rows may have been lost: by a fault, or because a promotion replaced a primary. A server that is only
+/// cut off or stopped continues to acknowledge.
 fn ends(happened: &[Happened]) -> Vec<Span> {
     let mut is_replaced = false;
     let ends = happened.iter().filter(|one| {
@@ -303,7 +303,7 @@ fn span(one: &Happened) -> Span {
     Span { begin_ns: one.at_ns, end_ns: one.at_ns + one.took.as_nanos() as u64 }
 }
 
-/// What a control does to an acknowledged row.
+/// The change of a control to an acknowledged row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Planted {
     /// The only row of a transaction is deleted.
@@ -314,7 +314,7 @@ enum Planted {
     Doubled,
 }
 
-/// Whether it would be seen: it is done where only this session sees it. `None`: there is no row to do it to.
+/// Whether the read shows the change, which only this session sees. `None`: there is no row for it.
 fn control(
     client: &mut Client,
     tables: &Tables,

@@ -1,7 +1,7 @@
 //! `bank`: money moves between accounts on different shards, and the sum of all of them is the same at every moment.
 //!
-//! A reader that sees another sum has seen half of a transfer: the cluster has no snapshot that is the same on all shards. The sum after everything has
-//! ended tells whether a transfer was torn for good.
+//! A reader that sees a different sum has seen half of a transfer: the cluster has no common snapshot of all shards. The sum after everything has
+//! ended shows whether a transfer was torn for good.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use super::ack::Outcomes;
 
 const SHAPE: Shape =
     Shape { name: "bank", columns: "id int not null, bal bigint not null", key: Some("shard, id") };
-/// Accounts on each shard: few, so that transfers and readings meet.
+/// Accounts on each shard: few, so that transfers and reads overlap.
 const ACCOUNTS: u64 = 4;
-/// What is in each at the start.
+/// The initial balance of each.
 const OPENING: i64 = 1_000;
 /// Sessions that read.
 const READERS: usize = 2;
-/// How long the last reading may take.
+/// The time limit for the last read.
 const READING_PATIENCE: Duration = Duration::from_secs(60);
 /// Witnesses kept.
 const WITNESSES_MAX: usize = 5;
@@ -36,7 +36,7 @@ pub struct Report {
     pub reads: u64,
     /// Those that were wrong.
     pub wrong: u64,
-    /// The control: sums read shard by shard, each in a statement and snapshot of its own.
+    /// The control: sums read shard by shard, each in its own statement and snapshot.
     pub control_reads: u64,
     /// Those that were wrong: some must be.
     pub control_wrong: u64,
@@ -46,7 +46,7 @@ pub struct Report {
     pub expected: i64,
     /// The sum after everything had ended.
     pub last_sum: i64,
-    /// The control: one account is given something in a transaction that is rolled back, and the same sum within it must show it.
+    /// The control: one account gets money in a transaction that is rolled back, and the same sum within it must show that.
     pub last_control: bool,
     /// The first wrong readings, in words.
     pub witnesses: Vec<String>,
@@ -97,7 +97,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let Ran { parts, happened, failures, mut observed } = ran;
     let mut client = after_all(site, &tables, &mut observed, READING_PATIENCE)?;
     let (last_sum, last_control) = again(|| {
-        // Each try begins with a session of its own.
+        // Each attempt begins with a new session.
         client = Client::connect(&site.entry(), READING_PATIENCE)?;
         let last = client.execute(&format!("select sum(bal) from {SCHEMA}.bank"))?;
         let last_sum = last.number().unwrap_or_default();
@@ -143,7 +143,7 @@ fn transfer(
         let from = draws.below(count);
         let to = if count > 1 { (from + 1 + draws.below(count - 1)) % count } else { from };
         let amount = 1 + draws.below(20) as i64;
-        // Always in the order of the shards: postgres_fdw has nobody who would see a deadlock.
+        // Always in the order of the shards: postgres_fdw has no deadlock detector.
         let mut steps = [(from, -amount), (to, amount)];
         steps.sort();
         let id = draws.below(ACCOUNTS);
@@ -231,7 +231,7 @@ fn read(
     part
 }
 
-/// One reading; SERIALIZABLE may refuse a reader, which then tries once more. Twice refused is no reading.
+/// One read; SERIALIZABLE may refuse a reader, which then retries once. A second refusal does not count as a read.
 fn whole(client: &mut Client, options: &Options, watch: &Watch<'_>) -> Option<Vec<i64>> {
     let sql = format!(
         "{}; select shard, sum(bal) from {SCHEMA}.bank group by shard order by shard; commit",

@@ -1,12 +1,12 @@
-//! One proof per database: two of them would drop each other's tables, and their faults would meet.
+//! One proof per database: two would drop each other's tables, and their faults would interfere.
 //!
 //! On every node that answers, a session holds an advisory lock as long as the proof lasts. Locks work on standbys, too, and a promotion does not end their
-//! sessions, so the lock outlives a failover. Where a session is lost, because its server was killed or restarted, its keeper takes the lock again as soon as
-//! the server is back. The lock belongs to a transaction and not to the session: a pooler then keeps the server's session for us, and cannot leave a lock
-//! behind in it. That transaction has no snapshot, so it holds back no vacuum.
+//! sessions, so the lock survives a failover. If a session is lost because its server was killed or restarted, its keeper takes the lock again as soon as
+//! the server is back. The lock belongs to a transaction, not to the session: a pooler then keeps the server's session assigned to us, and no lock remains
+//! in it. That transaction has no snapshot, so it holds back no vacuum.
 //!
-//! A lock can be lost all the same (an engine without them, a pooler that gives each statement another session). So the tables of a proof carry its name, and
-//! are looked at once more before anything is judged: see [`super::tables::Tables::check`].
+//! A lock can be lost nevertheless (an engine without them, a pooler that gives each statement another session). So the tables of a proof carry its name, and
+//! are checked again before the verdict: see [`super::tables::Tables::check`].
 
 use connect::poll;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,18 +22,18 @@ use crate::fault::Site;
 
 /// The two halves of the lock's key: "pgft", "prov" in ASCII.
 const KEY: [i32; 2] = [0x7067_6674, 0x7072_6f76];
-/// How often a keeper looks whether its session is alive.
+/// How often a keeper checks that its session is alive.
 const BEAT: Duration = Duration::from_millis(500);
-/// A session that is silent for so long is lost.
+/// A session without an answer for this long is lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the end of a proof waits for its keepers.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a lock is requested that nobody seems to have.
+/// How often a lock is requested that no session seems to hold.
 const TRIES_MAX: usize = 100;
 /// Between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The right to prove something about a database. It ends when it is dropped.
+/// The exclusive lock of a proof on a database. Dropping it releases the lock.
 #[derive(Debug)]
 pub struct Claim {
     shared: Arc<Shared>,
@@ -43,16 +43,16 @@ pub struct Claim {
 #[derive(Debug, Default)]
 struct Shared {
     is_over: AtomicBool,
-    /// Who took the lock while ours was lost.
+    /// The session that took the lock while ours was lost.
     taken: Mutex<Option<String>>,
 }
 
 /// What became of an attempt.
 enum Lock {
     Held(Box<Client>),
-    /// By this session of somebody else.
+    /// By this session of another user.
     Taken(String),
-    /// Nobody answers, or the engine has no such locks.
+    /// No server answers, or the engine has no such locks.
     Absent,
 }
 
@@ -63,7 +63,7 @@ impl Claim {
     /// [`LiveError::Taken`] when another proof has it.
     pub fn take(site: &Site) -> Result<Claim, LiveError> {
         let mut held = Vec::new();
-        // In the same order for everybody: of two that begin at once, one gets all locks.
+        // In the same order everywhere: if two begin at once, one gets all locks.
         let mut nodes: Vec<usize> = (0..site.nodes.len()).collect();
         nodes.sort_by_key(|node| (*node != site.primary(), site.nodes[*node].name.clone()));
         for node in nodes {
@@ -83,14 +83,14 @@ impl Claim {
             .filter_map(|(spec, client)| {
                 let (shared, token) = (Arc::clone(&shared), site.proof().token().to_owned());
                 let work = move || keep(&spec, client, &token, &shared);
-                // Without a thread the session would go unwatched, and then its lock is better given back.
+                // Without a thread no keeper would check the session, so the lock is released.
                 std::thread::Builder::new().name("claim".into()).spawn(work).ok()
             })
             .collect();
         Ok(Claim { shared, keepers })
     }
 
-    /// Who has taken the lock since, while our session was lost: what both have seen is worth nothing.
+    /// The session that has taken the lock since ours was lost: then the results of both are invalid.
     pub fn taken(&self) -> Option<String> {
         self.shared.taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -100,7 +100,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Release);
         self.keepers.iter().for_each(|keeper| keeper.thread().unpark());
-        // One that waits for a server that does not answer ends by itself, and with our process at the latest.
+        // A keeper that waits for a dead server ends by itself, at the latest with our process.
         poll::until(END_TIMEOUT, || self.keepers.iter().all(|keeper| keeper.is_finished()).then_some(()));
     }
 }
@@ -114,7 +114,7 @@ fn attempt(spec: &ConnSpec, token: &str) -> Lock {
     }
 }
 
-/// `None`: it is ours. Otherwise who has it.
+/// `None`: we hold it. Otherwise its holder.
 fn try_lock(client: &mut Client, token: &str) -> Result<Option<String>, ClientError> {
     let refused = |why: &str| {
         let cause = std::io::Error::other(why.to_owned());
@@ -122,7 +122,7 @@ fn try_lock(client: &mut Client, token: &str) -> Result<Option<String>, ClientEr
     };
     let [one, two] = KEY;
     client.execute("begin")?;
-    // Time limits for idle transactions are not meant for this one; a release that does not know one of them has none.
+    // Time limits for idle transactions must not end this one; a release without such a setting has no limit.
     client.execute(
         "select pg_catalog.set_config(name, '0', true) from pg_catalog.pg_settings \
          where name in ('idle_in_transaction_session_timeout', 'transaction_timeout', 'idle_session_timeout')",
@@ -147,7 +147,7 @@ fn try_lock(client: &mut Client, token: &str) -> Result<Option<String>, ClientEr
         };
         let column = |at: usize| row.get(at).and_then(text).unwrap_or_default();
         if column(1).contains(token) {
-            // The server has not noticed the end of that one, or it is the same server by another name: later.
+            // The server has not detected the end of the old session, or this is the same server by another name: try later.
             return Err(refused("an older session of ours has the lock"));
         }
         return Ok(Some(format!(
@@ -162,11 +162,11 @@ fn try_lock(client: &mut Client, token: &str) -> Result<Option<String>, ClientEr
             column(4),
         )));
     }
-    // Refused, and nobody has it: these are no locks.
+    // Refused, and no session holds it: the engine has no real locks.
     Err(refused("the server refuses an advisory lock that no session holds"))
 }
 
-/// Holds the lock until the end, and takes it again when its session is lost.
+/// Holds the lock until the end, and takes it again if its session is lost.
 fn keep(spec: &ConnSpec, mut client: Option<Box<Client>>, token: &str, shared: &Shared) {
     while !shared.is_over.load(Ordering::Acquire) {
         let is_alive = client.as_mut().is_some_and(|client| client.request("select 1").is_ok());
@@ -191,9 +191,9 @@ fn keep(spec: &ConnSpec, mut client: Option<Box<Client>>, token: &str, shared: &
 pub struct Proof(String);
 
 impl Proof {
-    /// One that nobody else has.
+    /// One that no other session has.
     pub fn new() -> Proof {
-        /// What is left of an `application_name` of 63 bytes.
+        /// The remaining length of an `application_name` of 63 bytes.
         const HOST_BYTES_MAX: usize = 12;
         let host: String = std::fs::read_to_string("/proc/sys/kernel/hostname")
             .unwrap_or_default()
@@ -206,7 +206,7 @@ impl Proof {
         Proof(format!("pid {} on {host}, {:x}-{number}", std::process::id(), record::clock::wall_us()))
     }
 
-    /// What tells it from all others.
+    /// What distinguishes it from all others.
     pub fn token(&self) -> &str {
         &self.0
     }

@@ -1,9 +1,9 @@
-//! `conflict`: the same rows written on several nodes at once, and then what each node holds.
+//! `conflict`: concurrent writes of the same rows on several nodes, and then the rows on each node.
 //!
-//! Increments of one counter on every node must all be in its final value, or somebody's acknowledged write was overwritten; and when everything is quiet all
-//! nodes must hold the same. The control is ownership: each node writes only its own counters, with the same load, and then both must hold even where
-//! nobody resolves conflicts. Where that shows nothing (on one node it must not) the control is carelessness: clients that read a value and write it back
-//! counted up must overwrite each other.
+//! Increments of one counter on every node must all be in its final value, or an acknowledged write was overwritten; and when replication has caught up, all
+//! nodes must have the same rows. The control is ownership: each node writes only its own counters, with the same load, and then both must hold even where
+//! no rule resolves conflicts. If that shows nothing (on one node it must not), the control is a lost update: clients that read a value and write it back
+//! incremented must overwrite each other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,7 +26,7 @@ const COUNTERS: usize = 2;
 /// How long a statement may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Tries of the careless way until it shows what it must.
+/// Attempts of the lost-update control until it shows one.
 const CARELESS_TRIES: usize = 5;
 
 /// How the counters are written.
@@ -36,18 +36,18 @@ enum Way {
     Owned,
     /// Every session writes all of them.
     Contended,
-    /// The same, but the client computes the value that it has read before.
+    /// The same, but the client computes the value from an earlier read.
     Careless,
 }
 
-/// What one way of writing came to.
+/// The results of one way of writing.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Fight {
     /// Increments that were acknowledged.
     pub acknowledged: u64,
     /// Increments whose end is unknown.
     pub unknown: u64,
-    /// Increments that were refused, for example with 40001: the price of a conflict.
+    /// Increments that were refused, for example with 40001: the cost of conflicts.
     pub refused: u64,
     /// The sum of all counters on each node at the end.
     pub sums: Vec<(String, i64)>,
@@ -55,9 +55,9 @@ pub struct Fight {
     pub diverged: u64,
     /// Counters.
     pub counters: u64,
-    /// Acknowledged increments that no node's value holds: of the node that has most.
+    /// Acknowledged increments that are missing even on the node with the highest sum.
     pub overwritten: u64,
-    /// Replication did not come to rest: which nodes lag, or have stopped.
+    /// Replication did not catch up: which nodes lag, or have stopped.
     pub stuck: Vec<String>,
     /// The first counter that differs, node by node.
     pub witness: Vec<String>,
@@ -66,7 +66,7 @@ pub struct Fight {
 }
 
 impl Fight {
-    /// All nodes hold the same, and every acknowledged increment.
+    /// All nodes have the same rows, and every acknowledged increment.
     pub fn is_whole(&self) -> bool {
         self.diverged == 0 && self.overwritten == 0 && self.stuck.is_empty()
     }
@@ -79,7 +79,7 @@ pub struct Report {
     pub contended: Fight,
     /// Every node writes its own.
     pub owned: Fight,
-    /// Clients overwrite what they have read. `None` where the same rows have shown conflicts anyway.
+    /// Clients overwrite values that they have read. `None` if the same rows have shown conflicts anyway.
     pub careless: Option<Fight>,
     /// Nodes that took writes.
     pub nodes: u64,
@@ -87,7 +87,7 @@ pub struct Report {
     pub happened: Vec<Happened>,
 }
 
-/// Runs the ways, each for its part of the time.
+/// Runs each way of writing for its share of the time.
 ///
 /// # Errors
 /// When the tables cannot be made or read.
@@ -102,7 +102,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     options.duration /= if nodes.len() == 1 { 3 } else { 2 };
     let mut report = Report { nodes: nodes.len() as u64, ..Report::default() };
     report.owned = fight(site, &options, stop, &nodes, Way::Owned, &mut report.happened)?;
-    // The faults have done what they can; the rest is about the conflicts.
+    // The plan of faults is complete; the rest is about conflicts.
     options.plan = crate::fault::Plan::default();
     report.contended = fight(site, &options, stop, &nodes, Way::Contended, &mut report.happened)?;
     for _ in 0..CARELESS_TRIES {
@@ -116,7 +116,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     Ok(report)
 }
 
-/// One way, from the making of the tables to what is in them in the end.
+/// One way of writing, from creating the tables to reading them at the end.
 fn fight(
     site: &Site,
     options: &Options,
@@ -132,7 +132,7 @@ fn fight(
     for id in 0..counters {
         first.execute(&format!("insert into {SCHEMA}.conflict values (1, {id}, 0)"))?;
     }
-    // Everybody has the counters before anybody counts.
+    // All nodes have the counters before the first increment.
     let stuck = converge(site, nodes)?;
     if !stuck.is_empty() {
         return Err(LiveError::Unfit(format!("replication does not work: {}", stuck.join("; "))));
@@ -182,7 +182,7 @@ fn count(
                     session.lose();
                     continue;
                 };
-                // What lets it through promises nothing else: at a stronger level the read would have to be in the same transaction.
+                // READ COMMITTED allows this: at a stronger level the read would have to be in the same transaction.
                 format!(
                     "begin isolation level read committed; update {SCHEMA}.conflict set v = {} where shard = 1 and id = {id}",
                     value + 1
@@ -233,7 +233,7 @@ fn count(
 fn compare(site: &Site, nodes: &[usize], fight: &mut Fight) -> Result<(), LiveError> {
     let mut held: Vec<Vec<i64>> = Vec::new();
     fight.sums.clear();
-    // The one that takes writes may be another one by now.
+    // The node that takes writes may have changed.
     let now = [site.primary()];
     let nodes = if nodes.len() == 1 { &now } else { nodes };
     for node in nodes {

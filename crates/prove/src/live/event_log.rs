@@ -1,5 +1,5 @@
-//! What happened when, on the monotonic clock: the begin of each load, from which the times of a plan count, and what was done to the cluster meanwhile. It is kept whatever
-//! becomes of the trial.
+//! The log of events on the monotonic clock: the begin of each load, from which the times of a plan count, and the faults. It is kept even if the trial
+//! fails.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,9 +13,9 @@ pub enum LoggedEvent {
         /// When.
         at_ns: u64,
     },
-    /// A step of the plan was done, or could not be.
+    /// A step of the plan was done, or failed.
     Step(Happened),
-    /// The load is over, and everything is undone.
+    /// The load is over, and all faults are undone.
     Undone {
         /// When that began.
         at_ns: u64,
@@ -24,7 +24,7 @@ pub enum LoggedEvent {
     },
 }
 
-/// The entries since they were last taken.
+/// The entries since the last call.
 #[derive(Debug, Default)]
 pub struct EventLog(Mutex<Vec<LoggedEvent>>);
 

@@ -1,4 +1,4 @@
-//! What was refused while a promise was watched: with thousands of refused transactions "kept" is a statement about the load, not about the promise.
+//! Refusals during a proof: with thousands of refused transactions, "kept" would describe the load and not the promise.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,21 +13,21 @@ const MESSAGES_MAX: usize = 5;
 /// A demoted primary, or a session that found a standby: `read_only_sql_transaction`.
 const READ_ONLY: SqlState = SqlState(*b"25006");
 
-/// What was tried, and what was refused of it.
+/// Counts of answers and refusals.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Failures {
-    /// Transactions and readings that were answered at all, over the whole time.
+    /// Answered transactions and reads, over the whole time.
     pub tried: u64,
-    /// Those that the server refused, for another reason than a conflict or its own end.
+    /// Those that the server refused, other than for a conflict or its own end.
     pub refused: u64,
-    /// The same, without the time in which something was broken by us.
+    /// The same, without the time of our faults.
     pub calm: [u64; 2],
-    /// The first messages, and how often each came.
+    /// The first messages, with their counts.
     pub messages: Vec<(String, u64)>,
 }
 
 impl Failures {
-    /// The share of refusals while nothing was broken by us.
+    /// The share of refusals while none of our faults was active.
     pub(crate) fn calm_share(&self) -> f64 {
         let [tried, refused] = self.calm;
         refused as f64 / tried.max(1) as f64
@@ -60,7 +60,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// One answer; `is_calm`: nothing is broken by us at this moment.
+    /// One answer; `is_calm`: none of our faults is active.
     pub(super) fn count(&self, error: Option<&ServerError>, is_calm: bool) {
         let refusal = error.filter(|error| !is_expected(error.sqlstate));
         self.tried.fetch_add(1, Ordering::Relaxed);
@@ -97,8 +97,8 @@ impl Tally {
     }
 }
 
-/// Whether a healthy load gets this error now and then: conflicts (class 40), a server that ends or begins (57P0x), a primary that has become a standby. What they
-/// cost is in the outcomes and in the outages.
+/// Whether a healthy load gets this error at times: conflicts (class 40), a server that ends or begins (57P0x), a primary that has become a standby. Outcomes
+/// and outages show their cost.
 fn is_expected(sqlstate: SqlState) -> bool {
     let code = sqlstate.as_str();
     code.starts_with("40") || code.starts_with("57P") || code.starts_with("08") || sqlstate == READ_ONLY

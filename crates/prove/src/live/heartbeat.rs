@@ -1,8 +1,8 @@
-//! `hb`: a probe at a fixed beat, whatever became of the last one: how long a cluster is away (RTO), and how old what its other nodes show is.
+//! `hb`: probes at a fixed rate, independent of earlier answers: how long a cluster is unavailable (RTO), and how stale its other nodes are.
 //!
-//! The beat is an open loop: a probe that hangs holds up no other, so an outage is as long as it was and not as long as the client's patience. A write counts
-//! as answered only when its row survives to the end: an acknowledgement of a doomed primary is none. After every answered write one read
-//! on each other node tells how old what it shows is.
+//! The probes are an open loop: one that hangs delays no other, so an outage is measured exactly, whatever the client's time limit is. A write counts
+//! as answered only if its row survives to the end: an acknowledgement of a primary that is lost does not count. After every answered write one read
+//! on each other node shows how stale it is.
 
 mod measure;
 
@@ -27,21 +27,21 @@ use crate::client::{Client, number};
 use crate::fault::{Happened, Site};
 use crate::outcome::{At, Outcome, of_reply};
 
-/// A row per probe; no key is needed, nothing is updated.
+/// A row per probe; it needs no key, because nothing is updated.
 const SHAPE: Shape = Shape { name: "hb", columns: "n bigint not null", key: None };
 /// Between two probes.
 pub const BEAT: Duration = Duration::from_millis(20);
 /// A probe that takes longer is lost.
 const PROBE_PATIENCE: Duration = Duration::from_secs(1);
-/// Probes under way at once, per shard and kind, at most: as many as can hang within the patience.
+/// The most concurrent probes per shard and kind: as many as can hang within the time limit.
 const UNDER_WAY_MAX: u64 = 50;
-/// And at least, however few connections the server has left.
+/// The least, however few free connections the server has.
 const UNDER_WAY_MIN: u64 = 2;
-/// Of the connections that the server has left, all probes together take no more than one in so many: the rest is for others.
+/// All probes together take at most one in this many of the server's free connections.
 const CONNECTIONS_SHARE: u64 = 2;
-/// Senders that wait for the next probe; more of them end, and close their connections.
+/// Idle senders that are kept; others end, and close their connections.
 const IDLE_MAX: u64 = 2;
-/// How long the last reading may take.
+/// The time limit for the last read.
 const READING_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What one shard showed.
@@ -55,21 +55,21 @@ pub struct ShardReport {
     pub reads: [u64; 2],
     /// Answered writes whose row was gone in the end.
     pub doomed: u64,
-    /// Writes answered with a warning, whose row was gone in the end: the server had told.
+    /// Writes acknowledged with a warning, whose row was gone in the end: the server had warned.
     pub weak_doomed: u64,
     /// After each fault: writing, reading.
     pub outages: Vec<[Outage; 2]>,
-    /// Times without any answer, of writing and of reading, whoever made them.
+    /// Periods without any answer, of writing and of reading, whatever caused them.
     pub gaps: [Vec<Gap>; 2],
-    /// The longest time between two answers, of writing and of reading.
+    /// The longest time between two answers, for writes and for reads.
     pub silence_us: [u64; 2],
-    /// The share of probes without an answer likewise.
+    /// The share of probes without an answer, for writes and for reads.
     pub share_unanswered: [f64; 2],
-    /// The same share without the time in which something was broken by us.
+    /// The same share without the time of our faults.
     pub share_unanswered_calm: f64,
-    /// The control of the outages: with the answers of some time taken out, there must be one more.
+    /// The control of the outages: with the answers of some seconds removed, there must be one more.
     pub gap_control: Option<bool>,
-    /// The control: an answered row is deleted in a transaction that is rolled back, and the same reading within it must miss it. `None`: there is none.
+    /// The control: an answered row is deleted in a transaction that is rolled back, and the same read within it must miss it. `None`: there is none.
     pub control: Option<bool>,
 }
 
@@ -82,13 +82,13 @@ pub struct Staleness {
     pub at: usize,
     /// Reads directly after an acknowledgement.
     pub reads: u64,
-    /// Those that did not show what was acknowledged.
+    /// Those that missed an acknowledged write.
     pub stale: u64,
-    /// The oldest of them: from the acknowledgement to the reading that first showed it.
+    /// The most stale of them: from the acknowledgement to the first read that showed it.
     pub age_us_max: u64,
     /// The median of the stale ones.
     pub age_us_p50: u64,
-    /// Reads that showed less than the same session had seen before.
+    /// Reads that showed an older state than an earlier read of the same session.
     pub backwards: u64,
     /// The control: a read in a snapshot from before an acknowledged write, which must be stale. Reads, and stale ones.
     pub control: [u64; 2],
@@ -114,11 +114,11 @@ pub struct Report {
 /// Runs it.
 ///
 /// # Errors
-/// When it cannot be set up, the faults cannot be undone, or the rows cannot be read in the end.
+/// When it cannot be set up, the faults cannot be undone, or the rows cannot be read at the end.
 pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, LiveError> {
     let tables = Tables::make(site, &[SHAPE])?;
     let entry = options.dressed(site.entry());
-    // Without shards on nodes of their own one beat is enough.
+    // If the shards are on one node, one series of probes is enough.
     let shards = if tables.is_spread { tables.shards.len() } else { 1 };
     let others: Vec<usize> = (0..site.nodes.len())
         .filter(|node| {
@@ -159,7 +159,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
             found.unwrap_or_default()
         };
         let read = again(|| {
-            // Each try begins with a session of its own.
+            // Each attempt begins with a new session.
             reader = Client::connect(&site.entry(), READING_PATIENCE)?;
             read_back(&mut reader, shard, of(0))
         });
@@ -181,7 +181,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     Ok(report)
 }
 
-/// How many probes of one kind may be under way: when a server hangs and comes back, every one of them has a connection.
+/// The most concurrent probes of one kind: when a server hangs and recovers, each of them has a connection.
 fn under_way_max(site: &Site, shards: u64) -> Result<u64, LiveError> {
     let mut client = Client::connect(&site.entry(), READING_PATIENCE)?;
     let sql = "select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
@@ -192,7 +192,7 @@ fn under_way_max(site: &Site, shards: u64) -> Result<u64, LiveError> {
     Ok((left.max(0) as u64 / CONNECTIONS_SHARE / (2 * shards)).clamp(UNDER_WAY_MIN, UNDER_WAY_MAX))
 }
 
-/// Writes that were acknowledged without a warning, and are not there.
+/// Writes that were acknowledged without a warning, and are missing.
 fn doomed(probes: &[Probe], there: &HashSet<u64>, is_weak: bool) -> u64 {
     let is_gone = |probe: &&Probe| {
         probe.answered_ns.is_some() && probe.is_weak == is_weak && !there.contains(&probe.number)
@@ -200,7 +200,7 @@ fn doomed(probes: &[Probe], there: &HashSet<u64>, is_weak: bool) -> u64 {
     probes.iter().filter(is_gone).count() as u64
 }
 
-/// What is there of the writes, and whether the same reading would have missed one.
+/// The rows of the writes, and whether the control's read missed one.
 fn read_back(
     reader: &mut Client,
     shard: usize,
@@ -276,14 +276,14 @@ struct ProbeKind {
     under_way_max: u64,
 }
 
-/// The senders of one kind of probe: how many there are, and how many of them wait.
+/// The senders of one kind of probe: their number, and the number of idle ones.
 #[derive(Default)]
 struct Senders {
     all: AtomicU64,
     idle: AtomicU64,
 }
 
-/// Sends probes at the beat until the end. Each hangs for itself: there are as many senders as can hang at once, for as long as they do.
+/// Sends probes at the fixed rate until the end. A hanging probe delays no other: there are as many senders as can hang at once.
 fn beat(
     entry: &ConnSpec,
     engine: Engine,
@@ -310,13 +310,13 @@ fn beat(
                 let way = Way { entry, engine, shard, writes, first: &first, acknowledged, watch };
                 scope.spawn(move || send(&way, queue, probes));
             }
-            // It waits in the queue for whoever is free first; in the worst case as long as the patience.
+            // It waits in the queue for the first free thread; in the worst case as long as the time limit.
             let _ = sender.send(probe);
             let next = watch.begin + BEAT * u32::try_from(count).unwrap_or(u32::MAX);
             std::thread::sleep(next.saturating_duration_since(Instant::now()).min(BEAT));
         }
         drop(sender);
-        // What nobody took in time has no answer.
+        // A probe that no thread took in time has no answer.
         let left = receiver.lock().unwrap_or_else(PoisonError::into_inner);
         probes.lock().unwrap_or_else(PoisonError::into_inner).extend(left.try_iter());
     });
@@ -325,7 +325,7 @@ fn beat(
     probes
 }
 
-/// What senders of one kind of probe have in common.
+/// The shared state of the senders of one kind of probe.
 struct Way<'a, 'b> {
     entry: &'a ConnSpec,
     engine: Engine,
@@ -345,7 +345,7 @@ fn send(
     let shard = way.shard;
     loop {
         if senders.idle.fetch_add(1, Ordering::AcqRel) >= IDLE_MAX {
-            // Nothing hangs any more: the others are enough, and the server needs its connections.
+            // No probe hangs any more: the other senders are enough, and the server gets its connections back.
             senders.idle.fetch_sub(1, Ordering::AcqRel);
             senders.all.fetch_sub(1, Ordering::AcqRel);
             return;
@@ -374,12 +374,12 @@ fn send(
                 _ => Outcome::Info,
             };
             if !outcome.is_acknowledged() {
-                // Whatever was refused: the next one tries with a session of its own, perhaps elsewhere.
+                // After any refusal the next probe uses a new session, perhaps to another host.
                 client = None;
             } else {
                 probe.answered_ns = Some(monotonic_ns());
                 probe.is_weak = outcome == Outcome::OkWeak;
-                // What a warning has taken back need not be on another node.
+                // A write acknowledged with a warning need not be on another node.
                 if way.writes && shard == 1 && !probe.is_weak {
                     way.acknowledged.fetch_max(probe.number as i64, Ordering::AcqRel);
                 }
@@ -389,7 +389,7 @@ fn send(
     }
 }
 
-/// Reads again and again what was acknowledged last. `name` is the other node's; without one it is the node that takes the writes.
+/// Reads the last acknowledged write repeatedly. `name` is the other node's; without one it is the node that takes the writes.
 fn look(spec: &ConnSpec, name: Option<String>, acknowledged: &AtomicI64, watch: &Watch<'_>) -> Staleness {
     let is_other = name.is_some();
     let mut staleness = Staleness { node: name.unwrap_or_default(), ..Staleness::default() };
@@ -410,7 +410,7 @@ fn look(spec: &ConnSpec, name: Option<String>, acknowledged: &AtomicI64, watch: 
         }
         let since = Instant::now();
         let mut is_first = true;
-        // Until it shows what was acknowledged, or the patience ends.
+        // Until it shows the acknowledged write, or the time limit is over.
         while !watch.ends_early() && since.elapsed() < PROBE_PATIENCE {
             let Some(client) = session.get() else { continue };
             let sql = format!("select coalesce(max(n), 0) from {SCHEMA}.hb where shard = 1");
@@ -441,7 +441,7 @@ fn look(spec: &ConnSpec, name: Option<String>, acknowledged: &AtomicI64, watch: 
     staleness
 }
 
-/// Reads what was acknowledged last in a snapshot from before it. Reads, and stale ones.
+/// Reads the last acknowledged write in a snapshot from before it. Reads, and stale ones.
 fn look_back(session: &mut super::Lasting, acknowledged: &AtomicI64, watch: &Watch<'_>) -> [u64; 2] {
     let Some(client) = session.get() else { return [0, 0] };
     let select = format!("select coalesce(max(n), 0) from {SCHEMA}.hb where shard = 1");
@@ -463,7 +463,7 @@ fn look_back(session: &mut super::Lasting, acknowledged: &AtomicI64, watch: &Wat
         Some([1, u64::from(shown < wanted)])
     })();
     seen.unwrap_or_else(|| {
-        // Wherever it stopped: the next one begins in a session of its own.
+        // The next one begins in a new session.
         session.lose();
         [0, 0]
     })

@@ -1,7 +1,7 @@
-//! What becomes of the servers while a promise is watched, whoever does it: which one takes writes, since when it runs, and which standbys its commits wait for.
+//! The state of the servers during a proof: which one takes writes, since when it runs, and which standbys its commits wait for.
 //!
-//! What a setting promises depends on all of it. A standby that is not in the synchronous set may be stale, and may lack what was acknowledged when it is promoted;
-//! a cluster manager changes that set, and promotes, without telling us. So it is requested again and again, beside the load.
+//! The promise of a setting depends on all of this. A standby outside of the synchronous set may be stale, and may lack acknowledged writes when it is
+//! promoted; a cluster manager changes that set, and promotes, without notice. So the state is queried repeatedly during the load.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,36 +15,37 @@ use super::{Lasting, Watch};
 use crate::client::{Client, text};
 use crate::fault::Site;
 
-/// How often the primary is asked.
+/// How often the primary is queried.
 const BEAT: Duration = Duration::from_millis(100);
 /// How long it may be silent.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Different states that are kept: a set that flaps more often is judged by the first ones, and by having flapped.
+/// The most different states that are kept: a set that flaps more often is judged by the first ones, and by the flapping.
 const PERIODS_MAX: usize = 10_000;
 
-/// Tells one life of a server from the next. A crash after which the first process goes on has another checkpointer; a promotion another timeline.
+/// Distinguishes a server before and after a restart. After a crash in which the first process goes on, the checkpointer is another one; after a promotion the
+/// timeline is.
 const IDENTITY: &str = "select pg_catalog.pg_postmaster_start_time()::text, \
      (select min(backend_start)::text from pg_catalog.pg_stat_activity where backend_type = 'checkpointer'), \
      case when pg_catalog.pg_is_in_recovery() then null \
      else pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) end";
 /// What commits wait for.
 const SETTINGS: &str = "select pg_catalog.current_setting('synchronous_standby_names'), pg_catalog.current_setting('synchronous_commit')";
-/// Whether they have it. Without `pg_read_all_stats` the state is null.
+/// The state of the standbys. Without `pg_read_all_stats` it is null.
 const STANDBYS: &str =
     "select application_name, coalesce(sync_state, '') from pg_catalog.pg_stat_replication order by 1, 2";
-/// Under which name a standby follows its primary, also when it has been promoted since; null where that may not be seen.
+/// The name under which a standby follows its primary, also after its promotion; null if it is hidden.
 const STANDBY_NAME: &str = "select case when pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'usage') \
      and pg_catalog.pg_has_role(current_user, 'pg_read_all_settings', 'usage') then coalesce(\
      (select pg_catalog.substring(conninfo, '(?:^|\\s)application_name=''?([^''\\s]+)') from pg_catalog.pg_stat_wal_receiver), \
      (select pg_catalog.substring(setting, '(?:^|\\s)application_name\\s*=\\s*''?([^''\\s]+)') from pg_catalog.pg_settings where name = 'primary_conninfo'), \
      (select nullif(setting, '') from pg_catalog.pg_settings where name = 'cluster_name'), 'walreceiver') end";
 
-/// One life of a server: from its start, a crash or a promotion to the next.
+/// One incarnation of a server: from its start, a crash or a promotion to the next.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Life {
+pub struct Incarnation {
     /// When its first process was started.
     start: String,
-    /// And its checkpointer; empty: not there yet, or not to be seen.
+    /// The start of its checkpointer; empty: not started yet, or hidden.
     checkpointer: String,
     /// The timeline that it writes.
     pub timeline: u32,
@@ -52,11 +53,11 @@ pub struct Life {
     pub met_ns: u64,
 }
 
-/// A time in which commits waited for the same standbys.
+/// A period in which commits waited for the same standbys.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Period {
-    /// Which life of which server, by its place in [`Observed::lives`].
-    pub life: usize,
+    /// The index in [`Observed::incarnations`].
+    pub incarnation: usize,
     /// `synchronous_standby_names`.
     pub names: String,
     /// `synchronous_commit`, unless a session has its own.
@@ -68,13 +69,13 @@ pub struct Period {
 /// What was seen.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Observed {
-    /// Servers that took writes, in the order in which they were met.
-    pub lives: Vec<Life>,
+    /// Servers that took writes, in the order of their discovery.
+    pub incarnations: Vec<Incarnation>,
     /// What they waited for.
     pub periods: Vec<Period>,
-    /// Under which names the standbys of the site follow, by node; `None`: it could not be seen.
+    /// The names under which the standbys of the site follow, by node; `None`: unknown.
     pub names: Vec<Option<String>>,
-    /// The name of the one that takes writes in the end.
+    /// The name of the one that takes writes at the end.
     pub taker: Option<String>,
 }
 
@@ -92,35 +93,36 @@ pub enum Waited {
 impl Observed {
     /// Another server took over, or the same one on a new timeline.
     pub fn has_failed_over(&self) -> bool {
-        let first = self.lives.first().map(|life| life.timeline);
-        self.lives.iter().any(|life| Some(life.timeline) > first)
+        let first = self.incarnations.first().map(|incarnation| incarnation.timeline);
+        self.incarnations.iter().any(|incarnation| Some(incarnation.timeline) > first)
     }
 
-    /// How often a server was started anew, or crashed, on the same timeline.
+    /// How often a server was restarted, or crashed, on the same timeline.
     pub fn restarts(&self) -> usize {
-        let same = |pair: &&[Life]| pair[0].timeline == pair[1].timeline;
-        self.lives.windows(2).filter(same).count()
+        let same = |pair: &&[Incarnation]| pair[0].timeline == pair[1].timeline;
+        self.incarnations.windows(2).filter(same).count()
     }
 
     /// Whether the commits waited for this standby until its primary was replaced, if it was.
     pub(crate) fn waited_for(&self, name: Option<&str>) -> Waited {
-        let last = self.lives.iter().map(|life| life.timeline).max();
+        let last = self.incarnations.iter().map(|incarnation| incarnation.timeline).max();
         let before = |period: &&Period| {
-            !self.has_failed_over() || self.lives.get(period.life).map(|life| life.timeline) < last
+            !self.has_failed_over()
+                || self.incarnations.get(period.incarnation).map(|incarnation| incarnation.timeline) < last
         };
         waited(name, self.periods.iter().filter(before))
     }
 
-    /// Whether they waited for it all the time, on whatever primary.
+    /// Whether they always waited for it, on every primary.
     pub(crate) fn always_waited_for(&self, name: Option<&str>) -> Waited {
         waited(name, self.periods.iter())
     }
 
-    /// Adds the server that takes writes in the end, which no session may have met before.
+    /// Adds the server that takes writes at the end, to which perhaps no session has connected.
     pub(super) fn meet_last(&mut self, client: &mut Client) {
-        let registry = Registry(Mutex::new(std::mem::take(&mut self.lives)));
+        let registry = Registry(Mutex::new(std::mem::take(&mut self.incarnations)));
         registry.meet(client);
-        self.lives = registry.into_lives();
+        self.incarnations = registry.into_incarnations();
         if self.has_failed_over() {
             self.taker = standby_name(client);
         }
@@ -128,13 +130,13 @@ impl Observed {
 }
 
 impl Period {
-    /// Whether a commit of this time waits for the standby of this name, whatever becomes of the others.
+    /// Whether a commit of this period waits for the standby of this name, whatever happens to the others.
     pub(crate) fn waits_for(&self, name: &str) -> Waited {
         let Some(set) = Set::parse(&self.names) else {
             return Waited::No("synchronous_standby_names was empty".to_owned());
         };
         let is_it = |other: &str| other.eq_ignore_ascii_case(name);
-        // Everybody in the list has to confirm: whoever is away holds commits up.
+        // Every standby in the list has to confirm: one that is down blocks commits.
         if set.count >= set.members.len() && !set.has_wildcard() {
             return match set.members.iter().any(|member| is_it(member)) {
                 true => Waited::Yes,
@@ -144,9 +146,7 @@ impl Period {
         let states: Vec<&str> =
             self.standbys.iter().filter(|(other, _)| is_it(other)).map(|(_, state)| state.as_str()).collect();
         match states.as_slice() {
-            [] => {
-                Waited::No(format!("{name} was away for a time, and others stood in for it ({})", self.names))
-            }
+            [] => Waited::No(format!("{name} was down for a time, and others replaced it ({})", self.names)),
             states if states.contains(&"") => Waited::Unknown,
             states if states.iter().all(|state| *state == "sync") => Waited::Yes,
             states => {
@@ -155,7 +155,7 @@ impl Period {
                     "quorum" => {
                         format!("another standby may have confirmed in place of {name} ({})", self.names)
                     }
-                    state => format!("{name} was {state}, and not waited for ({})", self.names),
+                    state => format!("{name} was {state}, so commits did not wait for it ({})", self.names),
                 })
             }
         }
@@ -202,12 +202,12 @@ impl Set {
     }
 }
 
-/// The servers that sessions have met; a number for each life.
+/// The servers that sessions have connected to; a number for each incarnation.
 #[derive(Debug, Default)]
-pub(super) struct Registry(Mutex<Vec<Life>>);
+pub(super) struct Registry(Mutex<Vec<Incarnation>>);
 
 impl Registry {
-    /// Which life of which server the session is with; `None`: it cannot be told.
+    /// Which server the session is connected to, and its start; `None`: unknown.
     pub(super) fn meet(&self, client: &mut Client) -> Option<usize> {
         let reply = client.request(IDENTITY).ok()?;
         self.enter(reply.rows().first()?)
@@ -218,27 +218,28 @@ impl Registry {
         let column = |at: usize| row.get(at).and_then(text);
         let (start, checkpointer) = (column(0)?, column(1).unwrap_or_default());
         let timeline = u32::from_str_radix(&column(2)?, 16).ok()?;
-        let mut lives = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = lives.iter_mut().position(|life| {
-            let is_same =
-                life.checkpointer == checkpointer || life.checkpointer.is_empty() || checkpointer.is_empty();
-            life.start == start && life.timeline == timeline && is_same
+        let mut incarnations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = incarnations.iter_mut().position(|incarnation| {
+            let is_same = incarnation.checkpointer == checkpointer
+                || incarnation.checkpointer.is_empty()
+                || checkpointer.is_empty();
+            incarnation.start == start && incarnation.timeline == timeline && is_same
         });
         Some(match known {
             Some(known) => {
-                if lives[known].checkpointer.is_empty() {
-                    lives[known].checkpointer = checkpointer;
+                if incarnations[known].checkpointer.is_empty() {
+                    incarnations[known].checkpointer = checkpointer;
                 }
                 known
             }
             None => {
-                lives.push(Life { start, checkpointer, timeline, met_ns: monotonic_ns() });
-                lives.len() - 1
+                incarnations.push(Incarnation { start, checkpointer, timeline, met_ns: monotonic_ns() });
+                incarnations.len() - 1
             }
         })
     }
 
-    pub(super) fn into_lives(self) -> Vec<Life> {
+    pub(super) fn into_incarnations(self) -> Vec<Incarnation> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -292,7 +293,7 @@ fn period(done: &[crate::client::Done], registry: &Registry) -> Option<Period> {
     let (identity, settings) = (identity.rows.first()?, settings.rows.first()?);
     let column = |row: &TextRow, at: usize| row.get(at).and_then(text).unwrap_or_default();
     Some(Period {
-        life: registry.enter(identity)?,
+        incarnation: registry.enter(identity)?,
         names: column(settings, 0),
         commit: column(settings, 1),
         standbys: standbys.rows.iter().map(|row| (column(row, 0), column(row, 1))).collect(),
@@ -303,9 +304,9 @@ fn period(done: &[crate::client::Done], registry: &Registry) -> Option<Period> {
 mod tests {
     use super::*;
 
-    fn period(life: usize, names: &str, standbys: &[(&str, &str)]) -> Period {
+    fn period(incarnation: usize, names: &str, standbys: &[(&str, &str)]) -> Period {
         Period {
-            life,
+            incarnation,
             names: names.to_owned(),
             commit: "on".to_owned(),
             standbys: standbys
@@ -324,7 +325,7 @@ mod tests {
             ("FIRST 1 (s1)", &[("s1", "sync")], "s1", true),
             ("s1", &[("s1", "sync")], "s1", true),
             ("\"S1\"", &[("s1", "sync")], "s1", true),
-            // It is away: commits wait for it all the same.
+            // It is down: commits wait for it nevertheless.
             ("FIRST 1 (s1)", &[], "s1", true),
             ("FIRST 1 (s1)", &[("s1", "sync"), ("s2", "async")], "s2", false),
             ("FIRST 1 (s1, s2)", &both, "s1", true),
@@ -350,25 +351,26 @@ mod tests {
 
     #[test]
     fn one_moment_without_it_is_enough_and_what_came_after_a_failover_does_not_count() {
-        let life = |timeline: u32| Life {
+        let incarnation = |timeline: u32| Incarnation {
             start: timeline.to_string(),
             checkpointer: String::new(),
             timeline,
             met_ns: 0,
         };
         let sync = || period(0, "FIRST 1 (s1)", &[("s1", "sync")]);
-        let mut seen = Observed { lives: vec![life(1)], periods: vec![sync()], ..Observed::default() };
+        let mut seen =
+            Observed { incarnations: vec![incarnation(1)], periods: vec![sync()], ..Observed::default() };
         assert_eq!(seen.waited_for(Some("s1")), Waited::Yes);
         assert_eq!(seen.waited_for(None), Waited::Unknown);
         seen.periods.extend([period(0, "", &[]), sync()]);
         assert!(matches!(seen.waited_for(Some("s1")), Waited::No(why) if why.contains("empty")));
-        // The new primary waits for nobody, which proves nothing about what it has taken over.
-        seen.lives.push(life(2));
+        // The new primary waits for no standby, which proves nothing about the commits it has taken over.
+        seen.incarnations.push(incarnation(2));
         seen.periods = vec![sync(), period(1, "", &[])];
         assert!(seen.has_failed_over() && seen.restarts() == 0);
         assert_eq!(seen.waited_for(Some("s1")), Waited::Yes);
         assert_eq!(Observed::default().waited_for(Some("s1")), Waited::Unknown);
-        seen.lives = vec![life(1), Life { start: "again".to_owned(), ..life(1) }];
+        seen.incarnations = vec![incarnation(1), Incarnation { start: "again".to_owned(), ..incarnation(1) }];
         assert!(!seen.has_failed_over() && seen.restarts() == 1);
     }
 }

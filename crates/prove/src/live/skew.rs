@@ -1,7 +1,7 @@
-//! `skew`: two transactions read the same two rows, and each writes the other one. REPEATABLE READ lets both commit (write skew); SERIALIZABLE must
-//! refuse one of them, also when what was read is a count and what is written is a new row.
+//! `skew`: two transactions read the same two rows, and each writes a different one. REPEATABLE READ lets both commit (write skew); SERIALIZABLE must
+//! refuse one of them, also if they read a count and insert a row.
 //!
-//! The two are interleaved by hand, so every pair is a chance and none is luck.
+//! The two are interleaved explicitly, so every pair is a real trial.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,22 +13,22 @@ use crate::fault::Site;
 use crate::outcome::{At, of_reply};
 
 const SHAPE: Shape = Shape { name: "skew", columns: "pair int not null, v int not null", key: None };
-/// How long a statement may take: a pair that waits for itself is no pair.
+/// The time limit for a statement: a pair that blocks itself does not count.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pairs at most.
 const PAIRS_MAX: u64 = 2_000;
 /// Pairs at each level for the control.
 const CONTROL_PAIRS: u64 = 20;
-/// Pairs of each form at least, however short the time. They are interleaved by hand, so each of them is a trial and none is luck: with nothing seen, the
+/// The least pairs of each form, however short the time. They are interleaved explicitly, so each is a real trial: if none shows the anomaly, the
 /// anomaly happens in less than one of ten. A verdict takes as many ([`crate::promise`]).
 pub const PAIRS_MIN: u64 = 30;
 
-/// What two transactions of a pair read and write.
+/// The reads and writes of the two transactions of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// Two rows that exist, on two shards where there are any.
+    /// Two existing rows, on two shards if there are several.
     Rows,
-    /// How many rows match, and one more.
+    /// The count of matching rows, and one more row.
     Predicate,
 }
 
@@ -37,7 +37,7 @@ pub enum Form {
 pub struct Pairs {
     /// Pairs that were tried.
     pub pairs: u64,
-    /// Both committed: the constraint that each had checked is violated.
+    /// Both committed: the constraint that each checked is violated.
     pub both: u64,
     /// One was refused.
     pub refused: u64,
@@ -50,9 +50,9 @@ pub struct Report {
     pub rows: Pairs,
     /// The same with predicates.
     pub predicates: Pairs,
-    /// The control: REPEATABLE READ, where both must get through on an engine that has snapshot isolation.
+    /// The control: REPEATABLE READ, where both must commit on an engine with snapshot isolation.
     pub control: Pairs,
-    /// The first pair that got through, as SQL.
+    /// The first pair that committed, as SQL.
     pub witness: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ impl Pairs {
     }
 }
 
-/// The statements of the two transactions: what each reads, and what each writes.
+/// The statements of the two transactions: the reads and writes of each.
 fn statements(form: Form, pair: u64) -> (String, [String; 2]) {
     match form {
         Form::Rows => (
@@ -130,12 +130,12 @@ fn witness(level: Isolation, form: Form, pair: u64) -> Vec<String> {
         format!("T2: {begin}; {read}"),
         format!("T1: {first}; commit  -- COMMIT"),
         format!(
-            "T2: {second}; commit  -- COMMIT: it should have been refused (40001), for T1 read what T2 wrote, and T2 what T1 wrote"
+            "T2: {second}; commit  -- COMMIT: it should have been refused (40001), because T1 read what T2 wrote, and T2 what T1 wrote"
         ),
     ]
 }
 
-/// One pair; true when both got through.
+/// One pair; true if both committed.
 fn one(
     site: &Site,
     (a, b): (&mut Client, &mut Client),
@@ -164,7 +164,7 @@ fn one(
     }
     let mut committed = [false, false];
     for (session, client) in [a, b].into_iter().enumerate() {
-        // A block that failed is left by COMMIT, too, with the tag ROLLBACK.
+        // COMMIT also ends a failed block, with the tag ROLLBACK.
         let reply: Reply = client.request("commit")?;
         committed[session] =
             of_reply(site.engine, At::Commit { wide: false }, &reply).outcome.is_acknowledged();

@@ -1,7 +1,7 @@
-//! Tables of our own whose rows are forced onto different shards, in a schema of our own.
+//! The tables of a proof, whose rows are placed on different shards, in their own schema.
 //!
-//! A row's shard is its column `shard`. On a sharded cluster each shard is another node; on one server there are two of them, side by side, so that
-//! the same workload says there what it should.
+//! A row's shard is its column `shard`. On a sharded cluster each shard is another node; on one server there are two partitions, so that
+//! the same workload must find there what it should.
 
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,17 @@ use crate::fault::Site;
 
 /// Our schema on every node.
 pub const SCHEMA: &str = "pgfathom_prove";
-/// How its comment begins: what carries it is ours to drop. The name of the proof follows.
+/// The begin of the schema's comment: we may drop a schema with it. The name of the proof follows.
 const MARK: &str = "made by pgfathom prove";
-/// How long a statement of ours may take.
+/// The time limit for our statements.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long each step of the cleaning up may take: what was found is told after it.
+/// How long each step of the cleaning up may take: the result is printed after it.
 const CLEANUP_PATIENCE: Duration = Duration::from_secs(10);
 /// How long replication may take until every node has everything.
 const CONVERGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often that is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Shards where one server holds them all.
+/// The number of shards on a single server.
 const SHARDS_OF_ONE: usize = 2;
 
 /// What a table looks like.
@@ -35,7 +35,7 @@ pub struct Shape {
     pub name: &'static str,
     /// Its columns after `shard int not null`.
     pub columns: &'static str,
-    /// Its primary key, which begins with the shard; none where doubles have to be possible.
+    /// Its primary key, which begins with the shard; `None` if duplicates must be possible.
     pub key: Option<&'static str>,
 }
 
@@ -49,7 +49,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Makes our schema and these tables on every node that needs them. What an earlier proof has left is dropped first.
+    /// Makes our schema and these tables on every node that needs them. The rest of an earlier proof is dropped first.
     ///
     /// # Errors
     /// [`LiveError::Foreign`], and what the servers refuse.
@@ -92,10 +92,10 @@ impl Tables {
         Ok(Tables { shards, is_spread: layout.is_spread() })
     }
 
-    /// Whether the tables are still those of this proof: asked before anything is judged by what is in them. `client` is connected to the entry.
+    /// Whether the tables are still those of this proof: checked before their content is judged. `client` is connected to the entry.
     ///
     /// # Errors
-    /// [`LiveError::Disturbed`] when another proof has replaced them. Tables that are gone are no error here: a server may have lost them.
+    /// [`LiveError::Disturbed`] when another proof has replaced them. Missing tables are no error here: a server may have lost them.
     pub fn check(&self, site: &Site, client: &mut Client) -> Result<(), LiveError> {
         let ours = site.proof().token();
         match owner(client)? {
@@ -108,10 +108,10 @@ impl Tables {
         }
     }
 
-    /// Drops our schema everywhere. What cannot be dropped is noted: it is no reason to give up what was found.
+    /// Drops our schema everywhere. A failure becomes a note: the results are kept.
     pub fn remove(&self, site: &Site) {
         if site.engine.layout.publishes() {
-            // Rows that arrive for a table that is gone would stop the subscription. Who is stuck is no reason to leave the tables.
+            // Changes that arrive for a dropped table would stop the subscription. Stuck subscriptions do not prevent the drop.
             let peers: Vec<usize> = (0..site.nodes.len()).collect();
             let _ = converge(site, &peers);
         }
@@ -147,7 +147,7 @@ pub(super) fn client(site: &Site, node: usize) -> Result<Client, ClientError> {
 
 /// Drops our schema on one node, as long as it is this proof's.
 fn remove_from(site: &Site, node: usize) -> Result<(), LiveError> {
-    // The primary may have changed once more, or be reached by another way only.
+    // The primary may have changed again, or need another address.
     let mut client = match node == site.primary() {
         true => Client::connect(&site.entry(), CLEANUP_PATIENCE)?,
         false => Client::connect(&site.nodes[node].spec, CLEANUP_PATIENCE)?,
@@ -163,8 +163,8 @@ fn remove_from(site: &Site, node: usize) -> Result<(), LiveError> {
     Ok(())
 }
 
-/// Whether our schema is there, and whose it is: its comment, where it begins with our mark. The comment alone is not enough: anybody who may create schemas can write
-/// it.
+/// Whether our schema exists, and its owner: its comment, if it begins with our mark. The comment alone is not enough: any role that may create schemas
+/// can write it.
 fn owner(client: &mut Client) -> Result<Option<Option<String>>, ClientError> {
     let there = client.execute(&format!(
         "select case when nspowner in ({TRUSTED}) then pg_catalog.obj_description(oid, 'pg_namespace') end \
@@ -174,7 +174,7 @@ fn owner(client: &mut Client) -> Result<Option<Option<String>>, ClientError> {
     Ok(comment.map(|comment| comment.filter(|words| words.starts_with(MARK))))
 }
 
-/// Makes our schema for this proof. Nobody else may use it, whatever default privileges say: no name in it can be reached, so nobody attaches anything to what is in it.
+/// Makes our schema for this proof. No other role may use it, whatever the default privileges are: so no role can attach code to the tables in it.
 pub(crate) fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveError> {
     match owner(client)? {
         None => {}
@@ -184,7 +184,7 @@ pub(crate) fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveEr
         Some(None) => return Err(LiveError::Foreign(SCHEMA)),
     }
     client.execute(&format!("create schema {SCHEMA}; comment on schema {SCHEMA} is '{MARK}, {proof}'"))?;
-    // An engine that cannot say this has no default privileges on schemas.
+    // An engine without this statement has no default privileges on schemas.
     let others = client.request(&format!(
         "select distinct case a.grantee when 0 then 'public' else pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) end \
          from pg_catalog.pg_namespace n cross join lateral pg_catalog.aclexplode(n.nspacl) a \
@@ -206,7 +206,7 @@ pub(crate) fn drop_schema(client: &mut Client, proof: &str) -> Result<(), Client
     Ok(())
 }
 
-/// Creates a table whose rows the engine places by their shard, where it places them at all.
+/// Creates a table whose rows the engine places by their shard, if it places rows.
 fn create(client: &mut Client, layout: Layout, shape: &Shape) -> Result<(), ClientError> {
     let table = format!("{SCHEMA}.{}", shape.name);
     let Layout::Spread(spread) = layout else { return client.execute(&plain(&table, shape)).map(drop) };
@@ -219,7 +219,7 @@ fn plain(table: &str, shape: &Shape) -> String {
     format!("create table {table} (shard int not null, {}{key})", shape.columns)
 }
 
-/// A leaf on each node, and at each entry a parent by list whose partitions the leaves are.
+/// A leaf on each node, and on each entry node a parent, partitioned by list into these leaves.
 fn spread(site: &Site, entries: &[usize], holders: &[usize], shape: &Shape) -> Result<(), LiveError> {
     let leaf = |number: usize| format!("{}_{number}", shape.name);
     for (at, node) in holders.iter().enumerate() {
@@ -249,14 +249,14 @@ fn spread(site: &Site, entries: &[usize], holders: &[usize], shape: &Shape) -> R
     Ok(())
 }
 
-/// Every node sends its rows to every other one, as soon as all of them know the tables.
+/// Every node replicates its rows to every other one, as soon as all have the tables.
 fn publish(site: &Site, holders: &[usize], shapes: &[Shape]) -> Result<(), LiveError> {
     for node in holders {
         let mut client = client(site, *node)?;
         for shape in shapes {
             let publication = lab::local::PUBLICATION;
             if shape.key.is_none() {
-                // Without a key a row is found by all of its columns.
+                // Without a key a row is identified by all columns.
                 client.execute(&format!("alter table {SCHEMA}.{} replica identity full", shape.name))?;
             }
             client.execute(&format!("alter publication {publication} add table {SCHEMA}.{}", shape.name))?;
@@ -276,7 +276,7 @@ fn publish(site: &Site, holders: &[usize], shapes: &[Shape]) -> Result<(), LiveE
     Ok(())
 }
 
-/// Waits until every node has confirmed what every other one had written by now. Gives who has not: a subscription that a conflict has disabled never will.
+/// Waits until every node has confirmed the current WAL of every other one. Returns those that have not: a subscription that a conflict disabled never will.
 pub(crate) fn converge(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveError> {
     if nodes.len() < 2 {
         return Ok(Vec::new());

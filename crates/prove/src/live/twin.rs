@@ -1,6 +1,6 @@
 //! `twin`: rows that one transaction writes on all shards are seen all new or all old.
 //!
-//! Where `bank` shows that something is wrong, this shows what: how far the shards were apart, and which was ahead. Read in one statement, and in one
+//! `bank` shows that something is wrong; this shows what: the distance of the shards, and which was ahead. Read in one statement, and in one
 //! REPEATABLE READ transaction with a statement per shard, which opens its remote snapshots one by one.
 
 use std::sync::atomic::AtomicBool;
@@ -27,7 +27,7 @@ pub enum Way {
     Statement,
     /// One REPEATABLE READ transaction, a statement per shard.
     Transaction,
-    /// A statement per shard at READ COMMITTED: the control, which promises nothing anywhere.
+    /// A statement per shard at READ COMMITTED: the control, which no engine makes consistent.
     Apart,
 }
 
@@ -54,7 +54,7 @@ pub struct Seen {
     pub fractured: u64,
     /// The largest distance between two shards, in versions.
     pub distance_max: i64,
-    /// How often each shard was ahead of another one.
+    /// The number of times that each shard was ahead of another one.
     pub ahead: Vec<u64>,
     /// The first few in words.
     pub witnesses: Vec<String>,
@@ -103,7 +103,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let Ran { parts, happened, failures, mut observed } = ran;
     let mut client = after_all(site, &tables, &mut observed, PATIENCE)?;
     let torn = again(|| {
-        // Each try begins with a session of its own.
+        // Each attempt begins with a new session.
         client = Client::connect(&site.entry(), PATIENCE)?;
         Ok(client.execute(&format!(
             "select count(*) from (select g from {SCHEMA}.twin group by g having min(v) <> max(v)) as torn"

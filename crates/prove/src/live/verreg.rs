@@ -1,13 +1,14 @@
-//! `verreg` and `append`: random transactions over all entry nodes, written down as they happen, and judged by the checker.
+//! `verreg` and `append`: random transactions over all entry nodes, recorded as they run, and judged by the checker.
 //!
-//! `verreg` counts versions of rows, `append` makes lists grow; in both the order of versions is known, so the check takes linear time. Transactions are short (1 to
-//! 4 operations), keys few and hot, one write in seven a row that was not there before: the SERIALIZABLE bug of PostgreSQL up to 12.3 showed only with those. One
-//! transaction in seven reads several rows in one statement, because only such a statement can tell whether it saw half of something.
+//! `verreg` increments versions of rows, `append` appends to lists; in both the order of versions is known, so the check takes linear time. Transactions are
+//! short (1 to
+//! 4 operations), keys are few and hot, one write in seven inserts a new row: the SERIALIZABLE bug of PostgreSQL up to 12.3 appeared only with those.
+//! One transaction in seven reads several rows in one statement, because only such a statement can show half of a transaction.
 //!
-//! What happened goes to a file while it happens ([`crate::history::HistoryWriter`]); memory does not grow with time. The check reads it afterwards.
+//! The history goes to a file during the load ([`crate::history::HistoryWriter`]); memory does not grow with time. The check reads it afterwards.
 //!
-//! "Not refuted" needs controls: the same load at the next weaker level has to show what the level forbids, and an anomaly that is planted into the very same
-//! history has to be found. The order of real time and the long fork have controls of their own ([`shown`]), and another planted anomaly.
+//! "Not refuted" needs controls: the same load at the next weaker level has to show what the level forbids, and the checker has to find an anomaly planted into
+//! the same history. The order of real time and the long fork have their own controls ([`shown`]), and another planted anomaly.
 
 pub mod late;
 mod session;
@@ -46,13 +47,13 @@ const KEYS_PER_SESSION: usize = 4;
 const KEYS_MIN: usize = 8;
 /// A hot key makes room for a new one after so many writes: lists stay short.
 const WRITES_OF_KEY_MAX: u32 = 48;
-/// Transactions that sessions may be ahead of the file.
+/// The most transactions in the queue to the file.
 const QUEUE_TXNS: usize = 4_096;
-/// A history takes so many operations at most: what a check can hold in memory on a small machine. The load goes on, and what follows is not written down.
+/// The most operations of a history: a check of them fits into the memory of a small host. The load goes on, but later transactions are not recorded.
 const OPS_MAX: u64 = 20_000_000;
-/// How long a statement outside of the load may take.
+/// The time limit for a statement outside of the load.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The control gets this part of the time, and so many attempts.
+/// The share of the time for the control, and its attempts.
 const CONTROL_PART: u32 = 4;
 const CONTROL_RUNS: u64 = 6;
 /// But at least so long.
@@ -65,7 +66,7 @@ const REFUSALS_MAX: usize = 5;
 pub struct Paper<'a> {
     /// Versioned registers or lists.
     pub model: Model,
-    /// The history; there must be no such file yet.
+    /// The history's file, which must not exist.
     pub history: &'a Path,
     /// Whether the control at the next weaker level is run.
     pub has_control: bool,
@@ -80,19 +81,19 @@ pub struct Report {
     pub level: Isolation,
     /// Transactions by outcome.
     pub outcomes: Outcomes,
-    /// Rows that were not there before, and all writes that were done.
+    /// Inserts of new rows, and all writes.
     pub fresh: [u64; 2],
-    /// What the history says.
+    /// The result of the history check.
     pub report: check::Report,
-    /// The same load at the next weaker level, and what its histories say about this level: transactions, anomalies.
+    /// The same load at the next weaker level, judged at this level: transactions, anomalies.
     pub control: Option<(Isolation, u64, u64)>,
-    /// Whether an anomaly that was planted into the history was found; `None`: the history has its own.
+    /// Whether a planted anomaly was found; `None`: the history has its own.
     pub planted: Option<bool>,
     /// The same for one that only real time shows; `None`: the level is refuted without it.
     pub planted_late: Option<bool>,
-    /// Readings that missed what had been acknowledged before their statement was sent; at levels where each statement has a snapshot of its own.
+    /// Reads that missed writes acknowledged before their statement was sent; at levels where each statement has its own snapshot.
     pub late: Option<late::Late>,
-    /// What was found of the fork and the late reading that were played by hand; `None`: they could not be played.
+    /// Whether the deliberate fork and late read were found; `None`: they could not be made.
     pub shown: Option<Shown>,
     /// Why they could not.
     pub unshown: String,
@@ -100,7 +101,7 @@ pub struct Report {
     pub entries: Vec<String>,
     /// Bytes of the history's file.
     pub bytes: u64,
-    /// Transactions that were not written down, because the history was full.
+    /// Transactions that were not recorded, because the history was full.
     pub unwritten: u64,
     /// The first refusals, in words.
     pub refusals: Vec<String>,
@@ -112,7 +113,7 @@ pub struct Report {
     pub observed: Observed,
 }
 
-/// What a level promises, in the checker's words.
+/// The promise of a level, in the checker's terms.
 pub fn base_of(level: Isolation) -> Base {
     match level {
         Isolation::ReadCommitted => Base::ReadCommitted,
@@ -175,7 +176,7 @@ struct Shared<'a> {
     level: Isolation,
     table: String,
     shards: u32,
-    /// On which nodes they are, where that is known.
+    /// The nodes of the shards, where known.
     places: Vec<String>,
     is_spread: bool,
     /// Keys in use: the first half is hot, the second is new.
@@ -195,8 +196,8 @@ impl Shared<'_> {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Whether a transaction through this node, which wrote on these shards (bits), has a commit of several steps. Where the nodes commit one after another, one
-    /// foreign shard is enough: that node commits first, and then the entry may still refuse.
+    /// Whether a transaction through this node, which wrote on these shards (bits), has a commit of several steps. Where the nodes commit one after another,
+    /// one foreign shard is enough: that node commits first, and then the entry may still refuse.
     fn is_wide(&self, entry: &Entry, wrote: u64) -> bool {
         let name = &self.site.nodes[usize::from(entry.node)].name;
         let own = self.places.iter().position(|place| place == name).map_or(0, |at| 1 << ((at + 1) % 64));
@@ -216,7 +217,7 @@ struct Part {
     outcomes: Outcomes,
     fresh: [u64; 2],
     refusals: Vec<String>,
-    /// The load cannot go on: a transaction has another level than was requested, or an answer makes no sense.
+    /// The load cannot go on: a transaction has a different level than requested, or an answer is not valid.
     trouble: Option<String>,
 }
 
@@ -228,10 +229,10 @@ fn unfit(error: HistoryError) -> LiveError {
     LiveError::Unfit(words)
 }
 
-/// Runs it at the level that `options` name, and checks what was written down.
+/// Runs it at the level that `options` name, and checks the history.
 ///
 /// # Errors
-/// When the tables cannot be made, the history not be written, or a transaction has another level than was requested.
+/// When the tables cannot be made, the history not be written, or a transaction has a different level than requested.
 pub fn run(
     site: &Site,
     options: &Options,
@@ -263,7 +264,7 @@ pub fn run(
         let mut control = (weaker, 0, 0);
         for attempt in 0..CONTROL_RUNS {
             let path = beside(paper.history, "control");
-            // What an attempt has shown is a number; the file is of no further use.
+            // Only the count of an attempt is needed, not its file.
             let _ = std::fs::remove_file(&path);
             let options = Options {
                 level: weaker,
@@ -295,7 +296,7 @@ fn beside(path: &Path, word: &str) -> PathBuf {
     path.with_file_name(format!("{word}-{name}"))
 }
 
-/// The ways in: every node that takes writes, and every standby.
+/// The entries: every node that takes writes, and every standby.
 fn entries(site: &Site, options: &Options) -> Vec<Entry> {
     let of = |role: Role| (0..site.nodes.len()).filter(move |node| site.nodes[*node].role == role);
     let entry = |node: usize, is_standby: bool| Entry {
@@ -310,13 +311,13 @@ fn entries(site: &Site, options: &Options) -> Vec<Entry> {
         EntryPoints::Primary | EntryPoints::Coordinator => Vec::new(),
     };
     if writers.is_empty() {
-        // Whoever takes writes, also after a promotion.
+        // The node that takes writes, also after a promotion.
         writers.push(Entry { spec: options.dressed(site.entry()), ..entry(site.primary(), false) });
     }
     writers.into_iter().chain(of(Role::Standby).map(|node| entry(node, true))).collect()
 }
 
-/// Runs the load and writes it down. `has_shown`: the controls that are played by hand come before it.
+/// Runs the load and records it. `has_shown`: the deliberate controls run before it.
 fn load(
     site: &Site,
     options: &Options,
@@ -382,7 +383,7 @@ fn load(
     let Ran { parts, happened, failures, mut observed } = ran;
     let mut writer = written.map_err(unfit)?;
     let all = shared.next_key.load(Ordering::Relaxed);
-    // Witnesses name shards; keys came into being one by one.
+    // Witnesses name shards; new keys were added during the load.
     names.shard_of_key = (0..all).map(|key| (shared.shard(key) - 1) as u8).collect();
     writer.name(&names).and_then(|()| writer.finish()).map_err(unfit)?;
     let mut report = Report {
@@ -409,7 +410,7 @@ fn load(
     report.refusals.sort();
     report.refusals.dedup();
     report.refusals.truncate(REFUSALS_MAX);
-    // The history is whole without the rows, so a cluster that does not come back takes no verdict away.
+    // The history is complete without the rows, so a cluster that does not recover does not prevent the verdict.
     match after_all(site, &tables, &mut observed, PATIENCE) {
         Ok(_) | Err(LiveError::NotBack(_)) => {}
         Err(error) => return Err(error),
@@ -422,7 +423,7 @@ fn load(
     }
 }
 
-/// The rows that are there from the beginning: version 0, or an empty list.
+/// The initial rows: version 0, or an empty list.
 fn fill(shared: &Shared<'_>, keys: u32) -> Result<(), LiveError> {
     let mut client = Client::connect(&shared.site.entry(), PATIENCE)?;
     let value = if shared.model == Model::Append { "''" } else { "0, 0" };
@@ -434,11 +435,11 @@ fn fill(shared: &Shared<'_>, keys: u32) -> Result<(), LiveError> {
     Ok(())
 }
 
-/// Takes transactions until the last session has gone.
+/// Writes transactions until the last session has ended.
 fn write_down(mut writer: HistoryWriter, queue: Receiver<Recorded>) -> Result<HistoryWriter, HistoryError> {
     let mut result = Ok(());
     for Recorded { txn, ops, elements } in queue {
-        // A disk that is full is reported in the end; who waits for the queue must not hang until then.
+        // A full disk is reported at the end; sessions that wait for the queue must not hang until then.
         if result.is_ok() {
             result = writer.push(&txn, &ops, &elements);
         }
@@ -446,18 +447,18 @@ fn write_down(mut writer: HistoryWriter, queue: Receiver<Recorded>) -> Result<Hi
     result.map(|()| writer)
 }
 
-/// Hands a transaction to the file, unless that is full.
+/// Queues a transaction for the file, unless the history is full.
 fn hand_over(shared: &Shared<'_>, sink: &SyncSender<Recorded>, recorded: Recorded) {
     let count = recorded.ops.len() as u64;
     if shared.ops.fetch_add(count, Ordering::Relaxed) + count > OPS_MAX {
         shared.unwritten.fetch_add(1, Ordering::Relaxed);
         return;
     }
-    // The other end lives as long as there are sessions.
+    // The receiver exists as long as there are sessions.
     let _ = sink.send(recorded);
 }
 
-/// Adds transactions on keys of their own that no database of this level may show.
+/// Adds transactions, on separate keys, that this level forbids.
 fn plant(history: &mut History, base: Base) {
     let key = history.ops().iter().map(|op| op.key).max().map_or(0, |key| key + 1);
     let token = 1 << 60;
@@ -479,7 +480,7 @@ fn plant(history: &mut History, base: Base) {
             let reads = [read(history, key, &[]), read(history, key + 1, &[])];
             vec![vec![reads[0], reads[1], one], vec![reads[0], reads[1], two]]
         }
-        // One saw the first write and not the second, another one the other way round.
+        // One saw only the first write, another one only the second.
         Base::SnapshotIsolation | Base::RepeatableRead => vec![
             vec![one],
             vec![two],
@@ -504,7 +505,7 @@ fn plant(history: &mut History, base: Base) {
     }
 }
 
-/// Adds a write and a reading that was sent after its acknowledgement and did not see it, on a key of their own.
+/// Adds a write and a read that was sent after its acknowledgement and missed it, on a separate key.
 fn plant_late(history: &mut History) {
     let key = history.ops().iter().map(|op| op.key).max().map_or(0, |key| key + 1);
     let session = history.txns().iter().map(|txn| txn.session).max().map_or(0, |session| session + 1);

@@ -1,8 +1,8 @@
 //! `wide`: what a commit over several nodes costs, in round trips between them: predicted from the protocol, and measured.
 //!
-//! Where all nodes are on one machine a round trip costs next to nothing and a flush much, so times say little about the same cluster over several machines. So
-//! the commits are measured twice, without and with a known delay on every way between the nodes: what a commit takes longer, in units of what one query
-//! takes longer, is its number of round trips, whatever the disks do. Where the ways cannot be delayed, times stand beside times.
+//! If all nodes are on one host, a round trip costs little and a flush much, so times do not predict those of a cluster over several hosts. So
+//! the commits are measured twice, without and with a known delay on every connection between the nodes: the added time of a commit, divided by the
+//! added time of one query, is its number of round trips, independent of the disks. If connections cannot be delayed, only times are compared.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ use crate::client::{Client, ClientError, number};
 use crate::fault::Site;
 
 const SHAPE: Shape = Shape { name: "wide", columns: "v bigint not null", key: Some("shard") };
-/// What every way between two nodes is delayed by, in each direction: far more than a flush takes.
+/// The delay of every connection between two nodes, in each direction: far more than a flush takes.
 const DELAY: Duration = Duration::from_millis(10);
-/// Commits of each kind and phase at least, however short the time is: a median needs some.
+/// The least commits of each kind and phase, however short the time: a median needs some.
 const COMMITS_MIN: usize = 7;
 /// Queries that measure a round trip.
 const PINGS: usize = 15;
@@ -29,15 +29,15 @@ pub struct Cost {
     pub nodes: Vec<String>,
     /// How it is made, in words.
     pub protocol: &'static str,
-    /// Round trips between nodes that its protocol takes.
+    /// Round trips between nodes that its protocol needs.
     pub predicted: f64,
-    /// Round trips measured; `None` where the ways cannot be delayed.
+    /// Measured round trips; `None` if the connections cannot be delayed.
     pub measured: Option<f64>,
     /// Commits that were timed, without and with the delay.
     pub commits: [u64; 2],
     /// The median without and with the delay.
     pub commit_us_p50: [u64; 2],
-    /// What the model says without and with the delay: a commit that waits for nobody, and for each round trip the way and one more flush.
+    /// What the model predicts without and with the delay: a commit without waiting, plus the delay and one more flush for each round trip.
     pub predicted_us: [Option<u64>; 2],
 }
 
@@ -50,14 +50,14 @@ pub struct Report {
     pub round_trip_us: [u64; 2],
     /// Queries that were sent to measure it, and those of them that showed the delay.
     pub control: [u64; 2],
-    /// Why the ways could not be delayed.
+    /// Why the connections could not be delayed.
     pub undelayed: Option<String>,
 }
 
 /// A kind of commit.
 struct Kind {
     shards: Vec<usize>,
-    /// Waits for nobody: what the others are compared with.
+    /// Waits for no standby: the base that the others are compared with.
     is_base: bool,
 }
 
@@ -95,11 +95,11 @@ pub fn run(
         Ok(links) => {
             let probe = links
                 .through(&site.nodes)
-                .ok_or_else(|| LiveError::Unfit("no way leads anywhere".to_owned()))?;
+                .ok_or_else(|| LiveError::Unfit("there is no connection between nodes".to_owned()))?;
             let mut other = Client::connect(&probe, options.patience)?;
             report.round_trip_us[0] = median(&ping(&mut other)?);
             links.delay(DELAY);
-            // The delay is taken away whatever happens.
+            // The delay is removed in any case.
             let timed =
                 ping(&mut other).and_then(|pings| Ok((pings, time(&mut client, &kinds, half, stop)?)));
             links.delay(Duration::ZERO);
@@ -119,7 +119,7 @@ pub fn run(
     }
     let is_parallel = site.engine.links == NodeLinks::ForeignServers && commits_at_once(&mut client)?;
     let mut base = [0, 0];
-    // The client's own way to the entry node is in every time; what is left of the base is a flush.
+    // Every time includes the connection from the client to the entry node; the rest of the base is a flush.
     let flush = median(&plain[0]).saturating_sub(median(&ping(&mut client)?));
     for ((kind, plain), delayed) in std::iter::zip(&kinds, &plain).zip(&delayed) {
         let medians = [median(plain), median(delayed)];
@@ -135,7 +135,7 @@ pub fn run(
             nodes: kind.shards.iter().map(|shard| node_name(site, &tables, *shard)).collect(),
             protocol: cost.words,
             predicted: cost.round_trips,
-            // The base tells what the delay changes for a commit that waits for nobody: nothing, or the machine has changed meanwhile.
+            // The base shows what the delay changes for a commit that waits for no standby: nothing, unless the host has changed meanwhile.
             measured: (unit > 0 && !delayed.is_empty())
                 .then(|| (longer(medians[1], medians[0]) - longer(base[1], base[0])) / unit as f64),
             commits: [plain.len() as u64, delayed.len() as u64],
@@ -165,7 +165,7 @@ fn node_name(site: &Site, tables: &Tables, shard: usize) -> String {
     }
 }
 
-/// Microseconds of each COMMIT, by kind. The kinds take turns, so that whatever else the machine does meets all of them.
+/// Microseconds of each COMMIT, by kind. The kinds take turns, so that other activity of the host affects all of them.
 fn time(
     client: &mut Client,
     kinds: &[Kind],

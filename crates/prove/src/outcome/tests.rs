@@ -13,7 +13,7 @@ fn complete(tag: &str) -> Vec<u8> {
     message(b'C', format!("{tag}\0").as_bytes())
 }
 
-fn said(kind: u8, severity: &str, code: &str) -> Vec<u8> {
+fn report(kind: u8, severity: &str, code: &str) -> Vec<u8> {
     message(kind, format!("S{severity}\0V{severity}\0C{code}\0Msome words\0\0").as_bytes())
 }
 
@@ -52,8 +52,8 @@ fn tags_warnings_codes_and_engines_decide() {
     let [postgres, fdw_sharded, citus, cockroach] =
         ["postgres", "fdw-sharded", "citus", "cockroach"].map(|name| Engine::parse(name).unwrap());
     use Outcome::{Fail, Info, Ok, OkWeak, Partial};
-    let e = |severity: &str, code: &str| said(b'E', severity, code);
-    let n = |severity: &str, code: &str| said(b'N', severity, code);
+    let e = |severity: &str, code: &str| report(b'E', severity, code);
+    let n = |severity: &str, code: &str| report(b'N', severity, code);
     type Row = (&'static str, Engine, At, Vec<Vec<u8>>, Outcome);
     let rows: [Row; 27] = [
         ("a plain commit", postgres, NARROW, vec![complete("COMMIT"), ready(b'I')], Ok),
@@ -174,7 +174,7 @@ fn replies_keep_statements_apart() {
         row("8"),
         complete("SELECT 2"),
         row("9"),
-        said(b'E', "ERROR", "22012"),
+        report(b'E', "ERROR", "22012"),
         ready(b'E'),
         // The beginning of the next reply stays.
         complete("ROLLBACK"),

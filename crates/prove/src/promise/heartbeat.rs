@@ -1,5 +1,5 @@
-//! Availability and staleness. An outage is measured, whoever made it; what is promised is that an answered write stays, and that a node shows it where a
-//! setting says so.
+//! Availability and staleness. Every outage is measured, whatever caused it. The promises are: an acknowledged write stays, and a node shows it where a
+//! setting requires that.
 
 use record::promise::{Control, Promise, Reading, Standing};
 use serde_json::json;
@@ -37,8 +37,8 @@ fn seconds(us: u64) -> String {
     format!("{:.2} s", us as f64 / 1e6)
 }
 
-/// Whether probes are answered, and come back after a fault. Being away is no broken promise: nobody promises that a server which is killed answers. But an outage that
-/// was not part of the plan reports that something else was going on.
+/// Whether probes are answered, and succeed again after a fault. An outage breaks no promise: no engine promises that a killed server answers. But an outage
+/// that was not part of the plan reports that something else was going on.
 fn answers(shard: &ShardReport, setting: &str) -> Promise {
     let [writes, reads] = &shard.gaps;
     let all = || writes.iter().chain(reads);
@@ -52,47 +52,51 @@ fn answers(shard: &ShardReport, setting: &str) -> Promise {
     let missing = sent - shard.writes[1] - shard.reads[1];
     let longest = foreign.iter().map(|gap| gap.us()).max().unwrap_or(0);
     let (standing, why, change) = if longest > 0 {
-        let end = if is_away { "it had not come back when the watch ended" } else { "it came back" };
-        // The longest one, and what was asked in it.
+        let end = if is_away { "it had not recovered when the measurement ended" } else { "it came back" };
+        // The longest outage, and the probes sent during it.
         let due = foreign.iter().max_by_key(|gap| gap.us()).map_or(0, |gap| gap.unanswered);
         (
             Standing::NotTested,
             format!(
-                "an outage of {} that is not part of the plan of this proof: {due} probes in a row had no answer, of {sent} in all; {end}",
+                "an outage of {} that this proof did not plan: {due} probes in a row had no answer, of {sent} in all; {end}",
                 seconds(longest),
             ),
-            "look into the server's log, and prove it again when nothing else happens",
+            "check the server's log, and repeat the proof on an undisturbed server",
         )
     } else if shard.share_unanswered_calm > UNANSWERED_SHARE_MAX {
         (
             Standing::NotTested,
             format!(
-                "{:.1} % of the probes had no answer while nothing was broken by this proof",
+                "{:.1} % of the probes had no answer while this proof injected no fault",
                 100.0 * shard.share_unanswered_calm
             ),
-            "look into the server's log, and prove it again when nothing else happens",
+            "check the server's log, and repeat the proof on an undisturbed server",
         )
     } else if never || is_away {
         (
             Standing::NotTested,
-            "the watch ended before probes were answered again: the recovery took longer, or nothing had been healed by then"
+            "the measurement ended before probes were answered again: the recovery took longer, or no fault was undone before"
                 .to_owned(),
-            "watch longer (-T), and heal in time: --fault kill@3s,heal@4s",
+            "run longer (-T), and heal in time: --fault kill@3s,heal@4s",
         )
     } else if shard.gap_control != Some(true) {
-        let why = "too short for an outage to be seen: two seconds without an answer have to show".to_owned();
-        (Standing::NotTested, why, "watch longer (-T)")
+        let why = "too short to detect an outage: two seconds without an answer must be visible".to_owned();
+        (Standing::NotTested, why, "run longer (-T)")
     } else if shard.outages.is_empty() {
-        (Standing::Kept, "probes were answered all the time".to_owned(), "")
+        (Standing::Kept, "all probes were answered".to_owned(), "")
     } else {
-        (Standing::Kept, "after every fault probes were answered again; how soon is measured".to_owned(), "")
+        (
+            Standing::Kept,
+            "after every fault probes were answered again; the time until then is measured".to_owned(),
+            "",
+        )
     };
     let list =
         |of: fn(&[Outage; 2]) -> Option<u64>| -> Vec<Option<u64>> { shard.outages.iter().map(of).collect() };
     let lengths = |gaps: &[Gap]| -> Vec<u64> { gaps.iter().map(Gap::us).collect() };
     Promise {
         workload: "hb".to_owned(),
-        promise: format!("writes and reads of {} are answered, and come back after a fault", shard.shard),
+        promise: format!("writes and reads of {} are answered, and resume after a fault", shard.shard),
         setting: setting.to_owned(),
         standing,
         n: sent,
@@ -104,7 +108,7 @@ fn answers(shard: &ShardReport, setting: &str) -> Promise {
             _ => missing,
         },
         control: shard.gap_control.map(|shows| Control {
-            what: "the answers of two seconds taken out of the record".to_owned(),
+            what: "the answers of two seconds removed from the record".to_owned(),
             n: 1,
             seen: u64::from(shows),
         }),
@@ -133,7 +137,7 @@ fn answers(shard: &ShardReport, setting: &str) -> Promise {
 
 /// Whether what was answered is there in the end: the same promise as that of `ack`, with the same settings that take it back.
 fn stays(shard: &ShardReport, excuse: Option<&Excuse>, setting: &str) -> Promise {
-    let promise = format!("what {} answered stays", shard.shard);
+    let promise = format!("writes that {} acknowledged stay", shard.shard);
     let mut promise = counted(Count {
         workload: "hb",
         promise: &promise,
@@ -142,7 +146,7 @@ fn stays(shard: &ShardReport, excuse: Option<&Excuse>, setting: &str) -> Promise
         n: shard.writes[1],
         seen: shard.doomed,
         control: shard.control.map(|shows| Control {
-            what: "an answered row is taken away in a transaction of the reader's own".to_owned(),
+            what: "the reader removes an acknowledged row in its own transaction".to_owned(),
             n: 1,
             seen: u64::from(shows),
         }),
@@ -166,7 +170,7 @@ fn shows(node: &Staleness, settings: &Settings, observed: &Observed, setting: &s
             "another node shows a write only when it has applied it, and commits do not wait for that here: {why}"
         ),
         Waited::Yes | Waited::Unknown => {
-            "whether commits wait until this node has applied them could not be seen (pg_stat_replication needs pg_read_all_stats)"
+            "whether commits wait until this node has applied them is unknown (pg_stat_replication needs pg_read_all_stats)"
                 .to_owned()
         }
     };
@@ -175,11 +179,11 @@ fn shows(node: &Staleness, settings: &Settings, observed: &Observed, setting: &s
         workload: "hb",
         promise: &promise,
         setting,
-        unit: "readings directly after an acknowledgement",
+        unit: "reads directly after an acknowledgement",
         n: node.reads,
         seen: node.stale,
         control: Some(Control {
-            what: "the same reading in a snapshot from before the write".to_owned(),
+            what: "the same read in a snapshot from before the write".to_owned(),
             n: node.control[0],
             seen: node.control[1],
         }),

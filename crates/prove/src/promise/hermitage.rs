@@ -17,12 +17,12 @@ fn why(engine: Engine, level: Isolation) -> &'static str {
     }
     match level {
         Isolation::Serializable => {
-            "SERIALIZABLE watches what transactions read of what others write, and refuses one of a dangerous pair"
+            "SERIALIZABLE tracks reads of rows that others write, and refuses one of a dangerous pair"
         }
         Isolation::RepeatableRead => {
-            "each transaction has one snapshot, and of two that overwrite each other the second is refused; what one reads and the other writes is not watched"
+            "each transaction has one snapshot, and of two that overwrite each other the second is refused; what one reads and the other writes is not tracked"
         }
-        _ => "each statement has a snapshot of its own; only writes of one row wait for each other",
+        _ => "each statement has its own snapshot; only writes of one row wait for each other",
     }
 }
 
@@ -113,12 +113,11 @@ fn at_level(
             _ if !broken.is_empty() => (Standing::Broken, why(engine, level).to_owned()),
             (Some(answer), _) => (
                 Standing::NotTested,
-                format!("{} breaks a weaker level: that it went well here once proves nothing", answer.case),
+                format!("{} breaks a weaker level, so one success here proves nothing", answer.case),
             ),
             (None, Some(control)) if control.seen == 0 => (
                 Standing::NotTested,
-                "nothing of it happened at READ COMMITTED either: the sessions were not really interleaved"
-                    .to_owned(),
+                "it did not happen at READ COMMITTED either: the sessions did not overlap".to_owned(),
             ),
             _ => (Standing::Kept, why(engine, level).to_owned()),
         };
@@ -133,7 +132,7 @@ fn at_level(
             change: match broken.is_empty() {
                 true => String::new(),
                 false => {
-                    "look whether a pooler or a setting changes the level, then report it with the script"
+                    "check whether a pooler or a setting changes the level, then report it with the script"
                         .to_owned()
                 }
             },
@@ -151,7 +150,7 @@ fn at_level(
             seen: happened.len() as u64,
             witness: happened.first().map(|answer| script(answer)).unwrap_or_default(),
             why: match allowed.iter().any(|answer| answer.expected.is_none()) {
-                true => "it is not known what this engine promises".to_owned(),
+                true => "the promises of this engine are unknown".to_owned(),
                 false => why(engine, level).to_owned(),
             },
             change: if happened.is_empty() { String::new() } else { change(level).to_owned() },
@@ -302,7 +301,7 @@ mod tests {
         assert_eq!(standing(&answers), Standing::NotTested);
         answers[0].happened = Some(false);
         assert_eq!(standing(&answers), Standing::Kept);
-        // Nothing happened where it may: nobody was interleaved with anybody.
+        // Nothing happened where it may: no two transactions overlapped.
         answers[2].happened = Some(false);
         assert_eq!(standing(&answers), Standing::NotTested);
     }

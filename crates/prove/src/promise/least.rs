@@ -30,12 +30,12 @@ pub(super) fn enough(promise: &mut Promise) {
     if promise.standing == Standing::Kept && promise.n < least {
         promise.standing = Standing::NotTested;
         promise.why = format!(
-            "{} {} are too few: with nothing seen among fewer than {least} it may happen in more than {:.2} % of all cases",
+            "{} {} are too few: even if none of fewer than {least} shows it, it may happen in more than {:.2} % of all cases",
             promise.n,
             promise.unit,
             300.0 / least as f64,
         );
-        promise.change = "watch longer (-T), with more sessions (-c), or several times (--repeat)".to_owned();
+        promise.change = "run longer (-T), with more sessions (-c), or several times (--repeat)".to_owned();
         promise.bound = None;
     }
 }
@@ -53,12 +53,12 @@ pub(super) fn doubt(promises: &mut [Promise], failures: &Failures) {
         if promise.standing == Standing::Kept && failures.calm_share() > REFUSED_SHARE_MAX {
             promise.standing = Standing::NotTested;
             promise.why = format!(
-                "{} of {} statements and transactions were refused while nothing was broken: {}",
+                "{} of {} statements and transactions were refused while no fault was active: {}",
                 failures.calm[1],
                 failures.calm[0],
                 words.join("; ")
             );
-            promise.change = "look why the server refuses them, then prove it again".to_owned();
+            promise.change = "find out why the server refuses them, then repeat the proof".to_owned();
             promise.bound = None;
         }
     }

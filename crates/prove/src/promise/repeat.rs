@@ -37,7 +37,7 @@ fn added_up(trials: Vec<Vec<Promise>>) -> Vec<Promise> {
 
 fn merged(group: Vec<Promise>) -> Option<Promise> {
     let repeats = group.len();
-    // What the worst one says is what is said; in what was not tested in one repeat another one may have seen something.
+    // The worst repeat gives the verdict; where one repeat did not test a line, another may have seen something.
     let mut promise = group.iter().min_by_key(|promise| promise.standing)?.clone();
     // A repeat that was not tested adds nothing to what the others have looked at.
     let is_tested = |one: &&Promise| !matches!(one.standing, Standing::NotTested | Standing::NotPossible);
@@ -232,7 +232,7 @@ mod tests {
 
     /// Nine repeats that saw nothing because they could see nothing do not make the tenth one stronger.
     #[test]
-    fn repeats_that_were_not_tested_add_nothing_and_are_told() {
+    fn repeats_that_were_not_tested_add_nothing_and_are_reported() {
         let blind =
             || vec![Promise { why: "too little".to_owned(), ..one(Standing::NotTested, 0, json!({})) }];
         let all = together(vec![vec![one(Standing::Kept, 0, json!({}))], blind(), blind()]);

@@ -50,7 +50,7 @@ impl Settings {
     /// Asks. What an engine does not have stays empty.
     ///
     /// # Errors
-    /// When nobody answers.
+    /// When no server answers.
     pub fn of(spec: &ConnSpec, options: &Options) -> Result<Settings, LiveError> {
         let mut client = Client::connect(spec, options.patience)?;
         // Servers without the extension, or without standbys, have nothing to say.
@@ -117,7 +117,7 @@ impl Settings {
         let excuse = |why: &str, change| Some(Excuse { why: why.to_owned(), change });
         let has = |fault: Fault| faults.contains(&fault);
         let injected = has(Fault::Kill) || has(Fault::Power) || has(Fault::Full);
-        // Somebody else may have done it.
+        // Another session may have done it.
         let restarted = observed.restarts() > 0;
         if self.synchronous_commit == "off" && (injected || restarted || observed.has_failed_over()) {
             return excuse(
@@ -129,7 +129,7 @@ impl Settings {
         let is_unknown = restarted && !injected && !has(Fault::Restart);
         if self.fsync == "off" && (has(Fault::Power) || has(Fault::Full) || is_unknown) {
             return excuse(
-                "fsync=off leaves everything to the kernel's page cache: kill -9 survives it, a power cut does not",
+                "fsync=off leaves everything to the kernel's page cache: data survives kill -9, but not a power cut",
                 "set fsync = on",
             );
         }
@@ -145,14 +145,15 @@ impl Settings {
         let wait = "set synchronous_standby_names, and synchronous_commit = on or stronger";
         if !self.waits_for_standbys() && observed.periods.is_empty() {
             return excuse(
-                "no standby is waited for: a promoted one lacks what had not reached it".to_owned(),
+                "commits wait for no standby: a promoted one lacks the WAL that had not reached it"
+                    .to_owned(),
                 wait,
             );
         }
         if matches!(self.synchronous_commit.as_str(), "off" | "local") {
             return excuse(
                 format!(
-                    "synchronous_commit={} waits for no standby: a promoted one lacks what had not reached it",
+                    "synchronous_commit={} waits for no standby: a promoted one lacks the WAL that had not reached it",
                     self.synchronous_commit
                 ),
                 wait,
@@ -161,12 +162,12 @@ impl Settings {
         match observed.waited_for(observed.taker.as_deref()) {
             Waited::No(why) => excuse(
                 format!("commits did not wait for the standby that was promoted: {why}"),
-                "promote only a standby that every commit waits for: FIRST with this one in front, or ANY and FIRST with all of them",
+                "promote only a standby that every commit waits for: FIRST with this one first in the list, or FIRST or ANY with the number of all of them",
             ),
             Waited::Unknown if !observed.periods.is_empty() => excuse(
-                "whether commits waited for the standby that was promoted could not be seen (pg_stat_replication needs pg_read_all_stats)"
+                "whether commits waited for the standby that was promoted is unknown (pg_stat_replication needs pg_read_all_stats)"
                     .to_owned(),
-                "prove it again with a role that has pg_monitor",
+                "repeat the proof with a role that has pg_monitor",
             ),
             Waited::Yes | Waited::Unknown if self.synchronous_commit == "remote_write" && lost_power => excuse(
                 "remote_write waits until the standby's operating system has the WAL, not its disk".to_owned(),

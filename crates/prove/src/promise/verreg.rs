@@ -83,8 +83,8 @@ fn judge(court: &Court<'_>, class: Class, is_ordered: bool) -> Rule {
     let site = court.site;
     let of = |anomaly: Anomaly| court.rule(anomaly);
     let peers = site.nodes.iter().filter(|node| node.role == Role::Peer).count();
-    // Where a later write overwrites an acknowledged one there is no order of versions, and whatever contradicts one is the same anomaly. What nobody has
-    // committed, or finished, is not.
+    // Where a later write overwrites an acknowledged one there is no order of versions, and whatever contradicts one is the same anomaly. What no transaction
+    // has committed, or finished, is not.
     let needs_order = !matches!(
         class,
         Class::Garbage
@@ -115,8 +115,8 @@ fn judge(court: &Court<'_>, class: Class, is_ordered: bool) -> Rule {
     }
 }
 
-/// What a level comes to: without an order, as far as two nodes show writes in one order, and in the order of sessions and of real time. Each contains what stands
-/// before it, so none is better than that.
+/// What a level comes to: without an order, as far as two nodes show writes in one order, and in the order of sessions and of real time. Each contains what
+/// stands before it, so none is better than that.
 pub fn verreg(
     site: &Site,
     report: &Report,
@@ -194,7 +194,7 @@ fn of_fork(court: &Court<'_>, report: &Report, base: &Promise) -> Promise {
         bound: bound_of(standing, base.n),
         control: Some(Control {
             what: format!(
-                "a reading on {} put together from before one write and after the next",
+                "a read on {} that combines the state before one write with the state after the next",
                 report.entries.last().map_or("another node", String::as_str)
             ),
             n: 1,
@@ -242,9 +242,12 @@ fn of_level(court: &Court<'_>, report: &Report, base: &Promise, is_ordered: bool
     }
     Promise {
         promise: match is_ordered {
-            false => format!("random transactions refute nothing of {}", report.level),
+            false => format!("random transactions do not refute {}", report.level),
             true => {
-                format!("{} in the order of sessions and of real time: what had ended is seen", report.level)
+                format!(
+                    "{} in the order of sessions and of real time: earlier commits are visible",
+                    report.level
+                )
             }
         },
         standing,
@@ -310,7 +313,7 @@ fn late_control(report: &Report) -> Option<Control> {
 
 fn blind(report: &Report, what: &str) -> String {
     match report.unshown.as_str() {
-        "" => format!("{what} that was made on purpose was not found: a zero proves nothing"),
+        "" => format!("{what} made on purpose was not found, so a zero proves nothing"),
         why => format!("{what} could not be made on purpose: {why}"),
     }
 }
@@ -352,8 +355,7 @@ fn standing(
             "an anomaly that was planted was not found: the history proves nothing".to_owned(),
         );
     } else if report.control.as_ref().is_some_and(|(_, _, seen)| *seen == 0) {
-        let why =
-            "the same load showed nothing at the weaker level either: there was too little going on at once";
+        let why = "the same load showed nothing at the weaker level either: too few transactions overlapped";
         return (Standing::NotTested, why.to_owned());
     }
     let of = |anomaly: Anomaly| court.rule(anomaly);
@@ -386,7 +388,7 @@ fn witness(report: &Report, base: Base, is_ordered: bool, is_wanted: &dyn Fn(Cla
 
 fn change(court: &Court<'_>, rules: &[(Class, Rule)]) -> &'static str {
     if rules.iter().any(|(_, rule)| *rule == Rule::Forbidden) {
-        return "look whether a pooler, a proxy or a setting is in between; then report it with the history";
+        return "check whether a pooler, a proxy or a setting interferes, then report it with the history";
     }
     court.excuse.as_ref().map_or(court.site.engine.reasons.order_change, |excuse| excuse.change)
 }

@@ -9,7 +9,7 @@ use crate::live::wide::{Cost, Report};
 /// A count that is off by no more is the one that was predicted: half of a round trip is none.
 const OFF_MAX: f64 = 0.5;
 
-/// One line for each kind of commit. Nothing is broken by a commit that costs more: then the model does not fit, and nothing is said.
+/// One line for each kind of commit. A commit that costs more breaks nothing: the model does not fit, and the verdict is "not tested".
 pub fn wide(report: &Report, setting: &str) -> Vec<Promise> {
     report.costs.iter().map(|cost| one(report, cost, setting)).collect()
 }
@@ -23,16 +23,16 @@ fn one(report: &Report, cost: &Cost, setting: &str) -> Promise {
     let (standing, why) = match (cost.measured, &report.undelayed) {
         (None, Some(why)) => (
             Standing::NotTested,
-            format!("the ways between the nodes cannot be delayed, so there are only times: {why}"),
+            format!("the connections between the nodes cannot be delayed, so only times are measured: {why}"),
         ),
-        (None, None) => (Standing::NotTested, "the delay did not show".to_owned()),
+        (None, None) => (Standing::NotTested, "the delay had no visible effect".to_owned()),
         (Some(measured), _) if (cost.predicted - measured).abs() <= OFF_MAX => {
             (Standing::Kept, cost.protocol.to_owned())
         }
         (Some(measured), _) => (
             Standing::NotTested,
             format!(
-                "{measured:.2} round trips were measured: something else waits, or the machine was busy ({})",
+                "{measured:.2} round trips were measured: something else waits, or the host was busy ({})",
                 cost.protocol
             ),
         ),

@@ -10,7 +10,7 @@ use record::finding::Window;
 use record::watched::{Sampled, Server};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Events, statements and devices of each kind that are told.
+/// Events, statements and devices of each kind that are shown.
 const ROWS_MAX: usize = 12;
 /// Characters of a statement.
 const TEXT_MAX: usize = 90;
@@ -207,7 +207,7 @@ fn statements(facts: &Facts, left: &[&Line], right: &[&Line]) -> Vec<Figure> {
         .collect()
 }
 
-/// Figures of a machine, in the order they are told.
+/// Figures of a host, in the order of output.
 const MACHINE: [&str; 12] = [
     "cpu_user_percent",
     "cpu_system_percent",
@@ -294,7 +294,7 @@ fn machines(left: &[&Line], right: &[&Line]) -> Vec<Figure> {
             found[key.0].push(figure);
         }
     }
-    // Of many devices those are told that differ most.
+    // Of many devices, those that differ most are shown.
     for figures in &mut found {
         figures.sort_by(|one, other| other.contrast().total_cmp(&one.contrast()));
         figures.truncate(ROWS_MAX);

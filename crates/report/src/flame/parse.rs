@@ -12,7 +12,7 @@ const STACKS_MAX: usize = 500_000;
 /// A slice whose first sample is further than this from the moment in its name has another clock than the run.
 const CLOCK_US_MAX: u64 = 300_000_000;
 
-/// Where a slice says when its run began, on the clock of its samples.
+/// The line of a slice with the begin of its run, on the clock of its samples.
 const STARTED: &str = "# started_monotonic_us:";
 
 /// One sample.
@@ -74,8 +74,8 @@ fn slice(path: &Path, text: &str, started_us: u64) -> Slice {
     let detail =
         text.lines().take_while(|line| line.starts_with('#')).find_map(|line| line.strip_prefix(STARTED));
     let started_us = detail.and_then(|value| value.trim().parse().ok()).unwrap_or(started_us);
-    // perf tells the machine's monotonic time, the run counts from its own start. A slice of another machine has a clock of its own;
-    // its name tells when it was taken.
+    // perf writes the host's monotonic time, the run counts from its own start. A slice of another machine has a clock of its own;
+    // its name has the time when it was taken.
     if let Ok(taken_us) = at.parse::<u64>() {
         let first_us = stacks.iter().map(|stack| stack.t_us).min().unwrap_or(0);
         let shifted = first_us.saturating_sub(started_us);
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn samples_have_a_moment_a_process_and_frames_from_the_leaf() {
         let found = stacks(TEXT);
-        assert_eq!(found.len(), 1, "a sample without frames says nothing");
+        assert_eq!(found.len(), 1, "a sample without frames is dropped");
         assert_eq!(
             (found[0].t_us, found[0].pid, found[0].command.as_str()),
             (1_912_500_000, 4711, "postgres: joe b")

@@ -100,7 +100,7 @@ fn facts_line(out: &mut String, step: &StepFacts) {
     out.push_str(&format!("<p class=\"facts-line\">{}</p>\n", facts.join("")));
 }
 
-/// Reasons and notes of this step, where a run of one step has not already told them at the top.
+/// Reasons and notes of this step, where a run of one step has not already shown them at the top.
 fn verdict(out: &mut String, facts: &Facts, step: &StepFacts) {
     let wording = &step.step.verdict;
     if facts.steps.len() < 2 || (wording.reasons.is_empty() && wording.notes.is_empty()) {
@@ -345,7 +345,7 @@ fn totals(out: &mut String, step: &StepFacts) {
     out.push_str("</ul></div>\n");
 }
 
-/// Checks that say the same of many scopes in one line: a list of seventy "ok" is of no use.
+/// Checks with the same result for many scopes in one line: a list of seventy "ok" is of no use.
 fn grouped_checks(checks: &[Check]) -> Vec<Check> {
     let mut grouped: Vec<(Check, u64)> = vec![];
     for check in checks {

@@ -1,5 +1,5 @@
 //! The matrix on the terminal page: a table of rates and one of latencies per operation, without colour. A node's own rows stand in
-//! brackets; signs say how far a cell is from its peers.
+//! brackets; signs show how far a cell is from its peers.
 
 use super::{odd, prediction_words, ratio, shade, trips_words};
 use crate::layout::{fold, push};

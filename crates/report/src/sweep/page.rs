@@ -56,7 +56,7 @@ fn how(out: &mut String, plan: &Plan) {
     out.push_str(&format!("<p class=\"facts-line\">{}</p>\n", words.join("")));
 }
 
-/// What the charts of a single curve do not say yet.
+/// What the charts of a single curve do not show yet.
 fn fit(out: &mut String, curve: &Curve) {
     let Some(fit) = &curve.fit else { return };
     out.push_str("<div class=\"block\"><dl class=\"tested\">");

@@ -1,4 +1,4 @@
-//! Values per thing and column, and the lines that tell peers from the one that differs.
+//! Values per object and column, and the lines that distinguish peers from the outlier.
 
 use crate::chart::{Chart, Dash, Range, Series, Tone, tidy};
 use record::number;

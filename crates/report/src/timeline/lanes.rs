@@ -46,7 +46,7 @@ struct Thing {
     bad: bool,
 }
 
-/// The lane of an event; `None` for those that are told elsewhere.
+/// The lane of an event; `None` for those that are shown elsewhere.
 fn lane_of(kind: &str) -> Option<usize> {
     match kind {
         event::CHECKPOINT => Some(CHECKPOINTS),
@@ -239,7 +239,7 @@ fn commands(scene: &Scene, known: &[Thing]) -> Vec<Thing> {
         thing.to_us = line.t_us;
     }
     done.extend(open.into_values());
-    // The log tells of an automatic vacuum when it ends, with more words.
+    // The log reports an automatic vacuum when it ends, in more detail.
     let is_shown = |thing: &Thing| {
         known.iter().any(|other| {
             other.lane == thing.lane

@@ -30,7 +30,7 @@ fn counted(scene: &Scene, value: impl Fn(&Server) -> Option<f64>) -> Cells {
     cells
 }
 
-/// Transactions as the servers count them, for steps that nobody drives.
+/// Transactions as the servers count them, for steps without a driver.
 pub(super) fn transactions(scene: &Scene) -> Option<Chart> {
     let commits = counted(scene, |server| Some(server.xact_commit? as f64));
     if commits.is_empty() {

@@ -78,7 +78,7 @@ impl Class {
     }
 }
 
-/// Average active sessions of some lines: by class and by event, and the number of times that somebody looked.
+/// Average active sessions of some lines: by class and by event, and the number of samples.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Active {
     pub(crate) by_class: BTreeMap<Class, f64>,
@@ -136,7 +136,7 @@ impl Active {
     }
 }
 
-/// Whether somebody is at work: the server's own processes that sleep until there is something to do, or until a standby's next try, are not.
+/// Whether a session is active: the server's own processes that sleep until there is something to do, or until a standby's next try, are not.
 fn is_at_work(wait: &Wait) -> bool {
     let is_of_server =
         !matches!(wait.backend.as_str(), "" | "client backend" | "parallel worker" | "autovacuum worker");

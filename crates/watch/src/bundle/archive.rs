@@ -1,8 +1,8 @@
-//! Reads a tar archive from elsewhere: only what a bundle can hold leaves it.
+//! Reads a foreign tar archive: it extracts only what a bundle can contain.
 //!
-//! Archives are read here and not by the system's tar, because everything is decided before a byte is written: kind and name of an entry, and
+//! Archives are read here and not by the system's tar, to check everything before a byte is written: kind and name of an entry, and
 //! its size. A link, a device, a sparse file or a name that leads outside refuses the whole archive; files that no run directory
-//! has are passed over. The programs that unpack (`gzip`, `zstd`, `xz`) write into a pipe, which is closed as soon as it brings too much.
+//! has are ignored. The programs that unpack (`gzip`, `zstd`, `xz`) write into a pipe, which is closed as soon as they write too much.
 
 use record::{file, files};
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,15 +14,15 @@ pub(crate) const ENTRIES_MAX: usize = 10_000;
 pub const UNPACKED_BYTES_MAX: u64 = 4 << 30;
 /// Bytes of samples, events or latencies.
 const LINES_BYTES_MAX: u64 = 2 << 30;
-/// Bytes of one slice of stacks, and of what was taken of a backend that did not move.
+/// Bytes of one slice of stacks, and of the data of a stuck backend.
 const SLICE_BYTES_MAX: u64 = 64 << 20;
-/// Unpacked bytes for one byte of the archive: repeated lines shrink to a fiftieth, only made-up ones to more.
+/// The highest ratio of compression: real lines shrink to a fiftieth; only forged archives exceed this.
 const RATIO_MAX: u64 = 250;
-/// Below this an archive may hold what it likes: short ones are often full of zeros.
+/// Archives below this size may have any ratio: short ones are often full of zeros.
 const RATIO_FROM_BYTES: u64 = 64 << 20;
-/// Length of a header, and of what entries are rounded up to.
+/// Length of a header; entries are rounded up to it.
 const BLOCK: usize = 512;
-/// A long name or a list of attributes, which stand in entries of their own.
+/// A long name or a list of attributes, which are separate entries.
 const EXTENSION_BYTES_MAX: u64 = 64 << 10;
 /// Bytes copied at once.
 const COPY_BYTES: usize = 1 << 16;
@@ -30,10 +30,10 @@ const COPY_BYTES: usize = 1 << 16;
 /// What is wrong with an archive.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// It holds something that no bundle holds.
+    /// It contains something that a bundle never contains.
     #[error("{0}")]
     Foreign(String),
-    /// It cannot be read, or what it holds cannot be written.
+    /// It cannot be read, or its content cannot be written.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -63,7 +63,7 @@ fn bytes_max(name: &str) -> Option<u64> {
 /// Unpacks the files of a run from a tar stream into a folder of ours. Returns the folder of the run and the names of its files.
 ///
 /// # Errors
-/// [`ArchiveError::Foreign`] for anything that no bundle holds; files written before it stay for the caller to remove.
+/// [`ArchiveError::Foreign`] for anything that a bundle never contains; the caller removes files that were already written.
 pub fn unpack(
     tar: impl Read,
     into: &Path,
@@ -113,7 +113,7 @@ pub fn unpack(
     }
 }
 
-/// The parts of a name that stays inside.
+/// The parts of a name that does not lead outside.
 fn parts(name: &str) -> Result<Vec<String>, ArchiveError> {
     let outside = || foreign(format!("{name:?} leads outside"));
     let mut parts = vec![];
@@ -172,7 +172,7 @@ impl<R: Read> Reader<R> {
                         }
                     }
                 }
-                // Attributes of all entries that follow: none that matters here.
+                // Attributes of all following entries: none matters here.
                 b'g' => drop(self.extension(bytes)?),
                 _ => return Err(foreign(format!("{name:?} is neither a file nor a folder"))),
             }
@@ -196,7 +196,7 @@ impl<R: Read> Reader<R> {
         if block.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        // The sum counts its own field as spaces.
+        // The checksum counts its own field as spaces.
         let sum =
             |range: std::ops::Range<usize>| block[range].iter().map(|byte| u64::from(*byte)).sum::<u64>();
         let expected = sum(0..148) + 8 * u64::from(b' ') + sum(156..BLOCK);
@@ -236,7 +236,7 @@ impl<R: Read> Reader<R> {
         if skipped < rounded(bytes) { Err(io::Error::from(ErrorKind::UnexpectedEof).into()) } else { Ok(()) }
     }
 
-    /// Writes the content of an entry to a file that must not be there yet.
+    /// Writes the content of an entry to a new file.
     fn copy(&mut self, bytes: u64, folder: &Path, name: &str) -> Result<(), ArchiveError> {
         self.spend(rounded(bytes))?;
         let path = folder.join(name);

@@ -1,4 +1,4 @@
-//! A core dump of one server process, only ever when its number was typed: it holds rows, passwords and keys, so it never goes into a
+//! A core dump of one server process, only if the user gave its pid: it contains rows, passwords and keys, so it is never packed into a
 //! bundle, and it stops the process while it is written.
 
 use crate::host::files::{Files, Tree};
@@ -13,7 +13,7 @@ pub enum CoreError {
     /// gcore is not there.
     #[error("gcore is not installed")]
     NoProgram,
-    /// The number is of no server process.
+    /// The pid is not that of a server process.
     #[error("process {pid} is {what}, not a server process of PostgreSQL")]
     NotServer {
         /// As typed.
@@ -46,10 +46,10 @@ impl CoreError {
     }
 }
 
-/// Writes `FOLDER/core.PID`. The server's other processes go on; this one stands still meanwhile.
+/// Writes `FOLDER/core.PID`. The server's other processes continue; this one is stopped meanwhile.
 ///
 /// # Errors
-/// When the number is not of a server process, or `gcore` cannot do it.
+/// When the pid is not that of a server process, or `gcore` fails.
 pub fn dump(pid: u32, folder: &Path) -> Result<PathBuf, CoreError> {
     dump_by(tools::find("gcore").ok_or(CoreError::NoProgram)?.as_path(), pid, folder)
 }
@@ -62,7 +62,7 @@ fn dump_by(program: &Path, pid: u32, folder: &Path) -> Result<PathBuf, CoreError
         Err(_) => return Err(CoreError::NotServer { pid, what: "not there".to_string() }),
     }
     let failed = |recorded: String| CoreError::Failed { pid, recorded };
-    // Rows and passwords are in it: nobody else may read it, not even while it is written.
+    // It contains rows and passwords: no other user may read it, not even while it is written.
     let output = Command::new("sh")
         .args(["-c", r#"umask 077; exec "$0" "$@""#])
         .arg(program)
@@ -72,12 +72,12 @@ fn dump_by(program: &Path, pid: u32, folder: &Path) -> Result<PathBuf, CoreError
         .stdin(Stdio::null())
         .output()
         .map_err(|error| failed(error.to_string()))?;
-    // gcore adds the number to the name it was given.
+    // gcore appends the pid to the given name.
     let path = folder.join(format!("core.{pid}"));
     if output.status.success() && path.is_file() {
         return Ok(path);
     }
-    // Half of a core is none, and takes the room that was lacking.
+    // An incomplete core is useless, and uses the space that was lacking.
     let _ = fs::remove_file(&path);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     Err(failed(
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// A gcore that writes what it is told to, and ends as it is told to: gdb is not on every machine.
+    /// A fake gcore with a given output and exit code: gdb is not on every host.
     fn stand_in(folder: &Path, name: &str, end: u8) -> PathBuf {
         let path = folder.join(name);
         let text =
@@ -125,7 +125,7 @@ mod tests {
         let of_us =
             dump_by(Path::new("/nowhere/gcore"), std::process::id(), &folder).expect_err("we are no server");
         assert!(matches!(of_us, CoreError::NotServer { .. }) && of_us.hint().is_some(), "{of_us}");
-        let of_no_process = dump_by(Path::new("/nowhere/gcore"), u32::MAX, &folder).expect_err("nobody");
+        let of_no_process = dump_by(Path::new("/nowhere/gcore"), u32::MAX, &folder).expect_err("no process");
         assert!(of_no_process.to_string().contains("not there"), "{of_no_process}");
     }
 }

@@ -1,18 +1,18 @@
-//! Takes names, statements and settings out of a run directory before it leaves the house, so that what is left can still be explained.
+//! Removes names, statements and settings from a run directory before it is exported, so that the rest can still be explained.
 //!
-//! Equal words become equal tokens (`host-1`, `sql-7`), so that a reader still sees what belongs together. It works in two passes: the
-//! first learns the words from the fields that hold them, the second replaces them there and wherever else they stand in free text.
-//! Fields whose words are the program's own (`wait_event`, `kind`, ...) are left alone, or a database called `wal` would take them apart.
+//! Equal words become equal tokens (`host-1`, `sql-7`), so that a reader still sees which entries belong together. It works in two passes: the
+//! first collects the words from the fields that contain them, the second replaces them there and in free text.
+//! Fields with words of the program (`wait_event`, `kind`, ...) are not changed; else a database called `wal` would corrupt them.
 
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// What stands where nothing is to be seen.
+/// The replacement for hidden text.
 pub(super) const HIDDEN: &str = "***";
-/// Names this short are also words and units of free text. There they are taken for names only where something says so: quotes around them,
-/// or a word like `user` before them. In fields that hold names all are names.
+/// Names this short are also words and units of free text. There they are taken for names only where the context shows it: quotes around them,
+/// or a word like `user` before them. In fields for names all words are names.
 const SHORT_CHARS_MAX: usize = 2;
-/// Pairs of letters that are words or units; other pairs are names wherever they stand alone.
+/// Pairs of letters that are words or units; other single pairs are names.
 const SHORT_WORDS: [&str; 42] = [
     "am", "an", "as", "at", "be", "by", "do", "go", "he", "if", "in", "is", "it", "me", "my", "no", "of",
     "ok", "on", "or", "so", "to", "up", "us", "vs", "we", "ms", "ns", "kb", "mb", "gb", "tb", "hz", "io",
@@ -37,7 +37,7 @@ const BEFORE_NAMES: [&str; 16] = [
     "nodes",
     "hosts",
 ];
-/// Fields whose words, where they are exactly a name, are values nevertheless.
+/// Fields whose words are values even if they equal a name.
 const VALUE_FIELDS: [&str; 6] = ["value", "default", "before", "after", "old", "new"];
 
 /// What is taken out.
@@ -45,7 +45,7 @@ const VALUE_FIELDS: [&str; 6] = ["value", "default", "before", "after", "old", "
 pub struct Redaction {
     /// Names and addresses of machines, nodes, users, databases and applications, and the command line.
     pub hosts: bool,
-    /// Statements, and what the server quotes of them and of rows.
+    /// Statements, and the server's quotes from them and from rows.
     pub sql: bool,
     /// Values of server settings other than numbers, switches and well-known words.
     pub settings: bool,
@@ -82,7 +82,7 @@ impl std::str::FromStr for Redaction {
     }
 }
 
-/// Fields whose value is a name, and the token's word.
+/// Fields whose value is a name, and the prefix of its token.
 const NAME_FIELDS: [(&str, &str); 11] = [
     ("host", "host"),
     ("hosts", "host"),
@@ -100,11 +100,11 @@ const NAME_FIELDS: [(&str, &str); 11] = [
 const SQL_FIELDS: [&str; 6] = ["query", "blocker_query", "text", "sql", "script", "statements"];
 /// Fields in which the server quotes statements and rows.
 const QUOTING_FIELDS: [&str; 4] = ["detail", "context", "hint", "statement"];
-/// Fields of free text in which the server's own words stand around quoted ones.
+/// Fields of free text in which the server's words surround quoted ones.
 const MESSAGE_FIELDS: [&str; 2] = ["message", "first_message"];
 /// Kinds of events whose message is the server's.
 const SERVER_EVENTS: [&str; 6] = ["server_log", "error", "lock_wait", "deadlock", "temp_file", "outage"];
-/// Fields whose words are the program's own.
+/// Fields with words of the program.
 const OWN_FIELDS: [&str; 28] = [
     "source",
     "kind",
@@ -138,7 +138,7 @@ const OWN_FIELDS: [&str; 28] = [
 /// Names that everybody has.
 const COMMON_NAMES: [&str; 8] =
     ["postgres", "localhost", "template0", "template1", "pgfathom", "walreceiver", "psql", "pgbench"];
-/// Values of settings that give nothing away.
+/// Values of settings that reveal nothing.
 const PLAIN_VALUES: [&str; 44] = [
     "on",
     "off",
@@ -185,7 +185,7 @@ const PLAIN_VALUES: [&str; 44] = [
     "posix",
     "mmap",
 ];
-/// Settings that name machines, users or files, taken out with the hosts.
+/// Settings that name hosts, users or files, removed with the hosts.
 const NAMING_SETTINGS: [&str; 16] = [
     "listen_addresses",
     "primary_conninfo",
@@ -235,7 +235,7 @@ impl Redactor {
         if name.is_empty() || is_common || self.names.contains_key(name) {
             return;
         }
-        // An address with a port, a name with its domain: each part is a word of its own elsewhere.
+        // An address with a port, a name with its domain: elsewhere each part is a separate word.
         if let Some((host, port)) = name.rsplit_once(':')
             && port.chars().all(|c| c.is_ascii_digit())
             && !host.contains(':')
@@ -335,7 +335,7 @@ impl Redactor {
         self.longest_first.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
     }
 
-    /// The second pass, over one file's value or one line. Passwords go whatever was requested.
+    /// The second pass, over one file's value or one line. Passwords are always removed.
     pub(super) fn replace(&self, value: &mut Value) {
         record::redact::value(value);
         if !self.what.is_none() {
@@ -361,7 +361,7 @@ impl Redactor {
             // The settings of run.json: {name, value, source, default}.
             || (fields.contains_key("value") && fields.contains_key("source") && !fields.contains_key("t_us"));
         let topic = word(fields, "topic");
-        // A folder or file in a fact is some setting's, whatever the fact is called.
+        // A folder or file in a fact comes from some setting, whatever the name of the fact.
         let is_path = |value: &Value| value.as_str().is_some_and(|text| text.starts_with('/'));
         let is_fact = fields.contains_key("topic") && (self.what.hosts || self.what.settings);
         let is_change = kind == "settings_changed";
@@ -424,7 +424,7 @@ impl Redactor {
         if OWN_FIELDS.contains(&key) {
             return text.to_string();
         }
-        // A name alone in a field that is not known to hold names.
+        // A single name in a field that is not known for names.
         if self.what.hosts
             && !VALUE_FIELDS.contains(&key)
             && let Some(token) = self.names.get(text)
@@ -436,7 +436,7 @@ impl Redactor {
         }
         let mut text = text.to_string();
         if self.what.sql {
-            // A statement inside a longer text; short ones (`END`) are words like others.
+            // A statement inside a longer text; short ones (`END`) are treated as words.
             const STATEMENT_CHARS_MIN: usize = 12;
             for (statement, token) in &self.statements {
                 if statement.len() >= STATEMENT_CHARS_MIN && text.contains(statement.as_str()) {
@@ -455,7 +455,7 @@ impl Redactor {
         }
     }
 
-    /// A statement's token behind its first word, which says what kind it is.
+    /// A statement's token after its first word, which gives its kind.
     fn statement(&self, text: &str) -> String {
         let Some(token) = self.statements.get(text) else { return HIDDEN.to_string() };
         const VERBS: [&str; 14] = [
@@ -519,11 +519,11 @@ impl Redactor {
 enum Where {
     /// Names and signs between them.
     Names,
-    /// Words of a language, with names among them.
+    /// A sentence that may contain names.
     Sentence,
 }
 
-/// Whether a word of a sentence is meant as a name, by its length and by what stands around it.
+/// Whether a word of a sentence is a name, by its length and context.
 fn is_meant(name: &str, before: &str, after: &str) -> bool {
     let length = name.chars().count();
     if length > SHORT_CHARS_MAX {
@@ -549,7 +549,7 @@ fn address_length(text: &str) -> Option<usize> {
     const COLONS_MIN: usize = 3;
     let length = text.find(|c: char| !c.is_ascii_hexdigit() && !matches!(c, '.' | ':')).unwrap_or(text.len());
     let word = text[..length].trim_end_matches(['.', ':']);
-    // A letter behind it: a longer word that only begins so.
+    // Followed by a letter: a longer word that only begins like it.
     if text[length..].starts_with(|c: char| c.is_alphanumeric() || c == '_') {
         return None;
     }
@@ -564,7 +564,7 @@ fn address_length(text: &str) -> Option<usize> {
     .then_some(word.len())
 }
 
-/// What autovacuum says it does is no statement of anybody's, and findings need it.
+/// Autovacuum's activity text is no statement of a user, and findings need it.
 fn is_autovacuum(text: &str) -> bool {
     text.starts_with("autovacuum:")
 }
@@ -578,7 +578,7 @@ fn is_quantity(text: &str) -> bool {
         && (UNITS.contains(&text[end..].trim()) || matches!(&text[end..], "h" | "d"))
 }
 
-/// Keeps the verb, flags and numbers of a command line: what else stands there may name anything.
+/// Keeps the verb, flags and numbers of a command line: the rest may name anything.
 fn hide_arguments(arguments: &mut [Value]) {
     const VERB_CHARS_MAX: usize = 8;
     for (number, argument) in arguments.iter_mut().enumerate() {
@@ -602,7 +602,7 @@ fn hide_arguments(arguments: &mut [Value]) {
     }
 }
 
-/// Hides what stands between quotes: values of rows and parts of statements. An open quote hides all that follows.
+/// Hides quoted text: values of rows and parts of statements. An open quote hides the rest.
 fn hide_quoted(text: &str) -> String {
     let mut output = String::with_capacity(text.len());
     let mut open: Option<char> = None;
@@ -625,7 +625,7 @@ fn hide_quoted(text: &str) -> String {
 }
 
 /// Keeps the kind and the options of a file system, and a device whose name the kernel gave; `text` is `DEVICE KIND OPTIONS`, or one option. A mapped
-/// volume, a server's export and the folders that an overlay joins are named by people.
+/// volume, a server's export and the folders of an overlay have names given by people.
 fn mount(text: &str) -> String {
     const KERNEL_NAMES: [&str; 8] = ["sd", "hd", "vd", "xvd", "nvme", "md", "dm-", "loop"];
     let is_kernels = |word: &str| {

@@ -4,7 +4,7 @@ use record::{RunDir, RunReader, State, What};
 use serde_json::Map;
 use std::os::unix::fs::{MetadataExt, symlink};
 
-/// Words that stand in every part of the run, and in no redacted bundle of it.
+/// Words that are in every part of the run, and must not be in a redacted bundle of it.
 const SECRETS: [&str; 10] = [
     "db1.acme",
     "acme.example",
@@ -117,7 +117,7 @@ fn a_bundle_is_opened_elsewhere_as_the_run_it_was() {
         assert_eq!(stack, fs::read(run.join("stacks/5-always.perf")).expect("there"));
         let text = everything(&opened.run_dir);
         assert!(!text.contains("core.1") && !text.contains("report.html\n"), "only what is known goes in");
-        // What was made in the folder stays when the archive is named again.
+        // New files in the folder stay when the archive is named again.
         fs::write(opened.run_dir.join("findings.json"), "{}").expect("written");
         let again = open(&archive).expect("opened");
         assert!(!again.is_new && again.run_dir == opened.run_dir);
@@ -158,13 +158,13 @@ fn no_secret_is_in_a_redacted_bundle() {
     let reader = RunReader::open(&opened.run_dir).expect("still a run");
     assert_eq!((reader.samples.len(), reader.events.len()), (4, 1), "and all of it, but the torn line");
     assert!(text.contains("osq_lock") && text.contains("UPDATE sql-1"));
-    // Who unpacks it does not learn who packed it either.
+    // The archive does not contain the user who packed it.
     let listing = Command::new("tar").arg("-tvzf").arg(&archive).output().expect("listed").stdout;
     let listing = String::from_utf8_lossy(&listing);
     assert!(listing.lines().all(|line| line.contains(" 0/0 ")), "{listing}");
 }
 
-/// An entry of a tar archive, as long as it states or not.
+/// An entry of a tar archive, with a correct or a false length.
 fn entry(name: &str, kind: u8, size: u64, content: &[u8]) -> Vec<u8> {
     let mut header = [0u8; 512];
     header[..name.len()].copy_from_slice(name.as_bytes());
@@ -295,7 +295,7 @@ fn bundles_and_what_is_unpacked_are_their_owners_alone() {
 }
 
 #[test]
-fn what_is_no_bundle_is_said_with_a_hint() {
+fn a_file_that_is_no_bundle_is_refused_with_a_hint() {
     let folder = Folder::new("wrong");
     let text = folder.0.join("notes.txt");
     fs::write(&text, "x").expect("written");

@@ -1,4 +1,4 @@
-//! Follows the server processes that are at work from tick to tick.
+//! Follows the active server processes from tick to tick.
 
 use super::files::{Absent, Files};
 use super::process::{self, Io, Schedule, Stat, TICK_US};
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// Processes read in one tick at most: each costs the kernel about a tenth of a millisecond.
 pub(crate) const BACKENDS_MAX: usize = 128;
-/// A reading this old is no basis any more: the process slept in between, and its work belongs to no second.
+/// A sample this old is no basis any more: the process slept in between, and its work cannot be assigned to a second.
 const BASIS_AGE_MAX_US: u64 = 5_000_000;
 
 /// A process to look at.
@@ -36,14 +36,14 @@ pub struct Backends {
     before: HashMap<u32, Basis>,
     /// Where the next tick begins if there are more than [`BACKENDS_MAX`], so that each gets its turn.
     turn: usize,
-    /// Why `/proc/PID/io` could not be read at the last look.
+    /// Why `/proc/PID/io` could not be read last time.
     pub io_absent: Option<Absent>,
     /// Whether `/proc/PID/schedstat` is not there.
     pub has_no_schedule: bool,
 }
 
 impl Backends {
-    /// Reads the processes and reports what each did since it was last read. One that is seen for the first time is only remembered.
+    /// Reads the processes and reports the activity of each since its last sample. A new process is only remembered.
     pub fn tick(
         &mut self,
         files: &mut dyn Files,
@@ -73,7 +73,7 @@ impl Backends {
                 self.io_absent = None;
                 process::io(text)
             }
-            // A process that ended in between is no lack of ours.
+            // A process that ended in between is not a missing item.
             Err(Absent::Missing) => None,
             Err(absent) => {
                 self.io_absent = Some(absent);
@@ -82,7 +82,7 @@ impl Backends {
         };
         let schedule = files.text(&format!("/proc/{pid}/schedstat")).ok().and_then(process::schedule);
         self.has_no_schedule = schedule.is_none();
-        // Only who sleeps without being interruptible is asked where: it costs as much as the rest.
+        // The kernel stack is read only in uninterruptible sleep: it costs as much as the rest.
         let wchan = (stat.state == "D")
             .then(|| files.text(&format!("/proc/{pid}/wchan")).ok().and_then(process::wchan));
         let now = Basis { t_us: now_us, stat, io, schedule };

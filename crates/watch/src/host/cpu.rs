@@ -1,4 +1,4 @@
-//! What the processors did: `/proc/stat`, pressure stall information, and the network's share of interrupts
+//! CPU use: `/proc/stat`, pressure stall information, and the network's share of interrupts
 //! (`/proc/softirqs`, `/proc/net/softnet_stat`) per processor.
 
 use super::files::{growth, rounded};
@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 /// Processor time in ticks of USER_HZ since boot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Times {
-    /// User mode, niced or not. Time of guests is inside.
+    /// User mode, niced or not. It includes the time of guests.
     pub user: u64,
     /// Kernel mode, hard interrupts included.
     pub system: u64,
     /// Idle.
     pub idle: u64,
-    /// Idle with a disk request of this processor outstanding. May go back.
+    /// Idle with an outstanding disk request of this processor. May decrease.
     pub iowait: u64,
     /// Soft interrupts: mostly the network.
     pub softirq: u64,
@@ -38,7 +38,7 @@ pub struct Stat {
     pub blocked: u64,
 }
 
-/// Reads `/proc/stat`; `None` without its first line. Lines that are not understood are passed over.
+/// Reads `/proc/stat`; `None` without its first line. Unknown lines are ignored.
 pub fn stat(text: &str) -> Option<Stat> {
     let mut stat = Stat::default();
     let mut found = false;
@@ -78,7 +78,7 @@ pub fn stat(text: &str) -> Option<Stat> {
     found.then_some(stat)
 }
 
-/// How an interval was spent, in percent of the processor time there was.
+/// The use of an interval, in percent of the available CPU time.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Shares {
     /// User mode.
@@ -95,8 +95,8 @@ pub struct Shares {
     pub busy_pct: f64,
 }
 
-/// What happened between two readings; `None` if no tick passed. A class that went back counts as unchanged: the waiting time of
-/// a processor is known to do that.
+/// The difference between two samples; `None` if no tick passed. A class that decreased counts as unchanged: the iowait of
+/// a processor may do that.
 pub fn shares(before: &Times, now: &Times) -> Option<Shares> {
     let of = |field: fn(&Times) -> u64| field(now).saturating_sub(field(before)) as f64;
     let (user, system, idle) = (of(|t| t.user), of(|t| t.system), of(|t| t.idle));
@@ -116,7 +116,7 @@ pub fn shares(before: &Times, now: &Times) -> Option<Shares> {
     })
 }
 
-/// Stalled time since boot of one file of `/proc/pressure`, in microseconds. Averages are left alone: the totals of two readings
+/// Stalled time since boot of one file of `/proc/pressure`, in microseconds. Averages are not used: the totals of two samples
 /// give the share of exactly our interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pressure {
@@ -148,12 +148,12 @@ pub struct Softnet {
     pub processed: u64,
     /// Packets dropped because the queue was full.
     pub dropped: u64,
-    /// Times the processor ran out of budget with packets left.
+    /// Times that the processor ran out of budget with packets left.
     pub squeezed: u64,
 }
 
-/// Reads `/proc/net/softnet_stat` by processor. Since 5.10 a line says its processor in column 13; before, lines of processors
-/// that are offline are missing and the number of the line is the best guess.
+/// Reads `/proc/net/softnet_stat` by processor. Since 5.10 column 13 is the processor; before, lines of processors
+/// that are offline are missing, and the number of the line is the best estimate.
 pub(crate) fn softnet(text: &str) -> BTreeMap<u32, Softnet> {
     const CPU_COLUMN: usize = 12;
     let mut found = BTreeMap::new();
@@ -168,7 +168,7 @@ pub(crate) fn softnet(text: &str) -> BTreeMap<u32, Softnet> {
     found
 }
 
-/// Drops and squeezes of all processors between two readings.
+/// Drops and squeezes of all processors between two samples.
 pub(crate) fn softnet_growth(before: &BTreeMap<u32, Softnet>, now: &BTreeMap<u32, Softnet>) -> (u64, u64) {
     let mut sums = (0, 0);
     for (cpu, after) in now {

@@ -1,4 +1,4 @@
-//! Block devices: `/proc/diskstats`, and what two readings of it say about the requests in between.
+//! Block devices: `/proc/diskstats`, and the requests between two samples of it.
 //!
 //! Formulas (sysstat's, in milliseconds and seconds): reads/s is the growth of field 4 (counted from the major number as 1), a read's
 //! mean wait the growth of field 7 over that of field 4, likewise 11 over 8 for writes and 20 over 19 for flushes; the mean queue is the
@@ -28,9 +28,9 @@ pub struct Counters {
     pub write_sectors: u64,
     /// Time spent by all writes.
     pub write_ms: u64,
-    /// Requests under way. May be below zero by a race in the kernel.
+    /// Requests in flight. May be below zero because of a race in the kernel.
     pub in_flight: i64,
-    /// Time in which at least one request was under way.
+    /// Time in which at least one request was in flight.
     pub busy_ms: u64,
     /// The same, weighted by how many.
     pub queue_ms: u64,
@@ -48,7 +48,7 @@ impl Counters {
 }
 
 /// Reads `/proc/diskstats` with 14 (before 4.18), 18 or 20 fields per line, by device name. Shorter lines (partitions before 2.6.25)
-/// and torn ones are passed over.
+/// and torn ones are ignored.
 pub(crate) fn diskstats(text: &str) -> BTreeMap<String, Counters> {
     let mut found = BTreeMap::new();
     for line in text.lines() {
@@ -80,14 +80,14 @@ pub(crate) fn diskstats(text: &str) -> BTreeMap<String, Counters> {
     found
 }
 
-/// What a device did in an interval.
+/// The activity of a device in an interval.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Work {
     /// Reads completed.
     pub reads: u64,
     /// Writes completed.
     pub writes: u64,
-    /// Flushes completed, where the kernel counts them.
+    /// Completed flushes, if the kernel counts them.
     pub flushes: Option<u64>,
     /// Bytes read.
     pub read_bytes: u64,
@@ -101,13 +101,13 @@ pub struct Work {
     pub flush_await_ms: Option<f64>,
     /// Mean number of requests under way.
     pub queue: f64,
-    /// Share of the time with a request under way.
+    /// Share of the time with a request in flight.
     pub util_pct: f64,
     /// Requests under way at the end.
     pub in_flight: u64,
 }
 
-/// What happened between two readings; `None` if a counter was set back (the device is another one now) or no time passed.
+/// The difference between two samples; `None` if a counter was reset (the device was replaced) or no time passed.
 pub fn work(before: &Counters, now: &Counters, interval_us: u64) -> Option<Work> {
     if interval_us == 0 {
         return None;
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(found.keys().collect::<Vec<_>>(), ["nvme0n1", "sda", "vda"]);
         assert_eq!((found["sda"].flushes, found["nvme0n1"].flushes), (None, None));
         assert_eq!((found["vda"].flushes, found["vda"].flush_ms), (Some(33), Some(66)));
-        assert_eq!(found["nvme0n1"].in_flight, -1, "one odd field costs nobody the line");
+        assert_eq!(found["nvme0n1"].in_flight, -1, "one odd field does not invalidate the line");
         assert_eq!(found["vda"].number, (254, 0));
     }
 

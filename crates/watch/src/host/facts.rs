@@ -1,7 +1,7 @@
-//! Facts about a machine: what hosts that ought to be alike are compared by. Versions, options, schedulers, queues.
+//! Facts about a host, to compare hosts that should be equal: versions, options, schedulers, queues.
 //!
-//! "Firmware and BIOS are equal" was reported of eight servers of which one had another mount option. So everything cheap that can differ is
-//! written down, and a difference is found by comparing.
+//! A report called eight servers equal in firmware and BIOS, but one had a different mount option. So every cheap fact is
+//! recorded, and differences are found by comparison.
 
 use super::files::{Files, number, word};
 use super::hardware;
@@ -117,7 +117,7 @@ fn machine(files: &mut dyn Files, facts: &mut Vec<Fact>) {
     }
 }
 
-/// The entry in force of a list like `mq-deadline [none]`.
+/// The active entry of a list like `mq-deadline [none]`.
 fn chosen(list: &str) -> &str {
     let inner = list.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(inner, _)| inner);
     inner.unwrap_or(list)
@@ -154,7 +154,7 @@ fn interface(files: &mut dyn Files, name: &str, facts: &mut Vec<Fact>) {
     let card = net::card(files, name);
     let mut one = |what: &str, value: String| facts.push(("nic", format!("{name} {what}"), value));
     for (what, count) in [("rx queues", card.rx_queues), ("tx queues", card.tx_queues)] {
-        // Without a queue it was not said how many there are.
+        // Without a queue their number is unknown.
         if count > 0 {
             one(what, count.to_string());
         }
@@ -173,7 +173,7 @@ fn interface(files: &mut dyn Files, name: &str, facts: &mut Vec<Fact>) {
     }
 }
 
-/// ext4 drops options it cannot follow without a word. What it uses stands in a file of its own, for the options findings ask about.
+/// ext4 silently drops options that it cannot use. A separate file has the effective ones; this reads those that findings need.
 fn effective_options(files: &mut dyn Files, mount: &Mount, topology: &Topology, facts: &mut Vec<Fact>) {
     const WANTED: [&str; 4] = ["stripe", "commit", "mb_optimize_scan", "data"];
     let Some(device) = topology.device_of(mount) else { return };
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(
             value("mount", "/data stripe"),
             Some("0"),
-            "the effective value outranks the one asked for"
+            "the effective value outranks the requested one"
         );
         assert_eq!(value("disk", "md0 scheduler"), Some("none"));
         assert_eq!(value("disk", "md0 level"), Some("raid10"));

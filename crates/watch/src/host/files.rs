@@ -1,11 +1,11 @@
-//! Where the text of kernel files comes from: this machine, a recorded tree (`--sysroot DIR`), or what a remote machine shipped.
+//! The source of kernel files: this host, a recorded tree (`--sysroot DIR`), or the shipment of a remote host.
 //!
-//! Every parser of this folder takes text, and every reader takes [`Files`], so that one and the same code reads a live machine, a
+//! Every parser of this folder takes text, and every reader takes [`Files`], so that the same code reads a live host, a
 //! fixture, and the other end of an ssh pipe.
 //!
 //! The parsers are our own, not `procfs-core`'s. That crate fails a whole file for one odd field (an I/O count in flight below
 //! zero, `/proc/pressure/cpu` of kernels that have no `full` line), panics on a torn pressure line, and leaves the octal escapes in
-//! mount points; and half of what is read here it does not know. An observer must go on with what is left.
+//! mount points; and it lacks half of the files that are read here. Monitoring must continue with the remaining data.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Nothing under /proc or /sys that is read here is longer; a file that is gets cut.
+/// The longest file under /proc or /sys that is read here; longer ones are cut.
 pub(crate) const FILE_BYTES_MAX: usize = 4 << 20;
 /// First size of the read buffer; it grows to what the longest file needs and stays.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -23,10 +23,10 @@ const HANDLES_MAX: usize = 256;
 /// Why there is no text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Absent {
-    /// No such file: the kernel, the hardware or the process is not there.
+    /// No such file: the kernel, the hardware or the process does not have it.
     #[error("not there")]
     Missing,
-    /// Reading takes a privilege this process lacks.
+    /// Reading needs a privilege that this process lacks.
     #[error("permission denied")]
     Denied,
     /// Anything else: the device refused, the kernel has the facility switched off.
@@ -37,7 +37,7 @@ pub enum Absent {
 impl Absent {
     fn of(error: &io::Error) -> Absent {
         match error.kind() {
-            // ESRCH is what reading a file of a process answers after its end.
+            // Reading a file of a process after its end fails with ESRCH.
             io::ErrorKind::NotFound => Absent::Missing,
             io::ErrorKind::PermissionDenied => Absent::Denied,
             _ if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Absent::Missing,
@@ -46,7 +46,7 @@ impl Absent {
     }
 }
 
-/// A tree of kernel files. Paths are absolute, as on the machine they describe.
+/// A tree of kernel files. Paths are absolute, as on the described host.
 pub trait Files {
     /// The text of a file that is read rarely.
     fn text(&mut self, path: &str) -> Result<&str, Absent>;
@@ -62,7 +62,7 @@ pub trait Files {
     /// Where a symbolic link points to, as stored.
     fn link(&mut self, path: &str) -> Option<String>;
 
-    /// Whether files of the machine itself (statvfs, st_dev, programs) can be asked about: false for a recording and a remote.
+    /// Whether this host itself can be queried (statvfs, st_dev, programs): false for a recording and a remote host.
     fn is_live(&self) -> bool {
         false
     }
@@ -78,14 +78,14 @@ pub fn number(files: &mut dyn Files, path: &str) -> Option<u64> {
     files.text(path).ok()?.trim().parse().ok()
 }
 
-/// Files under a root folder: `/` is this machine, anything else a recorded tree.
+/// Files under a root folder: `/` is this host, any other folder a recorded tree.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
     live: bool,
     kept: HashMap<String, File>,
     buffer: Vec<u8>,
-    /// Text that was not UTF-8, made so.
+    /// Text converted to UTF-8.
     lossy: String,
     opened: u64,
 }
@@ -108,7 +108,7 @@ impl Tree {
         }
     }
 
-    /// How many files were opened so far: a look that opens many is dear.
+    /// The number of files opened so far: opening is expensive.
     pub fn opened(&self) -> u64 {
         self.opened
     }
@@ -118,7 +118,7 @@ impl Tree {
         File::open(self.at(path)).map_err(|error| Absent::of(&error))
     }
 
-    /// Goes on in another tree, the same machine recorded later.
+    /// Continues with another tree, a later recording of the same host.
     pub fn move_to(&mut self, root: &Path) {
         self.root = root.to_path_buf();
         self.kept.clear();
@@ -128,8 +128,8 @@ impl Tree {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Reads from the beginning. Kernel files are generated anew by a read at offset 0, so a kept handle gives fresh numbers and
-    /// spares the look-up of the path.
+    /// Reads from the beginning. A read at offset 0 generates kernel files again, so a kept handle gives fresh numbers and
+    /// saves the look-up of the path.
     fn fill(buffer: &mut Vec<u8>, file: &File) -> io::Result<usize> {
         let mut length = 0;
         loop {
@@ -156,7 +156,7 @@ impl Tree {
                 return &self.lossy;
             }
         }
-        // Checked just above; asking twice is cheaper than a copy.
+        // Checked just above; a second look-up is cheaper than a copy.
         std::str::from_utf8(&self.buffer[..length]).unwrap_or_default()
     }
 }
@@ -203,7 +203,7 @@ impl Files for Tree {
     }
 }
 
-/// Files that somebody else read and sent: a remote machine's shipment, or a test's.
+/// Files that another program read and sent: a remote machine's shipment, or a test's.
 #[derive(Clone, Debug, Default)]
 pub struct Shipped {
     texts: BTreeMap<String, String>,
@@ -278,13 +278,13 @@ fn sort_naturally(names: &mut [String]) {
     });
 }
 
-/// A number with as many digits as it can carry: a sample a second for days is written down.
+/// A number with only its significant digits, because days of samples are written.
 pub fn rounded(value: f64) -> f64 {
     const STEPS: f64 = 10_000.0;
     (value * STEPS).round() / STEPS
 }
 
-/// What a counter grew by. A 32-bit counter that wrapped is understood; one that was set back to less gives `None`.
+/// The growth of a counter. It handles 32-bit counters that wrapped; one that was reset gives `None`.
 pub fn growth(before: u64, now: u64) -> Option<u64> {
     const WRAP: u64 = 1 << 32;
     match now.checked_sub(before) {

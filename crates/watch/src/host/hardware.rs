@@ -1,7 +1,7 @@
-//! Counters that should stand still: memory errors (EDAC), PCIe errors (AER), thermal throttling, fans, NUMA misses, ZFS.
+//! Counters that should not move: memory errors (EDAC), PCIe errors (AER), thermal throttling, fans, NUMA misses, ZFS.
 //!
-//! Each is a running total with a name. The collector turns totals into changes: what matters of a corrected memory error is its rate,
-//! the total counts since an unknown day.
+//! Each is a running total with a name. The collector turns totals into changes: for corrected memory errors the rate matters,
+//! because the total counts since an unknown day.
 
 use super::files::{Files, number, word};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub enum Kind {
     Zfs,
     /// ext4's block allocator.
     MbStats,
-    /// What a drive reports about its own health.
+    /// The health that a drive reports about itself.
     Smart,
 }
 
@@ -48,11 +48,11 @@ impl Kind {
 pub struct Counter {
     /// Which hardware.
     pub kind: Kind,
-    /// Which part of it and what is counted: `mc0/dimm3 CPU1_DIMM_B2 ce`.
+    /// The part and the counter: `mc0/dimm3 CPU1_DIMM_B2 ce`.
     pub name: String,
     /// The total, or for fans and temperatures the reading.
     pub value: u64,
-    /// Worth a line though it did not move: an error that was there before us, a fan that stands still.
+    /// Worth a line although it did not move: an earlier error, a stopped fan.
     pub is_remarkable: bool,
 }
 
@@ -68,7 +68,7 @@ fn is_numbered(name: &str, word: &str) -> bool {
     name.strip_prefix(word).is_some_and(|rest| rest.parse::<u32>().is_ok())
 }
 
-/// Memory errors, per DIMM where the driver knows them, per controller and per row of chips where not. `ce` is corrected, `ue` is not.
+/// Memory errors, per DIMM if the driver knows them, else per controller and per row of chips. `ce` is corrected, `ue` is not.
 pub fn edac(files: &mut dyn Files) -> Vec<Counter> {
     const FOLDER: &str = "/sys/devices/system/edac/mc";
     let mut found = vec![];
@@ -141,7 +141,7 @@ pub fn aer(files: &mut dyn Files) -> Vec<Counter> {
     found
 }
 
-/// Links that run below what device and slot can: `(address class, "8.0 GT/s x2 of 16.0 GT/s x4")`.
+/// Links that run below the maximum of device and slot: `(address class, "8.0 GT/s x2 of 16.0 GT/s x4")`.
 pub(crate) fn slow_links(files: &mut dyn Files) -> Vec<(String, String)> {
     const FOLDER: &str = "/sys/bus/pci/devices";
     let mut found = vec![];
@@ -195,8 +195,8 @@ pub fn throttling(files: &mut dyn Files) -> Vec<Counter> {
     found
 }
 
-/// Fans, and temperatures at or above their critical mark. A fan that stands still is remarkable if the board raises its alarm, or if
-/// it has a lowest speed and is below it; connectors without a fan read 0 on every board.
+/// Fans, and temperatures at or above their critical mark. A stopped fan is remarkable if the board raises its alarm, or if
+/// it is below its minimum speed; connectors without a fan read 0 on every board.
 pub fn sensors(files: &mut dyn Files) -> Vec<Counter> {
     const FOLDER: &str = "/sys/class/hwmon";
     let mut found = vec![];
@@ -227,8 +227,8 @@ pub fn sensors(files: &mut dyn Files) -> Vec<Counter> {
     found
 }
 
-/// Pages that each memory node gave to processes that ran elsewhere, and those given as wished. Machines with one node have nothing
-/// to say here.
+/// Pages that each memory node gave to processes on other nodes, and those given as requested. Hosts with one node have no
+/// such counters.
 pub fn numa(files: &mut dyn Files) -> Vec<Counter> {
     const FOLDER: &str = "/sys/devices/system/node";
     let nodes: Vec<String> =
@@ -259,12 +259,12 @@ fn pairs(text: &str) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// How many memory nodes there are; 0 if the kernel does not say.
+/// The number of memory nodes; 0 if the kernel does not report it.
 pub(crate) fn numa_nodes(files: &mut dyn Files) -> u64 {
     files.entries("/sys/devices/system/node").iter().filter(|name| is_numbered(name, "node")).count() as u64
 }
 
-/// ZFS' cache: how large it is, how often it had to make processes wait for memory, and how it serves.
+/// The cache of ZFS: its size, how often processes had to wait for memory, and its hits.
 pub fn zfs(files: &mut dyn Files) -> Vec<Counter> {
     let Ok(text) = files.text("/proc/spl/kstat/zfs/arcstats") else { return vec![] };
     arcstats(text)
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(
             reported(&aer(&mut files)),
             [("0000:3b:00.0 storage correctable", 7, true), ("0000:3b:00.0 storage fatal", 0, false)],
-            "a graphics card is nobody's concern"
+            "a graphics card is not relevant"
         );
         let expected = ("0000:3b:00.0 storage".to_string(), "8.0 GT/s x4 of 16.0 GT/s x4".to_string());
         assert_eq!(slow_links(&mut files), [expected]);

@@ -1,6 +1,6 @@
-//! The kernel's log: `/dev/kmsg` of this machine, or what `dmesg` of another says, reduced to the lines that concern a database.
+//! The kernel's log: `/dev/kmsg` of this machine, or the `dmesg` of another host, reduced to the lines that concern a database.
 //!
-//! Old lines (before the run) are only counted: they say that there is something, not that it happened now.
+//! Old lines (before the run) are only counted: they show that something happened, but not now.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -10,7 +10,7 @@ use super::files::Absent;
 
 /// The longest record of /dev/kmsg.
 const RECORD_BYTES_MAX: usize = 8192;
-/// Records taken in one tick at most: a storm of messages must not hold up the samples.
+/// The most records in one tick: a storm of messages must not delay the samples.
 const RECORDS_PER_TICK: usize = 2000;
 /// Characters of a message that are kept.
 const MESSAGE_CHARS_MAX: usize = 300;
@@ -29,7 +29,7 @@ pub struct Message {
     pub text: String,
 }
 
-/// What a message concerns; `None` if no database cares.
+/// The subject of a message; `None` if it does not concern a database.
 pub fn class(text: &str) -> Option<&'static str> {
     // The first class of which all words of one phrase occur. Words, not patterns: kernels of twenty years phrase differently.
     const CLASSES: [(&str, &[&[&str]]); 10] = [
@@ -115,7 +115,7 @@ pub fn class(text: &str) -> Option<&'static str> {
         .map(|(class, _)| class)
 }
 
-/// How many corrected or uncorrected errors an EDAC line speaks of: `EDAC MC0: 3 CE memory read error on ...`.
+/// The number of corrected or uncorrected errors in an EDAC line: `EDAC MC0: 3 CE memory read error on ...`.
 pub(crate) fn edac_count(text: &str) -> Option<u64> {
     let (_, rest) = text.split_once("EDAC MC")?;
     let mut words = rest.split_once(": ")?.1.split_ascii_whitespace();
@@ -128,7 +128,7 @@ fn message(boot_us: u64, text: &str) -> Option<Message> {
     Some(Message { boot_us, class, text: text.trim().chars().take(MESSAGE_CHARS_MAX).collect() })
 }
 
-/// Reads a record of /dev/kmsg: `priority,number,microseconds,flags;text`, and lines with its device behind.
+/// Reads a record of /dev/kmsg: `priority,number,microseconds,flags;text`, followed by lines with its device.
 pub(crate) fn kmsg_record(record: &str) -> Option<Message> {
     let (head, text) = record.split_once(';')?;
     let boot_us = head.split(',').nth(2)?.parse().ok()?;
@@ -155,7 +155,7 @@ impl Follower {
     /// Opens the log at its oldest message.
     ///
     /// # Errors
-    /// [`Absent::Denied`] where the kernel keeps its log from this user (`kernel.dmesg_restrict`).
+    /// [`Absent::Denied`] if the kernel hides its log from this user (`kernel.dmesg_restrict`).
     pub fn open(path: &str) -> Result<Follower, Absent> {
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path);
@@ -176,7 +176,7 @@ impl Follower {
                 Ok(0) => break,
                 Ok(length) => messages.extend(kmsg_record(&String::from_utf8_lossy(&self.record[..length]))),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The ring was overwritten: the next read goes on with the oldest message that is left.
+                // The ring was overwritten: the next read continues with the oldest remaining message.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => is_torn = true,
                 Err(_) => break,
             }

@@ -1,6 +1,6 @@
-//! One machine, tick by tick: what its processors, memory, disks, network and server processes did since the last tick.
+//! One host, tick by tick: the activity of its CPUs, memory, disks, network and server processes since the last tick.
 //!
-//! It reads [`Files`] and knows neither where they come from nor who asks. Slower things (mounts, hardware counters, facts) are in
+//! It reads [`Files`], whatever their source. Slower data (mounts, hardware counters, facts) is in
 //! [`super::slow`].
 
 use super::backends::{Backends, Target};
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 /// Lines about single processors per tick at most: the busiest.
 const CORES_MAX: usize = 16;
-/// A processor is worth a line when it is this busy ...
+/// A processor gets a line when it is this busy ...
 const CORE_BUSY_PCT: f64 = 70.0;
 /// ... and another is less busy by this much: the load is skewed.
 const CORE_SKEW_PCT: f64 = 30.0;
@@ -28,7 +28,7 @@ const CORE_SOFTIRQ_PCT: f64 = 20.0;
 /// The files of pressure stall information.
 const PRESSURE: [&str; 3] = ["/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory"];
 
-/// Everything that is counted since boot, at one moment.
+/// All counters since boot, at one time.
 #[derive(Clone, Debug, Default)]
 struct Reading {
     t_us: u64,
@@ -51,12 +51,12 @@ pub struct Machine {
     backends: Backends,
     slow: Slow,
     recorded: Recorded,
-    /// Kernel time in the last interval, for whoever looks for anomalies.
+    /// Kernel time in the last interval, for the detector of anomalies.
     system_pct: Option<f64>,
 }
 
 impl Machine {
-    /// A machine that was not looked at yet.
+    /// A host without a sample yet.
     pub fn new(host: &str) -> Machine {
         Machine {
             host: host.to_string(),
@@ -84,12 +84,12 @@ impl Machine {
         self.system_pct
     }
 
-    /// What of it is slow, for whoever adds what programs say.
+    /// The slow part, to which the output of programs is added.
     pub fn slow(&mut self) -> (&mut Slow, &mut Recorded) {
         (&mut self.slow, &mut self.recorded)
     }
 
-    /// Looks once. `now_us` is the moment of the reading.
+    /// Takes a sample. `now_us` is its time.
     pub fn tick(&mut self, files: &mut dyn Files, now_us: u64, servers: &[Server], batch: &mut Batch) {
         self.slow.tick(files, now_us, &self.place, servers, &mut self.recorded, batch);
         let now = self.read(files, now_us);
@@ -122,7 +122,7 @@ impl Machine {
         }
     }
 
-    /// What is missing of what this module reads; only said where its absence was seen.
+    /// Which files this module lacks; only reported where their absence was seen.
     fn lacks(&mut self, targets: &[Target]) {
         let Some(now) = &self.before else { return };
         if now.stat.is_none() {
@@ -184,7 +184,7 @@ impl Machine {
             else {
                 continue;
             };
-            // Disks that did nothing and hold nothing are left out: a machine may have hundreds.
+            // Idle disks without data of the database are left out: a host may have hundreds.
             let is_idle = work.reads + work.writes + work.in_flight == 0 && work.flushes.unwrap_or(0) == 0;
             if is_idle && used_for.is_empty() {
                 continue;
@@ -266,7 +266,7 @@ impl Machine {
         }
     }
 
-    /// The busiest processors, if there is something to say about single ones.
+    /// The busiest processors, if single ones are remarkable.
     fn cores(&self, before: &Reading, now: &Reading) -> Vec<Core> {
         let Some((earlier, later)) = before.stat.as_ref().zip(now.stat.as_ref()) else { return vec![] };
         let mut cores: Vec<(f64, Core)> = vec![];

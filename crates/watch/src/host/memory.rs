@@ -1,22 +1,22 @@
 //! Memory: `/proc/meminfo` and `/proc/vmstat`.
 
-/// The page size behind the page counts of `/proc/vmstat`. A recorded tree does not say its own; every x86 has this one.
+/// The page size of the counts in `/proc/vmstat`. A recorded tree does not contain it; every x86 has this one.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// What `/proc/meminfo` says of this moment, in bytes.
+/// The values of `/proc/meminfo`, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Meminfo {
     /// All memory.
     pub total_bytes: Option<u64>,
-    /// What new programs could have without swapping.
+    /// Memory that new programs could get without swapping.
     pub available_bytes: Option<u64>,
-    /// Page tables: large where many backends map large shared buffers in small pages.
+    /// Page tables: large if many backends map large shared buffers in small pages.
     pub page_tables_bytes: Option<u64>,
     /// Waits to be written to disk.
     pub dirty_bytes: Option<u64>,
     /// Is being written.
     pub writeback_bytes: Option<u64>,
-    /// Huge pages set aside, and how many of them nothing uses.
+    /// Reserved huge pages, and how many of them are free.
     pub huge_pages: Option<u64>,
     /// Huge pages free.
     pub huge_pages_free: Option<u64>,
@@ -57,7 +57,7 @@ pub struct Vmstat {
     pub swapped_in_pages: Option<u64>,
     /// Pages written to swap.
     pub swapped_out_pages: Option<u64>,
-    /// Processes killed for want of memory (kernel 4.13).
+    /// Processes killed by the out-of-memory killer (kernel 4.13).
     pub oom_kills: Option<u64>,
 }
 

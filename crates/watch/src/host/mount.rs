@@ -3,7 +3,7 @@
 use super::files::Files;
 use std::collections::BTreeMap;
 
-/// File systems without a device that prove nothing about a database.
+/// File systems without a device that are irrelevant for a database.
 const PSEUDO: [&str; 22] = [
     "proc",
     "sysfs",
@@ -36,13 +36,13 @@ pub struct Mount {
     pub id: u64,
     /// Device numbers: `st_dev` of its files.
     pub number: (u32, u32),
-    /// The folder of the file system that is mounted; `/` unless it is a bind mount.
+    /// The mounted folder of the file system; `/` unless it is a bind mount.
     pub root: String,
     /// Where.
     pub mount: String,
     /// Kind of file system.
     pub filesystem: String,
-    /// Device or what stands in its place.
+    /// The device, or its substitute.
     pub device: String,
     /// Options of the mount and of the file system, each once, comma-separated, in their order.
     pub options: String,
@@ -63,7 +63,7 @@ impl Mount {
         })
     }
 
-    /// Whether it holds files that matter to a database.
+    /// Whether it may contain files of a database.
     pub(crate) fn is_real(&self) -> bool {
         !PSEUDO.contains(&self.filesystem.as_str())
     }
@@ -129,7 +129,7 @@ fn mount_line(line: &str) -> Option<Mount> {
     })
 }
 
-/// The mount that holds a path: the one with the longest mount point above it; of several on one point the last, which hides the others.
+/// The mount that holds a path: the one with the longest mount point above it; of several on one mount point the last, which hides the others.
 pub fn holding<'a>(mounts: &'a [Mount], path: &str) -> Option<&'a Mount> {
     let is_above = |mount: &Mount| {
         let point = mount.mount.trim_end_matches('/');
@@ -139,7 +139,7 @@ pub fn holding<'a>(mounts: &'a [Mount], path: &str) -> Option<&'a Mount> {
 }
 
 /// The options that ext4 really uses, from `/proc/fs/ext4/DEV/options`, one per line. It drops some silently (a stripe larger than a
-/// block group), so this outranks what was requested in fstab.
+/// block group), so this outranks fstab.
 pub(crate) fn ext4_options(text: &str) -> BTreeMap<String, String> {
     text.lines()
         .filter(|line| !line.trim().is_empty())
@@ -150,15 +150,15 @@ pub(crate) fn ext4_options(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What ext4's block allocator did, from `/proc/fs/ext4/DEV/mb_stats`. Off until somebody writes 1 into `/sys/fs/ext4/DEV/mb_stats`,
+/// The activity of ext4's block allocator, from `/proc/fs/ext4/DEV/mb_stats`. Off until an administrator writes 1 into `/sys/fs/ext4/DEV/mb_stats`,
 /// which we never do.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MbStats {
     /// Requests.
     pub reqs: u64,
-    /// Groups looked at, summed over all ways of looking.
+    /// Groups scanned, over all kinds of scans.
     pub groups_considered: u64,
-    /// Passes over the groups that found nothing, likewise.
+    /// Passes over the groups that found nothing, over all kinds of scans.
     pub useless_loops: u64,
     /// Extents looked at.
     pub extents_scanned: u64,
@@ -196,7 +196,7 @@ pub fn space(path: &str) -> Option<(u64, u64)> {
     Some((stat.f_blocks.saturating_mul(stat.f_frsize), stat.f_bavail.saturating_mul(stat.f_frsize)))
 }
 
-/// The lines of `df -Pk`: mount point, total and available bytes. What a remote machine can say without a program of ours.
+/// The lines of `df -Pk`: mount point, total and available bytes. A remote host provides this without a program of ours.
 pub fn df(text: &str) -> BTreeMap<String, (u64, u64)> {
     const COLUMNS_BEFORE_MOUNT: usize = 5;
     let mut found = BTreeMap::new();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn ext4_says_what_it_uses() {
+    fn ext4_statistics_are_read() {
         let options = ext4_options("rw\nbsddf\nstripe=1280\n\ncommit=5\n");
         assert_eq!((options["stripe"].as_str(), options["rw"].as_str(), options.len()), ("1280", "", 4));
     }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn df_tells_the_space_of_a_remote_machine() {
+    fn df_gives_the_space_of_a_remote_machine() {
         let text = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/sda1 1000 400 600 40% /data\n/dev/sdb1 2000 1 1999 1% /mnt/big disk\nx\n";
         let found = df(text);
         assert_eq!(found["/data"], (1_024_000, 614_400));

@@ -51,7 +51,7 @@ pub(crate) fn interfaces(text: &str) -> BTreeMap<String, Interface> {
     found
 }
 
-/// Growth of every counter; one that was set back counts as nothing.
+/// Growth of every counter; one that was reset counts as zero.
 pub fn traffic(before: &Interface, now: &Interface) -> Interface {
     let of = |field: fn(&Interface) -> u64| growth(field(before), field(now)).unwrap_or(0);
     Interface {
@@ -74,14 +74,14 @@ pub(crate) fn protocol_counter(text: &str, protocol: &str, name: &str) -> Option
     lines.next()?.split_ascii_whitespace().nth(at)?.parse().ok()
 }
 
-/// What an interface is, as far as the kernel states.
+/// The properties of an interface, as far as the kernel reports them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Card {
     /// Receive queues.
     pub rx_queues: u64,
     /// Send queues.
     pub tx_queues: u64,
-    /// Driver of the device; `None` for what has none (loopback, bridges).
+    /// Driver of the device; `None` for those without (loopback, bridges).
     pub driver: Option<String>,
     /// Largest packet.
     pub mtu: Option<u64>,

@@ -1,9 +1,9 @@
-//! Server processes: what each did with the processor and the disk, even in the middle of a statement, when the database's own
-//! counters stand still. Only processes that are at work are asked: each file costs the kernel tens of microseconds.
+//! Server processes: CPU and disk use of each, even in the middle of a statement, when the database's own
+//! counters do not move. Only active processes are read: each file costs the kernel tens of microseconds.
 
 use super::files::Files;
 
-/// Ticks of USER_HZ per second: fixed at 100 in everything Linux tells programs.
+/// Ticks of USER_HZ per second: fixed at 100 in every interface of Linux.
 pub(crate) const TICKS_PER_S: u64 = 100;
 /// Microseconds of one.
 pub const TICK_US: u64 = 1_000_000 / TICKS_PER_S;
@@ -21,7 +21,7 @@ pub struct Stat {
     pub user_ticks: u64,
     /// Kernel time in ticks.
     pub system_ticks: u64,
-    /// When it started, in ticks since boot: tells a process from a later one with its number.
+    /// When it started, in ticks since boot: distinguishes a process from a later one with the same pid.
     pub started_ticks: u64,
 }
 
@@ -31,7 +31,7 @@ pub fn stat(text: &str) -> Option<Stat> {
     let close = text.rfind(')')?;
     let command = text.get(open + 1..close)?.to_string();
     let fields: Vec<&str> = text.get(close + 1..)?.split_ascii_whitespace().collect();
-    // Field 3 of proc(5) is the first behind the name.
+    // Field 3 of proc(5) is the first after the name.
     let number = |field: usize| fields.get(field - 3).and_then(|word| word.parse::<u64>().ok());
     Some(Stat {
         command,
@@ -77,13 +77,13 @@ pub fn schedule(text: &str) -> Option<Schedule> {
     Some(Schedule { run_ns: words.next()??, wait_ns: words.next()??, turns: words.next()?? })
 }
 
-/// The kernel function in which a process sleeps; `None` if it does not or nobody may know.
+/// The kernel function in which a process sleeps; `None` if it does not sleep or this is hidden.
 pub fn wchan(text: &str) -> Option<String> {
     let name = text.trim();
     (!matches!(name, "" | "0")).then(|| name.to_string())
 }
 
-/// The children of a process, from the kernel's own list where it keeps one, else by looking at all processes.
+/// The children of a process, from the kernel's list if it keeps one, else by a scan of all processes.
 pub fn children(files: &mut dyn Files, parent: u32) -> Vec<u32> {
     if let Ok(text) = files.text(&format!("/proc/{parent}/task/{parent}/children")) {
         return text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect();

@@ -1,4 +1,4 @@
-//! What holds for long is reported once: facts, and what is missing, at the start and when they change.
+//! Facts and missing items are reported once: at the start and when they change.
 
 use crate::collect::{Batch, Place};
 use std::collections::BTreeMap;
@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 /// The longest value of a fact: a kernel's command line fits, a file does not.
 const VALUE_CHARS_MAX: usize = 1000;
 
-/// The facts and gaps of a place that its record already has.
+/// The facts and gaps of a host or node that are already recorded.
 #[derive(Debug, Default)]
 pub struct Recorded {
     facts: BTreeMap<(String, String), String>,
     missing: BTreeMap<String, (String, String)>,
-    /// What was found missing in the round that goes on.
+    /// The missing items of the current round.
     round: BTreeMap<String, (String, String)>,
 }
 
@@ -34,17 +34,17 @@ impl Recorded {
         }
     }
 
-    /// A fact that was said.
+    /// A fact that was recorded.
     pub fn known(&self, topic: &str, name: &str) -> Option<&str> {
         self.facts.get(&(topic.to_string(), name.to_string())).map(String::as_str)
     }
 
-    /// Notes that something cannot be seen. It is reported at the end of the round.
+    /// Notes a missing item. It is reported at the end of the round.
     pub fn lacks(&mut self, what: &str, why: impl Into<String>, lost: &str) {
         self.round.insert(what.to_string(), (why.into(), lost.to_string()));
     }
 
-    /// Ends a round in which everything was looked at: says what is newly missing, and with an empty reason what is back.
+    /// Ends a round in which everything was read: reports what is newly missing, and with an empty reason what is back.
     pub(crate) fn end_round(&mut self, batch: &mut Batch, t_us: u64, place: &Place) {
         let round = std::mem::take(&mut self.round);
         for (what, (why, lost)) in &round {
@@ -67,7 +67,7 @@ mod tests {
     use record::watched::Sampled;
 
     #[test]
-    fn facts_and_gaps_are_said_when_they_change() {
+    fn facts_and_gaps_are_reported_when_they_change() {
         let place = Place::Host("h".to_string());
         let mut reported = Recorded::default();
         let mut record = |value: &str, why: Option<&str>| {

@@ -1,9 +1,9 @@
-//! What the scheduler gave to our own sessions' server processes, and to the client's threads that drive them: time on a processor, and
-//! time ready to run without one.
+//! The scheduler's account of the server processes of our own sessions, and of the client's threads that drive them: time on a CPU, and
+//! time runnable without one.
 //!
-//! A look at the sessions sees a state or misses it; and a process that has a statement to read but no processor to read it with still counts
-//! as idle. The scheduler's counters miss nothing, so with them the part of a transaction that is CPU, or waiting for CPU, is an account and
-//! not a sample. One short read per process and look, by files that stay open.
+//! Samples of sessions miss short states, and a process that has received a statement but waits for a CPU still counts
+//! as idle. The scheduler's counters miss nothing, so with them the CPU time of a transaction, and its waits for CPU, are exact and
+//! not sampled. They cost one short read per process and tick, from files that stay open.
 
 use crate::collect::Batch;
 use crate::host::process::Schedule as Account;
@@ -11,9 +11,9 @@ use crate::meter::Meter;
 use record::watched::Schedule;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Server processes read per node; of more sessions these stand for all. Each is an open file.
+/// Server processes read per node; with more sessions these represent all. Each is an open file.
 pub const SESSIONS_MAX: usize = 64;
-/// The client's threads that drive have names that begin so.
+/// The prefix of the names of the client's threads that drive load.
 const CLIENT_THREADS: &str = "worker ";
 /// Threads of the client that are read.
 const THREADS_MAX: usize = 64;
@@ -32,7 +32,7 @@ struct Group {
 }
 
 impl Group {
-    /// Reads these tasks, and reports what those did that were there the last time, too.
+    /// Reads these tasks, and reports the activity of those that existed last time, too.
     fn look(&mut self, ids: &[u32], now_us: u64, open: impl Fn(u32) -> Option<Meter>) -> Option<Sum> {
         let ids: BTreeSet<u32> = ids.iter().copied().collect();
         self.tasks.retain(|id, _| ids.contains(id));
@@ -47,7 +47,7 @@ impl Group {
                 continue;
             };
             let Some(now) = meter.read() else {
-                // It has ended; another one with its number is opened anew.
+                // It has ended; another one with its pid is opened again.
                 self.tasks.remove(&id);
                 continue;
             };
@@ -111,7 +111,7 @@ pub struct Schedules {
 }
 
 impl Schedules {
-    /// Looks at our sessions on this machine, and at our own threads.
+    /// Samples our sessions on this host, and our own threads.
     pub fn tick(&mut self, host: &str, now_us: u64, ours: &[Ours], batch: &mut Batch) {
         self.sessions.retain(|node, _| ours.iter().any(|one| one.node == *node));
         for one in ours {
@@ -166,9 +166,9 @@ mod tests {
             .name("worker 0".into())
             .spawn(move || {
                 while wait.recv().is_ok() {
-                    // Something that takes a moment of a processor.
+                    // Some work for a CPU.
                     std::hint::black_box((0..100_000u64).map(std::hint::black_box).sum::<u64>());
-                    done.send(()).expect("somebody waits");
+                    done.send(()).expect("the test waits");
                 }
             })
             .expect("a thread");
@@ -194,6 +194,6 @@ mod tests {
         drop(go);
         driving.join().expect("ends");
         let after = lines(&mut schedules, 4_000_000, &[]);
-        assert!(after.is_empty(), "who has ended says nothing: {after:?}");
+        assert!(after.is_empty(), "no line after the end: {after:?}");
     }
 }

@@ -1,7 +1,7 @@
-//! Programs that look over the database's shoulder: virus scanners (fanotify permission marks) and the audit system.
+//! Programs that intercept the database's system calls: virus scanners (fanotify permission marks) and the audit system.
 //!
 //! A fanotify permission mark makes every open or read below it wait for another program's answer. The kernel shows the marks of a
-//! process in `/proc/PID/fdinfo/FD`, with the id of the mount or the number of the file system they lie on; no log mentions them.
+//! process in `/proc/PID/fdinfo/FD`, with the id of the mount or the number of the file system; no log mentions them.
 
 use super::files::{Absent, Files};
 
@@ -12,19 +12,19 @@ const ACCESS_PERM: u64 = 0x2_0000;
 /// Executions must be permitted.
 const OPEN_EXEC_PERM: u64 = 0x4_0000;
 
-/// Descriptors looked at in one scan at most, so that a machine with thousands of sessions is not searched for seconds.
+/// The most descriptors read in one scan, so that a host with thousands of sessions is not scanned for seconds.
 pub(crate) const DESCRIPTORS_MAX: usize = 20_000;
 
 /// One mark of one process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// Who asks to be asked.
+    /// The message types that the caller requests.
     pub pid: u32,
     /// Its program's name.
     pub command: String,
     /// What it lies on.
     pub on: MarkedOn,
-    /// The kinds of access that wait, of `open`, `read`, `execute`; empty for a mark that only listens.
+    /// The kinds of access that wait, of `open`, `read`, `execute`; empty for a mark that only gets notifications.
     pub waits: Vec<&'static str>,
 }
 
@@ -70,18 +70,18 @@ pub fn waits(mask: u64) -> Vec<&'static str> {
         .collect()
 }
 
-/// What a scan of all processes found.
+/// The result of a scan of all processes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scan {
     /// The marks.
     pub marks: Vec<Mark>,
-    /// Processes that could not be looked into for want of privilege.
+    /// Processes that could not be read for lack of privilege.
     pub denied: u64,
     /// The scan stopped at [`DESCRIPTORS_MAX`].
     pub is_cut: bool,
 }
 
-/// Looks through the descriptors of all processes. Server processes are passed over: they are many and watch nothing.
+/// Scans the descriptors of all processes. Server processes are skipped: they are many and have no marks.
 pub fn fanotify(files: &mut dyn Files) -> Scan {
     let mut scan = Scan::default();
     let mut looked_at = 0;
@@ -116,7 +116,7 @@ pub fn fanotify(files: &mut dyn Files) -> Scan {
     scan
 }
 
-/// What `auditctl -s` says.
+/// The output of `auditctl -s`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AuditStatus {
     /// 0 off, 1 on, 2 on until the next boot.
@@ -125,7 +125,7 @@ pub struct AuditStatus {
     pub lost: Option<u64>,
     /// Records that wait for the daemon.
     pub backlog: Option<u64>,
-    /// Where waiting begins to stop the processes that cause them.
+    /// The length of the queue at which processes that cause records have to wait.
     pub backlog_limit: Option<u64>,
 }
 

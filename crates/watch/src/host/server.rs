@@ -2,7 +2,7 @@
 
 use super::backends::Target;
 
-/// A node of the database that runs on this machine.
+/// A node of the database that runs on this host.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Server {
     /// Its name.
@@ -13,7 +13,7 @@ pub struct Server {
     pub parts: Vec<Part>,
 }
 
-/// A part of a database and where it lies.
+/// A part of a database and its location.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Part {
     /// The node it belongs to.

@@ -1,4 +1,4 @@
-//! What changes slowly on a machine: mounts and how full they are, hardware counters, facts, who looks over the database's shoulder.
+//! Slow data of a host: mounts and their free space, hardware counters, facts, programs that intercept system calls.
 //!
 //! | every | what |
 //! |---|---|
@@ -19,15 +19,15 @@ use crate::collect::{Batch, Place};
 use record::watched::{Hardware, Mount as MountLine};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Time between looks at space and counters.
+/// The interval for space and counters.
 const COUNTERS_EVERY_US: u64 = 10_000_000;
 /// Time between looks at facts.
 const FACTS_EVERY_US: u64 = 60_000_000;
 /// Time between searches of all processes.
 const SEARCH_EVERY_US: u64 = 600_000_000;
-/// File systems told of when it is unknown which hold the database.
+/// File systems recorded when it is unknown which hold the database.
 const MOUNTS_MAX: usize = 32;
-/// Where a shipment keeps the output of `df -Pk`.
+/// The file of a shipment with the output of `df -Pk`.
 pub(crate) const DF_PATH: &str = "/@/df";
 
 /// The slow part of a machine.
@@ -36,16 +36,16 @@ pub struct Slow {
     counters_due_us: u64,
     facts_due_us: u64,
     search_due_us: u64,
-    /// Whether this tick looks at everything that may be missing.
+    /// Whether this tick reads every item that may be missing.
     is_round: bool,
     mounts: Vec<Mount>,
     topology: Topology,
     /// What lies where, of all servers.
     parts: Vec<Part>,
-    /// What the database keeps on each device and all below it.
+    /// The database's files on each device and all below it.
     used_for: BTreeMap<String, BTreeSet<String>>,
     counters: BTreeMap<(Kind, String), (u64, u64, bool)>,
-    /// Whether some PCI device tells of its errors.
+    /// Whether some PCI device reports its errors.
     has_aer: bool,
     disks: Vec<String>,
     scan_lack: Option<String>,
@@ -55,12 +55,12 @@ pub struct Slow {
 }
 
 impl Slow {
-    /// How the block devices stand on one another.
+    /// The stack of block devices.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// What of the database lies on a device.
+    /// The database's files on a device.
     pub fn used_for(&self, device: &str) -> String {
         let parts = self.used_for.get(device).into_iter().flatten();
         parts.map(String::as_str).collect::<Vec<_>>().join(",")
@@ -114,7 +114,7 @@ impl Slow {
         }
     }
 
-    /// Ends the tick: in a round what is missing has been noted by now, and is said.
+    /// Ends the tick: at the end of a round it reports what is missing.
     pub fn end(&mut self, now_us: u64, place: &Place, recorded: &mut Recorded, batch: &mut Batch) {
         if std::mem::take(&mut self.is_round) {
             recorded.end_round(batch, now_us, place);
@@ -154,7 +154,7 @@ impl Slow {
         }
     }
 
-    /// Finds what lies on which file system and device.
+    /// Finds the file system and device of each part.
     fn locate(&mut self, now_us: u64, place: &Place, recorded: &mut Recorded, batch: &mut Batch) {
         self.used_for.clear();
         for Part { node, what, path } in &self.parts {
@@ -190,7 +190,7 @@ impl Slow {
         }
         if reported.is_empty() {
             let real = self.mounts.iter().filter(|mount| mount.is_real() && mount.root == "/");
-            // A dead NFS server would hold up whoever asks it for space.
+            // A request for free space would hang on a dead NFS server.
             let local =
                 real.filter(|mount| !mount.filesystem.starts_with("nfs") && mount.filesystem != "cifs");
             reported.extend(local.take(MOUNTS_MAX).map(|mount| (mount.mount.as_str(), BTreeSet::new())));
@@ -239,14 +239,14 @@ impl Slow {
         self.record_counters(counters, now_us, place, batch);
     }
 
-    /// Reports the counters that moved, and at the first look those that are remarkable. Fans and temperatures are readings, not counts:
-    /// they are said while they are remarkable, and once when they are well again.
+    /// Reports the counters that moved, and in the first sample those that are remarkable. Fans and temperatures are readings, not counts:
+    /// they are reported while they are remarkable, and once when they are normal again.
     fn record_counters(&mut self, counters: Vec<Counter>, now_us: u64, place: &Place, batch: &mut Batch) {
         for counter in counters {
             let key = (counter.kind, counter.name.clone());
             let before = self.counters.get(&key).copied();
             let is_gauge = matches!(counter.kind, Kind::Fan) || counter.name.contains("temp");
-            // A fan that ran and stands still is remarkable whatever its board says.
+            // A fan that ran and now stands still is remarkable whatever its limits are.
             let has_stopped = counter.kind == Kind::Fan
                 && counter.value == 0
                 && before.is_some_and(|(_, value, was_remarkable)| value > 0 || was_remarkable);
@@ -321,7 +321,7 @@ impl Slow {
         self.record_counters(answer.smart.unwrap_or_default(), now_us, place, batch);
     }
 
-    /// Notes what is missing of what this module reads.
+    /// Notes the missing items of this module.
     fn lacks(&mut self, files: &mut dyn Files, recorded: &mut Recorded) {
         if files.entries("/sys/devices/system/edac/mc").iter().all(|name| !name.starts_with("mc")) {
             let why = "the kernel has no memory controller under /sys/devices/system/edac (a virtual machine, or no driver)";

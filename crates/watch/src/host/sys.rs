@@ -1,7 +1,7 @@
 //! The one system call that neither the standard library nor `rustix` offers: `adjtimex`, for the state of the kernel's clock.
 #![allow(unsafe_code)]
 
-/// What the kernel knows of its clock.
+/// The state of the kernel's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClockState {
     /// Some program keeps it in time.
@@ -38,7 +38,7 @@ pub(crate) fn clock_state() -> Option<ClockState> {
     })
 }
 
-/// Elsewhere nobody is asked.
+/// Elsewhere nothing is queried.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn clock_state() -> Option<ClockState> {
     None

@@ -1,5 +1,5 @@
-//! What other programs say: `smartctl`, `chronyc`, `auditctl`, `zpool`. They are called only if they are there, never in the way of a
-//! tick, and never when a recording is read. Their output is parsed by functions of text, so recordings of it can be tested.
+//! Output of other programs: `smartctl`, `chronyc`, `auditctl`, `zpool`. They run only if they are installed, never delay a
+//! tick, and never run when a recording is read. Functions of text parse their output, so recordings of it can be tested.
 
 use super::files::Files;
 use super::hardware::{Counter, Kind};
@@ -11,14 +11,14 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
-/// A program that has not answered by then is ended: a disk that is dying holds `smartctl` up for minutes.
+/// The time limit for a program: a failing disk can block `smartctl` for minutes.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Output kept of a program.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 /// Folders with programs that a user's PATH often lacks.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
-/// Where a program is, by PATH and the system's folders.
+/// The path of a program, by PATH and the system's folders.
 pub fn find(program: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -28,7 +28,7 @@ pub fn find(program: &str) -> Option<std::path::PathBuf> {
 }
 
 /// Runs a program to its end and returns what it printed, whatever its exit code (`smartctl` reports findings in it); `None` if it
-/// could not be run or did not come back.
+/// could not be run or did not end.
 pub fn output(program: &Path, arguments: &[&str]) -> Option<String> {
     let mut child = Command::new(program)
         .args(arguments)
@@ -40,7 +40,7 @@ pub fn output(program: &Path, arguments: &[&str]) -> Option<String> {
         .ok()?;
     let mut pipe = child.stdout.take()?;
     let (detail, text) = channel();
-    // A reader of its own, so that a program that prints much does not wait for one that waits for its end.
+    // A separate reader, because a program with much output would block on a full pipe while we wait for its end.
     std::thread::spawn(move || {
         let mut bytes = vec![];
         let _ = pipe.by_ref().take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
@@ -49,13 +49,13 @@ pub fn output(program: &Path, arguments: &[&str]) -> Option<String> {
     let ended = poll::until(PATIENCE, || child.try_wait().transpose());
     if !matches!(ended, Some(Ok(_))) {
         let _ = child.kill();
-        // A process in uninterruptible sleep ends when it can: no thread waits for it here.
+        // A process in uninterruptible sleep ends later: no thread waits for it here.
         return None;
     }
     text.recv_timeout(PATIENCE).ok()
 }
 
-/// What the drive reports about its own health in `smartctl -j -a`. A clean report does not rule out a bad drive: slow drives had one.
+/// The drive's health in `smartctl -j -a`. A clean report does not rule out a bad drive: slow drives had one.
 pub fn smartctl(json: &str) -> Vec<Counter> {
     let Ok(report) = serde_json::from_str::<Value>(json) else { return vec![] };
     let device = report.pointer("/device/name").and_then(Value::as_str).unwrap_or("drive");
@@ -86,7 +86,7 @@ pub fn smartctl(json: &str) -> Vec<Counter> {
     }
     let exit = report.pointer("/smartctl/exit_status").and_then(Value::as_u64);
     push("smartctl_exit_bits", exit, |value| value != 0);
-    // ATA attributes whose raw value counts what went wrong.
+    // ATA attributes whose raw value counts failures.
     const ATA: [(u64, &str); 4] = [
         (5, "reallocated_sectors"),
         (197, "pending_sectors"),
@@ -103,14 +103,14 @@ pub fn smartctl(json: &str) -> Vec<Counter> {
     found
 }
 
-/// What `chronyc -c tracking` says.
+/// The output of `chronyc -c tracking`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tracking {
     /// Who the clock follows.
     pub reference: String,
     /// Distance from the reference clock; 0 is not synchronised.
     pub stratum: u64,
-    /// How far the clock is off now, by chrony's estimate.
+    /// The current error of the clock, by chrony's estimate.
     pub offset_us: f64,
     /// Bound of the error: dispersion and half of the delay to the root.
     pub error_us: f64,
@@ -136,14 +136,14 @@ pub(crate) fn chronyc_tracking(text: &str) -> Option<Tracking> {
     })
 }
 
-/// What the programs of this machine reported.
+/// The output of the programs of this host.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ToolOutput {
-    /// `smartctl`; `None` if it is not there or may not ask any drive.
+    /// `smartctl`; `None` if it is missing or may not read any drive.
     pub smart: Option<Vec<Counter>>,
     /// `chronyc`.
     pub tracking: Option<Tracking>,
-    /// `auditctl -s` and `-l`; `None` if it is not there or may not ask.
+    /// `auditctl -s` and `-l`; `None` if it is missing or lacks the privilege.
     pub audit: Option<(super::security::AuditStatus, Vec<String>)>,
     /// Members of ZFS pools.
     pub pools: std::collections::BTreeMap<String, Vec<String>>,
@@ -154,10 +154,10 @@ pub fn ask(disks: &[String]) -> ToolOutput {
     run_all(disks, |program, arguments| output(&find(program)?, arguments))
 }
 
-/// The file in which the shell of a remote machine ships which programs it has.
+/// The file of a shipment that lists the programs of a remote host.
 pub(crate) const PROGRAMS_PATH: &str = "/@/programs";
 
-/// What the programs of a remote machine said, when its shell has shipped that.
+/// The output of the programs of a remote host, when its shell has sent it.
 pub(crate) fn shipped(files: &mut dyn Files, disks: &[String]) -> Option<ToolOutput> {
     files.text(PROGRAMS_PATH).ok()?;
     Some(run_all(disks, |program, arguments| {
@@ -170,7 +170,7 @@ pub(crate) fn shipped(files: &mut dyn Files, disks: &[String]) -> Option<ToolOut
     }))
 }
 
-/// Queries each program by `run_program`, which gives what it printed, or nothing when it is not there.
+/// Runs each program by `run_program`, which returns its output, or `None` if it is missing.
 fn run_all(disks: &[String], mut run_program: impl FnMut(&str, &[&str]) -> Option<String>) -> ToolOutput {
     let mut found = ToolOutput::default();
     let mut counters = vec![];
@@ -180,7 +180,7 @@ fn run_all(disks: &[String], mut run_program: impl FnMut(&str, &[&str]) -> Optio
         let text = run_program("smartctl", &["-j", "-a", "-n", "standby", &device]).unwrap_or_default();
         counters.extend(smartctl(&text));
     }
-    // Without a privilege there is an exit code and nothing of the drive.
+    // Without the privilege there is only an exit code.
     let has_health = counters.iter().any(|counter| !counter.name.ends_with("smartctl_exit_bits"));
     found.smart = has_health.then_some(counters);
     found.tracking = run_program("chronyc", &["-c", "tracking"]).as_deref().and_then(chronyc_tracking);
@@ -197,19 +197,19 @@ fn run_all(disks: &[String], mut run_program: impl FnMut(&str, &[&str]) -> Optio
     found
 }
 
-/// Asks in the background; at most one question at a time.
+/// Runs the programs in the background; at most one run at a time.
 #[derive(Debug, Default)]
 pub struct ToolQuery {
     answer: Option<Receiver<ToolOutput>>,
 }
 
 impl ToolQuery {
-    /// Begins to ask, unless an earlier question is still open (a program hangs).
+    /// Starts a run, unless an earlier one has not ended (a program hangs).
     pub fn begin(&mut self, disks: Vec<String>) {
         if self.answer.is_none() {
             let (detail, answer) = channel();
             std::thread::spawn(move || {
-                // If the sampling is over, nobody wants to know.
+                // If the sampling is over, nothing reads this.
                 let _ = detail.send(ask(&disks));
             });
             self.answer = Some(answer);

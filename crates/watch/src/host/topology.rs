@@ -1,19 +1,19 @@
 //! Which block device is built of which: md and device-mapper arrays, loop devices, btrfs, partitions.
 //!
-//! A database stands on the uppermost device; the slow one is below. So every sample of a device says what it is a member of, and the
-//! devices under a folder can be followed down to the leaves (is the log on the same disk as the data?).
+//! A database uses the top device; the slow one is below. So every sample of a device names what it is a member of, and the
+//! devices under a folder can be followed down to the leaves (is the WAL on the same disk as the data?).
 
 use super::files::{Files, word};
 use super::mount::Mount;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stacks deeper than this are not followed: a loop in a damaged recording must end.
+/// The deepest stack that is followed: a loop in a damaged recording must end.
 const DEPTH_MAX: usize = 16;
 
-/// The block devices of a machine and how they stand on one another.
+/// The block devices of a host and their stacking.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Topology {
-    /// For each device those right below it.
+    /// For each device, those directly below it.
     below: BTreeMap<String, BTreeSet<String>>,
     /// For each partition its disk.
     disk_of: BTreeMap<String, String>,
@@ -48,7 +48,7 @@ impl Topology {
             }
             for attribute in ["dm/name", "loop/backing_file"] {
                 let Some(title) = word(files, &format!("{folder}/{attribute}")) else { continue };
-                // A loop device stands on the device of the file system that holds its file.
+                // A loop device is above the device of the file system with its file.
                 if attribute.starts_with("loop")
                     && let Some(device) =
                         super::mount::holding(mounts, &title).and_then(|mount| topology.device_of(mount))
@@ -115,19 +115,19 @@ impl Topology {
         }
     }
 
-    /// Tells of a pool whose members a tool named (`zpool status`).
+    /// Notes a pool whose members a tool named (`zpool status`).
     pub(crate) fn add_pool(&mut self, pool: &str, members: &[String]) {
         for member in members {
             self.stack(pool, member);
         }
     }
 
-    /// Whether this is a whole device and no partition. Without `/sys/block` it is unknown: then everything counts.
+    /// Whether this is a whole device and not a partition. Without `/sys/block` this is unknown: then every device counts.
     pub(crate) fn is_disk(&self, device: &str) -> bool {
         self.disks.is_empty() || self.disks.contains(device)
     }
 
-    /// What the device is a member of, the first by name if of several.
+    /// The array of the device, the first by name if there are several.
     pub fn member_of(&self, device: &str) -> Option<&str> {
         self.below.iter().find(|(_, members)| members.contains(device)).map(|(upper, _)| upper.as_str())
     }
@@ -137,12 +137,12 @@ impl Topology {
         self.below.get(device).into_iter().flatten().map(String::as_str)
     }
 
-    /// A name for people: a logical volume's, a loop device's file.
+    /// A readable name: that of a logical volume, or the file of a loop device.
     pub fn title(&self, device: &str) -> Option<&str> {
         self.titles.get(device).map(String::as_str)
     }
 
-    /// The real disks under a device: itself if nothing is below.
+    /// The physical disks of a device: itself if nothing is below.
     pub fn leaves(&self, device: &str) -> BTreeSet<String> {
         let device = self.disk_of.get(device).map_or(device, String::as_str);
         let mut leaves = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Entries of the log to events. Words are those of the server's sources: `xlog.c` (checkpoints), `vacuumlazy.c` and `autovacuum.c`,
+//! Turns entries of the log into events. The messages are those of the server's sources: `xlog.c` (checkpoints), `vacuumlazy.c` and `autovacuum.c`,
 //! `proc.c` (lock waits), `deadlock.c`, `fd.c` (temporary files), `postmaster.c` (crashes).
 
 use super::parse::Entry;
@@ -6,18 +6,18 @@ use crate::collect::{Batch, Place, Tick, With};
 use record::event::{self, Event};
 use std::collections::BTreeMap;
 
-/// Different errors told per tick; of each the first, with the number of the others.
+/// Different errors recorded per tick: the first of each, with the number of the others.
 const ERRORS_PER_TICK: usize = 10;
-/// Lock waits and temporary files told per tick.
+/// Lock waits and temporary files recorded per tick.
 const EVENTS_PER_TICK: usize = 50;
 /// Characters of a message that are kept.
 const MESSAGE_CHARS: usize = 300;
-/// SQLSTATE of a deadlock: known where the words are not.
+/// SQLSTATE of a deadlock: the same in every language.
 const DEADLOCK_DETECTED: &str = "40P01";
 /// Time zones are multiples of this from each other.
 const ZONE_STEP_US: i64 = 15 * 60 * 1_000_000;
 
-/// Other lines worth telling: (a part of the message, whatever its severity).
+/// Other lines that are recorded, by a part of the message, with any severity.
 const TELLING: [&str; 16] = [
     "too frequently",
     "was terminated by signal",
@@ -62,13 +62,13 @@ impl Reader {
         }
     }
 
-    /// The clock for what comes now; `offset_us` is the server's minus ours.
+    /// The clock for the next entries; `offset_us` is the server's minus ours.
     pub(crate) fn set_clock(&mut self, tick: &Tick, offset_us: i64) {
         (self.tick, self.offset_us) = (Some(*tick), offset_us);
     }
 
-    /// `t_us` of an entry. A log says its local time, and names of zones are ambiguous; but entries are read when they are young, so the
-    /// zone is what is missing to now, in quarters of an hour.
+    /// `t_us` of an entry. A log has local times, and names of time zones are ambiguous; but entries are read soon after they are written, so
+    /// the time zone is the difference to now, in quarters of an hour.
     fn t_us(&self, entry: &Entry) -> u64 {
         let Some(tick) = &self.tick else { return 0 };
         let Some(time_us) = entry.time_us else { return tick.now_us };
@@ -110,7 +110,7 @@ impl Reader {
         }
     }
 
-    /// Reports what was collected over the tick.
+    /// Reports the entries of the tick.
     pub(crate) fn end_of_tick(&mut self, batch: &mut Batch) {
         self.reported = 0;
         for (_, event) in std::mem::take(&mut self.errors) {
@@ -127,7 +127,7 @@ impl Reader {
     /// Errors come in thousands: one event per kind and tick, with their number.
     fn error(&mut self, entry: &Entry, t_us: u64) {
         let key = match entry.sqlstate.as_str() {
-            // Words without their values: two unique violations differ in the key.
+            // The message without its values: two unique violations differ in the key.
             "" | "00000" => entry.message.chars().filter(|c| !c.is_ascii_digit()).take(40).collect(),
             state => format!("{}{state}", entry.severity),
         };
@@ -217,7 +217,7 @@ impl Reader {
         Some(event)
     }
 
-    /// Kinds that may come in great numbers.
+    /// Kinds that may be frequent.
     fn bounded(&self, entry: &Entry, t_us: u64) -> Option<Event> {
         let message = entry.message.as_str();
         if let Some(rest) = message.strip_prefix("process ") {

@@ -1,11 +1,11 @@
-//! Bytes of a log to entries, in the three formats the server writes.
+//! Parses a log into entries, in the three formats of the server.
 
 use super::Format;
 use super::prefix::{Prefix, timestamp};
 use super::words::{self, Supplement};
 use serde_json::Value;
 
-/// An entry longer than this is cut: a statement of megabytes says no more than its beginning.
+/// An entry longer than this is cut: the first lines of a long statement are enough.
 const ENTRY_BYTES_MAX: usize = 256 * 1024;
 
 /// One message.
@@ -23,12 +23,12 @@ pub(crate) struct Entry {
     pub(crate) statement: String,
 }
 
-/// What was read so far, for whoever must say whether it makes sense.
+/// What was read so far, to judge whether it makes sense.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LogSense {
     /// Messages and what belongs to them.
     pub(crate) understood: u64,
-    /// Lines that begin as no message does.
+    /// Lines that do not begin like a message.
     pub(crate) not_understood: u64,
     /// The last severity that was not English.
     pub(crate) foreign: Option<String>,
@@ -40,7 +40,7 @@ pub(crate) struct Splitter {
     format: Format,
     prefix: Prefix,
     rest: Vec<u8>,
-    /// Of a plain log: the entry whose end is not known yet.
+    /// For a plain log: the entry whose end is not known yet.
     open: Option<Entry>,
     /// The first line after a cut may be the rest of another.
     is_torn: bool,
@@ -53,25 +53,25 @@ impl Splitter {
         Splitter { format, prefix, rest: Vec::new(), open: None, is_torn: false, sense: LogSense::default() }
     }
 
-    /// From here on lines begin otherwise, or messages are in another language: what was heard is of the past.
+    /// From here on lines have another prefix, or messages another language: what was learned before no longer applies.
     pub(crate) fn restyle(&mut self, line_prefix: &str) {
         self.prefix = Prefix::new(line_prefix);
         self.sense = LogSense::default();
     }
 
-    /// What was read since it was made, or since the style changed.
+    /// What was read since the start, or since the style changed.
     pub(crate) fn sense(&self) -> &LogSense {
         &self.sense
     }
 
-    /// What follows does not continue what came before.
+    /// The next bytes do not continue the previous ones.
     pub(crate) fn cut(&mut self) {
         self.rest.clear();
         self.open = None;
         self.is_torn = true;
     }
 
-    /// Takes more bytes; gives the entries that are complete.
+    /// Takes more bytes; returns the complete entries.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Entry> {
         self.rest.extend_from_slice(bytes);
         let mut entries = Vec::new();
@@ -85,8 +85,8 @@ impl Splitter {
         if self.rest.len() > ENTRY_BYTES_MAX {
             self.cut();
         }
-        // The entry of a plain log is closed by the next one. Nothing follows the last: it is given when all has been read, and a
-        // DETAIL that comes in a later tick is lost rather than the message late.
+        // The next entry ends an entry of a plain log. The last one is returned when all is read, and a
+        // DETAIL that comes in a later tick is lost, so that the message is not delayed.
         if self.rest.is_empty() {
             entries.extend(self.open.take());
         }
@@ -98,7 +98,7 @@ impl Splitter {
         self.open.take().into_iter().collect()
     }
 
-    /// Where the first line ends: at a newline, in CSV at one outside of quotes.
+    /// The end of the first line: a newline, in CSV one outside of quotes.
     fn line_end(&self, bytes: &[u8]) -> Option<usize> {
         let mut is_quoted = false;
         bytes.iter().position(|byte| {
@@ -125,7 +125,7 @@ impl Splitter {
         }
     }
 
-    /// A severity in English; remembers if it was not.
+    /// A severity in English; remembers others.
     fn severity_of(&mut self, word: &str) -> Option<String> {
         let severity = words::severity(word)?;
         if severity.is_foreign {
@@ -158,7 +158,7 @@ impl Splitter {
             }
             (Some((wording, _, message)), None, Some(supplement)) => {
                 self.sense.understood += 1;
-                // Of another process: that one's message was overtaken, and it is unknown whose detail this is.
+                // From another process: messages are interleaved, and it is unknown to which the detail belongs.
                 if let Some(open) = self.open.as_mut().filter(|open| open.pid == wording.pid) {
                     match supplement {
                         Supplement::Detail => open.detail = message.to_string(),
@@ -168,7 +168,7 @@ impl Splitter {
                 }
             }
             _ if is_torn => {}
-            // A further line of what came last begins with a tab.
+            // A continuation line begins with a tab.
             _ => {
                 if !line.is_empty() && !line.starts_with('\t') {
                     self.sense.not_understood += 1;

@@ -1,7 +1,7 @@
-//! `log_line_prefix`: where in a line the time and the process id stand.
+//! `log_line_prefix`: the position of the time and the process id in a line.
 //!
-//! The escapes are those of `log_line_prefix()` in the server's `elog.c`. Only time, process and SQLSTATE are kept; the others are stepped
-//! over up to the text that follows them.
+//! The escapes are those of `log_line_prefix()` in the server's `elog.c`. Only time, process and SQLSTATE are kept; the others are
+//! skipped up to the text that follows them.
 
 /// A part of the prefix.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ enum Part {
     Other,
 }
 
-/// What a prefix told.
+/// The fields of a prefix.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PrefixFields {
     /// Microseconds since the epoch, as if the server's time zone were UTC unless `is_absolute`.
@@ -82,7 +82,7 @@ impl Prefix {
         Prefix { parts }
     }
 
-    /// What the prefix of a line tells, and the rest; `None` if the line does not begin with it.
+    /// The fields of the prefix of a line, and the rest; `None` if the line does not begin with it.
     pub(crate) fn strip<'a>(&self, line: &'a str) -> Option<(PrefixFields, &'a str)> {
         let mut fields = PrefixFields::default();
         match strip(&self.parts, line, &mut fields) {
@@ -101,7 +101,7 @@ fn strip<'a>(parts: &[Part], line: &'a str, fields: &mut PrefixFields) -> Option
     let mut rest = line;
     for (index, part) in parts.iter().enumerate() {
         if let Part::Text(text) = part {
-            // Padded fields may leave more blanks than the setting shows.
+            // Padded fields may have more blanks than the setting shows.
             rest = match rest.strip_prefix(text.as_str()) {
                 Some(rest) => rest,
                 None => rest.trim_start().strip_prefix(text.trim_start())?,
@@ -119,7 +119,7 @@ fn strip<'a>(parts: &[Part], line: &'a str, fields: &mut PrefixFields) -> Option
         let next = parts[index + 1..].iter().find(|part| **part != Part::Sessions);
         let word = match next {
             Some(Part::Text(text)) => &rest[..rest.find(text.as_str())?],
-            // Two fields side by side, or the end of the prefix: the first ends with its digits and letters.
+            // Two adjacent fields, or the end of the prefix: the first ends with its digits and letters.
             _ => {
                 let end =
                     rest.trim_start().find(|c: char| !(c.is_ascii_alphanumeric() || c == '.' || c == '_'));
@@ -147,7 +147,7 @@ fn strip<'a>(parts: &[Part], line: &'a str, fields: &mut PrefixFields) -> Option
     Some(rest)
 }
 
-/// `2024-05-06 07:08:09.123 CEST` at the beginning of a text: microseconds as if that were UTC, and what follows the zone.
+/// `2024-05-06 07:08:09.123 CEST` at the beginning of a text: microseconds as if that were UTC, and the rest after the zone.
 pub(crate) fn timestamp(text: &str) -> Option<(i64, &str)> {
     let bytes = text.as_bytes();
     let digits = |from: usize, to: usize| -> Option<i64> {
@@ -169,7 +169,7 @@ pub(crate) fn timestamp(text: &str) -> Option<(i64, &str)> {
     let after = rest.strip_prefix(' ').map_or(rest, |zone| {
         let is_digit = |at: usize| zone.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
         let is_zone = |at: usize, letter: char| match letter {
-            // `+05:30`; a colon behind a word belongs to the prefix.
+            // `+05:30`; a colon after a word belongs to the prefix.
             ':' => at > 0 && is_digit(at - 1) && is_digit(at + 1),
             letter => letter.is_ascii_alphanumeric() || matches!(letter, '+' | '-' | '/' | '_'),
         };

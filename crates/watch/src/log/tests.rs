@@ -22,7 +22,7 @@ impl Drop for Folder {
     }
 }
 
-/// A clock whose run began an hour ago, so that entries of the last minutes lie on its axis.
+/// A clock whose run began an hour ago, so that entries of the last minutes are within the run.
 fn tick() -> Tick {
     let now = Clock::start();
     let hour_us = 3_600_000_000;
@@ -64,7 +64,7 @@ const MESSAGES: [&str; 7] = [
     "checkpoint",
 ];
 
-/// What the messages above must become, whatever the format.
+/// The expected events of the messages above, in every format.
 fn check_messages(events: &[event::Event]) {
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(kinds, ["checkpoint", "checkpoint", "lock_wait", "temp_file", "autovacuum", "server_log"]);
@@ -90,7 +90,7 @@ fn check_messages(events: &[event::Event]) {
     );
     assert_eq!(events[4].duration_us, Some(1_500_000));
     assert!(events[5].message.contains("too frequently"));
-    // All of this second, whatever zone the server writes.
+    // All in this second, whatever the time zone of the server.
     let now_us = tick().now_us;
     for event in events.iter().filter(|event| event.duration_us.is_none()) {
         assert!(now_us.abs_diff(event.t_us) < 60_000_000, "{event:?} at {now_us}");
@@ -232,7 +232,7 @@ fn a_collected_log_goes_on_in_the_file_that_the_server_names() {
         collects: true,
         file_of: &|_| None,
     };
-    let source = find(&wanted).expect("both are listed, JSON says more");
+    let source = find(&wanted).expect("both are listed, JSON has more fields");
     assert_eq!((source.format, source.path.clone()), (Format::Json, data.join("log/a.json")));
     let mut follower = Follower::new(Place::Node("n1".to_string()), source, Style::default());
     read(&mut follower);

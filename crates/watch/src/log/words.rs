@@ -1,7 +1,7 @@
 //! Severities in the languages that PostgreSQL's server messages are translated to.
 //!
-//! A log of another `lc_messages` is read by its structure: prefix, severity, SQLSTATE, statement. What a message says stays in its
-//! language, so checkpoints, vacuums, lock waits and temporary files are not recognised; the follower says so. The words are those of
+//! A log of another `lc_messages` is read by its structure: prefix, severity, SQLSTATE, statement. The text of a message stays in its
+//! language, so checkpoints, vacuums, lock waits and temporary files are not recognised; the follower reports that. The words come from
 //! the server's message catalogs (`postgres.po`: cs de es fr it ja ka ko pl pt_BR ru sv tr uk zh_CN); the server writes `word:  message`.
 
 /// English severities.
@@ -49,7 +49,7 @@ const TRANSLATED: [(&str, &[&str]); 8] = [
     ("DEBUG", &["ОТЛАДКА", "НАЛАГОДЖЕННЯ", "调试", "디버그", "გამართვა"]),
 ];
 
-/// What may follow a message as an entry of its own.
+/// Entries that may follow a message.
 const DETAIL: &[&str] = &[
     "DETAIL",
     "ПОДРОБНОСТИ",
@@ -125,7 +125,7 @@ const OTHER: &[&str] = &[
     "მდებარეობა",
 ];
 
-/// A severity as it stands before a message.
+/// A severity as written before a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Severity {
     /// In English; `DEBUG1` keeps its number.
@@ -134,7 +134,7 @@ pub(crate) struct Severity {
     pub(crate) is_foreign: bool,
 }
 
-/// Reads it; `None` if no server writes such a word there.
+/// Parses it; `None` if no server writes such a word there.
 pub(crate) fn severity(word: &str) -> Option<Severity> {
     let stem = word.trim_end_matches(|c: char| c.is_ascii_digit());
     if ENGLISH.contains(&stem) && word.len() - stem.len() <= 1 {
@@ -155,7 +155,7 @@ pub(crate) enum Supplement {
     Other,
 }
 
-/// Reads it; `None` if it is none.
+/// Parses it; `None` if it is not one.
 pub(crate) fn supplement(word: &str) -> Option<Supplement> {
     match word {
         word if DETAIL.contains(&word) => Some(Supplement::Detail),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn languages_are_told_apart() {
+    fn languages_are_distinguished() {
         for english in ["C", "POSIX", "C.UTF-8", "en_US.UTF-8", "English_United States.1252", ""] {
             assert!(is_english(english), "{english}");
         }

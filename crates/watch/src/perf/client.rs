@@ -1,4 +1,4 @@
-//! What the client of this run saw, second by second: read from the run directory, the contract between all parts, as it grows.
+//! The client's samples of this run, second by second: read from the run directory as it grows.
 
 use record::files;
 use record::sample::Body;
@@ -7,9 +7,9 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Bytes read in one look at most; what is behind them waits for the next.
+/// The most bytes read at once; the rest is read next time.
 const LOOK_BYTES_MAX: u64 = 4 << 20;
-/// What the line of a client's sample contains; others are not parsed.
+/// A text that identifies the line of a client's sample; others are not parsed.
 const MARK: &str = "\"source\":\"client\"";
 
 /// Follows `samples.ndjson`.
@@ -17,7 +17,7 @@ const MARK: &str = "\"source\":\"client\"";
 pub(super) struct ClientTail {
     path: PathBuf,
     file: Option<File>,
-    /// The line that was not whole at the last look.
+    /// The line that was incomplete at the last read.
     rest: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ impl ClientTail {
         ClientTail { path: run_dir.join(files::SAMPLES), file: None, rest: vec![] }
     }
 
-    /// The newest second since the last look; `None` if the client wrote none (there may be no client at all).
+    /// The newest second since the last read; `None` if the client wrote none (there may be no client at all).
     pub(super) fn newest(&mut self) -> Option<ClientSecond> {
         if self.file.is_none() {
             let mut file = File::open(&self.path).ok()?;

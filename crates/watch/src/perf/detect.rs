@@ -1,21 +1,21 @@
-//! Which seconds are worth a look at the stacks: a simple detector of anomalies, second by second.
+//! A simple detector of anomalies, second by second: it decides for which seconds stacks are kept.
 //!
-//! It compares with the median of the last minute, so that a level that lasts becomes the normal one, and a single odd second does not
-//! move it. It only decides what is kept; what it means is for findings to say.
+//! It compares with the median of the last minute, so that a lasting level becomes the normal one, and a single odd second does not
+//! move it. It only decides what is kept; findings explain what it means.
 
 use std::collections::VecDeque;
 
-/// Seconds that the median is taken of.
+/// Seconds of the median.
 const WINDOW: usize = 60;
-/// Seconds that must be known before anything is called odd.
+/// Seconds that must be known before anything counts as odd.
 const BASELINE_MIN: usize = 10;
-/// Throughput below this part of the median ...
+/// Throughput below this share of the median ...
 const DROP_PART: f64 = 0.5;
-/// ... for so many seconds; one slow second is no news.
+/// ... for this many seconds; one slow second is normal.
 const DROP_SECONDS: u32 = 2;
 /// Less throughput than this per second is too little to judge.
 const RATE_MIN: f64 = 10.0;
-/// A 99th percentile above so many medians ...
+/// A 99th percentile above this multiple of its median ...
 const JUMP_TIMES: f64 = 3.0;
 /// ... and above the median by this much.
 const JUMP_US: f64 = 1000.0;
@@ -31,7 +31,7 @@ pub enum Oddity {
     RateDrop,
     /// Far higher latency.
     LatencyJump,
-    /// The kernel takes much of the processors.
+    /// The kernel uses much of the CPU.
     SystemTime,
 }
 
@@ -45,7 +45,7 @@ impl Oddity {
         }
     }
 
-    /// Seconds that it lasts before it is told.
+    /// Seconds that it lasts before it is reported.
     pub fn seconds(self) -> u64 {
         match self {
             Oddity::RateDrop => DROP_SECONDS.into(),
@@ -76,7 +76,7 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// Takes a second; says what is odd about it.
+    /// Takes the data of a second; returns what is odd about it.
     pub fn see(&mut self, second: Second) -> Option<Oddity> {
         let is_slow = second
             .rate

@@ -1,7 +1,7 @@
-//! One `perf record` that runs as long as we do, and hands out what it has when it is asked.
+//! One `perf record` that runs as long as we do, and writes what it has on request.
 //!
-//! Around anomalies it keeps the last seconds in a ring in memory and sleeps: what it costs are the interrupts alone. When every slice
-//! is wanted it writes them as they come. Its workload is a `cat` that reads from us: when we end, however we end, the `cat` ends and perf with it.
+//! Around anomalies it keeps the last seconds in a ring in memory and sleeps: it costs only the interrupts. With `always`
+//! it writes samples as they come. Its workload is a `cat` that reads from us: when we end, in any way, the `cat` ends, and then perf.
 
 use crate::meter::Meter;
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
-/// Samples per second and processor. Not 50, so that they do not march in step with timers. Two processors give 1,500 samples in a
+/// Samples per second and CPU. Not 50, so that they are not synchronous with timers. Two processors give 1,500 samples in a
 /// slice of 15 s: a share of a tenth is known to within two hundredths.
 const FREQUENCY: &str = "49";
 /// The ring of one processor: what an unprivileged user may lock (`kernel.perf_event_mlock_kb`). A sample of 40 frames takes 400 bytes, so it
@@ -42,7 +42,7 @@ impl Ring {
         let complaint = folder.join(format!("{number}.err"));
         let mut command = Command::new(program);
         command.args(["record", "-q", "-e", "cpu-clock", "-F", FREQUENCY, "-a", "-g", "-k", "mono"]);
-        // Neither ids of programs are looked up nor caches of them filled: the symbols are read at once, on this machine.
+        // No build ids are looked up or cached: the symbols are read at once, on this host.
         command.args(["-B", "-N", "-m", RING_BYTES, "--switch-output"]);
         if !keeps_all {
             command.args(["--overwrite", "--tail-synthesize"]);
@@ -56,7 +56,7 @@ impl Ring {
         Ok(Ring { child, lifeline, folder: folder.to_path_buf(), name, complaint, meter })
     }
 
-    /// CPU time since this was last asked.
+    /// CPU time since the last call.
     pub(super) fn spent_us(&mut self) -> u64 {
         self.meter.as_mut().and_then(Meter::spent).unwrap_or(0)
     }
@@ -66,7 +66,7 @@ impl Ring {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Requests what there is; it comes as a file. False if perf is not yet there: before it has opened its file the signal would end it.
+    /// Requests the samples; they come as a file. False if perf is not ready: before it has opened its file the signal would end it.
     pub(super) fn ask(&self) -> bool {
         let is_ready = self.folder.join(&self.name).exists();
         if is_ready {
@@ -75,7 +75,7 @@ impl Ring {
         is_ready
     }
 
-    /// Asks it to end, and to hand out what there is. SIGTERM, because SIGINT is ignored below a background job.
+    /// Ends it; it writes its samples first. SIGTERM, because background jobs ignore SIGINT.
     pub(super) fn end(&mut self) {
         self.lifeline = None;
         self.signal(Signal::TERM);
@@ -87,8 +87,8 @@ impl Ring {
         }
     }
 
-    /// Takes the files that were handed out, the oldest first: each gets a name of its own, `taken` counts them. perf gives a file its last name,
-    /// with the time in it, when it is whole.
+    /// Takes the written files, the oldest first: each gets its own name, `taken` counts them. perf gives a file its last name,
+    /// with the time in it, when it is complete.
     pub(super) fn take(&self, taken: &mut u64) -> Vec<PathBuf> {
         let prefix = format!("{}.", self.name);
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
@@ -113,7 +113,7 @@ impl Ring {
     }
 }
 
-/// What is measured comes first, what is printed beside it can wait.
+/// The measurement has priority over printing.
 pub(super) fn lowest_priority(child: &Child) {
     const LOWEST: i32 = 19;
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {

@@ -11,7 +11,7 @@ const SCRIPT_TEXT: &str = include_str!("../../tests/fixtures/perf-script-aggsum.
 /// A folder with a program that stands for perf, and for the run directory.
 struct Fake(PathBuf);
 
-/// Like perf: writes what it has into a file with another name each time it is asked, and once more when it is told to end.
+/// Like perf: writes what it has into a file with another name on each request, and once more when it is stopped.
 const RECORDS: &str = "n=0; hand() { n=$((n+1)); echo data > $out-part; mv $out-part $out.$n; }; trap hand USR2; trap 'hand; exit 0' TERM; : > $out; while :; do sleep 0.01; done";
 
 impl Fake {
@@ -45,7 +45,7 @@ impl Fake {
         Stacks::new(options, Arc::clone(board), Pulse::default())
     }
 
-    /// One tick with real time, a second as far as the detector can tell.
+    /// One tick with real time, a second for the detector.
     fn tick(&self, stacks: &mut Stacks, clock: Clock, batch: &mut Batch) {
         let now_us = record::clock::monotonic_us();
         let now = format!("{}.{:06}\n", now_us / 1_000_000, now_us % 1_000_000);
@@ -68,7 +68,7 @@ impl Drop for Fake {
     }
 }
 
-/// One tick with real time. The cadence is that of the test: an oddity began a tick or two before it was told.
+/// One tick with real time. The cadence is that of the test: an oddity began a tick or two before it was reported.
 fn tick(stacks: &mut Stacks, clock: Clock, batch: &mut Batch) {
     stacks.tick(&Tick { now_us: clock.now_us(), clock, cadence_us: 5_000 }, batch);
     std::thread::sleep(Duration::from_millis(5));
@@ -95,7 +95,7 @@ fn the_ring_is_read_only_when_something_was_odd() {
     let mut second = 60;
     while batch.files.is_empty() {
         second += 1;
-        // A level that lasts becomes the normal one: the drop goes on falling.
+        // A lasting level becomes the normal one, so the drop has to continue.
         rate(&board, second, if second % 2 == 0 { 100.0 } else { 50.0 });
         fake.tick(&mut stacks, clock, &mut batch);
         assert!(second < TICKS_MAX as u64, "nothing kept: {stacks:?}");
@@ -183,7 +183,7 @@ fn a_printed_ring_is_cut_where_the_oddity_began() {
 }
 
 #[test]
-fn always_keeps_until_the_budget_is_used_up_and_says_so() {
+fn always_keeps_until_the_budget_is_used_up_and_reports_it() {
     let fake = Fake::new("always", RECORDS);
     let (board, clock, mut batch) = (Arc::new(Board::new()), Clock::start(), Batch::default());
     let mut stacks = fake.stacks(Mode::Always, &board);
@@ -203,7 +203,7 @@ fn always_keeps_until_the_budget_is_used_up_and_says_so() {
         fake.tick(&mut stacks, clock, &mut batch);
     }
     assert_eq!(batch.files.len(), 2);
-    assert!(stacks.ring.is_none(), "nothing is recorded that nobody will keep");
+    assert!(stacks.ring.is_none(), "nothing is recorded that would not be kept");
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn perf_that_may_not_is_missing_with_its_words() {
     );
     let number = stacks.number;
     tick(&mut stacks, clock, &mut batch);
-    assert_eq!((stacks.number, batch.lines.len()), (number, 1), "given up, and said once");
+    assert_eq!((stacks.number, batch.lines.len()), (number, 1), "given up, and reported once");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn the_systems_perf_gives_stacks_or_a_reason() {
     let mut options = Options::new("live", Mode::Always, Path::new("/nowhere"));
     options.slice = Duration::from_millis(300);
     let mut stacks = Stacks::new(options, board, Pulse::default());
-    // On a machine that is busy the printing waits for the end, which must not hang on a slice in the middle.
+    // On a busy host printing waits for the end, which must not hang on a slice in the middle.
     let deadline = Instant::now() + Duration::from_secs(20);
     while batch.is_empty() && Instant::now() < deadline {
         tick(&mut stacks, clock, &mut batch);

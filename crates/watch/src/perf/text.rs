@@ -1,6 +1,6 @@
-//! The text of `perf script`, cut at moments: a dump of the ring holds calm seconds and odd ones.
+//! The text of `perf script`, cut by time: a dump of the ring contains normal seconds and odd ones.
 
-/// What begins at or after `from_us` and before `to_us` of the machine's monotonic clock. Samples are separated by empty lines; each begins
+/// The samples from `from_us` on and before `to_us` of the host's monotonic clock. Samples are separated by empty lines; each begins
 /// with a line that holds its time, `postgres 41235/41235 [007] 81234.501000: cpu-clock:`.
 pub(super) fn between(text: &[u8], from_us: u64, to_us: u64) -> Vec<u8> {
     let mut kept = vec![];
@@ -17,7 +17,7 @@ pub(super) fn between(text: &[u8], from_us: u64, to_us: u64) -> Vec<u8> {
     kept
 }
 
-/// The time in a sample's first line. The name of a program may hold anything, so it is looked for from the end.
+/// The time in a sample's first line. The name of a program may contain anything, so the search begins at the end.
 fn time_us(sample: &[u8]) -> Option<u64> {
     let line = sample.split(|byte| *byte == b'\n').find(|line| !line.is_empty())?;
     let line = String::from_utf8_lossy(line);

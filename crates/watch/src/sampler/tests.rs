@@ -27,7 +27,7 @@ impl Drop for Folder {
     }
 }
 
-/// Reports a line per tick, tells the test of it, and can be held up.
+/// Reports a line per tick, signals the test, and can be blocked.
 struct Fake {
     reported: Sender<u64>,
     hold: Option<Receiver<()>>,
@@ -80,7 +80,7 @@ fn it_ticks_until_the_end_and_finishes_each_collector() {
     assert!(lost.is_none());
     let lines = lines_of(dir.path());
     assert_eq!((totals.lines, totals.ticks > 3), (lines.len() as u64, true));
-    // The last line is the account of what it cost.
+    // The last line is its cost.
     let Some(Sampled::Watching(account)) = lines.last() else { panic!("{lines:?}") };
     assert_eq!(
         (account.node.as_str(), account.part.as_str(), account.looks),
@@ -134,7 +134,7 @@ fn the_end_does_not_wait_for_a_collector_that_never_comes_back() {
 }
 
 #[test]
-fn the_disk_is_bounded_and_it_is_said() {
+fn the_disk_is_bounded_and_the_limit_is_reported() {
     let folder = Folder::new("budget");
     let dir = folder.dir();
     let (reported, received) = channel();

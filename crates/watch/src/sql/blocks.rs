@@ -1,4 +1,4 @@
-//! Who waits for whom. Queried only when a session waits, because looking for blockers stops the lock manager for a moment.
+//! Sessions and their blockers. Queried only when a session waits, because this query locks the lock manager for a moment.
 
 use crate::collect::Batch;
 use crate::sql::core::{self, QUERY_CHARS};
@@ -10,10 +10,10 @@ use std::collections::HashMap;
 
 /// The longest chain followed; a cycle is a deadlock that the server has not broken yet.
 const DEPTH_MAX: u64 = 64;
-/// `root_state` of a prepared transaction, that has no session.
+/// `root_state` of a prepared transaction, which has no session.
 const PREPARED: &str = "prepared transaction";
 
-/// The question; its parameter is the list of the processes that wait.
+/// The query; its parameter is the list of waiting processes.
 pub(crate) fn question(probe: &Probe) -> String {
     let waitstart = column(&probe.locks_columns, "waitstart", "null::timestamptz");
     format!(
@@ -42,7 +42,7 @@ pub(crate) fn answer(node: &str, t_us: u64, answer: &Value, batch: &mut Batch) {
         waiting.iter().filter_map(|row| Some((row["pid"].as_i64()?, first(row)?))).collect();
     let mut roots: Vec<i64> = Vec::new();
     for row in waiting {
-        // Who is blocked by nobody has just got his lock.
+        // A session without a blocker has just got its lock.
         let (Some(pid), Some(blocker)) = (row["pid"].as_i64(), first(row)) else { continue };
         let (root, depth) = root_of(pid, &edges);
         let root_state = match sessions.get(&root) {
@@ -74,7 +74,7 @@ pub(crate) fn answer(node: &str, t_us: u64, answer: &Value, batch: &mut Batch) {
     }
     for root in roots {
         let session: Option<Session> = sessions.get(&root).map(|row| core::session(node, row));
-        // An old or idle one was named already.
+        // An old or idle one was already reported.
         let is_named = |session: &Session| {
             batch
                 .lines
@@ -87,7 +87,7 @@ pub(crate) fn answer(node: &str, t_us: u64, answer: &Value, batch: &mut Batch) {
     }
 }
 
-/// Follows the first blocker of each; gives the end of the chain and its length. In a cycle that is where the length ran out.
+/// Follows the first blocker of each; returns the end of the chain and its length. In a cycle it stops at the maximum length.
 fn root_of(pid: i64, edges: &HashMap<i64, i64>) -> (i64, u64) {
     let (mut at, mut depth) = (pid, 0);
     while let Some(next) = edges.get(&at) {
@@ -106,7 +106,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn chains_end_at_the_session_that_waits_for_nobody() {
+    fn chains_end_at_the_session_that_does_not_wait() {
         let edges = HashMap::from([(1, 2), (2, 3), (4, 3)]);
         assert_eq!([1, 2, 4].map(|pid| root_of(pid, &edges)), [(3, 2), (3, 1), (3, 1)]);
         let cycle = HashMap::from([(1, 2), (2, 1), (5, 1)]);

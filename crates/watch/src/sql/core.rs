@@ -1,7 +1,7 @@
-//! The question of every tick, in one statement: sessions, counters, WAL, checkpoints, standbys, slots.
+//! The query of every tick, in one statement: sessions, counters, WAL, checkpoints, standbys, slots.
 //!
-//! Sessions are counted by the server and come as sums, so a tick of a thousand sessions costs as much to read as one of ten. Only the
-//! remarkable ones come by name.
+//! The server counts sessions and returns sums, so a tick with a thousand sessions costs as much to read as one with ten. Only
+//! remarkable sessions are returned individually.
 
 use crate::board::{NodeState, Process};
 use crate::collect::Batch;
@@ -14,13 +14,13 @@ use serde_json::Value;
 
 /// Transactions younger than this are not remarkable.
 const REMARKABLE_S: u32 = 2;
-/// Snapshots that are younger than this many transactions do not hold much.
+/// Snapshots younger than this many transactions hold back little.
 const HORIZON_XIDS: u32 = 100_000;
 /// The same for standbys and slots, which are always there and always a little behind.
 const FOLLOWER_XIDS: u64 = 1000;
 /// Sessions and holders named per tick.
 const NAMED_MAX: u32 = 10;
-/// Active processes told to the collector of the machine.
+/// Active processes passed to the collector of the host.
 const PROCESSES_MAX: u32 = 256;
 /// Waiting sessions whose blockers are looked for.
 pub(crate) const LOCKERS_MAX: u32 = 32;
@@ -46,7 +46,7 @@ const DATABASE: &[&str] = &[
 const CHECKPOINTS: &[&str] = &["timed", "requested", "buffers", "write_ms", "sync_ms", "backend_fsync"];
 const WAL: &[&str] = &["wal_records", "wal_fpi", "wal_buffers_full"];
 
-/// What a tick's question brought besides lines.
+/// The results of the tick's query besides lines.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Moment {
     /// Processes that wait for a lock, the longest first.
@@ -59,13 +59,13 @@ pub(crate) struct Moment {
     pub(crate) started_us: i64,
     /// `pg_conf_load_time`, likewise.
     pub(crate) loaded_us: i64,
-    /// What counters went back, for the event.
+    /// The counters that decreased, for the event.
     pub(crate) resets: Vec<&'static str>,
-    /// Checkpoints that were counted: timed, requested, and what they took.
+    /// Checkpoint counters: timed, requested, and their times.
     pub(crate) checkpoints: Option<Server>,
 }
 
-/// The question for a server that has what `probe` found. `ours` is the `application_name` of the sessions that we drive.
+/// The query for a server with the columns that `probe` found. `ours` is the `application_name` of the sessions that we drive.
 pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     let is_ours = format!("client and application_name = {}", connect::sql::literal(ours));
     let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
@@ -191,7 +191,7 @@ impl Memory {
     }
 }
 
-/// What does not come with every tick, but belongs to its line.
+/// Values for the tick's line that do not come with every tick.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Slow {
     pub(crate) autovacuum_workers_max: Option<u64>,
@@ -208,9 +208,9 @@ pub(crate) struct Answered<'a> {
     pub(crate) t_us: u64,
     /// Since the last one; 0 for the first.
     pub(crate) interval_us: u64,
-    /// From sending the question to having its answer.
-    pub(crate) asked_us: u64,
-    /// An empty round trip made beside it.
+    /// From sending the query to its result.
+    pub(crate) queried_us: u64,
+    /// An empty round trip measured in addition.
     pub(crate) rtt_us: Option<u64>,
 }
 
@@ -237,7 +237,7 @@ pub(crate) fn answer(
     let mut server = Server {
         node: node(),
         rtt_us: answered.rtt_us,
-        asked_us: Some(answered.asked_us),
+        asked_us: Some(answered.queried_us),
         sessions_total: count(counts, "total"),
         sessions_active: count(counts, "active"),
         sessions_idle_in_transaction: count(counts, "idle_in_transaction"),
@@ -255,7 +255,7 @@ pub(crate) fn answer(
         ..Server::default()
     };
     if moment.masked > 0 {
-        // Somebody else's sessions are there, but what they do is hidden: a count of the rest would be taken for all.
+        // Sessions of other users exist, but their activity is hidden: a count of the rest would be taken for all.
         server.sessions_total = None;
         server.sessions_active = None;
         server.sessions_idle_in_transaction = None;
@@ -373,7 +373,7 @@ fn process(row: &Value) -> Option<Process> {
     Some(Process { pid: u32::try_from(row[0].as_i64()?).ok()?, backend, wait: row[2].as_str()?.to_string() })
 }
 
-/// A session by name, from a row with the names of its fields.
+/// A single session, from a row with named fields.
 pub(crate) fn session(node: &str, row: &Value) -> Session {
     Session {
         node: node.to_string(),
@@ -393,7 +393,7 @@ pub(crate) fn session(node: &str, row: &Value) -> Session {
 }
 
 fn replication(node: &str, row: &Value) -> Replication {
-    // A standby that is ahead of the position we read a moment before lags by nothing.
+    // A standby that is ahead of our slightly older position has no lag.
     let bytes = |name| number(row, name).map(|bytes| bytes.max(0.0) as u64);
     Replication {
         node: node.to_string(),

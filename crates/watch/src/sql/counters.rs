@@ -1,4 +1,4 @@
-//! Differences of counters that only grow, and the moments when they do not: a reset, a restart, another object of the same name.
+//! Differences of counters that only grow, and the times when they do not: a reset, a restart, another object of the same name.
 
 use serde_json::Value;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ pub(crate) struct Counters {
     went_back: bool,
 }
 
-/// What one object counted since it was seen last.
+/// The increments of one object since its last sample.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Delta {
     names: &'static [&'static str],
@@ -62,7 +62,7 @@ impl Counters {
         }
     }
 
-    /// What the object `key` counted since it was seen last; `None` the first time. A counter that went back has no difference.
+    /// The increments of the object `key` since its last sample; `None` the first time. A counter that decreased has no difference.
     pub(crate) fn delta(&mut self, key: &str, names: &'static [&'static str], row: &Value) -> Option<Delta> {
         let now: Vec<Option<f64>> = names.iter().map(|name| json::number(row, name)).collect();
         let before = match self.last.get_mut(key) {
@@ -77,7 +77,7 @@ impl Counters {
             let difference = now.zip(before).map(|(now, before)| now - before);
             if difference.is_some_and(|difference| difference < 0.0) {
                 self.went_back = true;
-                // The others of this object were reset with it, and what they show began at an unknown moment.
+                // The object's other counters were reset with it, at an unknown time.
                 return Some(Delta { names, values: vec![None; names.len()] });
             }
             values.push(difference);
@@ -85,7 +85,7 @@ impl Counters {
         Some(Delta { names, values })
     }
 
-    /// Forgets what this round has not seen.
+    /// Forgets objects that this round has not seen.
     pub(crate) fn sweep(&mut self) {
         self.last.retain(|_, (round, _)| *round == self.round);
     }
@@ -96,7 +96,7 @@ impl Counters {
         self.round = 0;
     }
 
-    /// Whether a counter went back in this round.
+    /// Whether a counter decreased in this round.
     pub(crate) fn went_back(&self) -> bool {
         self.went_back
     }

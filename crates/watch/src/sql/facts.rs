@@ -1,4 +1,4 @@
-//! What holds for long: settings, extensions, where the data lies, what our role may see.
+//! Slow facts: settings, extensions, the location of the data, the visibility for our role.
 
 use crate::collect::{Batch, Place, Recorded};
 use crate::sql::core::Slow;
@@ -6,7 +6,7 @@ use crate::sql::json::{count, flag, list, text};
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Settings that are told even at their default, because a finding may name them.
+/// Settings that are recorded even at their default, because a finding may name them.
 const TELLING: &str = "'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_max_workers', 'autovacuum_naptime', 'autovacuum_vacuum_cost_delay', 'autovacuum_vacuum_cost_limit', \
  'autovacuum_work_mem', 'bgwriter_delay', 'block_size', 'checkpoint_completion_target', 'checkpoint_flush_after', 'checkpoint_timeout', 'commit_delay', 'data_checksums', 'deadlock_timeout', \
  'effective_io_concurrency', 'fsync', 'full_page_writes', 'huge_pages', 'huge_pages_status', 'idle_in_transaction_session_timeout', 'idle_replication_slot_timeout', 'io_method', 'io_workers', 'lc_messages', \
@@ -15,11 +15,11 @@ const TELLING: &str = "'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_ma
  'track_cost_delay_timing', 'track_io_timing', 'track_wal_io_timing', 'transaction_timeout', 'vacuum_cost_delay', 'vacuum_cost_limit', 'vacuum_cost_page_dirty', 'vacuum_freeze_min_age', \
  'vacuum_freeze_table_age', 'wal_buffers', 'wal_compression', 'wal_level', 'wal_log_hints', 'wal_segment_size', 'wal_sync_method', 'work_mem'";
 
-/// What differs between sessions, or says where this one came from.
+/// Settings that differ between sessions, or describe where this one came from.
 const UNTELLING: &str = "'application_name', 'client_encoding', 'jit', 'statement_timeout', 'lock_timeout', 'default_transaction_read_only', \
  'max_parallel_workers_per_gather', 'stats_fetch_consistency', 'transaction_read_only', 'extra_float_digits', 'DateStyle', 'TimeZone'";
 
-/// The question of the start, and after every reload of the configuration.
+/// The query at the start, and after every reload of the configuration.
 pub(crate) fn question() -> String {
     format!(
         "select json_build_object(
@@ -46,12 +46,12 @@ pub(crate) fn question() -> String {
     )
 }
 
-/// The data directory may be hidden: then everything else is asked without it.
+/// The data directory may be hidden: then everything else is queried without it.
 pub(crate) fn question_without_places() -> String {
     question().replace("pg_catalog.current_setting('data_directory', true)", "null::text")
 }
 
-/// Where the current log file is, of a server that collects its log; relative to the data directory, or whole.
+/// The current log file of a server with a logging collector; relative to the data directory, or absolute.
 pub(crate) const LOG_FILE: &str = "select json_build_object('stderr', pg_catalog.pg_current_logfile('stderr'), 'csvlog', pg_catalog.pg_current_logfile('csvlog'))::text";
 /// Since 15.
 pub(crate) const LOG_FILE_JSON: &str =
@@ -62,7 +62,7 @@ pub(crate) const AGES: &str =
     "select json_build_object('xids', (select max(pg_catalog.age(datfrozenxid)) from pg_catalog.pg_database),
   'mxids', (select max(pg_catalog.mxid_age(datminmxid)) from pg_catalog.pg_database))::text";
 
-/// What of the answer other parts need.
+/// The values that other parts need.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Known {
     pub(crate) data_directory: Option<PathBuf>,
@@ -74,7 +74,7 @@ pub(crate) struct Known {
     pub(crate) collects_log: bool,
 }
 
-/// Turns an answer into facts, and into what cannot be seen. Returns what other parts need, and the settings that changed.
+/// Turns an answer into facts and missing items. Returns what other parts need, and the settings that changed.
 pub(crate) fn answer(
     place: &Place,
     t_us: u64,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// The document; null for what is no JSON, which a server does not send.
+/// The document; null if it is not JSON, which a server does not send.
 pub(crate) fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or(Value::Null)
 }
@@ -25,7 +25,7 @@ pub(crate) fn number(value: &Value, name: &str) -> Option<f64> {
     }
 }
 
-/// A field as a count; what is below zero is not known.
+/// A field as a count; negative values are unknown.
 pub(crate) fn count(value: &Value, name: &str) -> Option<u64> {
     match &value[name] {
         Value::Number(exact) if exact.is_u64() => exact.as_u64(),

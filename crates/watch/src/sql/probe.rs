@@ -1,5 +1,5 @@
-//! What this server offers: columns are looked for by name, never concluded from a version number, because relatives of PostgreSQL carry the
-//! numbers of one version and the views of another.
+//! The columns and views of this server: they are looked up by name, never inferred from a version number, because relatives of PostgreSQL have the
+//! number of one version and the views of another.
 
 use crate::sql::session::{Failed, Session};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// What was found.
 #[derive(Debug, Default)]
 pub(crate) struct Probe {
-    /// Where sessions are read: the function below the view, which takes no locks on catalogs; else the view.
+    /// The source of sessions: the function below the view, which takes no locks on catalogs; else the view.
     pub(crate) activity: &'static str,
     pub(crate) activity_columns: BTreeSet<String>,
     pub(crate) locks_columns: BTreeSet<String>,
@@ -25,7 +25,7 @@ pub(crate) struct Probe {
     pub(crate) statements: Call,
     pub(crate) kcache: Call,
     pub(crate) wait_sampling: Call,
-    /// Views of commands in progress that there are, with their columns.
+    /// The existing views of commands in progress, with their columns.
     pub(crate) progress: Vec<(&'static str, BTreeSet<String>)>,
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct Probe {
 pub(crate) struct Call {
     /// As it stands behind `from`.
     pub(crate) sql: String,
-    /// Its columns; empty if there is no such thing.
+    /// Its columns; empty if it does not exist.
     pub(crate) columns: BTreeSet<String>,
 }
 
 impl Call {
-    /// The schema is the extension's own choice, and need not be in the search path. What bears the name and is of no such extension is
-    /// anybody's, and is not called.
+    /// The schema is the extension's own choice, and need not be in the search path. An object of this name outside of the extension
+    /// is not trusted, and not called.
     fn find(session: &mut Session, name: &str, arguments: &str) -> Result<Call, Failed> {
         let schema = session.query(
             "select to_json((select min(pg_catalog.quote_ident(n.nspname))

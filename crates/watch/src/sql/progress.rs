@@ -1,4 +1,4 @@
-//! Commands that report how far they are. Queried only while some command runs that may report: six views cost as much as all others.
+//! The progress of commands. Queried only while such a command runs: these six views cost as much as all others.
 
 use crate::collect::Batch;
 use crate::sql::json::{count, flag, number, text};
@@ -7,7 +7,7 @@ use record::watched::Progress;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The question; `None` if the server reports nothing.
+/// The query; `None` if the server reports no progress.
 pub(crate) fn question(probe: &Probe) -> Option<String> {
     let rows: Vec<String> = probe.progress.iter().map(|(name, columns)| one(name, columns)).collect();
     if rows.is_empty() {

@@ -1,4 +1,4 @@
-//! What moves slowly or costs much to read: tables, statements, the server's I/O, subscriptions.
+//! Slow or expensive data: tables, statements, the server's I/O, subscriptions.
 
 use crate::collect::{Batch, Place, With};
 use crate::sql::core::Answered;
@@ -10,11 +10,11 @@ use record::watched::{Io, Statement, Subscription, Table, WAIT_CPU, WaitProfile}
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
 
-/// Tables per look: the largest and the busiest, about half each.
+/// Tables per sample: the largest and the busiest, about half each.
 pub(crate) const TABLES_MAX: u32 = 200;
-/// Statements per look, by time spent since the last one.
+/// Statements per sample, by time spent since the last one.
 pub(crate) const STATEMENTS_MAX: usize = 100;
-/// Statement texts that are requested in one run; a text costs a read of the whole file of texts.
+/// Statement texts that are requested in one run; each costs a read of the whole file of texts.
 pub(crate) const TEXTS_MAX: usize = 2000;
 /// Characters of a statement's text that are kept.
 const TEXT_CHARS: u32 = 4000;
@@ -45,7 +45,7 @@ const IO: &[&str] =
     &["reads", "read_bytes", "read_ms", "writes", "write_bytes", "write_ms", "extends", "fsyncs", "fsync_ms"];
 const SUBSCRIPTION: &[&str] = &["apply_errors", "sync_errors"];
 
-/// Tables of the database that we are connected to.
+/// Tables of the current database.
 pub(crate) fn tables(probe: &Probe) -> String {
     let half = TABLES_MAX * 3 / 5;
     let by_schema = if probe.publication_namespace.is_empty() {
@@ -150,7 +150,7 @@ pub(crate) fn statements(probe: &Probe) -> Option<String> {
     ))
 }
 
-/// Turns an answer about statements into lines, the costliest first; returns the ids whose text is not known yet.
+/// Turns an answer about statements into lines, the most expensive first; returns the ids whose text is not known yet.
 pub(crate) fn statements_answer(
     answered: &Answered<'_>,
     answer: &Value,
@@ -272,7 +272,7 @@ pub(crate) fn io(probe: &Probe) -> Option<String> {
     if columns.is_empty() {
         return None;
     }
-    // Since 18 bytes are counted; before, every operation had the same size.
+    // Version 18 counts bytes; before, every operation had the same size.
     let bytes = |operations: &str, name: &'static str| match columns.contains(name) {
         true => name.to_string(),
         false => format!("{operations} * op_bytes"),
@@ -285,14 +285,14 @@ pub(crate) fn io(probe: &Probe) -> Option<String> {
     ))
 }
 
-/// Turns an answer about I/O into lines: only what moved.
+/// Turns an answer about I/O into lines: only counters that moved.
 pub(crate) fn io_answer(answered: &Answered<'_>, answer: &Value, counters: &mut Counters, batch: &mut Batch) {
     counters.begin();
     let is_timed = flag(answer, "timed") == Some(true);
     for row in list(answer, "io") {
         let key = format!("{}/{}/{}", text(row, "backend"), text(row, "object"), text(row, "context"));
         let Some(delta) = counters.delta(&key, IO, row).filter(|delta| !delta.is_quiet()) else { continue };
-        // Without timing the server says 0, which would be taken for fast.
+        // Without timing the server reports 0, which would look fast.
         let timed = |name| delta.number(name).filter(|_| is_timed);
         batch.counted(
             answered.t_us,
@@ -317,7 +317,7 @@ pub(crate) fn io_answer(answered: &Answered<'_>, answer: &Value, counters: &mut 
     counters.sweep();
 }
 
-/// Subscriptions; `None` where there is no such thing.
+/// Subscriptions; `None` if the server has no such view.
 pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
     if probe.subscription.is_empty() {
         return None;

@@ -1,7 +1,7 @@
-//! The one connection to a node: how it is opened, what it may cost, and how it fails.
+//! The connection to a node: opening it, its limits, and its errors.
 //!
-//! It reads only, waits for no lock longer than [`LOCK_TIMEOUT`], computes no longer than [`STATEMENT_TIMEOUT`], and every statement
-//! is a transaction of its own, so nothing is held between two ticks. Statements are prepared once: planning the views of the statistics
+//! It only reads, waits for locks at most [`LOCK_TIMEOUT`], runs statements for at most [`STATEMENT_TIMEOUT`], and every statement
+//! is its own transaction, so nothing is held between two ticks. Statements are prepared once: planning the statistics views
 //! costs more than reading them.
 
 use crate::sql::json;
@@ -14,32 +14,32 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::time::Duration;
 
-/// `application_name` of every connection that samples; sessions of this name are left out of what is sampled.
+/// `application_name` of every connection that samples; samples leave out sessions of this name.
 pub const APPLICATION_NAME: &str = "pgfathom watch";
-/// A question to the server that takes longer is given up.
+/// The time limit for a query.
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_millis(500);
-/// Silence of the server that ends a session: it should have given up the statement long ago.
+/// A session ends if the server sends nothing for this long: the statement's own limit is shorter.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A lock that is held longer is not waited for.
+/// The time limit for a lock.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
 /// `server_version_num` from which on WITH may say MATERIALIZED.
 const MATERIALIZE_SINCE: u32 = 120_000;
-/// How long a connection may take to open, unless the user says otherwise.
+/// The default time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Sent data that the other side does not acknowledge for this long means that it is gone.
+/// If the other side does not acknowledge sent data for this long, the connection is lost.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a question has no answer.
 #[derive(Debug)]
 pub enum Failed {
-    /// The server refused or gave up; the connection stands.
+    /// The server refused or cancelled; the connection is open.
     Refused {
-        /// What it said.
+        /// Its message.
         sqlstate: String,
         /// In its words.
         message: String,
     },
-    /// The connection is gone, or never came about.
+    /// The connection is lost, or was never opened.
     Gone(String),
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Failed {
 }
 
 impl Failed {
-    /// Whether asking again soon can help: a timeout, not a privilege or a column that is not there.
+    /// Whether a retry can help: after a timeout, but not for a missing privilege or column.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             // query_canceled, lock_not_available, and the classes of resources, intervention and system errors.
@@ -98,13 +98,14 @@ fn words(error: &dyn std::error::Error) -> String {
 #[derive(Debug)]
 pub struct Session {
     client: control::Control,
-    /// Whether WITH may say MATERIALIZED (PostgreSQL 12). Before, it always was; the word is a syntax error there, and to try it a line in the server's log.
+    /// Whether WITH may say MATERIALIZED (PostgreSQL 12). Older releases always materialize; the word is a syntax error there, and trying it would write a line
+    /// into the server's log.
     can_materialize: bool,
     prepared: HashMap<String, postgres::Statement>,
     queries: u64,
     /// Time spent waiting for answers.
-    asked_us: u64,
-    /// What of both was reported as spent.
+    waited_us: u64,
+    /// The parts of both that were already reported.
     server_text: (u64, u64),
 }
 
@@ -122,14 +123,14 @@ impl Session {
             can_materialize: true,
             prepared: HashMap::new(),
             queries: 0,
-            asked_us: 0,
+            waited_us: 0,
             server_text: (0, 0),
         };
         if session.client.is_shared() {
-            // Each question is a transaction of its own, and what it looks at is new.
+            // Each query is its own transaction, with current statistics.
             return session.versioned();
         }
-        // Without it (15 and later) the first look at a statistic would be repeated to us, not read again. It cannot be a startup
+        // Without it (15 and later) a cached value would be returned instead of the current statistic. It cannot be a startup
         // option, because older servers would refuse the connection.
         session.client.batch_execute(
             "select pg_catalog.set_config(name, 'none', false) from pg_catalog.pg_settings where name = 'stats_fetch_consistency'",
@@ -158,23 +159,23 @@ impl Session {
         self.client.host()
     }
 
-    /// How many statements were sent since it was opened, those that only prepare not counted.
+    /// Statements sent since it was opened, without PREPARE.
     pub fn queries(&self) -> u64 {
         self.queries
     }
 
-    /// The columns of a table, view or function call; empty if there is no such thing, or it is not ours to read. Nothing is executed.
+    /// The columns of a table, view or function call; empty if it does not exist or is not readable. Nothing is executed.
     ///
     /// # Errors
     /// When the connection is gone.
     pub fn columns(&mut self, relation: &str) -> Result<BTreeSet<String>, Failed> {
-        // What is not there is not requested: each refusal is a line in the server's log. A call has no such look-up.
+        // Missing objects are not queried: each refusal is a line in the server's log. A call has no such look-up.
         if !relation.contains('(')
             && let Ok(None) = self.word(&format!("select pg_catalog.to_regclass('{relation}')"))
         {
             return Ok(BTreeSet::new());
         }
-        // The statement is closed before its transaction ends: behind it, another server process would have to know it.
+        // The statement is closed before its transaction ends: behind a pooler, the next transaction may use another server process.
         let columns = self
             .client
             .prepare(&format!("select * from {relation} limit 0"))
@@ -187,23 +188,23 @@ impl Session {
         }
     }
 
-    /// The one JSON value that `sql` gives, which is prepared when it is requested the first time.
+    /// The JSON value that `sql` returns; the statement is prepared at its first use.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's message.
     pub fn query(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Value, Failed> {
         let begin_us = monotonic_us();
         let answer = self.answer(sql, parameters);
-        self.asked_us += monotonic_us() - begin_us;
+        self.waited_us += monotonic_us() - begin_us;
         answer
     }
 
     fn answer(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Value, Failed> {
         let plain = (!self.can_materialize).then(|| sql.replace(" as materialized (", " as ("));
         if self.client.is_shared() {
-            // The next transaction may be another server process's, which knows no statement of ours.
+            // The next transaction may use another server process, which does not have our statement.
             self.queries += 1;
-            // The row holds its statement, which is closed before the transaction ends: behind it, another server process would have to know it.
+            // The row owns its statement, which is closed before the transaction ends: behind a pooler, the next one may use another server process.
             let answer = self
                 .client
                 .query_one(plain.as_deref().unwrap_or(sql), parameters)
@@ -222,7 +223,7 @@ impl Session {
         Ok(text.map_or(Value::Null, json::parse))
     }
 
-    /// How long a round trip takes in which the server has nothing to do: an empty statement needs no transaction and no snapshot.
+    /// The time of a round trip without work: an empty statement needs no transaction and no snapshot.
     ///
     /// # Errors
     /// When the connection is gone.
@@ -231,14 +232,14 @@ impl Session {
         self.client.outside()?.batch_execute("")?;
         let rtt_us = monotonic_us() - begin_us;
         self.queries += 1;
-        self.asked_us += rtt_us;
+        self.waited_us += rtt_us;
         Ok(rtt_us)
     }
 
-    /// Statements sent, and microseconds waited for their answers, since this was last asked.
+    /// Statements sent, and microseconds waited for their answers, since the last call.
     pub fn spent(&mut self) -> (u64, u64) {
-        let (queries, asked_us) = std::mem::replace(&mut self.server_text, (self.queries, self.asked_us));
-        (self.queries - queries, self.asked_us - asked_us)
+        let (queries, waited_us) = std::mem::replace(&mut self.server_text, (self.queries, self.waited_us));
+        (self.queries - queries, self.waited_us - waited_us)
     }
 }
 
@@ -251,7 +252,7 @@ fn sampling(spec: &ConnSpec) -> ConnSpec {
         ("lock_timeout", milliseconds(LOCK_TIMEOUT)),
         ("jit", "off".to_string()),
         ("default_transaction_read_only", "on".to_string()),
-        // What is asked about must not wait for work done in parallel.
+        // These queries must not wait for parallel workers.
         ("max_parallel_workers_per_gather", "0".to_string()),
     ] {
         spec.session_settings.retain(|(other, _)| other != name);

@@ -1,21 +1,21 @@
-//! What the remote shell sends: files with the headers that `head` puts between them, links, and marks.
+//! The output of the remote shell: files with the headers of `head` between them, links, and marks.
 //!
 //! | line | means |
 //! |---|---|
-//! | `@@hello 1 NAME` | the shell runs; everything before it is somebody's banner |
-//! | `@@tick UPTIME` | a shipment begins, with the machine's seconds since boot |
-//! | `@@slow` | what follows was read anew as a whole: the old slow files are forgotten |
+//! | `@@hello 1 NAME` | the shell runs; everything before it is a login banner |
+//! | `@@tick UPTIME` | a shipment begins, with the host's seconds since boot |
+//! | `@@slow` | all slow files follow: the old ones are forgotten |
 //! | `==> PATH <==` | a file begins |
 //! | `@@link PATH TARGET` | a symbolic link |
-//! | `@@end` | the shipment is whole |
+//! | `@@end` | the shipment is complete |
 //!
-//! The same text, kept in a file, is a recorded machine: the fixtures of the tests are such files.
+//! The same text in a file is a recorded host: the fixtures of the tests are such files.
 
 use crate::host::files::Shipped;
 
-/// Version of the shell's half that we understand.
+/// The supported version of the remote script.
 pub const VERSION: u32 = 1;
-/// A file of a shipment is cut here: a broken shell must not fill our memory.
+/// The longest file of a shipment: a broken shell must not fill our memory.
 const FILE_BYTES_MAX: usize = 4 << 20;
 
 /// What a line brought about.
@@ -23,13 +23,13 @@ const FILE_BYTES_MAX: usize = 4 << 20;
 pub enum Arrived {
     /// Nothing yet.
     Part,
-    /// The shell runs on the machine of this name.
+    /// The shell runs on the host of this name.
     Hello(String),
     /// A shipment begins: its files are being read right now.
     Began,
     /// The shell is of another version.
     UnknownHost(String),
-    /// A whole shipment, read when the machine was up for so long (0 if it did not say).
+    /// A complete shipment, and the host's uptime when it was read (0 if unknown).
     Whole {
         /// Microseconds since boot.
         uptime_us: u64,
@@ -46,7 +46,7 @@ pub struct Shipment {
 }
 
 impl Shipment {
-    /// A shipment of a file: nobody greets.
+    /// A shipment read from a file: it has no greeting.
     pub fn recorded() -> Shipment {
         Shipment { has_greeted: true, ..Shipment::default() }
     }
@@ -88,7 +88,7 @@ impl Shipment {
                 const US_PER_S: f64 = 1e6;
                 let uptime_s = rest.trim().parse::<f64>().ok().filter(|uptime| *uptime >= 0.0);
                 self.uptime_us = uptime_s.map_or(0, |uptime| (uptime * US_PER_S) as u64);
-                // Processes come and go: those of the last shipment are no news.
+                // Processes change: those of the last shipment are outdated.
                 files.forget_where(is_of_process);
                 return Arrived::Began;
             }
@@ -104,7 +104,7 @@ impl Shipment {
         Arrived::Part
     }
 
-    /// Ends a file. `head` puts an empty line between two of them, which belongs to none.
+    /// Ends a file. The empty line that `head` puts between two files belongs to neither.
     fn close(&mut self, files: &mut Shipped) {
         let mut text = std::mem::take(&mut self.text);
         let Some(path) = self.path.take() else { return };
@@ -119,12 +119,12 @@ fn is_of_process(path: &str) -> bool {
     path.strip_prefix("/proc/").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Whether a file is one of those that are only sent with the slow ones.
+/// Whether a file is sent only with the slow ones.
 fn is_slow(path: &str) -> bool {
     ["/sys/", "/proc/fs/", "/proc/spl/", "/proc/sys/", "/@/"].iter().any(|folder| path.starts_with(folder))
 }
 
-/// The shipments of a recording: for each the machine's uptime and the files as they were then.
+/// The shipments of a recording: for each, the host's uptime and its files.
 pub fn recording(text: &str) -> Vec<(u64, Shipped)> {
     let mut shipment = Shipment::recorded();
     let mut files = Shipped::default();

@@ -35,7 +35,7 @@ fn tick_at(clock: Clock, now_us: u64) -> Tick {
     Tick { now_us, clock, cadence_us: 1_000_000 }
 }
 
-/// Ticks with real time until a line or event is as wanted; returns all that was seen.
+/// Ticks with real time until a line or event matches; returns all of them.
 fn until(host: &mut RemoteHost, clock: Clock, wanted: impl Fn(&Batch) -> bool) -> Batch {
     let mut all = Batch::default();
     for _ in 0..TICKS_MAX {
@@ -100,7 +100,7 @@ fn a_machine_that_refuses_is_missing_with_its_reason_and_tried_again_later() {
     let all = until(&mut host, clock, |batch| !missing(batch).is_empty());
     assert_eq!(missing(&all), ["ssh admin@db1: ssh ended: Permission denied (publickey)."]);
     assert_eq!(all.events.len(), 1);
-    // The same reason is not said again, and the next try waits longer.
+    // The same reason is not reported again, and the next try waits longer.
     let first_due_us = host.retry_due_us;
     let mut again = Batch::default();
     let mut now_us = first_due_us;
@@ -122,7 +122,7 @@ fn a_machine_that_refuses_is_missing_with_its_reason_and_tried_again_later() {
 fn a_machine_that_dies_is_missing_and_back() {
     let mark = std::env::temp_dir().join(format!("pgfathom-ssh-mark-{}", std::process::id()));
     let _ = fs::remove_file(&mark);
-    // The first connection ends after one shipment, the next ones live.
+    // The first connection ends after one shipment, the next ones stay.
     let script = format!(
         "for last; do :; done; if [ -e {0} ]; then exec sh -c \"$last\"; fi; touch {0}\n\
          echo '@@hello 1 db1'; while read -r what pids; do case $what in x) echo '@@tick 5.0'; echo '==> /proc/stat <=='; echo 'cpu 1 1'; echo '@@end'; exit 3;; esac; done",
@@ -142,7 +142,7 @@ fn a_machine_that_hangs_is_given_up_and_its_program_ended() {
     let fake = Fake::new("hang", "echo '@@hello 1 db1'; exec sleep 1000");
     let clock = Clock::start();
     let mut host = fake.host(&Arc::new(Board::new()));
-    // Ticks that cost no waiting: the time is the test's own.
+    // Ticks without waiting: the test has its own clock.
     let quick = |now_us| Tick { now_us, clock, cadence_us: 20_000 };
     let mut all = Batch::default();
     host.tick(&quick(0), &mut all);
@@ -160,7 +160,7 @@ fn a_machine_that_hangs_is_given_up_and_its_program_ended() {
 
 #[test]
 fn a_shell_of_another_version_is_refused() {
-    let fake = Fake::new("stranger", "echo '@@hello 99 db1'; exec cat");
+    let fake = Fake::new("version-99", "echo '@@hello 99 db1'; exec cat");
     let clock = Clock::start();
     let mut host = fake.host(&Arc::new(Board::new()));
     let all = until(&mut host, clock, |batch| !missing(batch).is_empty());
@@ -168,7 +168,7 @@ fn a_shell_of_another_version_is_refused() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_said() {
+fn a_missing_program_is_reported() {
     let remote = Remote { program: "/nowhere/ssh".into(), ..Remote::new("db1", "db1", vec![]) };
     let mut host = RemoteHost::new(remote, Arc::new(Board::new()));
     let mut batch = Batch::default();
@@ -176,9 +176,9 @@ fn a_program_that_is_not_there_is_said() {
     assert!(missing(&batch)[0].contains("cannot start ssh"), "{batch:?}");
 }
 
-/// Programs of the other machine: stand-ins on the PATH of the shell over there.
+/// Programs of the remote host: fakes on the PATH of its shell.
 #[test]
-fn programs_over_there_are_asked_and_one_that_hangs_holds_nothing_up() {
+fn remote_programs_are_run_and_one_that_hangs_delays_nothing() {
     let folder = std::env::temp_dir().join(format!("pgfathom-programs-over-there-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("the temporary folder is writable");
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");

@@ -58,7 +58,7 @@ fn a_stronger_level_promises_all_that_a_weaker_one_does() {
 
 /// A level without a row of its own is not judged by the row of another one.
 #[test]
-fn nothing_is_promised_that_no_row_says() {
+fn only_rows_make_promises() {
     let rule = |engine: Engine, level, anomaly| {
         engine.rule(&Place { level, at: Arrangement::Plain, is_spread: true, is_set: &|_| None }, anomaly)
     };

@@ -113,7 +113,7 @@ mod tests {
                 "insert into pg_catalog.pg_dist_authinfo (nodeid, rolename, authinfo) values (0, 'postgres', 'password=geheim')",
             ]
         );
-        // The message of a failed statement says what it does, and never its password.
+        // The message of a failed statement describes it, without its password.
         assert!(prepare(&peers[1]).iter().all(|statement| !statement.what.contains("geheim")));
     }
 }

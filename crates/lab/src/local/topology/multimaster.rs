@@ -1,8 +1,9 @@
 //! Servers that all take writes and send them to each other by logical replication (`origin = none`, PostgreSQL 16 and newer).
 //!
 //! Each node publishes what was written on it, and only that: a row that came by replication is not sent on, so nothing circles. The publication
-//! [`PUBLICATION`] is empty until somebody makes tables on all nodes, adds them to it and refreshes the subscriptions, in this order. Nobody resolves conflicts: two updates of one row at once leave
-//! the nodes different for ever, and two inserts of one key stop the subscription (`disable_on_error`), which is what there is to measure.
+//! [`PUBLICATION`] is empty until `load` makes tables on all nodes, adds them to it and refreshes the subscriptions, in this order. No rule resolves
+//! conflicts: two updates of one row at once leave the nodes different for ever, and two inserts of one key stop the subscription (`disable_on_error`), which
+//! is what there is to measure.
 
 use super::{Link, Peer, Statement, literal};
 use connect::conninfo::quoted;

@@ -2,7 +2,7 @@
 //!
 //! Every standby knows all other nodes (`primary_conninfo` with several hosts and `target_session_attrs=read-write`) and has a slot on each of them, so after a
 //! promotion the remaining standbys follow the new primary by themselves, provided that they have not received more than it had.
-//! The slots of nodes that are not followed hold no WAL: they reserve nothing until somebody uses them.
+//! The slots of nodes that are not followed hold no WAL: they reserve nothing until a standby uses them.
 
 use connect::poll;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::{Link, LocalError, Peer, Statement, literal};
 use connect::conninfo::quoted;
 use connect::control;
-use connect::waiting::{self, NOBODY, WaitError};
+use connect::waiting::{self, NO_STANDBY, WaitError};
 
 /// How long a new standby may take until it streams.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(120);
@@ -33,7 +33,7 @@ pub struct Replication {
 /// `synchronous_commit`, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommitLevel {
-    /// Waits for nothing; the last moments are lost in a crash.
+    /// Waits for nothing; a crash loses the last commits.
     Off,
     /// Waits for this server's disk.
     Local,
@@ -66,7 +66,7 @@ impl CommitLevel {
     }
 }
 
-/// `synchronous_standby_names`, checked against the standbys there are: a name that nobody has, or one standby too many, would let every commit wait for ever.
+/// `synchronous_standby_names`, checked against the standbys there are: an unknown name, or one standby too many, would let every commit wait for ever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncStandbys {
     /// `FIRST` or `ANY`; `None`: asynchronous.
@@ -76,7 +76,7 @@ pub struct SyncStandbys {
 }
 
 impl SyncStandbys {
-    /// Nobody is waited for.
+    /// Commits wait for no standby.
     pub const ASYNC: SyncStandbys = SyncStandbys { method: None, count: 0, names: Vec::new() };
     /// As many standbys as a commit waits for by default.
     const COUNT_DEFAULT: u32 = 2;
@@ -234,8 +234,8 @@ pub(super) fn await_streaming(primary: &Peer, standbys: &[String]) -> Result<(),
     await_names(primary, streaming, |found| standbys.iter().find(|name| !found.contains(name)).cloned())
 }
 
-/// Lets commits wait for standbys: `configure` writes the setting down and makes the server read it. Returns when every commit waits for them; the very next one may be one
-/// that somebody relies on.
+/// Lets commits wait for standbys: `configure` writes the setting down and makes the server read it. Returns when every commit waits for them; the very next
+/// one may be one that somebody relies on.
 pub(crate) fn wait_for_standbys(
     primary: &Peer,
     sync: &SyncStandbys,
@@ -244,14 +244,14 @@ pub(crate) fn wait_for_standbys(
     if sync.method.is_none() {
         return configure();
     }
-    // First a name that nobody has, and a commit that waits for it: then it is known that the server lets commits wait at all.
+    // First a name that no standby has, and a commit that waits for it: this shows that the server lets commits wait at all.
     let reload = || {
         Statement::new("read the settings again".to_owned(), "select pg_catalog.pg_reload_conf()".to_owned())
     };
     let set = |value: String| {
         Statement::new("change synchronous_standby_names".to_owned(), format!("alter system {value}"))
     };
-    super::execute_all(primary, &[set(format!("set synchronous_standby_names = '{NOBODY}'")), reload()])?;
+    super::execute_all(primary, &[set(format!("set synchronous_standby_names = '{NO_STANDBY}'")), reload()])?;
     waiting::until_commits_wait(&primary.spec, FOLLOW_TIMEOUT).map_err(|error| match error {
         WaitError::Connect(error) => LocalError::from(error),
         WaitError::Sql(source) => LocalError::Sql { what: "look whether commits wait".to_owned(), source },
@@ -271,7 +271,7 @@ pub(crate) fn wait_for_standbys(
     })
 }
 
-/// Polls until nobody is missing.
+/// Polls until no node is missing.
 fn await_names(
     primary: &Peer,
     query: &str,

@@ -1,8 +1,8 @@
 //! Hash partitions over several servers with postgres_fdw, any of them an entry point.
 //!
-//! Each node knows every other as a foreign server. A foreign table points at the remote *leaf*, never at the remote parent, so a query makes one hop and no loops.
-//! What this arrangement does not give is documented in `docs/clusters.md`: no two-phase commit, no global snapshot, and nobody who sees a deadlock over two
-//! nodes. Hence the time limits: a session that waits on another node for a lock gives up after [`REMOTE_LOCK_TIMEOUT`].
+//! Each node knows every other as a foreign server. A foreign table points at the remote *leaf*, never at the remote parent, so a query makes one hop and no
+//! loops. What this arrangement does not give is documented in `docs/clusters.md`: no two-phase commit, no global snapshot, and no detection of deadlocks over
+//! two nodes. Hence the time limits: a session that waits on another node for a lock gives up after [`REMOTE_LOCK_TIMEOUT`].
 
 use super::{LocalError, Peer, Statement, literal};
 use connect::control;
@@ -45,7 +45,7 @@ pub(crate) fn check(peer: &Peer) -> Result<(), LocalError> {
     }
 }
 
-/// What node `me` is told about the others. `major` is the server's release: newer ones have more options.
+/// The statements that introduce the other nodes to node `me`. `major` is the server's release: newer ones have more options.
 pub(crate) fn statements(me: usize, peers: &[Peer], major: u32) -> Vec<Statement> {
     let mut statements = vec![Statement::new(
         "create the extension postgres_fdw",

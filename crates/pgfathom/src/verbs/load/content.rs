@@ -141,7 +141,7 @@ impl Load {
         match self.own.0.keys().find(|name| !is_own(name)) {
             None => Ok(()),
             Some(name) => Err(Failure::usage(format!("--{name} is not for load {}", self.what))
-                .hint("pgfathom load --help says which dataset it is for")),
+                .hint("pgfathom load --help shows which dataset it is for")),
         }
     }
 }

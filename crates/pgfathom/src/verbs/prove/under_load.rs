@@ -11,7 +11,7 @@ use std::time::Duration;
 const TIME_DEFAULT: &str = "10";
 /// Sessions that write unless -c is given.
 const CLIENTS_DEFAULT: &str = "4";
-/// Repeats at most: beyond that a distribution says no more.
+/// The most repeats: more would not change the distribution.
 const REPEATS_MAX: u64 = 1_000;
 /// Sessions at most: each is a thread of ours.
 const CLIENTS_MAX: u64 = 256;

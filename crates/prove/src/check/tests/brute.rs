@@ -1,5 +1,5 @@
-//! Brute force over tiny histories whose versions have no order of their own: every fate of what is unknown, every serial order, every interleaving of
-//! snapshots and commits, every order of versions. It knows nothing of circles: a database is simulated, and looked at.
+//! Brute force over tiny histories whose versions have no order of their own: every outcome of unknown transactions, every serial order, every interleaving of
+//! snapshots and commits, every order of versions. It does not use cycles: it simulates a database.
 //!
 //! A level that some execution fits must never be refuted; a level that none fits must be refuted, or the report must say that it does not know.
 
@@ -11,13 +11,13 @@ use crate::simulate::Draw;
 /// Histories in the test suite; `PGFATHOM_BRUTE_SEEDS` requests more.
 const SEEDS: u64 = 600;
 
-/// Values of a key that somebody can see: one for a register, all for a list.
+/// Values of a key that a transaction can see: one for a register, all for a list.
 type State = BTreeMap<u32, Vec<u64>>;
 
 /// A history in the oracle's words.
 struct Tiny<'h> {
     history: &'h History,
-    /// Transactions that take part: acknowledged ones, and those of unknown end that are taken to have happened.
+    /// The transactions of an execution: acknowledged ones, and those of unknown outcome that are assumed to be committed.
     txns: Vec<u32>,
 }
 
@@ -67,7 +67,7 @@ impl Tiny<'_> {
         value.push(op.tok);
     }
 
-    /// Runs a transaction on a state; false: it did not read that.
+    /// Runs a transaction on a state; false if it read something else.
     fn run(&self, txn: u32, state: &mut State) -> bool {
         for op in self.history.ops_of(txn) {
             if op.kind.is_write() {
@@ -154,7 +154,7 @@ impl Tiny<'_> {
         self.has_version_order(&keys, &mut Vec::new(), &edges, &reads, is_monotonic)
     }
 
-    /// Foreign reads (reader, place, key, writer); none where one saw what it may not see at any order of versions.
+    /// Foreign reads (reader, index, key, writer); none if one saw a version that no order allows.
     #[allow(clippy::type_complexity, reason = "a test's table")]
     fn committed_reads(&self) -> Option<Vec<(u32, usize, u32, Option<u32>)>> {
         let mut reads = Vec::new();
@@ -213,7 +213,7 @@ impl Tiny<'_> {
     }
 }
 
-/// Whoever has seen something of a transaction sees all of it from then on.
+/// A transaction that has seen part of another one sees all of it from then on.
 fn is_view(tiny: &Tiny<'_>, lines: &[(u32, Vec<u32>)], reads: &[(u32, usize, u32, Option<u32>)]) -> bool {
     let place = |key: u32, writer: Option<u32>| {
         let line = lines.iter().find(|(other, _)| *other == key).map(|(_, line)| line);
@@ -254,7 +254,7 @@ fn permutations(items: &[u32]) -> Vec<Vec<u32>> {
     all
 }
 
-/// Whether some execution fits the level; `None`: this oracle has no opinion.
+/// Whether some execution fits the level; `None`: this oracle cannot decide.
 fn is_possible(history: &History, level: Level) -> Option<bool> {
     let unknown: Vec<u32> = (0..history.txns().len() as u32)
         .filter(|txn| history.txns()[*txn as usize].outcome == Outcome::Info)
@@ -286,13 +286,13 @@ fn is_possible(history: &History, level: Level) -> Option<bool> {
     }))
 }
 
-/// A tiny history: blind writes, sessions, times that overlap, transactions that failed and such of unknown end. In half of them the reads are those of some serial
-/// execution, in the others they are what the dice say.
+/// A tiny history: blind writes, sessions, times that overlap, failed transactions and unknown outcomes. In half of them the reads are those of some
+/// serial execution, in the others they are random.
 fn tiny(seed: u64, model: Model) -> History {
     let mut draw = Draw::new(seed);
     let (txns, keys, sessions) = (2 + draw.below(3), 1 + draw.below(2), 1 + draw.below(3));
     let is_honest = draw.below(2) == 0;
-    // Some workloads use a value twice; then nobody can tell which write was read.
+    // Some workloads use a value twice; then it is unknown which write was read.
     let is_unique = model == Model::Append || draw.below(8) > 0;
     let mut history = History::new(model);
     let mut tokens: Vec<u64> = vec![0; keys as usize];
@@ -359,7 +359,7 @@ fn tiny(seed: u64, model: Model) -> History {
         history.push(txn.ending(outcome), &ops);
         free[session as usize] = end;
         if outcome == Outcome::Info {
-            // Its session goes on under another number.
+            // Its session continues under another number.
             names[session as usize] = next_name;
             next_name += 1;
         }
@@ -388,7 +388,7 @@ fn compare(model: Model, seeds: u64) -> Tally {
             let what = || {
                 format!("{model:?} {seed} {level}\n{:#?}\n{:#?}\n{report:#?}", history.txns(), history.ops())
             };
-            // Where a value was written twice, "incomplete" is the only honest answer; elsewhere it has to be rare.
+            // Where a value was written twice, "incomplete" is the only correct answer; elsewhere it has to be rare.
             let counted = u64::from(!report.counts.contains_key("ambiguous-write"));
             if is_possible {
                 assert!(!is_refuted, "falsely refuted: {}", what());
@@ -413,7 +413,7 @@ fn registers_with_blind_writes_agree_with_brute_force() {
     let tally = compare(Model::Register, seeds());
     println!("{tally:?}");
     assert!(tally.possible > 0 && tally.impossible > 0);
-    // To say "incomplete" always would agree, too.
+    // "Incomplete" in all cases would agree, too.
     assert!(tally.possible_open * 20 < tally.possible, "{tally:?}");
     assert!(tally.impossible_open * 10 < tally.impossible, "{tally:?}");
 }

@@ -28,22 +28,22 @@ fn agree(text: &str, workload: Workload) -> Result<Report, TestCaseError> {
     let theirs = adya::History::parse(text).map_err(|error| TestCaseError::fail(error.to_string()))?;
     let ours = elle::parse(text.as_bytes()).map_err(|error| TestCaseError::fail(error.to_string()))?;
     let report = check(&ours, &Options::default());
-    // Elle leaves out appends that nobody has read; here snapshot isolation is refuted, too, where no order of them fits.
+    // Elle leaves out appends that were never read; here snapshot isolation is refuted, too, where no order of them fits.
     let has_tails = Orders::of(&Versions::of(&ours)).is_some();
     use Base::ReadUncommitted;
     for (model, level) in common() {
-        // The order of registers is learnt from who reads before it writes, here as there.
+        // The order of registers is learnt from who reads before it writes, in both programs.
         let options = Opts { models: vec![model.into()], wfr_keys: true, ..Opts::default() };
         let answer = adya::check(&theirs, workload, &options);
-        // Elle says only of snapshot isolation that a transaction has to see its own writes and no row twice; here every level that forbids it reports it.
+        // Elle requires only of snapshot isolation that a transaction sees its own writes and no row twice; here every level that forbids it reports it.
         let by_itself = |finding: &Finding| {
             matches!(finding.class, Class::Internal | Class::FutureRead | Class::NonRepeatableRead)
                 && finding.refutes().any(|weaker| weaker.is_implied_by(level))
         };
         let is_ours = report.witnesses.iter().any(|witness| by_itself(&witness.finding));
         if workload == Workload::RwRegister {
-            // More is known here about the order of registers, from sessions, real time and other keys. What reads before writes tell about it is
-            // no matter of read uncommitted, at which nothing is promised about reads.
+            // More is known here about the order of registers, from sessions, real time and other keys. What reads before writes imply about it is
+            // not used at read uncommitted, which promises nothing about reads.
             prop_assert!(
                 answer.valid != Valid::False || report.refutes(level) || level.base == ReadUncommitted,
                 "{}: {:?}\n{:?}\n{}",

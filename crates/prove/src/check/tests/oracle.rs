@@ -1,4 +1,4 @@
-//! A brute-force oracle: definitions, written down as slowly as they read. It enumerates every simple circle of a small history and names it.
+//! A brute-force oracle: a direct implementation of the definitions. It enumerates every simple cycle of a small history and names its class.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,8 +44,8 @@ fn edges(history: &History, epsilon_ns: u64) -> BTreeSet<Edge> {
     edges
 }
 
-/// The classes of all simple circles, with the order that each needs.
-fn circles(edges: &BTreeSet<Edge>, txns: u32) -> BTreeSet<(Class, Order)> {
+/// The classes of all simple cycles, with the order that each needs.
+fn cycles(edges: &BTreeSet<Edge>, txns: u32) -> BTreeSet<(Class, Order)> {
     let mut found = BTreeSet::new();
     let mut from: BTreeMap<u32, Vec<(u32, Reason)>> = BTreeMap::new();
     for (a, b, reason) in edges {
@@ -79,10 +79,10 @@ fn extend(
     }
 }
 
-/// The class of a circle, straight from the definitions.
-fn name(circle: &[Step]) -> (Class, Order) {
-    let count = |reason: Reason| circle.iter().filter(|step| step.reason == reason).count();
-    let rw: Vec<bool> = circle.iter().map(|step| step.reason == Reason::ReadBefore).collect();
+/// The class of a cycle, by definition.
+fn name(cycle: &[Step]) -> (Class, Order) {
+    let count = |reason: Reason| cycle.iter().filter(|step| step.reason == reason).count();
+    let rw: Vec<bool> = cycle.iter().map(|step| step.reason == Reason::ReadBefore).collect();
     let is_adjacent = (0..rw.len()).any(|at| rw[at] && rw[(at + 1) % rw.len()]);
     let class = match count(Reason::ReadBefore) {
         0 if count(Reason::Read) == 0 => Class::DirtyWrite,
@@ -99,8 +99,8 @@ fn name(circle: &[Step]) -> (Class, Order) {
     (class, order)
 }
 
-/// What a level's circles are.
-fn refuted_by_circles(found: &BTreeSet<(Class, Order)>) -> BTreeSet<Level> {
+/// What a level's cycles are.
+fn refuted_by_cycles(found: &BTreeSet<(Class, Order)>) -> BTreeSet<Level> {
     let refutes = |(class, order): &(Class, Order)| {
         class.refutes().iter().map(|base| Level::new(*base, *order)).collect::<Vec<_>>()
     };
@@ -108,7 +108,7 @@ fn refuted_by_circles(found: &BTreeSet<(Class, Order)>) -> BTreeSet<Level> {
     Level::all().filter(|level| weakest.iter().any(|weaker| weaker.is_implied_by(*level))).collect()
 }
 
-/// A small history without any promise: versions are dealt out as the dice fall, and every version below the last one of a key exists.
+/// A small history without any promise: versions are assigned at random, and every version below the last one of a key exists.
 pub(super) fn adversarial(seed: u64, txns: u32, keys: u32, ops_max: u32) -> History {
     let mut draw = Draw::new(seed);
     let mut writers: Vec<Vec<u32>> = vec![Vec::new(); keys as usize];
@@ -116,12 +116,12 @@ pub(super) fn adversarial(seed: u64, txns: u32, keys: u32, ops_max: u32) -> Hist
     for txn in 0..txns {
         let count = 1 + draw.below(ops_max);
         let ops: Vec<(u32, bool)> = (0..count).map(|_| (draw.below(keys), draw.below(2) == 0)).collect();
-        // One write of a key in a transaction: several are versions that nobody may see, which is no matter of circles.
+        // One write of a key in a transaction: others are intermediate versions, which are judged without cycles.
         let written: BTreeSet<u32> =
             ops.iter().filter(|(_, is_write)| *is_write).map(|(key, _)| *key).collect();
         for key in written {
             let place = draw.below(writers[key as usize].len() as u32 + 1) as usize;
-            // Mostly at the end: a history of nothing but chaos has every anomaly at once.
+            // Mostly at the end: an entirely random history has every anomaly at once.
             let place = if draw.below(4) > 0 { writers[key as usize].len() } else { place };
             writers[key as usize].insert(place, txn);
         }
@@ -151,7 +151,7 @@ pub(super) fn adversarial(seed: u64, txns: u32, keys: u32, ops_max: u32) -> Hist
         }
         clock += u64::from(draw.below(8)) + 1;
         let end = clock + 1 + u64::from(draw.below(30));
-        // A session does one thing after another; where all are busy, a new one comes.
+        // A session runs one transaction at a time; if all are busy, a new one is added.
         let free: Vec<usize> = (0..free_at.len()).filter(|session| free_at[*session] < clock).collect();
         let session = match free.len() {
             0 => {
@@ -170,19 +170,19 @@ fn agree(history: &History, epsilon_ns: u64) -> Result<(), TestCaseError> {
     let options = Options { epsilon_ns, ..Options::default() };
     let report = check(history, &options);
     let txns = history.txns().len() as u32;
-    let found = circles(&edges(history, epsilon_ns), txns);
-    let mut expected = refuted_by_circles(&found);
-    // What is no circle by itself: it refutes weaker levels than its circle does, and it is one.
+    let found = cycles(&edges(history, epsilon_ns), txns);
+    let mut expected = refuted_by_cycles(&found);
+    // Anomalies that are not cycles themselves: they refute weaker levels than their cycle does.
     for finding in report.witnesses.iter().map(|witness| &witness.finding) {
         if finding.cycle.is_empty() {
             prop_assert!(
                 found.iter().any(|(class, _)| *class >= Class::DirtyWrite),
-                "{finding:?} without a circle"
+                "{finding:?} without a cycle"
             );
             let also = |level: &Level| finding.refutes().any(|weaker| weaker.is_implied_by(*level));
             expected.extend(Level::all().filter(also));
         } else {
-            // A witness is a circle of real edges, and of the class it claims.
+            // A witness is a cycle of real edges, and of the class it claims.
             let edges = edges(history, epsilon_ns);
             for step in &finding.cycle {
                 prop_assert!(edges.contains(&(step.from, step.to, step.reason)), "{step:?} is no edge");
@@ -193,7 +193,7 @@ fn agree(history: &History, epsilon_ns: u64) -> Result<(), TestCaseError> {
     }
     let got: BTreeSet<Level> = report.refuted.iter().copied().collect();
     prop_assert_eq!(&got, &expected, "{:#?}\n{:#?}\n{:#?}", found, report, history.ops());
-    // Every class that exists without the help of an order is named, or the worse one that its transactions are in as well.
+    // Every class that needs no order is reported, or the worse one of the same transactions.
     for (class, order) in &found {
         let is_named = report.counts.contains_key(class.code());
         let is_worse_named = *class >= Class::LongFork && report.counts.contains_key(Class::ReadSkew.code());

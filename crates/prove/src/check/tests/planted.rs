@@ -49,7 +49,7 @@ fn dirty_update() {
     notes.ending(1, Outcome::Fail, &[w(1, 1)]);
     notes.beside(2, &[w(1, 2)]);
     expect(&notes, "dirty-update", &[Base::ReadCommitted]);
-    // Somebody whose end is unknown may have counted the same version.
+    // A transaction of unknown outcome may have counted the same version.
     notes.ending(3, Outcome::Info, &[Op { tok: 7, ..w(1, 1) }]);
     assert_refuted(&notes.check(), &[]);
 }
@@ -82,10 +82,10 @@ fn internal_future_and_garbage() {
     notes.after(1, &[w(1, 1)]);
     notes.after(1, &[Op { tok: 77, ..r(1, 1) }]);
     expect(&notes, "garbage", &[Base::ReadUncommitted]);
-    // Where the end of the history is missing, the writer may be in it.
+    // If the end of the history is missing, the writer may be in that part.
     notes.history.is_cut = true;
     assert_refuted(&notes.check(), &[]);
-    // A version that nobody can have counted to requests no memory.
+    // No memory is allocated for a version that no counter can have reached.
     let mut notes = Notes::new(Model::VersionedRegister);
     notes.after(1, &[w(1, 1), w(u32::MAX, 1)]);
     notes.after(1, &[Op { tok: 77, ..r(1, u32::MAX) }]);
@@ -107,7 +107,7 @@ fn duplicate_version_and_lost_update() {
     assert_found(&report, "lost-update");
     assert!(report.refutes(plain(Base::SnapshotIsolation)) && report.refutes(plain(Base::RepeatableRead)));
     assert!(!report.refutes(plain(Base::MonotonicAtomicView)), "{report:#?}");
-    // With versions in order it is a circle, and the same anomaly.
+    // With versions in order it is a cycle, and the same anomaly.
     let mut notes = Notes::new(Model::VersionedRegister);
     notes.beside(1, &[r(1, 0), w(1, 1)]);
     notes.beside(2, &[r(1, 0), w(1, 2)]);
@@ -193,7 +193,7 @@ fn stale_read_in_real_time() {
         report.witnesses[0].text.join("\n").contains("T2 < T1 because T1 read")
             || report.witnesses[0].text.join("\n").contains("had ended 5 ns before")
     );
-    // A clock that may be wrong by as much proves nothing.
+    // A clock with such an error proves nothing.
     assert_refuted(&check(&notes.history, &Options { epsilon_ns: 5, ..Options::default() }), &[]);
     assert_refuted(&check(&notes.history, &Options { epsilon_ns: 4, ..Options::default() }), &weakest);
 }
@@ -215,7 +215,7 @@ fn session_violation() {
 
 #[test]
 fn orders_of_every_class() {
-    // Each class as a circle that only a session or the time closes.
+    // Each class as a cycle that only session order or real time closes.
     for order in [Order::Session, Order::RealTime] {
         let second = if order == Order::Session { 1 } else { 2 };
         let ending = if order == Order::Session { "-process" } else { "-realtime" };
@@ -265,7 +265,7 @@ fn lists() {
     let report = expect(&notes, "dirty-update", &[Base::ReadCommitted]);
     assert_found(&report, "G1a");
 
-    // What nobody has read comes after all that was.
+    // Elements that were never read come after all that were.
     let mut notes = Notes::new(Model::Append);
     let empty = [notes.history.read_list(1, &[]), notes.history.read_list(2, &[])];
     notes.beside(1, &[empty[0], a(2, 1)]);
@@ -301,12 +301,12 @@ fn registers() {
 
 #[test]
 fn what_is_unknown_counts_only_when_it_was_seen() {
-    // Two transactions of unknown end that would be a circle, if they had happened.
+    // Two transactions of unknown outcome that would be a cycle, if they had happened.
     let mut notes = Notes::new(Model::VersionedRegister);
     notes.ending(1, Outcome::Info, &[w(1, 1), w(2, 2)]);
     notes.ending(2, Outcome::Partial, &[w(1, 2), w(2, 1)]);
     assert_refuted(&notes.check(), &[]);
-    // One is seen: it has happened, the other has perhaps not.
+    // One was seen, so it was committed; the other may not have been.
     notes.beside(3, &[r(1, 1)]);
     let report = notes.check();
     assert_eq!(report.joined, 1);
@@ -316,7 +316,7 @@ fn what_is_unknown_counts_only_when_it_was_seen() {
     let report = notes.check();
     assert_eq!(report.joined, 2);
     assert_found(&report, "G0");
-    // A client that lost its connection does not know the version; who read it does.
+    // A client that lost its connection does not know the version; its reader does.
     let mut notes = Notes::new(Model::VersionedRegister);
     notes.ending(1, Outcome::Info, &[Op { ver: 0, ..w(1, 1) }]);
     notes.beside(2, &[r(1, 1), w(2, 1)]);
@@ -339,12 +339,12 @@ fn every_level_has_its_name() {
     assert!(!plain(Base::RepeatableRead).is_implied_by(plain(Base::SnapshotIsolation)));
 }
 
-/// READ COMMITTED is judged statement by statement: what two statements of one transaction may see apart, one of them may not.
+/// READ COMMITTED is judged statement by statement: two statements of a transaction may see different states, one statement may not.
 #[test]
 fn statements_have_snapshots_at_read_committed() {
     let chain = |second: u16| {
         let mut notes = Notes::new(Model::VersionedRegister);
-        // The second writer builds on the first, so who has seen the second has to see the first.
+        // The second writer builds on the first, so a reader that saw the second has to see the first.
         notes.beside(1, &[w(1, 1)]);
         notes.beside(2, &[Op { statement: 1, ..r(1, 1) }, Op { statement: 2, ..w(2, 1) }]);
         notes.beside(3, &[Op { statement: 1, ..r(1, 0) }, Op { statement: second, ..r(2, 1) }]);
@@ -369,14 +369,14 @@ fn statements_have_snapshots_at_read_committed() {
     assert!(report.counts.contains_key("G-nonadjacent"), "{report:#?}");
     expect(&fork(2), "G-nonadjacent", &[Base::RepeatableRead, Base::SnapshotIsolation]);
 
-    // A statement that writes looks at rows again: it is no snapshot, and refutes nothing here.
+    // A statement that writes reads rows again: it is not a snapshot, and refutes nothing here.
     let mut notes = Notes::new(Model::VersionedRegister);
     notes.beside(1, &[w(1, 1), w(2, 1)]);
     notes.beside(2, &[Op { statement: 1, ..r(1, 0) }, Op { statement: 1, ..w(2, 2) }]);
     let report = notes.check();
     assert!(!report.refutes(plain(Base::ReadCommitted)), "{report:#?}");
 
-    // Two statements that overtake nobody: what each saw, it may see.
+    // Two statements that overtake no other: what each saw, it may see.
     let mut notes = Notes::new(Model::VersionedRegister);
     notes.beside(1, &[w(1, 1), w(2, 1)]);
     notes.beside(2, &[w(1, 2), w(2, 2)]);
@@ -387,7 +387,7 @@ fn statements_have_snapshots_at_read_committed() {
     assert!(report.refutes(plain(Base::SnapshotIsolation)), "{report:#?}");
 }
 
-/// A transaction appends 1, then 2, and everybody reads 2 before 1.
+/// A transaction appends 1, then 2, and every reader sees 2 before 1.
 #[test]
 fn own_appends_in_reverse_order_are_refuted() {
     for list in [&[2, 1][..], &[2, 1, 3], &[2, 3, 1]] {
@@ -401,7 +401,7 @@ fn own_appends_in_reverse_order_are_refuted() {
         assert_found(&report, "reordered-writes");
         assert!(report.refutes(plain(Base::ReadCommitted)), "{report:#?}");
     }
-    // The same by versions, and by one whose end is unknown and that was seen.
+    // The same with versions, and with a transaction of unknown outcome that was seen.
     let mut notes = Notes::new(Model::VersionedRegister);
     notes.ending(1, Outcome::Info, &[w(1, 2), w(1, 1)]);
     notes.beside(2, &[r(1, 2)]);
@@ -416,7 +416,7 @@ fn get(key: u32, value: u64) -> Op {
     Op::new(Kind::Read, key, u32::from(value > 0), value)
 }
 
-/// Sessions and real time say which of two blind writes came first, to the levels that promise these orders and to no others.
+/// Sessions and real time order two blind writes only for the levels that promise these orders.
 #[test]
 fn a_stale_register_is_refuted_by_sessions_and_time() {
     let both = [Base::RepeatableRead, Base::SnapshotIsolation];
@@ -430,7 +430,7 @@ fn a_stale_register_is_refuted_by_sessions_and_time() {
     let text = report.witnesses[0].text.join("\n");
     assert!(text.contains("session 7 wrote them in this order"), "{text}");
     assert!(report.incomplete.levels.is_empty(), "{report:#?}");
-    // Three sessions: only time says it.
+    // Three sessions: only real time orders them.
     let mut notes = Notes::new(Model::Register);
     for (session, ops) in [(1, put(1, 1)), (2, put(1, 2)), (3, get(1, 1))] {
         notes.after(session, &[ops]);
@@ -438,11 +438,11 @@ fn a_stale_register_is_refuted_by_sessions_and_time() {
     let report = notes.check();
     assert_refuted(&report, &both.map(|base| Level::new(base, Order::RealTime)));
     assert_found(&report, "G-single-realtime");
-    // A clock that may be wrong by as much proves nothing.
+    // A clock with such an error proves nothing.
     assert_refuted(&check(&notes.history, &Options { epsilon_ns: 5, ..Options::default() }), &[]);
 }
 
-/// The order that other keys give: who read y from the writer of x = 1 wrote x = 2 after it.
+/// The order from other keys: a transaction that read y from the writer of x = 1 wrote x = 2 after it.
 #[test]
 fn the_order_of_registers_is_learnt_from_other_keys() {
     let mut notes = Notes::new(Model::Register);
@@ -454,7 +454,7 @@ fn the_order_of_registers_is_learnt_from_other_keys() {
     assert_found(&report, "G-single");
 }
 
-/// What reads before writes tell about the order of versions is nothing to a level that promises nothing about reads.
+/// A level without promises about reads must not use the order of versions that reads before writes imply.
 #[test]
 fn registers_that_read_each_other_do_not_refute_read_uncommitted() {
     let mut notes = Notes::new(Model::Register);
@@ -463,8 +463,8 @@ fn registers_that_read_each_other_do_not_refute_read_uncommitted() {
     assert_refuted(&notes.check(), &[plain(Base::ReadCommitted)]);
 }
 
-/// Write skew over blind writes whose order is unknown: in some order it is none, so it is not refuted; where no order can be shown to fit, the report says
-/// so.
+/// Write skew over blind writes whose order is unknown: in some order it is none, so it is not refuted; where no order can be shown to fit, the report is
+/// "incomplete".
 #[test]
 fn blind_writes_are_refuted_or_possible_or_incomplete() {
     // Each reads the first value of what the other overwrites: the order is known, since both first values were read before.
@@ -479,7 +479,7 @@ fn blind_writes_are_refuted_or_possible_or_incomplete() {
         report.refutes(level) || report.is_open(level) || report.incomplete.levels.is_empty(),
         "{report:#?}"
     );
-    // A value that two writes have set: nobody can tell which one was read, and the report does not claim to.
+    // A value that two writes have set: it is unknown which one was read, and the report does not claim to know.
     let mut notes = Notes::new(Model::Register);
     notes.after(1, &[put(1, 1)]);
     notes.after(2, &[put(1, 2)]);
@@ -493,7 +493,7 @@ fn blind_writes_are_refuted_or_possible_or_incomplete() {
 
 /// Two transactions append to a list that nothing reads, and each missed what the other did elsewhere: in either order of the appends an update is lost.
 #[test]
-fn appends_that_nobody_read_may_refute_snapshot_isolation() {
+fn unread_appends_may_refute_snapshot_isolation() {
     let mut notes = Notes::new(Model::Append);
     let a = |key, element| Op::new(Kind::Append, key, 1, element);
     let empty = [notes.history.read_list(1, &[]), notes.history.read_list(2, &[])];
@@ -513,9 +513,9 @@ fn a_row_that_goes_back_is_no_monotonic_view() {
     expect(&notes, "non-monotonic-view", &[Base::MonotonicAtomicView]);
 }
 
-/// The same element appended twice: it may stand anywhere, and refutes nothing.
+/// The same element appended twice: its position is unknown, so it refutes nothing.
 #[test]
-fn an_element_of_two_writers_accuses_nobody() {
+fn an_element_of_two_writers_is_no_anomaly() {
     let mut notes = Notes::new(Model::Append);
     let a = |element| Op::new(Kind::Append, 1, 1, element);
     let read = notes.history.read_list(1, &[1, 2]);
@@ -529,7 +529,7 @@ fn an_element_of_two_writers_accuses_nobody() {
     assert_eq!(report.incomplete.keys, 1);
 }
 
-/// Whose end is unknown comes after what its session did before.
+/// A transaction of unknown outcome comes after the earlier ones of its session.
 #[test]
 fn a_session_comes_before_what_it_did_not_see_end() {
     let mut notes = Notes::new(Model::VersionedRegister);

@@ -1,4 +1,4 @@
-//! Simulators that keep a promise: what they do must not be refuted.
+//! Simulators that keep a promise: their histories must not be refuted.
 
 use super::*;
 use crate::simulate::{Plan, serial, snapshot_isolation};

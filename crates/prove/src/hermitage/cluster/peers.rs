@@ -1,4 +1,4 @@
-//! Cases of nodes that all take writes: conflicts, forks, and what a lock or a level of one node is worth on the others.
+//! Cases of nodes that all take writes: conflicts, forks, and locks or isolation levels that hold on one node only.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const SHAPE: Shape = Shape {
 };
 const TABLE: &str = "pgfathom_prove.hermitage";
 
-/// Plays them all between the first two nodes.
+/// Runs all cases between the first two nodes.
 pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let site = stage.site;
     let [first, second, ..] = of_role(site, Role::Peer)[..] else { return Ok(()) };
@@ -28,7 +28,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let (chance, stop) = (*stage.chance, stage.stop);
     let conflict = |title| {
         let promise =
-            "of two nodes that write the same thing at once one is refused, or waits, and all nodes agree";
+            "when two nodes write the same row at once, one is refused or waits, and all nodes agree";
         expected(Case::Conflict, engine, title, promise)
     };
     stage.play(conflict("conflict: two nodes update the same row at once"), &[], |site, answer| {
@@ -92,7 +92,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
         )
     };
     stage.play(
-        ryw("read your writes: an acknowledged write is not there on another node"),
+        ryw("read your writes: an acknowledged write is missing on another node"),
         &[],
         |site, answer| held_read(site, pair, answer),
     )?;
@@ -143,7 +143,7 @@ impl<'a> Rows<'a> {
 impl Drop for Rows<'_> {
     fn drop(&mut self) {
         if let Some(tables) = self.tables.take() {
-            // The script has broken off; the next proof drops the schema, too.
+            // The script was aborted; the next proof also drops the schema.
             tables.remove(self.site);
         }
     }
@@ -153,14 +153,14 @@ fn pair(site: &Site, [first, second]: [usize; 2]) -> Result<(Player, Player), He
     Ok((Player::open("a", &site.nodes[first])?, Player::open("b", &site.nodes[second])?))
 }
 
-/// Sends a statement and takes its reply; `None`: it waits for the other node, who has to go on first.
+/// Sends a statement and takes its reply; `None`: it waits for the other node, which has to continue first.
 fn one(player: &mut Player, script: &mut Vec<String>, sql: &str) -> Result<Option<String>, HermitageError> {
     player.send(script, sql)?;
     let reply = player.session.reply_within(QUIET)?;
     Ok(reply.map(|reply| reply.sqlstate().map_or_else(|| reply.tag().to_owned(), str::to_owned)))
 }
 
-/// The reply that was still to come.
+/// The outstanding reply.
 fn late(player: &mut Player, got: Option<String>) -> Result<String, HermitageError> {
     if let Some(got) = got {
         return Ok(got);
@@ -169,7 +169,7 @@ fn late(player: &mut Player, got: Option<String>) -> Result<String, HermitageErr
     Ok(reply.sqlstate().map_or_else(|| reply.tag().to_owned(), str::to_owned))
 }
 
-/// Both transactions begin, do their statement, and commit; how each COMMIT ended.
+/// Both transactions begin, run their statement, and commit; returns the result of each COMMIT.
 fn at_once(
     site: &Site,
     nodes: [usize; 2],
@@ -184,7 +184,7 @@ fn at_once(
     for step in 0..statements[0].len().max(statements[1].len()) {
         for (at, player) in [&mut a, &mut b].into_iter().enumerate() {
             if let Some(sql) = statements[at].get(step) {
-                // Engines that share locks let the second one wait; it goes on when the first has committed.
+                // On engines with shared locks the second one waits until the first has committed.
                 let got = one(player, script, sql)?;
                 open[at] = Some(got);
             }
@@ -233,7 +233,7 @@ fn same_row(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), H
     rows.remove()
 }
 
-/// What lets a node go on that cannot apply a row: it forgets its own one (what has an origin is not sent to the others), and subscriptions that have given up
+/// Repairs a node that cannot apply a row: it deletes its own row (changes with an origin are not sent to the others), and disabled subscriptions
 /// are enabled again.
 fn forget(filter: &str, subscriptions: &[String]) -> Vec<String> {
     let origin = format!("pgfathom_{}", std::process::id());
@@ -256,7 +256,7 @@ fn forget(filter: &str, subscriptions: &[String]) -> Vec<String> {
 struct Applying {
     name: String,
     referee: Player,
-    /// Its subscriptions that are at work, as identifiers.
+    /// Its enabled subscriptions, as identifiers.
     subscriptions: Vec<String>,
     errors: u64,
 }
@@ -279,9 +279,9 @@ impl Applying {
         Ok(referee.quietly(sql)?.parse().unwrap_or(0))
     }
 
-    /// Whether it has stopped since: a subscription has given up, or tries again and again.
+    /// Whether replication has stopped since: a subscription was disabled, or retries continuously.
     fn has_stopped(&mut self) -> Result<bool, HermitageError> {
-        // One that is to be disabled by an error is counted first and disabled afterwards: only then it may be enabled again.
+        // A subscription with an error is counted first and disabled afterwards: enable it only after that.
         let sql = "select count(*) from pg_catalog.pg_subscription where subenabled";
         let enabled: usize = self.referee.quietly(sql)?.parse().unwrap_or(0);
         if enabled < self.subscriptions.len() {
@@ -293,7 +293,7 @@ impl Applying {
     }
 }
 
-/// MC: both insert a row, and no node can hold both. Replication stops until each has forgotten its own row.
+/// MC: both insert a row, and no node can hold both. Replication stops until each has deleted its own row.
 fn same_key(
     site: &Site,
     nodes: [usize; 2],
@@ -344,10 +344,10 @@ fn same_key(
         false => format!("a {}, b {}", ends[0], ends[1]),
     };
     if stopped.is_empty() {
-        // Nothing is stuck, so nothing has to be forgotten.
+        // Replication continues, so nothing has to be deleted.
         debts.iter_mut().for_each(Debt::waive);
     } else {
-        answer.script.push("-- each node has to forget its own row before replication goes on".to_owned());
+        answer.script.push("-- each node has to delete its own row before replication goes on".to_owned());
         for debt in &mut debts {
             debt.pay()?;
         }
@@ -356,7 +356,7 @@ fn same_key(
     rows.remove()
 }
 
-/// DD: what would be a deadlock on one node.
+/// DD: a deadlock if it were on one node.
 fn opposite_locks(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), HermitageError> {
     let rows = Rows::make(site, nodes)?;
     let update =
@@ -366,7 +366,7 @@ fn opposite_locks(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result
     let ends = at_once(site, nodes, Isolation::ReadCommitted, [&first, &second], &mut answer.script)?;
     rows.meet()?;
     let [here, there] = held(site, nodes, "value::text || ' by the ' || who", "id in (1, 2)")?;
-    // Neither waited for ever; that both wrote over each other is the case before.
+    // Neither waited for ever; that both overwrote each other is the previous case.
     answer.happened = Some(false);
     answer.line = format!(
         "a {}, b {}: {}; {} holds {here}, {} holds {there}",
@@ -399,7 +399,7 @@ fn write_skew(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(),
     rows.remove()
 }
 
-/// Holds a row on a node, so that what arrives for it waits.
+/// Locks a row on a node, so that replicated changes to it wait.
 fn hold(site: &Site, node: usize, id: u32, script: &mut Vec<String>) -> Result<Player, HermitageError> {
     let mut holder = Player::open("holder", &site.nodes[node])?;
     holder.request(script, "BEGIN")?;
@@ -407,7 +407,7 @@ fn hold(site: &Site, node: usize, id: u32, script: &mut Vec<String>) -> Result<P
     Ok(holder)
 }
 
-/// LF: each node shows its own write, and the other one's is held up for a moment.
+/// LF: each node shows its own write, and that of the other one is delayed for a moment.
 fn long_fork(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), HermitageError> {
     let rows = Rows::make(site, nodes)?;
     let script = &mut answer.script;
@@ -443,7 +443,7 @@ fn long_fork(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), 
     rows.remove()
 }
 
-/// RYW: a write whose way to the other node is held up for a moment.
+/// RYW: a write whose replication to the other node is delayed for a moment.
 fn held_read(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), HermitageError> {
     let rows = Rows::make(site, nodes)?;
     let script = &mut answer.script;

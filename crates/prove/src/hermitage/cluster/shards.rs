@@ -16,7 +16,7 @@ use engines::profile::Isolation;
 
 const SHAPE: Shape =
     Shape { name: "hermitage", columns: "id int not null, value int not null", key: Some("shard, id") };
-/// Deadlocks are watched so many times longer than a detector waits before it looks.
+/// Deadlocks are observed for this multiple of `deadlock_timeout`.
 const DETECTORS: u32 = 5;
 /// And at least so long.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     Ok(())
 }
 
-/// An answer whose rule is the engine's profile at this level.
+/// An answer whose rule comes from the engine's profile at this level.
 fn of_profile(
     (site, settings): (&Site, &promise::Settings),
     case: &'static str,
@@ -92,10 +92,10 @@ fn of_profile(
         },
         why: match (site.engine.statements, level) {
             (Statements::FirstUse, _) => "each node's snapshot begins with its first use in the transaction",
-            (_, Isolation::ReadCommitted) => "each statement has a snapshot of its own",
-            _ => "it depends on the engine whether a snapshot spans all nodes",
+            (_, Isolation::ReadCommitted) => "each statement has its own snapshot",
+            _ => "whether a snapshot spans all nodes depends on the engine",
         },
-        change: "read what must agree from one shard, or take an engine with a snapshot for all nodes",
+        change: "read rows that must agree from one shard, or use an engine with one snapshot for all nodes",
         ..Answer::default()
     }
 }
@@ -138,7 +138,7 @@ impl<'a> Rows<'a> {
 impl Drop for Rows<'_> {
     fn drop(&mut self) {
         if let Some(tables) = self.tables.take() {
-            // The script has broken off; the next proof drops the schema, too.
+            // The script was aborted; the next proof also drops the schema.
             tables.remove(self.site);
         }
     }
@@ -188,7 +188,7 @@ fn sums(
     answer.happened = (report.reads > 0).then_some(report.wrong > 0);
     answer.counted = Some((report.reads, report.wrong, "sums read"));
     answer.control = Some(Control {
-        what: "sums read shard by shard, each in a statement of its own".to_owned(),
+        what: "sums read shard by shard, each in its own statement".to_owned(),
         n: report.control_reads,
         seen: report.control_wrong,
     });
@@ -202,10 +202,10 @@ fn sums(
             false => format!("{} instead of {}", report.last_sum, report.expected),
         }
     );
-    // Nobody who moved money met a reader: that none was wrong proves nothing.
+    // No transfer overlapped a read, so the absence of wrong sums proves nothing.
     if report.wrong == 0 && report.control_wrong == 0 {
         answer.happened = None;
-        answer.line.push_str("; the control saw none either: there was too little going on at once");
+        answer.line.push_str("; the control saw none either: too few transactions overlapped");
     }
     Ok(())
 }
@@ -227,7 +227,7 @@ impl Locks {
         Ok(Locks { watchers })
     }
 
-    /// How many of our statements wait, on all nodes; `None`: the servers do not say.
+    /// The number of our waiting statements on all nodes; `None`: the servers do not show it.
     fn waiting(&mut self) -> Result<Option<usize>, HermitageError> {
         let sql = format!(
             "select count(*) from pg_catalog.pg_stat_activity where pg_catalog.pg_blocking_pids(pid) <> '{{}}' \
@@ -240,7 +240,7 @@ impl Locks {
         Ok((!self.watchers.is_empty()).then_some(count))
     }
 
-    /// Whether `count` statements wait, or nobody can be asked and it has been quiet for long enough.
+    /// Whether `count` statements wait; where no view shows that, whether no answer came for long enough.
     fn are(&mut self, count: usize, since: Instant) -> Result<bool, HermitageError> {
         Ok(match self.waiting()? {
             Some(waiting) => waiting >= count,
@@ -284,12 +284,12 @@ fn deadlock(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
     }
     a.send(script, &add(2, 1))?;
     let sent = Instant::now();
-    // Whoever answers at once does not wait; a refusal frees the other one.
+    // A session that answers at once does not wait; a refusal frees the other one.
     if let Some(reply) = a.settle(|_| locks.are(2, sent))? {
         take("a", reply);
     }
     let seen = Instant::now();
-    // Whoever is refused ends it: a detector says 40P01, a time limit something else. The other one then goes on, and may be heard first.
+    // The refused session ends the deadlock: a detector reports 40P01, a time limit another code. The other one goes on, and may answer first.
     while refused.is_none() && done < 2 && seen.elapsed() < patience {
         for (who, player) in [("a", &mut a), ("b", &mut b)] {
             if refused.is_none()
@@ -303,7 +303,7 @@ fn deadlock(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
             }
         }
     }
-    // 40001 comes from engines that let nobody wait; anything but these two is a limit of time.
+    // 40001 comes from engines without lock waits; any other code is a time limit.
     let is_detected = |code: &str| {
         code == "40P01" || code == "40001" || (code == "55P03" && !site.engine.misses_deadlocks())
     };
@@ -333,7 +333,7 @@ fn in_doubt(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
     let holders = of_role(site, Role::Shard);
     let [first, second, ..] = holders[..] else {
         answer.is_impossible = true;
-        answer.line = "it takes two shards".to_owned();
+        answer.line = "two shards are needed".to_owned();
         return Ok(());
     };
     for node in [first, second] {
@@ -395,7 +395,7 @@ fn in_doubt(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
     rows.remove()
 }
 
-/// A prepared transaction of ours; rolled back when the script breaks off.
+/// One of our prepared transactions; rolled back if the script is aborted.
 struct Prepared<'a> {
     site: &'a Site,
     node: usize,

@@ -1,4 +1,4 @@
-//! Cases of a primary and a standby that follows it: long forks, cancelled waits, reads that are late.
+//! Cases of a primary and a standby that follows it: long forks, cancelled waits, stale reads.
 
 use connect::{cluster_file::Role, sql, waiting};
 
@@ -16,7 +16,7 @@ const SHAPE: Shape =
 const RESUME: &str = "select pg_catalog.pg_wal_replay_resume() where pg_catalog.pg_is_in_recovery() and pg_catalog.pg_is_wal_replay_paused()";
 const PAUSED: &str = "select pg_catalog.pg_get_wal_replay_pause_state() = 'paused'";
 
-/// Plays them all, with the first standby.
+/// Runs all cases, with the first standby.
 pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let site = stage.site;
     let (primary, Some(standby)) = (site.primary(), of_role(site, Role::Standby).first().copied()) else {
@@ -54,7 +54,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     stage.play(answer, &[], |site, answer| serializable(site, standby, answer))?;
     let (commit, is_synchronous) = waited_for(site, both).unwrap_or_default();
     let is_applied = commit == "remote_apply" && is_synchronous;
-    let title = "read your writes: an acknowledged write is not there on the standby";
+    let title = "read your writes: an acknowledged write is missing on the standby";
     let promise = "a standby shows at once what was acknowledged on the primary";
     let own = Answer {
         setting: format!("synchronous_commit = {commit}"),
@@ -85,7 +85,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     })
 }
 
-/// What commits wait for, and whether it is this very standby that they wait for: one that is not among the synchronous ones is as late as it likes.
+/// What commits wait for, and whether they wait for this standby: one outside of the synchronous set may lag.
 fn waited_for(site: &Site, [primary, standby]: [usize; 2]) -> Result<(String, bool), HermitageError> {
     let mut referee = Player::open("referee", &site.nodes[primary])?;
     let is_synchronous = format!(
@@ -96,7 +96,7 @@ fn waited_for(site: &Site, [primary, standby]: [usize; 2]) -> Result<(String, bo
     Ok((referee.quietly("show synchronous_commit")?, referee.quietly(&is_synchronous)? == "t"))
 }
 
-/// Two rows that the standby has, too.
+/// Two rows that the standby also has.
 struct Rows<'a> {
     site: &'a Site,
     tables: Option<Tables>,
@@ -126,13 +126,13 @@ impl<'a> Rows<'a> {
 impl Drop for Rows<'_> {
     fn drop(&mut self) {
         if let Some(tables) = self.tables.take() {
-            // The script has broken off; the next proof drops the schema, too.
+            // The script was aborted; the next proof also drops the schema.
             tables.remove(self.site);
         }
     }
 }
 
-/// The replay of a standby stands still until this is paid.
+/// The replay of a standby is paused until this change is undone.
 fn pause<'a>(
     site: &'a Site,
     standby: usize,
@@ -145,7 +145,7 @@ fn pause<'a>(
     Ok(debt)
 }
 
-/// Another value of `synchronous_standby_names` until this is paid: then what ALTER SYSTEM had set before comes back, or else the file's value.
+/// Another value of `synchronous_standby_names` until this change is undone: then the earlier value of ALTER SYSTEM or of the file applies again.
 fn wait_for<'a>(
     site: &'a Site,
     primary: usize,
@@ -162,13 +162,13 @@ fn wait_for<'a>(
         value => format!("ALTER SYSTEM SET synchronous_standby_names = {}", sql::literal(value)),
     };
     let debt = Debt::note(site, primary, vec![back, "select pg_catalog.pg_reload_conf()".to_owned()])?;
-    let no_standby = waiting::NOBODY;
+    let no_standby = waiting::NO_STANDBY;
     let mut set = |referee: &mut Player, names: &str| {
         referee.request(script, &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"))?;
         referee.request(script, "SELECT pg_reload_conf()")?;
         referee.until("changing a setting", &knows(names))
     };
-    // A session that knows the setting is not enough: the checkpointer lets commits wait, and the processes that serve the standbys say for whom.
+    // It is not enough that a session has the setting: the checkpointer makes commits wait, and the walsenders determine for which standbys.
     set(referee, no_standby)?;
     referee.until("changing a setting for every standby", waiting::NONE_IS_SYNCHRONOUS)?;
     waiting::until_commits_wait(&site.nodes[primary].spec, LIMIT)?;
@@ -195,16 +195,16 @@ fn waits(player: &Player) -> String {
     )
 }
 
-/// LF: a transaction waits for a standby that does not exist, while the one that exists has replayed it: there it is visible, on the primary it is not yet.
+/// LF: a transaction waits for a standby that does not exist, while the real one has replayed it: it is visible on the standby, but not yet on the primary.
 fn long_fork(site: &Site, [primary, standby]: [usize; 2], answer: &mut Answer) -> Result<(), HermitageError> {
     let mut rows = Rows::make(site, [primary, standby])?;
     let at = |who: &str, node: usize| Player::open(who, &site.nodes[node]);
     let (mut writer, mut second, mut here) = (at("a", primary)?, at("b", primary)?, at("c", primary)?);
     let mut there = at("d", standby)?;
     let script = &mut answer.script;
-    let mut setting = wait_for(site, primary, &mut rows.referee, waiting::NOBODY, script)?;
-    // The session that is to wait must know the setting, too.
-    writer.until("changing a setting", &knows(waiting::NOBODY))?;
+    let mut setting = wait_for(site, primary, &mut rows.referee, waiting::NO_STANDBY, script)?;
+    // The session that has to wait needs the new setting, too.
+    writer.until("changing a setting", &knows(waiting::NO_STANDBY))?;
     writer.request(script, "SET synchronous_commit = on")?;
     writer.send(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 1"))?;
     let replayed = format!("select value = 1 from {SCHEMA}.hermitage where id = 1");
@@ -224,7 +224,7 @@ fn long_fork(site: &Site, [primary, standby]: [usize; 2], answer: &mut Answer) -
     answer.line = format!("the primary showed ({on_primary}), the standby ({on_standby})");
     replay.pay()?;
     setting.pay()?;
-    // The waiting transaction ends when the setting is back and the standby has said something again, which it does at once only of what is new.
+    // The waiting transaction ends when the setting is back and the standby has sent a reply, which it does at once only for new WAL.
     rows.referee.until(
         "becoming synchronous",
         "select pg_catalog.current_setting('synchronous_standby_names') = '' or exists (select from \
@@ -235,7 +235,7 @@ fn long_fork(site: &Site, [primary, standby]: [usize; 2], answer: &mut Answer) -
     rows.remove()
 }
 
-/// SC: a transaction waits for a standby that does not exist; somebody cancels the statement, as a client's time limit would.
+/// SC: a transaction waits for a standby that does not exist; another session cancels the statement, as a client's time limit would.
 fn cancelled_wait(
     site: &Site,
     [primary, standby]: [usize; 2],
@@ -247,15 +247,15 @@ fn cancelled_wait(
         (Player::open("b", &site.nodes[primary])?, Player::open("c", &site.nodes[standby])?);
     let script = &mut answer.script;
     let mut replay = pause(site, standby, &mut there, script)?;
-    let mut setting = wait_for(site, primary, &mut rows.referee, waiting::NOBODY, script)?;
-    writer.until("changing a setting", &knows(waiting::NOBODY))?;
+    let mut setting = wait_for(site, primary, &mut rows.referee, waiting::NO_STANDBY, script)?;
+    writer.until("changing a setting", &knows(waiting::NO_STANDBY))?;
     writer.request(script, "SET synchronous_commit = on")?;
     writer.send(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 1"))?;
     rows.referee.until("waiting for a standby", &waits(&writer))?;
     let pid = writer.session.process_id();
     rows.referee.request(script, &format!("SELECT pg_cancel_backend({pid})"))?;
     let reply = writer.session.reply_within(LIMIT)?.ok_or_else(timed_out)?;
-    // By its class: the word for a warning is in the server's language.
+    // By its SQLSTATE class: the severity is in the server's language.
     let warning = reply.notices.iter().find(|notice| notice.sqlstate.0.starts_with(b"01"));
     let reported = match (&reply.error, warning) {
         (Some(error), _) => error.sqlstate.to_string(),
@@ -290,7 +290,7 @@ fn serializable(site: &Site, standby: usize, answer: &mut Answer) -> Result<(), 
     Ok(())
 }
 
-/// RYW: what the primary has acknowledged, read on a standby whose replay stands still. `commit`: with this setting instead of the server's, and every
+/// RYW: a write that the primary has acknowledged, read on a standby whose replay is paused. `commit`: with this setting instead of the server's, and every
 /// standby synchronous.
 fn paused_read(
     site: &Site,
@@ -324,7 +324,7 @@ fn paused_read(
         if writer.session.reply_within(LOOK)?.is_some() {
             break true;
         }
-        // With remote_apply the writer waits for this very replay, and the promise is kept by waiting.
+        // With remote_apply the writer waits for this replay, so the promise is kept.
         if mode == "remote_apply" && rows.referee.quietly(&waits)? == "t" {
             break false;
         }

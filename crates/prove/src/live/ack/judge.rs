@@ -1,10 +1,10 @@
-//! What was acknowledged against what is there: the arithmetic, without a server.
+//! Compares acknowledged rows with existing ones: the arithmetic, without a server.
 
 use std::collections::HashMap;
 
 use crate::outcome::Outcome;
 
-/// One transaction as its client saw it. Times are nanoseconds of the monotonic clock.
+/// One transaction as its client recorded it. Times are nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// Which client.
@@ -17,11 +17,11 @@ pub struct Entry {
     pub outcome: Outcome,
     /// Before COMMIT was sent.
     pub sent_ns: u64,
-    /// When the reply had come, or was given up.
+    /// When the reply came, or the client gave up.
     pub ended_ns: u64,
-    /// Where the WAL stood when it wrote; 0: unknown.
+    /// The WAL position at its write; 0: unknown.
     pub lsn: u64,
-    /// The server that was asked, by its place among those that clients may find: after a promotion there may be two for a while.
+    /// The server that was queried, by its index among those that clients may reach: after a promotion there may be two for a time.
     pub server: usize,
 }
 
@@ -31,7 +31,7 @@ impl Entry {
     }
 }
 
-/// What a reading found: for each transaction, how often on which shard.
+/// The result of a read: for each transaction, the number of rows on each shard.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rows(HashMap<(u32, u32), HashMap<u32, u32>>);
 
@@ -106,40 +106,40 @@ pub struct Findings {
     pub outcomes: Outcomes,
     /// Acknowledged without a warning, and nowhere.
     pub lost: u64,
-    /// Acknowledged with a warning, and nowhere: the server had told.
+    /// Acknowledged with a warning, and missing: the server had warned.
     pub weak_lost: u64,
     /// On some of its shards only, though acknowledged or unknown.
     pub torn: u64,
     /// More than once.
     pub duplicated: u64,
-    /// Not there at the first look, there at the second.
+    /// Missing at the first read, there at the second.
     pub late: u64,
-    /// There at the first look, not at the second.
+    /// There at the first read, missing at the second.
     pub vanished: u64,
     /// Unknown outcomes that turned out to be committed.
     pub info_committed: u64,
     /// Unknown outcomes that turned out not to be.
     pub info_absent: u64,
-    /// Refused at COMMIT by a commit that is not atomic, and there in part.
+    /// Refused at COMMIT by an engine with non-atomic commits, and there in part.
     pub partial_torn: u64,
-    /// Refused so, and there all the same.
+    /// Refused in this way, but there completely.
     pub partial_committed: u64,
-    /// Said to have failed, and there all the same: our judgement of outcomes, or the engine, is wrong.
+    /// Reported as failed, but present: our judgement of outcomes, or the engine, is wrong.
     pub risen: u64,
-    /// Among what is lost: survivors that began after a lost one was acknowledged, by the same server, on a shard of its, before the fault. Worse than a lag.
+    /// Holes: survivors that began after a lost one was acknowledged, by the same server, on one of its shards, before the fault. Worse than lag.
     pub holes: u64,
-    /// From the oldest lost acknowledgement to the fault after it.
+    /// From the oldest lost acknowledgement to the next fault.
     pub rpo_us: u64,
-    /// WAL between the last survivor and the last lost one; `None` where nobody told positions.
+    /// WAL between the last survivor and the last lost one; `None` where no positions are known.
     pub rpo_bytes: Option<u64>,
-    /// The first few of what is wrong.
+    /// The first few wrong transactions.
     pub witnesses: Vec<Witness>,
 }
 
-/// One transaction that is not as it was answered.
+/// One transaction whose rows contradict its reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Witness {
-    /// Something that was acknowledged is gone; else something is there in part, twice, or against what was said.
+    /// An acknowledged row is gone; or a row is there in part, twice, or although it was reported as failed.
     pub is_loss: bool,
     /// In words.
     pub text: String,
@@ -154,7 +154,7 @@ impl Findings {
         self.outcomes.ok
     }
 
-    /// Whether something that was promised is broken: lost, torn, doubled, vanished, or risen.
+    /// Whether the promise is broken: lost, torn, duplicated, vanished, or risen.
     pub fn is_broken(&self) -> bool {
         self.lost + self.torn + self.duplicated + self.vanished + self.risen > 0
     }
@@ -195,7 +195,7 @@ impl Findings {
     }
 }
 
-/// When something was done to a cluster.
+/// The time of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     /// When it began.
@@ -258,10 +258,10 @@ pub fn judge(entries: &[Entry], first: &Rows, second: &Rows, faults: &[Span], na
 }
 
 fn measure_loss(found: &mut Findings, entries: &[Entry], lost: &[&Entry], rows: &Rows, faults: &[Span]) {
-    // The fault that a lost transaction fell victim to: the first one that was not over when its COMMIT was sent. A server that is being killed still answers
-    // for a moment, and a busy client may read that answer long afterwards; what was sent before can have come from no other server.
+    // The fault that lost a transaction: the first one that was not over when its COMMIT was sent. A server that is being killed still answers
+    // for a moment, and a busy client may read that answer much later; a COMMIT sent before the end can only have gone to this server.
     let victim_of = |entry: &Entry| faults.iter().find(|fault| fault.end_ns >= entry.sent_ns);
-    // What outlived every fault that is known is measured from the last of them.
+    // A loss after all known faults is measured from the last of them.
     let last_ns = lost.iter().map(|entry| entry.ended_ns).max().unwrap_or(0);
     let age = |entry: &&Entry| {
         victim_of(entry).map_or(last_ns, |fault| fault.begin_ns).saturating_sub(entry.ended_ns)
@@ -269,7 +269,7 @@ fn measure_loss(found: &mut Findings, entries: &[Entry], lost: &[&Entry], rows: 
     found.rpo_us = lost.iter().map(age).max().unwrap_or(0) / 1_000;
     let survivors =
         || entries.iter().filter(|entry| entry.outcome.is_acknowledged() && rows.of(entry).0 == entry.shards);
-    // Per end of a fault and server, by shard: when the last survivor before it began.
+    // By end of a fault, server and shard: the begin of the last survivor before it.
     let mut last_begun: HashMap<(u64, usize), [u64; 32]> = HashMap::new();
     for entry in lost {
         let end_ns = victim_of(entry).map_or(u64::MAX, |fault| fault.end_ns);
@@ -290,11 +290,11 @@ fn measure_loss(found: &mut Findings, entries: &[Entry], lost: &[&Entry], rows: 
     let last = lost.iter().max_by_key(|entry| entry.lsn).filter(|entry| entry.lsn > 0);
     let Some((last_lost, server)) = last.map(|entry| (entry.lsn, entry.server)) else { return };
     let end_ns = lost.iter().filter_map(|entry| victim_of(entry)).map(|fault| fault.end_ns).max();
-    // Another server may have begun another history, whose positions are not to be compared with these.
+    // Another server may have another timeline, whose positions cannot be compared with these.
     let before =
         survivors().filter(|entry| entry.ended_ns <= end_ns.unwrap_or(u64::MAX) && entry.server == server);
     let last_survivor = before.map(|entry| entry.lsn).max().unwrap_or(0);
-    // Nothing survived: the distance is that to the first one.
+    // Nothing survived: the distance is from the first one.
     let from = if last_survivor > 0 {
         last_survivor
     } else {
@@ -432,11 +432,11 @@ mod tests {
         let found = judge(&entries, &rows(&there), &rows(&there), &[fault], &names());
         assert_eq!((found.lost, found.holes, found.rpo_us), (2, 0, 14_000));
         assert_eq!(found.rpo_bytes, Some(2_000));
-        // What is acknowledged while the server is being killed is nobody's hole.
+        // A write acknowledged while the server is being killed leaves no gap.
         let killed = Span { begin_ns: 55 * MS, end_ns: 75 * MS };
         let found = judge(&entries, &rows(&there), &rows(&there), &[killed], &names());
         assert_eq!((found.lost, found.holes, found.rpo_us), (2, 0, 0));
-        // 5 lost as well but 6 not: something behind a lost one survived.
+        // 5 is lost but 6 is not: a transaction after a lost one survived.
         let there: Vec<(u32, u32)> = [1, 2, 3, 4, 6, 8, 9].map(|sequence| (sequence, 1)).to_vec();
         let found = judge(&entries, &rows(&there), &rows(&there), &[fault], &names());
         assert_eq!((found.lost, found.holes), (2, 1));
@@ -446,7 +446,7 @@ mod tests {
         assert!(!found.is_broken() && found.rpo_bytes.is_none() && found.witnesses.is_empty());
     }
 
-    /// Where a promotion has left two servers for a while, the newer one's survivors prove nothing of the older one's order.
+    /// While a promotion leaves two servers, survivors of the newer one prove nothing about the order of the older one.
     #[test]
     fn survivors_of_another_server_make_no_hole() {
         let mut all: Vec<Entry> = (1..=6).map(|sequence| entry(sequence, 2, Outcome::Ok)).collect();

@@ -1,4 +1,4 @@
-//! How long a cluster was away: the arithmetic on probes, without a server.
+//! How long a cluster was unavailable: the arithmetic on probes, without a server.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use super::{BEAT, PROBE_PATIENCE};
 use crate::fault::site::GRACE;
 use crate::fault::{Fault, Happened};
 
-/// The full rate is back with this share of the answers of the calm time before ...
+/// The full rate has recovered at this share of the earlier undisturbed answers ...
 const FULL_SHARE: f64 = 0.95;
-/// ... and a 99th percentile of at most so many times the one before, over this long.
+/// ... and a 99th percentile of at most this multiple of the earlier one, over this time.
 const FULL_LATENCY: f64 = 2.0;
 /// See [`FULL_SHARE`]; shorter where the run is.
 const FULL_WINDOW: Duration = Duration::from_secs(10);
-/// Without an answer for so long, although probes were sent, it is an outage, whoever made it: as long as a probe is waited for.
+/// Without an answer for so long, although probes were sent, it is an outage, whatever caused it: the time limit of a probe.
 pub const OUTAGE_MIN: Duration = PROBE_PATIENCE;
 
 /// One probe.
@@ -21,37 +21,37 @@ pub const OUTAGE_MIN: Duration = PROBE_PATIENCE;
 pub struct Probe {
     /// When it was due.
     pub due_ns: u64,
-    /// When it was answered; `None`: not within the patience, or refused.
+    /// When it was answered; `None`: not within the time limit, or refused.
     pub answered_ns: Option<u64>,
     /// What it wrote.
     pub number: u64,
-    /// Acknowledged with a warning that takes the promise back.
+    /// Acknowledged with a warning, which revokes the promise.
     pub is_weak: bool,
 }
 
-/// How long one kind of probe was away after one fault.
+/// How long one kind of probe had no answers after one fault.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Outage {
     /// From the injection to the first answer that counts; `None`: none came.
     pub back_us: Option<u64>,
-    /// From the injection to the beginning of the first window at the full rate.
+    /// From the injection to the begin of the first window at the full rate.
     pub full_us: Option<u64>,
-    /// Seconds of availability that were lost: the integral of the missing share.
+    /// Lost seconds of availability: the integral of the missing share.
     pub unavailable_s: f64,
 }
 
-/// A time in which no probe was answered.
+/// A period in which no probe was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
     /// The last answer before it.
     pub begin_ns: u64,
-    /// The first one after it; without one, the end of the watch.
+    /// The first answer after it; without one, the end of the measurement.
     pub end_ns: u64,
     /// Whether answers came again.
     pub is_over: bool,
-    /// Probes that were due in it and got no answer.
+    /// Probes due in it without an answer.
     pub unanswered: u64,
-    /// Whether a fault of the plan was at work when it began.
+    /// Whether a fault of the plan was active when it began.
     pub is_injected: bool,
 }
 
@@ -62,7 +62,7 @@ impl Gap {
     }
 }
 
-/// All outages of one kind of probe, measured from the probes alone. `windows`: when faults of the plan were at work.
+/// All outages of one kind of probe, measured from the probes alone. `windows`: when faults of the plan were active.
 pub fn gaps(probes: &[Probe], windows: &[Span], counts: impl Fn(&Probe) -> bool) -> Vec<Gap> {
     let (Some(first), Some(last)) = (probes.first(), probes.last()) else { return Vec::new() };
     let mut answers: Vec<u64> =
@@ -78,7 +78,7 @@ pub fn gaps(probes: &[Probe], windows: &[Span], counts: impl Fn(&Probe) -> bool)
             continue;
         }
         let due = probes.iter().filter(|probe| (begin_ns..next_ns).contains(&probe.due_ns));
-        // When we sent nothing, nothing could be answered: then it was this machine that stood still.
+        // Without probes there are no answers: then this host had stalled.
         let asleep_ns = probes
             .windows(2)
             .filter(|pair| pair[0].due_ns >= begin_ns && pair[1].due_ns <= next_ns)
@@ -115,7 +115,7 @@ pub fn silence(probes: &[Probe], counts: impl Fn(&Probe) -> bool) -> (u64, f64) 
     (longest.max(ends) / 1_000, missing as f64 / probes.len().max(1) as f64)
 }
 
-/// The control of [`gaps`]: whether it sees it when the answers of twice the shortest outage are taken out. `None`: there are not enough of them.
+/// The control of [`gaps`]: whether it detects an outage when answers of twice the shortest outage are removed. `None`: there are too few answers.
 pub(super) fn would_show(probes: &[Probe], counts: impl Fn(&Probe) -> bool) -> Option<bool> {
     let from_ns = probes.get(probes.len() / 4)?.due_ns;
     let until_ns = from_ns + 2 * OUTAGE_MIN.as_nanos() as u64;
@@ -131,7 +131,7 @@ pub(super) fn would_show(probes: &[Probe], counts: impl Fn(&Probe) -> bool) -> O
     Some(total(&planted) > total(probes))
 }
 
-/// When faults of the plan were at work: from each injection to the end of the healing after it, if there was one.
+/// When faults of the plan were active: from each injection to the end of the next healing, if there was one.
 pub(super) fn windows(happened: &[Happened]) -> Vec<Span> {
     let end_of = |one: &Happened| one.at_ns + one.took.as_nanos() as u64;
     happened
@@ -153,7 +153,7 @@ pub(super) fn windows(happened: &[Happened]) -> Vec<Span> {
 /// The beat in nanoseconds.
 const BEAT_NS: u64 = BEAT.as_nanos() as u64;
 
-/// Each fault's time ends with the next one. A promotion is how others are overcome, so it ends none.
+/// The time of a fault ends with the next one. A promotion does not end it, because it is the recovery from it.
 pub(super) fn ends(happened: &[Happened]) -> Vec<u64> {
     let done: Vec<&Happened> =
         happened.iter().filter(|one| one.step.fault.is_some() && one.error.is_none()).collect();
@@ -161,8 +161,8 @@ pub(super) fn ends(happened: &[Happened]) -> Vec<u64> {
     (0..done.len()).map(|at| next(at).map_or(u64::MAX, |one| one.at_ns)).collect()
 }
 
-/// How long probes were away after a fault; a probe counts when it `counts`. What was sent while the fault was being done may still have been answered by
-/// a server that had a moment to live.
+/// How long probes had no answers after a fault; a probe counts if it `counts`. A probe sent during the injection may still have been answered by
+/// a server that was about to end.
 pub(super) fn outage(probes: &[Probe], fault: &Span, end_ns: u64, counts: impl Fn(&Probe) -> bool) -> Outage {
     let fault_ns = fault.begin_ns;
     let us = |ns: u64| ns.saturating_sub(fault_ns) / 1_000;
@@ -183,10 +183,10 @@ pub(super) fn outage(probes: &[Probe], fault: &Span, end_ns: u64, counts: impl F
         all.get((all.len() * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or(u64::MAX)
     };
     let calm_p99 = p99(&before);
-    // At most ten seconds, at least as many probes as a percentile needs, and no more than a third of what there is.
+    // At most ten seconds, at least as many probes as a percentile needs, and at most a third of them.
     let wanted = (FULL_WINDOW.as_nanos() / BEAT.as_nanos()) as usize;
     let window = wanted.min(after.len() / 3).max(1);
-    // A rate can only be back where something was answered: a window that begins before that is still of the outage.
+    // A rate can only recover after the first answer: an earlier window still belongs to the outage.
     let is_answered = |probe: &Probe| probe.answered_ns.is_some() && counts(probe);
     let full = after.windows(window).find(|window| {
         window.first().is_some_and(|first| is_answered(first))
@@ -236,14 +236,14 @@ mod tests {
 
     #[test]
     fn an_outage_ends_with_the_first_answer_that_survives() {
-        // Beats 0..99 are calm, 100 to 149 unanswered, 150 to 159 answered by a doomed server, then all is well.
+        // Beats 0..99 are calm, 100 to 149 unanswered, 150 to 159 answered by a server that is lost later, then all normal.
         let all = probes(300, |number| (!(100..150).contains(&number)).then_some(1_000_000));
         let fault = &at(1_000 + 100 * BEAT_NS);
         let doomed = |probe: &Probe| !(150..160).contains(&probe.number);
         let found = outage(&all, fault, u64::MAX, doomed);
         assert_eq!(found.back_us, Some((60 * BEAT_NS + 1_000_000) / 1_000));
         assert!((found.unavailable_s - 1.2).abs() < 1e-9, "{found:?}");
-        // The full rate is not back before the first answer.
+        // The full rate does not recover before the first answer.
         assert_eq!(found.full_us, found.back_us);
         let found = outage(&all, fault, u64::MAX, |_| true);
         assert_eq!(found.back_us, Some((50 * BEAT_NS + 1_000_000) / 1_000));
@@ -259,7 +259,7 @@ mod tests {
         let found = outage(&all, fault, u64::MAX, |_| true);
         assert_eq!((found.back_us, found.full_us), (None, None));
         assert!((found.unavailable_s - 2.0).abs() < 1e-9);
-        // What comes after the next fault is not this one's.
+        // Answers after the next fault do not belong to this one.
         let all = probes(200, |number| (number >= 150).then_some(1_000_000));
         assert_eq!(outage(&all, fault, fault.end_ns + 40 * BEAT_NS, |_| true).back_us, None);
     }

@@ -1,7 +1,7 @@
-//! Readings that miss what had been acknowledged before they were sent.
+//! Reads that miss writes acknowledged before they were sent.
 //!
-//! At READ COMMITTED every statement has a snapshot of its own, so the real-time order of transactions, which the checker knows, refutes nothing there. What a session may
-//! rely on is more: a statement sees every transaction that had ended before it was sent.
+//! At READ COMMITTED every statement has its own snapshot, so the real-time order of transactions, which the checker knows, refutes nothing there. Sessions
+//! rely on more: a statement sees every transaction that had ended before it was sent.
 
 use std::collections::HashMap;
 
@@ -18,10 +18,10 @@ pub struct Late {
     pub witness: Vec<String>,
 }
 
-/// What acknowledged transactions left in a key: the version (or element), and when its writer had ended. By version.
+/// The versions (or elements) of a key from acknowledged transactions, with the end of each writer. Sorted by version.
 type Ends = HashMap<u32, Vec<(u64, u64)>>;
 
-/// Looks at every reading. `is_by_statement`: each statement has a snapshot of its own, else each transaction has one, from its begin.
+/// Checks every read. `is_by_statement`: each statement has its own snapshot, else each transaction has one, from its begin.
 pub fn find(history: &History, is_by_statement: bool) -> Late {
     let ends = ends(history);
     let mut found = Late::default();
@@ -61,7 +61,7 @@ fn ends(history: &History) -> Ends {
     if history.model() != Model::Append {
         for versions in ends.values_mut() {
             versions.sort_unstable();
-            // Each stands for itself and all that follow it: the earliest end of those.
+            // For each version: the earliest end of its writer and all later ones.
             let mut earliest = u64::MAX;
             for (_, end_ns) in versions.iter_mut().rev() {
                 earliest = earliest.min(*end_ns);
@@ -72,7 +72,7 @@ fn ends(history: &History) -> Ends {
     ends
 }
 
-/// A version that had been acknowledged when a reading was sent, and that it did not see.
+/// A version that had been acknowledged when a read was sent, and that the read missed.
 fn missed(history: &History, op: &Op, sent_ns: u64, ends: &[(u64, u64)]) -> Option<(u64, u64)> {
     match history.model() {
         Model::Append => {
@@ -136,7 +136,7 @@ mod tests {
                 history.push(Txn::ok(3).between(5, 90), &[op]);
                 let found = find(&history, true);
                 assert_eq!((found.reads, found.witness.len() as u64), (1, found.late), "{model:?}");
-                // In a snapshot from its begin, before everything, nothing is missed.
+                // A snapshot from its begin, before all writes, misses nothing.
                 assert_eq!(find(&history, false).late, 0);
                 found.late > 0
             };

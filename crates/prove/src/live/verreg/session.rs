@@ -1,4 +1,4 @@
-//! One session of the load: draws transactions, runs them statement by statement, and writes down what it did and saw.
+//! One session of the load: draws transactions, runs them statement by statement, and records its operations and their results.
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
@@ -9,24 +9,24 @@ use crate::client::{Broken, Client, Reply, number, text};
 use crate::history::{Kind, Model, Op, Txn};
 use crate::outcome::{At, Ended, Outcome, of_broken, of_reply};
 
-/// Of a hundred transactions, so many read several rows in one statement and write nothing.
+/// Percent of transactions that read several rows in one statement and write nothing.
 const WIDE_PERCENT: u64 = 15;
-/// Of a hundred writes, so many are of a row that was not there.
+/// Percent of writes that insert a new row.
 const FRESH_PERCENT: u64 = 15;
-/// Of a hundred operations of the others, so many write.
+/// Percent of writes among the operations of other transactions.
 const WRITE_PERCENT: u64 = 55;
-/// Of a hundred operations, so many are about hot keys.
+/// Percent of operations on hot keys.
 const HOT_PERCENT: u64 = 60;
 /// Rows of one statement at most.
 const WIDE_MAX: u64 = 4;
 /// Operations of a transaction at most.
 const OPS_MAX: u64 = 4;
-/// How long a statement may take where deadlocks are not seen.
+/// The time limit for a statement where deadlocks are not detected.
 const GIVE_UP_MS: u32 = 1_000;
-/// Where a session's number stands in its tokens: unique over the whole load, whoever writes.
+/// Where a session's number stands in its tokens: unique over the whole load.
 const SESSION_SHIFT: u32 = 40;
 
-/// Why a transaction does not go on.
+/// Why a transaction stops.
 pub(super) enum Stop {
     /// The server refused a statement.
     Refused(Box<Reply>),
@@ -42,7 +42,7 @@ impl Stop {
         match self {
             Stop::Refused(reply) => {
                 let words = reply.error.map(|error| error.to_string()).unwrap_or_default();
-                LiveError::Unfit(format!("the server refused what has to work: {words}"))
+                LiveError::Unfit(format!("the server refused a statement that must work: {words}"))
             }
             Stop::Broken(broken) => broken.into(),
             Stop::Senseless(words) => LiveError::Unfit(words),
@@ -62,7 +62,7 @@ pub(super) struct Running {
     pub(super) ops: Vec<Op>,
     pub(super) elements: Vec<u64>,
     statement: u16,
-    /// Shards that it wrote on, as bits; which one does not matter beyond 64.
+    /// Shards that it wrote on, as bits; beyond 64 they share bits.
     wrote: u64,
     fresh: [u64; 2],
 }
@@ -97,7 +97,7 @@ pub(super) fn run(
             continue;
         };
         if !is_dressed {
-            // Small tables are read whole otherwise, and SERIALIZABLE then refuses everybody. Whoever does not know the setting does without.
+            // Small tables are read whole otherwise, and SERIALIZABLE then refuses every transaction. Engines without the setting go without it.
             is_dressed = client.request("set enable_seqscan = off").is_ok();
             if shared.site.engine.misses_deadlocks() {
                 // Nothing else ends a deadlock over two of its nodes.
@@ -115,7 +115,7 @@ pub(super) fn run(
 }
 
 impl<'a, 'b> Session<'a, 'b> {
-    /// One whose statements are given to it. Its tokens are small, as none of a session of the load is.
+    /// A session with given statements. Its tokens are smaller than those of the load's sessions.
     pub(super) fn of(shared: &'a Shared<'b>, entry: &'a Entry, token: u32) -> Session<'a, 'b> {
         let token = u64::from(token);
         Session { shared, entry, draws: Draws::new(0, 0), token, number: 0 }
@@ -176,7 +176,7 @@ impl Session<'_, '_> {
             _ => txn.sqlstate = code,
         }
         if matches!(ended.outcome, Outcome::Info | Outcome::Partial) {
-            // What it did is perhaps not over, so nothing that follows is known to come after it.
+            // The transaction may still be running, so later ones are not known to come after it.
             self.number = self.shared.next_session.fetch_add(1, Ordering::Relaxed);
         }
         part.outcomes = part.outcomes.and(super::Outcomes::one(ended.outcome));
@@ -194,9 +194,9 @@ impl Session<'_, '_> {
         part: &mut Part,
     ) -> Result<(), Stop> {
         let level = self.level();
-        let reply = asked(client, &format!("{}; show transaction_isolation", level.begin()))?;
+        let reply = requested(client, &format!("{}; show transaction_isolation", level.begin()))?;
         let got = reply.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default();
-        // Poolers and settings may say one thing and do another.
+        // A pooler or a setting may change the requested level.
         if !got.eq_ignore_ascii_case(level.name()) {
             part.trouble = Some(format!("{level} was requested, and the transaction has {got:?}"));
         }
@@ -210,7 +210,8 @@ impl Session<'_, '_> {
             return Ok(());
         }
         for _ in 0..=self.draws.below(OPS_MAX) {
-            // Between peers one write a transaction: what arrives would get into deadlocks with several, and such an error stops replication for good.
+            // One write per transaction between peers: with several, replicated changes would run into deadlocks, and such an error stops replication
+            // permanently.
             let may_write = running.wrote == 0 || !self.shared.site.engine.layout.has_unresolved_conflicts();
             match self.draws.below(100) < WRITE_PERCENT && may_write {
                 true => self.write(client, running)?,
@@ -250,7 +251,7 @@ impl Session<'_, '_> {
         let columns = if shared.model == Model::Append { "k, val" } else { "k, ver, tok" };
         let start_ns = shared.now();
         let sql = format!("select {columns} from {} where {}", shared.table, places.join(" or "));
-        let reply = asked(client, &sql)?;
+        let reply = requested(client, &sql)?;
         for key in keys {
             let row = reply.rows().iter().find(|row| row.first().and_then(number) == Some(i64::from(key)));
             let op = match shared.model {
@@ -282,14 +283,14 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// Writes a key: one in use, or one that was not there. Who finds no row makes it.
+    /// Writes a key: one in use, or a new one. If there is no row, it inserts one.
     fn write(&mut self, client: &mut Client, running: &mut Running) -> Result<(), Stop> {
         let shared = self.shared;
         let half = shared.pool.len() / 2;
         if self.draws.below(100) < FRESH_PERCENT {
             let place = half + self.draws.below(half as u64) as usize;
             let key = shared.next_key.fetch_add(1, Ordering::Relaxed);
-            // Others meet it before it is committed, and some of them would make it, too.
+            // Others use the key before it is committed, and some of them try to insert it, too.
             shared.pool[place].store(key, Ordering::Relaxed);
             return self.insert(client, running, key);
         }
@@ -315,17 +316,17 @@ impl Session<'_, '_> {
                 Kind::Update,
             ),
         };
-        let reply = match asked(client, &sql) {
+        let reply = match requested(client, &sql) {
             Ok(reply) => reply,
             Err(stop) => {
-                // What it would have written is known by its token alone.
+                // Its write is identified by its token alone.
                 running.push(Op::new(kind, key, 0, token), self.entry.node, start_ns);
                 return Err(stop);
             }
         };
         let is_there = reply.tag().ends_with(" 1");
         let op = match (shared.model, is_there) {
-            // It looked and found nothing: that is a reading.
+            // An UPDATE that found no row counts as a read.
             (Model::Append, false) => Op::new(Kind::Read, key, 0, running.elements.len() as u64),
             (_, false) => Op::new(Kind::Read, key, 0, 0),
             (Model::Append, true) => Op::new(kind, key, 1, token),
@@ -337,7 +338,7 @@ impl Session<'_, '_> {
         running.push(op, self.entry.node, start_ns);
         running.statement += 1;
         if !is_there {
-            // Between peers one key from two nodes would stop replication for good, and that is the business of another case.
+            // Two inserts of one key on two peers would stop replication permanently; another case tests that.
             return match shared.site.engine.layout.has_unresolved_conflicts() {
                 true => Ok(()),
                 false => self.insert(client, running, key),
@@ -363,7 +364,7 @@ impl Session<'_, '_> {
             _ => (format!("1, {token}"), Kind::Insert),
         };
         let sql = format!("insert into {} values ({}, {key}, {value})", shared.table, shared.shard(key));
-        let done = asked(client, &sql);
+        let done = requested(client, &sql);
         let ver = u32::from(done.is_ok());
         running.push(Op::new(kind, key, ver, token), self.entry.node, start_ns);
         running.statement += 1;
@@ -375,9 +376,9 @@ impl Session<'_, '_> {
 }
 
 impl Running {
-    /// Makes what another one read a part of this one's first statement.
+    /// Adds the reads of another transaction to the first statement of this one.
     pub(super) fn take(&mut self, other: Running) {
-        // Lists are found by their places among the elements, of which registers have none.
+        // Lists are referenced by their index among the elements; registers have none.
         let place = self.elements.len() as u64;
         self.elements.extend(other.elements);
         self.ops.extend(other.ops.into_iter().map(|op| Op { statement: 0, tok: op.tok + place, ..op }));
@@ -392,7 +393,7 @@ fn senseless(sql: &str, answer: &str) -> Stop {
     Stop::Senseless(format!("the server answered {answer:?} to {sql}"))
 }
 
-fn asked(client: &mut Client, sql: &str) -> Result<Reply, Stop> {
+fn requested(client: &mut Client, sql: &str) -> Result<Reply, Stop> {
     let reply = client.request(sql)?;
     match reply.error {
         Some(_) => Err(Stop::Refused(Box::new(reply))),

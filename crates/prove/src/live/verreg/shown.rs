@@ -1,8 +1,8 @@
-//! Controls that are played by hand before the load: a long fork and a late reading that any server shows, because the sessions cheat. They take the same way as the load,
-//! from the statement to the checker, so a zero of the load says something only where these were found.
+//! Deliberate controls before the load: a long fork and a late read, which the sessions produce on any server. They take the same path
+//! as the load, from the statement to the checker, so a zero of the load means something only where these were found.
 //!
-//! - The fork: a reading on the other node is put together from two moments, one before the first of two writes and one after the second.
-//! - The late reading: a snapshot from before a write is read after its acknowledgement, and written down as if it had begun then.
+//! - The fork: a read on the other node combines two snapshots, one before the first of two writes and one after the second.
+//! - The late read: a snapshot from before a write is read after its acknowledgement, and recorded as if it had begun then.
 
 use connect::poll;
 
@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::history::{History, Kind, Model, Op, Txn};
 use crate::live::LiveError;
 
-/// What was found of what was shown.
+/// Which of the controls were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shown {
     /// The fork.
@@ -31,7 +31,7 @@ struct Play<'a, 'b> {
     history: History,
 }
 
-/// Plays both, with keys of their own.
+/// Runs both, on separate keys.
 pub(super) fn play(shared: &Shared<'_>, entries: &[Entry]) -> Result<Shown, LiveError> {
     let Some(writer) = entries.iter().find(|entry| !entry.is_standby) else {
         return Ok(Shown { fork: false, late: false });
@@ -58,7 +58,7 @@ impl Play<'_, '_> {
         self.shared.next_key.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Writes down a transaction of these readings and writings, by a session of its own.
+    /// Records a transaction of these reads and writes, under a separate session.
     fn note(&mut self, [begin_ns, end_ns]: [u64; 2], running: Running) {
         let ops: Vec<Op> = running
             .ops

@@ -36,7 +36,7 @@ fn an_anomaly_is_judged_by_engine_level_and_place() {
     assert_eq!(judged(&one, RepeatableRead, Class::LongFork, false), Rule::Forbidden);
     assert_eq!(judged(&one, RepeatableRead, Class::ReadSkew, true), Rule::Forbidden);
     assert_eq!(judged(&one, Serializable, Class::WriteSkew, true), Rule::Forbidden);
-    // A crash that may take acknowledged transactions away is no violation of a level; a value that nobody wrote is.
+    // A crash that may take acknowledged transactions away is no violation of a level; a value that no transaction wrote is.
     let excused = Court {
         excuse: Some(Excuse { why: String::new(), change: "" }),
         ..court(&one, &settings, Serializable)
@@ -99,7 +99,7 @@ fn random(seed: u64, model: Model) -> History {
     history
 }
 
-/// Levels are a lattice: whoever reads that a stronger one is kept may rely on every weaker one, whatever the history, the engine, the controls and the faults.
+/// Levels are a lattice: if a stronger one is kept, every weaker one must be, whatever the history, the engine, the controls and the faults.
 #[test]
 fn a_stronger_level_is_never_better_than_a_weaker_one() {
     let sites = [

@@ -6,7 +6,7 @@ fn all() -> Redaction {
     "hosts,sql,settings".parse().expect("three words")
 }
 
-/// Learns from all values, then replaces in all.
+/// Collects from all values, then replaces in all.
 fn redact(what: Redaction, values: &[Value]) -> Vec<Value> {
     let mut redactor = Redactor::new(what);
     values.iter().for_each(|value| redactor.learn(value));
@@ -39,7 +39,7 @@ fn names_become_tokens_everywhere_and_the_same_ones() {
             wording[2]["host"].as_str().expect("a token")
         ))
     );
-    assert_eq!(wording[0]["query"], json!("SELECT 1"), "statements were not asked to be hidden");
+    assert_eq!(wording[0]["query"], json!("SELECT 1"), "no option hides statements");
     assert_eq!(wording[2]["device"], json!("db1"), "the kernel's own names stay");
 }
 
@@ -213,7 +213,7 @@ fn names_of_all_lengths_leave_their_fields_and_words_stay() {
 }
 
 #[test]
-fn passwords_go_without_being_asked() {
+fn passwords_are_always_removed() {
     let wording = redact(
         Redaction::default(),
         &[

@@ -1,9 +1,9 @@
-//! Logs in other languages, and lines that begin otherwise than they should.
+//! Logs in other languages, and lines with a wrong prefix.
 
 use super::*;
 use record::watched::{Missing, Sampled};
 
-/// What is missing after a look, and what happened.
+/// The missing items after a read, and the events.
 fn look(follower: &mut Follower, reported: &mut Recorded) -> (Vec<Missing>, Vec<event::Event>) {
     let mut batch = Batch::default();
     follower.read(&tick(), 0, reported, &mut batch);
@@ -24,13 +24,13 @@ fn styled(path: &Path, format: Format, line_prefix: &str, language: &str) -> Fol
 }
 
 #[test]
-fn a_russian_log_is_read_by_its_structure_and_says_what_is_lost() {
+fn a_russian_log_is_read_by_its_structure_and_losses_are_reported() {
     let folder = Folder::new("russian");
     let path = folder.0.join("log");
     append(&path, "");
     let (mut follower, mut reported) =
         (styled(&path, Format::Stderr, "%m [%p] %e ", "ru_RU.UTF-8"), Recorded::default());
-    // It is reported before the first line comes: a quiet log must not look like an English one.
+    // It is reported before the first line: a log without lines must not look like an English one.
     let (missing, _) = look(&mut follower, &mut reported);
     assert_eq!(missing.len(), 1, "{missing:?}");
     assert!(
@@ -51,7 +51,7 @@ fn a_russian_log_is_read_by_its_structure_and_says_what_is_lost() {
     append(&path, &format!("{}СООБЩЕНИЕ:  начата контрольная точка: wal\n", head(9, "00000")));
     append(&path, &format!("{}ВАЖНО:  закрытие подключения по команде администратора\n", head(7, "57P01")));
     let (missing, events) = look(&mut follower, &mut reported);
-    assert_eq!(missing, [], "it was said");
+    assert_eq!(missing, [], "it was reported");
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(kinds, ["deadlock", "server_log"], "{events:?}");
     assert!(events[0].more["detail"].as_str().is_some_and(|detail| detail.contains("процесс 5")));
@@ -60,7 +60,7 @@ fn a_russian_log_is_read_by_its_structure_and_says_what_is_lost() {
         (&events[1].more["severity"], &events[1].more["sqlstate"]),
         (&json!("FATAL"), &json!("57P01"))
     );
-    // The remedy was typed: messages are English from here on.
+    // After the remedy messages are English.
     follower.restyle(style("%m [%p] ", "C"));
     append(&path, &format!("{}.000 UTC [9] LOG:  checkpoint starting: wal\n", now_in(0)));
     let (missing, events) = look(&mut follower, &mut reported);
@@ -92,11 +92,11 @@ fn translated_severities_of_collected_logs_become_english_and_are_noticed() {
 }
 
 #[test]
-fn lines_that_do_not_begin_as_the_prefix_says_are_told() {
+fn lines_without_the_prefix_are_reported() {
     let folder = Folder::new("odd");
     let path = folder.0.join("log");
     append(&path, "");
-    // Nothing stands between zone and process id, and nothing can distinguish them.
+    // There is nothing between zone and process id, so they cannot be distinguished.
     let (mut follower, mut reported) = (styled(&path, Format::Stderr, "%m%p", "C"), Recorded::default());
     let line = || format!("{}.000 UTC5LOG:  checkpoint starting: time\n", now_in(0));
     append(&path, &line());
@@ -108,13 +108,13 @@ fn lines_that_do_not_begin_as_the_prefix_says_are_told() {
     assert!(missing.len() == 1 && missing[0].what == "lines of the server log", "{missing:?}");
     assert!(missing[0].why.contains("'%m%p'") && missing[0].why.contains("ALTER SYSTEM SET log_line_prefix"));
     assert!(!follower.is_telling());
-    // Another prefix, by a reload: it is taken up in the same file.
+    // Another prefix after a reload: it is used in the same file.
     follower.restyle(style("%m [%p] ", "C"));
     append(&path, &format!("{}.000 UTC [5] LOG:  checkpoint starting: time\n", now_in(0)));
     let (missing, events) = look(&mut follower, &mut reported);
     assert!(missing.len() == 1 && missing[0].why.is_empty(), "{missing:?}");
     assert_eq!(events[0].kind, event::CHECKPOINT);
-    // Lines of others among those of the server are no matter.
+    // Lines of other programs among those of the server do not matter.
     for _ in 0..ODD_LINES_MIN * 2 {
         append(&path, "cp: cannot stat '/archive': No such file or directory\n");
     }
