@@ -4,9 +4,9 @@ use super::assembled::Assembled;
 use super::{Plan, Protocol};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::fingerprint;
 use crate::human;
 use crate::recording::{Recording, fields};
+use crate::skeleton::{NoOutcome, Outcome, in_steps};
 use connect::ConnSpec;
 use connect::control::Control;
 use data::tpcc::WAREHOUSES_MAX;
@@ -240,30 +240,32 @@ impl Plan {
             connects: None,
             scale: None,
         };
-        let recording = Recording::begin(context, self.directory.as_deref(), "run", &name)?;
-        let step = recording.dir().begin_step("run", &name)?;
         // Nobody dials it.
         let nowhere = self.address.spec(context)?;
-        let measured = match self.measure(&recording, &step, &nowhere, None, assembled, seed) {
-            Ok(measured) => measured,
-            Err(failure) => {
-                recording.discard();
-                return Err(failure);
-            }
-        };
-        recording.finish_with_page(measured.state)?;
-        Ok(measured.exit)
+        let opening = self.opening(&name);
+        opening.in_one_step(opening.begin(context)?, |recording, step| {
+            let measured = self.measure(recording, step, &nowhere, None, assembled, seed);
+            let measured = measured.map_err(NoOutcome::Refused)?;
+            Ok(Outcome::page(measured.state, measured.exit))
+        })
     }
 
     /// Looks for the largest number of warehouses that passes, a step of the run directory for each number that is tried.
     pub(super) fn run_until_slo(&self, context: &Context, spec: &ConnSpec) -> Result<Exit, Failure> {
         let mut control = connect::control::connect(spec)?;
         let loaded = self.tpcc_dataset(&mut control)?.warehouses;
-        let recording =
-            Recording::begin(context, self.directory.as_deref(), "run", &format!("{NAME}-until-slo"))?;
-        self.watch(&recording, spec)?;
-        let fingerprint = fingerprint::take(&mut control, spec);
-        recording.dir().edit(|run| run.target = Some(fingerprint))?;
+        let recording = self.open(context, &format!("{NAME}-until-slo"), spec, &mut control)?;
+        in_steps(recording, |recording| self.search(context, recording, spec, control, loaded))
+    }
+
+    fn search(
+        &self,
+        context: &Context,
+        recording: &Recording<'_>,
+        spec: &ConnSpec,
+        mut control: Control,
+        loaded: u32,
+    ) -> Result<Outcome, NoOutcome> {
         let seed = self.seed();
         let mut search = Search::new(loaded.into());
         let mut exits: Vec<Exit> = vec![];
@@ -279,49 +281,39 @@ impl Plan {
                 &format!("{NAME}-{warehouses}"),
             )?;
             if control.is_closed() {
-                control = connect::control::connect(spec)?;
+                control = connect::control::connect(spec).map_err(Failure::from)?;
             }
             let measured =
                 run.assemble(&mut control, spec, seed, context.terminal.as_ref()).and_then(|assembled| {
-                    run.measure(&recording, &step, spec, Some(&mut control), assembled, seed)
+                    run.measure(recording, &step, spec, Some(&mut control), assembled, seed)
                 });
             let measured = match measured {
                 Ok(measured) => measured,
-                Err(failure) if exits.is_empty() => {
-                    recording.discard();
-                    return Err(failure);
-                }
-                Err(failure) => {
-                    recording.keep(recording.dir().edit_step(&step, |step| {
-                        step.verdict.invalidate("the step failed, which ended the search");
-                    }));
-                    recording.keep(recording.dir().end_step(&step, State::Failed));
-                    recording.finish(State::Failed)?;
-                    return Err(failure);
-                }
+                Err(failure) if exits.is_empty() => return Err(NoOutcome::Refused(failure)),
+                Err(failure) => return Err(NoOutcome::Failed(failure)),
             };
             exits.push(measured.exit);
             // A step that this client spoiled proves nothing about the target: it has one more try.
             if measured.exit == Exit::Invalid && !is_second_try {
                 is_second_try = true;
-                context.terminal.say(&recording.step_line(&step)?);
+                context.terminal.say(&recording.last_line()?);
                 continue;
             }
             is_second_try = false;
-            context.terminal.say(&recording.step_line(&step)?);
+            context.terminal.say(&recording.last_line()?);
             let detail = recording.dir().run();
             let answer = detail.step(step.key()).and_then(|step| step.summary.tpcc.clone());
             let is_valid = matches!(measured.exit, Exit::Ok | Exit::Errors);
             search.report_try(warehouses, is_valid && answer.is_some_and(|answer| answer.passes));
         }
-        let state = if context.stop.is_requested() { State::Interrupted } else { State::Finished };
-        recording.finish_with_page(state)?;
-        Ok(match () {
+        let state = context.state();
+        let exit = match () {
             () if state == State::Interrupted => Exit::Interrupted,
             () if exits.iter().all(|exit| *exit == Exit::Invalid) => Exit::Invalid,
             () if search.passing == 0 => Exit::SloMissed,
             () => Exit::Ok,
-        })
+        };
+        Ok(Outcome::page(state, exit))
     }
 }
 
