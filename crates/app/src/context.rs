@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::stop::Stop;
 use crate::terminal::{Silent, Terminal};
-use record::Exit;
+use record::{Exit, State};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How results are reported.
@@ -41,6 +41,11 @@ impl Context {
     /// The surroundings of a verb that no person looks at: everything is in the run directory.
     pub fn silent() -> Context {
         Context::new(Box::new(Silent), Format::Text, Stop::default(), Vec::new())
+    }
+
+    /// How the run directory calls work that ends now without an error.
+    pub(crate) fn state(&self) -> State {
+        if self.stop.is_requested() { State::Interrupted } else { State::Finished }
     }
 
     /// Whether results are for people.

@@ -6,18 +6,20 @@ use crate::failure::Failure;
 use crate::load::fill;
 use crate::recording::Recording;
 use crate::run::{self, Sessions, Weighted};
+use crate::skeleton::{Opening, Outcome, Target, in_steps};
 use crate::stop::CleanupGuard;
 use crate::verify::{How, differences, exit_of, prove};
 use crate::watching::Watching;
 use crate::{fingerprint, human};
 use connect::ConnSpec;
 use connect::cluster_file::CLUSTER_FILE_NAME;
+use connect::control::Control;
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use engines::Cluster;
 use lab::local::{self, Installation, LocalCluster, Preset, Search, UpOptions};
 use lab::throwaway::{self, Throwaway};
 use load::verify::VerifyError;
-use record::{Exit, State, StepId, files};
+use record::{Exit, State, files};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -78,7 +80,8 @@ impl Plan {
         let found = local::find_installations(&search, |name| std::env::var_os(name))?;
         let installation =
             found.into_iter().next().ok_or_else(|| Failure::usage("no PostgreSQL server was found"))?;
-        let recording = Recording::begin(context, self.directory.as_deref(), "demo", "")?;
+        let opening = Opening::new("demo", "", self.directory.as_deref()).watched(self.watching);
+        let recording = opening.begin(context)?;
         let machine = recording.dir().run().client;
         print_line(
             context,
@@ -100,25 +103,16 @@ impl Plan {
         };
         let _guard = guard(context, &server);
         print_line(context, &format!("up            {}", human::seconds(begun.elapsed().as_secs_f64())));
-        self.watching.begin_single(&recording, &server.spec());
-        let outcome = self.steps(context, &recording, &server.spec());
-        let outcome = match outcome {
-            Ok(exit) => {
-                let state = if exit == Exit::Interrupted { State::Interrupted } else { State::Finished };
-                // The page is part of the screen, so it is made before the last lines.
-                print_line(
-                    context,
-                    &format!("report        {}", recording.path().join(files::REPORT).display()),
-                );
-                recording.finish(state).map(|_| exit)
-            }
-            Err(failure) => {
-                let dir = recording.dir();
-                recording.keep(dir.happened(None, record::event::ERROR, failure.render(false).trim_end()));
-                recording.finish(State::Failed)?;
-                Err(failure)
-            }
-        };
+        let outcome = in_steps(recording, |recording| {
+            let spec = server.spec();
+            let mut control = connect::control::connect(&spec).map_err(Failure::from)?;
+            opening.connected(recording, Target::server(&spec), &mut control)?;
+            let exit = self.steps(context, recording, &spec, control)?;
+            let state = if exit == Exit::Interrupted { State::Interrupted } else { State::Finished };
+            let page = recording.path().join(files::REPORT);
+            print_line(context, &format!("report        {}", page.display()));
+            Ok(Outcome::plain(state, exit))
+        });
         match server {
             Server::Kept(cluster) if context.stop.is_requested() || outcome.is_err() => {
                 local::down(&cluster.dir, &local::Registry::of_process())?;
@@ -168,10 +162,13 @@ impl Plan {
     }
 
     /// Load, verify, run, run, verify: the first that is not well decides the exit code, and the rest runs all the same.
-    fn steps(&self, context: &Context, recording: &Recording<'_>, spec: &ConnSpec) -> Result<Exit, Failure> {
-        let mut control = connect::control::connect(spec)?;
-        let fingerprint = fingerprint::take(&mut control, spec);
-        recording.dir().edit(|run| run.target = Some(fingerprint))?;
+    fn steps(
+        &self,
+        context: &Context,
+        recording: &Recording<'_>,
+        spec: &ConnSpec,
+        mut control: Control,
+    ) -> Result<Exit, Failure> {
         let mut exits = vec![self.load(context, recording, spec)?];
         if !context.stop.is_requested() {
             exits.push(verify(context, recording, spec, false)?);
@@ -196,7 +193,7 @@ impl Plan {
                 }
                 Err(failure) => return Err(failure),
             }
-            print_findings(context, recording, &step)?;
+            print_findings(context, recording)?;
         }
         if !context.stop.is_requested() {
             exits.push(verify(context, recording, spec, true)?);
@@ -221,7 +218,7 @@ impl Plan {
         let step = recording.dir().begin_step("load", "ycsb")?;
         let cluster = engines::Cluster::single(spec.clone());
         let report = fill(context, recording, &step, &cluster, &options.ycsb(), &options, None)?;
-        print_findings(context, recording, &step)?;
+        print_findings(context, recording)?;
         Ok(if report.outcome.is_partial() { Exit::Interrupted } else { Exit::Ok })
     }
 }
@@ -236,7 +233,7 @@ fn verify(
     let cluster = Cluster::single(spec.clone());
     match prove(context, recording, &step, &cluster, &How::new(deep)) {
         Ok(report) => {
-            print_findings(context, recording, &step)?;
+            print_findings(context, recording)?;
             for line in differences(&report) {
                 print_line(context, &line);
             }
@@ -251,10 +248,10 @@ fn verify(
 }
 
 /// The line of a step that has ended, and why its numbers are not to be trusted, if they are not.
-fn print_findings(context: &Context, recording: &Recording<'_>, step: &StepId) -> Result<(), Failure> {
-    print_line(context, &recording.step_line(step)?);
+fn print_findings(context: &Context, recording: &Recording<'_>) -> Result<(), Failure> {
+    print_line(context, &recording.last_line()?);
     let run = recording.dir().run();
-    for reason in run.step(step.key()).into_iter().flat_map(|step| &step.verdict.reasons) {
+    for reason in run.steps.last().into_iter().flat_map(|step| &step.verdict.reasons) {
         print_line(context, &format!("  {reason}"));
     }
     Ok(())

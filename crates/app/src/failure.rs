@@ -64,11 +64,6 @@ impl Failure {
         self
     }
 
-    /// What went wrong, without its causes.
-    pub(crate) fn headline(&self) -> String {
-        self.error.to_string()
-    }
-
     /// What went wrong with its causes, in one line.
     pub fn message(&self) -> String {
         quoted(&format!("{:#}", self.error))

@@ -4,7 +4,7 @@ use crate::connection::Address;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::recording::{Recording, fields};
-use crate::skeleton::{Opening, Outcome};
+use crate::skeleton::{Opening, Outcome, Target};
 use crate::stop::Urgency;
 use crate::watching::Watching;
 use crate::{human, terminal};
@@ -47,7 +47,7 @@ impl Plan {
         load::check_cluster(&cluster, content, options)?;
         let opening = self.opening(content.name());
         let mut control = connect::control::connect(&cluster.nodes[0].spec)?;
-        let recording = opening.open(context, &cluster, (0, &mut control))?;
+        let recording = opening.open(context, Target::node(&cluster, 0), &mut control)?;
         drop(control);
         opening.in_one_step(recording, |recording, step| {
             let report = fill(context, recording, step, &cluster, content, options, self.progress)?;
@@ -56,7 +56,7 @@ impl Plan {
     }
 
     fn opening<'a>(&'a self, name: &'a str) -> Opening<'a> {
-        Opening { verb: "load", name, directory: self.directory.as_deref(), watching: self.watching }
+        Opening::new("load", name, self.directory.as_deref()).watched(self.watching)
     }
 }
 

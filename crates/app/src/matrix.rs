@@ -10,10 +10,10 @@ mod trips;
 use crate::connection::Address;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::fingerprint;
 use crate::human;
 use crate::recording::{Recording, fields};
 use crate::run::{measure, mix};
+use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
 use cell::{Cell, Visit};
 use engines::Cluster;
 use record::matrix as names;
@@ -112,22 +112,30 @@ impl Plan {
             ))
             .hint(format!("use at most -c {}", (SESSIONS_MAX / shape.pairs.len() as u64).max(1))));
         }
-        let recording =
-            Recording::begin(context, self.directory.as_deref(), names::VERB, cluster.engine.name())?;
-        let mut fingerprint = fingerprint::take(&mut control, &spec);
-        fingerprint.engine = cluster.engine.name().to_string();
-        recording.dir().edit(|run| run.target = Some(fingerprint))?;
+        let opening = Opening::new(names::VERB, cluster.engine.name(), self.directory.as_deref());
+        let recording = opening.open(context, Target::node(&cluster, entry), &mut control)?;
+        in_steps(recording, |recording| self.visit_cells(recording, &cluster, control, (&dataset, &shape)))
+    }
+
+    fn visit_cells(
+        &self,
+        recording: &Recording<'_>,
+        cluster: &Cluster,
+        mut control: connect::control::Control,
+        (dataset, shape): (&load::ledger::Dataset, &Shape),
+    ) -> Result<Outcome, NoOutcome> {
+        let context = recording.context();
         for note in &shape.notes {
             context.terminal.say(&format!("note: {note}"));
         }
-        self.announce(context, &shape);
+        self.announce(context, shape);
         let mut cells = Vec::new();
         for (at, pair) in shape.pairs.iter().enumerate() {
             for operation in &shape.operations {
-                cells.push(Cell::begin(&recording, &cluster, *operation, at as u64 * self.client, *pair)?);
+                cells.push(Cell::begin(recording, cluster, *operation, at as u64 * self.client, *pair)?);
             }
         }
-        let round_trips = match trips::probe(&cluster, &shape, &dataset) {
+        let round_trips = match trips::probe(cluster, shape, dataset) {
             Ok(probe) => Some(probe),
             Err(why) => {
                 context.terminal.detail(&format!("round trips cannot be measured: {why}"));
@@ -135,30 +143,27 @@ impl Plan {
             }
         };
         let mut work = Work {
-            matrix: &self,
+            matrix: self,
             context,
-            recording: &recording,
-            cluster: &cluster,
-            dataset: &dataset,
-            shape: &shape,
+            recording,
+            cluster,
+            dataset,
+            shape,
             stop: context.stop.session_flag(),
             seed: self.random_seed.unwrap_or_else(record::clock::wall_us),
         };
         let measured = work.measure(&mut control, &mut cells);
         context.terminal.end_progress();
-        if let Err(failure) = measured {
-            recording.discard();
-            return Err(failure);
-        }
+        measured.map_err(NoOutcome::Refused)?;
         work.write(&mut cells, round_trips.as_ref());
-        let state = if context.stop.is_requested() { State::Interrupted } else { State::Finished };
-        let run = recording.finish_with_page(state)?;
-        Ok(match () {
+        let state = context.state();
+        let exit = match () {
             () if state == State::Interrupted => Exit::Interrupted,
             () if cells.iter().any(Cell::has_errors) => Exit::Errors,
-            () if !run.verdict.valid => Exit::Invalid,
+            () if !names::verdict(&recording.dir().run().steps).valid => Exit::Invalid,
             () => Exit::Ok,
-        })
+        };
+        Ok(Outcome::page(state, exit))
     }
 
     fn announce(&self, context: &Context, shape: &Shape) {

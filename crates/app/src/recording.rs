@@ -5,8 +5,7 @@ use crate::failure::Failure;
 use crate::stop::CleanupGuard;
 use ::report::Held;
 use ::watch::Sampler;
-use record::model::Run;
-use record::{RecordError, RunDir, State, StepId, What, file, files};
+use record::{Exit, RecordError, RunDir, State, StepId, What, file, files};
 use serde_json::{Map, Value};
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
@@ -37,7 +36,7 @@ impl<'a> Recording<'a> {
     ///
     /// # Errors
     /// When the directory is in use or cannot be made.
-    pub fn begin(
+    pub(crate) fn begin(
         context: &'a Context,
         directory: Option<&Path>,
         verb: &str,
@@ -107,20 +106,14 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// The line of a finished step, as the report has it.
+    /// The line of the last step, as the report has it.
     ///
     /// # Errors
     /// When the directory cannot be read back.
-    pub fn step_line(&self, step: &StepId) -> Result<String, Failure> {
-        Ok(::report::step_line(&self.held(), step.key())?)
-    }
-
-    /// The terminal page of the run as it stands.
-    ///
-    /// # Errors
-    /// When the directory cannot be read back.
-    pub fn text(&self) -> Result<String, Failure> {
-        Ok(::report::text(&self.held())?.trim_end().to_string())
+    pub(crate) fn last_line(&self) -> Result<String, Failure> {
+        let held = self.held();
+        let last = held.run.steps.last();
+        Ok(last.map_or(Ok(String::new()), |step| ::report::step_line(&held, &step.key))?)
     }
 
     /// The run as it is in memory: on a full disk `run.json` is an old one.
@@ -141,15 +134,32 @@ impl<'a> Recording<'a> {
         self.context.stop.on_forced_exit(move || remove(&path))
     }
 
-    /// Closes the directory after an error: what was measured stays, the error is an event.
-    pub fn fail(&self, step: &StepId, error: &str) {
-        self.end_watch();
+    /// Ends a step with an error: what was measured stays, the error is an event.
+    pub(crate) fn fail_step(&self, step: &StepId, error: &str) {
         self.keep(self.dir.happened(Some(step), record::event::ERROR, error));
         self.keep(self.dir.edit_step(step, |step| step.verdict.invalidate(error)));
         self.keep(self.dir.end_step(step, State::Failed));
-        if self.finish(State::Failed).is_err() {
+    }
+
+    /// Closes the directory after an error, which belongs to the step that is still open.
+    pub(crate) fn fail(&self, failure: &Failure) {
+        self.end_watch();
+        match self.dir.open_step() {
+            Some(step) => self.fail_step(&step, &failure.message()),
+            None => self.keep(self.dir.happened(None, record::event::ERROR, &failure.message())),
+        }
+        if self.finish(Outcome::plain(State::Failed, failure.exit())).is_err() {
             self.context.terminal.warn("the run directory could not be closed");
         }
+    }
+
+    /// Ends the run: what comes from now on is not of the work.
+    fn end(&self, state: State) -> Result<(), Failure> {
+        self.end_watch();
+        if self.dir.run().state == State::Running {
+            self.dir.finish(state)?;
+        }
+        Ok(())
     }
 
     /// Ends the run and looks for causes in what was recorded: `findings.json`, and the findings of the summary. Once; later calls do
@@ -157,13 +167,11 @@ impl<'a> Recording<'a> {
     ///
     /// # Errors
     /// When run.json cannot be written: then there is no result.
-    pub fn conclude(&self, state: State) -> Result<(), Failure> {
-        if self.is_concluded.replace(true) {
-            return Ok(());
+    pub(crate) fn conclude(&self, state: State) -> Result<(), Failure> {
+        self.end(state)?;
+        if !self.is_concluded.replace(true) {
+            self.explain();
         }
-        self.end_watch();
-        self.dir.finish(state)?;
-        self.explain();
         Ok(())
     }
 
@@ -190,35 +198,24 @@ impl<'a> Recording<'a> {
         ::explain::brief(&findings, self.is_watched.get()).iter().for_each(|line| terminal.say(line));
     }
 
-    /// Ends the run, prints its page where results are for people, and closes the directory: the page describes a run that has ended.
-    ///
-    /// # Errors
-    /// As [`Recording::finish`].
-    pub(crate) fn finish_with_page(&self, state: State) -> Result<Run, Failure> {
-        self.end_watch();
-        self.dir.finish(state)?;
-        if self.context.is_text() {
-            self.context.terminal.data(&self.text()?);
-        }
-        self.finish(state)
-    }
-
-    /// Closes the directory, looks for causes, writes the report page, prints the summary when JSON was requested, and names the directory: the last
-    /// line on stderr. A directory that is not whole makes the verb end with an error, after all results are told.
+    /// Ends the run, reports what came of it, looks for causes, writes the report page, prints the summary when JSON was requested, and names
+    /// the directory: the last line on stderr. A directory that is not whole makes the verb end with an error, after all results are told.
     ///
     /// # Errors
     /// When the summary cannot be printed.
-    pub fn finish(&self, state: State) -> Result<Run, Failure> {
-        self.finish_with(state, Map::new())
-    }
-
-    /// The same; the summary that is printed has these fields, too.
-    ///
-    /// # Errors
-    /// As [`Recording::finish`].
-    pub(crate) fn finish_with(&self, state: State, more: Map<String, Value>) -> Result<Run, Failure> {
-        self.conclude(state)?;
-        let run = self.dir.run();
+    pub(crate) fn finish(&self, outcome: Outcome) -> Result<Exit, Failure> {
+        let terminal = self.context.terminal.as_ref();
+        self.end(outcome.state)?;
+        if self.context.is_text() {
+            match outcome.shown {
+                Shown::Line => terminal.data(&self.last_line()?),
+                Shown::Page => terminal.data(::report::text(&self.held())?.trim_end()),
+                Shown::Nothing => {}
+            }
+            outcome.lines.iter().for_each(|line| terminal.data(line));
+        }
+        outcome.messages.iter().for_each(|message| terminal.say(message));
+        self.conclude(outcome.state)?;
         let page = self.path().join(files::REPORT);
         let written = ::report::html(&self.held()).and_then(|html| {
             let unwritten = |source| RecordError::Io { action: "write", path: page.clone(), source };
@@ -229,11 +226,11 @@ impl<'a> Recording<'a> {
         }
         if self.context.format == Format::Json {
             let failed = |error| Failure::caused("cannot print the summary", error);
-            let mut summary = serde_json::to_value(&run.summary).map_err(failed)?;
+            let mut summary = serde_json::to_value(&self.dir.run().summary).map_err(failed)?;
             if let Some(fields) = summary.as_object_mut() {
-                fields.extend(more);
+                fields.extend(outcome.fields);
             }
-            self.context.terminal.data(&serde_json::to_string_pretty(&summary).map_err(failed)?);
+            terminal.data(&serde_json::to_string_pretty(&summary).map_err(failed)?);
         }
         if let Some(error) = self.dir.lost() {
             let what = format!("the run directory {} is incomplete: {error}", self.path().display());
@@ -243,9 +240,55 @@ impl<'a> Recording<'a> {
             ));
             self.context.lose_results(&failure);
         }
-        self.context.terminal.result(&format!("run: {}", self.path().display()));
-        Ok(run)
+        terminal.result(&format!("run: {}", self.path().display()));
+        Ok(outcome.exit)
     }
+}
+
+/// What the work came to. Its steps are described in the run directory and ended already.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How the run directory calls it.
+    pub state: State,
+    /// How the process ends.
+    pub exit: Exit,
+    /// What the report shows of it on the terminal, which comes first.
+    pub shown: Shown,
+    /// Results for people.
+    pub lines: Vec<String>,
+    /// What a reader should know of them.
+    pub messages: Vec<String>,
+    /// Further fields of the summary that `--format json` prints.
+    pub fields: Map<String, Value>,
+}
+
+impl Outcome {
+    /// An outcome with the report's own line only.
+    pub(crate) fn new(state: State, exit: Exit) -> Outcome {
+        Outcome { shown: Shown::Line, ..Outcome::plain(state, exit) }
+    }
+
+    /// An outcome with the report's page.
+    pub(crate) fn page(state: State, exit: Exit) -> Outcome {
+        Outcome { shown: Shown::Page, ..Outcome::plain(state, exit) }
+    }
+
+    /// An outcome of which the verb prints what there is to print.
+    pub(crate) fn plain(state: State, exit: Exit) -> Outcome {
+        let (lines, messages) = (Vec::new(), Vec::new());
+        Outcome { state, exit, shown: Shown::Nothing, lines, messages, fields: Map::new() }
+    }
+}
+
+/// What the report shows on the terminal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shown {
+    /// The line of the last step
+    Line,
+    /// The page of the whole run
+    Page,
+    /// Nothing: the verb has printed its own results
+    Nothing,
 }
 
 /// The fields of a JSON object; a null holds no information and is left out.

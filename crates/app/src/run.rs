@@ -21,8 +21,8 @@ pub use sessions::Sessions;
 use crate::connection::{Address, users_relation};
 use crate::context::{Context, cpus};
 use crate::failure::Failure;
-use crate::fingerprint;
 use crate::recording::Recording;
+use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
 use crate::watching::Watching;
 use connect::ConnSpec;
 use connect::control::Control;
@@ -200,39 +200,37 @@ impl Plan {
         let mut control = connect::control::connect_shared(&spec)?;
         let seed = self.seed();
         let assembled = self.assemble(&mut control, &spec, seed, context.terminal.as_ref())?;
-        let recording = Recording::begin(context, self.directory.as_deref(), "run", &assembled.name)?;
+        let recording = self.open(context, &assembled.name, &spec, &mut control)?;
         let unbegun = recording.discard_on_forced_exit();
-        self.watch(&recording, &spec)?;
-        let fingerprint = fingerprint::take(&mut control, &spec);
-        recording.dir().edit(|run| run.target = Some(fingerprint))?;
-        if assembled.uses_pgbench_tables && !self.no_vacuum {
-            vacuum_pgbench(&mut control, &spec)?;
-        }
-        let step = recording.dir().begin_step("run", &assembled.name)?;
-        drop((idle, unbegun));
-        let measured = match self.measure(&recording, &step, &spec, Some(&mut control), assembled, seed) {
-            Ok(measured) => measured,
-            // The run failed, but what was measured until then is recorded.
-            Err(failure) if failure.exit() == Exit::Errors => {
-                recording.fail(&step, &failure.message());
-                return Err(failure);
+        in_steps(recording, |recording| {
+            if assembled.uses_pgbench_tables && !self.no_vacuum {
+                vacuum_pgbench(&mut control, &spec).map_err(NoOutcome::Refused)?;
             }
-            Err(failure) => {
-                recording.discard();
-                return Err(failure);
+            let step = recording.dir().begin_step("run", &assembled.name)?;
+            drop((idle, unbegun));
+            match self.measure(recording, &step, &spec, Some(&mut control), assembled, seed) {
+                Ok(measured) => Ok(Outcome::page(measured.state, measured.exit)),
+                // The run failed, but what was measured until then is recorded.
+                Err(failure) if failure.exit() == Exit::Errors => Err(NoOutcome::Failed(failure)),
+                Err(failure) => Err(NoOutcome::Refused(failure)),
             }
-        };
-        recording.finish_with_page(measured.state)?;
-        Ok(measured.exit)
+        })
     }
 
-    /// Starts the monitoring, unless it is off.
-    pub(super) fn watch(&self, recording: &Recording<'_>, spec: &ConnSpec) -> Result<(), Failure> {
-        match self.address.cluster_of_file()? {
-            Some(cluster) => self.watching.begin(recording, &cluster.nodes),
-            None => self.watching.begin_single(recording, spec),
-        }
-        Ok(())
+    /// Opens the run directory, and begins to sample unless that is off.
+    pub(super) fn open<'c>(
+        &self,
+        context: &'c Context,
+        name: &str,
+        spec: &ConnSpec,
+        control: &mut Control,
+    ) -> Result<Recording<'c>, Failure> {
+        let cluster = self.address.cluster_of_file()?;
+        self.opening(name).open(context, Target { spec, cluster: cluster.as_ref() }, control)
+    }
+
+    fn opening<'a>(&'a self, name: &'a str) -> Opening<'a> {
+        Opening::new("run", name, self.directory.as_deref()).watched(self.watching)
     }
 
     /// Drives the target as one step of a run directory; the step is ended, except after an error.

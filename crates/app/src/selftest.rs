@@ -1,9 +1,9 @@
 //! `self`: measure this client. Is it good enough to measure others?
 
-use crate::context::{Context, Format};
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::human;
-use crate::recording::Recording;
+use crate::skeleton::{Opening, Outcome};
 use crate::stop::Stop;
 use data::ycsb::{Compressible, FIELD_BYTES, FIELD_COUNT, KeyOrder, Spec, Table};
 use load::plan::ROW_VALUE_BYTES;
@@ -59,40 +59,42 @@ impl Plan {
     /// # Errors
     /// When the run directory cannot be written.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let recording = Recording::begin(context, self.directory.as_deref(), "self", "")?;
-        let dir = recording.dir();
-        let machine = dir.run().client;
-        let text = context.format == Format::Text;
-        if text {
+        let opening = Opening::new("self", "", self.directory.as_deref());
+        opening.in_one_step(opening.begin(context)?, |recording, step| {
+            let dir = recording.dir();
+            let machine = dir.run().client;
+            let print = |line: String| {
+                if context.is_text() {
+                    context.terminal.data(&line);
+                }
+            };
             let memory =
                 machine.memory_bytes.map_or(String::new(), |bytes| format!(", {}", human::memory(bytes)));
-            context.terminal.data(&format!("pgfathom self   {}{memory}", human::plural(machine.cpus, "CPU")));
-        }
-        let step = dir.begin_step("self", "")?;
-        for (name, measure) in MEASUREMENTS {
-            if context.stop.is_requested() {
-                break;
-            }
-            dir.begin_phase(&step, name)?;
-            let figure = measure(self.time, &context.stop)?;
-            if text {
-                context.terminal.data(&format!("{:<12} {}", figure.name, figure.line));
-            }
-            dir.edit_step(&step, |step| {
-                for (name, value) in figure.numbers {
-                    step.totals.insert(name.to_string(), value.into());
+            print(format!("pgfathom self   {}{memory}", human::plural(machine.cpus, "CPU")));
+            for (name, measure) in MEASUREMENTS {
+                if context.stop.is_requested() {
+                    break;
                 }
-            })?;
-        }
-        let state = if context.stop.is_requested() { State::Interrupted } else { State::Finished };
-        dir.edit_step(&step, |step| {
-            step.verdict = Verdict::valid();
-            step.summary.bytes_per_s =
-                step.totals.get("generator_bytes_per_s").and_then(serde_json::Value::as_f64);
-        })?;
-        dir.end_step(&step, state)?;
-        recording.finish(state)?;
-        Ok(if state == State::Interrupted { Exit::Interrupted } else { Exit::Ok })
+                recording.keep(dir.begin_phase(step, name).map(drop));
+                let figure = measure(self.time, &context.stop)?;
+                print(format!("{:<12} {}", figure.name, figure.line));
+                recording.keep(dir.edit_step(step, |step| {
+                    for (name, value) in figure.numbers {
+                        step.totals.insert(name.to_string(), value.into());
+                    }
+                }));
+            }
+            let is_interrupted = context.stop.is_requested();
+            recording.keep(dir.edit_step(step, |step| {
+                step.verdict = Verdict::valid();
+                step.summary.bytes_per_s =
+                    step.totals.get("generator_bytes_per_s").and_then(serde_json::Value::as_f64);
+            }));
+            Ok(match is_interrupted {
+                true => Outcome::plain(State::Interrupted, Exit::Interrupted),
+                false => Outcome::plain(State::Finished, Exit::Ok),
+            })
+        })
     }
 }
 

@@ -1,15 +1,16 @@
-//! The skeleton of a verb that works on a target in one step: it opens the run directory when the target has answered, samples beside the
-//! work, does the work, and closes the directory whatever happens; then the run is explained and its page is written.
+//! The skeleton of a verb that measures: it opens the run directory when the target has answered, samples beside the work, does the work,
+//! and closes the directory whatever happens; then the run is explained and its page is written.
 
 use crate::context::Context;
 use crate::failure::{Explained, Failure};
 use crate::fingerprint;
+pub use crate::recording::Outcome;
 use crate::recording::Recording;
 use crate::watching::Watching;
+use connect::ConnSpec;
 use connect::control::Control;
 use engines::Cluster;
 use record::{Exit, State, StepId};
-use serde_json::{Map, Value};
 use std::path::Path;
 
 /// A run directory to be opened.
@@ -25,24 +26,78 @@ pub struct Opening<'a> {
     pub watching: Watching,
 }
 
-impl Opening<'_> {
-    /// Opens the directory for work on this cluster, and begins to sample. `control` is a connection to the node `entry`: the target has
-    /// answered, so a refused password leaves no directory behind.
+/// What the work is done on.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// The server that describes itself in the run directory.
+    pub spec: &'a ConnSpec,
+    /// The cluster that it belongs to, if that is known; otherwise its catalog leads to the other nodes that are sampled.
+    pub cluster: Option<&'a Cluster>,
+}
+
+impl<'a> Target<'a> {
+    /// A node of a cluster.
+    pub fn node(cluster: &'a Cluster, at: usize) -> Target<'a> {
+        Target { spec: &cluster.nodes[at].spec, cluster: Some(cluster) }
+    }
+
+    /// A server of which nothing is known.
+    pub(crate) fn server(spec: &'a ConnSpec) -> Target<'a> {
+        Target { spec, cluster: None }
+    }
+}
+
+impl<'a> Opening<'a> {
+    /// The directory of this verb, with nothing sampled beside the work.
+    pub(crate) fn new(verb: &'a str, name: &'a str, directory: Option<&'a Path>) -> Opening<'a> {
+        Opening { verb, name, directory, watching: Watching::Off }
+    }
+
+    /// The same, with this sampled beside the work.
+    pub(crate) fn watched(self, watching: Watching) -> Opening<'a> {
+        Opening { watching, ..self }
+    }
+
+    /// Opens the directory of work without a target, or before there is one.
     ///
     /// # Errors
     /// When the directory is in use or cannot be made.
+    pub(crate) fn begin<'c>(&self, context: &'c Context) -> Result<Recording<'c>, Failure> {
+        Recording::begin(context, self.directory, self.verb, self.name)
+    }
+
+    /// Opens the directory for work on this target, and begins to sample. `control` is a connection to its server: it has answered, so a
+    /// refused password leaves no directory behind.
+    ///
+    /// # Errors
+    /// As [`Opening::begin`].
     pub fn open<'c>(
         &self,
         context: &'c Context,
-        cluster: &Cluster,
-        (entry, control): (usize, &mut Control),
+        target: Target<'_>,
+        control: &mut Control,
     ) -> Result<Recording<'c>, Failure> {
-        let recording = Recording::begin(context, self.directory, self.verb, self.name)?;
-        self.watching.begin(&recording, &cluster.nodes);
-        let mut fingerprint = fingerprint::take(control, &cluster.nodes[entry].spec);
-        fingerprint.engine = cluster.engine.name().to_string();
-        recording.dir().edit(|run| run.target = Some(fingerprint))?;
+        let recording = self.begin(context)?;
+        self.connected(&recording, target, control)?;
         Ok(recording)
+    }
+
+    /// Describes the target of a directory that was opened without one, and begins to sample it.
+    ///
+    /// # Errors
+    /// When run.json cannot be written.
+    pub(crate) fn connected(
+        &self,
+        recording: &Recording<'_>,
+        target: Target<'_>,
+        control: &mut Control,
+    ) -> Result<(), Failure> {
+        self.watching.begin(recording, target.spec, target.cluster);
+        let mut fingerprint = fingerprint::take(control, target.spec);
+        if let Some(cluster) = target.cluster {
+            fingerprint.engine = cluster.engine.name().to_string();
+        }
+        Ok(recording.dir().edit(|run| run.target = Some(fingerprint))?)
     }
 
     /// Works in one step of `recording`, reports what came of it, and closes the directory.
@@ -54,63 +109,39 @@ impl Opening<'_> {
         recording: Recording<'c>,
         work: impl FnOnce(&Recording<'c>, &StepId) -> Result<Outcome, NoOutcome>,
     ) -> Result<Exit, Failure> {
-        let step = recording.dir().begin_step(self.verb, self.name)?;
-        let outcome = match work(&recording, &step) {
-            Ok(outcome) => outcome,
-            Err(NoOutcome::Refused(failure)) => {
-                recording.discard();
-                return Err(failure);
-            }
-            Err(NoOutcome::Interrupted(message)) => {
-                recording.keep(recording.dir().end_step(&step, State::Interrupted));
-                recording.context().terminal.say(message);
-                recording.finish(State::Interrupted)?;
-                return Ok(Exit::Interrupted);
-            }
-            Err(NoOutcome::Failed(failure)) => {
-                recording.fail(&step, &failure.headline());
-                return Err(failure);
-            }
-        };
-        let context = recording.context();
-        if context.is_text() {
-            if outcome.has_step_line {
-                context.terminal.data(&recording.step_line(&step)?);
-            }
-            outcome.lines.iter().for_each(|line| context.terminal.data(line));
+        in_steps(recording, |recording| {
+            let step = recording.dir().begin_step(self.verb, self.name)?;
+            work(recording, &step)
+        })
+    }
+}
+
+/// Works in the steps that `work` makes in `recording`, reports what came of them, and closes the directory.
+///
+/// # Errors
+/// When the work was refused or broke off.
+pub(crate) fn in_steps<'c>(
+    recording: Recording<'c>,
+    work: impl FnOnce(&Recording<'c>) -> Result<Outcome, NoOutcome>,
+) -> Result<Exit, Failure> {
+    match work(&recording) {
+        Ok(outcome) => recording.finish(outcome),
+        Err(NoOutcome::Refused(failure)) => {
+            recording.discard();
+            Err(failure)
         }
-        outcome.messages.iter().for_each(|message| context.terminal.say(message));
-        recording.finish_with(outcome.state, outcome.fields)?;
-        Ok(outcome.exit)
+        Err(NoOutcome::Interrupted(message)) => {
+            recording.context().terminal.say(message);
+            recording.finish(Outcome::plain(State::Interrupted, Exit::Interrupted))
+        }
+        Err(NoOutcome::Failed(failure)) => {
+            recording.fail(&failure);
+            Err(failure)
+        }
     }
 }
 
-/// What the step came to. It is described in the run directory and ended already.
-#[derive(Debug)]
-pub struct Outcome {
-    /// How the run directory calls it.
-    pub state: State,
-    /// How the process ends.
-    pub exit: Exit,
-    /// The report has a line for such a step, which comes first.
-    pub has_step_line: bool,
-    /// Results for people.
-    pub lines: Vec<String>,
-    /// What a reader should know of them.
-    pub messages: Vec<String>,
-    /// Further fields of the summary that `--format json` prints.
-    pub fields: Map<String, Value>,
-}
-
-impl Outcome {
-    /// An outcome with the report's own line only.
-    pub fn new(state: State, exit: Exit) -> Outcome {
-        let (lines, messages) = (Vec::new(), Vec::new());
-        Outcome { state, exit, has_step_line: true, lines, messages, fields: Map::new() }
-    }
-}
-
-/// Why a step has no outcome.
+/// Why the work has no outcome.
 #[derive(Debug)]
 pub enum NoOutcome {
     /// It was refused before anything was measured: the run directory is removed.
@@ -128,5 +159,11 @@ impl<E: Explained> From<E> for NoOutcome {
             Exit::Usage => NoOutcome::Refused(error.into()),
             _ => NoOutcome::Failed(error.into()),
         }
+    }
+}
+
+impl From<Failure> for NoOutcome {
+    fn from(failure: Failure) -> NoOutcome {
+        NoOutcome::Failed(failure)
     }
 }

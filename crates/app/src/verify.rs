@@ -5,8 +5,7 @@ use crate::context::{Context, cpus};
 use crate::failure::Failure;
 use crate::load::stop_of;
 use crate::recording::{Recording, fields};
-use crate::skeleton::{NoOutcome, Opening, Outcome};
-use crate::watching::Watching;
+use crate::skeleton::{NoOutcome, Opening, Outcome, Target};
 use crate::{history, human};
 use engines::Cluster;
 use load::verify::{
@@ -80,7 +79,7 @@ impl Plan {
             return self.run_tables(context, &cluster, &mut control, name);
         }
         let opening = self.opening("ycsb");
-        let recording = opening.open(context, &cluster, (entry, &mut control))?;
+        let recording = opening.open(context, Target::node(&cluster, entry), &mut control)?;
         drop(control);
         let how = How {
             deep: self.deep,
@@ -98,7 +97,7 @@ impl Plan {
     }
 
     fn opening<'a>(&'a self, name: &'a str) -> Opening<'a> {
-        Opening { verb: "verify", name, directory: self.directory.as_deref(), watching: Watching::Off }
+        Opening::new("verify", name, self.directory.as_deref())
     }
 }
 

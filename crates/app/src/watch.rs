@@ -3,18 +3,18 @@
 use crate::connection::Address;
 use crate::context::{Context, Format};
 use crate::failure::Failure;
-use crate::fingerprint;
 use crate::human;
 use crate::machines::{Evidence, Machines};
 use crate::recording::Recording;
+use crate::skeleton::{NoOutcome, Opening, Outcome, Target};
 use crate::terminal;
 use ::watch::{Board, Options, Sampler, collectors, live};
 use connect::ConnSpec;
 use connect::control::{self, Control};
-use engines::Cluster;
+use engines::{Cluster, Survey};
 use record::sample::Sample;
 use record::watched::{Cost, Sampled};
-use record::{Exit, RunReader, State};
+use record::{Exit, RunReader, State, StepId};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -74,30 +74,28 @@ impl Plan {
         let cluster = &survey.cluster;
         self.machines.check_nodes(&cluster.nodes)?;
         let (mut control, spec) = first_that_answers(cluster)?;
-        let recording = Recording::begin(context, self.directory.as_deref(), "watch", "")?;
-        let mut fingerprint = fingerprint::take(&mut control, spec);
-        fingerprint.engine = cluster.engine.name().to_string();
+        let opening = Opening::new("watch", "", self.directory.as_deref());
+        let target = Target { spec, cluster: Some(cluster) };
+        let recording = opening.open(context, target, &mut control)?;
         drop(control);
-        recording.dir().edit(|run| run.target = Some(fingerprint))?;
-        let step = recording.dir().begin_step("watch", "")?;
-        recording.keep(recording.dir().edit_step(&step, |step| {
+        opening.in_one_step(recording, |recording, step| self.watch(recording, step, &survey))
+    }
+
+    fn watch(&self, recording: &Recording<'_>, step: &StepId, survey: &Survey) -> Result<Outcome, NoOutcome> {
+        let (context, nodes) = (recording.context(), &survey.cluster.nodes);
+        recording.keep(recording.dir().edit_step(step, |step| {
             let parameters = json!({
                 "interval_s": self.interval.as_secs_f64(),
                 "time_s": self.time.map(|time| time.as_secs_f64()),
-                "nodes": cluster.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(),
+                "nodes": nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(),
                 "host": self.is_here,
             });
             step.parameters = parameters.as_object().cloned().unwrap_or_default();
         }));
         let begun = Instant::now();
         let board = Arc::new(Board::new());
-        let mut collectors = collectors::of_survey(&survey, &board);
-        collectors.extend(self.machines.collectors(
-            self.is_here,
-            &cluster.nodes,
-            &board,
-            recording.path(),
-        )?);
+        let mut collectors = collectors::of_survey(survey, &board);
+        collectors.extend(self.machines.collectors(self.is_here, nodes, &board, recording.path())?);
         let options = Options { interval: self.interval, ..Options::default() };
         let sampler = Sampler::start(recording.shared_dir(), options, collectors)
             .map_err(|error| Failure::caused("cannot start a thread", error))?;
@@ -107,7 +105,7 @@ impl Plan {
         let has_answered = has_answered || answers(&board);
         let duration_s = begun.elapsed().as_secs_f64();
         let seen = Seen::read(recording.path())?;
-        recording.dir().edit_step(&step, |step| {
+        recording.keep(recording.dir().edit_step(step, |step| {
             step.summary.duration_s = duration_s;
             step.summary.transactions = Some(seen.transactions);
             step.summary.tps = Some(seen.transactions as f64 / duration_s.max(f64::MIN_POSITIVE));
@@ -115,26 +113,25 @@ impl Plan {
             if !has_answered {
                 step.verdict.invalidate(seen.unseen());
             }
-        })?;
+        }));
         // Ctrl-C is how a watch without -T ends: that is no interruption.
         let (state, exit) = match is_interrupted && self.time.is_some() {
             true => (State::Interrupted, Exit::Interrupted),
             false if !has_answered => (State::Failed, Exit::Errors),
             false => (State::Finished, Exit::Ok),
         };
-        recording.dir().end_step(&step, state)?;
+        recording.keep(recording.dir().end_step(step, state));
         if context.format == Format::Text {
             context.terminal.data(&seen.text(duration_s));
         }
         self.evidence.dump(context, recording.path());
-        self.evidence.pack(context, &recording, state)?;
+        self.evidence.pack(context, recording, state)?;
         if !has_answered {
             let failure = Failure::usage(seen.unseen())
                 .hint("connect to the server itself, not to a pooler, with a role in pg_monitor");
             context.lose_results(&failure);
         }
-        recording.finish(state)?;
-        Ok(exit)
+        Ok(Outcome::plain(state, exit))
     }
 
     /// Shows what goes on until the end: whether the user ended it, and whether a server has answered meanwhile.

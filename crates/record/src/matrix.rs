@@ -281,7 +281,7 @@ impl Step {
 const CELLS_NAMED_MAX: usize = 4;
 
 /// Whether a matrix can be trusted: when all of its cells can. What all cells note in turn is counted, not repeated.
-pub(crate) fn verdict(steps: &[Step]) -> Verdict {
+pub fn verdict(steps: &[Step]) -> Verdict {
     let invalid: Vec<&Step> = steps.iter().filter(|step| !step.verdict.valid).collect();
     let detail = |step: &&&Step| format!("{}: {}", step.name, step.verdict.reasons.join("; "));
     let mut reasons: Vec<String> = invalid.iter().take(CELLS_NAMED_MAX).map(|step| detail(&step)).collect();

@@ -4,9 +4,8 @@ use crate::context::Context;
 use crate::context::cpus;
 use crate::failure::Failure;
 use crate::human;
-use crate::recording::{Recording, fields};
+use crate::recording::fields;
 use crate::skeleton::{Opening, Outcome};
-use crate::watching::Watching;
 use ::prove::check::{Level, Options, Report, check};
 use ::prove::history::History;
 use record::model::{Check, CheckResult, Step};
@@ -46,14 +45,8 @@ impl Plan {
         if let Some(path) = &self.elle {
             super::history::export(&history, path)?;
         }
-        let opening = Opening {
-            verb: "prove",
-            name: "check",
-            directory: self.directory.as_deref(),
-            watching: Watching::Off,
-        };
-        let recording = Recording::begin(context, opening.directory, opening.verb, opening.name)?;
-        opening.in_one_step(recording, |recording, step| {
+        let opening = Opening::new("prove", "check", self.directory.as_deref());
+        opening.in_one_step(opening.begin(context)?, |recording, step| {
             let dir = recording.dir();
             let requested = &self.levels;
             recording.keep(dir.edit_step(step, |step| {
@@ -73,11 +66,10 @@ impl Plan {
                 () => Exit::Ok,
             };
             Ok(Outcome {
-                has_step_line: false,
                 lines: lines(&report, requested),
                 messages: report.notes.iter().map(|note| format!("note: {note}")).collect(),
                 fields: answers(&report, requested),
-                ..Outcome::new(State::Finished, exit)
+                ..Outcome::plain(State::Finished, exit)
             })
         })
     }

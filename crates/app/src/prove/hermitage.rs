@@ -53,13 +53,7 @@ impl Plan {
             reads: part.min(READS_MAX),
             seed: self.random_seed.unwrap_or(1),
         };
-        let answers = match answers(context, testbed, &chance, stop) {
-            Ok(answers) => answers,
-            Err(error) => {
-                recording.fail(&step, &error.to_string());
-                return Err(error.into());
-            }
-        };
+        let answers = answers(context, testbed, &chance, stop)?;
         recording.keep(dir.edit_step(&step, |step| {
             step.summary.duration_s = begin.elapsed().as_secs_f64();
             step.summary.rows = Some(answers.len() as u64);

@@ -7,8 +7,9 @@ use super::{What, fault_events, history};
 use crate::connection::Address;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::human;
 use crate::recording::{Recording, fields};
-use crate::{fingerprint, human};
+use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
 use ::prove::fault::{self, Fault, Journal, journal};
 use ::prove::live::tables::SCHEMA;
 use ::prove::live::{Isolation, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin, wide};
@@ -17,7 +18,7 @@ use connect::conninfo::SessionAttrs;
 use record::model::Step;
 use record::promise::{self, Promise, Standing};
 use record::{Exit, State};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -134,14 +135,12 @@ impl Plan {
     /// # Errors
     /// When there is nothing to prove, or no answer at all. A broken promise is no error: it is exit code 3.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let what = self.what;
         self.check_repeats()?;
         let journal = Arc::new(Journal::begin(&Journal::default_dir())?);
-        let name = what.word();
         let chapters = self.chapters()?;
-        let directory = self.directory.as_deref();
+        let opening = Opening::new("prove", self.what.word(), self.directory.as_deref());
         let recording = match &self.place {
-            Place::Made(..) => Recording::begin(context, directory, "prove", name)?,
+            Place::Made(..) => opening.begin(context)?,
             Place::There(address) => {
                 // A refused password leaves no directory behind.
                 let mut spec = address.spec(context)?;
@@ -149,40 +148,43 @@ impl Plan {
                     spec.target_session_attrs = SessionAttrs::ReadWrite;
                 }
                 let mut control = connect::control::connect(&spec)?;
-                let recording = Recording::begin(context, directory, "prove", name)?;
-                let fingerprint = fingerprint::take(&mut control, &spec);
-                recording.dir().edit(|run| run.target = Some(fingerprint))?;
-                recording
+                opening.open(context, Target::server(&spec), &mut control)?
             }
         };
+        in_steps(recording, |recording| self.prove(recording, &opening, &chapters, &journal))
+    }
+
+    fn prove(
+        &self,
+        recording: &Recording<'_>,
+        opening: &Opening<'_>,
+        chapters: &[Chapter],
+        journal: &Arc<Journal>,
+    ) -> Result<Outcome, NoOutcome> {
+        let context = recording.context();
         let stop = context.stop.flag();
         let mut is_first = true;
-        for chapter in &chapters {
+        for chapter in chapters {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let mut testbed = match self.testbed(chapter, context, &journal) {
+            let mut testbed = match self.testbed(chapter, context, journal) {
                 Ok(testbed) => testbed,
-                Err(failure) if is_first => {
-                    recording.discard();
-                    return Err(failure);
-                }
-                Err(failure) => return Err(failure),
+                Err(failure) if is_first => return Err(NoOutcome::Refused(failure)),
+                Err(failure) => return Err(NoOutcome::Failed(failure)),
             };
-            if is_first && !testbed.is_made() {
+            if is_first && testbed.is_made() {
+                let spec = testbed.site.entry();
+                let mut control = connect::control::connect(&spec).map_err(Failure::from)?;
+                opening.connected(recording, Target::server(&spec), &mut control)?;
+            }
+            if is_first {
                 let engine = testbed.site.engine.name();
-                recording.dir().edit(|run| {
+                recording.keep(recording.dir().edit(|run| {
                     if let Some(target) = &mut run.target {
                         target.engine = engine.to_owned();
                     }
-                })?;
-            }
-            if is_first && testbed.is_made() {
-                let spec = testbed.site.entry();
-                let mut control = connect::control::connect(&spec)?;
-                let mut fingerprint = fingerprint::take(&mut control, &spec);
-                fingerprint.engine = testbed.site.engine.name().to_owned();
-                recording.dir().edit(|run| run.target = Some(fingerprint))?;
+                }));
             }
             is_first = false;
             for trial in self.trials(chapter, &testbed) {
@@ -191,33 +193,34 @@ impl Plan {
                 }
                 match trial.what {
                     What::Hermitage => {
-                        let has_sums = what == What::Hermitage;
-                        self.play(context, &recording, &testbed, (&trial, has_sums), &stop)?;
+                        let has_sums = self.what == What::Hermitage;
+                        self.play(context, recording, &testbed, (&trial, has_sums), &stop)?;
                     }
                     _ => {
                         testbed =
-                            self.watch(context, &recording, (chapter, testbed, &journal), &trial, &stop)?;
+                            self.watch(context, recording, (chapter, testbed, journal), &trial, &stop)?;
                     }
                 }
             }
         }
         context.terminal.end_progress();
-        let state = if stop.load(Ordering::Relaxed) { State::Interrupted } else { State::Finished };
-        let run = recording.finish_with_page(state)?;
+        let state = context.state();
+        let run = recording.dir().run();
         let promises = promise::of(&run);
         let has = |standing: Standing| promises.iter().any(|promise| promise.standing == standing);
         let is_seen = |promise: &&Promise| promise.seen > 0 || promise.standing == Standing::ByDesign;
-        Ok(match () {
+        let exit = match () {
             () if has(Standing::Broken) => Exit::Difference,
             () if self.strict && promises.iter().any(is_seen) => Exit::Difference,
             () if state == State::Interrupted => Exit::Interrupted,
             // Of one workload every line was requested: one without an answer is no success. The suite is a table with holes.
-            () if what != What::All && has(Standing::NotTested) => Exit::CannotTell,
+            () if self.what != What::All && has(Standing::NotTested) => Exit::CannotTell,
             () if ![Standing::Kept, Standing::ByDesign, Standing::AllowedNotSeen].into_iter().any(has) => {
                 Exit::CannotTell
             }
             () => Exit::Ok,
-        })
+        };
+        Ok(Outcome::page(state, exit))
     }
 
     /// What is proved where: one chapter for each cluster.
@@ -332,6 +335,35 @@ impl Plan {
             .collect()
     }
 
+    fn options(&self, trial: &Trial) -> Options {
+        let commit = trial.commit.iter().map(|value| ("synchronous_commit".to_owned(), value.clone()));
+        Options {
+            duration: trial.time,
+            clients: usize::try_from(self.client).unwrap_or(1),
+            level: trial.level,
+            seed: self.random_seed.unwrap_or(1),
+            settings: commit.collect(),
+            plan: trial.plan.clone(),
+            ..Options::default()
+        }
+    }
+
+    /// How the run directory describes a trial.
+    fn parameters(&self, testbed: &Testbed, trial: &Trial) -> Map<String, Value> {
+        fields(json!({
+            "cluster": testbed.name,
+            "engine": testbed.site.engine.name(),
+            "nodes": testbed.site.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(),
+            "level": trial.level.name(),
+            "client": self.client,
+            "time_s": trial.time.as_secs_f64(),
+            "random_seed": self.random_seed.unwrap_or(1),
+            "repeats": self.repeat,
+            "fault": Some(trial.plan.to_string()).filter(|plan| !plan.is_empty()),
+            "fault_seed": trial.plan.seed,
+        }))
+    }
+
     /// Runs one trial, as often as it is to be repeated, as a step of the run directory. Gives the cluster back, or the one that took its place.
     fn watch(
         &self,
@@ -343,36 +375,10 @@ impl Plan {
     ) -> Result<Testbed, Failure> {
         let mut testbed = self.fresh(chapter, context, testbed, journal)?;
         let dir = recording.dir();
-        let seed = self.random_seed.unwrap_or(1);
-        let options = Options {
-            duration: trial.time,
-            clients: usize::try_from(self.client).unwrap_or(1),
-            level: trial.level,
-            seed,
-            settings: trial
-                .commit
-                .iter()
-                .map(|value| ("synchronous_commit".to_owned(), value.clone()))
-                .collect(),
-            plan: trial.plan.clone(),
-            ..Options::default()
-        };
+        let options = self.options(trial);
         let step = dir.begin_step("prove", trial.what.word())?;
         let plan = trial.plan.to_string();
-        recording.keep(dir.edit_step(&step, |step| {
-            step.parameters = fields(json!({
-                "cluster": testbed.name,
-                "engine": testbed.site.engine.name(),
-                "nodes": testbed.site.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(),
-                "level": trial.level.name(),
-                "client": self.client,
-                "time_s": trial.time.as_secs_f64(),
-                "random_seed": seed,
-                "repeats": self.repeat,
-                "fault": (!plan.is_empty()).then_some(&plan),
-                "fault_seed": trial.plan.seed,
-            }));
-        }));
+        recording.keep(dir.edit_step(&step, |step| step.parameters = self.parameters(&testbed, trial)));
         let faults = if plan.is_empty() { String::new() } else { format!(", {plan}") };
         let seed = trial.plan.seed.map(|seed| format!(" (random:{seed})")).unwrap_or_default();
         let title = format!("prove {} {}", trial.what.word(), testbed.name);
@@ -399,10 +405,7 @@ impl Plan {
                     testbed.site.note(format!("repeat {number} ended early: {}", chain(&error)));
                     break;
                 }
-                Err(error) => {
-                    recording.fail(&step, &error.to_string());
-                    return Err(error.into());
-                }
+                Err(error) => return Err(error.into()),
             };
             let is_possible = promises.iter().all(|promise| promise.standing != Standing::NotPossible);
             repeats.push(promises);

@@ -4,7 +4,7 @@ use crate::connection::Address;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::recording::fields;
-use crate::skeleton::{self, NoOutcome, Opening};
+use crate::skeleton::{self, NoOutcome, Opening, Target};
 use crate::watching::Watching;
 use crate::{human, terminal};
 use ::prove::tpcc::{
@@ -49,13 +49,8 @@ impl Plan {
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         let cluster = self.address.cluster(context)?;
         let mut control = connect::control::connect(&cluster.nodes[0].spec)?;
-        let opening = Opening {
-            verb: "prove",
-            name: "tpcc",
-            directory: self.directory.as_deref(),
-            watching: self.watching,
-        };
-        let recording = opening.open(context, &cluster, (0, &mut control))?;
+        let opening = Opening::new("prove", "tpcc", self.directory.as_deref()).watched(self.watching);
+        let recording = opening.open(context, Target::node(&cluster, 0), &mut control)?;
         drop(control);
         let jobs = self.jobs.min(JOBS_MAX);
         let conditions = match self.conditions.as_slice() {

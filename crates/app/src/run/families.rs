@@ -6,7 +6,7 @@ use super::route::{Demand, Keys};
 use super::scripts::Selected;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::recording::Recording;
+use crate::skeleton::{NoOutcome, Outcome};
 use connect::control::Control;
 use record::Exit;
 use run::routing::Connects;
@@ -168,19 +168,14 @@ impl Plan {
             plans_each: false,
             scale: None,
         };
-        let recording = Recording::begin(context, self.directory.as_deref(), "run", &name)?;
-        let step = recording.dir().begin_step("run", &name)?;
         // No session dials it.
         let nowhere = self.address.spec(context)?;
-        let measured = match self.measure(&recording, &step, &nowhere, None, assembled, seed) {
-            Ok(measured) => measured,
-            Err(failure) => {
-                recording.discard();
-                return Err(failure);
-            }
-        };
-        recording.finish_with_page(measured.state)?;
-        Ok(measured.exit)
+        let opening = self.opening(&name);
+        opening.in_one_step(opening.begin(context)?, |recording, step| {
+            let measured = self.measure(recording, step, &nowhere, None, assembled, seed);
+            let measured = measured.map_err(NoOutcome::Refused)?;
+            Ok(Outcome::page(measured.state, measured.exit))
+        })
     }
 
     /// Prepares the workloads of the families.

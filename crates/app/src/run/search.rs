@@ -3,11 +3,12 @@
 use super::Plan;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::fingerprint;
 use crate::human;
 use crate::recording::Recording;
+use crate::skeleton::{NoOutcome, Outcome, in_steps};
 use connect::ConnSpec;
-use record::{Exit, State, StepId};
+use connect::control::Control;
+use record::{Exit, State};
 use workloads::driving::{Family, Search as Wanted, Value};
 
 /// A search ends when the largest number that passes and the least that fails are closer than this share of it.
@@ -24,16 +25,29 @@ impl Plan {
         context: &Context,
         spec: &ConnSpec,
     ) -> Result<Exit, Failure> {
-        let mut control = connect::control::connect(spec)?;
+        let mut control = connect::control::connect(spec).map_err(Failure::from)?;
         let limit = family.search_limit(&mut control)?;
         let name = family.builtins()[0].name;
         let title = format!("{name}-{}", wanted.flag);
-        let recording = Recording::begin(context, self.directory.as_deref(), "run", &title)?;
-        self.watch(&recording, spec)?;
-        let fingerprint = fingerprint::take(&mut control, spec);
-        recording.dir().edit(|run| run.target = Some(fingerprint))?;
+        let recording = self.open(context, &title, spec, &mut control)?;
+        let search = Search::new(limit);
+        in_steps(recording, |recording| {
+            self.search_in(recording, (family, &wanted), context, spec, control, search)
+        })
+    }
+
+    /// Tries one number after the other.
+    fn search_in(
+        &self,
+        recording: &Recording<'_>,
+        (family, wanted): (&dyn Family, &Wanted),
+        context: &Context,
+        spec: &ConnSpec,
+        mut control: Control,
+        mut search: Search,
+    ) -> Result<Outcome, NoOutcome> {
+        let name = family.builtins()[0].name;
         let seed = self.seed();
-        let mut search = Search::new(limit);
         let mut exits: Vec<Exit> = vec![];
         let mut is_second_try = false;
         while let Some(number) = search.next().filter(|_| !context.stop.is_requested()) {
@@ -45,53 +59,40 @@ impl Plan {
             let seed = seed.wrapping_add(exits.len() as u64);
             let step = recording.dir().begin_step_as("run", &words, &format!("{name}-{number}"))?;
             if control.is_closed() {
-                control = connect::control::connect(spec)?;
+                control = connect::control::connect(spec).map_err(Failure::from)?;
             }
             let measured =
                 run.assemble(&mut control, spec, seed, context.terminal.as_ref()).and_then(|assembled| {
-                    run.measure(&recording, &step, spec, Some(&mut control), assembled, seed)
+                    run.measure(recording, &step, spec, Some(&mut control), assembled, seed)
                 });
             let measured = match measured {
                 Ok(measured) => measured,
-                Err(failure) if exits.is_empty() => {
-                    recording.discard();
-                    return Err(failure);
-                }
-                Err(failure) => return Err(failed(recording, &step, failure)?),
+                Err(failure) if exits.is_empty() => return Err(NoOutcome::Refused(failure)),
+                Err(failure) => return Err(NoOutcome::Failed(failure)),
             };
             exits.push(measured.exit);
             // A step that this client spoiled proves nothing about the target: it has one more try.
             if measured.exit == Exit::Invalid && !is_second_try {
                 is_second_try = true;
-                context.terminal.say(&recording.step_line(&step)?);
+                context.terminal.say(&recording.last_line()?);
                 continue;
             }
             is_second_try = false;
-            context.terminal.say(&recording.step_line(&step)?);
+            context.terminal.say(&recording.last_line()?);
             let detail = recording.dir().run();
             let passes = detail.step(step.key()).is_some_and(|step| family.passes(&step.summary));
             let is_valid = matches!(measured.exit, Exit::Ok | Exit::Errors);
             search.report_try(number, is_valid && passes);
         }
-        let state = if context.stop.is_requested() { State::Interrupted } else { State::Finished };
-        recording.finish_with_page(state)?;
-        Ok(match () {
+        let state = context.state();
+        let exit = match () {
             () if state == State::Interrupted => Exit::Interrupted,
             () if exits.iter().all(|exit| *exit == Exit::Invalid) => Exit::Invalid,
             () if search.passing == 0 => Exit::SloMissed,
             () => Exit::Ok,
-        })
+        };
+        Ok(Outcome::page(state, exit))
     }
-}
-
-/// Closes the run directory of a search that a failed step ended.
-fn failed(recording: Recording<'_>, step: &StepId, failure: Failure) -> Result<Failure, Failure> {
-    recording.keep(recording.dir().edit_step(step, |step| {
-        step.verdict.invalidate("the step failed, which ended the search");
-    }));
-    recording.keep(recording.dir().end_step(step, State::Failed));
-    recording.finish(State::Failed)?;
-    Ok(failure)
 }
 
 /// Doubles until a number fails, then halves the gap.

@@ -7,6 +7,7 @@ use super::{Plan, Weighted, mix, vacuum_pgbench};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::recording::Recording;
+use crate::skeleton::{NoOutcome, Outcome, in_steps};
 use crate::stop::IdleGuard;
 use crate::{fingerprint, human};
 use connect::ConnSpec;
@@ -170,21 +171,31 @@ impl Plan {
             Some(_) => "read-update".to_string(),
             None => first.workload_name()?,
         };
-        let recording = Recording::begin(context, self.directory.as_deref(), "run", &name)?;
+        let recording = self.open(context, &name, spec, &mut control)?;
         let unbegun = recording.discard_on_forced_exit();
-        self.watch(&recording, spec)?;
-        let fingerprint = fingerprint::take(&mut control, spec);
-        recording.dir().edit(|run| run.target = Some(fingerprint))?;
-        self.warn_of_connections(context, &mut control);
-        self.announce(context, steps.len() as u64);
-        if matches!(&tables, mix::Tables::Named(tables) if tables.iter().any(|(_, table)| table.starts_with("pgbench_")))
-            && !self.no_vacuum
-        {
-            vacuum_pgbench(&mut control, spec)?;
-        }
-        drop((idle, unbegun));
+        in_steps(recording, |recording| {
+            self.warn_of_connections(context, &mut control);
+            self.announce(context, steps.len() as u64);
+            if matches!(&tables, mix::Tables::Named(tables) if tables.iter().any(|(_, table)| table.starts_with("pgbench_")))
+                && !self.no_vacuum
+            {
+                vacuum_pgbench(&mut control, spec).map_err(NoOutcome::Refused)?;
+            }
+            drop((idle, unbegun));
+            self.drive_steps(recording, spec, (control, &tables), (&steps, seed))
+        })
+    }
+
+    fn drive_steps(
+        &self,
+        recording: &Recording<'_>,
+        spec: &ConnSpec,
+        (mut control, tables): (Control, &mix::Tables),
+        (steps, seed): (&[Ahead], u64),
+    ) -> Result<Outcome, NoOutcome> {
+        let context = recording.context();
         let mut nodes = self.nodes(context, spec);
-        let analyzed = if self.sweep.no_analyze { vec![] } else { nodes.analyze(&tables) };
+        let analyzed = if self.sweep.no_analyze { vec![] } else { nodes.analyze(tables) };
         if !analyzed.is_empty() {
             context.terminal.detail(&format!("analyzed {}", analyzed.join(", ")));
         }
@@ -199,9 +210,8 @@ impl Plan {
             checkpoints: false,
             missing: nodes.missing.clone(),
         };
-        recording.dir().edit(|run| run.sweep = Some(plan))?;
-        let mut sweeping =
-            Sweeping { context, recording: &recording, spec, nodes, exits: vec![], failure: None };
+        recording.keep(recording.dir().edit(|run| run.sweep = Some(plan)));
+        let mut sweeping = Sweeping { context, recording, spec, nodes, exits: vec![], failure: None };
         for (number, ahead) in steps.iter().enumerate() {
             if context.stop.is_requested() {
                 break;
@@ -219,8 +229,8 @@ impl Plan {
         }
         let Sweeping { exits, failure, .. } = sweeping;
         if let (Some(failure), [], false) = (failure, exits.as_slice(), context.stop.is_requested()) {
-            recording.discard();
-            return Err(failure.context("not a single step of the sweep could be measured"));
+            let why = "not a single step of the sweep could be measured";
+            return Err(NoOutcome::Refused(failure.context(why)));
         }
         if let Ok(bytes) = fingerprint::database_bytes(&mut control) {
             recording.keep(recording.dir().edit(|run| {
@@ -229,15 +239,15 @@ impl Plan {
                 }
             }));
         }
-        let state = if context.stop.is_requested() { State::Interrupted } else { State::Finished };
+        let state = context.state();
         let has_failed = recording.dir().run().steps.iter().any(|step| step.state == State::Failed);
-        recording.finish_with_page(state)?;
-        Ok(match () {
+        let exit = match () {
             () if state == State::Interrupted => Exit::Interrupted,
             () if exits.iter().all(|exit| *exit == Exit::Invalid) => Exit::Invalid,
             () if has_failed || exits.contains(&Exit::Errors) => Exit::Errors,
             () => Exit::Ok,
-        })
+        };
+        Ok(Outcome::page(state, exit))
     }
 
     /// All nodes that take writes; only the one that is entered if the others cannot be found.
@@ -335,7 +345,7 @@ impl Sweeping<'_> {
             }
             Err(failure) => self.failed(&step, failure),
         }
-        self.context.terminal.say(&self.recording.step_line(&step)?);
+        self.context.terminal.say(&self.recording.last_line()?);
         Ok(())
     }
 
@@ -347,12 +357,7 @@ impl Sweeping<'_> {
     }
 
     fn failed(&mut self, step: &StepId, failure: Failure) {
-        let dir = self.recording.dir();
-        let wording = failure.render(false);
-        let wording = wording.lines().next().unwrap_or_default().trim_start_matches("error: ").to_string();
-        self.recording.keep(dir.happened(Some(step), record::event::ERROR, &wording));
-        self.recording.keep(dir.edit_step(step, |step| step.verdict.invalidate(wording)));
-        self.recording.keep(dir.end_step(step, State::Failed));
+        self.recording.fail_step(step, &failure.message());
         self.failure.get_or_insert(failure);
     }
 }

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::human;
 use crate::load::stop_of;
 use crate::recording::fields;
-use crate::skeleton::Outcome;
+use crate::skeleton::{Outcome, Target};
 use connect::control::Control;
 use engines::Cluster;
 use load::verify::tables::{KIND_NAMES, TablesOptions, TablesReport, run_cluster};
@@ -45,7 +45,7 @@ impl Plan {
         let opening = self.opening(dataset.name());
         let entry = cluster.data_nodes().next().unwrap_or(0);
         let described = described(&*dataset, control);
-        let recording = opening.open(context, cluster, (entry, control))?;
+        let recording = opening.open(context, Target::node(cluster, entry), control)?;
         let jobs = self.jobs.min(load::plan::STREAMS_MAX);
         opening.in_one_step(recording, |recording, step| {
             let dir = recording.dir();
