@@ -180,7 +180,7 @@ impl Route {
                     .hint(format!("nodes with rows are {}", names_of(&cluster, cluster.data_nodes()))));
             }
         }
-        let first = cluster.data_nodes().next().unwrap_or(0);
+        let first = cluster.entry_node();
         let spec = cluster.nodes[first].spec.clone();
         self.cluster = Some(cluster);
         Ok(spec)
@@ -304,7 +304,7 @@ impl Route {
             ))
             .hint(format!("add --connect {}", names_of(cluster, cluster.data_nodes()))));
         }
-        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let entry = cluster.entry_node();
         let client: &mut postgres::Client = control;
         let placement = Placement::read(cluster, client, entry, schema, "warehouse")?;
         if placement.on_every_node() || !cluster.is_clustered() {
@@ -347,7 +347,7 @@ impl Route {
         dataset: &Dataset,
     ) -> Result<Option<Homes>, Failure> {
         let (Some(cluster), Some(flag)) = (&self.cluster, self.holding()) else { return Ok(None) };
-        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let entry = cluster.entry_node();
         let owners = match placed(cluster, control, entry, dataset, flag)? {
             Owned::Split(owners) => owners,
             Owned::Everywhere => {
