@@ -97,7 +97,7 @@ impl Plan {
     /// When the cluster or its dataset is not what a matrix needs, or not a single cell could be measured.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         let cluster = self.address.cluster(context)?;
-        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let entry = cluster.entry_node();
         let spec = cluster.nodes[entry].spec.clone();
         let mut control = connect::control::connect(&spec)?;
         let dataset = mix::dataset(&mut control)?;

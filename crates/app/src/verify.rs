@@ -71,7 +71,7 @@ impl Plan {
     /// When there is nothing to verify, or the verification broke off. A difference is no error: it is exit code 3.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         let cluster = self.address.cluster(context)?;
-        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let entry = cluster.entry_node();
         let spec = &cluster.nodes[entry].spec;
         let mut control = connect::control::connect(spec)?;
         let what = self.what.unwrap_or_else(|| held(context, &mut control));

@@ -14,7 +14,7 @@ pub(crate) use error::sql_hint;
 pub use survey::{Absent, Survey};
 
 use crate::engine::Engine;
-use crate::profile::Layout;
+use crate::profile::{Layout, LoadPath};
 use connect::ConnSpec;
 use connect::cluster_file::{ClusterFile, Role};
 use connect::conninfo::{Host, HostSpec, SessionAttrs, Sources};
@@ -143,6 +143,24 @@ impl Cluster {
             Role::Coordinator if workers => None,
             _ => Some(index),
         })
+    }
+
+    /// The node through which tables are created and filled where the engine brings the rows to their nodes: the coordinator, if there is one.
+    pub fn table_node(&self) -> Option<usize> {
+        let coordinator = self.nodes.iter().position(|node| node.role == Role::Coordinator);
+        coordinator.or_else(|| self.data_nodes().next())
+    }
+
+    /// The node whose ledger speaks for all rows, and whose catalog is read first.
+    pub fn entry_node(&self) -> usize {
+        let by_table = self.table_node().filter(|_| self.engine.load == LoadPath::Table);
+        by_table.or_else(|| self.data_nodes().next()).unwrap_or(0)
+    }
+
+    /// The cluster as the one database that a client of [`Cluster::table_node`] sees, if its rows can be read only through the engine.
+    pub fn as_one_database(&self) -> Option<Cluster> {
+        let node = self.table_node().filter(|_| matches!(self.engine.layout, Layout::Spread(_)))?;
+        Some(Cluster::single(self.nodes[node].spec.clone()))
     }
 
     /// Whether rows are spread or repeated over several nodes that take writes.

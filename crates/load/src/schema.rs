@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use data::FORMAT_VERSION;
 use engines::cluster::Cluster;
+use engines::profile::Spread;
 use postgres::{GenericClient, Transaction};
 
 use crate::dataset::{self, DEFAULT, Leaves, OFF, Parameter, Table, leaf_names, table_names};
@@ -108,7 +109,7 @@ pub(crate) fn prepare(
                         .map_err(at(node))?;
                     sharded::create_sql(&model, tables, &layout, &owners, node, &servers)
                 }
-                Shape::Single | Shape::Repeated => create_sql(&model, tables, &layout),
+                Shape::Single | Shape::Repeated => create_sql(&model, tables, &layout, spread_of(cluster)),
             };
             let made = create(&mut transactions[node], &model, content, &layout, &options.force, &sql);
             let (dataset, revoked) = made.map_err(at(node))?;
@@ -408,8 +409,20 @@ pub(crate) fn tablespace_at(layout: &Layout, place: usize) -> Option<&str> {
     (!map.is_empty()).then(|| map[place % map.len()].as_str())
 }
 
-fn create_sql(dataset: &Dataset, tables: &[Table], layout: &Layout) -> String {
+/// How the engine learns where the rows of a table shall be, where it places them.
+fn spread_of(cluster: &Cluster) -> Option<Spread> {
+    match cluster.engine.layout {
+        engines::profile::Layout::Spread(spread) => Some(spread),
+        _ => None,
+    }
+}
+
+fn create_sql(dataset: &Dataset, tables: &[Table], layout: &Layout, spread: Option<Spread>) -> String {
     let mut sql = String::new();
+    let placed = |table: &Table| {
+        let statement = spread?.statement(&qualified(&dataset.schema_name, table.name), table.placement.column())?;
+        Some(statement + ";")
+    };
     for (number, table) in tables.iter().enumerate() {
         let columns = columns_sql(table);
         let parent = qualified(&dataset.schema_name, table.name);
@@ -417,7 +430,10 @@ fn create_sql(dataset: &Dataset, tables: &[Table], layout: &Layout) -> String {
         let fillfactor = fillfactor_sql(table);
         let Some(by) = table.placement.sql().filter(|_| dataset.partitions > 1) else {
             let tablespace = tablespace_sql(layout, number);
-            sql.push_str(&format!("create {unlogged}table {parent} {columns}{fillfactor}{tablespace};"));
+            let clause = spread.zip(table.placement.column()).map(|(spread, column)| spread.clause(column));
+            let clause = clause.unwrap_or_default();
+            sql.push_str(&format!("create {unlogged}table {parent} {columns}{fillfactor}{clause}{tablespace};"));
+            sql.extend(placed(table));
             continue;
         };
         let first = tablespace_sql(layout, 0);
@@ -430,6 +446,7 @@ fn create_sql(dataset: &Dataset, tables: &[Table], layout: &Layout) -> String {
                 "create {unlogged}table {leaf} partition of {parent} {bound}{fillfactor}{tablespace};"
             ));
         }
+        sql.extend(placed(table));
     }
     sql
 }

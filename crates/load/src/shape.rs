@@ -8,7 +8,7 @@ use crate::error::LoadError;
 /// How rows lie on the nodes that take writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
-    /// One server. Standbys follow by themselves.
+    /// One server, or one entry point of an engine that brings rows to their nodes itself. Standbys follow by themselves.
     Single,
     /// Each leaf table is on one node; every node has the parent, and foreign tables for the leaves of others.
     Sharded,
@@ -25,8 +25,8 @@ impl Shape {
         match cluster.engine.load {
             LoadPath::Leaves if cluster.has_foreign_partitions() => Ok(Shape::Sharded),
             LoadPath::EachNode if cluster.is_clustered() => Ok(Shape::Repeated),
-            LoadPath::Leaves | LoadPath::EachNode => Ok(Shape::Single),
-            LoadPath::Table | LoadPath::None(_) => Err(LoadError::Engine { engine: cluster.engine }),
+            LoadPath::Leaves | LoadPath::EachNode | LoadPath::Table => Ok(Shape::Single),
+            LoadPath::None(_) => Err(LoadError::Engine { engine: cluster.engine }),
         }
     }
 }

@@ -180,7 +180,7 @@ impl Route {
                     .hint(format!("nodes with rows are {}", names_of(&cluster, cluster.data_nodes()))));
             }
         }
-        let first = cluster.data_nodes().next().unwrap_or(0);
+        let first = cluster.entry_node();
         let spec = cluster.nodes[first].spec.clone();
         self.cluster = Some(cluster);
         Ok(spec)
@@ -308,7 +308,7 @@ impl Route {
         dataset: &Dataset,
     ) -> Result<Option<Homes>, Failure> {
         let (Some(cluster), Some(flag)) = (&self.cluster, self.holding()) else { return Ok(None) };
-        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let entry = cluster.entry_node();
         let owners = match placed(cluster, control, entry, dataset, flag)? {
             Owned::Split(owners) => owners,
             Owned::Everywhere => {

@@ -43,7 +43,7 @@ impl Plan {
     ) -> Result<Exit, Failure> {
         let dataset = held(name, control)?;
         let opening = self.opening(dataset.name());
-        let entry = cluster.data_nodes().next().unwrap_or(0);
+        let entry = cluster.entry_node();
         let described = described(&*dataset, control);
         let recording = opening.open(context, Target::node(cluster, entry), control)?;
         let jobs = self.jobs.min(load::plan::STREAMS_MAX);

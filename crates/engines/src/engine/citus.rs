@@ -64,7 +64,10 @@ pub(super) static PROFILE: Profile = Profile {
             "select pg_catalog.get_shard_id_for_distribution_column({relation}, {keys})::text",
         ),
     }),
-    layout: Layout::Spread(Spread::Call("create_distributed_table('{table}', '{column}')")),
+    layout: Layout::Spread(Spread::Call {
+        by_column: "create_distributed_table('{table}', '{column}')",
+        whole: "create_reference_table('{table}')",
+    }),
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,
     links: NodeLinks::Own,

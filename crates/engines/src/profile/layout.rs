@@ -52,8 +52,8 @@ impl fmt::Display for Layout {
                 }
             ),
             Layout::Spread(Spread::ByItself) => f.write_str("the engine spreads the rows of every table"),
-            Layout::Spread(Spread::Call(call)) => {
-                write!(f, "the engine spreads the rows of a table after `select {call}`")
+            Layout::Spread(Spread::Call { by_column, .. }) => {
+                write!(f, "the engine spreads the rows of a table after `select {by_column}`")
             }
             Layout::Spread(Spread::Clause(clause)) => {
                 write!(f, "the engine spreads the rows of a table created `{clause}`")
@@ -94,8 +94,13 @@ pub enum Conflicts {
 pub enum Spread {
     /// It spreads every table.
     ByItself,
-    /// By a function call after the table is created. Placeholders: `{table}` and `{column}`, without quotes.
-    Call(&'static str),
+    /// By a function call after the table is created. The placeholders `{table}` and `{column}` stand inside string literals.
+    Call {
+        /// Spreads the rows by a column.
+        by_column: &'static str,
+        /// Keeps a whole copy on every node.
+        whole: &'static str,
+    },
     /// By a clause at the end of `create table`. Placeholder: `{column}`.
     Clause(&'static str),
 }
@@ -105,19 +110,21 @@ impl Spread {
     pub fn clause(self, column: &str) -> String {
         match self {
             Spread::Clause(clause) => format!(" {}", clause.replace("{column}", column)),
-            Spread::ByItself | Spread::Call(_) => String::new(),
+            Spread::ByItself | Spread::Call { .. } => String::new(),
         }
     }
 
-    /// The statement to run after `create table`, if one is needed.
-    pub fn statement(self, table: &str, column: &str) -> Option<String> {
-        match self {
-            Spread::Call(call) => {
-                Some(format!("select {}", call.replace("{table}", table).replace("{column}", column)))
-            }
-            Spread::ByItself | Spread::Clause(_) => None,
-        }
+    /// The statement to run after `create table`, if one is needed. Rows are placed by `column`; without one every node has a whole copy.
+    pub fn statement(self, table: &str, column: Option<&str>) -> Option<String> {
+        let Spread::Call { by_column, whole } = self else { return None };
+        let call = column.map_or(whole.to_owned(), |column| by_column.replace("{column}", &inside(column)));
+        Some(format!("select {}", call.replace("{table}", &inside(table))))
     }
+}
+
+/// A text as it stands inside a string literal.
+fn inside(text: &str) -> String {
+    text.replace('\'', "''")
 }
 
 /// Which nodes take client connections.
@@ -148,7 +155,7 @@ pub enum LoadPath {
     Leaves,
     /// COPY of all rows into each node separately, before the table is replicated; each node has a ledger of its own.
     EachNode,
-    /// COPY into the table through an entry point, and the engine sends the rows to their nodes. `pgfathom load` does not do that yet.
+    /// COPY into the table through an entry point, and the engine sends the rows to their nodes.
     Table,
     /// Not at all, for this reason.
     None(&'static str),
@@ -159,9 +166,7 @@ impl fmt::Display for LoadPath {
         f.write_str(match self {
             LoadPath::Leaves => "COPY into each leaf on its owner",
             LoadPath::EachNode => "COPY into each node separately, before the table is replicated",
-            LoadPath::Table => {
-                "COPY into the table through an entry point (`pgfathom load` cannot do that yet)"
-            }
+            LoadPath::Table => "COPY into the table through an entry point",
             LoadPath::None(reason) => reason,
         })
     }

@@ -45,6 +45,8 @@ pub fn run_cluster(
     mirror: &MirrorOptions,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
+    let one = cluster.as_one_database();
+    let cluster = one.as_ref().unwrap_or(cluster);
     let data: Vec<usize> = cluster.data_nodes().collect();
     if mirror.standbys
         && (cluster.engine.layout != Layout::OneServer

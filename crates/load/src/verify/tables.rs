@@ -335,6 +335,8 @@ fn tables_found(setting: &Setting<'_>, compared: &sums::Compared) -> Vec<TableFo
 
 /// Opens a snapshot on each node that holds rows.
 fn open(cluster: &Cluster, notes: &mut Vec<String>) -> Result<Vec<Site>, VerifyError> {
+    let one = cluster.as_one_database();
+    let cluster = one.as_ref().unwrap_or(cluster);
     let nodes: Vec<usize> = cluster.data_nodes().collect();
     let engine = cluster.engine;
     let is_alone = nodes.len() < 2;

@@ -40,7 +40,7 @@ pub(crate) fn verify_tpcc(target: &ConnSpec, deep: bool) -> Result<TablesReport,
 }
 
 pub(crate) fn verify_tpcc_on(cluster: &Cluster, deep: bool) -> Result<TablesReport, VerifyError> {
-    let entry = &cluster.nodes[cluster.data_nodes().next().unwrap_or(0)].spec;
+    let entry = &cluster.nodes[cluster.entry_node()].spec;
     let mut client = connect::control::connect(entry).expect("the server accepts connections").into_client();
     let Some(dataset) = DATASET.find(&mut client)? else { return Err(what_else(&mut client, TPCC)) };
     let stop = Stop::new();

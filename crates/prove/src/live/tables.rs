@@ -211,7 +211,7 @@ fn create(client: &mut Client, layout: Layout, shape: &Shape) -> Result<(), Clie
     let table = format!("{SCHEMA}.{}", shape.name);
     let Layout::Spread(spread) = layout else { return client.execute(&plain(&table, shape)).map(drop) };
     client.execute(&(plain(&table, shape) + &spread.clause("shard")))?;
-    spread.statement(&table, "shard").map_or(Ok(()), |statement| client.execute(&statement).map(drop))
+    spread.statement(&table, Some("shard")).map_or(Ok(()), |statement| client.execute(&statement).map(drop))
 }
 
 fn plain(table: &str, shape: &Shape) -> String {

@@ -294,7 +294,7 @@ fn homes(
 ) -> Result<Option<(Homes, Connects)>, Refusal> {
     let Some(entry) = &given.entry else { return Ok(None) };
     let cluster = entry.cluster;
-    let at = cluster.data_nodes().next().unwrap_or(0);
+    let at = cluster.entry_node();
     let placement = Placement::read(cluster, client, at, &found.dataset.schema_name, "warehouse")?;
     if placement.on_every_node() || !cluster.is_clustered() {
         return Ok(None);
