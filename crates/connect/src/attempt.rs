@@ -1,8 +1,8 @@
 //! Which host, which address, with or without TLS: libpq's order of attempts, for both planes.
 //!
 //! Hosts are tried in their order (or shuffled), each at all its addresses. `sslmode=allow` and `prefer` may try an address twice, with
-//! and without TLS. What ends the search and what leads to the next host follows libpq (`PQconnectPoll` in `fe-connect.c`): who is not
-//! there, too slow, starting up or of the wrong role is passed over; who refuses us has spoken for all.
+//! and without TLS. The rules for the next host are those of libpq (`PQconnectPoll` in `fe-connect.c`): a host that is
+//! down, too slow, starting up or in the wrong role is skipped; a refusal ends the search.
 
 mod error;
 
@@ -25,7 +25,7 @@ pub(crate) enum Endpoint {
     Unix(PathBuf),
 }
 
-/// One place to connect to, and where in the host list it comes from.
+/// One address to connect to, and its index in the host list.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) index: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// The name that certificates are checked against.
+    /// The name for the check of certificates.
     pub(crate) fn name(&self) -> String {
         self.host.host.to_string()
     }
@@ -48,14 +48,14 @@ pub(crate) enum Encryption {
     Demanded,
 }
 
-/// A failed attempt, and whether it had come as far as TLS.
+/// A failed attempt, and whether it had reached TLS.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) cause: Cause,
     pub(crate) encrypted: bool,
 }
 
-/// What a server is at this moment.
+/// The present state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Role {
     pub(crate) in_recovery: bool,
@@ -68,7 +68,7 @@ impl Role {
     pub(crate) const QUERY: &'static str = "select pg_catalog.pg_is_in_recovery(), pg_catalog.pg_is_in_recovery() or \
          pg_catalog.current_setting('default_transaction_read_only') operator(pg_catalog.=) 'on'::pg_catalog.text";
 
-    /// Why a session with this server is not what was requested.
+    /// Why this server does not meet the requested session attributes.
     fn objection(self, wanted: SessionAttrs) -> Option<&'static str> {
         match wanted {
             SessionAttrs::ReadWrite if self.read_only => Some("the session is read-only"),
@@ -98,7 +98,7 @@ pub(crate) trait Plane {
     /// Reads what the server is.
     fn role(&self, spec: &ConnSpec, session: &mut Self::Session) -> Result<Role, Cause>;
 
-    /// The session is what was requested: the limits of its beginning are over.
+    /// The session has the requested attributes: the limits of the connect end.
     fn begin_work(&self, session: &mut Self::Session);
 }
 
@@ -109,15 +109,15 @@ const ONE_OF_SEVERAL_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ConnSpec {
-    /// How long one attempt may take, with the first questions behind it.
+    /// The time limit for one attempt, including the first queries.
     pub(crate) fn connect_limit(&self) -> Duration {
         self.connect_timeout.unwrap_or(DEFAULT_TIMEOUT)
     }
 }
 
-/// Opens a session with the first host that is there and fits.
+/// Opens a session with the first suitable host.
 pub(crate) fn connect<P: Plane>(spec: &ConnSpec, plane: &P) -> Result<P::Session, ConnectError> {
-    // However settings travel from here on, what is pinned is among them.
+    // From here on the settings include the pinned ones.
     let mut spec = spec.with_settings_applied();
     if spec.hosts.len() > 1 {
         spec.connect_timeout.get_or_insert(ONE_OF_SEVERAL_TIMEOUT);
@@ -125,7 +125,7 @@ pub(crate) fn connect<P: Plane>(spec: &ConnSpec, plane: &P) -> Result<P::Session
     let spec = &spec;
     let tls = prepare_tls(spec).map_err(|error| ConnectError::before_any(spec, Cause::Tls(error)))?;
     let mut attempts = Vec::new();
-    // prefer-standby goes round twice: for a standby, then for anyone.
+    // prefer-standby makes two rounds: for a standby, then for any host.
     let rounds: &[SessionAttrs] = match spec.target_session_attrs {
         SessionAttrs::PreferStandby => &[SessionAttrs::PreferStandby, SessionAttrs::Any],
         SessionAttrs::Any => &[SessionAttrs::Any],
@@ -153,7 +153,7 @@ pub(crate) fn connect<P: Plane>(spec: &ConnSpec, plane: &P) -> Result<P::Session
     Err(ConnectError::new(spec, attempts))
 }
 
-/// TLS made ready when any host may want it.
+/// Prepares TLS if any host may need it.
 fn prepare_tls(spec: &ConnSpec) -> Result<Option<Tls>, TlsError> {
     let any_tcp = spec.hosts.iter().any(|host| matches!(host.host, Host::Tcp(_)) || host.address.is_some());
     if !any_tcp || spec.sslmode == SslMode::Disable {
@@ -259,7 +259,7 @@ fn endpoints(host: &HostSpec, balance: LoadBalance) -> io::Result<Vec<Endpoint>>
     }
 }
 
-/// A random order. Nothing is reproduced from it, so the standard library's random hash keys are source enough.
+/// A random order. It need not be reproducible, so the random hash keys of the standard library are a sufficient source.
 fn shuffle<T>(items: &mut [T]) {
     let keys = RandomState::new();
     for last in (1..items.len()).rev() {

@@ -25,7 +25,7 @@ pub struct ClusterFile {
     /// How `up` made it; absent in a file written by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<Made>,
-    /// The nodes; the first one is where things start.
+    /// The nodes; the first one is the entry.
     pub node: Vec<Node>,
 }
 
@@ -54,12 +54,12 @@ pub struct Made {
     pub os_user: Option<String>,
 }
 
-/// What a node does in its cluster.
+/// The role of a node in its cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
     /// Takes all writes.
     Primary,
-    /// Follows a primary; holds rows but takes no writes.
+    /// Follows a primary; has all rows but takes no writes.
     Standby,
     /// Owns a part of the rows, and is an entry point to all of them.
     Shard,
@@ -114,7 +114,7 @@ pub enum ClusterFileError {
     /// It names no node.
     #[error("the cluster has no nodes")]
     NoNodes,
-    /// The connection of a node is wrong.
+    /// The connection of a node is not valid.
     #[error("node {node:?}: its connection is not valid")]
     NodeConnection {
         /// The node's name.
@@ -164,7 +164,7 @@ pub struct Node {
     pub role: String,
     /// A connection string without a password.
     pub connection: String,
-    /// The host to reach by ssh for its files; absent: this machine.
+    /// The host to reach by ssh for its files; absent: this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<String>,
     /// Data directory on that host.
@@ -230,7 +230,7 @@ impl ClusterFile {
         Ok(file)
     }
 
-    /// Writes the file so that it is there whole or not at all.
+    /// Writes the file atomically.
     pub fn write(&self, path: &Path) -> Result<(), ClusterFileError> {
         let body = toml::to_string(self).map_err(|error| ClusterFileError::Malformed {
             path: path.to_owned(),

@@ -1,10 +1,10 @@
-//! libpq's rules for what to connect to, and the [`ConnSpec`] they end in.
+//! libpq's rules for connection parameters, and the resulting [`ConnSpec`].
 //!
 //! A user who has a working `psql` command line, environment, service file or password file must get the same server, role and
-//! database here. Hence the order of authority is psql's: a connection string (`-d` or the last argument) beats the flags `-h -p -U`,
-//! those beat the service file, that beats the `PG*` variables, and those beat the defaults (`PQconnectdbParams` with `expand_dbname`,
-//! `conninfo_add_defaults`, `pqConnectOptions2` in `fe-connect.c`). Nothing here reads the process's environment: a [`Sources`] is
-//! passed in.
+//! database here. Hence the precedence is that of psql: a connection string (`-d` or the last argument) overrides the flags `-h -p -U`,
+//! these override the service file, which overrides the `PG*` variables, which override the defaults (`PQconnectdbParams` with `expand_dbname`,
+//! `conninfo_add_defaults`, `pqConnectOptions2` in `fe-connect.c`). This module does not read the process's environment: it gets
+//! a [`Sources`].
 
 mod error;
 mod keyvalue;
@@ -63,7 +63,7 @@ pub struct Sources<'a> {
     pub os_user: Option<String>,
     /// Home directory, for `.pgpass`, `.pg_service.conf` and `.postgresql/`.
     pub home: Option<PathBuf>,
-    /// Where the sockets of a server on this machine may be, likeliest first. libpq has one compiled in: `/tmp`, or
+    /// Folders of the sockets of a server on this host, most likely first. libpq has one compiled in: `/tmp`, or
     /// `/var/run/postgresql` as Debian and Red Hat build it.
     pub socket_dirs: Vec<PathBuf>,
     /// The folder of the system-wide `pg_service.conf`, unless `PGSYSCONFDIR` names another.
@@ -92,7 +92,7 @@ impl Sources<'static> {
                 .or(user.as_ref().map(|u| u.home.clone())),
             os_user: user.map(|user| user.name),
             socket_dirs: ["/var/run/postgresql", "/tmp"].map(PathBuf::from).to_vec(),
-            // Debian's place, then the one of an installation from source.
+            // Debian's folder, then that of an installation from source.
             sysconfdir: ["/etc/postgresql-common", "/etc/sysconfig/pgsql", "/usr/local/pgsql/etc"]
                 .map(PathBuf::from)
                 .into_iter()
@@ -101,7 +101,7 @@ impl Sources<'static> {
     }
 }
 
-/// A resolved connection and what libpq would have warned about on the way.
+/// A resolved connection, and libpq's warnings about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     /// What to connect to.
@@ -110,7 +110,7 @@ pub struct Resolved {
     pub warnings: Vec<String>,
 }
 
-/// Parameters by name, with the place each came from.
+/// Parameters by name, with their source.
 #[derive(Clone, Debug, Default)]
 struct Values(BTreeMap<&'static str, (String, Origin)>);
 
@@ -138,7 +138,7 @@ impl Values {
         Ok(())
     }
 
-    /// Sets the parameters of a connection string. The name of an unknown one is not shown behind a password.
+    /// Sets the parameters of a connection string. After a password, the name of an unknown one is not shown.
     fn set_all(&mut self, pairs: Vec<(String, String)>, origin: &Origin) -> Result<(), ConninfoError> {
         let mut is_behind = false;
         for (name, value) in pairs {
@@ -156,7 +156,7 @@ impl Values {
     }
 }
 
-/// Puts together everything that was reported about a connection.
+/// Merges all parameters of a connection.
 pub fn resolve(request: &Request, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
     let mut values = Values::default();
     let flags = [("host", "-h", &request.host), ("port", "-p", &request.port), ("user", "-U", &request.user)];
@@ -174,7 +174,7 @@ pub fn resolve(request: &Request, sources: &Sources<'_>) -> Result<Resolved, Con
         Some(text) if uri::is_uri(text) => {
             values.set_all(uri::parse(text)?, &Origin::Uri)?;
         }
-        // As a name of a database it would be shown, with the password in it.
+        // As the name of a database it would be shown, including the password.
         Some(text)
             if text.contains("://") && !text.split("://").next().is_some_and(|word| word.contains('=')) =>
         {
@@ -226,7 +226,7 @@ fn add_service(values: &mut Values, sources: &Sources<'_>) -> Result<(), Conninf
     Ok(())
 }
 
-/// The folder where a server on this machine most likely has its socket: the first one that holds one for this port,
+/// The most likely folder for the socket of a server on this host: the first one that contains one for this port,
 /// else the first one that exists.
 fn default_socket_dir(dirs: &[PathBuf], port: u16) -> PathBuf {
     let socket = format!(".s.PGSQL.{port}");

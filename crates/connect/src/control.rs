@@ -1,11 +1,11 @@
-//! Connections for everything but the hot path: DDL, catalogs, sampling queries. `tokio-postgres` does the talking.
+//! Connections for everything except the hot path: DDL, catalogs, sampling queries. They use `tokio-postgres`.
 //!
 //! Hosts, addresses, TLS, session attributes and errors are the same as in [`crate::hot`]; the differences are described here. The library does not check
-//! `require_auth` and `requirepeer`, so when one of them is set a hot connection is opened first and checks. `connect_timeout` is the limit
-//! of a whole attempt, with the first questions behind it.
+//! `require_auth` and `requirepeer`, so if one of them is set, a hot connection checks it first. `connect_timeout` is the limit
+//! of a whole attempt, including the first queries.
 //!
-//! The socket is opened here, and the library is configured as if every server wanted TLS at once: so the stream that it reads from is ours, over TCP and
-//! over Unix sockets, with or without TLS. What the server may send is limited there ([`limit`]), and for how long it may be silent ([`silence`]).
+//! The socket is opened here, and the library is configured as if every server wanted TLS at once: so it reads from our stream, over TCP and
+//! over Unix sockets, with or without TLS. That stream limits what the server may send ([`limit`]), and how long it may send nothing ([`silence`]).
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -37,8 +37,8 @@ use silence::{Patient, Silence, Silent};
 
 /// A session of the control plane; it is a [`postgres::Client`] that knows where it is connected.
 ///
-/// Behind a pool that shares server processes ([`connect_shared`]) it is no session but a row of transactions: each use begins one, with the
-/// settings in it, and ends the one before. So nothing outlasts a use, and the last one is ended by [`Control::release`].
+/// Behind a pool that shares server processes ([`connect_shared`]) it is a series of transactions instead of a session: each use begins one, with the
+/// settings in it, and ends the previous one. So no state remains after a use, and [`Control::release`] ends the last one.
 pub struct Control {
     /// `None` only while [`Control::into_client`] consumes it.
     client: Option<postgres::Client>,
@@ -71,7 +71,7 @@ pub fn connect(spec: &ConnSpec) -> Result<Control, ConnectError> {
     attempt::connect(spec, &ControlPlane { takes_shared: false })
 }
 
-/// The same for work that needs no session: through such a pooler as well, see [`Control`].
+/// The same for work that needs no session: it also works through such a pooler, see [`Control`].
 pub fn connect_shared(spec: &ConnSpec) -> Result<Control, ConnectError> {
     attempt::connect(spec, &ControlPlane { takes_shared: true })
 }
@@ -108,24 +108,24 @@ impl Control {
         self.client.as_mut().expect(GONE)
     }
 
-    /// From now on a question that the server leaves without a byte for so long has failed, and the session with it. For questions that are short: without it
-    /// a silent server is only given up when it answers no other session either.
+    /// From now on a query fails, and its session ends, if the server sends nothing for this time. It is for short queries: without it
+    /// a silent server is only given up if it answers no other session either.
     pub fn set_patience(&mut self, patience: Duration) {
         self.silence.set_patience(patience);
     }
 
-    /// Whether the server process behind it is another client's between two transactions.
+    /// Whether another client may use its server process between two transactions.
     pub fn is_shared(&self) -> bool {
         self.shared.is_some()
     }
 
-    /// Ends the transaction of the last use, where uses are transactions: what it did is kept, and nothing is held any more.
+    /// Commits the transaction of the last use, if uses are transactions.
     pub fn release(&mut self) -> Result<(), postgres::Error> {
         let was_open = self.shared.as_mut().is_some_and(|shared| std::mem::take(&mut shared.is_open));
         if was_open { self.client().batch_execute("COMMIT") } else { Ok(()) }
     }
 
-    /// For statements that begin their own transactions, or may not stand in one. The settings are not made where they would stay with a shared
+    /// For statements that begin their own transactions, or must not be in one. Settings are omitted if they would stay with a shared
     /// server process.
     pub fn outside(&mut self) -> Result<&mut postgres::Client, postgres::Error> {
         self.release()?;
@@ -145,7 +145,7 @@ const GONE: &str = "the client leaves only with the session";
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // A pooler throws the server process away whose client leaves in the middle of a transaction.
+        // A pooler discards a server process if its client disconnects during a transaction.
         if self.client.is_some() {
             let _ = self.release();
         }
@@ -162,7 +162,7 @@ impl Deref for Control {
 
 impl DerefMut for Control {
     fn deref_mut(&mut self) -> &mut postgres::Client {
-        // If that fails, so does the use, in the same words.
+        // If that fails, the use fails with the same message.
         let _ = self.begin();
         self.client()
     }
@@ -242,7 +242,7 @@ impl ControlPlane {
         }
     }
 
-    /// Makes the settings of a session whose startup packet did not carry them.
+    /// Applies the settings of a session whose startup packet did not contain them.
     fn settle(&self, mut control: Control, wanted: &Settings, way: Way) -> Result<Control, Cause> {
         if way == Way::Transaction {
             if !self.takes_shared {
@@ -262,7 +262,7 @@ impl ControlPlane {
     }
 }
 
-/// What a failed statement of a new session means.
+/// The error for a failed statement of a new session.
 fn statement_failed(error: &postgres::Error) -> Cause {
     let source = error.source();
     if let Some(error) = server_error(error) {
@@ -277,7 +277,7 @@ fn statement_failed(error: &postgres::Error) -> Cause {
     }
 }
 
-/// What it means that our stream, or the one below it, has failed.
+/// The error for a failure of our stream, or the one below it.
 pub(crate) fn broken(error: &io::Error) -> Cause {
     let inner = error.get_ref();
     if let Some(protocol) = inner.and_then(|inner| inner.downcast_ref::<ProtocolError>()) {
@@ -289,7 +289,7 @@ pub(crate) fn broken(error: &io::Error) -> Cause {
     }
 }
 
-/// The library's words with those of what caused it.
+/// The library's message with that of its cause.
 fn words_of(error: &postgres::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
@@ -305,7 +305,7 @@ impl Plane for ControlPlane {
         tls: Option<&Tls>,
     ) -> Result<Control, Failure> {
         let control = self.open_settled(spec, candidate, encryption, tls)?;
-        // Through a pooler another session may wait for ours to end: its silence proves nothing.
+        // Through a pooler another session may wait for ours to end, so its silence proves nothing.
         if settings::known(&settings::marked(spec), candidate).is_none_or(|way| way == Way::Startup) {
             let (spec, candidate, tls) = (settings::without(spec), candidate.clone(), tls.cloned());
             control.silence.ask_elsewhere(Box::new(move |limit| {
@@ -344,7 +344,7 @@ impl ControlPlane {
             match (bare(spec), known) {
                 (Ok(session), Some(_)) => return Ok(session),
                 (Ok(mut session), None) => {
-                    // Options that are no settings were taken by a server: a pooler refuses them all.
+                    // A server accepted options that are not settings; a pooler refuses all of them.
                     let wanted = Settings::of(spec).unwrap_or_default();
                     let in_effect = wanted.are_in_effect_of(session.client());
                     if in_effect.map_err(|error| plain(statement_failed(&error)))? {
@@ -377,7 +377,7 @@ fn config(spec: &ConnSpec, candidate: &Candidate) -> postgres::Config {
         .user(&spec.user)
         .dbname(&spec.dbname)
         .application_name(&spec.application_name)
-        // The connector does what the library would: it requests TLS if it is wanted, and takes the answer.
+        // The connector does what the library would do: it requests TLS if needed, and reads the answer.
         .ssl_mode(postgres::config::SslMode::Require)
         .ssl_negotiation(postgres::config::SslNegotiation::Direct);
     if let Some(password) = spec.password_for(&candidate.host) {
@@ -420,7 +420,7 @@ fn cause(spec: &ConnSpec, error: &postgres::Error) -> Cause {
     }
     let words = source.map(ToString::to_string).unwrap_or_default();
     let io = source.and_then(|source| source.downcast_ref::<io::Error>());
-    // The library's kinds are private; their words are not (`error/mod.rs`).
+    // The library's error kinds are private; their messages are not (`error/mod.rs`).
     match (error.to_string().as_str(), io) {
         ("error connecting to server", Some(error)) => Cause::Connect(copy_of(error)),
         ("error connecting to server", None) => Cause::Connect(io::Error::other(words)),
@@ -443,14 +443,14 @@ fn cause(spec: &ConnSpec, error: &postgres::Error) -> Cause {
     }
 }
 
-/// The library owns the error; what counts is its kind and words.
+/// The library owns the error; only its kind and message matter.
 fn copy_of(error: &io::Error) -> io::Error {
     error
         .raw_os_error()
         .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error)
 }
 
-/// What the connector saw; the library hands nothing of it back.
+/// The connector's observations, which the library does not return.
 #[derive(Clone, Debug, Default)]
 struct Reported {
     begun: bool,
@@ -459,7 +459,7 @@ struct Reported {
 
 type Report = Arc<Mutex<Reported>>;
 
-/// Why a connection was not made fit for the library.
+/// Why a connection could not be prepared for the library.
 #[derive(Debug, thiserror::Error)]
 enum OpenError {
     #[error(transparent)]
@@ -470,7 +470,7 @@ enum OpenError {
     Io(#[from] io::Error),
 }
 
-/// Our TLS and our limits in the library's shape.
+/// Our TLS and our limits as types of the library.
 #[derive(Clone, Debug)]
 struct Connector {
     tls: Option<Tls>,
@@ -485,7 +485,7 @@ impl Connector {
     }
 }
 
-/// The connector, and what the stream is limited by.
+/// The connector, and the limits of the stream.
 #[derive(Debug)]
 struct Limits {
     connector: Connector,

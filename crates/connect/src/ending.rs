@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The user wants to end.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// The user wants to end: who waits for a server that does not answer gives up soon. Safe to be called more than once.
+/// The user wants to end: waits for a server that does not answer end soon. May be called more than once.
 pub fn end() {
     IS_ENDING.store(true, Ordering::Relaxed);
 }

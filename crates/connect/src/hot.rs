@@ -1,4 +1,4 @@
-//! Connections for the hot path: a socket, TLS if any, and what the handshake left. No library stands between it and the wire.
+//! Connections for the hot path: a socket, TLS if any, and the result of the handshake, without any library in between.
 //!
 //! Opening blocks; the worker then takes the parts with [`HotConnection::into_parts`] and drives them without blocking. Used as it is, a
 //! connection is `Read + Write` for simple blocking work.
@@ -27,12 +27,12 @@ mod query;
 
 pub use query::{QueryError, TextRow};
 
-/// How much is read at once while connecting.
+/// The size of reads while connecting.
 const READ_BYTES: usize = 8 * 1024;
 /// How long a cancel request may take without a `connect_timeout`.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A session that is ready for its first query. Dropping it ends the session as the protocol wants it.
+/// A session that is ready for its first query. Dropping it ends the session with Terminate.
 pub struct HotConnection {
     /// `None` only while [`HotConnection::into_parts`] consumes it.
     parts: Option<HotParts>,
@@ -40,11 +40,11 @@ pub struct HotConnection {
     channel_bound: bool,
     notices: Vec<ServerError>,
     candidate: Candidate,
-    /// Of the first questions; `None` once the work has begun.
+    /// The deadline of the first queries; `None` after them.
     deadline: Deadline,
 }
 
-/// What a worker needs to drive a session by itself.
+/// The parts that a worker needs to drive a session.
 #[derive(Debug)]
 pub struct HotParts {
     /// The socket, blocking and without timeouts.
@@ -62,7 +62,7 @@ pub struct HotParts {
 }
 
 impl HotParts {
-    /// Ends the session politely: Terminate, and the end of TLS. Without them the server would write about a lost client into its log.
+    /// Ends the session properly: Terminate, and the end of TLS. Without them the server would log a lost client.
     /// Best effort and without waiting: a server that does not read gets nothing.
     pub fn close(mut self) {
         self.send_terminate();
@@ -132,7 +132,7 @@ impl Plane for Hot {
             match (bare(spec), known) {
                 (Ok(session), Some(_)) => return Ok(session),
                 (Ok(mut session), None) => {
-                    // Options that are no settings were taken by a server: a pooler refuses them all.
+                    // A server accepted options that are not settings; a pooler refuses all of them.
                     let wanted = Settings::of(spec).unwrap_or_default();
                     let in_effect = wanted.are_in_effect(|sql| first_question(spec, &mut session, sql));
                     if in_effect.map_err(plain)? {
@@ -155,7 +155,7 @@ impl Plane for Hot {
         let way = way.usable().map_err(plain)?;
         let wanted = Settings::of(spec).map_err(plain)?;
         if way == Way::Transaction {
-            // Where only names are pinned, the statements name schemas themselves.
+            // If only the search path is pinned, the statements qualify names.
             let may_go = |name: &str| {
                 spec.pinned == Pinned::Names && Pinned::Names.settings().any(|(pinned, _)| pinned == name)
             };
@@ -186,7 +186,7 @@ impl Plane for Hot {
     }
 }
 
-/// A question behind the handshake: a server can fall silent there, too.
+/// A query after the handshake: a server can stop responding there, too.
 fn first_question(spec: &ConnSpec, session: &mut HotConnection, sql: &str) -> Result<Vec<TextRow>, Cause> {
     let (began, limit) = (Instant::now(), spec.connect_limit());
     session.deadline = Some(began + limit);
@@ -298,7 +298,7 @@ fn open(
     })
 }
 
-/// Reads what is there; the end of the stream is an error.
+/// Reads the available bytes; the end of the stream is an error.
 fn read_more(stream: &mut impl Read, received: &mut Vec<u8>) -> Result<(), Cause> {
     let start = received.len();
     received.resize(start + READ_BYTES, 0);
@@ -361,7 +361,7 @@ fn check_peer(spec: &ConnSpec, candidate: &Candidate, socket: &Socket) -> Result
     if *wanted == found { Ok(()) } else { Err(Cause::RequirePeer { wanted: wanted.clone(), found }) }
 }
 
-/// Negotiates TLS as far as wanted and possible.
+/// Negotiates TLS as far as required and possible.
 fn encrypt(
     spec: &ConnSpec,
     candidate: &Candidate,
@@ -451,7 +451,7 @@ impl HotConnection {
         Stream { socket, tls: parts.tls.as_deref_mut() }
     }
 
-    /// Until the work begins, questions have to be answered in this time.
+    /// The time limit for queries before the work begins.
     pub(crate) fn set_deadline(&mut self, limit: Duration) {
         self.deadline = Some(Instant::now() + limit);
     }
@@ -461,7 +461,7 @@ impl HotConnection {
         &self.parts().parameters
     }
 
-    /// How we were authenticated, and whether that was bound to the TLS channel.
+    /// The authentication method, and whether it was bound to the TLS channel.
     pub fn authentication(&self) -> (AuthMethod, bool) {
         (self.method, self.channel_bound)
     }
@@ -491,12 +491,12 @@ impl HotConnection {
         &self.notices
     }
 
-    /// What ends a running query of this session from elsewhere.
+    /// A handle that cancels a running query of this session.
     pub fn cancel_token(&self) -> CancelToken {
         self.parts().cancel.clone()
     }
 
-    /// Requests, over a connection of its own, that the server ends the running query.
+    /// Cancels the running query, over a separate connection.
     pub fn cancel(&self) -> io::Result<()> {
         self.parts().cancel.cancel()
     }
@@ -531,7 +531,7 @@ impl Write for HotConnection {
     }
 }
 
-/// Ends a running query from elsewhere, over the same kind of link.
+/// Cancels a running query, over the same kind of link.
 #[derive(Clone)]
 pub struct CancelToken {
     endpoint: Endpoint,
@@ -549,7 +549,7 @@ impl fmt::Debug for CancelToken {
 }
 
 impl CancelToken {
-    /// The same, with another limit of time for the request.
+    /// The same, with another time limit for the request.
     #[must_use]
     pub fn within(self, timeout: Duration) -> CancelToken {
         CancelToken { timeout, ..self }

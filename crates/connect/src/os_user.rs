@@ -25,7 +25,7 @@ impl OsUser {
         OsUser::by_uid(rustix::process::geteuid().as_raw())
     }
 
-    /// The user with this number: from `/etc/passwd`, else from `getent`, which also looks in directories such as LDAP.
+    /// The user with this id: from `/etc/passwd`, else from `getent`, which also looks in directories such as LDAP.
     pub fn by_uid(uid: u32) -> Option<OsUser> {
         let find = |users: Vec<OsUser>| users.into_iter().find(|user| user.uid == uid);
         OsUser::all().ok().and_then(find).or_else(|| {
@@ -60,7 +60,7 @@ impl OsUser {
         dir.ancestors().all(|folder| self.may_enter(folder))
     }
 
-    /// Whether the folder's own mode lets this user in.
+    /// Whether the folder's own mode permits this user.
     pub fn may_enter(&self, folder: &Path) -> bool {
         fs::metadata(folder).is_ok_and(|meta| {
             let shift = if meta.uid() == self.uid {

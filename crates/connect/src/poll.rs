@@ -1,17 +1,17 @@
-//! Waiting for what nothing reports: the condition is looked at again and again, up to a limit.
+//! Polling: checks a condition repeatedly, up to a limit.
 
 use std::time::{Duration, Instant};
 
-/// Between two looks: short beside what is waited for (processes, replication), long beside what a look costs.
+/// The interval of checks: short compared with the awaited events (processes, replication), long compared with the cost of a check.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Looks until `find` gives a value; `None`: it gave none within `limit`. A `find` that can fail gives `Option<Result>`, for which there is
+/// Polls until `find` returns a value; `None`: there was none within `limit`. A `find` that can fail returns `Option<Result>`, for which there is
 /// [`Result::transpose`].
 pub fn until<T>(limit: Duration, mut find: impl FnMut() -> Option<T>) -> Option<T> {
     let begin = Instant::now();
     loop {
         let found = find();
-        // A limit of zero is one look.
+        // A limit of zero means one check.
         if found.is_some() || begin.elapsed() >= limit {
             return found;
         }
@@ -19,7 +19,7 @@ pub fn until<T>(limit: Duration, mut find: impl FnMut() -> Option<T>) -> Option<
     }
 }
 
-/// Tries until `work` succeeds or fails for good, or `limit` is over; gives its last result.
+/// Retries until `work` succeeds or fails permanently, or `limit` is over; returns its last result.
 pub fn retry<T, E>(
     limit: Duration,
     is_transient: impl Fn(&E) -> bool,

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// A password. It never shows in `Debug` or `Display`; who needs it calls [`Secret::reveal`].
+/// A password. `Debug` and `Display` never show it; [`Secret::reveal`] returns it.
 ///
-/// Nothing is wiped from memory on drop: the allocator, TLS and the kernel have made copies by then, and a promise that cannot
-/// be kept is none.
+/// Dropping it does not wipe the memory: the allocator, TLS and the kernel have made copies by then, so that could not be
+/// guaranteed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -15,7 +15,7 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// The text, for the one who sends it to the server.
+    /// The text, to send it to the server.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,15 +1,15 @@
-//! How the settings of a session travel.
+//! How the settings of a session reach the server.
 //!
 //! A server takes them with the startup packet. A connection pooler refuses most of them there (pgbouncer: "unsupported startup parameter"), or is configured
-//! to drop them without a word (`ignore_startup_parameters`). What is behind decides what to do:
+//! to drop them silently (`ignore_startup_parameters`). The kind of pool decides what to do:
 //!
-//! * a pool that gives each client a server process of its own for as long as it stays (session pooling): they are set after the connect;
-//! * a pool that gives one for a transaction only: a setting of the session would stay with the server process and affect the client that is given it
+//! * session pooling gives each client its own server process until it disconnects: they are set after the connect;
+//! * transaction pooling gives one for a transaction only: a setting of the session would stay with the server process and affect the client that is given it
 //!   next, so it is set for one transaction, or not at all;
-//! * a pool that gives one for a single statement, and refuses transactions: nothing of ours works there.
+//! * statement pooling gives one for a single statement, and refuses transactions: pgfathom does not work there.
 //!
-//! The pooler does not report its kind. Two sessions of ours that are given one and the same server process, or one session that is
-//! given two, show the second kind, and a `BEGIN` that is refused the third. What was learned of a place is remembered.
+//! The pooler does not report its kind. Two of our sessions that get the same server process, or one session that
+//! gets two, indicate the second kind, and a refused `BEGIN` the third. The result is kept per address.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,11 +26,11 @@ use crate::conninfo::{ConnSpec, Pinned};
 use crate::control;
 use crate::hot::{HotConnection, QueryError, TextRow};
 
-/// Sessions that are compared with the first one: several poolers may share a port, each with a pool of its own.
+/// Sessions that are compared with the first one: several poolers may share a port, each with its own pool.
 const COMPARED: usize = 4;
-/// An idle pool answers at once. One that does not has no server process left.
+/// The time limit for a pool: an idle one answers at once, and one that does not has no free server process.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Settings that poolers keep for each client, whatever server process it is given.
+/// Settings that poolers keep for each client, with any server process.
 const CARRIED: [&str; 2] = ["datestyle", "timezone"];
 
 /// How settings reach a place.
@@ -47,7 +47,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Refuses a place where nothing of ours works.
+    /// Refuses a pooler that pgfathom cannot use.
     pub(crate) fn usable(self) -> Result<Way, Cause> {
         if self == Way::Nowhere { Err(Cause::Pooler(PoolerRefusal::Statements)) } else { Ok(self) }
     }
@@ -58,7 +58,7 @@ impl Way {
 pub(crate) struct Settings(Vec<(String, String)>);
 
 impl Settings {
-    /// What the specification requests. An option of the server that is no setting cannot travel in any other way than the startup packet.
+    /// The requested settings. A server option that is not a setting can only be sent in the startup packet.
     pub(crate) fn of(spec: &ConnSpec) -> Result<Settings, Cause> {
         let mut settings = parse(spec.options.as_deref().unwrap_or_default())
             .map_err(|option| Cause::Pooler(PoolerRefusal::Option(option)))?;
@@ -91,7 +91,7 @@ impl Settings {
         if sets.is_empty() { String::new() } else { format!("select {}", sets.join(", ")) }
     }
 
-    /// Whether the session has them. A value may be spelled otherwise ("ISO" is "ISO, DMY"); where that is taken for a loss, they are only set once more.
+    /// Whether the session has them. A value may have another form ("ISO" is "ISO, DMY"); if that counts as a loss, they are only set again.
     pub(crate) fn are_in_effect(
         &self,
         ask: impl FnOnce(&str) -> Result<Vec<TextRow>, Cause>,
@@ -138,7 +138,7 @@ pub(crate) fn marked(spec: &ConnSpec) -> ConnSpec {
     spec
 }
 
-/// The same specification with nothing for the startup packet but what poolers carry.
+/// The same specification, with only the startup parameters that poolers accept.
 pub(crate) fn without(spec: &ConnSpec) -> ConnSpec {
     let mut spec = spec.clone();
     spec.options = None;
@@ -147,7 +147,7 @@ pub(crate) fn without(spec: &ConnSpec) -> ConnSpec {
     spec
 }
 
-/// The same with nothing at all for it: the other library has no way to send a setting but as an option.
+/// The same without any: the other library can only send settings as options.
 pub(crate) fn without_any(spec: &ConnSpec) -> ConnSpec {
     let mut spec = without(spec);
     spec.session_settings.clear();
@@ -158,7 +158,7 @@ fn is_carried(name: &str) -> bool {
     CARRIED.iter().any(|carried| carried.eq_ignore_ascii_case(name))
 }
 
-/// What cannot be had through a pooler.
+/// What a pooler does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolerRefusal {
     /// An option that is no setting.
@@ -200,7 +200,7 @@ impl PoolerRefusal {
     }
 }
 
-/// Whether a pooler has refused what stands in the startup packet.
+/// Whether a pooler has refused a startup parameter.
 pub(crate) fn are_refused(cause: &Cause) -> bool {
     matches!(cause, Cause::Startup(StartupError::Server(error)) if is_refusal(error))
 }
@@ -231,7 +231,7 @@ pub(crate) fn remember(spec: &ConnSpec, candidate: &Candidate, way: Way) {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(place(spec, candidate), way);
 }
 
-/// Finds out which kind of pool is behind a place that did not take settings. `open` opens a session without any.
+/// Determines the kind of pool at an address that did not accept settings. `open` opens a session without any.
 pub(crate) fn learn<E>(mut open: impl FnMut() -> Result<HotConnection, E>) -> Result<Way, E> {
     let mut first = open()?;
     let Some(mine) = process_of(&mut first) else { return Ok(Way::Transaction) };
@@ -263,7 +263,7 @@ fn process_of(session: &mut HotConnection) -> Option<u32> {
     session.backend_pid().ok()
 }
 
-/// What a failed statement of a new session means.
+/// The error for a failed statement of a new session.
 pub(crate) fn cause(error: QueryError) -> Cause {
     match error {
         QueryError::Server(error) => Cause::Requested(Box::new(error)),
@@ -272,7 +272,7 @@ pub(crate) fn cause(error: QueryError) -> Cause {
     }
 }
 
-/// The settings in a line of options, as `postgres` reads it: words apart by blanks, a backslash before what is meant literally, `-c name=value` or
+/// The settings in a line of options, as `postgres` reads it: words separated by blanks, a backslash before a literal character, `-c name=value` or
 /// `--name=value`. Fails with the first option that is something else.
 fn parse(options: &str) -> Result<Vec<(String, String)>, String> {
     let mut words = words(options).into_iter();

@@ -18,9 +18,9 @@ use crate::ending::is_ending;
 /// The end of `connect_timeout`; `None` waits for ever.
 pub(crate) type Deadline = Option<Instant>;
 
-/// How long one wait is, between looks whether the user wants to end.
+/// The length of one wait, between checks whether the user wants to end.
 const SLICE: Duration = Duration::from_millis(250);
-/// How long a wait goes on when the user wants to end.
+/// How long a wait continues when the user wants to end.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// One slice of a wait that began some time ago; an error when the time is over, or the user wants to end and has waited long enough.
@@ -32,7 +32,7 @@ fn slice(deadline: Deadline, began: Instant) -> io::Result<Option<Duration>> {
     Ok(left.map(|left| left.min(SLICE)))
 }
 
-/// What is left until `deadline`; an error when nothing is.
+/// The time left until `deadline`; an error if none is.
 pub(crate) fn remaining(deadline: Deadline) -> io::Result<Option<Duration>> {
     match deadline {
         None => Ok(None),
@@ -137,7 +137,7 @@ fn connect_tcp(address: &SocketAddr, deadline: Deadline) -> io::Result<TcpStream
     Ok(stream)
 }
 
-/// Not through the standard library: it knows no timeout here, and a server whose queue of waiting connections is full keeps us waiting.
+/// Not through the standard library: it has no timeout here, and a server with a full listen queue blocks the connect.
 fn open_unix(path: &Path, deadline: Deadline) -> io::Result<UnixStream> {
     let address = match path.as_os_str().as_bytes().strip_prefix(b"@") {
         #[cfg(target_os = "linux")]
@@ -151,7 +151,7 @@ fn open_unix(path: &Path, deadline: Deadline) -> io::Result<UnixStream> {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, slice(deadline, began)?)?;
         match rustix::net::connect(&socket, &address) {
             Ok(()) => break,
-            // That is how the kernel reports that the time is over.
+            // The kernel reports a timeout in this way.
             Err(rustix::io::Errno::AGAIN) => {}
             Err(error) => return Err(error.into()),
         }
@@ -214,7 +214,7 @@ pub(crate) struct Timed<'a> {
 }
 
 impl Timed<'_> {
-    /// Does it, as often as its wait is only a slice.
+    /// Repeats the operation while its wait is only a slice.
     fn within(&mut self, mut act: impl FnMut(&mut Socket) -> io::Result<usize>) -> io::Result<usize> {
         let began = Instant::now();
         loop {
@@ -222,7 +222,7 @@ impl Timed<'_> {
                 self.socket.set_timeout(Some(wait))?;
             }
             match act(self.socket) {
-                // A wait that ended by itself, where there is a deadline.
+                // The wait ended by its own timeout, with a deadline set.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.deadline.is_some() => {}
                 result => return result,
             }

@@ -1,4 +1,4 @@
-//! Names and constants as they stand in statements. PostgreSQL's own rules for quoting, right with either value of `standard_conforming_strings`.
+//! Quotes names and constants for statements. It follows PostgreSQL's own rules, right with either value of `standard_conforming_strings`.
 
 pub use postgres_protocol::escape::{escape_identifier as identifier, escape_literal as literal};
 

@@ -1,7 +1,7 @@
 //! TLS by libpq's rules, on rustls: which certificates are trusted under which `sslmode`, client certificates, channel binding.
 //!
 //! Both planes use it. The difference to rustls's own idea of TLS is that libpq's modes below `verify-full` check less, on purpose, and
-//! that certificates as they are made in the field must work: without a subject alternative name, self-signed and named as their own root,
+//! that real-world certificates must work: without a subject alternative name, self-signed and used as their own root,
 //! X.509 version 1 (`openssl x509 -req` made those for decades). The sources are `fe-secure-openssl.c` and `fe-secure-common.c`.
 
 mod end_point;
@@ -26,11 +26,11 @@ pub(crate) use end_point::end_point;
 /// What was checked about the server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verified {
-    /// Nothing: anybody may be at the other end.
+    /// Nothing: the server is not authenticated.
     Nothing,
     /// It leads to a trusted root.
     Root,
-    /// And it carries the name of the host we meant.
+    /// And it has the name of the requested host.
     RootAndName,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for Link {
     }
 }
 
-/// TLS made ready: files are read once, however many connections follow.
+/// Prepared TLS: files are read once for all connections.
 #[derive(Clone)]
 pub(crate) struct Tls {
     config: Arc<ClientConfig>,
@@ -117,7 +117,7 @@ impl Tls {
             None => builder.with_no_client_auth(),
         };
         config.enable_sni = options.sni;
-        // PostgreSQL hands out no tickets; a connection must cost the same the first and the hundredth time.
+        // PostgreSQL issues no tickets; every connection must cost the same.
         config.resumption = Resumption::disabled();
         Ok(Tls { config: Arc::new(config), verified })
     }
@@ -152,7 +152,7 @@ pub(crate) fn end_point_of(connection: &ClientConnection) -> Option<Vec<u8>> {
     end_point(connection.peer_certificates()?.first()?)
 }
 
-/// The name to put into the handshake. One that cannot stand there (libpq would send it all the same) is replaced by an address, for which nothing
+/// The name to put into the handshake. An invalid one (libpq would send it nevertheless) is replaced by an address, for which nothing
 /// is sent; under `verify-full` it then matches no certificate.
 pub(crate) fn server_name(host: &str) -> ServerName<'static> {
     ServerName::try_from(host.trim_end_matches('.').to_owned())

@@ -1,8 +1,8 @@
 //! Whether commits really wait for standbys after `synchronous_standby_names` has changed.
 //!
-//! A session that shows the new value proves nothing: whether a commit waits at all is decided by a flag in shared memory, which the checkpointer sets when it
-//! reads the configuration again, and it may be in the middle of something else. Whom it waits for is decided by the processes that serve the standbys, which
-//! read it again in their own time, too. No view shows that flag, so it is found out: while a name that no standby has is set, a commit that waits is the
+//! A session that shows the new value proves nothing. A flag in shared memory decides whether commits wait; the checkpointer sets it when it
+//! reloads the configuration, which may be delayed. The walsenders decide for which standbys commits wait, and they also
+//! reload the configuration later. No view shows that flag, so this module tests it: while a name that no standby has is set, a waiting commit is the
 //! proof.
 
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ pub const NONE_IS_SYNCHRONOUS: &str =
     "select not exists (select from pg_catalog.pg_stat_replication where sync_priority > 0)";
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(5);
-/// The smallest transaction whose commit waits: a record of the log that nothing reads.
+/// The smallest transaction whose commit waits: a WAL record without effect.
 const COMMIT: &str = "select pg_catalog.pg_logical_emit_message(true, 'pgfathom', '')";
 
-/// Why it is not known that commits wait.
+/// Why it is unknown whether commits wait.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
     /// No session.
@@ -30,15 +30,15 @@ pub enum WaitError {
     /// The server refused a question.
     #[error("cannot find out whether commits wait for standbys")]
     Sql(#[from] postgres::Error),
-    /// Commits came back at once to the end.
+    /// Commits never waited.
     #[error("commits did not begin to wait for standbys within {} s", .0.as_secs())]
     Late(Duration),
 }
 
-/// Returns when a commit was seen waiting for a standby. To be called while a name is set that no standby has, on the node that takes writes.
+/// Returns when a commit has been seen waiting for a standby. Call it on the node that takes writes, while a name that no standby has is set.
 ///
 /// # Errors
-/// When there are no two sessions, or no commit waits within `limit`.
+/// When two sessions are not available, or no commit waits within `limit`.
 pub fn until_commits_wait(spec: &ConnSpec, limit: Duration) -> Result<(), WaitError> {
     let begin = Instant::now();
     let mut prober = control::connect(spec)?;

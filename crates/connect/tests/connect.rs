@@ -155,7 +155,7 @@ fn refusals_are_explained() {
             "database \"nowhere\" does not exist",
             "createdb nowhere",
         );
-        refused(&spec.clone().with_dbname("closed"), "pg_hba.conf rejects", "keeps role");
+        refused(&spec.clone().with_dbname("closed"), "pg_hba.conf rejects", "rejects role");
         refused(&spec.clone().with_dbname("shut"), "not currently accepting connections", "datallowconn");
         refused(
             &spec.clone().with_user("dan").with_dbname("private"),

@@ -1,6 +1,6 @@
 //! Queries of a server's catalog, with values and results as text.
 //!
-//! The simple protocol and text are what every engine of the family speaks alike; binary forms of `name`, `oid` or arrays are not.
+//! Every engine of the family supports the simple protocol and text in the same way; binary forms of `name`, `oid` or arrays differ.
 
 pub(crate) use connect::sql::{identifier, literal, qualified};
 use postgres::{GenericClient, SimpleQueryMessage};
@@ -10,7 +10,7 @@ use postgres::{GenericClient, SimpleQueryMessage};
 pub(crate) struct TextRow(Vec<Option<String>>);
 
 impl TextRow {
-    /// The value of a column, `None` for NULL and for a column that the answer does not have.
+    /// The value of a column, `None` for NULL and for a missing column.
     pub(crate) fn get(&self, column: usize) -> Option<&str> {
         self.0.get(column)?.as_deref()
     }

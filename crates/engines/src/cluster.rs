@@ -1,7 +1,7 @@
-//! A cluster under test: its engine and its nodes, from a cluster file or from the catalog of the node that was named.
+//! A cluster under test: its engine and its nodes, from a cluster file or from the catalog of the named node.
 //!
-//! Rows live on nodes, and most of what pgfathom does node by node (load a leaf where it lives, measure each pair of nodes) needs a
-//! connection to each of them. [`Cluster::from_file`] takes them as they are written; [`Cluster::discover`] asks the catalog.
+//! Work on nodes (load a leaf on its owner, measure each pair of nodes) needs a
+//! connection to each of them. [`Cluster::from_file`] takes them as written; [`Cluster::discover`] queries the catalog.
 
 mod discover;
 mod error;
@@ -22,16 +22,16 @@ use connect::conninfo::{Host, HostSpec, SessionAttrs, Sources};
 /// The comment on a foreign server that is a node of its cluster. Servers that hold partitions need none.
 pub const NODE_MARK: &str = "pgfathom node";
 
-/// A set of nodes that hold one database.
+/// The nodes of one database.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cluster {
     /// What kind of database it is.
     pub engine: Engine,
-    /// The nodes; the first one is where things start. Never empty.
+    /// The nodes; the first one is the entry. Never empty.
     pub nodes: Vec<ClusterNode>,
-    /// Hash partitions that a sharded table shall have, as `up sharded --partitions` decided.
+    /// Hash partitions of a sharded table, as given to `up sharded --partitions`.
     pub partitions: Option<u32>,
-    /// What the catalog names and is left out, as roles that the session does not trust chose the addresses.
+    /// Nodes of the catalog that are left out, because roles that the session does not trust chose the addresses.
     pub left_out: Vec<Absent>,
 }
 
@@ -56,7 +56,7 @@ impl Cluster {
     /// The nodes of a cluster file, in its order. No server is queried.
     ///
     /// # Errors
-    /// An engine or role that is not known, two nodes of one name, a connection string that is wrong.
+    /// An unknown engine or role, two nodes with one name, an invalid connection string.
     pub fn from_file(file: &ClusterFile, sources: &Sources<'_>) -> Result<Cluster, ClusterError> {
         let engine =
             Engine::parse(&file.engine).ok_or_else(|| ClusterError::UnknownEngine(file.engine.clone()))?;
@@ -81,7 +81,7 @@ impl Cluster {
         Ok(Cluster { engine, nodes, partitions, left_out: vec![] })
     }
 
-    /// In a cluster with standbys: asks who takes writes now, and gives it the role of the primary and the first place. A file reports how the cluster was
+    /// In a cluster with standbys: finds the node that takes writes now, makes it the primary and puts it first. A file reports how the cluster was
     /// made; a standby may have been promoted since. When no node takes writes everything stays as it is, and the next connect returns the reason.
     #[must_use]
     pub fn following_primary(mut self) -> Cluster {
@@ -107,12 +107,12 @@ impl Cluster {
         self
     }
 
-    /// Connects, finds out the engine by what its catalog holds, and lists the nodes; each of them has then been connected to once.
+    /// Connects, recognises the engine by its catalog, and lists the nodes; it has connected to each of them once.
     /// The node of `entry` comes first.
     ///
     /// # Errors
-    /// [`ClusterError::Connect`] when a node cannot be reached at the address that the catalog has for it; [`ClusterError::NotTrusted`] when somebody
-    /// chose that address whom the session does not trust, and it was not tried.
+    /// [`ClusterError::Connect`] when a node cannot be reached at the address that the catalog has for it; [`ClusterError::NotTrusted`] when a role
+    /// that the session does not trust chose that address, which was not tried.
     pub fn discover(entry: &ConnSpec) -> Result<Cluster, ClusterError> {
         let mut control = connect::control::connect_shared(entry)?;
         let here = entry.clone().with_only_host(control.host_index());
@@ -121,8 +121,8 @@ impl Cluster {
         Ok(Cluster { left_out, ..cluster })
     }
 
-    /// As [`Cluster::discover`], for monitoring: nodes that do not answer are kept and noted, standbys and the primary that the catalog
-    /// speaks of are looked for, and further hosts of `entry` count as nodes of their own.
+    /// As [`Cluster::discover`], for monitoring: nodes that do not answer are kept and noted, it searches for standbys and the primary in the
+    /// catalog, and further hosts of `entry` count as separate nodes.
     ///
     /// # Errors
     /// When none of the hosts of `entry` answers, or a catalog cannot be read.
@@ -130,12 +130,12 @@ impl Cluster {
         survey::survey(entry)
     }
 
-    /// The place of a node in [`Cluster::nodes`].
+    /// The index of a node in [`Cluster::nodes`].
     pub fn node(&self, name: &str) -> Option<usize> {
         self.nodes.iter().position(|node| node.name == name)
     }
 
-    /// The nodes that rows can be written to: no standbys, and no coordinator beside workers or shards.
+    /// The nodes that take writes: no standbys, and no coordinator beside workers or shards.
     pub fn data_nodes(&self) -> impl Iterator<Item = usize> {
         let workers = self.nodes.iter().any(|node| matches!(node.role, Role::Worker | Role::Shard));
         self.nodes.iter().enumerate().filter_map(move |(index, node)| match node.role {
@@ -163,13 +163,13 @@ impl Cluster {
         Some(Cluster::single(self.nodes[node].spec.clone()))
     }
 
-    /// Whether rows are spread or repeated over several nodes that take writes.
+    /// Whether rows are distributed over, or copied to, several nodes that take writes.
     pub fn is_clustered(&self) -> bool {
         self.data_nodes().nth(1).is_some()
     }
 
-    /// Whether the partitions of a table lie on several nodes, each as a table on its owner and a foreign table on the others: then whoever reads or writes all
-    /// rows can do so on each node.
+    /// Whether the partitions of a table are on several nodes, each as a table on its owner and a foreign table on the others: then all rows can be
+    /// read and written through each node.
     pub fn has_foreign_partitions(&self) -> bool {
         self.is_clustered() && self.engine.layout == Layout::ForeignPartitions
     }
@@ -179,7 +179,7 @@ impl Cluster {
     pub fn node_at(&self, seen_from: usize, host: Option<&str>, port: u16, dbname: &str) -> Option<usize> {
         let seen_from = self.nodes[seen_from].spec.hosts.first()?;
         let wanted = Machine::of_name(host, seen_from);
-        // Two servers on one machine can share a port number when they listen on different sockets: then the folder decides.
+        // Two servers on one host can have the same port number on different sockets: then the folder distinguishes them.
         let folder = host.filter(|host| host.starts_with('/')).filter(|_| wanted == Machine::Here).map(real);
         let mut found = self.nodes.iter().enumerate().filter(|(_, node)| {
             node.spec.dbname == dbname

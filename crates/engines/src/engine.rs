@@ -22,12 +22,12 @@ use crate::profile::Profile;
 
 pub use detect::{Signs, signs};
 
-/// A kind of database. It derefs to its [`Profile`]: what it can do and what it promises.
+/// A kind of database. It derefs to its [`Profile`]: its abilities and promises.
 #[derive(Clone, Copy)]
 pub struct Engine(&'static Profile);
 
 impl Engine {
-    /// All of them, in the order of the documentation. Of two that a catalog shows signs of, the first one counts.
+    /// All of them, in the order of the documentation. If a catalog indicates two, the first one counts.
     pub const ALL: [Engine; 10] = [
         Engine(&postgres::PROFILE),
         Engine(&fdw_sharded::PROFILE),
@@ -49,13 +49,13 @@ impl Engine {
         self.0.name
     }
 
-    /// The engine of this name, or of another name that its users have for it.
+    /// The engine with this name or alias.
     pub fn parse(name: &str) -> Option<Engine> {
         Engine::ALL.into_iter().find(|engine| engine.name() == name || engine.aliases.contains(&name))
     }
 }
 
-/// A server about which nothing else is known: PostgreSQL.
+/// An otherwise unknown server: PostgreSQL.
 impl Default for Engine {
     fn default() -> Engine {
         Engine(&postgres::PROFILE)

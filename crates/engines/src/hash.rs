@@ -1,15 +1,15 @@
 //! PostgreSQL's hash functions, computed in the client.
 //!
-//! Two things rest on them. Loading: a row goes straight into its leaf table, because the client knows the partition as
-//! the server would choose it. Verifying: the server sums a hash of every row and sends back two numbers, and the client
-//! computes the same sum from the rows it expects.
+//! Two features need them. Loading: a row goes directly into its leaf table, because the client computes the same partition as
+//! the server. Verification: the server sums a hash of every row and returns two numbers, and the client
+//! computes the same sum from the expected rows.
 //!
 //! Everything is Bob Jenkins' lookup3 (`src/common/hashfn.c`) on little-endian words, unchanged since PostgreSQL 11. A
-//! server of another byte order, or with a hash of its own, is found out by asking it (the known answers are in the
-//! tests); nothing here guesses from a version number.
+//! query detects a server with another byte order or another hash (the known answers are in the
+//! tests); nothing is inferred from a version number.
 //!
 //! Types not listed hash in ways that depend on the cluster (an enum hashes its OID) or on ICU (a nondeterministic
-//! collation hashes a sort key): they are left out on purpose.
+//! collation hashes a sort key): they are deliberately left out.
 
 mod code;
 mod key;
@@ -27,7 +27,7 @@ pub use segment::{jump, segment};
 /// The seed with which hash partitioning hashes its keys: `HASH_PARTITION_SEED` in `src/include/catalog/partition.h`.
 pub const PARTITION_SEED: u64 = 0x7A5B_2236_7996_DCFD;
 
-/// What the internal state starts from, before the length is added: `0x9e3779b9 + 3923095` in `hashfn.c`.
+/// The initial internal state, before the length is added: `0x9e3779b9 + 3923095` in `hashfn.c`.
 const INITIAL: u32 = 0x9E37_79B9u32.wrapping_add(3_923_095);
 const BLOCK_BYTES: usize = 12;
 
@@ -129,7 +129,7 @@ pub fn bytes(bytes: &[u8]) -> u32 {
     bytes_extended(bytes, 0) as u32
 }
 
-/// `hash_bytes_uint32_extended`: what the integer types of up to 32 bits come down to.
+/// `hash_bytes_uint32_extended`: the hash of integer types up to 32 bits.
 #[must_use]
 pub(crate) fn uint32_extended(word: u32, seed: u64) -> u64 {
     let mut state = State::new(size_of::<u32>(), seed);
@@ -155,7 +155,7 @@ pub fn int4_extended(value: i32, seed: u64) -> u64 {
     uint32_extended(value as u32, seed)
 }
 
-/// `hashint8extended`: folded to 32 bits so that equal numbers of any integer type hash alike.
+/// `hashint8extended`: folded to 32 bits so that equal numbers of all integer types have the same hash.
 #[must_use]
 pub fn int8_extended(value: i64, seed: u64) -> u64 {
     let high = (value >> 32) as u32;

@@ -1,4 +1,4 @@
-//! Engines and clusters: which nodes a target has, which of them holds a key, and what its kind of database can do and guarantees.
+//! Engines and clusters: the nodes of a target, the node of a key, and the abilities and guarantees of its engine.
 //!
 //! An engine is a [`profile`]: values, not branches. The catalog queries of all engines return the same columns, so one piece of code reads them.
 

@@ -1,9 +1,9 @@
 //! Placement: which node and which leaf table hold which key, read from the target's own catalog.
 //!
-//! Nothing here assumes an arrangement ("partition r lives on node r mod n"): partitions are moved by people and by rebalancers, so
+//! Nothing here assumes a placement ("partition r is on node r mod n"): administrators and rebalancers move partitions, so
 //! the catalog is read, and read again when it matters; [`Placement::fingerprint`] shows whether anything moved. The client computes
 //! the leaf of a key only for types whose hash it knows ([`crate::hash::KeyType`]) and only after [`Placement::self_test`] has
-//! compared a sample with the server's own answer; for everything else [`Placement::by_server`] asks the server.
+//! compared a sample with the server's own answer; for everything else [`Placement::by_server`] queries the server.
 
 mod catalogued;
 mod error;
@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::hash::{self, Key};
 use crate::profile::Discovery;
 
-/// A table that holds rows: a plain table, a partition, a shard.
+/// A table with rows: a plain table, a partition, a shard.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Leaf {
     /// Schema on its node, unquoted.
@@ -33,7 +33,7 @@ pub struct Leaf {
     pub oid: u32,
     /// Which keys it holds.
     pub bound: Bound,
-    /// Its name on the node whose catalog was read, where that differs: a foreign table in front of it.
+    /// Its name on the node whose catalog was read, if different: a foreign table for it.
     pub(crate) seen_as: (String, String),
     /// What the server's oracle calls it.
     pub(crate) id: String,
@@ -46,7 +46,7 @@ pub enum Bound {
     All,
     /// Keys whose hash leaves this remainder: hash partitions of PostgreSQL.
     Hash {
-        /// Divisor; differs between the partitions of a table that was re-partitioned in part.
+        /// Divisor; it differs between the partitions of a partly re-partitioned table.
         modulus: u32,
         /// Less than `modulus`.
         remainder: u32,
@@ -84,7 +84,7 @@ pub struct Placement {
     engine: Engine,
     schema: String,
     table: String,
-    /// Name and type of each column that decides where a row belongs.
+    /// Name and type of each column of the distribution key.
     key: Vec<(String, String)>,
     leaves: Vec<Leaf>,
     routing: Routing,
@@ -122,7 +122,7 @@ impl Placement {
         &self.routing
     }
 
-    /// Whether each node holds every row: then [`Leaf::node`] is the node whose catalog was read, and any other will do.
+    /// Whether each node has every row: then [`Leaf::node`] is the node whose catalog was read, and any other works, too.
     pub fn on_every_node(&self) -> bool {
         self.on_every_node
     }
@@ -137,7 +137,7 @@ impl Placement {
         &self.table
     }
 
-    /// The columns that decide where a row belongs, in the order that [`Placement::by_server`] wants.
+    /// The columns of the distribution key, in the order for [`Placement::by_server`].
     pub fn key_columns(&self) -> impl Iterator<Item = &str> {
         self.key.iter().map(|(name, _)| name.as_str())
     }
@@ -194,7 +194,7 @@ impl Placement {
         }
     }
 
-    /// A number that changes when a leaf moves to another node, appears, goes or gets other bounds.
+    /// A number that changes when a leaf moves to another node, is added, is removed or gets other bounds.
     pub fn fingerprint(&self) -> u64 {
         let mut text = format!("{}.{} {}", self.schema, self.table, self.routing);
         for Leaf { schema, name, node, bound, .. } in &self.leaves {
@@ -229,7 +229,7 @@ impl Placement {
         }
     }
 
-    /// Compares the client's route of these keys with the server's own, before anybody relies on it. The keys are of one column, in text.
+    /// Compares the client's route of these keys with the server's own, before it is used. The keys have one column, as text.
     ///
     /// # Errors
     /// [`PlacementError::Mismatch`] on any difference; also when there are keys and none of them could be routed here.
@@ -254,7 +254,7 @@ impl Placement {
         self.compare(control, &texts, &ours)
     }
 
-    /// The same for keys of several columns: their text and the leaf that [`Placement::leaf_of`] gave.
+    /// The same for keys of several columns: their text and the leaf from [`Placement::leaf_of`].
     pub fn compare(
         &self,
         control: &mut impl GenericClient,
@@ -281,7 +281,7 @@ impl Placement {
         })
     }
 
-    /// A leaf by name, and by the engine's own where the tables of all leaves share one.
+    /// A leaf by name, and by the engine's name if the tables of all leaves have the same name.
     fn leaf_title(&self, leaf: usize) -> String {
         let Leaf { name, id, .. } = &self.leaves[leaf];
         if *name == self.table && self.leaves.len() > 1 { format!("{name} ({id})") } else { name.clone() }

@@ -1,7 +1,7 @@
-//! Engine profiles: what each kind of database can do and what it promises, as values that code reads.
+//! Engine profiles: the abilities and promises of each kind of database, as values that code reads.
 //!
-//! No code outside of this crate asks which engine it has: it reads the value that decides. What only the catalog knows is here as the query
-//! to run, and all engines answer it with the same columns (see [`Catalog`]), so one piece of code reads them all. [`Tried`] is where a profile has
+//! No code outside of this crate checks the engine: it reads the value that matters. For data that is only in the catalog the profile has the
+//! query, and all engines answer it with the same columns (see [`Catalog`]), so one piece of code reads them all. [`Tried`] is where a profile has
 //! been tried.
 
 mod commit;
@@ -19,20 +19,20 @@ pub use promise::{Anomaly, Arrangement, Entry, Isolation, Place, Promise, Rule, 
 
 use std::fmt;
 
-/// What an engine can do and promises.
+/// The abilities and promises of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
     /// Its name in `cluster.toml` and in `run.json`.
     pub name: &'static str,
     /// Other names that a cluster file may have for it.
     pub aliases: &'static [&'static str],
-    /// Its name as its makers write it.
+    /// Its official name.
     pub title: &'static str,
     /// Where this profile has been tried.
     pub tried: Tried,
     /// How the engine, its nodes and the placement of rows are found.
     pub discovery: Discovery,
-    /// How rows lie on the nodes, and how a table gets there.
+    /// The distribution of rows over the nodes, and how tables are created.
     pub layout: Layout,
     /// Which nodes take client connections.
     pub entry: EntryPoints,
@@ -50,16 +50,16 @@ pub struct Profile {
     pub statements: Statements,
     /// What transactions may rely on.
     pub promises: &'static [Promise],
-    /// What is expected of the scripted cases that need several nodes.
+    /// The expected results of scripted cases that need several nodes.
     pub expectations: &'static [Expectation],
     /// Explanations for a witness.
     pub reasons: Reasons,
-    /// What its users have to know, in sentences.
+    /// Notes for users, as sentences.
     pub limits: &'static [&'static str],
 }
 
 impl Profile {
-    /// What is expected of a scripted case.
+    /// The expected result of a scripted case.
     pub fn expectation(&self, case: Case) -> Option<&'static Expectation> {
         self.expectations.iter().find(|expectation| expectation.case == case)
     }

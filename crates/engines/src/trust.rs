@@ -1,12 +1,12 @@
 //! Who owns tables, and what is attached to them: queried before pgfathom uses tables that other roles may own.
 //!
 //! Statements on a table can run code that others have attached to it: an index's expression as soon as a statement is planned, a cast of a
-//! column's type when it is compared. It runs with the rights of the session. The same holds for what others let us connect to: who chooses the
-//! address gets the session's user and password. Whom a session trusts is [`TRUSTED`].
+//! column's type when it is compared. It runs with the privileges of the session. The same holds for addresses that others chose: the role that chooses the
+//! address gets the session's user and password. [`TRUSTED`] defines the roles that a session trusts.
 
 use connect::hot::{HotConnection, QueryError};
 
-/// The text of [`TRUSTED`], to be put into other constants.
+/// The text of [`TRUSTED`], for use in other constants.
 macro_rules! trusted {
     () => {
         "select r.oid from pg_catalog.pg_roles r \
@@ -25,11 +25,11 @@ macro_rules! trusted {
 
 pub(crate) use trusted;
 
-/// The roles that this session trusts, as a question for their oids, to be put in parentheses.
+/// The roles that this session trusts, as a query of their oids, for use in parentheses.
 ///
 /// Superusers and the session's own role always. A session that can do what others in the database cannot (a superuser's, or one that may
 /// run programs and use files of the server) trusts no other role: else the owner of a database, or another member of a role, could gain its privileges.
-/// Others trust the owner of the database and the roles that theirs is a member of, too.
+/// Other sessions also trust the owner of the database and the roles that theirs is a member of.
 pub const TRUSTED: &str = trusted!();
 
 /// [`TRUSTED`] in words, for hints.
@@ -103,11 +103,11 @@ order by 1, 2, 4"
 pub struct Distrust {
     /// The table.
     pub table: String,
-    /// Whom it belongs to, or what is attached to it; or who may attach something.
+    /// Its owner, or an object attached to it, or a role that may attach one.
     pub owner: String,
     /// What is attached to the table and uses something of this role's; `None`: the table itself is this role's.
     pub what: Option<String>,
-    /// Nothing is attached yet: `what` is the right to do so.
+    /// Nothing is attached yet: `what` is the privilege to do so.
     pub is_right: bool,
 }
 
@@ -145,7 +145,7 @@ impl Distrust {
     }
 }
 
-/// What a right means that a role has on a table.
+/// The consequence of a role's privilege on a table.
 pub fn may_attach(table: &str, right: &str, owner: &str) -> String {
     let who = if owner == "public" { "everybody".to_owned() } else { format!("the role {owner}") };
     format!(
@@ -160,7 +160,7 @@ pub fn revoke(table: &str, owner: &str) -> String {
     )
 }
 
-/// Whether a table, with all of its partitions, may be read with the rights of this session.
+/// Whether a table, with all of its partitions, may be read with the privileges of this session.
 ///
 /// # Errors
 /// When the server does.

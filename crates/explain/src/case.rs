@@ -1,7 +1,7 @@
-//! The evidence of a run: everything that rules may read, built in one pass over the samples of a run directory.
+//! The evidence of a run: the input of all rules, built in one pass over the samples of a run directory.
 //!
-//! Lines become series by source, place (node or host) and thing (device, slot, table, ...); words keep their last value. So memory depends on the
-//! number of things ([`THINGS_MAX`] each), not on the length of the recording. Rules never read files.
+//! Lines become series by source, place (node or host) and object (device, slot, table, ...); texts keep their last value. So memory depends on the
+//! number of objects ([`THINGS_MAX`] each), not on the length of the recording. Rules never read files.
 
 use crate::series::Series;
 use crate::stacks::Stacks;
@@ -16,12 +16,12 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Things kept per source; more are counted and left out.
+/// The most objects per source; more are only counted.
 pub(crate) const THINGS_MAX: usize = 4_096;
-/// Events kept; those after them are counted and left out.
+/// The most events; later ones are only counted.
 pub const EVENTS_MAX: usize = 200_000;
 
-/// Which fields of a line name its thing. Sources that are not listed have one thing per place.
+/// The fields of a line that identify its object. Other sources have one object per place.
 const KEYS: [(&str, &[&str]); 19] = [
     ("core", &["cpu"]),
     ("disk", &["device"]),
@@ -59,7 +59,7 @@ impl Lines {
         self.numbers.get(field)
     }
 
-    /// The last value of a word; empty if no line has it.
+    /// The last value of a text field; empty if no line has it.
     pub fn word(&self, field: &str) -> &str {
         self.words.get(field).map_or("", String::as_str)
     }
@@ -94,7 +94,7 @@ impl Lines {
         self.series(field).map(Series::rate)
     }
 
-    /// A word that is `true` or `false`; `None` if no line has it.
+    /// A field that is `true` or `false`; `None` if no line has it.
     pub fn flag(&self, field: &str) -> Option<bool> {
         self.word(field).parse().ok()
     }
@@ -130,7 +130,7 @@ impl Lines {
 /// A setting that changed during the recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SettingChange {
-    /// When it was seen: at most one poll after it took effect.
+    /// The time of its detection: at most one poll after it took effect.
     pub t_us: u64,
     /// The node.
     pub node: String,
@@ -142,7 +142,7 @@ pub struct SettingChange {
     pub after: String,
 }
 
-/// Changes of settings kept: more than anyone makes by hand.
+/// The most changes of settings: more than a person makes by hand.
 pub(crate) const SETTING_CHANGES_MAX: usize = 1_000;
 
 /// A thing with its names.
@@ -163,7 +163,7 @@ pub struct Case {
     pub run: Run,
     /// `events.ndjson`.
     pub events: Vec<Event>,
-    /// From the first to the last recorded moment.
+    /// From the first to the last recorded time.
     pub span: Window,
     /// Stacks, all slices together.
     pub stacks: Option<Stacks>,
@@ -187,7 +187,7 @@ impl Case {
     /// Reads a run directory.
     ///
     /// # Errors
-    /// As [`RunReader::stream`]: the folder is none or holds nothing of a run.
+    /// As [`RunReader::stream`]: the folder is missing or contains no part of a run.
     pub fn open(dir: &Path) -> Result<Case, RecordError> {
         let mut case = Case::default();
         let reader = RunReader::stream(dir, |sample| case.take(sample))?;
@@ -250,7 +250,7 @@ impl Case {
         }
     }
 
-    /// Lines of the client have no place; their step is their thing.
+    /// Lines of the client have no place; their step is their object.
     fn keep(&mut self, source: &str, step: &str, t_us: u64, interval_us: u64, values: &Map<String, Value>) {
         let text = |field: &str| match values.get(field) {
             Some(Value::String(word)) => word.clone(),
@@ -270,7 +270,7 @@ impl Case {
         let key = (place, thing.trim().to_string());
         if lines.len() >= THINGS_MAX && !lines.contains_key(&key) {
             let left_out = self.left_out.entry(source.to_string()).or_default();
-            // Counting names must not cost what leaving them out saves.
+            // Counting names must cost less than keeping them.
             if left_out.len() < THINGS_MAX {
                 left_out.insert(key.1);
             }
@@ -309,12 +309,12 @@ impl Case {
         lines.into_iter().flatten().map(|((place, name), lines)| Thing { place, name, lines })
     }
 
-    /// The things of one node or machine.
+    /// The objects of one node or host.
     pub fn at<'a>(&'a self, source: &str, place: &'a str) -> impl Iterator<Item = Thing<'a>> + use<'a> {
         self.things(source).filter(move |thing| thing.place == place)
     }
 
-    /// The only thing of a source at a place: `server` of a node, `host` of a machine.
+    /// The only object of a source at a place: `server` of a node, `host` of a host.
     pub fn one(&self, source: &str, place: &str) -> Option<&Lines> {
         self.things(source).find(|thing| thing.place == place).map(|thing| thing.lines)
     }
@@ -329,7 +329,7 @@ impl Case {
         self.things("host").map(|thing| thing.place).collect()
     }
 
-    /// The host of a node, and the reverse: by the processes seen, else by equal names, else the only one there is.
+    /// The host of a node, and the reverse: by the sampled processes, else by equal names, else the only one.
     pub(crate) fn host_of(&self, node: &str) -> Option<&str> {
         let by_process =
             self.things("backend").find(|thing| thing.lines.word("node") == node).map(|thing| thing.place);
@@ -338,7 +338,7 @@ impl Case {
         by_process.or(by_name).or(if hosts.len() == 1 { Some(hosts[0]) } else { None })
     }
 
-    /// What sessions of a node waited for; `None` if they were not sampled.
+    /// The waits of a node's sessions; `None` if they were not sampled.
     pub fn waits(&self, node: &str) -> Option<&Waits> {
         self.waits.get(node)
     }
@@ -401,7 +401,7 @@ impl Case {
         event.more.get(field).and_then(Value::as_str).unwrap_or("")
     }
 
-    /// The steps that drove transactions, with their measured time; of a step that was cut short, what there is of it.
+    /// The steps that drove transactions, with their measured time; for an interrupted step, its recorded part.
     pub fn driven(&self) -> Vec<(&Step, Window)> {
         let is_driven = |step: &&Step| {
             self.lines
@@ -426,7 +426,7 @@ impl Case {
         self.lines.get("client")?.get(&(String::new(), step.to_string()))
     }
 
-    /// The steps that filled, with their progress.
+    /// The load steps, with their progress.
     pub fn loads(&self) -> Vec<(&str, &Lines)> {
         self.things("load").map(|thing| (thing.name, thing.lines)).collect()
     }

@@ -1,11 +1,11 @@
-//! Where the time went that clients waited: lag and backlog, the client itself, round trips, the server's CPU and its waiting for CPU, its waits
+//! The decomposition of the clients' waiting time: lag and backlog, the client itself, round trips, the server's CPU and its waiting for CPU, its waits
 //! by class, and the unexplained rest.
 //!
 //! By Little's law, sessions seen active in the server divided by transactions per second are seconds inside the server per
-//! transaction; the same holds for every wait event. CPU and waiting for it are counted by the scheduler where it could be read, else CPU is
-//! what sessions were seen in. Round trips are measured by the watching connection and multiplied by the statements of a transaction; where
-//! client and server share a host there is no way between them but CPU, which is counted already. Each part is measured apart from the others,
-//! so what they leave over is an honest remainder: it is printed always. Where the parts overlap and add up to more than the whole, nothing
+//! transaction; the same holds for every wait event. CPU and waits for CPU come from the scheduler's counters if they were readable, else CPU time
+//! comes from the sampled sessions. Round trips are measured by the watching connection and multiplied by the statements of a transaction; where
+//! client and server share a host there is no way between them but CPU, which is counted already. Each part is measured separately,
+//! so the remainder is real: it is always printed. Where the parts overlap and add up to more than the whole, nothing
 //! remains, and a note gives the size of the error.
 
 mod scheduler;

@@ -1,10 +1,10 @@
 //! Experiments in the recording: a setting that acts on a condition was changed, and the condition disappeared or appeared with it.
 //!
-//! This is the strongest evidence, and it is easily claimed too soon. So a change of a setting counts only if
+//! This is the strongest evidence, so a change of a setting counts only under strict conditions:
 //!
 //! * the condition was clearly there on one side of it and clearly gone on the other ([`ABSENT_PART`]), with samples enough on both;
 //! * the work continued: a condition that ends because the load ends proves nothing;
-//! * every time that the setting had a value the condition was the same: a second try that fails takes the proof away;
+//! * every time that the setting had a value the condition was the same: a failed second attempt revokes the proof;
 //! * the server was not restarted in between;
 //! * the condition moved so close to the change that chance does so in at most [`P_MAX`] of the cases. Chance is a condition that comes
 //!   and goes by itself as often as this one did, at times spread evenly over the record: `n! (2 lag / length)^n`. One change at once
@@ -73,7 +73,7 @@ const EXPERIMENTS: [Experiment; 3] = [
     },
 ];
 
-/// A share below this part of the rule's limit is "gone"; what lies between is neither.
+/// A share below this part of the rule's limit is "gone"; values in between are neither.
 pub(crate) const ABSENT_PART: f64 = 0.5;
 /// Samples on either side.
 const SAMPLES_MIN: f64 = 5.0;
@@ -84,12 +84,12 @@ pub(crate) const P_MAX: f64 = 0.05;
 /// Work on the free side, as a part of that on the other.
 const WORK_PART_MIN: f64 = 0.5;
 
-/// What the condition was between two changes.
+/// The condition between two changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Present,
     Absent,
-    /// In between, or too little was seen.
+    /// In between, or too few samples.
     Unclear,
 }
 
@@ -135,7 +135,7 @@ fn quoted(value: &str) -> String {
     if value.is_empty() { "''".to_string() } else { value.to_string() }
 }
 
-/// Adds what changes of settings prove to a rule's claims; adds a claim if they reveal a condition that the whole recording hides.
+/// Adds the proof from changes of settings to a rule's claims; adds a claim if they reveal a condition that is hidden in the whole recording.
 pub(crate) fn weigh(rule: &str, case: &Case, mut claims: Vec<Claim>) -> Vec<Claim> {
     let Some(experiment) = EXPERIMENTS.iter().find(|experiment| experiment.rule == rule) else {
         return claims;
@@ -458,7 +458,7 @@ mod tests {
         assert!((chance(&[second], 600.0 * second) - 1.0 / 300.0).abs() < 1e-9);
         assert!(chance(&[second], 20.0 * second) > P_MAX);
         assert!(chance(&[second; 3], 20.0 * second) <= P_MAX);
-        // What follows long after a switch follows it by chance, however often.
+        // A change long after a switch counts as chance, however often it happens.
         assert_eq!(chance(&[9.0 * second; 3], 20.0 * second), 1.0);
     }
 }

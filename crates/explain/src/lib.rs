@@ -1,5 +1,5 @@
-//! From a run directory to findings. Depends on `record` alone, so that an old, a partial or a foreign directory is explained as far as its data
-//! goes.
+//! Turns a run directory into findings. It depends only on `record`, so it explains an old, a partial or a foreign directory as far as the data
+//! permits.
 //!
 //! The directory becomes a [`Case`](case::Case): series, waits, events, facts, in bounded memory. Each rule of the table
 //! ([`rules::all`]) names what it needs and answers with findings, "clean", or "cannot tell" and what is missing: one of these, always.

@@ -13,7 +13,7 @@ pub struct Rule {
     pub id: &'static str,
     /// The condition in a few words.
     pub title: &'static str,
-    /// What must be in the directory; all of it.
+    /// The required data; all of it must be in the directory.
     pub needs: &'static [Need],
     /// Limits and where they come from, for the manual.
     pub limits: &'static str,
@@ -183,7 +183,7 @@ impl Answer {
 pub struct Claim(Finding);
 
 impl From<Finding> for Claim {
-    /// What the record has found by itself.
+    /// The run's own findings.
     fn from(finding: Finding) -> Claim {
         Claim(finding)
     }
@@ -219,7 +219,7 @@ impl Claim {
         self
     }
 
-    /// Something measured; the unit stands last in the name.
+    /// A measured value; the name ends with the unit.
     pub fn number(mut self, name: &str, value: f64) -> Claim {
         if value.is_finite() {
             self.0.numbers.insert(name.to_string(), value);
@@ -245,7 +245,7 @@ impl Claim {
         self
     }
 
-    /// What to do, and what to type.
+    /// What to do, and the commands.
     pub fn remedy(mut self, text: impl Into<String>, commands: &[&str]) -> Claim {
         self.0.remedy = Remedy {
             text: text.into(),
@@ -254,13 +254,13 @@ impl Claim {
         self
     }
 
-    /// Its part of the time that clients waited.
+    /// Its share of the clients' waiting time.
     pub(crate) fn of_client_time(mut self, share: Option<f64>) -> Claim {
         self.0.share_of_client_time = share;
         self
     }
 
-    /// Changes the claim if there is something to change it with.
+    /// Changes the claim if there is a value for it.
     pub fn with<T>(self, value: Option<T>, change: impl FnOnce(Claim, T) -> Claim) -> Claim {
         match value {
             Some(value) => change(self, value),
@@ -301,7 +301,7 @@ pub fn ask(rule: &Rule, case: &Case) -> Answer {
     (rule.judge)(case)
 }
 
-/// Cuts what would drown the rest: too many claims of one rule, too many windows of one claim.
+/// Limits the claims of one rule, and the windows of one claim.
 pub fn bound(mut claims: Vec<Claim>) -> Vec<Claim> {
     claims.sort_by_key(|claim| std::cmp::Reverse((claim.0.severity, claim.0.level)));
     let rest = claims.len().saturating_sub(CLAIMS_MAX);
@@ -319,7 +319,7 @@ pub fn bound(mut claims: Vec<Claim>) -> Vec<Claim> {
     claims
 }
 
-/// Groups of things by a word of theirs.
+/// Groups of objects by a text field.
 pub fn grouped<'a, T>(
     things: impl IntoIterator<Item = T>,
     key: impl Fn(&T) -> &'a str,

@@ -1,4 +1,4 @@
-//! A series of readings on the run's clock, in bounded memory.
+//! A series of samples on the run's clock, in bounded memory.
 //!
 //! A watch of a week has 600,000 readings of every number. A series keeps at most [`POINTS_MAX`] points: when they are full, neighbours
 //! are merged, and from then on each point stands for twice as many readings. Sums, means and maxima stay exact; only the times get
@@ -80,7 +80,7 @@ impl Series {
         }
     }
 
-    /// Adds to the reading of this very moment, or begins it: for several lines of one tick.
+    /// Adds to the sample of this time, or begins it: for several lines of one tick.
     pub fn add(&mut self, t_us: u64, interval_us: u64, value: f64) {
         match self.points.last_mut() {
             Some(last) if last.to_us == t_us => {

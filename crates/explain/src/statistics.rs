@@ -190,7 +190,7 @@ pub(crate) fn coincidence(
     (found, f64::from(as_many + 1) / f64::from(PERMUTATIONS + 1))
 }
 
-/// A small generator (xorshift64*, Marsaglia/Vigna): shuffles must be the same everywhere and need no more.
+/// A small generator (xorshift64*, Marsaglia/Vigna): shuffles only need to be the same everywhere.
 struct Random(u64);
 
 impl Random {

@@ -6,9 +6,9 @@ use record::finding::{CheckState, ClientTime, Finding, Severity, Window};
 
 /// Lines are folded at this width.
 const WIDTH: usize = 110;
-/// Windows named of one finding; the rest is counted.
+/// The most windows shown of one finding; the rest is counted.
 const WINDOWS_MAX: usize = 3;
-/// Left of everything that belongs to a finding.
+/// The indentation of everything that belongs to a finding.
 const INDENT: &str = "          ";
 
 /// How much is printed.

@@ -1,4 +1,4 @@
-//! Limits of the trust in a whole run: its own verdict, and what else used the processors while it was measured.
+//! The validity of a whole run: its own verdict, and other users of the CPUs during the measurement.
 //!
 //! A run notes that itself. A `watch` does not, and a directory of an earlier version may lack it, so it is computed here again from the samples
 //! of the hosts.
@@ -58,7 +58,7 @@ fn others_pct(case: &Case, host: &str, busy_pct: f64, driven: &[Window]) -> Opti
     if seconds <= 0.0 {
         return None;
     }
-    // Microseconds a second of those that were looked at, who stand for all.
+    // Microseconds per second of the sampled processes, which represent all.
     let rate = |lines: &crate::case::Lines, field: &str| {
         lines
             .series(field)

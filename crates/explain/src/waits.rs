@@ -1,4 +1,4 @@
-//! What the sessions of a node waited for, as average active sessions: how many sessions, on average, were in a state.
+//! The waits of a node's sessions, as average active sessions: the mean number of sessions in a state.
 //!
 //! Ten sessions in `LWLock:WALWrite` at every tick lose the time of ten sessions there, however long each single wait is. Sessions idle in a
 //! transaction wait for their client and not for the server: they are counted separately.
@@ -20,7 +20,7 @@ pub enum Who {
     IdleInTransaction,
     /// An autovacuum worker, or a client's VACUUM as far as it is known to be one.
     Vacuum,
-    /// Everything else that the server runs for itself.
+    /// Other processes of the server.
     Background,
 }
 
@@ -65,7 +65,7 @@ impl Waits {
         self.series.entry((who, event)).or_default().add(t_us, interval_us, sessions);
     }
 
-    /// Sessions seen in all, added over the ticks.
+    /// All sampled sessions, summed over the ticks.
     pub fn seen(&self, who: Who) -> f64 {
         self.totals.get(&who).map_or(0.0, Series::sum)
     }

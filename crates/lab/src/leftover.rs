@@ -1,7 +1,7 @@
-//! Folders that live as long as a piece of work, and how those of killed programs are found again.
+//! Temporary folders, and the search for those of killed programs.
 //!
-//! Each carries a marker with the process that made it (its number, when it started, and since when the machine runs), and is listed in a registry, because
-//! it may lie anywhere. A folder is removed only with both proofs: the marker is ours, and its process is gone.
+//! Each has a marker with its process (pid, start time, and boot id), and is listed in a registry, because
+//! it may be anywhere. A folder is removed only if the marker is ours and its process has ended.
 
 use std::fs;
 use std::io;
@@ -12,16 +12,16 @@ use record::file;
 
 use crate::local::state_dir;
 
-/// The file that makes a folder ours.
+/// The marker file of a folder.
 const MARKER_NAME: &str = ".pgfathom-temporary";
 /// Its first line.
 const MARKER_FIRST_LINE: &str = "pgfathom temporary folder 1";
-/// A marker is no longer than this.
+/// The longest marker.
 const MARKER_BYTES_MAX: u64 = 4096;
-/// Folders in the system's folder for temporary files begin with this.
+/// The prefix of folders in the system's folder for temporary files.
 const PREFIX: &str = "pgfathom-";
 
-/// A folder of ours, removed with everything in it.
+/// One of our folders; dropping it removes it with everything in it.
 #[derive(Debug)]
 pub struct Leftover {
     path: PathBuf,
@@ -32,12 +32,12 @@ pub struct Leftover {
 #[derive(Debug)]
 struct Entry {
     file: PathBuf,
-    /// The folders that were made for it, the innermost first: they go with the last entry.
+    /// The parent folders made for it, the innermost first: they are removed with the last entry.
     made: Vec<PathBuf>,
 }
 
 impl Leftover {
-    /// Makes the folder, for its owner alone.
+    /// Makes the folder, accessible to its owner only.
     ///
     /// # Errors
     /// Those of the system.
@@ -46,7 +46,7 @@ impl Leftover {
     }
 
     fn create_listed(path: &Path, registry: &Path) -> io::Result<Leftover> {
-        // One that a killed process left under this very name.
+        // A folder of a killed process with the same name.
         if path.symlink_metadata().is_ok() {
             remove_if_dead(path);
         }
@@ -58,7 +58,7 @@ impl Leftover {
             let _ = fs::remove_dir_all(&path);
             return Err(error);
         }
-        // Without an entry it can be found beside the files of its kind only.
+        // Without an entry it is only found next to other temporary folders.
         let entry = enter(&path, registry).ok();
         Ok(Leftover { path, entry })
     }
@@ -74,13 +74,13 @@ impl Drop for Leftover {
         let _ = fs::remove_dir_all(&self.path);
         if let Some(entry) = &self.entry {
             let _ = fs::remove_file(&entry.file);
-            // One that is not empty is in use.
+            // A folder that is not empty is in use.
             let _ = entry.made.iter().try_for_each(fs::remove_dir);
         }
     }
 }
 
-/// A process of this machine, so that a number that was given again is not taken for it.
+/// A process of this host, distinguished from a later one with the same pid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Process {
     pid: u32,
@@ -231,7 +231,7 @@ mod tests {
         ] {
             assert!(stays.exists(), "{}", stays.display());
         }
-        // The last entry takes the folder of the registry with it.
+        // With the last entry the folder of the registry is removed.
         let entries = || fs::read_dir(&registry).map_or(0, Iterator::count);
         assert_eq!(entries(), 1, "the dead one's entry is gone");
         let path = alive.path().to_owned();

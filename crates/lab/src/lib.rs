@@ -1,5 +1,5 @@
-//! PostgreSQL servers on this machine: clusters that `up` makes and `down` removes, throwaway servers of tests and demos, and what killed
-//! processes of ours left behind.
+//! PostgreSQL servers on this host: clusters that `up` makes and `down` removes, throwaway servers of tests and demos, and the remains of killed
+//! processes.
 
 pub mod leftover;
 pub mod local;

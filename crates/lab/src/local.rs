@@ -1,4 +1,4 @@
-//! PostgreSQL on this machine: its binaries, and clusters made from them.
+//! PostgreSQL on this host: its binaries, and clusters made from them.
 
 mod cluster;
 mod error;

@@ -30,7 +30,7 @@ pub(crate) fn die_with_parent(command: &mut Command, signal: Signal) {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn die_with_parent(_command: &mut Command, _signal: Signal) {}
 
-/// Puts the child into a session of its own, so that neither Ctrl-C nor the end of our terminal reaches it.
+/// Puts the child into its own session, so that neither Ctrl-C nor the end of our terminal reaches it.
 pub(crate) fn own_session(command: &mut Command) {
     // SAFETY: as above; setsid is one bare system call.
     unsafe {

@@ -1,8 +1,8 @@
-//! A PostgreSQL that exists as long as a value does: for tests and for the demo.
+//! A throwaway PostgreSQL server for tests and for the demo; dropping the value removes it.
 //!
-//! It listens on a Unix socket in a folder of its own that only the server's user (and root) may enter, so that `trust` is safe, and
-//! it forgets durability (`fsync=off`). It ends when the value is dropped, and also when our process dies in any way; the folder that
-//! such a death leaves behind is removed by the next one who starts here.
+//! It listens on a Unix socket in a folder that only the server's user (and root) may enter, so `trust` is safe, and
+//! it is not durable (`fsync=off`). It ends when the value is dropped, and also when our process dies in any way; then the next start
+//! on this host removes its folder.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -30,27 +30,27 @@ use connect::{ConnSpec, conninfo, poll};
 pub const SUPERUSER: &str = "postgres";
 /// Folder names begin with this.
 const DIR_PREFIX: &str = "pgfathom-t-";
-/// Names a file that gets the major version of every server that was started.
+/// An environment variable: the file for the major version of every started server.
 const SERVERS: &str = "PGFATHOM_TEST_SERVERS";
-/// Names the releases that tests are made on: major versions, apart by blanks. Those that are not there are left out, and without any of them, or without
-/// the variable, all that are there count.
+/// An environment variable: the releases for tests, as major versions separated by blanks. Missing ones are ignored; without any of them, or without
+/// the variable, all installed ones are used.
 const RELEASES: &str = "PGFATHOM_TEST_POSTGRES";
-/// How long a start may take: a crash recovery on a loaded machine included.
+/// The time limit for a start, including crash recovery on a loaded host.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long a stop may take, a checkpoint on a loaded machine included.
+/// The time limit for a stop, including a checkpoint on a loaded host.
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long the end of an immediate stop is waited for before the postmaster is killed.
+/// The time limit for an immediate stop, before the postmaster is killed.
 const DROP_TIMEOUT: Duration = Duration::from_secs(10);
 /// After a SIGKILL of the postmaster its children need a moment to notice.
 const ORPHANS_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often another free TCP port is tried.
+/// The number of attempts with another free TCP port.
 const PORT_TRIES: u32 = 10;
-/// A folder without an owner is removed when it is at least this old: a younger one may be about to be locked.
+/// The least age at which a folder without an owner is removed: a younger one may be about to be locked.
 const ORPHAN_AGE: Duration = Duration::from_secs(5);
 /// The longest temporary folder that leaves room for a socket path.
 const TEMP_DIR_BYTES_MAX: usize = 50;
 
-/// Every PostgreSQL of this machine that tests are to be made on, newest first.
+/// Every PostgreSQL of this host that tests use, newest first.
 pub fn installations() -> Vec<Installation> {
     let all = crate::local::installations();
     let wanted = std::env::var(RELEASES).unwrap_or_default();
@@ -73,7 +73,7 @@ pub struct Options {
     pub hba: Option<String>,
     /// Files to write into the data directory before the start (name, content), mode 0600.
     pub files: Vec<(String, Vec<u8>)>,
-    /// An empty folder that becomes the data directory, for example a file system of its own; the caller's to remove. Otherwise one is made.
+    /// An empty folder that becomes the data directory, for example a separate file system; the caller removes it. By default one is made.
     pub data_dir: Option<PathBuf>,
 }
 
@@ -93,7 +93,7 @@ pub struct Throwaway {
     port: u16,
     user: Option<OsUser>,
     child: Option<Child>,
-    /// Held locked as long as we live; dropped last.
+    /// Locked as long as this process runs; dropped last.
     _lock: File,
 }
 
@@ -143,7 +143,7 @@ impl Throwaway {
         }
     }
 
-    /// A folder like this one's, without files yet, for a copy.
+    /// An empty folder like this one's, for a copy.
     fn empty_neighbour(&self, data_dir: Option<&PathBuf>) -> Result<Throwaway, LocalError> {
         let (base, lock) = make_base(self.user.as_ref())?;
         Ok(Throwaway {
@@ -184,7 +184,7 @@ impl Throwaway {
         self.user.as_ref().map_or(Ok(()), |user| process::give(&path, user))
     }
 
-    /// Makes a running server read its configuration again.
+    /// Reloads the configuration of a running server.
     pub fn reload(&self) -> Result<(), LocalError> {
         self.signal(Signal::HUP)
     }
@@ -212,7 +212,7 @@ impl Throwaway {
 
     /// Starts the server again after [`Throwaway::stop`] or [`Throwaway::kill9`]; waits until it accepts connections.
     pub fn start_again(&mut self) -> Result<(), LocalError> {
-        // The children of a killed postmaster have not all noticed yet.
+        // Some children of the killed postmaster have not ended yet.
         let has_orphans = |error: &LocalError| {
             let LocalError::Start { log, .. } = error else { return false };
             log.lines().rev().take(4).any(|line| line.contains("pre-existing shared memory block"))
@@ -241,7 +241,7 @@ impl Throwaway {
         self.await_end()
     }
 
-    /// Kills the postmaster with SIGKILL, as the OOM killer would; its children follow by themselves. Waits for the postmaster's end.
+    /// Kills the postmaster with SIGKILL, as the OOM killer would; its children then end by themselves. Waits for the postmaster's end.
     pub fn kill9(&mut self) -> Result<(), LocalError> {
         self.signal(Signal::KILL)?;
         self.await_end()
@@ -292,7 +292,7 @@ impl Throwaway {
         self.data_dir.clone()
     }
 
-    /// The server as a thing that can be hurt. What is started through it ends with this value, too.
+    /// The server, for faults. A server started through it also ends with this value.
     pub fn instance(&self) -> Instance {
         Instance::of_throwaway(&self.installation, &self.data_dir, &self.log_path(), self.user.as_ref())
     }
@@ -324,7 +324,7 @@ impl Throwaway {
             .unwrap_or_default()
     }
 
-    /// Runs SQL (several statements may be separated by semicolons) and gives all rows as text; NULL is `None`. For tests: a new connection
+    /// Runs SQL (several statements may be separated by semicolons) and returns all rows as text; NULL is `None`. For tests: a new connection
     /// each time, and errors are the library's.
     pub fn execute(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>, postgres::Error> {
         self.execute_in(SUPERUSER, sql)
@@ -344,7 +344,7 @@ impl Throwaway {
         Ok(rows.collect())
     }
 
-    /// The single value that `sql` gives, as text. For tests.
+    /// The single value that `sql` returns, as text. For tests.
     pub fn value(&self, sql: &str) -> Result<Option<String>, postgres::Error> {
         Ok(self.execute(sql)?.into_iter().next().and_then(|row| row.into_iter().next()).flatten())
     }
@@ -361,7 +361,7 @@ impl Drop for Throwaway {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // One that was started through an instance is not our child's.
+        // A server started through an instance is not our child.
         let _ = crate::local::stop_for_good(&self.data_dir);
         let _ = fs::remove_dir_all(&self.base);
     }
@@ -373,7 +373,7 @@ fn temp_dir() -> PathBuf {
     if dir.as_os_str().len() <= TEMP_DIR_BYTES_MAX { dir } else { PathBuf::from("/tmp") }
 }
 
-/// Makes the cluster's folder and locks it for as long as we live.
+/// Makes the cluster's folder and locks it as long as this process runs.
 fn make_base(user: Option<&OsUser>) -> Result<(PathBuf, File), LocalError> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let temp = temp_dir();
@@ -395,12 +395,12 @@ fn make_base(user: Option<&OsUser>) -> Result<(PathBuf, File), LocalError> {
     }
 }
 
-/// Removes the folders of throwaway clusters whose process died without cleaning up; gives their number. Every first start in a process does it too.
+/// Removes the folders of throwaway clusters whose process died without cleaning up; returns their number. The first start in a process does this, too.
 pub fn remove_orphans() -> usize {
     process::server_user().map_or(0, |user| sweep(&temp_dir(), user.as_ref()))
 }
 
-/// Removes what processes that died left behind: folders of ours whose lock nothing holds.
+/// Removes the remains of dead processes: our folders without a lock holder.
 fn sweep(temp: &Path, user: Option<&OsUser>) -> usize {
     let mut removed = 0;
     let our_uid = user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid);
@@ -417,7 +417,7 @@ fn sweep(temp: &Path, user: Option<&OsUser>) -> usize {
             continue;
         }
         let held = File::open(path.join("lock")).is_ok_and(|lock| lock.try_lock().is_err());
-        // Its server has got the parent-death signal; one that is still ending must not find its files gone.
+        // Its server has received the parent-death signal; while it is ending, its files must not be removed.
         if !held && process::servers_in(&path.join("data")).is_empty() && fs::remove_dir_all(&path).is_ok() {
             removed += 1;
         }
@@ -429,11 +429,11 @@ fn sweep(temp: &Path, user: Option<&OsUser>) -> usize {
 fn record_version(major: u32) {
     let Some(path) = std::env::var_os(SERVERS) else { return };
     let file = File::options().create(true).append(true).open(path);
-    // A suite without its line fails there.
+    // `scripts/test` fails a suite without its line.
     let _ = file.and_then(|mut file| file.write_all(format!("{major}\n").as_bytes()));
 }
 
-/// A TCP port of 127.0.0.1 that nothing uses at this moment.
+/// A TCP port of 127.0.0.1 that is free now.
 fn free_port() -> Result<u16, LocalError> {
     std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())

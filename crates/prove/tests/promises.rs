@@ -123,7 +123,8 @@ fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
     server.execute("create schema pgfathom_prove").unwrap();
     let foreign = skew::run(&single, &options(Isolation::Serializable, 0.1), &no_stop()).unwrap_err();
     assert!(
-        foreign.to_string().contains("not ours") && foreign.hint().unwrap().contains("drop schema"),
+        foreign.to_string().contains("pgfathom did not make it")
+            && foreign.hint().unwrap().contains("drop schema"),
         "{foreign}"
     );
     drop((single, server, journal));

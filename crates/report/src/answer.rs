@@ -1,4 +1,4 @@
-//! The answer of a run in words: one sentence, the numbers that matter, a line per step. Terminal page and web page show the
+//! The answer of a run as text: one sentence, the main numbers, a line per step. Terminal page and web page show the
 //! same because both take it from here.
 
 use crate::facts::{Badge, Facts, StepFacts, total};
@@ -16,14 +16,14 @@ const TILES_MAX: usize = 3;
 
 /// The run in one sentence. For several steps it gives what was done and the outcome; the numbers are in the tiles.
 ///
-/// An invalid run has one answer only: why. What was measured nevertheless stands among the reasons.
+/// The answer of an invalid run is the reason. Its measurements are listed among the reasons.
 pub(crate) fn sentence(facts: &Facts) -> String {
     let mut text = leading(facts).unwrap_or_else(|| measured(facts));
     text.push('.');
     capital(&text)
 }
 
-/// What stands in place of the answer: why the run is invalid, or what a verification found.
+/// Replaces the answer: why the run is invalid, or what a verification found.
 fn leading(facts: &Facts) -> Option<String> {
     match facts.badge() {
         Badge::Invalid => facts.reader.run.verdict.reasons.first().cloned(),
@@ -34,7 +34,7 @@ fn leading(facts: &Facts) -> Option<String> {
     }
 }
 
-/// What was done and how it went, as a clause.
+/// The work and its outcome, as a clause.
 fn measured(facts: &Facts) -> String {
     let clauses = match facts.steps.as_slice() {
         _ if facts.matrix.is_some() => facts.matrix.iter().flat_map(crate::matrix::clauses).collect(),
@@ -96,12 +96,12 @@ fn several_steps(steps: &[StepFacts]) -> Vec<String> {
     clauses
 }
 
-/// Why the badge is what it is, worst first; empty for a valid run.
+/// The reasons for the badge, worst first; empty for a valid run.
 pub(crate) fn reasons(facts: &Facts) -> Vec<String> {
     let run = &facts.reader.run;
     let mut reasons: Vec<String> = run.verdict.reasons.clone();
     match facts.badge() {
-        // The first reason is the answer already.
+        // The first reason is already the answer.
         Badge::Invalid if !reasons.is_empty() && run.summary.transactions == Some(0) => {
             reasons.remove(0);
         }
@@ -133,7 +133,7 @@ pub(crate) fn reasons(facts: &Facts) -> Vec<String> {
     reasons
 }
 
-/// What a step did, as part of a sentence.
+/// The work of a step, as part of a sentence.
 fn step_clause(step: &StepFacts) -> String {
     let summary = &step.step.summary;
     let name = if step.step.name.is_empty() { &step.step.verb } else { &step.step.name };
@@ -200,7 +200,7 @@ pub(crate) fn capital(text: &str) -> String {
     }
 }
 
-/// The numbers at the top: of a single step its three, of several steps one each, loads and workloads first.
+/// The numbers at the top: three for a single step, one each for several steps, loads and workloads first.
 pub(crate) fn tiles(facts: &Facts) -> Vec<Tile> {
     if let Some(sweep) = &facts.sweep {
         return crate::sweep::tiles(sweep);
@@ -221,7 +221,7 @@ pub(crate) fn tiles(facts: &Facts) -> Vec<Tile> {
     }
 }
 
-/// Up to three numbers of a step, the most telling first; `alone` if all of them will be shown.
+/// Up to three numbers of a step, the most important first; `alone` if all of them will be shown.
 fn own_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
     match step.step.verb.as_str() {
         "load" => load_tiles(step, alone),
@@ -234,7 +234,7 @@ fn own_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
 fn prove_tiles(step: &StepFacts) -> Vec<Tile> {
     let promises = &step.step.promises;
     if !promises.is_empty() {
-        // What they counted are different things, each read in its own way: their sum would be a number of nothing.
+        // Workloads count different observations, so their sum has no meaning.
         let kept = promises.iter().filter(|promise| promise.standing == Standing::Kept).count() as u64;
         return vec![tile(step, "promises kept", &number::count(kept), "", crate::prove::clause(promises))];
     }
@@ -271,7 +271,7 @@ fn tile(step: &StepFacts, label: &str, value: &str, unit: &str, detail: String) 
     }
 }
 
-/// A text of number and unit in its parts.
+/// Splits a text into number and unit.
 fn parts(text: &str) -> (&str, &str) {
     text.split_once(' ').unwrap_or((text, ""))
 }
@@ -325,7 +325,7 @@ fn driven_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
     let time = |us: u64| number::latency(us as f64);
     let mut tiles = vec![];
     if let Some(tps) = summary.tps {
-        // Alone, the step's percentiles have a tile of their own.
+        // For a single step, the percentiles have their own tile.
         let detail = match (summary.latency_us, summary.transactions) {
             (_, Some(transactions)) if alone => {
                 format!("{} in {}", number::count(transactions), number::duration(summary.duration_s))
@@ -352,7 +352,7 @@ fn driven_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
     tiles
 }
 
-/// A step in fields of one line: what, and how it went.
+/// The fields of one line about a step: the work and its outcome.
 pub(crate) fn step_fields(step: &StepFacts) -> Vec<String> {
     let summary = &step.step.summary;
     let mut fields = vec![];

@@ -1,10 +1,10 @@
-//! What benchmarks found about themselves, on the terminal and on the page: their figures, and what must hold of their tables.
+//! Results of benchmarks, on the terminal and on the page: their figures, and the conditions on their tables.
 
 use crate::layout::{columns, push};
 use record::benchmark::Benchmark;
 use record::number;
 
-/// Rows of three words: what, its value, what was found.
+/// Rows of three columns: name, value, result.
 pub(crate) fn lines(benchmark: &Benchmark) -> Vec<[String; 3]> {
     let figures = benchmark.figures.iter().map(|figure| {
         [figure.name.clone(), format!("{} {}", number::three(figure.value), figure.unit), String::new()]

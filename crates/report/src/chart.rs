@@ -1,9 +1,9 @@
-//! What a chart is, between the run directory and the page: columns of numbers, how to draw them, and a sentence with the
-//! same in words. The page's script draws these and knows nothing else.
+//! The data of a chart, between the run directory and the page: columns of numbers, how to draw them, and a sentence with the
+//! same content. The page's script draws only this.
 
 use serde::Serialize;
 
-/// Most columns of a chart; longer runs are put into buckets.
+/// The most columns of a chart; longer runs are aggregated.
 pub(crate) const COLUMNS_MAX: usize = 600;
 
 /// One chart.
@@ -30,7 +30,7 @@ pub(crate) struct Chart {
     /// What happened, for [`ChartKind::Lanes`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lanes: Option<Lanes>,
-    /// The chart in one sentence. Rendered by the page itself, not by its script.
+    /// The chart in one sentence. It is in the page itself, not drawn by its script.
     #[serde(skip)]
     pub(crate) sentence: String,
 }
@@ -44,11 +44,11 @@ pub(crate) enum ChartKind {
     Heat,
     /// Percentile curve: x in nines, logarithmic y.
     Nines,
-    /// Points over a number that is no time; see [`Axis`].
+    /// Points over a number other than time; see [`Axis`].
     Curve,
-    /// Areas over time, one on top of the other, and lines that are not part of the pile.
+    /// Stacked areas over time, and separate lines.
     Stack,
-    /// What happened when: one lane per kind. `x` holds the beginnings, in order.
+    /// Events over time: one lane per kind. `x` has the begins, in order.
     Lanes,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Lanes {
 pub(crate) struct Item {
     /// Which lane.
     pub(crate) lane: usize,
-    /// Its end in seconds; the same as its beginning if it had no length.
+    /// Its end in seconds; equal to its begin if it has no length.
     pub(crate) to: f64,
     /// In a few words.
     pub(crate) text: String,
@@ -92,12 +92,12 @@ pub(crate) struct Axis {
     /// A label for each point of the first series.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) labels: Vec<String>,
-    /// The order in which the points of the first series are joined, where it is not that of x.
+    /// The order in which the points of the first series are connected, if it is not that of x.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) path: Vec<usize>,
 }
 
-/// A curve that the page works out: the Universal Scalability Law.
+/// A curve that the page computes: the Universal Scalability Law.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) struct Law {
     pub(crate) lambda: f64,
@@ -132,21 +132,21 @@ pub(crate) struct Series {
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) fill: bool,
     pub(crate) values: Vec<Option<f64>>,
-    /// Lowest and highest value inside each column, where columns hold several samples.
+    /// Lowest and highest value in each column, if columns have several samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) range: Option<Range>,
-    /// Drawn as a line in place of one through the points.
+    /// Drawn instead of a line through the points.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) law: Option<Law>,
     /// A line joins the points.
     #[serde(skip_serializing_if = "is_true")]
     pub(crate) joined: bool,
-    /// A layer of the pile, in this colour and pattern of [`AREAS_MAX`].
+    /// A layer of the stack, in this colour and pattern of [`AREAS_MAX`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) area: Option<usize>,
 }
 
-/// Colours and patterns of areas. More layers than these cannot be distinguished by anybody.
+/// Colours and patterns of areas. More layers could not be distinguished.
 pub(crate) const AREAS_MAX: usize = 8;
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -197,7 +197,7 @@ pub(crate) struct Heat {
     pub(crate) columns: Vec<Vec<u64>>,
 }
 
-/// A stretch of a step that is marked behind its charts.
+/// An interval of a step that is marked in the background of its charts.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Band {
     pub(crate) from: f64,
@@ -207,7 +207,7 @@ pub(crate) struct Band {
     pub(crate) kind: &'static str,
 }
 
-/// A moment that is marked on a step's charts.
+/// A point in time that is marked on a step's charts.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Mark {
     pub(crate) at: f64,
@@ -243,7 +243,7 @@ impl Series {
     }
 }
 
-/// Even columns over a stretch of time. Every sample falls into exactly one.
+/// Equal columns over an interval of time. Every sample is in exactly one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Columns {
     pub(crate) origin_us: u64,
@@ -257,7 +257,7 @@ impl Columns {
         let interval_us = interval_us.max(1);
         let span_us = end_us.saturating_sub(origin_us).max(1);
         let wanted = span_us.div_ceil(interval_us);
-        // A last interval that was cut short by a hair gets no column of its own.
+        // A slightly shortened last interval gets no separate column.
         let rest_us = span_us % interval_us;
         let sliver = wanted > 1 && rest_us > 0 && rest_us < interval_us / 20;
         let wanted = wanted - u64::from(sliver);
@@ -269,7 +269,7 @@ impl Columns {
         }
     }
 
-    /// The column of an interval, by its middle; what lies outside goes into the nearest.
+    /// The column of an interval, by its middle; intervals outside go into the nearest column.
     pub(crate) fn of(&self, start_us: u64, end_us: u64) -> usize {
         let middle_us = start_us.midpoint(end_us).saturating_sub(self.origin_us);
         ((middle_us / self.width_us) as usize).min(self.count - 1)

@@ -1,5 +1,5 @@
-//! Two stretches of one run side by side, as pg_profile has it: clients, waits, server counters per second, statements and machines in
-//! both, with difference and ratio. Usually the bad seconds against the good ones.
+//! Compares two intervals of one run, like pg_profile: clients, waits, server counters per second, statements and hosts in
+//! both, with difference and ratio. Usually the bad seconds are compared with the good ones.
 
 mod gather;
 mod show;
@@ -12,9 +12,9 @@ use thiserror::Error;
 
 pub(crate) use show::{print, section};
 
-/// A finding whose windows take more of a step than this has no good seconds to be compared with.
+/// A finding whose windows cover a larger share of a step leaves no good seconds to compare with.
 const BAD_SHARE_MAX: f64 = 0.7;
-/// Good seconds keep so far from the bad ones: what leads to a stall and what follows it belongs to neither.
+/// The distance of good seconds from bad ones: the seconds before and after a stall belong to neither.
 const MARGIN_US: u64 = 2_000_000;
 /// `schema` of the JSON.
 const SCHEMA: &str = "pgfathom.comparison";
@@ -62,7 +62,7 @@ pub enum CompareError {
         /// Seconds that the step took.
         length_s: String,
     },
-    /// The finding speaks of the whole step.
+    /// The finding covers the whole step.
     #[error("--compare {given}: the finding covers all of {key}: no seconds are left to compare it with")]
     NoGoodSeconds {
         /// What was typed.
@@ -134,9 +134,9 @@ pub(crate) struct Group {
 /// One figure on both sides.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Figure {
-    /// What; the unit stands last (see `number::named`).
+    /// The name, which ends with the unit (see `number::named`).
     pub(crate) name: String,
-    /// Of what: a statement, a device, a node; empty for the whole.
+    /// The object: a statement, a device, a node; empty for the total.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) of: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -166,7 +166,7 @@ impl Figure {
         }
     }
 
-    /// How far apart both sides are, whichever is larger.
+    /// The ratio of the larger to the smaller side.
     fn contrast(&self) -> f64 {
         let (first, second) = (self.first.unwrap_or(0.0).abs(), self.second.unwrap_or(0.0).abs());
         let (low, high) = (first.min(second), first.max(second));
@@ -288,7 +288,7 @@ fn step_named<'f, 'a>(
     given: &str,
     key: Option<&str>,
 ) -> Result<&'f StepFacts<'a>, CompareError> {
-    // What was driven is what one wants to compare.
+    // Driven steps are preferred for a comparison.
     let keys = || {
         let mut steps: Vec<&StepFacts> = facts.steps.iter().collect();
         steps.sort_by_key(|step| step.client.is_empty());

@@ -1,7 +1,7 @@
-//! A run directory, opened once: what the clients counted, what `watch` saw, and what `explain` claims.
+//! A run directory, read once: the counts of the clients, the samples of `watch`, and the findings of `explain`.
 //!
 //! Lines of `watch` are kept typed. Those of a long run would not fit into memory, so from [`LINES_MAX`] on only every second tick is
-//! kept, then every fourth, and so on: rates and means stay what they are, only their columns get coarser. A note reports it.
+//! kept, then every fourth, and so on: rates and means do not change, only their columns get coarser. A note reports it.
 
 use crate::Source;
 use record::finding::Findings;
@@ -20,7 +20,7 @@ pub(crate) struct Directory {
     pub(crate) watched: Watched,
     /// `None` if the run was not explained yet.
     pub(crate) findings: Option<Findings>,
-    /// What is missing beside that which the reader names.
+    /// Missing parts beside those that the reader reports.
     pub(crate) missing: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ impl Line {
 #[derive(Debug)]
 pub(crate) struct Watched {
     lines: Vec<Line>,
-    /// One of so many ticks is kept.
+    /// One in this many ticks is kept.
     stride: u64,
 }
 
@@ -96,7 +96,7 @@ impl Watched {
         &self.lines
     }
 
-    /// The lines whose intervals end after one moment and not after another.
+    /// The lines whose intervals end after the first time and not after the second.
     pub(crate) fn within(&self, from_us: u64, to_us: u64) -> &[Line] {
         let first = self.lines.partition_point(|line| line.t_us <= from_us);
         let last = self.lines.partition_point(|line| line.t_us <= to_us);
@@ -104,7 +104,7 @@ impl Watched {
     }
 }
 
-/// Whether a line stays if one of `stride` ticks does. Lines that are added up or appear only once always stay.
+/// Whether a line is kept if one in `stride` ticks is kept. Lines that are added up or appear only once always stay.
 fn keeps(stride: u64, line: &Line) -> bool {
     let is_rare = matches!(
         line.what,

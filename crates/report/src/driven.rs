@@ -5,16 +5,16 @@ use crate::facts::{StepFacts, total};
 use crate::latencies::{BANDS_PER_DECADE, ColumnLatency};
 use record::number;
 
-/// Steps per factor of ten on a percentile curve: enough that a step in the curve is seen where it is.
+/// Points per factor of ten on a percentile curve: enough to show a step at its position.
 const CURVE_STEPS_PER_NINE: u32 = 20;
 /// Most latency bands of a heatmap.
 const HEAT_BANDS_MAX: usize = 48;
 /// A column of this width is called a second.
 const INTERVAL_US: u64 = 1_000_000;
-/// Offered and achieved rate are shown apart if they differ by more than this share anywhere.
+/// Offered and achieved rate are shown separately if they differ by more than this share anywhere.
 const RATE_DIFFERENCE: f64 = 0.01;
 
-/// What one column of time adds up to.
+/// The sums of one column of time.
 #[derive(Clone, Debug, Default)]
 struct Column {
     seconds: f64,
@@ -33,8 +33,8 @@ struct Column {
     cpu_us: u64,
 }
 
-/// All charts of the step, in the order they are shown; those of what was watched stand between the clients' view of the target and
-/// the client's view of itself.
+/// All charts of the step, in the order of display; those of `watch` are between the clients' view of the target and
+/// the client's own figures.
 pub(crate) fn charts(step: &StepFacts, watched: Vec<Chart>) -> Vec<Chart> {
     let columns = step.latencies.columns;
     let coarse = columns.are_coarser_than(step.interval_us());
@@ -78,8 +78,8 @@ fn add_up(step: &StepFacts, columns: &Columns) -> Vec<Column> {
             column.rate_low = Some(column.rate_low.map_or(rate, |low| low.min(rate)));
             column.rate_high = Some(column.rate_high.map_or(rate, |high| high.max(rate)));
         }
-        // Percentiles are never averaged: of several samples in a column the worst is kept. They are replaced below by
-        // percentiles of the merged histograms, where there are any.
+        // Percentiles are never averaged: of several samples in a column the worst is kept. Below they are replaced by
+        // percentiles of the merged histograms, if there are any.
         column.p50_us = column.p50_us.max(body.response_us_p50);
         column.p99_us = column.p99_us.max(body.response_us_p99);
         column.max_us = column.max_us.max(body.response_us_max);

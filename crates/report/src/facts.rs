@@ -1,5 +1,5 @@
-//! The content of a run directory, arranged for output: steps with their samples and histograms, and totals that are worked out
-//! from samples where a killed run left none in `run.json`.
+//! The content of a run directory, arranged for output: steps with their samples and histograms, and totals that are computed
+//! from samples if a killed run has none in `run.json`.
 
 use crate::chart::Columns;
 use crate::directory::{Directory, Line};
@@ -22,29 +22,29 @@ pub(crate) struct Facts<'a> {
     pub(crate) directory: &'a Directory,
     pub(crate) reader: &'a RunReader,
     pub(crate) steps: Vec<StepFacts<'a>>,
-    /// What is missing, the reader's sentences and ours.
+    /// Missing parts, with the sentences of the reader and ours.
     pub(crate) missing: Vec<String>,
-    /// What the steps have found together, if they are a sweep.
+    /// The combined result of the steps, if they are a sweep.
     pub(crate) sweep: Option<Sweep>,
-    /// What they found together, if they are the cells of a node matrix.
+    /// The combined result of the steps, if they are the cells of a node matrix.
     pub(crate) matrix: Option<Matrix>,
 }
 
 /// A step with its data from the other files.
 #[derive(Debug)]
 pub(crate) struct StepFacts<'a> {
-    /// From `run.json`; made up from the other files' step names where that is missing.
+    /// From `run.json`; derived from the step names of the other files if that is missing.
     pub(crate) step: Step,
     pub(crate) client: Vec<(&'a Sample, &'a ClientSample)>,
     pub(crate) progress: Vec<(&'a Sample, &'a ProgressSample)>,
     pub(crate) intervals: Vec<&'a Interval>,
-    /// Events that name the step, and those that name none but fell into it.
+    /// Events that name the step, and those without a step during it.
     pub(crate) events: Vec<&'a Event>,
     /// What was watched while it ran.
     pub(crate) watched: &'a [Line],
-    /// What the latency log reports about it.
+    /// Its latencies from the log.
     pub(crate) latencies: Latencies,
-    /// End of the step, or the last moment known of it.
+    /// End of the step, or its last known time.
     pub(crate) end_us: u64,
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum Badge {
     Notes,
     /// The numbers prove nothing about the target.
     Invalid,
-    /// A verification found rows that are not as they should be.
+    /// A verification found wrong rows.
     Difference,
     /// The directory does not contain it.
     Unknown,
@@ -76,12 +76,12 @@ impl Badge {
     }
 }
 
-/// How much of the latency log is read.
+/// The part of the latency log to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Depth {
-    /// Only where totals must be worked out from it.
+    /// Only if totals must be computed from it.
     Totals,
-    /// All of it, in at most so many columns per step.
+    /// All of it, in at most this many columns per step.
     Charts(usize),
 }
 
@@ -124,7 +124,7 @@ impl<'a> Facts<'a> {
         Facts { directory, reader, steps, missing, sweep, matrix }
     }
 
-    /// The run's summary: its own if it ended, else drawn from what its steps left.
+    /// The run's summary: its own if it ended, else computed from its steps.
     pub(crate) fn summary(&self) -> Summary {
         let run = &self.reader.run;
         if self.reader.has_run && run.ended_us.is_some() {
@@ -162,7 +162,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// A step and whether its totals had to be worked out.
+/// A step, and whether its totals had to be computed.
 struct Gathered<'a> {
     facts: StepFacts<'a>,
     worked_out: bool,
@@ -208,7 +208,7 @@ impl<'a> StepFacts<'a> {
         Gathered { facts, worked_out }
     }
 
-    /// Start and end of the measured part, as far as it went.
+    /// Start and end of the measured part, as far as it got.
     pub(crate) fn measured_us(&self) -> (u64, u64) {
         let measure = self.step.phases.iter().find(|phase| phase.name == PHASE_MEASURE);
         match measure {
@@ -267,7 +267,7 @@ impl<'a> StepFacts<'a> {
         }
     }
 
-    /// It is a cell of a node matrix, which has a table for all of them.
+    /// It is a cell of a node matrix, which has one table for all cells.
     pub(crate) fn is_cell(&self) -> bool {
         self.step.verb == record::matrix::VERB
     }
@@ -290,7 +290,7 @@ impl<'a> StepFacts<'a> {
         }
     }
 
-    /// True if something that counts errors speaks of this step: histograms alone do not.
+    /// True if a source that counts errors has this step: histograms alone do not.
     pub(crate) fn knows_errors(&self) -> bool {
         self.step.state != State::Unknown || !self.client.is_empty()
     }
@@ -306,7 +306,7 @@ impl<'a> StepFacts<'a> {
         total.or_else(|| Some(self.step.summary.bytes_per_s? * self.step.summary.duration_s))
     }
 
-    /// Fills the summary of a step that never wrote one. True if it did.
+    /// Fills the summary of a step without one. True if it did.
     fn work_out_totals(&mut self) -> bool {
         let summary = &self.step.summary;
         if self.has_totals()
@@ -343,7 +343,7 @@ impl<'a> StepFacts<'a> {
     }
 }
 
-/// The sum, which a damaged file must not be able to overflow.
+/// The sum; a damaged file must not cause an overflow.
 pub(crate) fn total(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
@@ -362,7 +362,7 @@ fn unlisted_keys(reader: &RunReader) -> Vec<String> {
     keys
 }
 
-/// What was watched where no step is named: all of it.
+/// A recording without a named step is one step.
 fn watched_step(directory: &Directory) -> Option<Step> {
     let lines = directory.watched.all();
     let start_us = lines.iter().map(|line| line.t_us.saturating_sub(line.interval_us)).min()?;
@@ -375,7 +375,7 @@ fn watched_step(directory: &Directory) -> Option<Step> {
     })
 }
 
-/// What can be reported of a step that only samples or histograms speak of.
+/// The summary of a step that is only in samples or histograms.
 fn made_up_step(reader: &RunReader, key: &str) -> Step {
     let samples = || reader.samples.iter().filter(|sample| sample.step == key);
     let verb = samples().find_map(|sample| match sample.body {

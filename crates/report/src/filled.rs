@@ -4,10 +4,10 @@ use crate::chart::{Chart, ChartKind, Columns, Dash, Range, Series, Tone, Unit, t
 use crate::facts::{StepFacts, total};
 use record::number;
 
-/// Fewest samples that make a chart; fewer are reported by the table of totals.
+/// The least samples for a chart; with fewer, the table of totals is enough.
 const SAMPLES_MIN: usize = 3;
 
-/// What one column of time adds up to.
+/// The sums of one column of time.
 #[derive(Clone, Debug, Default)]
 struct Column {
     seconds: f64,
@@ -20,7 +20,7 @@ struct Column {
     slowest_stream: Option<f64>,
 }
 
-/// All charts of the step, in the order they are shown.
+/// All charts of the step, in the order of display.
 pub(crate) fn charts(step: &StepFacts) -> Vec<Chart> {
     if step.progress.len() < SAMPLES_MIN {
         return vec![];
@@ -122,7 +122,7 @@ fn streams(step: &StepFacts, columns: &Columns, sums: &[Column]) -> Chart {
     let mut chart = chart(step, columns, "streams", "Streams", Unit::RowsPerSecond);
     let mean: Vec<Option<f64>> = sums.iter().map(|column| column.mean_stream.map(tidy)).collect();
     let slowest: Vec<Option<f64>> = sums.iter().map(|column| column.slowest_stream.map(tidy)).collect();
-    // The stream that was slowest most often is the one to look at.
+    // The stream that was slowest most often is reported.
     let mut names: Vec<(&str, u64)> = vec![];
     for name in step.progress.iter().filter_map(|(_, body)| body.slowest_stream.as_deref()) {
         match names.iter_mut().find(|(known, _)| *known == name) {

@@ -1,5 +1,5 @@
-//! What `explain` claims, on top of the page and of the terminal: the claim with its proof first, then what to type, then the seconds
-//! it is about. Rules that found nothing and rules without data are folded below: these are different answers.
+//! The findings of `explain`, at the top of the page and of the terminal output: first the claim with its proof, then the commands, then the
+//! seconds. Rules that found nothing and rules without data are folded below: these are different answers.
 
 use crate::facts::{Facts, StepFacts};
 use crate::html::markup::{Cell, Row, escape, table};
@@ -11,7 +11,7 @@ use record::number;
 const TEXT_MAX: usize = 8;
 /// Windows of one finding that get a link.
 const WINDOWS_MAX: usize = 6;
-/// Around a window so much of its length is shown before and after it, so that one sees what changed.
+/// The share of a window's length that is shown before and after it, to make the change visible.
 const MARGIN: f64 = 0.5;
 /// At least so many seconds.
 const MARGIN_S_MIN: f64 = 2.0;
@@ -26,7 +26,7 @@ fn sign(severity: Severity) -> &'static str {
     }
 }
 
-/// How a level is to be read.
+/// The meaning of a level.
 fn level_text(level: Level) -> &'static str {
     match level {
         Level::Symptom => "the condition was observed; several causes can explain it",
@@ -131,7 +131,7 @@ pub(crate) fn one(out: &mut String, facts: &Facts, finding: &Finding) {
     out.push_str("</li>\n");
 }
 
-/// A link only if it is one of the web; everything else stays text.
+/// A link only for web addresses; everything else stays text.
 fn linked(link: &str) -> String {
     let text = escape(link);
     match link.starts_with("https://") {
@@ -184,7 +184,7 @@ pub(crate) fn step_of<'f, 'a>(facts: &'f Facts<'a>, window: Window) -> Option<&'
     facts.steps.iter().filter(|step| overlap(step) > 0).max_by_key(|step| overlap(step))
 }
 
-/// A key as it may stand in an address.
+/// A key, escaped for an address.
 fn encoded(key: &str) -> String {
     key.bytes()
         .map(|byte| match byte {

@@ -1,6 +1,6 @@
 //! Flame graphs of the bad seconds against the good ones, from the slices of stacks in the directory.
 //!
-//! Drawn here and not by a crate: a graph is a few hundred nested rectangles, and the one library for it would bring five more packages
+//! Drawn here and not by a crate: a graph is a few hundred nested rectangles, and the library for it would add five packages
 //! and a second licence. Positions are percent, so that the text keeps its size on every screen; nothing in it is a script. In the graph
 //! of the bad seconds the colour shows what changed: orange frames take a larger share than in the good ones, blue frames a smaller one.
 
@@ -15,7 +15,7 @@ use record::number;
 use record::watched::Sampled;
 use std::collections::BTreeMap;
 
-/// Rectangles of one graph; of more, the narrowest go.
+/// The most rectangles of one graph; the narrowest are dropped.
 const FRAMES_MAX: usize = 900;
 /// Frames narrower than this share are not drawn.
 const SHARE_MIN: f64 = 0.002;
@@ -25,12 +25,12 @@ const DEPTH_MAX: usize = 64;
 const ROW_PX: usize = 18;
 /// Functions in the table.
 const FUNCTIONS_MAX: usize = 12;
-/// A change of share below this is none.
+/// Smaller changes of a share are ignored.
 const CHANGE_MIN: f64 = 0.01;
 /// Samples below which a graph proves nothing.
 const SAMPLES_MIN: u64 = 20;
 
-/// A node of the tree: how often it was seen, and below which frames.
+/// A node of the tree: its number of samples, and its child frames.
 #[derive(Clone, Debug, Default)]
 struct Node {
     count: u64,
@@ -48,7 +48,7 @@ impl Node {
     }
 }
 
-/// A rectangle: place and width as shares, depth from the root.
+/// A rectangle: position and width as shares, depth from the root.
 struct Frame<'a> {
     name: &'a str,
     from: f64,
@@ -74,7 +74,7 @@ fn lay_out<'a>(
             let other_share =
                 other.map(|_| match_.map_or(0.0, |(node, all)| node.count as f64 / all.max(1) as f64));
             out.push(Frame { name, from: at, share, depth, other: other_share });
-            // Below a frame that the other side lacks, it lacks everything.
+            // If the other side lacks a frame, it also lacks everything below it.
             static NOTHING: Node = Node { count: 0, below: BTreeMap::new() };
             let next = other.map(|(_, all)| (match_.map_or(&NOTHING, |(node, _)| node), all));
             lay_out(below, next, all, at, depth + 1, out);
@@ -124,12 +124,12 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
     out.push_str("</section>\n");
 }
 
-/// True if there is something for [`section`].
+/// True if [`section`] has content.
 pub(crate) fn has_stacks(facts: &Facts) -> bool {
     facts.directory.reader.path().join(record::files::STACKS).is_dir()
 }
 
-/// Sorts the samples: bad are those in the windows of findings; without such, those of slices that an anomaly caused.
+/// Sorts the samples: bad are those in the windows of findings; without such windows, those of slices kept for an anomaly.
 fn split(facts: &Facts, slices: &[Slice]) -> Sides {
     let kinds = process_kinds(facts.directory.watched.all());
     let windows = bad_windows(facts);
@@ -164,7 +164,7 @@ fn bad_windows(facts: &Facts) -> Vec<Window> {
     detail.flat_map(|finding| finding.windows.iter().copied()).filter(partial).collect()
 }
 
-/// What each process is, as far as the server reported.
+/// The kind of each process, as far as the server reported it.
 fn process_kinds(lines: &[Line]) -> BTreeMap<u64, &str> {
     let mut kinds = BTreeMap::new();
     for line in lines {
@@ -224,7 +224,7 @@ fn graph(out: &mut String, title: &str, node: &Node, other: Option<&Node>) {
     out.push_str("</div>\n");
 }
 
-/// Class, sign and words of how a frame differs from the other side.
+/// Class, sign and text of a frame's difference from the other side.
 fn compared(frame: &Frame) -> (&'static str, &'static str, String) {
     let Some(other) = frame.other else { return ("", "", String::new()) };
     let change = frame.share - other;

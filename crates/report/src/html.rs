@@ -1,5 +1,5 @@
-//! The web page: everything that can be reported in words and tables is written here, so it is there without scripts, in print and
-//! for a screen reader; the charts' numbers travel as JSON and are drawn by `page/page.js`.
+//! The web page: all text and tables are written here, so they work without scripts, in print and
+//! with a screen reader; the numbers of charts are embedded as JSON, and `page/page.js` draws them.
 
 pub(crate) mod markup;
 mod sections;
@@ -27,12 +27,12 @@ const UPLOT_LICENCE: &str = include_str!("../vendor/uplot/LICENSE");
 
 /// Fewest columns a chart is cut to when a page of many steps gets too big.
 const COLUMNS_MIN: usize = 60;
-/// Columns that all steps of a page may have together, for a start.
+/// The first limit of columns over all steps of a page.
 const COLUMNS_ALL_STEPS: usize = 6000;
 /// Most events marked on a step's charts; more would hide them. All are in `events.ndjson`.
 const MARKS_MAX: usize = 40;
 
-/// What the page's script gets of one step.
+/// The data of one step for the page's script.
 #[derive(Serialize)]
 struct StepData {
     key: String,
@@ -72,9 +72,9 @@ pub(crate) fn page(directory: &Directory, comparison: Option<&Comparison>) -> St
     }
 }
 
-/// What a page holds beside what every page holds.
+/// The optional parts of a page.
 struct Parts<'a> {
-    /// Steps from the first that have their charts.
+    /// The number of steps, from the first, with charts.
     with_charts: usize,
     with_stacks: bool,
     /// Requested by the user; else the worst finding's seconds are compared.
@@ -103,7 +103,7 @@ fn page_with(facts: &Facts, parts: &Parts) -> String {
         crate::matrix::section(&mut body, facts, matrix);
     }
     for (at, (step, data)) in facts.steps.iter().zip(&data).enumerate() {
-        // A cell's errors are its own; everything else stands in the matrix.
+        // A cell shows its own errors; the matrix has everything else.
         if step.is_plain_cell() {
             continue;
         }
@@ -165,11 +165,11 @@ fn frame(title: &str, body: &str, data: &str) -> String {
     )
 }
 
-/// JSON that may stand inside a script element: no `<` can end the element or open a comment, and no line separator of
+/// JSON that is safe inside a script element: no `<` can end the element or open a comment, and no line separator of
 /// JavaScript that JSON allows.
 fn script_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).expect("charts are plain numbers and words");
-    // What would act on the text around it is shown by its number: the backslash is a character of the text.
+    // Control characters that affect the surrounding text are shown by number: the backslash is an ordinary character.
     let detail = |c: char| format!("\\\\u{:04x}", u32::from(c));
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,5 +1,5 @@
 //! The histograms of a step, read once: percentiles per column, counts per latency band, and the measured part as a whole.
-//! A long run's log does not fit into memory, so each histogram is decoded, added where it belongs, and forgotten.
+//! A long run's log does not fit into memory, so each histogram is decoded, added up, and dropped.
 
 use crate::chart::Columns;
 use record::hlog::{Decoder, Interval, Kind};
@@ -14,7 +14,7 @@ const DECADES: usize = 10;
 /// Columns of a transaction type's small rate line.
 const SPARK_COLUMNS: usize = 60;
 
-/// What the log reports about one step.
+/// The latencies of one step.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     /// The columns that [`Latencies::by_column`] is for.
@@ -49,7 +49,7 @@ impl ColumnLatency {
             let band = (middle_us.max(1.0).log10() * BANDS_PER_DECADE as f64) as usize;
             bands[band.min(last)] += count;
         }
-        // What lies beyond the histogram's range is in no bucket, but it was counted and was longer than all others.
+        // Values beyond the histogram's range are in no bucket, but they were counted and are longer than all others.
         bands[last] += latency.overflow();
         ColumnLatency {
             p50_us: latency.quantile_us(0.5),
@@ -60,7 +60,7 @@ impl ColumnLatency {
     }
 }
 
-/// Which stretches of time a step's histograms are gathered for.
+/// The intervals for which a step's histograms are gathered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) columns: Columns,

@@ -1,5 +1,5 @@
-//! Run directory to terminal page, HTML page and JSON. Stands on `record` alone: what is shown is in the directory, so old,
-//! partial and foreign directories can be shown too, with what is missing named.
+//! Turns a run directory into a terminal page, an HTML page and JSON. It depends only on `record`: everything shown is in the directory, so old,
+//! partial and foreign directories can be shown, too, with a list of the missing parts.
 //!
 //! The page is one file that loads nothing: text, tables and sentences are written here; charts are described here
 //! (`chart`) and drawn by the page's script with uPlot (MIT, under `vendor/`).
@@ -39,7 +39,7 @@ use record::{Run, Summary};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// The largest page that is made; runs with more to show get fewer columns per chart.
+/// The largest page; larger runs get fewer columns per chart.
 pub const PAGE_BYTES_MAX: usize = 1_000_000;
 
 /// What is shown.
@@ -47,7 +47,7 @@ pub trait Source {
     /// The directory.
     fn path(&self) -> &Path;
 
-    /// The run and what its writer has lost, where it is still in memory.
+    /// The run, and the writer's first error if it is still in memory.
     fn held(&self) -> Option<(&Run, Option<&str>)> {
         None
     }
@@ -65,7 +65,7 @@ impl Source for PathBuf {
     }
 }
 
-/// A run directory whose writer still holds the run: on a full disk `run.json` is not what it should be.
+/// A run directory whose writer still holds the run: on a full disk `run.json` is incomplete.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// The directory.
@@ -89,7 +89,7 @@ impl Source for Held {
 /// One offline HTML page.
 ///
 /// # Errors
-/// If the folder is no run directory or cannot be read; a partial directory is no error.
+/// If the folder is not a run directory or cannot be read; a partial directory is no error.
 pub fn html(dir: &(impl Source + ?Sized)) -> Result<String, RecordError> {
     let directory = Directory::open(dir)?;
     Ok(html::page(&directory, None))
@@ -128,10 +128,10 @@ impl ComparedError {
 }
 
 /// Compares two intervals, given as `FROM-TO,FROM-TO` in seconds of the step as its charts show them, as `STEP:FROM-TO,FROM-TO`, or as
-/// the name of a finding: its seconds against those that are well.
+/// the name of a finding: its seconds against the good ones.
 ///
 /// # Errors
-/// As [`html`], and if the intervals are none or do not lie in the run.
+/// As [`html`], and if the intervals are not valid or not in the run.
 pub fn compare(dir: &Path, intervals: &str) -> Result<Compared, ComparedError> {
     let directory = Directory::open(dir)?;
     let facts = Facts::of(&directory, Depth::Totals);
@@ -154,7 +154,7 @@ pub fn text(dir: &(impl Source + ?Sized)) -> Result<String, RecordError> {
     Ok(text::page(&Facts::of(&directory, Depth::Totals)))
 }
 
-/// The titles of the steps of a demo are at most this long: lines printed one by one stand in columns.
+/// The most characters of a step's title in a demo: lines printed one by one are aligned.
 const TITLE_WIDTH: usize = 11;
 
 /// One step in one line, as [`text`] has it, for a command that prints its steps as they end. Empty if there is no such step.
@@ -178,7 +178,7 @@ struct Printed<'a> {
 }
 
 /// The summary of `run.json`, indented, ends with a line feed. If anything is missing from the directory, a `missing` list
-/// says what; totals that a killed run never wrote are added up from its samples.
+/// names it; totals that a killed run never wrote are computed from its samples.
 ///
 /// # Errors
 /// As [`html`].
@@ -188,7 +188,7 @@ pub fn json(dir: &Path) -> Result<String, RecordError> {
     let mut summary = facts.summary();
     match &directory.findings {
         Some(findings) => summary.explained(findings),
-        // The run was not explained: that is no empty list. What the run found out by itself stays.
+        // The run was not explained: that is no empty list. The run's own findings stay.
         None => summary.findings = summary.findings.filter(|own| !own.is_empty()),
     }
     let printed = Printed { summary, missing: &facts.missing };

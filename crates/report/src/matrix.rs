@@ -1,7 +1,7 @@
-//! The node matrix in words and numbers; the terminal's tables are in `screen`, the page's in `page`.
+//! The node matrix as text and numbers; the terminal's tables are in `screen`, the page's in `page`.
 //!
 //! A cell is compared with its peers: a node's own rows with the other nodes' own rows, all other cells among themselves. Compared with
-//! one median for all, the diagonal would be all that could be seen.
+//! one median for all, only the diagonal would stand out.
 
 mod page;
 mod screen;
@@ -17,10 +17,10 @@ use record::totals::RoundTripsBy;
 
 /// Key of the section on the page.
 pub(crate) const KEY: &str = "matrix";
-/// From these ratios to the median of its peers on a cell is shown as a little, much, and far off. The first is what noise may do.
+/// Ratios to the median of its peers from which a cell is shown as slightly, much, and far off. Noise may reach the first one.
 const STEPS: [f64; 3] = [1.25, 2.0, 4.0];
 
-/// How far a rate is from its peers': -3 (a fourth or less) over 0 (as they are) to 3 (four times or more).
+/// The distance of a rate from its peers: -3 (a fourth or less), 0 (similar) to 3 (four times or more).
 fn shade(ratio: f64) -> i8 {
     let size = ratio.max(ratio.recip());
     let steps = STEPS.iter().filter(|step| size >= **step).count() as i8;
@@ -74,7 +74,7 @@ fn tile(label: String, value: String, unit: &str, detail: String) -> Tile {
     Tile { label, value, unit: unit.to_string(), detail, key: KEY.to_string() }
 }
 
-/// Three numbers: own rows, other nodes' rows, and what lies between.
+/// Three numbers: own rows, other nodes' rows, and their ratio.
 pub(crate) fn tiles(matrix: &Matrix) -> Vec<Tile> {
     let Some(first) = matrix.operations.first() else { return vec![] };
     let others = |rate: fn(&Operation) -> Option<f64>| {
@@ -128,7 +128,7 @@ fn trips_words(operation: &Operation) -> Option<String> {
     (!words.is_empty()).then(|| words.join("; "))
 }
 
-/// What own rows and round trips predict, against what was measured.
+/// The prediction from own rows and round trips, compared with the measurement.
 fn prediction_words(operation: &Operation) -> Option<String> {
     let predicted = || operation.cells.iter().filter(|cell| cell.predicted_us_p50.is_some());
     let (low, high) = range(predicted().filter_map(|cell| cell.predicted_us_p50))?;
@@ -158,7 +158,7 @@ fn trips(count: f64) -> String {
     format!("{} round trip{}", three(count), if count == 1.0 { "" } else { "s" })
 }
 
-/// The ratio of an odd row or column of this name.
+/// The ratio of an outlier row or column of this name.
 fn odd(operation: &Operation, part: Part, name: &str) -> Option<f64> {
     let is_it = |odd: &&Outlier| {
         let named = match part {

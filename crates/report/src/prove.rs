@@ -1,4 +1,4 @@
-//! What became of promises: on the terminal a paragraph each and a table of faults by settings, on the page the same as tables.
+//! The verdicts on promises: on the terminal a paragraph each and a table of faults by settings, on the page tables.
 
 use crate::html::markup::{Cell, Row, escape, table};
 use crate::layout::{columns, fold, push};
@@ -7,7 +7,7 @@ use record::number;
 use record::promise::{self, Promise, Standing};
 use serde_json::{Map, Value};
 
-/// Witnesses of one promise that are printed; run.json holds more. A line that begins with a space belongs to the one before.
+/// Witnesses of one promise that are printed; run.json holds more. A line that begins with a space continues the previous one.
 const WITNESSES_MAX: usize = 3;
 /// Lines of them that are printed.
 const WITNESS_LINES_MAX: usize = 40;
@@ -110,7 +110,7 @@ fn evidence(promise: &Promise) -> String {
     words
 }
 
-/// A share with two significant digits: a bound is worth no more.
+/// A share with two significant digits: a bound is not more exact.
 fn percent(share: f64) -> String {
     let value = share * 100.0;
     let digits = if value <= 0.0 { 0 } else { (1 - value.log10().floor() as i32).clamp(0, 9) as usize };
@@ -164,7 +164,7 @@ fn figure(name: &str, value: &Value) -> Option<String> {
     }
 }
 
-/// What several repeats have measured: `1 ms / 1.20 ms / 4 ms (min / median / max of 10)`.
+/// The measured values of several repeats: `1 ms / 1.20 ms / 4 ms (min / median / max of 10)`.
 fn distribution(name: &str, map: &Map<String, Value>) -> String {
     let each: Vec<String> = ["min", "median", "max"]
         .iter()

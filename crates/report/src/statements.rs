@@ -1,4 +1,4 @@
-//! Statements as `pg_stat_statements` counted them while a step ran: which cost most, how much a call, and what they waited for.
+//! Statements from `pg_stat_statements` during a step: the most expensive ones, the cost per call, and their waits.
 
 use crate::directory::Line;
 use crate::facts::{Facts, StepFacts};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 const SHOWN_MAX: usize = 15;
 /// Characters of a statement shown at once; the rest is folded.
 const TEXT_MAX: usize = 110;
-/// Bytes of a statement carried by the page.
+/// Bytes of a statement in the page.
 const TEXT_WHOLE_MAX: usize = 2_000;
 /// Blocks are counted, bytes are understood.
 const BLOCK_BYTES: f64 = 8192.0;
@@ -169,7 +169,7 @@ fn statement(text: Option<&str>, query_id: &str) -> String {
     }
 }
 
-/// What each statement's sessions were seen in most often, with the share.
+/// The most frequent wait event of each statement's sessions, with the share.
 fn top_waits(lines: &[Line]) -> BTreeMap<&str, String> {
     let mut seen: BTreeMap<&str, BTreeMap<String, u64>> = BTreeMap::new();
     for line in lines {

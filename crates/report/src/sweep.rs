@@ -1,4 +1,4 @@
-//! A sweep in words: what was found, as clauses of the answer, as numbers for its head, and as the sentences under its tables and
+//! A sweep as text: its results as clauses of the answer, as numbers at the top, and as the sentences under its tables and
 //! charts. Terminal page and web page take them from here.
 
 mod charts;
@@ -16,7 +16,7 @@ use record::sweep::{
     COLLAPSE_FACTOR, Curve, Fit, GAIN_FACTOR, KNEE_GAIN, Mix, Outcome, Place, Point, Repeat, Sweep,
 };
 
-/// Key under which the page knows the sweep's charts and its section.
+/// The key of the sweep's charts and section on the page.
 pub(crate) const KEY: &str = "sweep";
 /// Most curves described one by one in the answer.
 const CURVES_NAMED: usize = 3;
@@ -35,7 +35,7 @@ fn rate(tps: f64) -> String {
     format!("{} transactions/s", number::three(tps))
 }
 
-/// The answer's clauses: mixes compared with pure reads and updates where there are some, else the curves.
+/// The clauses of the answer: mixes compared with pure reads and updates, if there are any, else the curves.
 pub(crate) fn clauses(sweep: &Sweep) -> Vec<String> {
     if let Some(mix) = worst(sweep) {
         return vec![mix_clause(mix)];
@@ -43,7 +43,7 @@ pub(crate) fn clauses(sweep: &Sweep) -> Vec<String> {
     sweep.curves.iter().take(CURVES_NAMED).map(curve_clause).collect()
 }
 
-/// The mix that is farthest below what its pure ones lead to expect.
+/// The mix that is farthest below the expectation from its pure mixes.
 fn worst(sweep: &Sweep) -> Option<&Mix> {
     sweep.mixes.iter().min_by(|left, right| left.factor.total_cmp(&right.factor))
 }
@@ -96,7 +96,7 @@ fn curve_clause(curve: &Curve) -> String {
     )
 }
 
-/// Where the knee is, or why none is named, as part of a sentence about a curve.
+/// The knee, or why there is none, as part of a sentence about a curve.
 fn knee_clause(curve: &Curve) -> String {
     match (&curve.cannot_tell, curve.knee_sessions) {
         (Some(_), _) => format!("no knee was found: {}", knee(curve)),
@@ -137,7 +137,7 @@ fn knee(curve: &Curve) -> String {
     }
 }
 
-/// Lowest and highest throughput of the repeats that count, where there are several.
+/// Lowest and highest throughput of the valid repeats, if there are several.
 fn range(point: &Point) -> Option<(f64, f64)> {
     let all: Vec<f64> = point
         .repeats
@@ -185,7 +185,7 @@ fn small(value: f64) -> String {
     }
 }
 
-/// Where the law has its highest throughput, and whether that was measured.
+/// The sessions of the law's highest throughput, and whether they were measured.
 fn peak_words(curve: &Curve, fit: &Fit) -> String {
     let farthest = curve.sessions_max().unwrap_or(1) as f64;
     match (fit.peak_sessions, fit.ceiling_tps) {
@@ -214,7 +214,7 @@ fn latency_words(curve: &Curve) -> Option<String> {
     }
 }
 
-/// How long the warm-ups of a point were, and whether throughput settled in them.
+/// The length of the warm-ups of a point, and whether throughput settled in them.
 fn warm_up(facts: &Facts, repeats: &[Repeat]) -> String {
     let place = |repeat: &Repeat| {
         facts
@@ -244,7 +244,7 @@ fn warm_up(facts: &Facts, repeats: &[Repeat]) -> String {
     }
 }
 
-/// What the columns of the table of mixes mean.
+/// The meaning of the columns of the table of mixes.
 fn mixes_words() -> String {
     format!(
         "Weighted mean: the pure throughputs by their shares of the transactions. Time-weighted: by the time that sessions spend in each \

@@ -1,4 +1,4 @@
-//! The terminal page: plain ASCII, no colour, as wide as it must be and no wider than a terminal usually is.
+//! The terminal page: plain ASCII without colour, at most as wide as a usual terminal.
 
 use crate::answer;
 use crate::facts::{Facts, StepFacts};
@@ -8,9 +8,9 @@ use record::LatencySummary;
 use record::model::{CheckResult, ErrorStatistics};
 use record::number;
 
-/// Most counterexamples, errors and types printed; the rest is counted and left to `run.json`.
+/// The most counterexamples, errors and types printed; the rest is only counted, and is in `run.json`.
 const LIST_MAX: usize = 10;
-/// Classes of waits, and single events, that a line names.
+/// Classes of waits, and single events, in a line.
 const CLASSES_MAX: usize = 6;
 const EVENTS_MAX: usize = 3;
 
@@ -42,7 +42,7 @@ pub(crate) fn page(facts: &Facts) -> String {
     crate::findings::print(&mut out, facts);
     waits(&mut out, facts);
     crate::unseen::print(&mut out, facts);
-    // Of a search only the step that is its answer is reported in full.
+    // For a search only the resulting step is reported in full.
     let search = crate::tpcc::search(facts);
     let is_shown =
         |step: &&StepFacts| search.as_ref().is_none_or(|steps| crate::tpcc::is_answer(steps, step));
@@ -53,7 +53,7 @@ pub(crate) fn page(facts: &Facts) -> String {
     out
 }
 
-/// What sessions waited for in each step that was watched: average active sessions by class, and the largest events.
+/// Waits of sessions in each step with samples: average active sessions by class, and the largest events.
 fn waits(out: &mut String, facts: &Facts) {
     for step in facts.steps.iter().filter(|step| !step.watched.is_empty() && !step.is_cell()) {
         let active = Active::of(step.watched);
@@ -112,7 +112,7 @@ fn heading(out: &mut String, facts: &Facts) {
     out.push('\n');
 }
 
-/// `PostgreSQL 18.4`, and the engine if it is another one: every engine reports some version of PostgreSQL.
+/// `PostgreSQL 18.4`, and the engine if it is not PostgreSQL: every engine reports some version of PostgreSQL.
 pub(crate) fn server(engine: &str, version: &str) -> String {
     match engine {
         "postgres" => format!("PostgreSQL {version}"),
@@ -130,7 +130,7 @@ fn details(out: &mut String, step: &StepFacts) {
     {
         return;
     }
-    // A sweep has a line for each step already.
+    // A sweep already has a line for each step.
     let is_in_sweep = step.step.sweep.is_some();
     if is_in_sweep && step.step.errors.is_empty() {
         return;
@@ -212,7 +212,7 @@ fn latency_table(out: &mut String, step: &StepFacts) {
                     count: Option<u64>,
                     response: Option<LatencySummary>,
                     service: Option<LatencySummary>| {
-        // In a closed loop nothing ever waits for a session: the same numbers need not stand there twice.
+        // In a closed loop nothing waits for a session, so response and service time are equal and shown once.
         let (kind, service) = if response == service { ("both", None) } else { ("response", service) };
         row(name, count, kind, response);
         row("", None, "service", service);
@@ -229,7 +229,7 @@ fn latency_table(out: &mut String, step: &StepFacts) {
     }
     let head = ["", "count", "", "mean", "p50", "p90", "p99", "p99.9", "max"].map(str::to_string);
     rows.insert(0, head);
-    // Names and kinds stand left, numbers right.
+    // Names and kinds are left-aligned, numbers right-aligned.
     columns(out, &rows, |column| column == 0 || column == 2);
     more(out, step.step.types.len(), "transaction types");
 }

@@ -9,8 +9,8 @@ pub(crate) struct Tile {
     pub(crate) value: String,
     /// Its unit.
     pub(crate) unit: String,
-    /// What else one wants to know beside it.
+    /// Additional information.
     pub(crate) detail: String,
-    /// Key of the step it comes from.
+    /// Key of its step.
     pub(crate) key: String,
 }

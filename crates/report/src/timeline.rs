@@ -1,8 +1,8 @@
-//! The charts of what `watch` saw while a step ran, on the step's own time axis: what sessions waited for, what happened, WAL, the
-//! machines under the database, standbys, locks and the xmin horizon. Each chart is there only if there is something to draw.
+//! The charts of `watch`'s samples of a step, on the step's own time axis: waits, events, WAL, the
+//! hosts of the database, standbys, locks and the xmin horizon. Charts without data are omitted.
 //!
-//! Several nodes or machines stand in one chart as lines: peers grey, the one that differs coloured and named; or, where layers are
-//! needed, as charts of their own.
+//! Several nodes or hosts are lines of one chart: peers grey, the outlier coloured and named; or, where layers are
+//! needed, separate charts.
 
 mod cells;
 pub(crate) mod lanes;
@@ -17,12 +17,12 @@ use record::finding::Findings;
 use record::number;
 use record::watched::Sampled;
 
-/// Fewest columns that make charts; a step of two seconds is reported by its tables.
+/// The least columns for charts; a step of two seconds has only tables.
 const COLUMNS_MIN: usize = 3;
-/// Nodes or machines that get a chart of layers each; of more, the whole and the busiest.
+/// The most nodes or hosts with a chart of layers each; with more, there are charts of the total and of the busiest.
 const MULTIPLES_MAX: usize = 3;
 
-/// A step with its columns: what every chart here is made from.
+/// A step with its columns: the input of every chart here.
 #[derive(Clone, Copy)]
 pub(crate) struct Scene<'a> {
     step: &'a StepFacts<'a>,
@@ -33,7 +33,7 @@ pub(crate) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// The column of a line that counts: that of its interval.
+    /// The column of a line with counts: that of its interval.
     fn column(&self, line: &Line) -> usize {
         match line.interval_us {
             0 => self.column_at(line.t_us),
@@ -65,7 +65,7 @@ impl Scene<'_> {
     }
 }
 
-/// All charts of a step, in the order they are shown.
+/// All charts of a step, in the order of display.
 pub(crate) fn charts(step: &StepFacts, findings: Option<&Findings>) -> Vec<Chart> {
     if step.watched.is_empty() || step.latencies.columns.count < COLUMNS_MIN {
         return vec![];
@@ -86,7 +86,7 @@ pub(crate) fn charts(step: &StepFacts, findings: Option<&Findings>) -> Vec<Chart
     charts
 }
 
-/// How often a node was looked at: the median interval of its totals.
+/// The sampling interval of a node: the median interval of its totals.
 pub(crate) fn period_s(lines: &[Line]) -> f64 {
     let mut lengths: Vec<u64> = lines
         .iter()
@@ -97,7 +97,7 @@ pub(crate) fn period_s(lines: &[Line]) -> f64 {
     lengths.get(lengths.len() / 2).map_or(1.0, |length| *length as f64 / 1e6)
 }
 
-/// A value as a sentence has it.
+/// A value formatted for a sentence.
 fn in_unit(unit: Unit, value: f64) -> String {
     match unit {
         Unit::BytesPerSecond => format!("{}/s", number::bytes(value)),

@@ -1,4 +1,4 @@
-//! What a run of TPC-C found, on the terminal and on the page: the same rows in both.
+//! Results of TPC-C, on the terminal and on the page: the same rows in both.
 
 use crate::facts::{Facts, StepFacts};
 use crate::layout::{columns, fold};
@@ -6,13 +6,13 @@ use record::LatencySummary;
 use record::number;
 use record::tpcc::{Tpcc, TpccShareResult};
 
-/// Name of a run that looks for the largest number of warehouses that passes; its steps are named so, too, with the number behind it.
+/// Name of a run that searches for the largest number of warehouses that passes; its steps have the same name and the number.
 const SEARCH: &str = "tpcc-until-slo";
 
-/// One row: what, how much, what is requested, and whether that is met.
+/// One row: name, value, requirement, and whether it is met.
 pub(crate) type Line = [String; 4];
 
-/// Everything but the latencies, which stand in the tables that all workloads have.
+/// Everything except the latencies, which are in the tables of all workloads.
 pub(crate) fn lines(tpcc: &Tpcc) -> Vec<Line> {
     let line = |what: &str, value: String, goal: String, met: &str| [what.into(), value, goal, met.into()];
     let verdict = |met: bool| if met { "ok" } else { "MISSED" };
@@ -114,7 +114,7 @@ fn by_nodes(counts: &[u64]) -> String {
     counts.iter().zip(1..).map(share).collect::<Vec<String>>().join(", ")
 }
 
-/// What kind of run it was, in a sentence.
+/// The kind of run, in a sentence.
 pub(crate) fn kind(tpcc: &Tpcc) -> String {
     let users = match (tpcc.terminals, tpcc.simulated_ms) {
         (Some(terminals), None) => {

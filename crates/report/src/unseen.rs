@@ -12,7 +12,7 @@ const TEXT_MAX: usize = 4;
 /// Lines on the page.
 const SHOWN_MAX: usize = 60;
 
-/// What is still missing at the end, one line each; the same on many nodes counts once, with their names.
+/// Items still missing at the end, one line each; the same on many nodes counts once, with their names.
 fn unseen<'a>(facts: &Facts<'a>) -> Vec<(&'a Missing, Vec<&'a str>)> {
     let mut last: BTreeMap<(&str, &str, &str), &Missing> = BTreeMap::new();
     for line in facts.directory.watched.all() {
@@ -34,7 +34,7 @@ fn places(names: &[&str]) -> String {
     if names.len() > 3 { format!("{} and {} more", names[0], names.len() - 1) } else { names.join(", ") }
 }
 
-/// What watching cost, by its own account.
+/// The cost of monitoring, as it recorded it.
 pub(crate) fn cost(facts: &Facts) -> Cost {
     let mut cost = Cost::default();
     for line in facts.directory.watched.all() {
@@ -45,7 +45,7 @@ pub(crate) fn cost(facts: &Facts) -> Cost {
     cost
 }
 
-/// Writes the section; nothing if everything was seen.
+/// Writes the section; nothing if no item was missing.
 pub(crate) fn section(out: &mut String, facts: &Facts) {
     let all = unseen(facts);
     if all.is_empty() {

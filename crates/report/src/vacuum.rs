@@ -1,5 +1,5 @@
-//! Vacuum and the xmin horizon: how far each database is from a forced freeze, what ran, what held row versions back, and the tables
-//! with most dead rows.
+//! Vacuum and the xmin horizon: the distance of each database from a forced freeze, the runs, the holders of the horizon, and the tables
+//! with the most dead rows.
 
 use crate::facts::StepFacts;
 use crate::html::markup::{Cell, Row, table};
@@ -13,7 +13,7 @@ const SHOWN_MAX: usize = 12;
 /// Characters of a statement.
 const QUERY_MAX: usize = 80;
 
-/// Writes the section; nothing if nothing of it was watched.
+/// Writes the section; nothing if there are no samples for it.
 pub(crate) fn section(out: &mut String, step: &StepFacts) {
     let mut text = String::new();
     ages(&mut text, step);
@@ -27,7 +27,7 @@ pub(crate) fn section(out: &mut String, step: &StepFacts) {
     }
 }
 
-/// Where each node stands on its way to a vacuum against wraparound.
+/// The distance of each node from a vacuum against wraparound.
 fn ages(out: &mut String, step: &StepFacts) {
     let mut last: BTreeMap<&str, (&Server, f64)> = BTreeMap::new();
     for line in step.watched {

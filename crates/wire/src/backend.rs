@@ -1,8 +1,8 @@
-//! What the server sends: framing, and the few bodies the hot path reads.
+//! Messages of the server: framing, and the few bodies that the hot path reads.
 //!
 //! A [`Frame`] borrows from the receive buffer. The reply to one request is complete when ReadyForQuery arrives; the
-//! [`ReplyScanner`] finds that out without looking at a byte twice, so that a session is resumed only when its whole
-//! reply is there.
+//! [`ReplyScanner`] finds that end without reading a byte twice, so that a session is resumed only when its
+//! reply is complete.
 
 use crate::{MESSAGE_BYTES_MAX, REPLY_BYTES_MAX, TEXT_MESSAGE_BYTES_MAX};
 
@@ -60,7 +60,7 @@ pub struct Frame<'a> {
     pub body: &'a [u8],
 }
 
-/// The stream is not the protocol: nothing after this point can be trusted, the connection has to be closed.
+/// The stream violates the protocol: nothing after this point can be trusted, and the connection has to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// A length field below 4 or beyond what a message of its type may have ([`MESSAGE_BYTES_MAX`], [`TEXT_MESSAGE_BYTES_MAX`]).
@@ -80,13 +80,13 @@ pub enum ProtocolError {
         /// Type byte of the message.
         tag: u8,
     },
-    /// A message that has no place here.
+    /// A message that is not allowed here.
     #[error("the server sent a message of type {tag:#04x} where it is not allowed")]
     Unexpected {
         /// Type byte of the message.
         tag: u8,
     },
-    /// More than the answer to a request can be.
+    /// More than any valid answer to a request.
     #[error("the server sent more than {limit} {what}: it is broken, or this is not a PostgreSQL server")]
     TooMuch {
         /// The limit that was reached.
@@ -230,9 +230,9 @@ pub enum Scan {
         status: TransactionStatus,
         /// ErrorResponse messages seen in the reply.
         errors: u32,
-        /// NoticeResponse messages likewise: warnings, too, come as these.
+        /// The same for NoticeResponse messages, which include warnings.
         notices: u32,
-        /// Commands that ended as `ROLLBACK`: a COMMIT that the server did not carry out ends so, and without an error.
+        /// Commands that ended as `ROLLBACK`: a COMMIT that the server did not perform ends in this way, without an error.
         rollbacks: u32,
     },
     /// The server waits for COPY data (CopyInResponse), or sends some (CopyOutResponse): no ReadyForQuery until then.

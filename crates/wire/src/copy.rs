@@ -1,9 +1,9 @@
 //! Binary COPY: tuples of fixed width framed as CopyData, and the reader for the way back.
 //!
 //! A table whose every value has the same width (YCSB: a key of 22 bytes and ten fields of 100) gives tuples of one width, so the
-//! field counts and lengths are written once when the buffer is made, and a row only overwrites its values: [`FixedTuples`]. That, one
-//! large CopyData message per system call and no allocation per row are what keeps the loader's CPU below a `psql \copy` of a
-//! file that another program has already encoded. Tables whose rows are not all alike: [`values`].
+//! field counts and lengths are written once when the buffer is made, and a row only overwrites its values: [`FixedTuples`]. With that, one
+//! large CopyData message per system call and no allocation per row, the loader uses less CPU than a `psql \copy` of a
+//! file that another program has already encoded. For other tables see [`values`].
 //!
 //! Source of the formats: PostgreSQL documentation, COPY, section "Binary Format", and "Message Formats" (CopyData; CopyDone and
 //! CopyFail are in [`crate::frontend`]); `src/backend/commands/copyfromparse.c`.
@@ -86,7 +86,7 @@ impl TupleShape {
 
 /// One reused CopyData message full of fixed-width tuples.
 ///
-/// The life of the buffer: [`next_tuple`](Self::next_tuple) until [`is_full`](Self::is_full), send
+/// The use of the buffer: [`next_tuple`](Self::next_tuple) until [`is_full`](Self::is_full), send
 /// [`message`](Self::message), [`clear`](Self::clear), again. Nothing is allocated after [`new`](Self::new).
 #[derive(Debug)]
 pub struct FixedTuples {
@@ -159,7 +159,7 @@ impl FixedTuples {
     }
 }
 
-/// What is wrong with bytes that should be a binary COPY stream.
+/// Errors in a binary COPY stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CopyError {
     /// The first bytes are not PostgreSQL's signature.

@@ -1,4 +1,4 @@
-//! What a server reports when it refuses: ErrorResponse and NoticeResponse.
+//! Errors and warnings of a server: ErrorResponse and NoticeResponse.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -63,8 +63,8 @@ pub struct ServerError {
 }
 
 impl ServerError {
-    /// Reads the body of an `E` or `N` message. Missing fields become empty: a message about an error must never become
-    /// an error of its own.
+    /// Reads the body of an `E` or `N` message. Missing fields become empty: reading an error message must not
+    /// cause another error.
     pub fn parse(body: &[u8]) -> ServerError {
         let mut error = ServerError {
             severity: String::new(),
@@ -94,7 +94,7 @@ impl ServerError {
         error
     }
 
-    /// Whether this NoticeResponse takes back a part of what a successful COMMIT promises: the wait for a synchronous standby was cancelled, so the
+    /// Whether this NoticeResponse revokes a part of a successful COMMIT's promise: the wait for a synchronous standby was cancelled, so the
     /// transaction is here, visible, and perhaps on no standby. Recognised by the place in the server's source (field `R`; `syncrep.c`), which is not
     /// translated and no script can raise.
     pub fn is_cancelled_wait(body: &[u8]) -> bool {

@@ -1,4 +1,4 @@
-//! What the client sends: encoders that append to a reused buffer.
+//! Messages of the client: encoders that append to a reused buffer.
 
 /// Length of the longest name or query that fits a message with its header.
 const LENGTH_BYTES_MAX: usize = i32::MAX as usize;
@@ -121,7 +121,7 @@ pub fn flush(out: &mut Vec<u8>) {
     out.extend_from_slice(b"H\0\0\0\x04");
 }
 
-/// Terminate: the polite end of a session.
+/// Terminate: the proper end of a session.
 pub fn terminate(out: &mut Vec<u8>) {
     out.extend_from_slice(b"X\0\0\0\x04");
 }

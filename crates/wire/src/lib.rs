@@ -1,6 +1,6 @@
 //! The PostgreSQL frontend/backend protocol 3.0, sans-IO: bytes in, bytes out.
 //!
-//! Nothing here opens a socket, reads a clock or allocates behind the caller's back: encoders append to a buffer that the caller
+//! Nothing here opens a socket, reads a clock or allocates without the caller's knowledge: encoders append to a buffer that the caller
 //! owns and reuses, decoders borrow from it. The hot path (`run`, `load`) is built on this layer because a general client
 //! spends more on queues and wake-ups than the protocol itself costs; the control plane uses `tokio-postgres`.
 //!
@@ -29,13 +29,12 @@ pub mod oid {
 }
 
 /// The longest message this client accepts from a server, in bytes: a length beyond it means that the stream is not PostgreSQL
-/// or is damaged, and no buffer is grown for it. A row that is longer is
-/// none that a benchmark reads.
+/// or is damaged, and no buffer is grown for it. No benchmark reads a longer row.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// The longest error, notice, notification or setting, in bytes. The longest that PostgreSQL sends quote a statement.
 pub(crate) const TEXT_MESSAGE_BYTES_MAX: usize = 4 << 20;
 
-/// The longest reply to one request, in bytes, of a session that keeps it until its end. Sessions are many: what each may take is
+/// The longest reply to one request, in bytes, of a session that keeps it until its end. There are many sessions, so the limit is
 /// what an application could hold, not what a server can send.
 pub const REPLY_BYTES_MAX: usize = 64 << 20;

@@ -4,7 +4,7 @@
 //! written into ([`Template::simple`]): a connection pooler may give each transaction another server process, which knows nothing of
 //! what an earlier one has prepared.
 //!
-//! Two forms, stamped on every result ([`Wire`]), because skipping messages also spares the server:
+//! Two forms, recorded in every result ([`Wire`]), because skipping messages also saves work of the server:
 //! `libpq` sends what `PQsendQueryPrepared` sends (text parameters, Bind + Describe portal + Execute), `lean` sends binary
 //! parameters where the type is known and leaves Describe out.
 
@@ -22,7 +22,7 @@ pub enum Wire {
 }
 
 impl Wire {
-    /// The name users type and results carry.
+    /// The name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Wire::Libpq => "libpq",
@@ -72,7 +72,7 @@ pub struct Template {
     tail: Vec<u8>,
     /// Where in `head` the message begins that the parameters belong to.
     message_at: usize,
-    /// How much of `tail` still belongs to it.
+    /// How much of `tail` belongs to it.
     message_tail_bytes: usize,
     encodings: Vec<Encoding>,
     /// Of a text: what stands behind each parameter.
@@ -243,7 +243,7 @@ impl Execution<'_> {
         self.bytes(value);
     }
 
-    /// What stands behind the parameter that was written last.
+    /// The text after the last written parameter.
     fn behind(&mut self) {
         if let Some(text) = self.template.between.get(self.next - 1) {
             self.out.extend_from_slice(text);

@@ -167,19 +167,19 @@ pub enum StartupError {
     /// The server refused; its own words.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// The server is so ill that it answers in bare text (it could not start a process for us).
+    /// The server answers in bare text, because it could not start a process for us.
     #[error("the server answered: {0}")]
     BareText(String),
     /// Not the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The server wants a password and none, or an empty one, is at hand.
+    /// The server requires a password, and none, or an empty one, was given.
     #[error("the server requests a password ({method}) and none was given")]
     PasswordMissing {
         /// What the server requested.
         method: &'static str,
     },
-    /// A method this client does not speak.
+    /// A method that this client does not support.
     #[error("the server requests {0} authentication, which this client does not support")]
     Unsupported(String),
     /// The server requests a method that `require_auth` rules out.
@@ -236,7 +236,7 @@ impl fmt::Debug for Established {
 /// ```
 /// Any error ends in Done with nothing established.
 enum State {
-    /// Startup message sent; the server reports how it wants to know us.
+    /// Startup message sent; the server chooses the authentication method.
     Authenticate,
     /// Waits for the server's nonce, salt and iteration count.
     ScramFirst(Box<ScramSha256>),
@@ -276,7 +276,7 @@ impl fmt::Debug for Startup {
     }
 }
 
-/// How far the handshake came with the bytes it was given.
+/// The progress of the handshake with the given bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes used up, to be removed from the front of the receive buffer.
@@ -315,7 +315,7 @@ impl Startup {
         Startup { options, state: State::Authenticate, established, taken: 0 }
     }
 
-    /// Takes what the server sent; answers are appended to `out`. After an error, or after `done`, there is nothing to feed.
+    /// Takes bytes of the server; appends answers to `out`. After an error, or after `done`, there is nothing to feed.
     pub fn receive(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Progress, StartupError> {
         let mut consumed = 0;
         while !matches!(self.state, State::Done) {
@@ -326,7 +326,7 @@ impl Startup {
                 self.state = State::Done;
                 return Err(StartupError::BareText(text));
             }
-            // Judged by the header: the caller shall not collect a message first that is refused then.
+            // Checked by the header: the caller must not buffer a message that is then refused.
             if backend::frame_bytes(rest)?.is_some_and(|length| length > GREETING_BYTES_MAX - self.taken) {
                 self.state = State::Done;
                 return Err(ProtocolError::Greeting { limit: GREETING_BYTES_MAX }.into());
@@ -440,7 +440,7 @@ impl Startup {
         let plus_offered = offered(SCRAM_SHA_256_PLUS);
         let mode = self.options.channel_binding;
         if plus_offered && !self.options.encrypted {
-            // Somebody in the middle terminates TLS: the server believes in a channel that we do not have.
+            // A man in the middle terminates TLS: the server assumes a channel that we do not have.
             return Err(StartupError::Scram(
                 "the server offered SCRAM-SHA-256-PLUS over a connection without TLS".to_owned(),
             ));

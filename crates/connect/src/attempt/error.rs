@@ -26,22 +26,22 @@ pub enum Cause {
     /// `connect_timeout` is over.
     #[error("timeout expired after {0} s")]
     Timeout(u64),
-    /// The server hung up without a word.
+    /// The server closed the connection without a message.
     #[error("the server closed the connection unexpectedly")]
     Closed,
     /// The connection broke.
     #[error("the connection broke: {}", lower(.0))]
     Io(io::Error),
-    /// The server has no TLS, and the mode wants it.
+    /// The server has no TLS, and the mode requires it.
     #[error("the server does not support TLS, but sslmode={0} demands it")]
     TlsRefused(&'static str),
     /// TLS could not be set up or negotiated.
     #[error(transparent)]
     Tls(TlsError),
-    /// The server, or our own demands on it, stopped the handshake.
+    /// The server, or our requirements, stopped the handshake.
     #[error(transparent)]
     Startup(StartupError),
-    /// A session, but not of the kind that was requested.
+    /// A session without the requested attributes.
     #[error("{found}, and target_session_attrs={} requires another", wanted.name())]
     SessionAttrs {
         /// The demand.
@@ -57,13 +57,13 @@ pub enum Cause {
         /// Who it is.
         found: String,
     },
-    /// A connection pooler cannot carry what is needed.
+    /// A connection pooler does not support what is needed.
     #[error(transparent)]
     Pooler(PoolerRefusal),
-    /// The server refused one of the first questions of a session.
+    /// The server refused one of the first queries of a session.
     #[error("the server refused the first query: {0}")]
     Requested(Box<ServerError>),
-    /// The connection stood, and then the server reported nothing more.
+    /// The connection was open, but the server stopped responding.
     #[error(transparent)]
     Silent(Silent),
     /// The specification cannot be carried out.
@@ -71,7 +71,7 @@ pub enum Cause {
     Unsupported(String),
 }
 
-/// Operating system errors without `(os error 111)` and with a small first letter, to stand inside a sentence.
+/// Operating system errors without `(os error 111)` and with a lower-case first letter, for use in a sentence.
 fn lower(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split_once(" (os error").map_or(text.as_str(), |(words, _)| words);
@@ -101,7 +101,7 @@ impl Cause {
         }
     }
 
-    /// Whether another try at the same address with or without TLS may fare better.
+    /// Whether another attempt at the same address with or without TLS may succeed.
     pub(super) fn may_depend_on_encryption(&self) -> bool {
         matches!(self, Cause::Startup(StartupError::Server(_)) | Cause::Tls(_))
     }
@@ -149,7 +149,7 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// No connection. Says each place that was tried; never holds a password.
+/// No connection. Lists each address that was tried; never contains a password.
 #[derive(Debug)]
 pub struct ConnectError {
     /// The attempts of the last round, in their order.
@@ -167,7 +167,7 @@ struct Requested {
     cert_named: Option<PathBuf>,
 }
 
-/// Where the password that was not good enough came from.
+/// The source of the refused password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PasswordFrom {
     Nowhere,
@@ -212,7 +212,7 @@ impl ConnectError {
         self.cause()?.server_error().map(|error| error.sqlstate.as_str())
     }
 
-    /// Whether the same may work in a moment: the server is restarting, full, or cannot be reached now.
+    /// Whether a retry may succeed: the server is restarting, full, or cannot be reached now.
     pub fn is_transient(&self) -> bool {
         match self.cause() {
             Some(Cause::Connect(_) | Cause::Timeout(_) | Cause::Closed | Cause::Io(_) | Cause::Silent(_)) => {
@@ -280,7 +280,7 @@ impl ConnectError {
         })
     }
 
-    /// By SQLSTATE, and by the words where one code means several things (`auth.c`, `postinit.c`, `postmaster.c`).
+    /// By SQLSTATE, and by the message if a code has several meanings (`auth.c`, `postinit.c`, `postmaster.c`).
     fn server_hint(&self, error: &ServerError) -> Option<String> {
         let has_text = |words: &str| error.message.contains(words);
         let user = &self.requested.user;
@@ -340,9 +340,9 @@ impl ConnectError {
     }
 }
 
-/// What allows more connections, by which of the limits was reached (`postinit.c`, `proc.c`).
+/// How to allow more connections, by the limit that was reached (`postinit.c`, `proc.c`).
 fn more_connections(message: &str) -> String {
-    // The name stands behind these words, in quotes.
+    // The name follows these words, in quotes.
     let of = |words: &str| Some(message.split_once(words)?.1.trim_matches([' ', '"']).to_owned());
     let limit = |what: &str, name: &str| {
         let name = name.replace('"', "\"\"");
@@ -389,7 +389,7 @@ fn connect_hint(host: &HostSpec, error: &io::Error) -> String {
     }
 }
 
-/// How a node of a cluster of ours is started again: its sockets lie in the cluster's folder.
+/// How to restart a node of one of our clusters: its sockets are in the cluster's folder.
 fn start_again(host: &HostSpec) -> Option<String> {
     let Host::Unix(sockets) = &host.host else { return None };
     let folder = sockets.parent()?;

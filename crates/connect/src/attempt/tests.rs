@@ -92,7 +92,7 @@ fn errors_of_the_system_read_as_a_part_of_the_sentence() {
     );
 }
 
-/// A plane that plays a script: for each attempt its outcome.
+/// A fake connector with a script: the outcome of each attempt.
 struct Script(std::cell::RefCell<std::collections::VecDeque<(Encryption, Result<(), Failure>)>>);
 
 impl Plane for Script {
@@ -131,7 +131,7 @@ fn attempts_follow_the_mode() {
         (SslMode::Allow, vec![(Never, Ok(()))], true),
         (SslMode::Allow, vec![(Never, refused(false)), (Demanded, Ok(()))], true),
         (SslMode::Prefer, vec![(IfOffered, refused(true)), (Never, Ok(()))], true),
-        // The server had no TLS: a second attempt without it would be the same again.
+        // The server had no TLS: a second attempt without it would be the same.
         (SslMode::Prefer, vec![(IfOffered, refused(false))], false),
         (SslMode::Prefer, vec![(IfOffered, own())], false),
         (SslMode::Prefer, vec![(IfOffered, gone())], false),

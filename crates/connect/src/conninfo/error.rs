@@ -1,4 +1,4 @@
-//! What can be wrong with a description of a connection. No message quotes a value that may hold a password.
+//! Errors in connection parameters. No message quotes a value that may contain a password.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub enum ConninfoError {
         /// Where.
         origin: Origin,
     },
-    /// A word behind a password, which may be a part of it.
+    /// A word after a password, which may be a part of it.
     #[error("an unknown connection parameter behind the password{}", at(.origin))]
     BehindPassword {
         /// Where.
@@ -29,7 +29,7 @@ pub enum ConninfoError {
     /// A URI that is none.
     #[error("{0} in the connection URI")]
     UriSyntax(String),
-    /// A value that its parameter does not take.
+    /// A value that its parameter does not accept.
     #[error("invalid {parameter} value \"{value}\"{}", at(.origin))]
     InvalidValue {
         /// The parameter.
@@ -41,7 +41,7 @@ pub enum ConninfoError {
         /// What it takes.
         expected: String,
     },
-    /// A feature of libpq that is not here.
+    /// A feature of libpq that this client lacks.
     #[error("{parameter}{}{} cannot be honoured by this client", value.as_ref().map(|v| format!("={v}")).unwrap_or_default(), at(.origin))]
     Unsupported {
         /// The parameter.
@@ -61,7 +61,7 @@ pub enum ConninfoError {
         /// How many hosts.
         hosts: usize,
     },
-    /// sslrootcert=system with a mode that would not check the name.
+    /// sslrootcert=system with a mode that does not check the name.
     #[error("weak sslmode \"{sslmode}\" may not be used with sslrootcert=system")]
     WeakSslMode {
         /// The mode.
@@ -86,7 +86,7 @@ pub enum ConninfoError {
         /// Why.
         source: io::Error,
     },
-    /// A line in a service file that is none.
+    /// A malformed line in a service file.
     #[error("{problem} in service file {}, line {line}", path.display())]
     ServiceSyntax {
         /// The file.
@@ -118,7 +118,7 @@ pub enum Origin {
     Default,
 }
 
-/// The place as it stands in a message.
+/// The source as shown in a message.
 fn at(origin: &Origin) -> String {
     match origin {
         Origin::Flag(flag) => format!(" ({flag})"),

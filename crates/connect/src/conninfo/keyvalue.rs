@@ -2,7 +2,7 @@
 
 use super::ConninfoError;
 
-/// The pairs in their order; a later one beats an earlier one of the same name.
+/// The pairs in their order; a later one overrides an earlier one of the same name.
 pub(super) fn parse(text: &str) -> Result<Vec<(String, String)>, ConninfoError> {
     let mut pairs = Vec::new();
     let mut rest = text.trim_start_matches(blank);
@@ -27,7 +27,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<(String, String)>, ConninfoError> 
     Ok(pairs)
 }
 
-/// One value, quoted or bare, and what follows it. A backslash takes the next character as it is.
+/// One value, quoted or bare, and the rest of the text. A backslash makes the next character literal.
 fn parse_value(text: &str) -> Result<(String, &str), ConninfoError> {
     let quoted = text.starts_with('\'');
     let text = if quoted { &text[1..] } else { text };

@@ -1,13 +1,13 @@
-//! The connection parameters libpq knows (`PQconninfoOptions` in `fe-connect.c`, PostgreSQL 18), and what becomes of each here.
+//! The connection parameters libpq knows (`PQconninfoOptions` in `fe-connect.c`, PostgreSQL 18), and how this client treats each.
 
-/// What this client does with a parameter.
+/// The treatment of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Treatment {
-    /// It does what it does in libpq.
+    /// It works as in libpq.
     Used,
-    /// It is accepted and makes no difference here; the reason is in the table's comment.
+    /// It is accepted and has no effect here; the reason is in the table's comment.
     Ignored,
-    /// Only these values can be honoured; the first is the default. Others are refused: doing less than requested in silence would be wrong.
+    /// Only these values are supported; the first is the default. Others are refused, never silently ignored.
     Only(&'static [&'static str]),
     /// It cannot be honoured at all.
     Refused,
@@ -44,7 +44,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     used("host", "PGHOST"),
     used("hostaddr", "PGHOSTADDR"),
     used("port", "PGPORT"),
-    // Both planes speak UTF-8, whatever the terminal's encoding is: nothing of ours is shown through the server's conversion.
+    // Both planes use UTF-8, whatever the terminal's encoding is: no text of ours passes the server's conversion.
     parameter("client_encoding", Some("PGCLIENTENCODING"), Ignored),
     used("options", "PGOPTIONS"),
     used("application_name", "PGAPPNAME"),
@@ -100,7 +100,7 @@ pub(super) fn find(name: &str) -> Option<&'static Parameter> {
     PARAMETERS.iter().find(|parameter| parameter.name == name)
 }
 
-/// The known name that looks most like `name`, if one is close enough to be meant.
+/// The known name most similar to `name`, if one is close enough.
 pub(super) fn nearest(name: &str) -> Option<&'static str> {
     let names = PARAMETERS.iter().filter(|p| p.treatment != Refused).map(|p| p.name);
     nearest_of(name, names)
@@ -116,7 +116,7 @@ pub(super) fn nearest_of<'a>(word: &str, names: impl Iterator<Item = &'a str>) -
         .map(|(_, name)| name)
 }
 
-/// Edits between two words: letters added, left out, changed, or two neighbours swapped (optimal string alignment).
+/// Edits between two words: letters added, omitted, changed, or two neighbours swapped (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];

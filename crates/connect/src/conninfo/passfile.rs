@@ -41,7 +41,7 @@ impl Passfile {
         Passfile { lines: lines.collect() }
     }
 
-    /// The password of the first line that fits.
+    /// The password of the first matching line.
     pub(super) fn password(&self, host: &str, port: &str, dbname: &str, user: &str) -> Option<Secret> {
         self.lines.iter().find_map(|line| {
             let mut rest = line.reveal();
@@ -62,7 +62,7 @@ impl Passfile {
     }
 }
 
-/// What follows the field at the start of `line` if it is `*` or, escapes resolved, `token`.
+/// The rest of `line` after its first field, if that is `*` or, with escapes resolved, `token`.
 fn after_match<'a>(line: &'a str, token: &str) -> Option<&'a str> {
     if let Some(rest) = line.strip_prefix("*:") {
         return Some(rest);

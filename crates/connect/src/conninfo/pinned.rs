@@ -1,21 +1,21 @@
 //! The settings that pgfathom fixes in its own sessions, whatever the role, the database or the environment set.
 //!
-//! Names without a schema are looked up along `search_path`. Whoever may create objects in a schema of that path can offer a better match for the
-//! argument types than PostgreSQL's own function or operator, and it is then run with the rights of the session that calls it. So sessions that
-//! run statements of ours look up names in `pg_catalog` only; tables of ours are written with their schema. `pg_temp` is named, and last: left out it would be
-//! searched first for tables and types.
+//! Names without a schema are looked up along `search_path`. A role that may create objects in a schema of that path can offer a better match for the
+//! argument types than PostgreSQL's own function or operator, which then runs with the privileges of the calling session. So sessions that
+//! run our statements look up names in `pg_catalog` only; our tables are written with their schema. `pg_temp` is last in the path: if it were missing, it would
+//! be searched first for tables and types.
 //!
 //! The other settings change the content or the format of results.
 
 use super::ConnSpec;
 
-/// How much of a session's settings is pgfathom's.
+/// Which settings of a session pgfathom fixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Pinned {
-    /// Nothing: the session is what psql would get. For statements that the user wrote.
+    /// None: the session is as in psql. For statements that the user wrote.
     #[default]
     Nothing,
-    /// Where names are looked up. For workloads of ours: isolation and the like are the user's to choose.
+    /// The search path. For our workloads: the user chooses isolation and the like.
     Names,
     /// Names, and everything that changes the meaning of a statement or of its answer.
     All,
@@ -24,9 +24,9 @@ pub enum Pinned {
 /// Where names are looked up.
 const NAMES: &[(&str, &str)] = &[("search_path", "pg_catalog,pg_temp")];
 
-/// What changes meaning. Every name is one that PostgreSQL 9.4 and its relatives know, because an unknown one refuses the connection.
+/// Settings that change the meaning of a statement. PostgreSQL 9.4 and its relatives know every name, because an unknown one makes the connection fail.
 const MEANING: &[(&str, &str)] = &[
-    // The order of day and month in what is read stays the user's.
+    // For input, the order of day and month stays that of the user.
     ("datestyle", "ISO"),
     ("intervalstyle", "postgres"),
     ("bytea_output", "hex"),
@@ -64,12 +64,12 @@ impl ConnSpec {
         self.clone().with_pinned(Pinned::All)
     }
 
-    /// The same with what is pinned among its settings. Doing so twice changes nothing.
+    /// The same with the pinned settings. A second call changes nothing.
     pub(crate) fn with_settings_applied(&self) -> ConnSpec {
         ConnSpec { session_settings: self.startup_settings(), ..self.clone() }
     }
 
-    /// The settings that a session begins with, besides [`ConnSpec::options`], which they beat: the user's, then what is pinned.
+    /// The initial settings of a session, which override [`ConnSpec::options`]: the user's, then the pinned ones.
     fn startup_settings(&self) -> Vec<(String, String)> {
         let is_pinned =
             |name: &str| self.pinned.settings().any(|(pinned, _)| pinned.eq_ignore_ascii_case(name));

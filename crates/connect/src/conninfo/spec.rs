@@ -23,7 +23,7 @@ pub enum SslMode {
     /// With TLS first; without it when the server has none.
     #[default]
     Prefer,
-    /// TLS or nothing; the certificate is checked only when a root certificate file exists.
+    /// Only TLS; the certificate is checked only if a root certificate file exists.
     Require,
     /// And the certificate leads to a trusted root.
     VerifyCa,
@@ -51,7 +51,7 @@ impl SslMode {
 /// libpq's `target_session_attrs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SessionAttrs {
-    /// The first host that lets us in.
+    /// The first host that accepts the session.
     #[default]
     Any,
     /// Transactions may write by default.
@@ -62,7 +62,7 @@ pub enum SessionAttrs {
     Primary,
     /// In hot standby.
     Standby,
-    /// In hot standby if any host is, any host otherwise.
+    /// A host in hot standby if there is one, else any host.
     PreferStandby,
 }
 
@@ -127,7 +127,7 @@ impl fmt::Display for Host {
 pub struct HostSpec {
     /// Name or socket directory.
     pub host: Host,
-    /// `hostaddr`: the address to use instead of asking a name server; `host` is then only a name for certificates.
+    /// `hostaddr`: the address to use instead of asking a name server; `host` is then only the name for certificates.
     pub address: Option<IpAddr>,
     /// Port, also part of the socket's file name.
     pub port: u16,
@@ -175,7 +175,7 @@ pub enum RootCert {
 /// A TLS protocol version by libpq's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TlsVersion {
-    /// TLS 1.2. Older ones are not spoken.
+    /// TLS 1.2. Older ones are not supported.
     V1_2,
     /// TLS 1.3.
     V1_3,
@@ -250,7 +250,7 @@ pub struct ConnSpec {
     pub user: String,
     /// Database.
     pub dbname: String,
-    /// The password that was given for all hosts; beats the password file.
+    /// The password for all hosts; it overrides the password file.
     pub password: Option<Secret>,
     /// The file that [`HostSpec::password`] came from, for messages.
     pub passfile: Option<PathBuf>,
@@ -283,7 +283,7 @@ pub struct ConnSpec {
 }
 
 impl ConnSpec {
-    /// A connection to one host by libpq's rule for names; everything else as it is by default.
+    /// A connection to one host by libpq's rule for names; everything else has its default.
     pub fn new(host: &str, port: u16, user: &str, dbname: &str) -> ConnSpec {
         ConnSpec {
             hosts: vec![HostSpec::new(host, port)],
@@ -335,7 +335,7 @@ impl ConnSpec {
         self
     }
 
-    /// The same with only the host that answered before, so that all sessions of a run meet the same server.
+    /// The same with only the host that answered before, so that all sessions of a run use the same server.
     #[must_use]
     pub fn with_only_host(mut self, index: usize) -> ConnSpec {
         let host = self.hosts.swap_remove(index);
@@ -375,7 +375,7 @@ impl fmt::Display for ConnSpec {
     }
 }
 
-/// `value` as a connection string needs it: quoted when empty or when it holds blanks, quotes or backslashes.
+/// `value` as a connection string needs it: quoted if it is empty or contains blanks, quotes or backslashes.
 pub fn quoted(value: &str) -> String {
     let plain = |c: char| !super::keyvalue::blank(c) && c != '\'' && c != '\\';
     if !value.is_empty() && value.chars().all(plain) {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::spec::quoted;
 use super::*;
 
-/// A folder that goes away with the value.
+/// A folder that is removed with the value.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -61,7 +61,7 @@ fn short(target: &str) -> String {
     }
 }
 
-/// Whatever a user forgets to encode or to quote, no message has a part of the password.
+/// No message contains a part of a password, even if the user did not encode or quote it.
 #[test]
 fn no_message_shows_a_part_of_a_password() {
     let halves = ["hunter", "secret"];

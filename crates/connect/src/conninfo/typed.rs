@@ -77,14 +77,14 @@ pub(super) fn build(values: &Values, sources: &Sources<'_>) -> Result<Resolved, 
             .to_owned(),
         options: values.given("options").map(str::to_owned),
         session_settings,
-        // Who needs the user's own settings, for statements of the user, requests them.
+        // Callers that run the user's statements request the user's settings.
         pinned: Pinned::All,
         keepalives: keepalives(values)?,
     };
     Ok(Resolved { spec, warnings })
 }
 
-/// Values that libpq would honour and this client cannot.
+/// Values that libpq supports and this client does not.
 fn refuse_unsupported(values: &Values) -> Result<(), ConninfoError> {
     for parameter in PARAMETERS {
         let Some(value) = values.given(parameter.name) else { continue };
@@ -213,7 +213,7 @@ fn invalid(values: &Values, parameter: &'static str, value: &str, expected: &str
 /// `require_auth`: a list of methods, or a list of methods with `!`.
 fn require_auth(values: &Values) -> Result<AuthMethods, ConninfoError> {
     const NAME: &str = "require_auth";
-    /// Methods that libpq knows and this client does not: to demand only them is to demand the impossible.
+    /// Methods that libpq knows and this client does not: a requirement of only these cannot be met.
     const FOREIGN: [&str; 3] = ["gss", "sspi", "oauth"];
     let Some(list) = values.given(NAME) else { return Ok(AuthMethods::ALL) };
     let wrong = |expected: &str| invalid(values, NAME, list, expected);
@@ -259,7 +259,7 @@ fn tls(values: &Values, sources: &Sources<'_>) -> Result<(SslMode, TlsOptions), 
     }
     let version = |name: &'static str| -> Result<Option<TlsVersion>, ConninfoError> {
         match values.given(name) {
-            // Older versions are not spoken here; as a minimum they demand nothing more than 1.2 gives.
+            // Older versions are not supported here; as a minimum they require no more than 1.2 offers.
             Some("TLSv1" | "TLSv1.1") if name == "ssl_min_protocol_version" => Ok(Some(TlsVersion::V1_2)),
             Some(value) => TLS_VERSION
                 .iter()

@@ -4,12 +4,12 @@ use super::ConninfoError;
 
 const PREFIXES: [&str; 2] = ["postgresql://", "postgres://"];
 
-/// Whether the text is meant as a URI.
+/// Whether the text is a URI.
 pub(super) fn is_uri(text: &str) -> bool {
     PREFIXES.iter().any(|prefix| text.starts_with(prefix))
 }
 
-/// The parameters in their order; a later one beats an earlier one of the same name.
+/// The parameters in their order; a later one overrides an earlier one of the same name.
 ///
 /// `postgresql://[user[:password]@][host[:port][,host[:port]]...][/dbname][?name=value[&...]]`
 pub(super) fn parse(uri: &str) -> Result<Vec<(String, String)>, ConninfoError> {
@@ -108,7 +108,7 @@ fn parse_hosts(mut rest: &str) -> Result<(String, String, &str), ConninfoError> 
 }
 
 fn parse_query(query: &str, pairs: &mut Vec<(String, String)>) -> Result<(), ConninfoError> {
-    // As in libpq, an ampersand at the end does no harm; one in the middle is a parameter without a name.
+    // As in libpq, an ampersand at the end is ignored; one in the middle is a parameter without a name.
     let query = query.strip_suffix('&').filter(|rest| !rest.is_empty()).unwrap_or(query);
     for (index, pair) in query.split('&').enumerate().filter(|_| !query.is_empty()) {
         // Its text is not shown: it may be a part of a password that is not percent-encoded.

@@ -1,8 +1,8 @@
 //! A limit on what a server may send in answer to one request.
 //!
-//! The library keeps whatever comes: rows of a query, notifications, settings. A server that never ends (broken, hostile, or no PostgreSQL at
-//! all) would fill our memory. So the stream below the library counts messages as they pass, and breaks where no answer to our
-//! questions can be that large. Reading goes on in pieces of the socket's size: no message is held here.
+//! The library keeps everything it receives: rows of a query, notifications, settings. A server that never stops sending (broken, hostile, or not
+//! PostgreSQL) would fill our memory. So the stream below the library counts messages, and fails beyond the largest possible answer to our
+//! queries. It reads in pieces of the socket's size and buffers no message.
 
 use std::io;
 use std::pin::Pin;
@@ -31,9 +31,9 @@ pub(crate) const AUTHENTICATION_MESSAGES_MAX: u64 = 100;
 #[derive(Debug, Default)]
 struct Counts {
     header: [u8; HEADER_BYTES],
-    /// Bytes of the header that have come.
+    /// Received bytes of the header.
     headed: usize,
-    /// Bytes of the body that have not.
+    /// Missing bytes of the body.
     left: u64,
     bytes: u64,
     rows: u64,
@@ -44,7 +44,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// A request went out: its answer begins.
+    /// A request was sent: its answer begins.
     fn begin(&mut self) {
         (self.bytes, self.rows, self.notes) = (0, 0, 0);
     }
@@ -164,7 +164,7 @@ mod tests {
         bytes
     }
 
-    /// Sends a message again and again; the error, if one comes within so many times.
+    /// Sends a message repeatedly; returns the error, if one occurs within this many times.
     fn flood(tag: u8, length: u32, times: u64) -> Option<String> {
         let mut counts = Counts::default();
         let bytes = message(tag, length);

@@ -1,7 +1,7 @@
-//! How long a server may be silent.
+//! Limits how long a server may send nothing.
 //!
-//! The library waits for ever. Below it, the stream gives up: at the limit of the connect for a session's first questions; after the session's
-//! patience, where questions are short; and for all others, which may be building an index for hours, when the server answers no other
+//! The library waits for ever. Below it, the stream gives up: at the limit of the connect for a session's first queries; after the session's
+//! time limit, if its queries are short; and for all others, which may build an index for hours, if the server answers no other
 //! session either. This is tested from time to time while an answer is awaited, and at once when the user wants to end.
 
 use std::fmt;
@@ -19,17 +19,17 @@ pub use crate::ending::end;
 use crate::ending::is_ending;
 use crate::socket::Socket;
 
-/// How often a waiting session is looked after.
+/// The interval of checks of a waiting session.
 const TICK: Duration = Duration::from_millis(100);
-/// Who was not looked after for so long did not wait.
+/// A session that was not checked for this long was not waiting.
 const NOT_WAITING: Duration = Duration::from_secs(2);
-/// Silence after which another session is tried; each answer doubles it, up to the other value.
+/// The silence after which another session is tried; each answer doubles it, up to the other value.
 const SILENCE: Duration = Duration::from_secs(10);
 const SILENCE_MAX: Duration = Duration::from_secs(120);
-/// How long another session may take to be answered, and once the user wants to end.
+/// The time limit for the answer to another session, and the same after the user's request to end.
 const OTHER: Duration = Duration::from_secs(10);
 const OTHER_AT_END: Duration = Duration::from_secs(2);
-/// Other sessions without an answer, one after the other, that make a silent server.
+/// Unanswered sessions in a row after which the server counts as dead.
 const OTHERS: u32 = 2;
 /// Bytes shown of the query.
 const QUERY_BYTES_MAX: usize = 100;
@@ -46,7 +46,7 @@ pub struct Silent {
     pub query_text: String,
     /// Nothing but this session was tried.
     pub is_alone: bool,
-    /// It is not silent, but has no end.
+    /// It sends data, but the answer does not end.
     pub is_talking: bool,
 }
 
@@ -54,10 +54,10 @@ fn of(query_text: &str) -> String {
     if query_text.is_empty() { String::new() } else { format!("; the query was: {query_text}") }
 }
 
-/// Queries the server in another session; false if that is not answered in time.
+/// Queries the server in another session; false without an answer in time.
 type Elsewhere = dyn Fn(Duration) -> bool + Send + Sync;
 
-/// What a session shares with its stream.
+/// The state shared by a session and its stream.
 pub(super) struct Silence {
     place: String,
     state: Mutex<State>,
@@ -65,7 +65,7 @@ pub(super) struct Silence {
 
 #[derive(Default)]
 struct State {
-    /// The end of the session's beginning, and how long that was.
+    /// The deadline of the connect, and its length.
     limit: Option<(Instant, Duration)>,
     patience: Option<Duration>,
     elsewhere: Option<Arc<Elsewhere>>,
@@ -87,7 +87,7 @@ impl Silence {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What comes now has to be done at a time.
+    /// Sets a deadline for the next steps.
     pub(super) fn begin(&self, at: Instant, limit: Duration) {
         self.state().limit = Some((at, limit));
     }
@@ -134,7 +134,7 @@ pub(super) trait Raw: AsyncRead + AsyncWrite + Unpin + Send {}
 impl Raw for tokio::net::TcpStream {}
 impl Raw for tokio::net::UnixStream {}
 
-/// A socket for the runtime that is entered.
+/// A socket for the current runtime.
 pub(super) fn stream(socket: Socket) -> io::Result<Box<dyn Raw>> {
     socket.set_nonblocking(true)?;
     Ok(match socket {
@@ -143,15 +143,15 @@ pub(super) fn stream(socket: Socket) -> io::Result<Box<dyn Raw>> {
     })
 }
 
-/// A stream that breaks when the server is silent for too long.
+/// A stream that fails if the server sends nothing for too long.
 pub(super) struct Patient {
     stream: Box<dyn Raw>,
     silence: Arc<Silence>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// When the last byte went either way, or waiting began.
+    /// The time of the last byte in either direction, or the begin of the wait.
     since: Instant,
     looked: Instant,
-    /// Silence that is taken before another session is tried.
+    /// The permitted silence before another session is tried.
     taken: Duration,
     other: Option<mpsc::Receiver<bool>>,
     unanswered: u32,
@@ -235,7 +235,7 @@ impl Patient {
         if soon || self.unanswered > 0 || silent_for >= self.taken {
             let (sender, receiver) = mpsc::channel();
             let limit = if is_ending() { OTHER_AT_END } else { OTHER };
-            // In a thread of its own: this one drives the session, which may be answered meanwhile.
+            // In a separate thread: this one drives the session, whose answer may come meanwhile.
             std::thread::spawn(move || sender.send(elsewhere(limit)));
             self.other = Some(receiver);
         }
@@ -267,7 +267,7 @@ impl AsyncWrite for Patient {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         if written.is_ready() {
             self.moved();
-            // Waiting begins now, and nothing but the answer or the timer would wake us.
+            // The wait begins now; only the answer or the timer wakes this task.
             cx.waker().wake_by_ref();
         }
         written

@@ -1,4 +1,4 @@
-//! Questions by the simple protocol, before the real work of a connection.
+//! Queries by the simple protocol, before the real work of a connection.
 
 use std::io::{self, Read, Write};
 
@@ -11,7 +11,7 @@ use super::{HotConnection, READ_BYTES};
 /// Why a [`HotConnection::simple_query`] failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// The server refused. The session goes on, unless the error is fatal.
+    /// The server refused. The session continues, unless the error is fatal.
     #[error(transparent)]
     Server(#[from] ServerError),
     /// The connection is broken.
@@ -37,7 +37,7 @@ impl HotConnection {
             .ok_or_else(|| QueryError::Io(io::ErrorKind::InvalidData.into()))
     }
 
-    /// Runs SQL by the simple protocol and waits for its end; gives all rows in text form. For the few words before the real work.
+    /// Runs SQL by the simple protocol and waits for its end; returns all rows in text form. For the few queries before the real work.
     pub fn simple_query(&mut self, sql: &str) -> Result<Vec<TextRow>, QueryError> {
         let mut out = Vec::new();
         frontend::query(&mut out, sql);
@@ -65,7 +65,7 @@ impl HotConnection {
         Ok(rows)
     }
 
-    /// Receives the whole answer to one request; gives its length.
+    /// Receives the complete answer to one request; returns its length.
     fn receive(&mut self, reply: &mut Vec<u8>) -> io::Result<usize> {
         let mut scanner = backend::ReplyScanner::default();
         loop {
@@ -88,7 +88,7 @@ impl HotConnection {
         if count? == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
     }
 
-    /// A server that ends a session gives the reason before it closes the socket, also to a client that was about to ask.
+    /// A server that ends a session sends the reason before it closes the socket, also if the client was about to send a query.
     fn last_words(&mut self, mut reply: Vec<u8>, error: io::Error) -> QueryError {
         if error.kind() == io::ErrorKind::BrokenPipe {
             let _ = self.read_some(&mut reply);

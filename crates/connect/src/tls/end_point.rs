@@ -15,7 +15,7 @@ enum Hash {
 }
 
 /// The hash of the server's certificate by the hash function of its signature, where MD5 and SHA-1 count as SHA-256.
-/// `None` when the signature has no hash function of its own (Ed25519): RFC 5929 then defines no binding, and PostgreSQL has none either.
+/// `None` if the signature has no separate hash function (Ed25519): RFC 5929 then defines no binding, and PostgreSQL has none either.
 pub(crate) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     Some(match hash_of_signature(&parsed.signature_algorithm)? {
@@ -34,7 +34,7 @@ fn hash_of_signature(algorithm: &AlgorithmIdentifier<'_>) -> Option<Hash> {
         "1.2.840.113549.1.1.12" | "1.2.840.10045.4.3.3" => Some(Hash::Sha384),
         "1.2.840.113549.1.1.13" | "1.2.840.10045.4.3.4" => Some(Hash::Sha512),
         "1.2.840.113549.1.1.14" | "1.2.840.10045.4.3.1" => Some(Hash::Sha224),
-        // RSASSA-PSS names its hash in its parameters; left out it is SHA-1.
+        // RSASSA-PSS has its hash in its parameters; the default is SHA-1.
         "1.2.840.113549.1.1.10" => match SignatureAlgorithm::try_from(algorithm).ok()? {
             SignatureAlgorithm::RSASSA_PSS(parameters) => {
                 match parameters.hash_algorithm_oid().to_id_string().as_str() {

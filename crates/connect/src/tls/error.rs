@@ -16,7 +16,7 @@ pub enum TlsError {
         /// The mode.
         sslmode: &'static str,
     },
-    /// The same, and there is not even a home directory to look in.
+    /// The same, and there is no home directory to search.
     #[error("sslmode={sslmode} needs a root certificate file, and none is named")]
     RootUnnamed {
         /// The mode.
@@ -25,7 +25,7 @@ pub enum TlsError {
     /// The operating system has no trusted roots.
     #[error("sslrootcert=system, but this system has no trusted root certificates{}", .0.as_ref().map(|e| format!(": {e}")).unwrap_or_default())]
     NoSystemRoots(Option<String>),
-    /// A file that cannot be read or holds something else.
+    /// A file that cannot be read or contains something else.
     #[error("{what} file {} {problem}", path.display())]
     File {
         /// Which file.
@@ -49,7 +49,7 @@ pub enum TlsError {
         /// The key.
         path: PathBuf,
     },
-    /// A certificate and key that do not make a pair, or of a kind that is not supported.
+    /// A certificate and key that do not match, or of an unsupported kind.
     #[error("client certificate {} cannot be used: {source}", path.display())]
     ClientCertificate {
         /// The certificate.
@@ -73,7 +73,7 @@ pub enum TlsError {
     },
 }
 
-/// rustls's words, and better ones for what users meet.
+/// The message of rustls, or a clearer one for common errors.
 fn handshake_words(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(error) => match error {

@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use super::TlsError;
 use crate::conninfo::{RootCert, SslMode, TlsOptions};
 
-/// The trusted roots; `None` when the server is not to be verified. A file that is there is used in every mode.
+/// The trusted roots; `None` when the server is not to be verified. An existing file is used in every mode.
 pub(super) fn roots(
     mode: SslMode,
     options: &TlsOptions,
@@ -36,7 +36,7 @@ pub(super) fn roots(
     }
 }
 
-/// Lists of revoked certificates. One that is named must be there; the default one may be missing.
+/// Lists of revoked certificates. A named one must exist; the default one may be missing.
 pub(super) fn revoked(options: &TlsOptions) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
     const WHAT: &str = "certificate revocation list";
     let default = options.default_dir.as_ref().map(|dir| dir.join("root.crl")).filter(|path| path.exists());
@@ -48,7 +48,7 @@ pub(super) fn revoked(options: &TlsOptions) -> Result<Vec<CertificateRevocationL
 
 type ClientCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>, PathBuf);
 
-/// The client's certificate chain and key, if there is one and it may be sent. As in libpq a missing certificate is no error: the server may not ask.
+/// The client's certificate chain and key, if there is one and it may be sent. As in libpq a missing certificate is no error: the server may not request one.
 pub(super) fn client_certificate(options: &TlsOptions) -> Result<Option<ClientCertificate>, TlsError> {
     if !options.client_cert {
         return Ok(None);

@@ -1,11 +1,11 @@
-//! Does a certificate carry a host's name? libpq's answer (`pgtls_verify_peer_name_matches_certificate_guts`).
+//! Checks whether a certificate has a host's name, as libpq does (`pgtls_verify_peer_name_matches_certificate_guts`).
 
 use std::net::IpAddr;
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Checks it; on a mismatch gives the names that the certificate carries.
+/// Checks it; on a mismatch returns the names in the certificate.
 ///
 /// Subject alternative names count; the common name only when there is none of the host's kind (DNS name or address).
 pub(super) fn check(certificate: &[u8], host: &str) -> Result<(), Vec<String>> {
@@ -48,7 +48,7 @@ pub(super) fn check(certificate: &[u8], host: &str) -> Result<(), Vec<String>> {
     Err(presented)
 }
 
-/// Equal but for case, or a wildcard that stands for exactly the first label.
+/// Equal except for case, or a wildcard for exactly the first label.
 fn matches_name(pattern: &str, host: &str) -> bool {
     if pattern.contains('\0') {
         return false;

@@ -1,4 +1,4 @@
-//! Is this the server we meant? As much of that as the `sslmode` asks.
+//! Verifies the server's identity, as far as the `sslmode` requires.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate, X509Version};
 
 use super::{TlsError, Verified, name};
 
-/// Verifies by mode. The handshake's signature is checked in every mode: without that, channel binding would prove nothing, because anybody can present
-/// a certificate without having its key.
+/// Verifies by mode. The handshake's signature is checked in every mode: without that, channel binding would prove nothing, because anyone can present
+/// a certificate without its key.
 #[derive(Debug)]
 pub(super) struct Verifier {
     wanted: Verified,
@@ -52,7 +52,7 @@ impl Verifier {
         Ok(Verifier { wanted, roots, chain, algorithms })
     }
 
-    /// Does the certificate lead to one of the roots?
+    /// Whether the certificate leads to one of the roots.
     fn check_chain(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -60,7 +60,7 @@ impl Verifier {
         server_name: &ServerName<'_>,
         now: UnixTime,
     ) -> Result<(), Error> {
-        // The server's own certificate in the root file: OpenSSL trusts it, webpki would want an authority above it.
+        // The server's own certificate in the root file: OpenSSL trusts it, webpki would require an authority above it.
         if self.roots.iter().any(|root| root.as_ref() == end_entity.as_ref()) {
             return check_dates(end_entity, now);
         }
@@ -69,7 +69,7 @@ impl Verifier {
         };
         match chain.verify_server_cert(end_entity, intermediates, server_name, &[], now) {
             Ok(_) => Ok(()),
-            // webpki looks at the name last, so the chain was good. The name is judged by libpq's rule.
+            // webpki checks the name last, so the chain is valid. The name is checked by libpq's rule.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(()),
@@ -80,7 +80,7 @@ impl Verifier {
         }
     }
 
-    /// Version 1 certificates have no extensions, and webpki does not read them. One that a root signed directly is as good as it is for OpenSSL.
+    /// Version 1 certificates have no extensions, and webpki does not read them. One that a root signed directly is accepted, as by OpenSSL.
     /// `None` when the certificate is of another version.
     fn check_version_1(&self, end_entity: &CertificateDer<'_>, now: UnixTime) -> Option<Result<(), Error>> {
         let (_, certificate) = X509Certificate::from_der(end_entity).ok()?;
@@ -149,7 +149,7 @@ impl ServerCertVerifier for Verifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         verify_tls13_signature(message, cert, dss, &self.algorithms).or_else(|error| {
-            // Again version 1, of which webpki does not even take the key.
+            // Again version 1, whose key webpki does not accept either.
             match X509Certificate::from_der(cert) {
                 Ok((_, parsed)) if parsed.version() == X509Version::V1 => {
                     let key = SubjectPublicKeyInfoDer::from(parsed.public_key().raw);

@@ -10,7 +10,7 @@ use connect::control::{self, Control};
 use connect::{ConnSpec, Secret};
 
 /// Servers of `postgres_fdw` that hold partitions of this database's tables, or that `pgfathom up` marked as nodes. Each is a node if the
-/// session trusts those who made it: behind name, host, port and database come an owner of the server whom it does not trust, whether the server
+/// session trusts its makers: after name, host, port and database come an owner of the server that it does not trust, whether the server
 /// holds partitions of tables of trusted roles, and whether it is marked.
 const FDW_SERVERS: &str = concat!(
     "with trusted (oid) as (",
@@ -43,7 +43,7 @@ const IDENTITY: &str = "
            coalesce(pg_catalog.inet_server_addr()::text, ''), pg_catalog.current_setting('port'), \
            pg_catalog.current_database()::text";
 
-/// What happens when a node that the catalog names does not answer.
+/// How to handle a node of the catalog that does not answer.
 pub(super) enum Reach<'a> {
     /// It is an error: the caller needs all nodes. Nodes left out because they are not trusted are noted here.
     Demanded(&'a mut Vec<Absent>),
@@ -74,14 +74,14 @@ impl Reach<'_> {
         }
     }
 
-    /// Notes what counts for nothing, as roles that the session does not trust have made it.
+    /// Notes objects that are ignored because roles that the session does not trust made them.
     fn leave_out(&mut self, name: String, why: String) {
         let (Reach::Demanded(absent) | Reach::Noted(absent)) = self;
         let hint = format!("if it is a node, name all nodes in a cluster file (--cluster); {TRUSTED_WORDS}");
         absent.push(Absent { name, why, hint });
     }
 
-    /// Passes an error about a node on, or notes it.
+    /// Returns an error about a node, or notes it.
     fn note(&mut self, node: &str, error: ClusterError) -> Result<(), ClusterError> {
         match self {
             Reach::Demanded(_) => Err(error),
@@ -94,7 +94,7 @@ impl Reach<'_> {
     }
 }
 
-/// What helps when the catalog's addresses are not ours.
+/// The hint for addresses in a catalog that are not reachable from here.
 const FILE_HINT: &str =
     "write a cluster file with its address as this host reaches it, and name it with --cluster";
 
@@ -119,7 +119,7 @@ pub(super) fn discover(
             continue;
         }
         let cluster = catalogued(control, here.clone(), engine, replication.nodes, true, reach)?;
-        // An extension that is there and replicates nothing makes no cluster.
+        // An installed extension that replicates nothing does not make a cluster.
         if cluster.nodes.len() > 1 {
             return Ok(cluster);
         }
@@ -127,7 +127,7 @@ pub(super) fn discover(
     postgres(control, here, reach)
 }
 
-/// Whether a replication system of which there are signs is in use, as far as roles that the session trusts have set it up.
+/// Whether an installed replication system is in use, as far as trusted roles have configured it.
 fn is_in_use(
     control: &mut Control,
     engine: Engine,
@@ -148,7 +148,7 @@ fn is_in_use(
     Ok(rows.first().is_some_and(|row| row.is_true(0)))
 }
 
-/// The signs that a server's catalog shows.
+/// The engines and systems that a server's catalog indicates.
 fn detect(control: &mut Control) -> Result<Vec<Signs>, ClusterError> {
     let what = "find out what kind of server this is";
     let signs = signs();
@@ -229,7 +229,7 @@ fn catalogued(
                 .map_err(|source| ClusterError::Conninfo { node: name.clone(), source })?,
         };
         if row.is_true(6) {
-            // The way we came is a way that works.
+            // The address of our own connection works.
             spec = here.clone();
             itself = Some(cluster.nodes.len());
         }
@@ -277,7 +277,7 @@ fn along(here: &ConnSpec, conninfo: &str) -> Result<ConnSpec, ConninfoError> {
     Ok(spec.with_dbname(&theirs.dbname))
 }
 
-/// Whether a row of [`FDW_SERVERS`] is a node that the session may believe in.
+/// Whether a row of [`FDW_SERVERS`] is a node that the session trusts.
 fn is_node(server: &TextRow) -> bool {
     server.get(4).is_none() && (server.is_true(5) || server.is_true(6))
 }
@@ -312,7 +312,7 @@ fn fdw_sharded(
             continue;
         }
         identities.push((index, found));
-        // The other nodes know by what name the entry goes.
+        // The other nodes have the name of the entry.
         if own_name.is_none() {
             let theirs = catalog::rows(&mut *control, FDW_SERVERS).map_err(|source| ClusterError::Sql {
                 what: format!("list the foreign servers of node {:?}", cluster.nodes[index].name),
@@ -363,7 +363,7 @@ pub(super) fn beside(
         })?,
     };
     let host = match (host.filter(|host| !host.is_empty()), &at.host) {
-        // What is local to the entry is on the entry's machine.
+        // A local address of the entry is on the entry's host.
         (None, _) => at.host.clone(),
         (Some(name), Host::Tcp(ours))
             if (name.starts_with('/') || super::is_loopback(name)) && !super::is_loopback(ours) =>

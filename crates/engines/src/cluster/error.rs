@@ -1,4 +1,4 @@
-//! What is wrong with a description of a cluster, or with finding it out.
+//! Errors of cluster files and of discovery.
 
 use crate::engine::Engine;
 use crate::trust::TRUSTED_WORDS;
@@ -8,10 +8,10 @@ use connect::conninfo::ConninfoError;
 /// Why there is no cluster to work with.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The cluster file names an engine that is none.
+    /// The cluster file names an unknown engine.
     #[error("unknown engine {0:?}")]
     UnknownEngine(String),
-    /// The cluster file gives a node a role that is none.
+    /// The cluster file gives a node an unknown role.
     #[error("node {node:?}: unknown role {role:?}")]
     UnknownRole {
         /// The node.
@@ -33,7 +33,7 @@ pub enum ClusterError {
         /// How.
         source: ConninfoError,
     },
-    /// The node that was named cannot be reached.
+    /// The named node cannot be reached.
     #[error(transparent)]
     Entry(#[from] ConnectError),
     /// A node that the catalog names cannot be reached from here.
@@ -81,7 +81,7 @@ pub enum ClusterError {
     Sql {
         /// The query.
         what: String,
-        /// The engine, when it was known by then.
+        /// The engine, if it was already known.
         engine: Option<Engine>,
         /// The server's answer.
         source: postgres::Error,
@@ -133,7 +133,7 @@ impl ClusterError {
     }
 }
 
-/// What helps when a catalog question fails: a privilege, or a catalog of another shape than documented.
+/// The hint for a failed catalog query: a missing privilege, or an unexpected catalog.
 pub(crate) fn sql_hint(engine: Option<Engine>, source: &postgres::Error) -> Option<String> {
     let code = source.as_db_error()?.code().code();
     let engine = engine.map_or_else(String::new, |engine| format!(" of {engine}"));

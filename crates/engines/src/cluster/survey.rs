@@ -1,9 +1,9 @@
 //! The nodes of a cluster for monitoring: as many as can be found, and why the others are missing.
 //!
-//! Work needs all nodes, so [`Cluster::discover`] fails when one does not answer. A watch is wanted most when something is down: here a
-//! node that does not answer is kept, because it may come back, and what is known to be there and cannot be found is reported with what to
-//! type. Beyond the catalog of a sharded cluster this looks at streaming replication: a standby knows its primary's address and port; a
-//! primary knows where its standbys come from but not the port they listen on, so the primary's own port is tried there.
+//! Other verbs need all nodes, so [`Cluster::discover`] fails if one does not answer. Monitoring is most useful when something is down: here a
+//! node that does not answer is kept, because it may come back, and known nodes without an address are reported with a
+//! command. Beyond the catalog of a sharded cluster this uses streaming replication: a standby knows its primary's address and port; a
+//! primary knows the addresses of its standbys but not their ports, so the primary's own port is tried there.
 
 use super::discover::{self, Reach};
 use super::{Cluster, ClusterError, ClusterNode, Role};
@@ -16,11 +16,11 @@ use std::time::Duration;
 
 /// The default time limit for the answer of a node.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-/// What to type for a server that no catalog leads to.
+/// The hint for a server that is in no catalog.
 const NAME_HINT: &str =
     "name every server yourself: -h HOST1,HOST2 -p PORT1,PORT2, or --cluster FILE as pgfathom up writes it";
 
-/// Standbys that stream from this server. A walsender that decodes is no standby; one that we may not see has no state.
+/// Standbys that stream from this server. A walsender for logical decoding is not a standby; a hidden one has no state.
 const STANDBYS: &str = "
     select r.application_name, r.client_addr::text \
     from pg_catalog.pg_stat_replication r \
@@ -36,7 +36,7 @@ const SERVER: &str = "
     select (select system_identifier from pg_catalog.pg_control_system())::text, \
            pg_catalog.pg_postmaster_start_time()::text, pg_catalog.pg_is_in_recovery()::text";
 
-/// A cluster as far as it can be seen.
+/// The visible part of a cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Survey {
     /// The nodes that are known, also those that did not answer. The queried one comes first.
@@ -45,12 +45,12 @@ pub struct Survey {
     pub absent: Vec<Absent>,
 }
 
-/// A node that is spoken of and was not reached.
+/// A known node that was not reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Absent {
     /// Its name. It may be one of [`Survey::cluster`]: then it may still come back.
     pub name: String,
-    /// Who speaks of it, and what happened.
+    /// The source of its name, and what happened.
     pub why: String,
     /// What to type.
     pub hint: String,
@@ -62,7 +62,7 @@ pub(super) fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
     let mut control = control::connect_shared(&entry)?;
     let at = control.host_index();
     let mut absent = vec![];
-    // From here on every node is queried itself, whatever it can do.
+    // From here on every node is queried separately.
     entry.target_session_attrs = SessionAttrs::Any;
     let here = entry.clone().with_only_host(at);
     let cluster = match discover::discover(&mut control, here.clone(), &mut Reach::Noted(&mut absent)) {
@@ -84,7 +84,7 @@ pub(super) fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
     for index in (0..entry.hosts.len()).filter(|index| *index != at) {
         survey.named(entry.clone().with_only_host(index), &mut known);
     }
-    // Alone it is `single`; among others it is called by what it is.
+    // A single node is called `single`; one of several by its role.
     if survey.cluster.nodes.len() > 1 && survey.cluster.nodes[0].name == "single" {
         let role = if is_standby(known.first()) { Role::Standby } else { Role::Primary };
         let name = survey.free_name(role.name(), &survey.cluster.nodes[0].spec);
@@ -121,7 +121,7 @@ impl Survey {
             let from = address.unwrap_or("a socket of the primary's host");
             let reported =
                 format!("it streams from the primary ({from}), which does not know the port it listens on");
-            // On the primary's own machine its port is the primary's.
+            // On the primary's own host its port is that of the primary.
             let is_elsewhere = address.is_some_and(|address| !is_near(address, &here));
             match discover::beside(&here, address, own_port.as_deref(), None) {
                 Ok(spec) if is_elsewhere => self.probe(name, spec, &reported, |_| Role::Standby, known),
@@ -130,7 +130,7 @@ impl Survey {
         }
     }
 
-    /// A host that the user named beside the one that answered first: it is watched whatever happens.
+    /// A further host that the user named: it is always monitored.
     fn named(&mut self, spec: ConnSpec, known: &mut Vec<TextRow>) {
         let Some(host) = spec.hosts.first().cloned() else { return };
         let is_there = |node: &ClusterNode| {
@@ -186,8 +186,8 @@ impl Survey {
         self.absent.push(Absent { name: name.to_owned(), why, hint: NAME_HINT.to_owned() });
     }
 
-    /// The user has named the server that the catalog could not lead to: there may be several, and which is which is not known, so only
-    /// one that comes from the same address is taken off the list.
+    /// The user has named a server whose address the catalog lacks: there may be several of them, so only
+    /// one with the same address is removed from the list.
     fn forget(&mut self, host: &HostSpec) {
         let from = match &host.host {
             Host::Tcp(name) => name.clone(),
@@ -198,7 +198,7 @@ impl Survey {
         }
     }
 
-    /// `name`, or with its address behind it if another node has that.
+    /// `name`, with its address appended if another node has the same name.
     fn free_name(&self, name: &str, spec: &ConnSpec) -> String {
         let is_taken = |name: &str| self.cluster.nodes.iter().any(|node| node.name == name);
         if !is_taken(name) {
@@ -218,7 +218,7 @@ fn is_kin(known: &[TextRow], found: &TextRow) -> bool {
     known.first().is_none_or(|first| first.get(0) == found.get(0))
 }
 
-/// `host:port`; a socket's folder is no name for people.
+/// `host:port`; the folder of a socket is not a readable name.
 fn address(host: &HostSpec) -> String {
     match &host.host {
         Host::Tcp(name) => format!("{name}:{}", host.port),
@@ -226,7 +226,7 @@ fn address(host: &HostSpec) -> String {
     }
 }
 
-/// Whether an address of the primary's is the machine that we reached it on.
+/// Whether an address of the primary is the host where we reached it.
 fn is_near(address: &str, here: &ConnSpec) -> bool {
     let is_loopback = address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
     is_loopback || here.hosts.iter().any(|host| matches!(&host.host, Host::Tcp(name) if name == address))

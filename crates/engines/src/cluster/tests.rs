@@ -71,7 +71,7 @@ fn standbys_and_coordinators_beside_workers_take_no_rows() {
     assert_eq!((alone.data_nodes().count(), alone.is_clustered()), (1, false));
 }
 
-/// Addresses in a catalog are seen from the node that has the catalog.
+/// Addresses in a catalog are those of the node that has the catalog.
 #[test]
 fn nodes_are_found_by_the_addresses_that_other_nodes_use() {
     let cluster = read(FILE).expect("it is right");
@@ -80,11 +80,11 @@ fn nodes_are_found_by_the_addresses_that_other_nodes_use() {
     assert_eq!(at(0, Some("/tmp/b"), 5432), Some(1));
     assert_eq!(at(1, Some("/tmp/a"), 5432), Some(0));
     assert_eq!(at(0, Some("/tmp/c"), 5432), None);
-    // One server has this port here, whatever way its neighbours take.
+    // Only one server has this port here, whatever addresses its peers use.
     for host in [Some("127.0.0.1"), Some("localhost"), Some("::1"), Some("/tmp/z"), None] {
         assert_eq!(at(0, host, 5434), Some(2), "{host:?}");
     }
-    // The far node's loopback is the far machine.
+    // The remote node's loopback is the remote host.
     assert_eq!(at(3, Some("127.0.0.1"), 5432), Some(3));
     assert_eq!(at(3, Some("127.0.0.1"), 5434), None);
     assert_eq!(at(0, Some("db4.example"), 5432), Some(3));

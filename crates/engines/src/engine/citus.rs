@@ -35,7 +35,7 @@ const TABLE: &str = "\
     left join pg_catalog.pg_collation c on c.oid = a.attcollation \
     where p.logicalrelid = pg_catalog.to_regclass({relation})";
 
-/// Placements in state 4 wait for their removal: the shard has moved. Every other state but 1 is in between.
+/// Placements in state 4 wait for their removal: the shard has moved. Every other state except 1 is temporary.
 const LEAVES: &str = "\
     select {schema}, {table} || '_' || s.shardid, p.groupid::text, s.shardminvalue, s.shardmaxvalue, \
            case when p.shardid is null then 'without a placement' \

@@ -1,4 +1,4 @@
-//! How an engine is recognised by its catalog, without trusting what any role could have created there.
+//! Recognises an engine by its catalog, without trusting objects that any role could have created.
 
 use super::Engine;
 use crate::profile::{Discovery, Replication};
@@ -34,12 +34,12 @@ macro_rules! extension_has {
 
 pub(super) use extension_has;
 
-/// What a sign in a server's catalog stands for.
+/// The engine that an object in a server's catalog indicates.
 #[derive(Clone, Copy, Debug)]
 pub struct Signs {
     /// The engine.
     pub engine: Engine,
-    /// The replication system, where the engine has several.
+    /// The replication system, if the engine has several.
     pub replication: Option<&'static Replication>,
     /// SQL: a truth value.
     pub sql: &'static str,
@@ -52,7 +52,7 @@ impl Signs {
     }
 }
 
-/// The signs by which engines are recognised. One query reads them all: `select` and [`Signs::sql`] of each, separated by commas.
+/// The catalog objects that identify engines. One query reads them all: `select` and [`Signs::sql`] of each, separated by commas.
 pub fn signs() -> Vec<Signs> {
     let mut signs = Vec::new();
     for engine in Engine::ALL {

@@ -1,4 +1,4 @@
-//! Greenplum 6 and 7 and their kin: Arenadata DB, Greengage, Cloudberry. Catalog by documentation and sources; never tried on a live server.
+//! Greenplum 6 and 7 and their relatives: Arenadata DB, Greengage, Cloudberry. Catalog by documentation and sources; never tried on a live server.
 
 use crate::profile::short::{A, F, N};
 use crate::profile::{

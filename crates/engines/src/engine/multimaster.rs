@@ -1,5 +1,5 @@
-//! Every node holds and writes every row, and sends its writes to the others after the commit. PostgreSQL's own logical replication both ways (16 and
-//! later) is tried live, the others are written from documentation and sources.
+//! Every node has every row, takes writes, and sends them to the others after the commit. PostgreSQL's own logical replication both ways (16 and
+//! later) was tried live; the others are written from documentation and sources.
 
 use super::detect::extension_has;
 use crate::profile::short::{A, F};
@@ -9,8 +9,8 @@ use crate::profile::{
 };
 use crate::trust::trusted;
 
-/// Subscriptions that do not forward what they received: the mark of replication both ways. Names, owners and origins are for everybody to read.
-/// From PostgreSQL 16 on a plain role can be allowed to make some, and chooses the addresses in them.
+/// Subscriptions that do not forward received changes: they indicate replication both ways. Every role may read names, owners and origins.
+/// From PostgreSQL 16 on a plain role may be allowed to create some, and then chooses their addresses.
 const NATIVE_PROBE: &str = concat!(
     "select coalesce(pg_catalog.bool_or(s.is_trusted), false), \
             pg_catalog.string_agg(pg_catalog.quote_ident(s.subname) || ' of the role ' || pg_catalog.pg_get_userbyid(s.subowner), ', ' \
@@ -22,8 +22,8 @@ const NATIVE_PROBE: &str = concat!(
            where d.datname = pg_catalog.current_database() and s.suborigin = 'none') s"
 );
 
-/// Their connection strings are for superusers. The queried node is in none of them; `pgfathom up` names a subscription
-/// `pgfathom_ME_from_PEER`, and others are named as a whole.
+/// Only superusers may read their connection strings. The queried node is in none of them; `pgfathom up` names a subscription
+/// `pgfathom_ME_from_PEER`, and others keep their full name.
 const NATIVE: &str = concat!(
     "with s as (select coalesce(substring(s.subname from '_from_(.+)$'), s.subname::text) as peer, \
                       substring(s.subname from '^pgfathom_(.+)_from_') as me, s.subenabled, s.subconninfo \

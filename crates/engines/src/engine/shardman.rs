@@ -9,7 +9,7 @@ use crate::profile::{
 };
 use crate::trust::trusted;
 
-/// A replication group without a server is the one of the queried node. A group of several hosts is reached like any list of hosts;
+/// A replication group without a server is the one of the queried node. A group of several hosts is used like any list of hosts;
 /// the first one is enough to identify it.
 const NODES: &str = concat!(
     "select r.id::text, coalesce(s.srvname::text, 'rg' || r.id), \
@@ -55,7 +55,7 @@ const LEAVES: &str = "\
     from shardman.global_tables g join shardman.repgroups r on r.srvid is null \
     where g.nspname = {schema} and g.relname = {table}";
 
-/// A snapshot of all nodes is a setting, off by default in release 14.
+/// A snapshot of all nodes needs a setting, which is off by default in release 14.
 const CSN: Entry = with(Setting::CsnSnapshot);
 const MOVING: Entry = A.noted("when sessions change nodes");
 const TWO_PHASE: &str = "two-phase commit, blocking";

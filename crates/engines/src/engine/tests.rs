@@ -1,4 +1,4 @@
-//! The profiles are whole, and their values fit each other.
+//! The profiles are complete, and their values are consistent.
 
 use super::*;
 use crate::profile::{Case, Discovery, Layout, LoadPath, NodeLinks, Protocol};
@@ -44,7 +44,7 @@ fn every_engine_lists_its_promises_and_limits() {
     }
 }
 
-/// What code concludes from two values at once.
+/// Conclusions of code from two values together.
 #[test]
 fn values_of_one_engine_fit_each_other() {
     for engine in Engine::ALL {

@@ -1,4 +1,4 @@
-//! YDB. Its PostgreSQL protocol is an experiment without bulk paths and without its own catalog: what cannot be done stands here.
+//! YDB. Its PostgreSQL protocol is an experiment without bulk loading and without its own catalog: this file lists the limits.
 
 use crate::profile::short::{F, unless};
 use crate::profile::{

@@ -30,7 +30,7 @@ const TABLE: &str = "\
     left join pg_catalog.pg_collation l on l.oid = a.attcollation \
     where c.oid = pg_catalog.to_regclass({relation}) order by k.place";
 
-/// The leader is written as `yb_servers()` writes host and port.
+/// The leader has the same form as host and port in `yb_servers()`.
 const LEAVES: &str = "\
     select {schema}, {table}, m.leader, coalesce(m.start_hash_code, 0)::text, coalesce(m.end_hash_code, 65536)::text, \
            case when m.leader is null then 'without a leader' end, m.tablet_id, '0' \

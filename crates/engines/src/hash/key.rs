@@ -1,7 +1,7 @@
 //! Values of a distribution key, and how each type hashes.
 //!
 //! Only types whose hash is a function of their bytes alone are here. An enum hashes its OID, which differs between clusters; a
-//! nondeterministic collation hashes a sort key of ICU's; `numeric` hashes digits after a normalisation that we do not repeat.
+//! nondeterministic collation hashes a sort key of ICU's; `numeric` hashes digits after a normalisation that is not implemented here.
 //! They have no [`KeyType`], so no code here can hash them by accident.
 
 use super::{bytes_extended, int4_extended, int8_extended};
@@ -123,7 +123,7 @@ impl Key<'_> {
     }
 }
 
-/// `hashfloat8extended`: both zeros are equal, so they must hash alike, and so must all NaNs. `src/backend/access/hash/hashfunc.c`.
+/// `hashfloat8extended`: both zeros are equal, so they must have the same hash, and so must all NaNs. `src/backend/access/hash/hashfunc.c`.
 #[must_use]
 pub(crate) fn float8_extended(value: f64, seed: u64) -> u64 {
     if value == 0.0 {
@@ -134,7 +134,7 @@ pub(crate) fn float8_extended(value: f64, seed: u64) -> u64 {
     bytes_extended(&value.to_bits().to_le_bytes(), seed)
 }
 
-/// `bcTruelen`: what remains of a `char(n)` without its padding.
+/// `bcTruelen`: a `char(n)` without its padding.
 pub(super) fn without_blanks(bytes: &[u8]) -> &[u8] {
     let length = bytes.iter().rposition(|&byte| byte != b' ').map_or(0, |last| last + 1);
     &bytes[..length]
@@ -142,12 +142,12 @@ pub(super) fn without_blanks(bytes: &[u8]) -> &[u8] {
 
 impl KeyType {
     /// The type behind a hash support function of PostgreSQL's own (`amprocnum` 2 of the operator class, schema `pg_catalog`). A function
-    /// serves several types when their values hash alike; `column` is the column's type, for those.
+    /// serves several types if their values have the same hash; `column` is the column's type, for those.
     pub(crate) fn of_function(function: &str, column: &str) -> Option<KeyType> {
         Some(match function {
             "hashtextextended" => KeyType::Text,
             "hashbpcharextended" => KeyType::Bpchar,
-            // Before PostgreSQL 18 boolean borrowed the function of "char", date that of int4, and bytea that of varlena.
+            // Before PostgreSQL 18 boolean used the function of "char", date that of int4, and bytea that of varlena.
             "hashboolextended" => KeyType::Bool,
             "hashcharextended" if column == "boolean" => KeyType::Bool,
             "hashcharextended" => KeyType::Char,
@@ -190,7 +190,7 @@ impl KeyType {
         })
     }
 
-    /// A key from its text form; `None` for text that is no value of the type, and for types whose text form depends on settings (dates and
+    /// A key from its text form; `None` for text that is not a value of the type, and for types whose text form depends on settings (dates and
     /// times).
     pub fn parse(self, text: &[u8]) -> Option<Key<'_>> {
         let number = || std::str::from_utf8(text).ok();
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use crate::hash::PARTITION_SEED;
 
-    /// What PostgreSQL 13, 15 and 18 answered, as signed numbers.
+    /// The answers of PostgreSQL 13, 15 and 18, as signed numbers.
     #[test]
     fn known_answers_of_servers() {
         const DAYS: i32 = 9110; // 2024-12-10

@@ -1,20 +1,20 @@
 //! The hashes of several rows of equally long fields, computed side by side.
 //!
-//! lookup3 is one chain of dependent steps: a core that hashes one value at a time mostly waits. The fields of YCSB rows are equally
+//! lookup3 is one chain of dependent steps: a core that hashes one value at a time is mostly idle. The fields of YCSB rows are equally
 //! long, so their chains run in step, one per lane of a vector. The loops below are written so that the compiler makes vector code
-//! of them for whatever machine the caller is compiled for; no instruction is named. Two things matter for that: all steps of one
-//! lane stand in the body of one loop over lanes, and words reach their lanes through 4x4 transpositions of what is loaded at once.
+//! of them for any target CPU; they name no instruction. This needs two properties: all steps of one
+//! lane are in the body of one loop over lanes, and words reach their lanes through 4x4 transpositions of what is loaded at once.
 
 use super::{BLOCK_BYTES, State, little_endian, record_step, text_extended};
 
 /// Lanes that are transposed at once, and words loaded at once.
 const QUAD: usize = 4;
-/// Words of the shortest stretch that is both whole blocks and whole loads: four blocks, three loads.
+/// Words of the shortest run of both whole blocks and whole loads: four blocks, three loads.
 const STRIDE_WORDS: usize = 12;
 const STRIDE_BYTES: usize = STRIDE_WORDS * 4;
 const WORDS_PER_BLOCK: usize = BLOCK_BYTES / 4;
 
-/// `hash_record_extended(row, seed)` of rows of text, each a key and fields of `BYTES` bytes, each under a seed of its own.
+/// `hash_record_extended(row, seed)` of rows of text, each a key and fields of `BYTES` bytes, each with its own seed.
 /// `LANES` is `ROWS * FIELDS`, a multiple of 4.
 ///
 /// Equal to [`super::record`] over [`text_extended`] of each column; twice as fast with 40 lanes, four times with AVX2.
@@ -35,7 +35,7 @@ pub fn text_records<
     let values = fields.as_flattened();
     let mut lanes = Lanes::<LANES> { a: [0; LANES], b: [0; LANES], c: [0; LANES] };
     for (row, &seed) in seeds.iter().enumerate() {
-        // Length and seed are all that a chain starts from.
+        // A chain starts from length and seed only.
         let start = State::new(BYTES, seed);
         lanes.a[row * FIELDS..][..FIELDS].fill(start.a);
         lanes.b[row * FIELDS..][..FIELDS].fill(start.b);

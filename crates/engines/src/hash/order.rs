@@ -1,7 +1,7 @@
 //! CockroachDB's ordered key encoding (`pkg/util/encoding/encoding.go`): no hash, keys compare as bytes.
 //!
 //! A row's key is the table's number, the index's number and the columns in ascending order, each so that the order of the bytes is the
-//! order of the values. Only what the primary key of a workload table consists of is here.
+//! order of the values. Only the types in primary keys of workload tables are here.
 
 use super::Key;
 
@@ -30,7 +30,7 @@ fn unsigned(out: &mut Vec<u8>, value: u64) {
 
 fn signed(out: &mut Vec<u8>, value: i64) {
     let Ok(value) = u64::try_from(value) else {
-        // The fewer bytes a negative number's magnitude needs, the greater it is.
+        // A negative number is greater if its magnitude needs fewer bytes.
         let length = 8 - value.unsigned_abs().leading_zeros() as usize / 8;
         out.push(INT_SMALL_START - length as u8);
         out.extend(&value.to_be_bytes()[8 - length..]);
@@ -115,7 +115,7 @@ mod tests {
                 prop_assert_eq!(key(Key::Int8(a)).cmp(&key(Key::Int8(b))), a.cmp(&b));
             }
             prop_assert_eq!(key(Key::Bytea(&s)).cmp(&key(Key::Bytea(&t))), s.cmp(&t));
-            // And a prefix sorts before what it is a prefix of, with zeros too.
+            // A prefix sorts before the longer value, also with zeros.
             let mut longer = s.clone();
             longer.push(0);
             prop_assert!(key(Key::Bytea(&s)) < key(Key::Bytea(&longer)));

@@ -1,7 +1,7 @@
 //! Greenplum's choice of a segment (`src/backend/cdb/cdbhash.c`).
 //!
 //! Since version 6 it is PostgreSQL's own 32-bit hashes, rotated together, and a consistent ("jump") hash onto the segments. Tables that
-//! come from older versions keep FNV-1 and a modulo; which of the two a table uses stands in its operator classes, not in the version.
+//! come from older versions keep FNV-1 and a modulo; its operator classes, and not the version, show which of the two a table uses.
 
 use super::Key;
 

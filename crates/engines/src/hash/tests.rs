@@ -101,7 +101,7 @@ proptest! {
 
     #[test]
     fn lanes_hash_as_one_field_at_a_time(keys: [[u8; 22]; 4], content: Vec<u8>, seeds: [u64; 4]) {
-        // As wide as YCSB, and every length of what is left over after strides and blocks.
+        // As wide as YCSB, and every remainder after strides and blocks.
         check_lanes::<100, 10, 40>(&keys, &content, [0, 1, seeds[2], seeds[3]])?;
         macro_rules! lengths {
             ($($length:literal)*) => { $( check_lanes::<$length, 3, 12>(&keys, &content, seeds)?; )* };

@@ -1,4 +1,4 @@
-//! Placement from an engine's own catalog: the answers to the questions of its profile, made into leaves and a rule.
+//! Placement from an engine's own catalog: turns the results of the profile's queries into leaves and a rule.
 
 use postgres::GenericClient;
 
@@ -10,10 +10,10 @@ use crate::hash::KeyType;
 use crate::profile::{Catalog, Kind, Oracle};
 use connect::conninfo::PORT_DEFAULT;
 
-/// The greatest count of leaves: beyond it something else is wrong.
+/// The most leaves: more are a sign of another error.
 const LEAVES_MAX: usize = 1 << 20;
 
-/// Fills in the placeholders of a question about a table.
+/// Fills in the placeholders of a query about a table.
 fn about(question: &str, schema: &str, table: &str) -> String {
     let name = qualified(schema, table);
     question
@@ -97,11 +97,11 @@ struct Place {
     /// Its name and address in the catalog.
     name: String,
     address: String,
-    /// Its place in the cluster, if it is there.
+    /// Its index in the cluster, if it is there.
     at: Option<usize>,
 }
 
-/// The nodes of the catalog, and where in the cluster they are.
+/// The nodes of the catalog, and their indexes in the cluster.
 fn places(
     reading: &Reading<'_>,
     catalog: &Catalog,
@@ -166,9 +166,7 @@ pub(super) fn read(
         }
         let key = row.get(2).unwrap_or_default();
         let Some(place) = places.iter().find(|place| place.key == key) else {
-            return Err(
-                reading.nonsense(format!("partition {id} is on the node {key}, which does not exist"))
-            );
+            return Err(reading.nonsense(format!("partition {id} is on the node {key}, which is unknown")));
         };
         let node = place.at.ok_or_else(|| PlacementError::UnknownNode {
             table: table.to_owned(),
@@ -212,11 +210,11 @@ pub(super) fn read(
     })
 }
 
-/// The columns as the client hashes them, or why it must not.
+/// The columns for the client's hash, or why it must not compute it.
 fn columns(kind: Kind, keys: &[TextRow]) -> Result<Vec<KeyColumn>, String> {
     keys.iter()
         .map(|row| {
-            // Each key column can have a reason of its own.
+            // Each key column can have its own reason.
             if let Some(reason) = row.get(0).filter(|word| Kind::parse(word) != Some(kind)) {
                 return Err(reason.to_owned());
             }
@@ -228,7 +226,7 @@ fn columns(kind: Kind, keys: &[TextRow]) -> Result<Vec<KeyColumn>, String> {
             let known = match kind {
                 Kind::Remainder => row.get(3).and_then(|function| KeyType::of_function(function, sql_type)),
                 Kind::Segment => KeyType::of_name(sql_type),
-                // These compute only a few types' bytes.
+                // These support only a few types.
                 Kind::Code => KeyType::of_name(sql_type).filter(|known| {
                     matches!(
                         known,

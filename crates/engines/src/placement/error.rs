@@ -1,4 +1,4 @@
-//! Why a placement cannot be read or must not be relied on.
+//! Why a placement cannot be read or must not be used.
 
 use crate::cluster::sql_hint;
 use crate::engine::Engine;
@@ -14,7 +14,7 @@ pub enum PlacementError {
         /// Table.
         table: String,
     },
-    /// A relation that holds no rows of its own.
+    /// A relation without its own rows.
     #[error("{schema}.{table} is not a table")]
     NotATable {
         /// Schema.
@@ -22,7 +22,7 @@ pub enum PlacementError {
         /// Relation.
         table: String,
     },
-    /// Leaves on a server that is none of the nodes.
+    /// Leaves on a server that is not a node.
     #[error(
         "{table} has partitions on the server {server:?} at {address}, which is not a node of the cluster"
     )]
@@ -34,7 +34,7 @@ pub enum PlacementError {
         /// Its address by the catalog.
         address: String,
     },
-    /// Partitions behind a wrapper that leads nowhere we know.
+    /// Partitions behind an unknown foreign-data wrapper.
     #[error("the partition {leaf} is a foreign table of {wrapper}, which pgfathom cannot follow")]
     Wrapper {
         /// The partition.
@@ -72,7 +72,7 @@ pub enum PlacementError {
         /// The leaf by the server.
         theirs: String,
     },
-    /// No key was fit to be compared.
+    /// No key could be compared.
     #[error("none of the keys for the self-test of {table} could be routed")]
     NothingToTest {
         /// The table.
@@ -96,7 +96,7 @@ pub enum PlacementError {
         /// How.
         state: String,
     },
-    /// The ranges of the partitions leave something out, or overlap.
+    /// The ranges of the partitions have a gap, or overlap.
     #[error("the partitions of {table} do not fit together: there is a gap or an overlap after {after}")]
     Gap {
         /// The table.

@@ -11,10 +11,10 @@ use connect::conninfo::PORT_DEFAULT;
 
 /// The greatest modulus for which a table of remainders is kept.
 const MODULUS_MAX: u32 = 1 << 20;
-/// Keys in one question to the server.
+/// Keys in one query to the server.
 const KEYS_PER_QUESTION: usize = 1000;
 
-/// `relkind`, how the table is partitioned, and the encoding that its text is stored in.
+/// `relkind`, the partitioning of the table, and the encoding of its text.
 fn table_query(relation: &str) -> String {
     format!(
         "select c.relkind::text, p.partstrat::text, pg_catalog.current_setting('server_encoding') \
@@ -42,7 +42,7 @@ fn key_query(relation: &str) -> String {
     )
 }
 
-/// One row per leaf: where it is and what it holds. A table without partitions is its own leaf; `pg_partition_tree` knows none there.
+/// One row per leaf: its location and content. A table without partitions is its own leaf; `pg_partition_tree` returns none for it.
 fn leaves_query(relation: &str, partitioned: bool) -> String {
     let tree = if partitioned {
         format!("pg_catalog.pg_partition_tree(pg_catalog.to_regclass({relation}))")
@@ -206,7 +206,7 @@ fn key_columns(rows: &[TextRow], ascii_only: bool) -> Result<Vec<KeyColumn>, Str
         .collect()
 }
 
-/// Orders the leaves by remainder and makes the table that leads to them.
+/// Orders the leaves by remainder and makes the table of remainders.
 pub(super) fn hash_rule(
     table: &str,
     leaves: &mut [Leaf],
@@ -246,7 +246,7 @@ pub(super) fn hash_rule(
     Ok(Routing::Client { columns, rule: Rule::PartitionHash { modulus: u64::from(greatest), leaf_of } })
 }
 
-/// Which leaf's partition constraint each key meets. The constraint is what the server checks an inserted row against, so this holds for
+/// The leaf whose partition constraint each key meets. The server checks inserted rows against this constraint, so this holds for
 /// every strategy, operator class, collation and level.
 pub(super) fn by_server(
     placement: &Placement,
@@ -323,7 +323,7 @@ pub(super) fn by_server(
     Ok(answers)
 }
 
-/// Names and types of the columns that the partition constraints of all levels speak of: plain key columns in their order, then those inside
+/// Names and types of the columns in the partition constraints of all levels: plain key columns in their order, then those inside
 /// expressions. (A column that a partition key's expression uses depends internally on its table, `StorePartitionKey` in `heap.c`.)
 fn columns_query(relation: &str) -> String {
     format!(

@@ -1,4 +1,4 @@
-//! From a key to the place of its leaf.
+//! From a key to the index of its leaf.
 
 use std::fmt;
 
@@ -40,12 +40,12 @@ pub struct KeyColumn {
     pub name: String,
     /// How its values hash.
     pub key_type: KeyType,
-    /// The server stores text in an encoding that is not ours: only ASCII has the same bytes there.
+    /// The server stores text in another encoding than ours: only ASCII has the same bytes there.
     pub ascii_only: bool,
 }
 
 impl KeyColumn {
-    /// A key from its text; `None` when the client cannot know the bytes that the server hashes.
+    /// A key from its text; `None` if the client cannot know the bytes that the server hashes.
     #[inline]
     pub(crate) fn parse<'a>(&self, text: &'a [u8]) -> Option<Key<'a>> {
         let key = self.key_type.parse(text)?;

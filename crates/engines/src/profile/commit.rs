@@ -1,4 +1,4 @@
-//! How a transaction commits, and what that costs in round trips between nodes.
+//! The commit protocol, and its cost in round trips between nodes.
 
 /// How a transaction commits.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -10,15 +10,15 @@ pub struct Commit {
     pub error_undoes: bool,
 }
 
-/// What the nodes do at a commit.
+/// The commit protocol of the nodes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Protocol {
     /// One node commits, and waits for its synchronous standbys.
     OneNode,
     /// One node commits, and sends the transaction to the others afterwards.
     Asynchronous,
-    /// The entry node commits the other nodes one after another, and itself last: not atomic. With `parallel_commit` of postgres_fdw it commits the others at
-    /// once.
+    /// The entry node commits the other nodes one after another, and itself last: this is not atomic. With `parallel_commit` of postgres_fdw it commits the
+    /// others at once.
     NodeByNode,
     /// PREPARE TRANSACTION, then COMMIT PREPARED, each on all nodes at once.
     TwoPhase {
@@ -103,7 +103,7 @@ mod tests {
         let two_phase = Protocol::TwoPhase { one_node_alone: true };
         assert_eq!([0, 1, 2].map(|others| trips(two_phase, others, false, false)), [0.0, 1.0, 2.0]);
         assert_eq!(trips(Protocol::TwoPhase { one_node_alone: false }, 1, false, false), 2.0);
-        // Every node takes part, wherever the rows were written.
+        // Every node takes part, independent of the written rows.
         assert_eq!(trips(Protocol::Majority { round_trips: 3.0 }, 0, false, false), 3.0);
         assert_eq!(trips(Protocol::Consensus { words: "", round_trips: 4.5 }, 2, false, false), 4.5);
     }

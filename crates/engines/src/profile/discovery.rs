@@ -9,7 +9,7 @@ pub enum Discovery {
     Copies(&'static [Replication]),
     /// From the engine's own catalog.
     Catalog(Catalog),
-    /// Not over PostgreSQL's protocol, for this reason: the nodes come from a cluster file.
+    /// Impossible over PostgreSQL's protocol, for this reason: the nodes come from a cluster file.
     None(&'static str),
 }
 
@@ -18,10 +18,10 @@ pub enum Discovery {
 pub struct Replication {
     /// Its name.
     pub name: &'static str,
-    /// SQL: a truth value, whether there are signs of it.
+    /// SQL: a boolean, whether it seems to be installed.
     pub sign: &'static str,
-    /// Whether it is in use, if any role may query that but not all of the rest: a truth value, and in words what of it belongs to
-    /// roles that this session does not trust, which does not count.
+    /// Whether it is in use, if every role may query that but not the rest: a boolean, and as text the parts of
+    /// roles that this session does not trust, which do not count.
     pub probe: Option<&'static str>,
     /// The nodes, with the columns of [`Catalog::nodes`].
     pub nodes: &'static str,
@@ -33,13 +33,13 @@ pub struct Replication {
 /// identifier; `{keys}` are the key's values, cast to their types.
 #[derive(Clone, Copy, Debug)]
 pub struct Catalog {
-    /// SQL: a truth value, whether this is the engine. Nothing counts that a plain role can have created: only members of the engine's
+    /// SQL: a boolean, whether this is the engine. Objects that a plain role can create do not count: only members of the engine's
     /// extension, and what is in `pg_catalog`.
     pub sign: &'static str,
     /// One row per node: key (what leaves refer to), name, host, port, database (NULL: the same), role, whether it is the node that was queried,
     /// state (NULL: it works), connection string (instead of host and port), the role that chose the address if this session does not trust it.
     pub nodes: &'static str,
-    /// Whether discovery connects to each node. Not where nodes take no ordinary sessions.
+    /// Whether discovery connects to each node. False if nodes take no ordinary sessions.
     pub reach_nodes: bool,
     /// One row per key column: kind, column, type, hash function or operator class, whether its collation is deterministic, two numbers.
     /// The kind is one of [`Kind::NAMES`], anything else is the reason why only the server can route. Without rows there is no such table.
@@ -51,7 +51,7 @@ pub struct Catalog {
     pub oracle: Oracle,
 }
 
-/// How the server computes where a key belongs.
+/// How the server computes the leaf of a key.
 #[derive(Clone, Copy, Debug)]
 pub enum Oracle {
     /// A query with `{keys}`; the result is the leaf's name in [`Catalog::leaves`].
@@ -70,7 +70,7 @@ impl Oracle {
     }
 }
 
-/// How a table's keys find their leaves.
+/// The rule from a key to its leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Ranges of a signed 32-bit hash (Citus).

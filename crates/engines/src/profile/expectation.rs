@@ -1,22 +1,22 @@
-//! What is expected of scripted cases, and explanations for a witness.
+//! The expected results of scripted cases, and explanations for a witness.
 
 use std::fmt;
 
-/// Whose isolation levels an engine has: what scripts that were recorded on PostgreSQL are worth there.
+/// The isolation levels of an engine, compared with PostgreSQL: whether scripts recorded on PostgreSQL apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Levels {
     /// PostgreSQL's: the same anomalies at the same levels, and every step ends the same way.
     Postgres,
-    /// PostgreSQL's code below something else: what it comes to has not been written down.
+    /// PostgreSQL's code below another layer: the effective levels are not documented.
     Derived,
     /// The engine's own, which prevent the same anomalies at the same levels, at other steps of a script (Hermitage's tables).
     Equivalent,
-    /// The engine's own. What they prevent at PostgreSQL's names has not been written down.
+    /// The engine's own. Their guarantees under PostgreSQL's names are not documented.
     Own,
 }
 
 impl Levels {
-    /// Whether it is known which anomalies a level lets happen.
+    /// Whether it is known which anomalies a level permits.
     pub fn expects_outcomes(self) -> bool {
         matches!(self, Levels::Postgres | Levels::Equivalent)
     }
@@ -26,7 +26,7 @@ impl Levels {
         self == Levels::Postgres
     }
 
-    /// Whether a level's name is all that it has of PostgreSQL.
+    /// Whether a level shares only its name with PostgreSQL.
     pub fn are_own(self) -> bool {
         matches!(self, Levels::Equivalent | Levels::Own)
     }
@@ -37,7 +37,7 @@ impl Levels {
 pub enum Statements {
     /// Each has a new one.
     Fresh,
-    /// On another node, all have the one of the first statement that reached it.
+    /// On another node, all statements use the snapshot of the first one that reached it.
     FirstUse,
     /// Not known for every node.
     Unknown,
@@ -46,7 +46,7 @@ pub enum Statements {
 /// A scripted case that needs several nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Case {
-    /// DD: a deadlock over two nodes that no server sees.
+    /// DD: a deadlock over two nodes that no server detects.
     Deadlock,
     /// ID: a two-phase commit that stops half-way.
     InDoubt,
@@ -67,7 +67,7 @@ pub enum Case {
 }
 
 impl Case {
-    /// What reports call it. Two cases that differ only in a setting or a warning share one.
+    /// Its name in reports. Two cases that differ only in a setting or a warning share one.
     pub fn code(self) -> &'static str {
         match self {
             Case::Deadlock => "DD",
@@ -124,7 +124,7 @@ pub struct Reasons {
 }
 
 impl Reasons {
-    /// Of an engine of which nothing special is known.
+    /// For an engine without specific knowledge.
     pub(crate) const GENERAL: Reasons = Reasons {
         fractured_read: "the engine does not promise one snapshot for all nodes",
         torn_commit: "the engine does not promise that a commit is one step for all nodes",

@@ -1,8 +1,8 @@
-//! How rows lie on the nodes, how they get there, and how clients and nodes connect.
+//! The distribution of rows over the nodes, the load path, and the connections of clients and nodes.
 
 use std::fmt;
 
-/// How rows lie on the nodes, and how a table gets there.
+/// The distribution of rows over the nodes, and how tables are created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layout {
     /// One server holds every row. Standbys follow it.
@@ -11,17 +11,17 @@ pub enum Layout {
     ForeignPartitions,
     /// Every node holds every row and takes writes.
     Copies(Copies),
-    /// The engine spreads the rows of a table over its nodes.
+    /// The engine distributes the rows of a table over its nodes.
     Spread(Spread),
 }
 
 impl Layout {
-    /// Whether the rows of one table lie on several nodes.
+    /// Whether the rows of one table are on several nodes.
     pub fn is_spread(self) -> bool {
         matches!(self, Layout::ForeignPartitions | Layout::Spread(_))
     }
 
-    /// Whether each node has to be given tables of its own, whose rows then reach the other nodes by publications.
+    /// Whether tables have to be created on each node, whose rows then reach the other nodes by publications.
     pub fn publishes(self) -> bool {
         matches!(self, Layout::Copies(Copies { ddl: Ddl::EachNode, .. }))
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Layout {
     }
 }
 
-/// How nodes that hold the same rows keep them equal.
+/// How nodes with the same rows keep them equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copies {
     /// Who creates tables on the other nodes.
@@ -80,16 +80,16 @@ pub enum Ddl {
     Replicated,
 }
 
-/// What becomes of two writes of the same row on two nodes.
+/// The result of two writes of the same row on two nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conflicts {
-    /// The one that arrives overwrites the other, or cannot be applied and stops replication.
+    /// The replicated one overwrites the other, or cannot be applied and stops replication.
     Unresolved,
     /// One of them is refused, or waits.
     Refused,
 }
 
-/// How the engine learns that it shall spread a table by a column.
+/// How a table is distributed by a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spread {
     /// It spreads every table.
@@ -106,7 +106,7 @@ pub enum Spread {
 }
 
 impl Spread {
-    /// What stands behind the columns of `create table`; empty where nothing does.
+    /// The clause after the columns of `create table`; may be empty.
     pub fn clause(self, column: &str) -> String {
         match self {
             Spread::Clause(clause) => format!(" {}", clause.replace("{column}", column)),
@@ -153,7 +153,7 @@ impl fmt::Display for EntryPoints {
 pub enum LoadPath {
     /// COPY into each leaf on the node that owns it; each node's ledger has its own leaves.
     Leaves,
-    /// COPY of all rows into each node separately, before the table is replicated; each node has a ledger of its own.
+    /// COPY of all rows into each node separately, before the table is replicated; each node has its own ledger.
     EachNode,
     /// COPY into the table through an entry point, and the engine sends the rows to their nodes.
     Table,

@@ -1,7 +1,7 @@
-//! What transactions may rely on, as values: which anomaly is forbidden at which level, in which arrangement of nodes, among which rows and with which
+//! The guarantees of transactions, as values: which anomaly is forbidden at which level, in which arrangement of nodes, among which rows and with which
 //! settings.
 //!
-//! Exit codes follow from these values, so nothing of it is text: the notes beside them are for readers.
+//! Exit codes follow from these values, so they are typed; the notes beside them are for readers.
 
 use std::fmt;
 
@@ -53,17 +53,17 @@ impl fmt::Display for Isolation {
     }
 }
 
-/// How the nodes of a cluster stand to each other, where that decides what is promised.
+/// The arrangement of the nodes of a cluster, if promises depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Arrangement {
-    /// As the engine has it; for PostgreSQL, one server.
+    /// The engine's own; for PostgreSQL, one server.
     #[default]
     Plain,
     /// A primary and hot standbys that are read.
     Standbys,
 }
 
-/// The anomalies that promises are made about; the columns of [`Promise::verdicts`].
+/// The anomalies in promises; the columns of [`Promise::verdicts`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Anomaly {
     /// One SELECT sees half of a transaction.
@@ -80,9 +80,9 @@ pub enum Anomaly {
     WriteSkew,
     /// A read on another node misses an acknowledged write.
     StaleRead,
-    /// After a crash, a transaction over several nodes is there in part.
+    /// After a crash, a transaction over several nodes is only partly there.
     TornCommit,
-    /// After a crash or a failover, an acknowledged transaction is gone.
+    /// After a crash or a failover, an acknowledged transaction is lost.
     LostCommit,
 }
 
@@ -116,14 +116,14 @@ impl Anomaly {
     }
 }
 
-/// Whether an anomaly breaks a promise, when everything that decides it is known.
+/// Whether an anomaly breaks a promise, if all conditions are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// It may never happen: seeing it once is a finding.
+    /// It must never happen: one occurrence is a violation.
     Forbidden,
     /// It may happen.
     Allowed,
-    /// No promise was found, or it is unknown what decides it: it is measured and reported.
+    /// No promise was found, or a condition is unknown: it is measured and reported.
     Measured,
 }
 
@@ -163,14 +163,14 @@ impl Setting {
     }
 }
 
-/// What decides whether an anomaly breaks a promise.
+/// The condition under which an anomaly breaks a promise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Always the same.
     Is(Rule),
     /// It cannot be queried.
     NotApplicable,
-    /// It depends on whether all rows lie on one shard.
+    /// It depends on whether all rows are on one shard.
     ByShard {
         /// On one shard.
         within: Rule,
@@ -188,12 +188,12 @@ pub enum Verdict {
     },
 }
 
-/// A verdict, and what a reader of the table should know besides.
+/// A verdict, with a note for readers of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// What decides.
     pub verdict: Verdict,
-    /// More, in a few words; empty: nothing.
+    /// A short note; may be empty.
     pub note: &'static str,
 }
 
@@ -220,12 +220,12 @@ impl fmt::Display for Entry {
     }
 }
 
-/// What an engine promises at some isolation levels in one arrangement.
+/// The promises of an engine at some isolation levels in one arrangement.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
     /// The levels.
     pub levels: &'static [Isolation],
-    /// How the nodes stand to each other.
+    /// The arrangement of the nodes.
     pub at: Arrangement,
     /// What the row is called.
     pub title: &'static str,
@@ -246,17 +246,17 @@ impl Promise {
 pub struct Place<'a> {
     /// The level of the transactions.
     pub level: Isolation,
-    /// How the nodes stand to each other.
+    /// The arrangement of the nodes.
     pub at: Arrangement,
     /// Whether rows of several shards took part.
     pub is_spread: bool,
-    /// Whether a setting is so; `None`: it is unknown.
+    /// Whether a setting has the value; `None`: unknown.
     pub is_set: &'a dyn Fn(Setting) -> Option<bool>,
 }
 
 impl Profile {
-    /// What is promised about an anomaly there. Where the level has no row of its own, a weaker one that forbids it and a stronger one that allows it decide,
-    /// for whatever a level promises every stronger level promises, too.
+    /// The promise about an anomaly. If the level has no row, a weaker one that forbids it and a stronger one that allows it decide,
+    /// because every stronger level also has the promises of a level.
     pub fn rule(&self, place: &Place<'_>, anomaly: Anomaly) -> Rule {
         let rows = || self.promises.iter().filter(|promise| promise.at == place.at);
         let decide = |promise: &Promise| match promise.entry(anomaly).verdict {
@@ -294,7 +294,7 @@ impl Profile {
     }
 }
 
-/// The table of all promises, as it stands in the documentation.
+/// The table of all promises, as in the documentation.
 pub fn table<'a>(profiles: impl IntoIterator<Item = &'a Profile>) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let names = Anomaly::ALL.iter().map(|anomaly| anomaly.name().to_owned());

@@ -1,12 +1,12 @@
 //! The scheduler's counters of a step: CPU time, and waiting for a CPU, of our sessions' server processes and of the client's threads.
 //!
-//! Sampled sessions miss what matters most on a full host: a process that has a statement to read but no CPU to read it still counts as idle. The
-//! scheduler counts both at every moment.
+//! Sampled sessions miss the main wait on a full host: a process that has received a statement but waits for a CPU still counts as idle. The
+//! scheduler counts both exactly.
 
 use crate::case::{Case, Lines, Thing};
 use record::finding::Window;
 
-/// What tasks took per transaction, in microseconds.
+/// The time of tasks per transaction, in microseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Taken {
     /// On a processor.
@@ -15,7 +15,7 @@ pub(super) struct Taken {
     pub(super) wait_us: f64,
     /// Times they were put on one.
     pub(super) turns: f64,
-    /// The share of the time in which one of them was on a processor or wanted one.
+    /// The share of the time in which one of them was running or runnable.
     pub(super) busy: f64,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn sessions<'a>(
 fn taken(lines: &Lines, window: Window, transactions: f64) -> Option<Taken> {
     let inside = |field: &str| lines.series(field).map(|series| series.within(&[window]));
     let seconds = window.length_us() as f64 / 1e6;
-    // Those that were read stand for all.
+    // The sampled ones represent all.
     let (all, looked) = (inside("tasks")?.sum(), inside("looked")?.sum());
     let per_transaction = |field: &str| {
         let series = inside(field).filter(|series| !series.is_empty())?;

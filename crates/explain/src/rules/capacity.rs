@@ -217,7 +217,7 @@ fn fills(case: &Case) -> Answer {
         let now = free.last().unwrap_or(0.0);
         let falling = falling(free);
         let left_s = (falling > 0.0).then(|| now / falling);
-        // A slope over two readings is a guess.
+        // A slope over two samples is a guess.
         let soon = left_s.is_some_and(|left| left < SOON_S) && free.readings() >= 5;
         let tight = size > 0.0 && now < size * FREE_SHARE_MIN;
         if (!soon && !tight) || !claims.is_empty() {

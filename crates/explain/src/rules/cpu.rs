@@ -95,7 +95,7 @@ const STEAL_PCT: f64 = 5.0;
 const STEAL_US: u64 = 30_000_000;
 /// A host with less CPU use is not limited by CPU.
 const CPU_PCT: f64 = 50.0;
-/// One class of waits that holds so many of the active sessions is what they wait for.
+/// The share of active sessions from which one class of waits is the bottleneck.
 const CLASS_SHARE: f64 = 0.7;
 /// Active sessions below which there is no bottleneck.
 const ACTIVE_MIN: f64 = 1.0;

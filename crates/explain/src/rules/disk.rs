@@ -62,7 +62,7 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Requests a second below which a mean is meaningless.
 const REQUESTS_MIN_PER_S: f64 = 50.0;
-/// A slow member takes so many times longer than its peers ...
+/// A slow member takes this many times longer than its peers ...
 const MEMBER_RATIO: f64 = 3.0;
 /// ... this often when it dominates ...
 const MEMBER_RATIO_HIGH: f64 = 10.0;
@@ -92,7 +92,7 @@ const FLAT_POINTS_MIN: usize = 30;
 /// Requests are judged in steps of this length: between two checkpoints some steps have too few requests for a mean.
 const STEP_US: u64 = 5_000_000;
 
-/// Reads and writes are judged apart: R0's slow writers were its fastest readers.
+/// Reads and writes are judged separately: R0's slow writers were its fastest readers.
 const DIRECTIONS: [(&str, &str, &str, &str); 2] =
     [("write", "writes", "write_bytes", "write_await_ms"), ("read", "reads", "read_bytes", "read_await_ms")];
 
@@ -509,7 +509,7 @@ fn cap(case: &Case) -> Answer {
                 let Some(series) = disk.lines.series(field) else { continue };
                 let Some(window) = full.first().copied() else { continue };
                 let rates = series.within(&full).rates();
-                // Not the standard deviation: the moment between two checkpoints is no other rate, but none.
+                // Not the standard deviation: between two checkpoints there is no rate at all.
                 let rate = statistics::median(rates.iter().copied()).unwrap_or(0.0);
                 let variation = statistics::deviation(&rates).unwrap_or(0.0) / rate.max(f64::MIN_POSITIVE);
                 let flat = variation < FLAT;

@@ -93,7 +93,7 @@ const DIFFERENCES_MAX: usize = 20;
 /// If more hosts than this differ from all others in one fact, it always differs: serial numbers, sizes of memory to the byte.
 const NAMES_ONLY: [&str; 6] = ["build", "tainted", "members", "file", "sectors", "online"];
 
-/// What each node did, as rates: transactions of the client by node, else rows written, else commits.
+/// The work of each node, as rates: transactions of the client by node, else rows written, else commits.
 fn work(case: &Case) -> (Vec<(&str, &Series)>, &'static str) {
     let of = |source: &str, field: &str| -> Vec<(&str, &Series)> {
         let things: Vec<_> = case.things(source).collect();

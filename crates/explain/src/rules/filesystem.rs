@@ -55,7 +55,7 @@ const ZFS_SHARE: f64 = 0.1;
 /// The first kernel that gives up aligned searches: 6.8.
 const FIXED_KERNEL: (u64, u64) = (6, 8);
 
-/// What is known of ext4's allocator: its share of the samples, and groups per request of the busiest device.
+/// The data about ext4's allocator: its share of the samples, and groups per request of the busiest device.
 struct Allocator {
     share: Option<f64>,
     groups: Option<(String, f64)>,

@@ -75,7 +75,7 @@ const LAG_SHARE_MAX: f64 = 0.1;
 const LAG_US_MIN: f64 = 1_000.0;
 /// A client that computes longer than this share of its workers' time is full.
 const CLIENT_BUSY: f64 = 0.9;
-/// Nothing for so long is a stall.
+/// Time without work that counts as a stall.
 const STALL_US: u64 = 10_000_000;
 /// A second with less than this share of the usual is lost to a stall.
 const STALL_RATE_SHARE: f64 = 0.1;

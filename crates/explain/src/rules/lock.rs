@@ -29,7 +29,7 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Sessions behind one root.
 const BLOCKED_MIN: f64 = 3.0;
-/// Seconds that one of so many must have waited: a hot row always has waiters, but they change.
+/// Seconds that at least one session must have waited: a hot row always has waiters, but they change.
 const CROWD_WAIT_S: f64 = 1.0;
 /// Seconds of one of them.
 const WAIT_S: f64 = 5.0;

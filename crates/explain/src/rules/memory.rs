@@ -45,11 +45,11 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Corrected errors an hour on one DIMM.
 const ERRORS_PER_H: f64 = 1.0;
-/// The same, when the DIMM must go.
+/// The same, when the DIMM must be replaced.
 const ERRORS_PER_H_HIGH: f64 = 10.0;
 /// Shorter watches must not turn one error into a rate.
 const RATE_SPAN_H_MIN: f64 = 1.0;
-/// Tasks stalled for memory so much of the time (pressure stall information).
+/// The share of time in which tasks stalled for memory (pressure stall information).
 const MEMORY_STALL_PCT: f64 = 5.0;
 /// Page tables of this size ...
 const PAGE_TABLES_BYTES: f64 = 1_073_741_824.0;

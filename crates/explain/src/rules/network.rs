@@ -99,7 +99,7 @@ fn queues(case: &Case) -> Answer {
             .at("net", host)
             .find(|net| net.name == interface)
             .and_then(|net| net.lines.rate("rx_packets"));
-        // A card without traffic does no harm.
+        // A card without traffic is ignored.
         if queues >= wanted || traffic.is_some_and(|packets| packets < 100.0) {
             continue;
         }

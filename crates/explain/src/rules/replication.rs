@@ -217,7 +217,7 @@ fn replay(case: &Case) -> Answer {
     Answer::of(claims, || "processes that replay WAL".to_string())
 }
 
-/// What is free where a node's WAL lies.
+/// Free space on the file system of a node's WAL.
 fn free_for_wal(case: &Case, node: &str) -> Option<f64> {
     let host = case.host_of(node);
     let holds = |mount: &Thing<'_>, what: &str| {

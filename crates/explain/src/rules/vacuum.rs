@@ -158,7 +158,7 @@ fn with_pace(case: &Case, node: &str, mut claim: Claim) -> Claim {
     if worst > 0.0 { claim.number("left_s", worst) } else { claim }
 }
 
-/// When vacuum waited mostly for one thing, and in which share of its samples: all the time, or in one phase. The vacuums of R0 slept for a day,
+/// The periods in which vacuum waited mostly for one event, and the share of its samples: the whole time, or one phase. The vacuums of R0 slept for a day,
 /// and waited for the WAL after the limit was lifted: each is a finding.
 struct Phase {
     share: f64,
@@ -198,7 +198,7 @@ impl Phase {
         waits.share_within(Who::Vacuum, &[self.within], fits).unwrap_or(0.0)
     }
 
-    /// What belongs to the phase and not to the rest of the watch.
+    /// The samples of the phase, without the rest of the recording.
     fn series<'a>(&self, lines: &'a Lines, field: &str) -> Option<Cow<'a, Series>> {
         let series = lines.series(field)?;
         Some(if self.is_whole() { Cow::Borrowed(series) } else { Cow::Owned(series.within(&[self.within])) })
@@ -564,7 +564,7 @@ fn wraparound(case: &Case) -> Answer {
     Answer::of(claims, || "age of the oldest transaction id against autovacuum_freeze_max_age".to_string())
 }
 
-/// What a vacuum of everything will cost: how much must be read, how fast that is now, what the limit is, and what each setting changes.
+/// The cost of a complete vacuum: the bytes to read, the present rate, its limit, and the effect of each setting.
 fn advise(case: &Case, node: &str, server: &Lines, mut claim: Claim) -> Claim {
     let tables: Vec<Thing<'_>> = case
         .at("table", node)

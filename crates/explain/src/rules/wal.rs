@@ -460,7 +460,7 @@ fn extra(case: &Case) -> Answer {
     Answer::of(claims, || "wal_level, logical slots, replica identities".to_string())
 }
 
-/// What WAL and tables of a node share, in words: one file system, or several on the same disk.
+/// What WAL and tables of a node share, as text: one file system, or several on the same disk.
 fn meeting(case: &Case, node: &str) -> Option<(String, Option<String>)> {
     let host = case.host_of(node);
     let shared = case.things("mount").find(|mount| {

@@ -1,8 +1,8 @@
-//! `up` and `down`: servers of one's own in one folder, and their complete removal.
+//! `up` and `down`: start servers in one folder, and remove them completely.
 //!
-//! Everything lives in the cluster's folder: per server `data` and `log` (of a cluster of several: in a folder of its name), the folder `run` of all sockets,
-//! `cluster.toml`, and, written before anything else, the marker that shows that the folder is ours. Whatever interrupts `up`, the marker is there and `down`
-//! can find and remove the rest. `up` holds a lock on the marker while it works, so `down` never pulls the folder from under it.
+//! Everything is in the cluster's folder: per server `data` and `log` (of a cluster of several: in a folder of its name), the folder `run` of all sockets,
+//! `cluster.toml`, and, written before anything else, the marker that shows that the folder is ours. Whatever interrupts `up`, the marker exists, and `down`
+//! can find and remove the rest. `up` holds a lock on the marker while it works, so `down` never removes the folder meanwhile.
 
 use std::fs::{self, File};
 use std::io;
@@ -44,9 +44,9 @@ pub struct UpOptions {
     pub tcp: bool,
     /// Settings to start from.
     pub preset: Preset,
-    /// Further lines for `postgresql.conf`, stronger than the preset's.
+    /// Further lines for `postgresql.conf`, which override the preset.
     pub settings: Vec<(String, String)>,
-    /// Data checksums; `None`: as initdb does by itself (on since PostgreSQL 18).
+    /// Data checksums; `None`: the default of initdb (on since PostgreSQL 18).
     pub checksums: Option<bool>,
     /// Further arguments for initdb.
     pub initdb: Vec<String>,
@@ -82,7 +82,7 @@ impl UpOptions {
     }
 }
 
-/// Where `up` puts a cluster when no folder is named: a place that the server's user can reach.
+/// The default folder of a cluster: the server's user can access it.
 pub fn default_dir(kind: &str) -> PathBuf {
     let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let base = if rustix::process::geteuid().is_root() {
@@ -104,22 +104,22 @@ pub struct LocalCluster {
     pub file: ClusterFile,
     /// How to connect to the node that takes writes, see [`ClusterFile::entry`].
     pub spec: ConnSpec,
-    /// How long initdb took, that of the slowest node; zero for a cluster that was only started again.
+    /// The time of initdb on the slowest node; zero for a cluster that was only started again.
     pub initdb_s: f64,
-    /// How long the servers took to accept connections, that of the slowest node.
+    /// The time until the slowest node accepted connections.
     pub start_s: f64,
-    /// How long it took to make the servers a cluster: standbys copied, nodes configured. Zero for a single server.
+    /// The time to connect the servers to a cluster: standbys copied, nodes configured. Zero for a single server.
     pub connect_s: f64,
-    /// What a careful reader should know: a server that was left as it is.
+    /// Notes: a server that was not changed.
     pub notes: Vec<String>,
 }
 
 /// What `down` did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// Servers that were running and were stopped.
+    /// Running servers that were stopped.
     pub stopped: u32,
-    /// Files in the cluster's folder that are not ours and were left there.
+    /// Files in the cluster's folder that are not ours, and were not removed.
     pub left: Vec<PathBuf>,
 }
 
@@ -187,7 +187,7 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     let result =
         options.registry.add(&dir).and_then(|()| make(&dir, servers, &planned, &Mutex::new(ports), options));
     if result.is_err() {
-        // What this attempt made goes; if even that fails, `down` can do it later.
+        // The files of this attempt are removed; if that fails, `down` can do it later.
         let _ = remove(&dir);
         if existed {
             let _ = fs::create_dir(&dir);
@@ -202,7 +202,7 @@ fn name_node(error: LocalError, planned: &[Planned], name: &str) -> LocalError {
     if planned.len() > 1 { error.on(name) } else { error }
 }
 
-/// Ports for the servers of one cluster, one after the other.
+/// Consecutive ports for the servers of one cluster.
 #[derive(Debug)]
 struct Ports {
     next: u16,
@@ -272,7 +272,7 @@ fn make(
     let peers: Vec<Peer> = servers.iter().map(Server::peer).collect();
     topology::connect_nodes(&options.topology, &peers, options.installation.version.major)?;
     if let (Some(replication), Some(primary)) = (options.topology.replication(), servers.first()) {
-        // Only now: a primary that waits for standbys which are not there yet commits nothing.
+        // Only now: a primary that waits for standbys that do not exist yet commits nothing.
         let sync = (SYNC_NAMES.to_owned(), replication.sync.setting());
         let settings: Vec<(String, String)> = settings.iter().cloned().chain([sync]).collect();
         topology::replicated::wait_for_standbys(&primary.peer(), &replication.sync, || {
@@ -288,7 +288,7 @@ fn make(
     Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s, start_s, connect_s, notes: Vec::new() })
 }
 
-/// Makes one server's files and starts it. Gives the seconds of both.
+/// Makes the files of one server and starts it. Returns the seconds of both.
 fn make_server(
     server: &mut Server,
     settings: &[(String, String)],
@@ -344,7 +344,7 @@ fn add_standbys(
     let targets: Vec<PathBuf> = copies.iter().map(Server::data_dir).collect();
     standby::copy(&primary.spec(), &primary.data_dir(), &targets, primary.user())
         .map_err(|error| error.on(&primary.name))?;
-    // Each knows the ports of the others, so they are settled first.
+    // Each needs the ports of the others, so these are chosen first.
     let links = |copies: &[Server]| -> Vec<(String, Link)> {
         std::iter::once(&primary)
             .chain(copies)
@@ -416,7 +416,7 @@ fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
     }
 }
 
-/// Starts the servers of a cluster of ours that do not run, for example since the machine was restarted.
+/// Starts the servers of one of our clusters that do not run, for example after a reboot of the host.
 fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result<LocalCluster, LocalError> {
     let lock = folder::lock_marker(dir)?;
     let file = match ClusterFile::read(dir) {
@@ -433,7 +433,7 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
             wanted: options.topology.kind(),
         });
     }
-    // The binaries that made it, as long as they are there: another major version could not read the files.
+    // The binaries that made it, if they still exist: another major version could not read the files.
     let made = file.made.as_ref().and_then(|made| Installation::at(&made.binaries).ok());
     let installation = made.unwrap_or_else(|| options.installation.clone());
     let socket_dir = folder::marked_socket_dir(dir).unwrap_or_else(|| dir.join("run"));
@@ -479,7 +479,7 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
     Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s: 0.0, start_s, connect_s: 0.0, notes })
 }
 
-/// The former primary of a cluster in which a standby has been promoted since, and that standby: started as it is, it would be a second primary.
+/// The former primary of a cluster in which a standby was promoted, and that standby: if it were started, it would be a second primary.
 fn replaced_primary(file: &ClusterFile) -> Option<(String, String)> {
     let takes_writes = |role: Role| {
         file.node.iter().find(|node| {
@@ -491,7 +491,7 @@ fn replaced_primary(file: &ClusterFile) -> Option<(String, String)> {
     Some((takes_writes(Role::Primary)?.name.clone(), takes_writes(Role::Standby)?.name.clone()))
 }
 
-/// Whether `up` made the cluster in this folder: it carries our marker.
+/// Whether `up` made the cluster in this folder: it has our marker.
 pub fn is_ours(dir: &Path) -> bool {
     super::folder::is_marked(dir)
 }
@@ -504,7 +504,7 @@ pub fn is_up(dir: &Path) -> bool {
             .any(|node| !process::servers_in(&node.join("data")).is_empty())
 }
 
-/// Stops and removes a cluster of ours; works on what any interrupted `up` or `down` left.
+/// Stops and removes one of our clusters, also one that an interrupted `up` or `down` left.
 pub fn down(dir: &Path, registry: &Registry) -> Result<Removed, LocalError> {
     let dir = std::path::absolute(dir).map_err(LocalError::io("find", dir))?;
     if !folder::is_marked(&dir) {
@@ -559,7 +559,7 @@ fn remove(dir: &Path) -> Result<Removed, LocalError> {
     Ok(removed)
 }
 
-/// Removes a file or a folder with all that is in it; one that is not there is no error.
+/// Removes a file or a folder with its content; a missing one is no error.
 fn remove_entry(path: &Path) -> Result<(), LocalError> {
     let result = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     match result {

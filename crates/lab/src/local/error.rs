@@ -1,4 +1,4 @@
-//! What goes wrong with local clusters, and what to do about it.
+//! Errors of local clusters, and their hints.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub enum LocalError {
         /// The places, in order.
         searched: Vec<String>,
     },
-    /// A folder that the user named has no server in it.
+    /// A folder that the user named contains no server.
     #[error("{origin} names {}, but {problem}", dir.display())]
     BadInstallation {
         /// `--pg-bin` or `PGFATHOM_PG_BIN`.
@@ -92,7 +92,7 @@ pub enum LocalError {
         /// The limit of this system.
         limit_bytes: usize,
     },
-    /// `up` wants a folder of its own.
+    /// `up` needs an empty folder.
     #[error("{} is not empty, and pgfathom did not make it", dir.display())]
     NotEmpty {
         /// The folder.
@@ -106,7 +106,7 @@ pub enum LocalError {
         /// Its connection string.
         connection: String,
     },
-    /// The folder holds a cluster of another kind.
+    /// The folder contains a cluster of another kind.
     #[error("{} contains a cluster of the kind {kind}, not {wanted}", dir.display())]
     OtherKind {
         /// The folder.
@@ -116,7 +116,7 @@ pub enum LocalError {
         /// What was requested.
         wanted: &'static str,
     },
-    /// A standby has been promoted since the primary went.
+    /// A standby was promoted after the primary stopped.
     #[error("node {node} stays down: {by} was promoted in its place, and two servers would take writes")]
     Replaced {
         /// The cluster's folder.
@@ -140,7 +140,7 @@ pub enum LocalError {
         /// Whether it exists.
         there: bool,
     },
-    /// Another process of ours works on the cluster.
+    /// Another pgfathom uses the cluster.
     #[error("another pgfathom is using {}{}", dir.display(), pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
     Busy {
         /// The folder.
@@ -156,17 +156,17 @@ pub enum LocalError {
         /// Socket or address.
         place: String,
     },
-    /// As root: the server's user cannot get to where it must.
+    /// As root: the server's user cannot access a required folder.
     #[error("user {user}, which runs the server, cannot access {}: {} is not open to it", path.display(), blocked.display())]
     Unreachable {
         /// The server's user.
         user: String,
         /// Where it must get to.
         path: PathBuf,
-        /// The folder on the way that keeps it out.
+        /// The folder in the path that it cannot enter.
         blocked: PathBuf,
     },
-    /// The server died without a word, and the disk is full.
+    /// The server ended without a message, and the disk is full.
     #[error("the disk of {} is full ({} MB free): the server could not start, nor log the reason", path.display(), free_bytes >> 20)]
     DiskFull {
         /// A path on that disk.
@@ -177,7 +177,7 @@ pub enum LocalError {
     /// The cluster file cannot be read, written or used.
     #[error(transparent)]
     ClusterFile(#[from] ClusterFileError),
-    /// A cluster that cannot be, as it was requested.
+    /// The requested cluster is impossible.
     #[error("{problem}")]
     Topology {
         /// What is wrong with it.
@@ -193,13 +193,13 @@ pub enum LocalError {
         /// What happened there.
         source: Box<LocalError>,
     },
-    /// A server of ours that runs does not let us in.
+    /// One of our running servers refuses the connection.
     #[error("cannot connect to the new server")]
     Connect(#[from] connect::ConnectError),
-    /// A server of ours refused one of the statements that make a cluster of several.
+    /// One of our servers refused a statement that configures the cluster.
     #[error("cannot {what}")]
     Sql {
-        /// What the statement does; the SQL itself may hold a password.
+        /// A description of the statement; the SQL itself may contain a password.
         what: String,
         /// Its error.
         source: postgres::Error,
@@ -207,7 +207,7 @@ pub enum LocalError {
     /// A standby does not stream.
     #[error("standby {node} did not follow the primary within {waited_s} s")]
     NotFollowing {
-        /// The standby, or the standbys of which too few do.
+        /// The standby, or the standbys of which too few follow.
         node: String,
         /// How long we waited.
         waited_s: u64,
@@ -219,7 +219,7 @@ pub enum LocalError {
     Tablespace {
         /// Its name.
         name: String,
-        /// Its folder, which the copy would share.
+        /// Its folder, which a copy would share.
         location: String,
     },
     /// An extension that the topology needs is not installed.
@@ -242,7 +242,7 @@ pub enum LocalError {
     },
 }
 
-/// Program output for a message: on lines of its own, indented.
+/// Program output for a message: on separate lines, indented.
 fn tail_of(output: &str) -> String {
     output.trim_end().lines().map(|line| format!("\n    {line}")).collect()
 }

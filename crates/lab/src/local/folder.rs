@@ -1,6 +1,6 @@
-//! A cluster's folder: the marker that makes it ours, its lock, the socket's folder, and ports.
+//! The folder of a cluster: its marker, its lock, the socket's folder, and ports.
 //!
-//! The marker is written before anything else and removed last, so whatever interrupts `up` or `down`, it is there and reports where the rest is.
+//! The marker is written before anything else and removed last, so whatever interrupts `up` or `down`, it exists and lists the rest.
 
 use connect::poll;
 use std::fs::{self, File};
@@ -15,9 +15,9 @@ use super::LocalError;
 use super::process;
 use connect::os_user::OsUser;
 
-/// A lock that was given up is held for a moment longer by every child that another thread had just forked.
+/// A child that another thread has just forked holds a released lock for a moment longer.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
-/// The file that makes a folder ours.
+/// The marker file of a folder.
 pub(super) const MARKER_NAME: &str = ".pgfathom-cluster";
 /// Its first line.
 const MARKER_FIRST_LINE: &str = "pgfathom cluster 1";
@@ -31,7 +31,7 @@ pub(super) fn is_marked(dir: &Path) -> bool {
     fs::read_to_string(dir.join(MARKER_NAME)).is_ok_and(|text| text.lines().next() == Some(MARKER_FIRST_LINE))
 }
 
-/// Writes the marker and holds its lock. `subfolders` are those of the nodes; a single server has none, it lies in the folder itself.
+/// Writes the marker and holds its lock. `subfolders` are those of the nodes; a single server has none, because it is in the folder itself.
 pub(super) fn mark(dir: &Path, socket_dir: &Path, subfolders: &[String]) -> Result<File, LocalError> {
     let path = dir.join(MARKER_NAME);
     let mut text =
@@ -65,7 +65,7 @@ pub(super) fn marked_socket_dir(dir: &Path) -> Option<PathBuf> {
     text.lines().find_map(|line| line.strip_prefix("socket_dir ")).map(PathBuf::from)
 }
 
-/// The folders that hold a server each: those of the nodes, or the cluster's own.
+/// The folders with one server each: those of the nodes, or the cluster's own.
 pub(super) fn marked_node_dirs(dir: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string(dir.join(MARKER_NAME)).unwrap_or_default();
     let plain = |name: &&str| !name.is_empty() && !name.contains('/') && !name.starts_with('.');
@@ -78,7 +78,7 @@ pub(super) fn marked_node_dirs(dir: &Path) -> Vec<PathBuf> {
     if named.is_empty() { vec![dir.to_owned()] } else { named }
 }
 
-/// Removes the sockets of these data directories from a folder outside; the folder itself only when it is one that we made.
+/// Removes the sockets of these data directories from a folder outside; the folder itself only if we made it.
 pub(super) fn remove_outside_socket_dir(socket_dir: &Path, data_dirs: &[PathBuf]) {
     for data_dir in data_dirs {
         remove_sockets(socket_dir, data_dir);
@@ -102,7 +102,7 @@ pub(super) fn remove_sockets(socket_dir: &Path, data_dir: &Path) {
     }
 }
 
-/// The folder that was named, else one inside the cluster's folder, else a short one when that path is too long.
+/// The named folder, else one inside the cluster's folder, else a short one if that path is too long.
 pub(super) fn choose_socket_dir(dir: &Path, named: Option<&Path>) -> Result<PathBuf, LocalError> {
     if let Some(named) = named {
         return std::path::absolute(named).map_err(LocalError::io("find", named));
@@ -153,7 +153,7 @@ fn who_listens(port: u16, socket_dir: &Path, tcp: bool) -> Option<String> {
     }
 }
 
-/// The server's user must be able to walk to the folder's parent (the folder itself will be its own) or to the file.
+/// The server's user must have access to the folder's parent (it will own the folder itself) or to the file.
 pub(super) fn check_reachable(user: &OsUser, path: &Path) -> Result<(), LocalError> {
     let blocked = path
         .ancestors()
@@ -173,7 +173,7 @@ pub(super) fn check_reachable(user: &OsUser, path: &Path) -> Result<(), LocalErr
     }
 }
 
-/// Makes a folder that only its owner (and root) may enter, with the folders above it. One that is there is taken as it is.
+/// Makes a folder that only its owner (and root) may enter, with the folders above it. An existing one is used as it is.
 pub(super) fn make_private_dir(dir: &Path) -> Result<(), LocalError> {
     if dir.is_dir() {
         return Ok(());

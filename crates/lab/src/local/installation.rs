@@ -1,6 +1,6 @@
 //! Finds PostgreSQL server binaries.
 //!
-//! Only `postgres` and `initdb` are requested: the npm package has little more, and pgfathom needs no other program.
+//! Only `postgres` and `initdb` are needed: the npm package has little more, and pgfathom uses no other program.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -69,7 +69,7 @@ impl Installation {
         Ok(Installation { bin_dir: bin_dir.to_owned(), version })
     }
 
-    /// The path of one of its programs, whether or not it is there.
+    /// The path of one of its programs, which may be missing.
     pub fn program(&self, name: &str) -> PathBuf {
         self.bin_dir.join(name)
     }
@@ -88,14 +88,14 @@ pub struct Search {
     pub pg_bin: Option<PathBuf>,
 }
 
-/// Every usable PostgreSQL on this machine, newest first. `PGFATHOM_PG_BIN`, when set, is the only one.
+/// Every usable PostgreSQL on this host, newest first. `PGFATHOM_PG_BIN`, when set, is the only one.
 pub fn installations() -> Vec<Installation> {
     find_installations(&Search::default(), |name| std::env::var_os(name)).unwrap_or_default()
 }
 
 /// Every usable PostgreSQL, newest first; never empty. `env` looks up environment variables.
 ///
-/// Order of authority: `--pg-bin`, `PGFATHOM_PG_BIN` (each alone if given); then everything found by `pg_config`, in the usual
+/// Order of precedence: `--pg-bin`, `PGFATHOM_PG_BIN` (each alone if given); then everything found by `pg_config`, in the usual
 /// folders of the distributions and in our cache.
 pub fn find_installations(
     search: &Search,
@@ -132,7 +132,7 @@ pub fn find_installations(
     Ok(found)
 }
 
-/// Folders that may hold binaries, and the names of the places for a message.
+/// Folders that may contain binaries, and their names for a message.
 fn candidates(env: &impl Fn(&str) -> Option<OsString>) -> (Vec<PathBuf>, Vec<String>) {
     let mut dirs = Vec::new();
     let mut searched = vec!["pg_config".to_owned()];
@@ -143,7 +143,7 @@ fn candidates(env: &impl Fn(&str) -> Option<OsString>) -> (Vec<PathBuf>, Vec<Str
     {
         dirs.push(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));
     }
-    // (folder whose entries are looked at, what the entry's name starts with, where the binaries are below it)
+    // (folder to search, prefix of the entry's name, path of the binaries below it)
     const FAMILIES: [(&str, &str, &str); 6] = [
         ("/usr/lib/postgresql", "", "bin"),
         ("/usr", "pgsql-", "bin"),

@@ -1,7 +1,7 @@
 //! Faults for a server on this host: its processes are stopped, killed and started again, however it was started.
 //!
-//! All that is needed is the data directory: the kernel shows which processes belong to it, whatever a pid file contains. Which server may be disturbed is
-//! decided by the caller.
+//! They need only the data directory: the kernel shows which processes belong to it, whatever a pid file contains. The caller decides
+//! which server may be disturbed.
 
 use connect::poll;
 use std::fs;
@@ -17,14 +17,14 @@ use super::{Installation, LocalError, StopMode};
 use connect::cluster_file::{ClusterFile, Node};
 use connect::os_user::OsUser;
 
-/// How long a start may take, crash recovery on a loaded machine included.
+/// The time limit for a start, including crash recovery on a loaded host.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long processes may take to end.
+/// The time limit for the end of processes.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
-/// The preset by which the file of a throwaway cluster is known.
+/// The preset name that identifies the file of a throwaway cluster.
 pub(crate) const THROWAWAY_PRESET: &str = "throwaway";
 
-/// A server on this machine, running or not.
+/// A server on this host, running or not.
 #[derive(Clone, Debug)]
 pub struct Instance {
     installation: Installation,
@@ -50,10 +50,10 @@ impl Instance {
         }
     }
 
-    /// A server whose files are here. `log` is where its words go when it is started again.
+    /// A server whose files are here. `log` gets its output when it is started again.
     ///
     /// # Errors
-    /// When the binaries or the data directory are not there.
+    /// When the binaries or the data directory are missing.
     pub fn at(bin_dir: &Path, data_dir: &Path, log: &Path) -> Result<Instance, LocalError> {
         let installation = Installation::at(bin_dir).map_err(|problem| LocalError::Topology {
             problem: format!("{}: {problem}", bin_dir.display()),
@@ -70,7 +70,7 @@ impl Instance {
         })
     }
 
-    /// The server of a node of a cluster file; `None` when its files are on another machine, or their folder is unknown.
+    /// The server of a node of a cluster file; `None` when its files are on another host, or their folder is unknown.
     ///
     /// # Errors
     /// As [`Instance::at`].
@@ -111,12 +111,12 @@ impl Instance {
         process::servers_in(&self.data_dir)
     }
 
-    /// Whether any process of it is there.
+    /// Whether any of its processes exists.
     pub fn is_up(&self) -> bool {
         !self.pids().is_empty()
     }
 
-    /// Sends a signal to every process of it, the first one first.
+    /// Sends a signal to all of its processes, the postmaster first.
     ///
     /// # Errors
     /// When that is not permitted.
@@ -130,7 +130,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Stops every process in mid-flight (SIGSTOP): the server neither answers nor closes a connection.
+    /// Stops every process (SIGSTOP): the server neither answers nor closes a connection.
     ///
     /// # Errors
     /// When that is not permitted.
@@ -146,13 +146,13 @@ impl Instance {
         self.signal_all(Signal::CONT)
     }
 
-    /// Kills every process with SIGKILL and waits until none is left. What the server had written stays in the kernel's page cache: this is
-    /// no power cut.
+    /// Kills every process with SIGKILL and waits until none is left. Written data stays in the kernel's page cache: this is
+    /// not a power cut.
     ///
     /// # Errors
-    /// When that is not permitted, or processes outlive it.
+    /// When that is not permitted, or processes remain.
     pub fn kill9(&self) -> Result<(), LocalError> {
-        // Again and again: the first process may have forked between our look and its end.
+        // Repeatedly: the postmaster may have forked between our check and its end.
         let ended = poll::until(END_TIMEOUT, || match self.signal_all(Signal::KILL) {
             Ok(_) => (!self.is_up()).then_some(Ok(())),
             Err(error) => Some(Err(error)),
@@ -160,7 +160,7 @@ impl Instance {
         ended.unwrap_or_else(|| Err(self.not_stopped()))
     }
 
-    /// Asks it to stop, and waits until none of its processes is left.
+    /// Requests a stop, and waits until none of its processes is left.
     ///
     /// # Errors
     /// When that is not permitted, or it does not end.

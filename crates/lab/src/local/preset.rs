@@ -1,6 +1,6 @@
 //! Ready-made server settings for `up`.
 //!
-//! The last five are those of a published study of replicated and sharded databases under TPC-C, and a small one for laptops.
+//! The last five come from a published study of replicated and sharded databases under TPC-C, with a small one for laptops.
 
 use std::fs;
 use std::path::Path;
@@ -11,37 +11,37 @@ use super::{LocalError, Topology};
 /// A set of settings by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Preset {
-    /// Memory and WAL sized for this machine, as a DBA would before any measurement. Durable.
+    /// Memory and WAL sized for this host, as a DBA would do before any measurement. Durable.
     #[default]
     Tuned,
-    /// PostgreSQL's own defaults, which are made for very small machines.
+    /// PostgreSQL's own defaults, which are for very small hosts.
     Stock,
-    /// As `Tuned`, without durability: for tests where the disk is not the question. A crash of the machine loses the data.
+    /// As `Tuned`, without durability: for tests where the disk does not matter. A crash of the host loses the data.
     Careless,
-    /// As little WAL as PostgreSQL can write, none of it for replication, none of it waited for: the upper end of what the machine can do. A crash of the
-    /// machine loses the data.
+    /// As little WAL as PostgreSQL can write, none of it for replication, and no commit waits for it: the upper limit of the host's throughput. A crash of the
+    /// host loses the data.
     NoWal,
-    /// As `Tuned`, with so much room for WAL that no checkpoint falls into a run.
+    /// As `Tuned`, with enough space for WAL that no checkpoint occurs during a run.
     HugeWal,
     /// As `Tuned`, for `up replicated`: commits wait until the synchronous standbys have them on disk.
     Replication1,
     /// And until the standbys have applied them.
     Replication2,
-    /// Little memory and little disk, so that a cluster and its client fit beside everything else. Durable.
+    /// Little memory and disk space, so that a cluster and its client fit beside other programs. Durable.
     Laptop,
 }
 
 /// What the settings are sized for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Memory for one server: the machine's, divided by the servers that share it.
+    /// Memory for one server: that of the host, divided by its servers.
     pub memory_mb: u64,
     /// Free disk for one server, likewise.
     pub disk_mb: u64,
 }
 
 impl Machine {
-    /// This machine, for `nodes` servers in folders below `dir`.
+    /// This host, for `nodes` servers in folders below `dir`.
     pub(super) fn of(dir: &Path, nodes: usize) -> Machine {
         let nodes = u64::try_from(nodes).unwrap_or(u64::MAX).max(1);
         let there = dir.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
@@ -72,7 +72,7 @@ impl Preset {
         Preset::ALL.iter().find(|(known, _)| *known == name).map(|(_, preset)| *preset)
     }
 
-    /// Whether it makes sense for that topology.
+    /// Whether it can work for that topology.
     pub(super) fn check(self, topology: &Topology) -> Result<(), LocalError> {
         let replicates = matches!(
             topology,
@@ -96,7 +96,7 @@ impl Preset {
         }
     }
 
-    /// Lines for `postgresql.conf` of one server, the strongest last.
+    /// Lines for `postgresql.conf` of one server; later ones win.
     pub fn settings(self, machine: &Machine) -> Vec<(String, String)> {
         let text = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let not_durable =
@@ -114,9 +114,9 @@ impl Preset {
                 settings.extend([text("wal_level", "minimal"), text("max_wal_senders", "0")]);
             }
             Preset::HugeWal => {
-                /// A fifth of the free disk: twice the limit can be there for a while, and the data wants the rest.
+                /// A fifth of the free disk: the WAL can take twice the limit for a while, and the data needs the rest.
                 const DISK_SHARE: u64 = 5;
-                /// From here on no run of hours reaches it.
+                /// No run of hours reaches this size.
                 const WAL_MB_MAX: u64 = 1 << 20;
                 let wal_mb = (machine.disk_mb / DISK_SHARE).clamp(4096, WAL_MB_MAX);
                 settings.extend([mb("max_wal_size", wal_mb), text("checkpoint_timeout", "1d")]);
@@ -133,7 +133,7 @@ fn mb(name: &str, value: u64) -> (String, String) {
 }
 
 fn tuned(machine: &Machine) -> Vec<(String, String)> {
-    /// Beyond this a larger buffer pool rarely pays for its bookkeeping on a lab machine.
+    /// On a test host a larger buffer pool is rarely worth its overhead.
     const SHARED_BUFFERS_MB_MAX: u64 = 8192;
     let memory_mb = machine.memory_mb;
     let text = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -164,7 +164,7 @@ fn laptop(machine: &Machine) -> Vec<(String, String)> {
     ]
 }
 
-/// Memory of this machine in MB; 1 GB when it is unknown.
+/// Memory of this host in MB; 1 GB when it is unknown.
 fn memory_mb() -> u64 {
     const UNKNOWN_MB: u64 = 1024;
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Server processes: as whom they run, how they start, when they are ready, how they end.
+//! Server processes: their user, start, readiness and end.
 
 use connect::poll;
 use std::fs::{self, File};
@@ -52,7 +52,7 @@ pub(crate) fn command(program: &Path, user: Option<&OsUser>, cwd: &Path) -> Comm
             command.env_remove(name);
         }
     }
-    // Messages are matched by their English words; a known TZ spares initdb the search through all of them.
+    // Messages are matched by their English text; a fixed TZ saves initdb the search through all time zones.
     command.env("LC_ALL", "C").env("TZ", "UTC");
     if let Some(user) = user {
         command
@@ -65,7 +65,7 @@ pub(crate) fn command(program: &Path, user: Option<&OsUser>, cwd: &Path) -> Comm
     command
 }
 
-/// Runs a program to its end; its words become the error when it fails.
+/// Runs a program to its end; if it fails, its output becomes the error.
 pub(crate) fn run_to_end(mut command: Command, name: &str) -> Result<(), LocalError> {
     let program = PathBuf::from(command.get_program());
     let output = command.output().map_err(|source| LocalError::Spawn { program, source })?;
@@ -107,13 +107,13 @@ impl StopMode {
 /// Whether a server outlives us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// It ends when our process ends, however that happens.
+    /// It ends when our process ends, in any way.
     OurProcess,
     /// It stays.
     Independent,
 }
 
-/// Spawns the postmaster in a session of its own; its output goes to the end of `log`.
+/// Spawns the postmaster in its own session; its output is appended to `log`.
 pub(crate) fn spawn_postmaster(
     installation: &Installation,
     data_dir: &Path,
@@ -166,7 +166,7 @@ pub(crate) struct PidFile {
 }
 
 impl PidFile {
-    /// Reads it; `None` when there is none or its first line is no number.
+    /// Reads it; `None` if it is missing or its first line is not a number.
     ///
     /// Lines (`miscadmin.h`): pid, data directory, start time, port, socket directory, listen address, shared memory key,
     /// status. The pid is negative for a standalone backend.
@@ -214,14 +214,14 @@ pub(crate) fn wait_ready(
     })
 }
 
-/// Waits until a child of ours has ended; false when it has not by then.
+/// Waits until a child process has ended; false if it has not by then.
 pub(crate) fn wait_ended(child: &mut Child, timeout: Duration) -> bool {
-    // An error means that it is no child any more, that is, has ended.
+    // An error means that it is not a child any more, so it has ended.
     poll::until(timeout, || (!matches!(child.try_wait(), Ok(None))).then_some(())).is_some()
 }
 
 /// The processes of a server whose data directory is `data_dir`: they are called `postgres` and work in that folder. That does not depend on the pid file, and
-/// a process that got a dead server's number does not pass for it.
+/// a process that reuses a dead server's pid does not match.
 #[cfg(target_os = "linux")]
 pub fn servers_in(data_dir: &Path) -> Vec<u32> {
     let Ok(data_dir) = data_dir.canonicalize() else { return Vec::new() };
@@ -251,13 +251,13 @@ pub fn servers_in(data_dir: &Path) -> Vec<u32> {
     ours.then_some(file.pid).into_iter().collect()
 }
 
-/// The first process of the server in `data_dir`: the one that the pid file names, else the one whose parent is no process of the server.
+/// The first process of the server in `data_dir`: the one that the pid file names, else the one whose parent is not a process of the server.
 pub(super) fn postmaster_in(data_dir: &Path) -> Option<u32> {
     let servers = servers_in(data_dir);
     let named = PidFile::read(data_dir).map(|file| file.pid).filter(|pid| servers.contains(pid));
     let parent = |pid: u32| -> Option<u32> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold anything; state and parent follow it.
+        // The name in parentheses may contain anything; state and parent follow it.
         stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
     };
     named.or_else(|| {
@@ -266,7 +266,7 @@ pub(super) fn postmaster_in(data_dir: &Path) -> Option<u32> {
     })
 }
 
-/// Sends a signal; a process that is gone is no error.
+/// Sends a signal; a missing process is no error.
 pub(crate) fn send_signal(pid: u32, signal: Signal) -> io::Result<()> {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
     match rustix::process::kill_process(pid, signal) {

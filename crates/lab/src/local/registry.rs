@@ -1,7 +1,7 @@
-//! Where the clusters are that `up` made, so that `down` without a folder can list them.
+//! The list of clusters made by `up`, for `down` without a folder.
 //!
-//! One small file per cluster, named by a hash of its folder, holding the folder's path. The registry is a help for memory, not the proof of ownership:
-//! that is the marker inside the cluster's folder.
+//! One small file per cluster, named by a hash of its folder, holding the folder's path. The registry does not prove ownership:
+//! the marker inside the cluster's folder does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use connect::os_user::OsUser;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registry(PathBuf);
 
-/// Where this program keeps what it must remember between two calls: `$XDG_STATE_HOME/pgfathom`, by default below `~/.local/state`.
+/// The folder for the program's state between two calls: `$XDG_STATE_HOME/pgfathom`, by default below `~/.local/state`.
 pub fn state_dir() -> PathBuf {
     let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let state = var("XDG_STATE_HOME")
@@ -56,7 +56,7 @@ impl Registry {
         let _ = fs::remove_file(self.entry(cluster));
     }
 
-    /// Folders of clusters that are still there, sorted. Entries of folders that are gone are removed on the way.
+    /// Existing folders of clusters, sorted. Entries of missing folders are removed.
     pub fn clusters(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {

@@ -1,8 +1,8 @@
-//! Runs `initdb`, or copies what it made before.
+//! Runs `initdb`, or copies its earlier result.
 //!
-//! `initdb` takes three quarters of a second of processor time, and the test suites need some hundreds of clusters. With
-//! `PGFATHOM_INITDB_SEEDS` set to a folder, what initdb made is kept there, one seed per program and arguments, and the next cluster is a copy
-//! with a system identifier of its own, as initdb would have given it. Without that variable nothing is kept or copied.
+//! `initdb` takes three quarters of a second of CPU, and the test suites need some hundreds of clusters. If
+//! `PGFATHOM_INITDB_SEEDS` names a folder, results of initdb are kept there, one seed per program and arguments, and the next cluster is a copy
+//! with a new system identifier, as from initdb. Without that variable nothing is kept or copied.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -20,12 +20,13 @@ use super::process;
 const SEEDS: &str = "PGFATHOM_INITDB_SEEDS";
 /// The first WAL segment of a new cluster.
 const FIRST_SEGMENT: &str = "pg_wal/000000010000000000000001";
-/// Where a segment's first page names the system (`XLogLongPageHeaderData.xlp_sysid`, access/xlog_internal.h). WAL pages carry no checksum of their header.
+/// The position of the system identifier in a segment's first page (`XLogLongPageHeaderData.xlp_sysid`, access/xlog_internal.h). WAL pages have no checksum of
+/// their header.
 const SEGMENT_IDENTIFIER_AT: u64 = 24;
-/// Bytes of `pg_control` that are looked at for its checksum (`PG_CONTROL_MAX_SAFE_SIZE`, catalog/pg_control.h).
+/// Bytes of `pg_control` that are searched for its checksum (`PG_CONTROL_MAX_SAFE_SIZE`, catalog/pg_control.h).
 const CONTROL_BYTES_MAX: usize = 512;
 
-/// Runs `command`, which is an initdb into `data_dir`, or does what it would have done.
+/// Runs `command`, which is an initdb into `data_dir`, or copies its earlier result.
 pub(crate) fn initdb(command: Command, data_dir: &Path) -> Result<(), LocalError> {
     match std::env::var_os(SEEDS) {
         Some(seeds) => initdb_by_seed(&PathBuf::from(seeds), command, data_dir),
@@ -48,7 +49,7 @@ fn initdb_by_seed(seeds: &Path, command: Command, data_dir: &Path) -> Result<(),
     Ok(())
 }
 
-/// One seed per program and arguments; the data directory is no part of it.
+/// One seed per program and arguments, without the data directory.
 fn name_of(command: &Command, data_dir: &Path) -> String {
     let mut hasher = DefaultHasher::new();
     command.get_program().hash(&mut hasher);
@@ -58,10 +59,10 @@ fn name_of(command: &Command, data_dir: &Path) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// Keeps what initdb made, if it can be: a seed that is missing costs time, nothing else.
+/// Keeps the result of initdb, if possible: a missing seed only costs time.
 fn keep(data_dir: &Path, seed: &Path) {
     let begun = seed.with_extension(std::process::id().to_string());
-    // Several processes may do so at once: the first one's stays.
+    // Several processes may do this at once: the first result stays.
     if copy(data_dir, &begun).is_err() || fs::rename(&begun, seed).is_err() {
         let _ = fs::remove_dir_all(&begun);
     }
@@ -86,7 +87,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if ended.success() { Ok(()) } else { Err(io::Error::other("cp failed")) }
 }
 
-/// An identifier as `BootStrapXLOG` (access/transam/xlog.c) would draw it: the time, and a part that differs within one microsecond.
+/// An identifier as `BootStrapXLOG` (access/transam/xlog.c) would make it: the time, and a part that differs within one microsecond.
 fn fresh_identifier() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -94,7 +95,7 @@ fn fresh_identifier() -> u64 {
     (now.as_secs() << 32) | (u64::from(now.subsec_micros()) << 12) | (apart & 0xfff)
 }
 
-/// Gives a cluster that has never run another system identifier: in its control file and on the first page of its WAL.
+/// Sets a new system identifier in a cluster that has never run: in its control file and on the first page of its WAL.
 fn identify(data_dir: &Path, identifier: u64) -> io::Result<()> {
     let path = data_dir.join("global/pg_control");
     let mut control = Vec::new();
@@ -110,7 +111,7 @@ fn identify(data_dir: &Path, identifier: u64) -> io::Result<()> {
     segment.write_all(&identifier.to_le_bytes())
 }
 
-/// Where the checksum of a control file stands: behind everything that it sums up, which differs by version.
+/// The position of the checksum in a control file: after the data that it covers, whose length differs by version.
 fn checksum_at(control: &[u8]) -> Option<usize> {
     let mut sum = !0;
     for at in 0..control.len().min(CONTROL_BYTES_MAX).checked_sub(4)? {
@@ -181,7 +182,7 @@ mod tests {
             let made: Vec<String> = ["first", "second", "third"].map(make).into();
             assert!(made[0] != made[1] && made[1] != made[2] && made[0] != made[2], "{made:?}");
             assert_eq!(fs::read_dir(&seeds).unwrap().count(), 1, "one initdb, two copies");
-            // A seed that is damaged is not used.
+            // A damaged seed is not used.
             let seed = fs::read_dir(&seeds).unwrap().next().unwrap().unwrap().path();
             fs::write(seed.join("global/pg_control"), b"nothing").unwrap();
             assert!(!made.contains(&make("fourth")));

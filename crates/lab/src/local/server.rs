@@ -1,4 +1,4 @@
-//! One server of a local cluster: its files, its settings, its start and its end.
+//! One server of a local cluster: its files, settings, start and stop.
 
 use connect::poll;
 use std::fs;
@@ -15,19 +15,19 @@ use connect::cluster_file::Role;
 use connect::conninfo::{ConnSpec, PORT_DEFAULT};
 use connect::os_user::OsUser;
 
-/// How long a start may take, crash recovery included.
+/// The time limit for a start, including crash recovery.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
-/// How long the end of a server may take whose files are deleted next; then it is killed.
+/// The time limit for the end of a server whose files will be deleted; then it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// With less than this free, a failed start without a word in the log is put down to the full disk.
+/// With less free space, a failed start without a log message is attributed to the full disk.
 const DISK_FULL_BYTES: u64 = 32 << 20;
 
-/// Where a server is and who runs it.
+/// The location of a server and its user.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     pub(super) name: String,
     pub(super) role: Role,
-    /// The folder that holds `data` and `log`.
+    /// The folder with `data` and `log`.
     pub(super) dir: PathBuf,
     pub(super) socket_dir: PathBuf,
     pub(super) port: u16,
@@ -35,7 +35,7 @@ pub(super) struct Server {
     pub(super) installation: Installation,
     /// Whether it listens on 127.0.0.1 too.
     pub(super) tcp: bool,
-    /// The role and password with which the other nodes come in over TCP.
+    /// The role and password of the other nodes' connections over TCP.
     pub(super) login: Option<(&'static str, Secret)>,
 }
 
@@ -57,7 +57,7 @@ impl Server {
         ConnSpec::unix(&self.socket_dir, self.port, SUPERUSER, SUPERUSER)
     }
 
-    /// The same for a topology: the other nodes come over TCP when there is any, so that their traffic takes the same path as between hosts.
+    /// The same for a topology: the other nodes use TCP if it is enabled, so that their traffic takes the same path as between hosts.
     pub(super) fn peer(&self) -> Peer {
         let spec = self.spec();
         let link = match &self.login {
@@ -73,7 +73,7 @@ impl Server {
         Peer { name: self.name.clone(), spec, link }
     }
 
-    /// Makes its folder, when the cluster's own is not it.
+    /// Makes its folder, unless it is that of the cluster.
     pub(super) fn make_dir(&self) -> Result<(), LocalError> {
         make_private_dir(&self.dir)?;
         self.user().map_or(Ok(()), |user| process::give(&self.dir, user))
@@ -84,12 +84,12 @@ impl Server {
         let mut command = process::command(&self.installation.program("initdb"), self.user(), &self.dir);
         command.arg("-D").arg(self.data_dir());
         command.args(["-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--locale=C"]);
-        // Its final sync would take longer than everything else. The kernel writes these files within half a minute by itself, and what the server writes later
-        // it syncs as it is set to.
+        // Its final sync would take longer than everything else. The kernel writes these files within half a minute by itself, and the server syncs later
+        // writes as configured.
         command.arg("--no-sync");
         match checksums {
             Some(true) => command.arg("--data-checksums"),
-            // Older versions have no flag for it: there it is off by itself.
+            // Older versions have no flag for it: there it is off by default.
             Some(false) if self.installation.version.major >= 18 => command.arg("--no-data-checksums"),
             _ => &mut command,
         };
@@ -102,7 +102,7 @@ impl Server {
         write_as(&self.data_dir().join("pg_hba.conf"), hba.as_bytes(), self.user())
     }
 
-    /// Writes `postgresql.conf`: what initdb wrote, of which a copy is kept, then where to listen, then `settings`, of which later ones are stronger.
+    /// Writes `postgresql.conf`: the text of initdb, of which a copy is kept, then the addresses, then `settings`; later ones win.
     pub(super) fn write_settings(&self, tcp: bool, settings: &[(String, String)]) -> Result<(), LocalError> {
         let conf = self.data_dir().join("postgresql.conf");
         let original = self.data_dir().join("postgresql.conf.initdb");
@@ -126,7 +126,7 @@ impl Server {
         write_as(&conf, text.as_bytes(), self.user())
     }
 
-    /// Starts it and waits until it accepts connections; it stays when we go. Gives the time that took.
+    /// Starts it and waits until it accepts connections; it survives our process. Returns the time.
     pub(super) fn start(&self) -> Result<f64, LocalError> {
         let begin = Instant::now();
         let (data_dir, log) = (self.data_dir(), self.log());
@@ -142,7 +142,7 @@ impl Server {
             Err(LocalError::Start { log, .. })
                 if log.is_empty() && free_bytes(&data_dir) < DISK_FULL_BYTES =>
             {
-                // A full disk takes no log lines either.
+                // On a full disk there are no log lines either.
                 Err(LocalError::DiskFull { free_bytes: free_bytes(&data_dir), path: data_dir })
             }
             Err(error) => {
@@ -153,11 +153,11 @@ impl Server {
         }
     }
 
-    /// Starts it with what lies in its folder, for example since the machine was restarted. Gives the time that took.
+    /// Starts it with the files in its folder, for example after a reboot of the host. Returns the time.
     pub(super) fn start_again(&mut self) -> Result<f64, LocalError> {
         let data_dir = self.data_dir();
         if PidFile::read(&data_dir).is_some() {
-            // No server runs in this folder, whatever process has that number now; PostgreSQL itself would refuse to start.
+            // No server runs in this folder, although some process has that pid now; PostgreSQL itself would refuse to start.
             let path = data_dir.join("postmaster.pid");
             fs::remove_file(&path).map_err(LocalError::io("remove", &path))?;
             remove_sockets(&self.socket_dir, &data_dir);
@@ -171,7 +171,7 @@ impl Server {
         !process::servers_in(&self.data_dir()).is_empty()
     }
 
-    /// Makes a running server read its settings again.
+    /// Reloads the settings of a running server.
     pub(super) fn reload(&self) -> Result<(), LocalError> {
         match process::postmaster_in(&self.data_dir()) {
             Some(pid) => process::send_signal(pid, rustix::process::Signal::HUP)
@@ -186,9 +186,9 @@ pub(super) fn free_bytes(path: &Path) -> u64 {
     rustix::fs::statvfs(path).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// Ends whatever server runs in a data directory that is deleted next: at once, then with force. False when none runs.
+/// Ends any server in a data directory that will be deleted: by an immediate stop, then by SIGKILL. False if none runs.
 ///
-/// Not a fast stop: its checkpoint would write what nothing reads again, and it waits for the standbys and subscribers of a cluster, which are stopped
+/// Not a fast stop: its checkpoint would write files that are deleted, and it waits for the standbys and subscribers of a cluster, which are stopped
 /// at the same time.
 pub(crate) fn stop_for_good(data_dir: &Path) -> Result<bool, LocalError> {
     let Some(postmaster) = process::postmaster_in(data_dir) else { return Ok(false) };

@@ -1,8 +1,8 @@
-//! Copies of a running server's files, from which standbys start.
+//! Copies the files of a running server for new standbys.
 //!
 //! `pg_basebackup` is not in every set of binaries, so this is the low-level way that PostgreSQL documents ("Making a Base Backup Using the Low Level API"):
-//! `pg_backup_start` on a connection that stays open, copy the data directory without what a backup leaves out, `pg_backup_stop`, and write the
-//! `backup_label` that it gives. The WAL in between comes by streaming, kept by the standby's slot.
+//! `pg_backup_start` on a connection that stays open, copy the data directory without the files that a backup excludes, `pg_backup_stop`, and write the
+//! `backup_label` that it returns. The WAL in between comes by streaming, kept by the standby's slot.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use connect::ConnSpec;
 use connect::control::{self, Control};
 use connect::os_user::OsUser;
 
-/// Folders whose content a copy leaves out; the folders themselves must be there (`excludeDirContents` in `basebackup.c`, and `pg_wal`).
+/// Folders whose content a copy leaves out; the folders themselves must exist (`excludeDirContents` in `basebackup.c`, and `pg_wal`).
 const EMPTY_DIRS: [&str; 8] = [
     "pg_wal",
     "pg_replslot",
@@ -37,11 +37,11 @@ const LEFT_OUT: [&str; 8] = [
     "backup_manifest",
     "standby.signal",
 ];
-/// Names that begin with these are left out wherever they lie.
+/// Names with these prefixes are left out everywhere.
 const LEFT_OUT_PREFIXES: [&str; 2] = ["pgsql_tmp", "pg_internal.init"];
 
 /// Copies the files of the running server at `primary` (in `data_dir`) to each of `targets`, as standbys that have not started yet.
-/// Their settings are those of the primary until the caller writes others. Tablespaces are refused: a copy on the same machine would write into the originals.
+/// Their settings are those of the primary until the caller writes others. Tablespaces are refused: a copy on the same host would write into the originals.
 pub(crate) fn copy(
     primary: &ConnSpec,
     data_dir: &Path,
@@ -96,7 +96,7 @@ fn copy_folder(from: &Path, to: &Path, user: Option<&OsUser>, is_root: bool) -> 
         let name = entry.file_name();
         let text = name.to_string_lossy();
         let (source, target) = (entry.path(), to.join(&name));
-        // A relation that is dropped meanwhile is gone: WAL has the same effect on the standby.
+        // A relation dropped meanwhile is missing: WAL drops it on the standby, too.
         let Some(kind) = unless_gone(entry.file_type()).map_err(LocalError::io("look at", &source))? else {
             continue;
         };
@@ -124,7 +124,7 @@ fn copy_folder(from: &Path, to: &Path, user: Option<&OsUser>, is_root: bool) -> 
     Ok(())
 }
 
-/// `None` for what is no longer there.
+/// `None` if it does not exist any more.
 fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use crate::throwaway::{Throwaway, installations};
 
-    /// A copy on the same machine would write into the original's files.
+    /// A copy on the same host would write into the original's files.
     #[test]
     fn tablespaces_are_refused_and_nothing_is_copied() {
         let primary = Throwaway::start(&installations()[0], &[]).unwrap();

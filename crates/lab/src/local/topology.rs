@@ -1,6 +1,6 @@
-//! What `up` makes out of one or several servers: which nodes there are, what each of them is set to, and what each knows of the others.
+//! The topologies of `up`: their nodes, the settings of each node, and its links to the others.
 //!
-//! A topology is a value; the SQL that makes one node know the others is a pure function of the nodes, so that it can be read and tested without a server.
+//! A topology is a value; the SQL that introduces the nodes to each other is a pure function of them, so it can be tested without a server.
 
 mod citus;
 mod multimaster;
@@ -17,11 +17,11 @@ use connect::conninfo::{self, ConnSpec};
 use connect::control;
 pub(crate) use connect::sql::literal;
 
-/// Most nodes of one local cluster: more would only measure the machine's scheduler.
+/// The most nodes of a local cluster: more would only measure the host's scheduler.
 pub const NODES_MAX: u32 = 64;
-/// Partitions of a sharded cluster per node, by default: enough to move single ones, few enough to read a plan.
+/// The default partitions per node of a sharded cluster: enough to move single ones, and few enough for a readable plan.
 pub const PARTITIONS_PER_NODE_DEFAULT: u32 = 4;
-/// Most partitions: PostgreSQL plans more only slowly.
+/// The most partitions: PostgreSQL plans more slowly with more.
 pub const PARTITIONS_MAX: u32 = 4096;
 
 /// The kinds of cluster.
@@ -39,12 +39,12 @@ pub enum Topology {
         /// Hash partitions of each sharded table, all nodes together.
         partitions: u32,
     },
-    /// Servers that all take writes and send them to each other.
+    /// Servers that all take writes and replicate them to each other.
     Multimaster {
         /// Servers.
         nodes: u32,
     },
-    /// A coordinator and workers, where the extension is installed.
+    /// A coordinator and workers, if the extension is installed.
     Citus {
         /// Servers, the coordinator included.
         nodes: u32,
@@ -112,7 +112,7 @@ impl Topology {
         }
     }
 
-    /// Hash partitions, where the topology has any.
+    /// Hash partitions, if the topology has any.
     pub fn partitions(&self) -> Option<u32> {
         match self {
             Topology::Sharded { partitions, .. } => Some(*partitions),
@@ -120,7 +120,7 @@ impl Topology {
         }
     }
 
-    /// Which standbys a commit waits for, where there are any.
+    /// The standbys that a commit waits for, if there are any.
     pub(crate) fn replication(&self) -> Option<&Replication> {
         match self {
             Topology::Replicated(replication) => Some(replication),
@@ -133,7 +133,7 @@ impl Topology {
         matches!(self, Topology::Citus { .. })
     }
 
-    /// The role in which the nodes come to each other over TCP, made or given a password.
+    /// Creates the role of the nodes' connections over TCP, or sets its password.
     pub(crate) fn link_role(&self, password: &Secret) -> (&'static str, Statement) {
         let password = literal(password.reveal());
         let statement = |what: &str, sql: String| Statement::new(what, sql);
@@ -157,7 +157,7 @@ impl Topology {
         }
     }
 
-    /// What a failed start means for this topology.
+    /// The error for a failed start of this topology.
     pub(crate) fn explain(&self, error: LocalError) -> LocalError {
         match self {
             Topology::Citus { .. } => citus::explain(error),
@@ -165,7 +165,7 @@ impl Topology {
         }
     }
 
-    /// Whether it can be made at all, with a server of this release.
+    /// Whether it is possible with a server of this release.
     pub(crate) fn check(&self, major: u32) -> Result<(), LocalError> {
         let wrong =
             |problem: String, hint: &str| Err(LocalError::Topology { problem, hint: hint.to_owned() });
@@ -207,7 +207,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Settings that the topology needs, whatever the preset; weaker than what the user sets.
+    /// Settings that the topology needs, with any preset; the user's settings override them.
     pub(crate) fn settings(&self, major: u32) -> Vec<(String, String)> {
         let settings = match self {
             Topology::Single => Vec::new(),
@@ -220,7 +220,7 @@ impl Topology {
     }
 }
 
-/// A running node, as we reach it and as the other nodes do.
+/// A running node, with its address for us and for the other nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) name: String,
@@ -230,7 +230,7 @@ pub(crate) struct Peer {
     pub(crate) link: Link,
 }
 
-/// How the nodes of a cluster reach one of them.
+/// The address of a node for the other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) host: String,
@@ -252,7 +252,7 @@ impl Link {
     }
 }
 
-/// The role in which nodes come to each other over TCP.
+/// The role of the nodes' connections over TCP.
 const LINK_ROLE: &str = "pgfathom_node";
 /// The superuser's name.
 pub(crate) const SUPERUSER: &str = "postgres";
@@ -260,7 +260,7 @@ pub(crate) const SUPERUSER: &str = "postgres";
 /// One statement for a server.
 #[derive(Clone)]
 pub(crate) struct Statement {
-    /// What it does, for a message: the SQL itself may hold a password.
+    /// Its description, for a message: the SQL itself may contain a password.
     pub(crate) what: String,
     pub(crate) sql: String,
 }
@@ -286,7 +286,7 @@ pub(crate) fn execute_all(peer: &Peer, statements: &[Statement]) -> Result<(), L
 }
 
 /// Introduces each node to the others. All nodes run; `load` makes their tables later.
-/// Standbys have been copied and started before; what is left is that the primary waits for them, which the caller does once they stream.
+/// Standbys were already copied and started; when they stream, the caller makes the primary wait for them.
 pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> Result<(), LocalError> {
     match topology {
         Topology::Single => Ok(()),
@@ -315,7 +315,7 @@ pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> 
     }
 }
 
-/// Does something to every node at once; the first node's error in their order is the answer.
+/// Runs a step on all nodes in parallel; returns the error of the first node in order.
 pub(crate) fn on_each<T: Send>(
     peers: &[Peer],
     act: impl Fn(usize) -> Result<T, LocalError> + Sync,
@@ -323,7 +323,7 @@ pub(crate) fn on_each<T: Send>(
     at_once(peers.len(), |number| act(number).map_err(|error| error.on(&peers[number].name)))
 }
 
-/// Does `count` things at once, each in a thread; the first error in their order is the answer.
+/// Runs `count` steps in parallel, each in a thread; returns the first error in order.
 pub(crate) fn at_once<T: Send>(
     count: usize,
     act: impl Fn(usize) -> Result<T, LocalError> + Sync,

@@ -1,6 +1,6 @@
 //! Throwaway clusters of several servers.
 //!
-//! Each node is a [`Throwaway`] with a socket of its own; they are made in parallel and configured exactly as `up` does it, so a test of something that works
+//! Each node is a [`Throwaway`] with its own socket; they are made in parallel and configured exactly as `up` does it, so a test of something that works
 //! on a cluster of `up` needs no cluster of `up`.
 
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::local::{Installation, LocalError, Replication, SyncStandbys, standby}
 use connect::cluster_file::Role;
 use connect::cluster_file::{CLUSTER_FILE_FORMAT, CLUSTER_FILE_NAME, ClusterFile, Made, Node};
 
-/// Several servers that know each other. They end with this value, or with our process.
+/// Several connected servers. They end with this value, or with our process.
 #[derive(Debug)]
 pub struct ThrowawayCluster {
     nodes: Vec<Throwaway>,
@@ -20,8 +20,8 @@ pub struct ThrowawayCluster {
 }
 
 impl ThrowawayCluster {
-    /// Hash partitions over `nodes` servers (named `n1`, `n2`, ...) by postgres_fdw; `partitions` is only noted in the cluster file, the tables are
-    /// the loader's.
+    /// Hash partitions over `nodes` servers (named `n1`, `n2`, ...) by postgres_fdw; `partitions` is only recorded in the cluster file; the loader creates the
+    /// tables.
     pub fn sharded(
         installation: &Installation,
         nodes: u32,
@@ -56,8 +56,8 @@ impl ThrowawayCluster {
         ThrowawayCluster::start_in(installation, topology, settings, &[])
     }
 
-    /// The same in data directories of the caller's, one for each node in the order of the topology, as [`Options::data_dir`]; for nodes beyond them one is
-    /// made.
+    /// The same in data directories of the caller, one for each node in the order of the topology, as [`Options::data_dir`]; further nodes get a new
+    /// one.
     pub fn start_in(
         installation: &Installation,
         topology: &Topology,
@@ -143,7 +143,7 @@ impl ThrowawayCluster {
         &self.nodes
     }
 
-    /// One node by its place in the cluster file.
+    /// One node by its index in the cluster file.
     pub fn node(&self, index: usize) -> &Throwaway {
         &self.nodes[index]
     }
@@ -154,7 +154,7 @@ impl ThrowawayCluster {
     }
 }
 
-/// Copies the only node there is yet to the others of the plan, and starts these as its standbys.
+/// Copies the first node to the others of the plan, and starts these as its standbys.
 fn add_standbys(
     nodes: &mut Vec<Throwaway>,
     planned: &[Planned],
@@ -173,7 +173,7 @@ fn add_standbys(
     let links: Vec<(String, Link)> = std::iter::zip(&names, std::iter::once(primary).chain(&copies))
         .map(|(name, node)| (name.clone(), Link::of(&node.spec())))
         .collect();
-    // Starting takes each by itself: every one waits only for its own server.
+    // Each start runs separately: it waits only for its own server.
     let slots: Vec<Mutex<Option<Throwaway>>> =
         copies.into_iter().map(|copy| Mutex::new(Some(copy))).collect();
     let started = topology::at_once(slots.len(), |number| {
@@ -194,7 +194,7 @@ fn add_standbys(
 
 impl Drop for ThrowawayCluster {
     fn drop(&mut self) {
-        // All at once: each waits for its server's end.
+        // In parallel: each waits for the end of its server.
         std::thread::scope(|scope| {
             for node in self.nodes.drain(..) {
                 scope.spawn(move || drop(node));

@@ -64,7 +64,8 @@ pub enum Undo {
         /// The transaction's name.
         name: String,
     },
-    /// Restores a setting or resumes replay: statements that may be sent twice.
+    /// Restores a setting or resumes replay: statements that may be sent twice. Journals of earlier versions have this name.
+    #[serde(rename = "tell")]
     Execute {
         /// The server, without a password.
         connection: String,
@@ -333,6 +334,14 @@ mod tests {
             text.extend_from_slice(b"{\"id\":9,\"undo\":{\"remove\":{\"pa");
         }
         fs::write(dir.join(format!("{PREFIX}dead")), text).unwrap();
+    }
+
+    #[test]
+    fn journals_of_earlier_versions_are_understood() {
+        let line = r#"{"tell":{"connection":"host=a","sql":["select 1"]}}"#;
+        let undo = Undo::Execute { connection: "host=a".to_owned(), sql: vec!["select 1".to_owned()] };
+        assert_eq!(serde_json::from_str::<Undo>(line).unwrap(), undo);
+        assert_eq!(serde_json::to_string(&undo).unwrap(), line);
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn answers(shard: &ShardReport, setting: &str) -> Promise {
     let missing = sent - shard.writes[1] - shard.reads[1];
     let longest = foreign.iter().map(|gap| gap.us()).max().unwrap_or(0);
     let (standing, why, change) = if longest > 0 {
-        let end = if is_away { "it had not recovered when the measurement ended" } else { "it came back" };
+        let end = if is_away { "it had not recovered at the end" } else { "it came back" };
         // The longest outage, and the probes sent during it.
         let due = foreign.iter().max_by_key(|gap| gap.us()).map_or(0, |gap| gap.unanswered);
         (
@@ -85,11 +85,7 @@ fn answers(shard: &ShardReport, setting: &str) -> Promise {
     } else if shard.outages.is_empty() {
         (Standing::Kept, "all probes were answered".to_owned(), "")
     } else {
-        (
-            Standing::Kept,
-            "after every fault probes were answered again; the time until then is measured".to_owned(),
-            "",
-        )
+        (Standing::Kept, "after every fault probes were answered again; that time is measured".to_owned(), "")
     };
     let list =
         |of: fn(&[Outage; 2]) -> Option<u64>| -> Vec<Option<u64>> { shard.outages.iter().map(of).collect() };

@@ -17,7 +17,7 @@ const TEXT_MAX: usize = 90;
 /// Sessions on average below which an event is not worth a line.
 const SESSIONS_MIN: f64 = 0.01;
 
-/// A counter of a node, and what its rate is called.
+/// A counter of a node, and the name of its rate.
 type Counter = (&'static str, fn(&Server) -> Option<f64>);
 
 /// A count as a number.
@@ -48,7 +48,7 @@ const COUNTERS: [Counter; 20] = [
     ("archiving_failed_per_s", |line| f(line.archived_failed)),
 ];
 
-/// Lines of one side. What is counted every ten seconds or less often belongs to the side that most of its interval lies in.
+/// Lines of one side. Counters with an interval of ten seconds or more belong to the side with most of that interval.
 fn lines<'a>(step: &StepFacts<'a>, side: &Side) -> Vec<&'a Line> {
     let holds = |line: &&Line| match line.what {
         Sampled::Statement(_) => {
@@ -141,7 +141,7 @@ fn waits(left: &[&Line], right: &[&Line]) -> Vec<Figure> {
     figures
 }
 
-/// Sum and weight by name and thing.
+/// Sum and weight by name and object.
 #[derive(Default)]
 struct Sums<'a>(BTreeMap<(usize, &'a str), (f64, f64)>);
 

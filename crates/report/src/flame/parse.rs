@@ -5,11 +5,11 @@ use std::path::Path;
 
 /// Bytes read of one slice.
 const SLICE_BYTES_MAX: u64 = 64 << 20;
-/// Slices read; there are more only if something went very wrong, and then they look alike.
+/// The most slices read; a run with more has a lasting problem, and its slices look alike.
 const SLICES_MAX: usize = 200;
 /// Samples kept in all.
 const STACKS_MAX: usize = 500_000;
-/// A slice whose first sample is further than this from the moment in its name has another clock than the run.
+/// A slice whose first sample is further than this from the moment in its name has a different clock than the run.
 const CLOCK_US_MAX: u64 = 300_000_000;
 
 /// The line of a slice with the begin of its run, on the clock of its samples.
@@ -34,13 +34,13 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    /// Kept for comparison, or because every slice is kept; not because something was wrong.
+    /// Kept for comparison, or because every slice is kept; not for an anomaly.
     pub(super) fn is_baseline(&self) -> bool {
         ["baseline", "calm", "always"].iter().any(|word| self.reason.contains(word))
     }
 }
 
-/// All slices of a directory, and what could not be read.
+/// All slices of a directory, and notes about unreadable ones.
 pub(super) fn read(reader: &RunReader) -> (Vec<Slice>, Vec<String>) {
     let (mut slices, mut problems) = (vec![], vec![]);
     let folder = reader.path().join(files::STACKS);
@@ -74,7 +74,7 @@ fn slice(path: &Path, text: &str, started_us: u64) -> Slice {
     let detail =
         text.lines().take_while(|line| line.starts_with('#')).find_map(|line| line.strip_prefix(STARTED));
     let started_us = detail.and_then(|value| value.trim().parse().ok()).unwrap_or(started_us);
-    // perf writes the host's monotonic time, the run counts from its own start. A slice of another machine has a clock of its own;
+    // perf writes the host's monotonic time, the run counts from its own start. A slice of another host has another clock;
     // its name has the time when it was taken.
     if let Ok(taken_us) = at.parse::<u64>() {
         let first_us = stacks.iter().map(|stack| stack.t_us).min().unwrap_or(0);
@@ -105,7 +105,7 @@ fn stacks(text: &str) -> Vec<Stack> {
     found
 }
 
-/// `postgres  4711 [001] 12345.678901:   10101010 cpu-clock:u:`; the command may hold spaces, the processor may be missing.
+/// `postgres  4711 [001] 12345.678901:   10101010 cpu-clock:u:`; the command may contain spaces, the CPU may be missing.
 fn head(line: &str) -> Option<Stack> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let is_time = |word: &&str| {

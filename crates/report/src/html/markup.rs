@@ -1,6 +1,6 @@
-//! The little that is needed to write HTML without surprises.
+//! Helpers to write HTML safely.
 
-/// Text made fit for elements and quoted attributes.
+/// Text escaped for elements and quoted attributes.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for c in text.chars() {
@@ -10,7 +10,7 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // A name must not turn the text around it, nor hide in it.
+            // A name must not reverse the surrounding text, nor be invisible.
             active if record::escape::is_active(active) => {
                 out.push_str(&format!("\\u{:04x}", u32::from(active)))
             }
@@ -67,7 +67,7 @@ impl Row {
     }
 }
 
-/// A table that scrolls by itself where it is too wide. `head` gives each column's name and whether it holds words.
+/// A table that scrolls if it is too wide. `head` has the name of each column and whether it contains words.
 pub(crate) fn table(out: &mut String, caption: &str, head: &[(&str, bool)], rows: &[Row]) {
     let caption = escape(caption);
     out.push_str(&format!(

@@ -13,7 +13,7 @@ use serde_json::Value;
 /// Settings shown at once; more are folded away.
 const SETTINGS_SHOWN: usize = 40;
 
-/// Settings that no measurement hangs on, by how their names begin: folded away below those that may matter.
+/// Prefixes of settings that affect no measurement: they are folded below those that may matter.
 const ASIDE: [&str; 12] = [
     "lc_",
     "log_",
@@ -29,7 +29,7 @@ const ASIDE: [&str; 12] = [
     "client_encoding",
 ];
 
-/// Parameters that are counts of things and read better as such: `8 sessions`.
+/// Parameters that are counts, shown with their noun: `8 sessions`.
 const COUNTED: [&str; 6] = ["session", "worker", "stream", "partition", "chunk", "terminal"];
 
 /// The page's title.
@@ -43,7 +43,7 @@ pub(super) fn title(facts: &Facts) -> String {
     format!("{} {name} · pgfathom", facts.badge().word())
 }
 
-/// The line above everything: who, what, when; and the switch of colours.
+/// The top line: verb, name, time; and the colour switch.
 pub(super) fn top(out: &mut String, facts: &Facts) {
     let run = &facts.reader.run;
     let verb = if run.verb.is_empty() { "run directory" } else { &run.verb };
@@ -113,7 +113,7 @@ pub(super) fn answer(out: &mut String, facts: &Facts) {
         ));
     }
     out.push_str("</ul>\n");
-    // The steps of a sweep stand in its table, the cells of a matrix in theirs.
+    // The steps of a sweep are in its table, the cells of a matrix in its own.
     if facts.steps.len() > 1 && facts.sweep.is_none() && facts.matrix.is_none() {
         ribbon(out, facts);
     }
@@ -121,7 +121,7 @@ pub(super) fn answer(out: &mut String, facts: &Facts) {
     out.push_str("</div>\n");
 }
 
-/// The steps as a strip, each as wide as it was long, linking to its section.
+/// The steps as a strip, with widths by duration, each linked to its section.
 fn ribbon(out: &mut String, facts: &Facts) {
     out.push_str("<nav aria-label=\"Steps\"><ol class=\"ribbon\">");
     for step in &facts.steps {
@@ -142,7 +142,7 @@ fn ribbon(out: &mut String, facts: &Facts) {
     out.push_str("</ol></nav>\n");
 }
 
-/// What a verb found about its own run; those of `explain` have a section of their own.
+/// Findings of a verb about its own run; those of `explain` have their own section.
 fn findings(out: &mut String, facts: &Facts) {
     let findings = facts.reader.run.summary.findings.as_deref().unwrap_or_default();
     if findings.is_empty() || facts.directory.findings.is_some() {
@@ -243,7 +243,7 @@ fn client_line(facts: &Facts) -> String {
     with_small(format!("{}{memory}", number::counted(client.cpus, "core")), &small)
 }
 
-/// A word of a command as a shell would need it.
+/// A word of a command, quoted for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+*".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -290,7 +290,7 @@ fn shown(value: &str) -> String {
     if value.is_empty() { "empty".to_string() } else { value.to_string() }
 }
 
-/// How the numbers were made, and what lies in the directory.
+/// How the numbers were measured, and the files of the directory.
 pub(super) fn method(out: &mut String, facts: &Facts) {
     out.push_str("<section id=\"method\"><h2>Method and files</h2>\n<div class=\"method\">\n");
     let driven = facts.steps.iter().any(|step| !step.client.is_empty() || !step.intervals.is_empty());

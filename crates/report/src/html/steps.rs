@@ -12,9 +12,9 @@ use record::model::{Check, CheckResult, TypeStatistics};
 use record::number;
 use serde_json::Value;
 
-/// Most lines of a table; the rest is counted and left to the files.
+/// The most lines of a table; the rest is only counted, and is in the files.
 const LINES_MAX: usize = 50;
-/// Parameters that decide most, in the order they are shown.
+/// The most important parameters, in the order of display.
 const FIRST_PARAMETERS: [&str; 8] =
     ["sessions", "schedule", "rate", "streams", "method", "depth", "wire", "workers"];
 
@@ -83,7 +83,7 @@ pub(super) fn section(
 
 fn facts_line(out: &mut String, step: &StepFacts) {
     let summary = &step.step.summary;
-    // What decides most stands first; the rest follows by name.
+    // The most important ones come first, then the rest by name.
     let rank = |name: &str| {
         FIRST_PARAMETERS.iter().position(|first| *first == name).unwrap_or(FIRST_PARAMETERS.len())
     };
@@ -210,7 +210,7 @@ fn types(out: &mut String, step: &StepFacts) {
     ];
     let mut rows = vec![];
     for one in types.iter().take(LINES_MAX) {
-        // In a closed loop nothing ever waits for a session: the same numbers need not stand there twice.
+        // In a closed loop nothing waits for a session, so response and service time are equal and shown once.
         let both = one.latency_us == one.service_us;
         let service = one.service_us.filter(|_| !both);
         let mut cells = vec![
@@ -290,8 +290,8 @@ fn more(out: &mut String, all: usize) {
     }
 }
 
-/// Named numbers of the verb that have no place of their own.
-/// What benchmarks found about themselves.
+/// Named numbers of the verb without another place.
+/// Results of benchmarks.
 fn benchmarks(out: &mut String, step: &StepFacts) {
     for benchmark in &step.step.summary.benchmarks {
         out.push_str(&format!("<div class=\"block\"><h3>{}</h3>", escape(&benchmark.name)));
@@ -380,7 +380,7 @@ fn checks(out: &mut String, step: &StepFacts) {
         return;
     }
     let grouped = grouped_checks(checks);
-    // What failed comes first; the rest keeps its order.
+    // Failures come first; the rest keeps its order.
     let mut sorted: Vec<_> = grouped.iter().collect();
     sorted.sort_by_key(|check| match check.result {
         CheckResult::Fail => 0,
@@ -452,7 +452,7 @@ fn errors(out: &mut String, step: &StepFacts) {
 }
 
 fn events(out: &mut String, step: &StepFacts) {
-    // Statements stand in their own table, stacks in their graphs.
+    // Statements have their own table, stacks their graphs.
     let wording =
         |event: &&&event::Event| ![event::PHASE, event::QUERY, event::STACKS].contains(&event.kind.as_str());
     let mut events: Vec<_> = step.events.iter().filter(wording).collect();

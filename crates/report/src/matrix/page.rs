@@ -86,7 +86,7 @@ fn heat(out: &mut String, matrix: &Matrix, operation: &Operation) {
     out.push_str("</div>\n");
 }
 
-/// A node's name, with its ratio where its row or column is odd.
+/// A node's name, with its ratio if its row or column is an outlier.
 fn named(operation: &Operation, part: Part, name: &str) -> String {
     match odd(operation, part, name) {
         None => escape(name),
@@ -157,7 +157,7 @@ fn legend(out: &mut String, matrix: &Matrix) {
     ));
 }
 
-/// The cells between two nodes: what round trips and ping predict, beside what was measured.
+/// The cells between two nodes: the prediction from round trips and ping, next to the measurement.
 fn distances(out: &mut String, operation: &Operation) {
     let known = |cell: &&Cell| !cell.is_own() && (cell.round_trips.is_some() || cell.ping_us.is_some());
     let mut cells: Vec<&Cell> = operation.cells.iter().filter(known).collect();

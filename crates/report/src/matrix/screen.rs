@@ -1,4 +1,4 @@
-//! The matrix on the terminal page: a table of rates and one of latencies per operation, without colour. A node's own rows stand in
+//! The matrix on the terminal page: a table of rates and one of latencies per operation, without colour. A node's own rows are in
 //! brackets; signs show how far a cell is from its peers.
 
 use super::{odd, prediction_words, ratio, shade, trips_words};
@@ -117,7 +117,7 @@ fn table(
         let mut line = String::from("  ");
         for (column, text) in row.iter().enumerate() {
             let width = widths[column];
-            // Heads stand over the numbers, whose signs take three places at the end.
+            // Headers are above the numbers; the signs take three characters at the end.
             let head = at == 0 && column > 0 && cell_has_signs(title);
             line.push_str(&match column {
                 0 => format!("{text:<width$}"),
@@ -129,7 +129,7 @@ fn table(
     }
 }
 
-/// The table of rates has signs behind its numbers.
+/// The table of rates has signs after its numbers.
 fn cell_has_signs(title: &str) -> bool {
     title.starts_with("transactions")
 }

@@ -1,5 +1,5 @@
-//! The charts of a sweep: throughput over sessions with its fit, latency over sessions, latency over throughput, and mixes against
-//! their pure ones.
+//! The charts of a sweep: throughput over sessions with its fit, latency over sessions, latency over throughput, and mixes compared with
+//! pure mixes.
 
 use super::{KEY, knee_clause, latency_words, law_words, mix_clause, range, worst};
 use crate::chart::{Axis, Chart, ChartKind, Dash, Law, Mark, Range, Series, Tone, Unit, tidy};
@@ -8,7 +8,7 @@ use record::sweep::{Curve, Sweep};
 
 /// From this ratio between the most and the fewest sessions on, the axis is logarithmic.
 const LOG_AXIS_RATIO: u64 = 8;
-/// Looks of several curves in one chart; more than that are distinguished by their legend only.
+/// Styles of several curves in one chart; further curves are distinguished by the legend only.
 const LOOKS: [(Tone, Dash); 5] = [
     (Tone::Main, Dash::Solid),
     (Tone::Second, Dash::Dashed),
@@ -66,7 +66,7 @@ fn sessions_axis(sessions: &[u64]) -> Axis {
     Axis { name: "sessions", log: last >= first.saturating_mul(LOG_AXIS_RATIO), ..Axis::default() }
 }
 
-/// The values of a curve at each number of sessions; nothing where it was not measured.
+/// The values of a curve at each number of sessions; `None` where it was not measured.
 fn values(
     curve: &Curve,
     sessions: &[u64],
@@ -100,7 +100,7 @@ fn throughput(sweep: &Sweep, sessions: &[u64]) -> Chart {
         let name = if alone { "measured" } else { &curve.name };
         let law = curve.fit.filter(|_| curve.cannot_tell.is_none());
         let measured = values(curve, sessions, |point| point.tps);
-        // Where a law is drawn, the points stand alone; else they are joined.
+        // If a law is drawn, the points are separate; else they are connected.
         let mut series = Series::new(name, tone, dash, measured).with_range(ranges(curve, sessions));
         series.law = law.map(|fit| Law { lambda: fit.lambda_tps, sigma: fit.sigma, kappa: fit.kappa });
         series.joined = law.is_none();
@@ -170,7 +170,7 @@ fn latency(sweep: &Sweep, sessions: &[u64]) -> Chart {
     chart
 }
 
-/// p99 over throughput: the points go up the stick with the sessions, and back where throughput falls.
+/// p99 over throughput: the points go up with the sessions, and back if throughput falls.
 fn hockey_stick(curve: &Curve) -> Option<Chart> {
     let mut points: Vec<(f64, f64, u64)> = curve
         .points
@@ -234,7 +234,7 @@ fn shares(sweep: &Sweep) -> Chart {
         chart("shares", "Throughput over the share of reads", Unit::TransactionsPerSecond, x, axis);
     let expected = |of: fn(&record::sweep::Mix) -> f64| {
         let at = |(percent, tps): &(u64, f64)| {
-            // The pure mixes are what is expected of them.
+            // For pure mixes the expectation is their own value.
             let mix = sweep.mixes.iter().find(|mix| mix.read_percent == *percent);
             Some(tidy(mix.map_or(*tps, of)))
         };

@@ -71,7 +71,7 @@ fn bar(tps: Option<f64>, highest: f64) -> String {
     "#".repeat((share * BAR_WIDTH as f64).round() as usize)
 }
 
-/// Client CPU per transaction of the dearest repeat.
+/// Client CPU per transaction of the most expensive repeat.
 fn client_cost(facts: &Facts, point: &Point) -> String {
     let cost = |step: &&str| {
         facts.steps.iter().find(|facts| facts.step.key == **step)?.step.summary.client_cpu_us_per_transaction

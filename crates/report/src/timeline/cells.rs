@@ -4,9 +4,9 @@ use crate::chart::{Chart, Dash, Range, Series, Tone, tidy};
 use record::number;
 use std::collections::BTreeMap;
 
-/// Lines of a chart at most; more peers are drawn as their median and the range around it.
+/// The most lines of a chart; more peers are drawn as their median and range.
 const LINES_MAX: usize = 7;
-/// Fewest things of which one can be an outlier.
+/// The least objects of which one can be an outlier.
 const PEERS_MIN: usize = 3;
 /// An outlier's mean is at least this multiple of its peers' median.
 const OUTLIER_RATIO: f64 = 1.5;
@@ -19,7 +19,7 @@ struct Cell {
     max: f64,
 }
 
-/// Columns of cells by thing: a node, a device, a class of waits.
+/// Columns of cells by object: a node, a device, a class of waits.
 #[derive(Clone, Debug)]
 pub(super) struct Cells {
     columns: usize,
@@ -55,7 +55,7 @@ impl Cells {
         self.by_thing.keys().map(String::as_str).collect()
     }
 
-    /// Leaves out what was never above a value.
+    /// Leaves out objects that were never above a value.
     pub(super) fn drop_below(&mut self, least: f64) {
         self.by_thing.retain(|_, cells| cells.iter().any(|cell| cell.max > least));
     }
@@ -99,8 +99,8 @@ impl Cells {
     }
 }
 
-/// A tick that came a little late leaves a column empty though nothing was missed: the value before holds. Two empty columns in a row
-/// are a hole, and stay one.
+/// A slightly late tick leaves a column empty although no sample is missing: then the previous value holds. Two empty columns in a row
+/// are a real gap.
 fn hold(values: &mut [Option<f64>]) {
     for at in 1..values.len().saturating_sub(1) {
         if values[at].is_none() && values[at + 1].is_some() {
@@ -109,7 +109,7 @@ fn hold(values: &mut [Option<f64>]) {
     }
 }
 
-/// Which of a column's values is drawn.
+/// The value of a column that is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Draw {
     /// Their mean.
@@ -118,8 +118,8 @@ pub(super) enum Draw {
     Peaks,
 }
 
-/// Draws things that should be alike: one line for each while they are few, grey for peers, colour for the one above them. Returns a
-/// clause about what is seen, without its full stop.
+/// Draws objects that should be similar: one line each if they are few, peers grey, the highest one coloured. Returns a
+/// clause about the result, without a full stop.
 pub(super) fn peers(chart: &mut Chart, cells: &Cells, draw: Draw, what: &str) -> String {
     let values = |thing: &str| match draw {
         Draw::Means => cells.means(thing),

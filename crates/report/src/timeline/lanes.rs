@@ -1,4 +1,4 @@
-//! What happened when, in lanes: findings, checkpoints, vacuums, index builds, restarts, faults, locks, errors, missed ticks.
+//! Events over time, in lanes: findings, checkpoints, vacuums, index builds, restarts, faults, locks, errors, missed ticks.
 
 use super::Scene;
 use crate::chart::{Chart, ChartKind, Item, Lanes, Unit, tidy};
@@ -8,14 +8,14 @@ use record::number;
 use record::watched::{Progress, Sampled};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most things drawn in one lane; of more, the longest are. All are in `events.ndjson`.
+/// The most items of a lane; with more, the longest are drawn. All are in `events.ndjson`.
 const ITEMS_MAX: usize = 150;
 /// Characters of a text.
 const TEXT_MAX: usize = 140;
-/// Ticks that a command may be unseen and still be the same.
+/// Ticks for which a command may be missing and still count as the same.
 const TICKS_UNSEEN_MAX: u64 = 3;
 
-/// The lanes from the top: the name on the axis, and what one thing in it is called.
+/// The lanes from the top: the name on the axis, and the name of an item.
 const LANES: [(&str, &str); 9] = [
     ("findings", "finding"),
     ("checkpt", "checkpoint"),
@@ -37,7 +37,7 @@ const LOCKS: usize = 6;
 const ERRORS: usize = 7;
 const GAPS: usize = 8;
 
-/// Something in a lane, before it gets its place.
+/// An item of a lane, before its position is known.
 struct Thing {
     lane: usize,
     from_us: u64,
@@ -60,7 +60,7 @@ fn lane_of(kind: &str) -> Option<usize> {
     }
 }
 
-/// Kinds of events that are marked on every chart of the step. Those that come by the dozen stand in the lanes only.
+/// Kinds of events that are marked on every chart of the step. Frequent ones are only in the lanes.
 pub(crate) fn is_marked(kind: &str) -> bool {
     !matches!(
         kind,
@@ -168,7 +168,7 @@ fn happened(scene: &Scene) -> Vec<Thing> {
             bad: matches!(lane, RESTARTS | FAULTS | ERRORS) || event.kind == event::DEADLOCK,
         });
     }
-    // A checkpoint is reported when it begins, with its length when it ends, and by the counters a tick later: one bar is enough.
+    // A checkpoint is reported when it begins, with its length when it ends, and by the counters a tick later: it gets one bar.
     let ended: Vec<(u64, u64)> = things
         .iter()
         .filter(|thing| thing.lane == CHECKPOINTS && thing.to_us > thing.from_us)

@@ -1,4 +1,4 @@
-//! The machines under the database: CPU, disks by member, network.
+//! The hosts of the database: CPU, disks by member, network.
 
 use super::cells::{Cells, Draw, peers};
 use super::{MULTIPLES_MAX, Scene, in_unit};
@@ -8,7 +8,7 @@ use record::number;
 use record::watched::{Disk, Host, Sampled};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where CPU goes, with the colour of its layer.
+/// The use of CPU, with the colour of its layer.
 type Part = (&'static str, usize, fn(&Host) -> Option<f64>);
 const PARTS: [Part; 5] = [
     ("user", 0, |host| host.cpu_user_pct),
@@ -23,7 +23,7 @@ const REQUESTS_MIN: f64 = 1.0;
 /// Bytes per second below which a network interface or disk counts as idle.
 const BYTES_MIN: f64 = 1024.0;
 
-/// Devices that stand on others, in the chart of those.
+/// Devices above others, in the chart of those.
 const ARRAYS_MAX: usize = 1;
 
 /// All of them.
@@ -83,7 +83,7 @@ fn pile(scene: &Scene, name: &str, title: String, host: &str) -> Chart {
     }
     let mut detail = vec![];
     for (name, area, _) in PARTS {
-        // A layer that was never there needs no colour.
+        // A layer without data needs no colour.
         if cells.peak(name).0 < 0.05 {
             continue;
         }
@@ -101,7 +101,7 @@ fn pile(scene: &Scene, name: &str, title: String, host: &str) -> Chart {
     chart
 }
 
-/// A device as a chart names it.
+/// The name of a device in a chart.
 fn device_name(disk: &Disk, hosts: usize) -> String {
     let mut name = disk.device.clone();
     if hosts > 1 {
@@ -125,7 +125,7 @@ fn disks(scene: &Scene) -> Vec<Chart> {
     let hosts: BTreeSet<&str> = disks().map(|(_, disk)| disk.host.as_str()).collect();
     let carriers: BTreeSet<(&str, &str)> =
         disks().map(|(_, disk)| (disk.host.as_str(), disk.member_of.as_str())).collect();
-    // Bytes are counted where they arrive: a device that stands on others would count them twice.
+    // Bytes are counted at the lowest devices: a device above others would count them twice.
     let is_leaf = |disk: &Disk| !carriers.contains(&(disk.host.as_str(), disk.device.as_str()));
     let count = scene.columns.count;
     let (mut waits, mut arrays, mut flushes) = (Cells::new(count), Cells::new(count), Cells::new(count));
@@ -136,7 +136,7 @@ fn disks(scene: &Scene) -> Vec<Chart> {
         let known = pairs.into_iter().filter_map(|(count, wait)| Some((count? as f64, wait?)));
         let (done, waited) =
             known.fold((0.0, 0.0), |(done, waited), (count, wait)| (done + count, waited + count * wait));
-        // What stands on others is no peer of theirs.
+        // A device above others is not their peer.
         let place = if is_leaf(disk) { &mut waits } else { &mut arrays };
         if done > 0.0 {
             place.add(&name, column, waited * 1e3, done);
@@ -180,7 +180,7 @@ fn disks(scene: &Scene) -> Vec<Chart> {
     charts
 }
 
-/// Bytes in two directions, summed over the devices of each machine at each tick.
+/// Bytes in two directions, summed over the devices of each host at each tick.
 #[derive(Debug, Default)]
 struct Flows<'a>(BTreeMap<(&'a str, u64), ([f64; 2], u64)>);
 
@@ -191,7 +191,7 @@ impl<'a> Flows<'a> {
         *interval_us = (*interval_us).max(line.interval_us);
     }
 
-    /// Two lines for one machine, one line for each of several.
+    /// Two lines for one host, one line for each of several.
     fn chart(&self, scene: &Scene, name: &str, title: &str, directions: [&str; 2]) -> Option<Chart> {
         let hosts: BTreeSet<&str> = self.0.keys().map(|(host, _)| *host).collect();
         let mut cells = Cells::new(scene.columns.count);

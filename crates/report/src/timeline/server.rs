@@ -1,4 +1,4 @@
-//! What a node counts itself: transactions, WAL and checkpoints, standbys, blocked sessions, the xmin horizon.
+//! Counters of a node: transactions, WAL and checkpoints, standbys, blocked sessions, the xmin horizon.
 
 use super::Scene;
 use super::cells::{Cells, Draw, peers};
@@ -49,7 +49,7 @@ pub(super) fn transactions(scene: &Scene) -> Option<Chart> {
     Some(chart)
 }
 
-/// WAL, its full page images, and what checkpoints write.
+/// WAL, its full page images, and the writes of checkpoints.
 pub(super) fn wal(scene: &Scene) -> Vec<Chart> {
     let bytes = counted(scene, |server| Some(server.wal_bytes? as f64));
     let images =
@@ -102,7 +102,7 @@ fn in_unit(value: f64) -> String {
     super::in_unit(Unit::BytesPerSecond, value)
 }
 
-/// How far each standby is behind: bytes, and time where it is known.
+/// The lag of each standby: bytes, and time if known.
 pub(super) fn replication(scene: &Scene) -> Vec<Chart> {
     let (mut bytes, mut delays) = (Cells::new(scene.columns.count), Cells::new(scene.columns.count));
     let senders: BTreeSet<&str> = scene

@@ -1,4 +1,4 @@
-//! What sessions and server processes waited for, as average active sessions stacked by class, CPU at the bottom.
+//! Waits of sessions and server processes: average active sessions stacked by class, CPU at the bottom.
 
 use super::{MULTIPLES_MAX, Scene};
 use crate::chart::{AREAS_MAX, Chart, ChartKind, Dash, Series, Tone, Unit, tidy};
@@ -7,7 +7,7 @@ use record::number;
 use record::watched::{Sampled, WAIT_CPU, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a session does or waits for, roughly. The order is that of the pile, from the bottom.
+/// Classes of activity and waits. The order is that of the stack, from the bottom.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Class {
     /// It computes, or wants to.
@@ -18,9 +18,9 @@ pub(crate) enum Class {
     Wal,
     /// Heavyweight locks: rows, relations, transactions.
     Lock,
-    /// Locks of shared memory, those of the log left out.
+    /// Locks of shared memory, without those of the WAL.
     LwLock,
-    /// Other processes: a synchronous standby above all.
+    /// Other processes, mainly a synchronous standby.
     Ipc,
     /// The client, within a transaction or a reply.
     Client,
@@ -117,7 +117,7 @@ impl Active {
         }
     }
 
-    /// Ticks of the node that was looked at most often: nodes are looked at together.
+    /// Ticks of the node with the most samples: nodes are sampled together.
     fn looks(&self) -> f64 {
         self.ticks.values().map(BTreeSet::len).max().unwrap_or(0).max(1) as f64
     }
@@ -152,7 +152,7 @@ pub(crate) fn event_name(wait: &Wait) -> String {
     }
 }
 
-/// The charts: one per node while they are few, else the whole and the busiest node.
+/// The charts: one per node if they are few, else the total and the busiest node.
 pub(super) fn charts(scene: &Scene) -> Vec<Chart> {
     let mut by_node: BTreeMap<&str, f64> = BTreeMap::new();
     for line in scene.lines {
@@ -216,7 +216,7 @@ fn pile(scene: &Scene, name: &str, title: String, node: Option<&str>) -> Chart {
         }
     }
     let all_looks: usize = looks.iter().map(BTreeSet::len).sum();
-    // Each node is looked at by itself: as many looks as nodes are one look at the whole.
+    // Each node is sampled separately: one sample of every node is one sample of the total.
     let together = nodes.len().max(1) as f64;
     let per_look = |column: usize| {
         let looks = looks[column].len() as f64 / together;

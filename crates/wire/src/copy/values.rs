@@ -1,7 +1,7 @@
-//! Values in PostgreSQL's binary form, and tuples of any width: what tables need whose rows are not all alike.
+//! Values in PostgreSQL's binary form, and tuples of any width, for tables whose rows differ in length.
 //!
 //! Sources: `numeric_send` and `numeric_recv` in `src/backend/utils/adt/numeric.c`, `timestamp_recv` in `timestamp.c`,
-//! `int4recv` in `int.c`. What is written here is what the server itself would send for the same value, byte for byte.
+//! `int4recv` in `int.c`. The output is byte for byte what the server itself would send for the same value.
 
 use super::{FRAME_BYTES, frame_length};
 

@@ -1,9 +1,9 @@
-//! The tables of promises: they fit each other, and the documentation.
+//! The tables of promises are consistent with each other and with the documentation.
 
 use super::*;
 use crate::Engine;
 
-/// A rule with every setting, with none, and where it is unknown.
+/// A rule with every setting, with none, and with unknown ones.
 fn rules(profile: &Profile, level: Isolation, at: Arrangement, anomaly: Anomaly) -> Vec<Rule> {
     let known: [&dyn Fn(Setting) -> Option<bool>; 3] = [&|_| Some(true), &|_| Some(false), &|_| None];
     let mut rules = Vec::new();
@@ -31,7 +31,7 @@ fn anomalies_are_numbered_as_they_stand_in_the_tables() {
     assert_eq!(sharded.entry(Anomaly::DirtyOrCircular).verdict, Verdict::Is(Rule::Forbidden));
 }
 
-/// What a level forbids every stronger level forbids, too, and what a strong level allows every weaker one allows.
+/// Every stronger level forbids what a level forbids, and every weaker one allows what a level allows.
 #[test]
 fn a_stronger_level_promises_all_that_a_weaker_one_does() {
     for engine in Engine::ALL {
@@ -56,7 +56,7 @@ fn a_stronger_level_promises_all_that_a_weaker_one_does() {
     }
 }
 
-/// A level without a row of its own is not judged by the row of another one.
+/// A level without a row is not judged by the row of another one.
 #[test]
 fn only_rows_make_promises() {
     let rule = |engine: Engine, level, anomaly| {
@@ -69,7 +69,7 @@ fn only_rows_make_promises() {
         assert_eq!(rule(engine, ReadCommitted, Anomaly::WriteSkew), Rule::Measured);
     }
     assert_eq!(rule(engine("cockroach"), ReadCommitted, Anomaly::StaleRead), Rule::Allowed);
-    // Shardman has none for SERIALIZABLE: what REPEATABLE READ forbids, it forbids.
+    // Shardman has none for SERIALIZABLE: it forbids what REPEATABLE READ forbids.
     assert_eq!(rule(engine("shardman"), Serializable, Anomaly::LostUpdate), Rule::Forbidden);
     assert_eq!(rule(engine("shardman"), Serializable, Anomaly::WriteSkew), Rule::Measured);
     // The setting is unknown.

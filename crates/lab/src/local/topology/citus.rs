@@ -5,10 +5,10 @@
 
 use super::{LocalError, Peer, Statement, literal};
 
-/// What the server reports when the library is not there.
+/// The server's message if the library is missing.
 const MISSING: &str = "could not access file \"citus\"";
 
-/// Settings of every node. Nodes come to each other over 127.0.0.1, where Citus would demand TLS.
+/// Settings of every node. Nodes connect over 127.0.0.1, where Citus would demand TLS.
 pub(super) fn settings() -> Vec<(&'static str, String)> {
     vec![
         ("shared_preload_libraries", "citus".to_owned()),
@@ -17,7 +17,7 @@ pub(super) fn settings() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The error of a server that could not load the library, in words that help; any other as it is.
+/// A helpful error for a server that could not load the library; any other error as it is.
 pub(super) fn explain(error: LocalError) -> LocalError {
     match error {
         LocalError::Start { log, .. } if log.contains(MISSING) => LocalError::Extension {
@@ -30,7 +30,7 @@ pub(super) fn explain(error: LocalError) -> LocalError {
     }
 }
 
-/// First, on every node: the extension, and how it logs in on the others.
+/// First, on every node: the extension, and its credentials for the others.
 pub(super) fn prepare(me: &Peer) -> Vec<Statement> {
     let mut statements = vec![Statement::new("create the extension citus", "create extension citus")];
     if let Some(password) = &me.link.password {
@@ -46,7 +46,7 @@ pub(super) fn prepare(me: &Peer) -> Vec<Statement> {
     statements
 }
 
-/// Then, on the coordinator, which is the first node: where it is itself, and its workers. Alone it holds the shards.
+/// Then, on the coordinator, which is the first node: its own address, and its workers. Without workers it holds the shards.
 pub(super) fn join(peers: &[Peer]) -> Vec<Statement> {
     let Some((coordinator, workers)) = peers.split_first() else { return Vec::new() };
     let at = |peer: &Peer| format!("{}, {}", literal(&peer.link.host), peer.link.port);

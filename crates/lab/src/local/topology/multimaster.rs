@@ -1,21 +1,21 @@
-//! Servers that all take writes and send them to each other by logical replication (`origin = none`, PostgreSQL 16 and newer).
+//! Servers that all take writes and replicate them to each other by logical replication (`origin = none`, PostgreSQL 16 and newer).
 //!
-//! Each node publishes what was written on it, and only that: a row that came by replication is not sent on, so nothing circles. The publication
+//! Each node publishes only its own writes: replicated rows are not forwarded, so there are no loops. The publication
 //! [`PUBLICATION`] is empty until `load` makes tables on all nodes, adds them to it and refreshes the subscriptions, in this order. No rule resolves
 //! conflicts: two updates of one row at once leave the nodes different for ever, and two inserts of one key stop the subscription (`disable_on_error`), which
-//! is what there is to measure.
+//! a proof can measure.
 
 use super::{Link, Peer, Statement, literal};
 use connect::conninfo::quoted;
 
-/// The release that can leave out what came by replication.
+/// The first release that can exclude replicated changes.
 pub(super) const MAJOR_MIN: u32 = 16;
 /// The publication on every node.
 pub const PUBLICATION: &str = "pgfathom";
 
 /// Settings of every node.
 pub(super) fn settings(nodes: u32, major: u32) -> Vec<(&'static str, String)> {
-    /// Slots, senders and workers beside those that the nodes need for each other.
+    /// Additional slots, senders and workers.
     const SPARE: u32 = 10;
     let enough = (nodes + SPARE).to_string();
     let mut settings = vec![
@@ -24,9 +24,9 @@ pub(super) fn settings(nodes: u32, major: u32) -> Vec<(&'static str, String)> {
         ("max_replication_slots", enough.clone()),
         ("max_logical_replication_workers", enough.clone()),
         ("max_worker_processes", (2 * nodes + 2 * SPARE).to_string()),
-        // To find out afterwards which of two conflicting writes came last.
+        // To determine later which of two conflicting writes came last.
         ("track_commit_timestamp", "on".to_owned()),
-        // Without a limit a node that is away fills the disk of all others.
+        // Without a limit a node that is down fills the disks of all others.
         ("max_slot_wal_keep_size", super::replicated::SLOT_WAL_MAX.to_owned()),
     ];
     if major >= 18 {
@@ -40,8 +40,8 @@ pub fn subscription(subscriber: &str, publisher: &str) -> String {
     format!("pgfathom_{subscriber}_from_{publisher}")
 }
 
-/// First, on every node: the publication, and a slot for each subscriber. The slots are made here and not by the subscriptions, because making one
-/// waits for the end of all running transactions, and subscriptions made at once on two nodes would wait for each other for ever.
+/// First, on every node: the publication, and a slot for each subscriber. The slots are created here and not by the subscriptions, because creating one
+/// waits for the end of all running transactions, so subscriptions created concurrently on two nodes would wait for each other for ever.
 pub(super) fn publish(me: usize, peers: &[Peer]) -> Vec<Statement> {
     let mut statements =
         vec![Statement::new("create the publication", format!("create publication {PUBLICATION}"))];

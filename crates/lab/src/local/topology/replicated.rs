@@ -1,7 +1,7 @@
 //! One server that takes writes, and standbys that follow it by streaming replication.
 //!
-//! Every standby knows all other nodes (`primary_conninfo` with several hosts and `target_session_attrs=read-write`) and has a slot on each of them, so after a
-//! promotion the remaining standbys follow the new primary by themselves, provided that they have not received more than it had.
+//! Every standby has the addresses of all other nodes (`primary_conninfo` with several hosts and `target_session_attrs=read-write`) and has a slot on each of
+//! them, so after a promotion the remaining standbys follow the new primary automatically, unless they had received more than it had.
 //! The slots of nodes that are not followed hold no WAL: they reserve nothing until a standby uses them.
 
 use connect::poll;
@@ -13,13 +13,13 @@ use connect::conninfo::quoted;
 use connect::control;
 use connect::waiting::{self, NO_STANDBY, WaitError};
 
-/// How long a new standby may take until it streams.
+/// The time limit until a new standby streams.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often that is looked at.
-/// WAL that a slot keeps for a standby that is away; without a limit a dead standby fills the disk of its primary.
+/// WAL that a slot keeps for a standby that is down; without a limit a dead standby fills the disk of its primary.
 pub(super) const SLOT_WAL_MAX: &str = "4GB";
 
-/// How many standbys, and what a commit waits for.
+/// The number of standbys, and those that a commit waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replication {
     /// Standbys, named `s1`, `s2`, ...
@@ -78,7 +78,7 @@ pub struct SyncStandbys {
 impl SyncStandbys {
     /// Commits wait for no standby.
     pub const ASYNC: SyncStandbys = SyncStandbys { method: None, count: 0, names: Vec::new() };
-    /// As many standbys as a commit waits for by default.
+    /// The default number of standbys that a commit waits for.
     const COUNT_DEFAULT: u32 = 2;
 
     /// The first two of all standbys.
@@ -90,7 +90,7 @@ impl SyncStandbys {
         }
     }
 
-    /// `async`, or as PostgreSQL writes it: `FIRST 2 (s1, s2)`, `ANY 1 (s1, s2)`, `1 (s1, s2)`, `s1, s2`, `*`.
+    /// `async`, or the syntax of PostgreSQL: `FIRST 2 (s1, s2)`, `ANY 1 (s1, s2)`, `1 (s1, s2)`, `s1, s2`, `*`.
     pub fn parse(text: &str, standbys: u32) -> Result<SyncStandbys, LocalError> {
         let example = format!(
             "write \"FIRST 1 ({0})\", \"ANY 1 ({0})\" or async; the standbys are called {0}",
@@ -215,7 +215,7 @@ pub(crate) fn slots(me: usize, names: &[String], reserve: bool) -> Vec<Statement
         .collect()
 }
 
-/// After the standbys have been started: waits until all of them stream, and gives each a slot for every other node, for the day when it is the
+/// After the start of the standbys: waits until all of them stream, and creates on each a slot for every other node, for its use as a
 /// primary.
 pub(super) fn connect(peers: &[Peer]) -> Result<(), LocalError> {
     let names: Vec<String> = peers.iter().map(|peer| peer.name.clone()).collect();
@@ -234,8 +234,8 @@ pub(super) fn await_streaming(primary: &Peer, standbys: &[String]) -> Result<(),
     await_names(primary, streaming, |found| standbys.iter().find(|name| !found.contains(name)).cloned())
 }
 
-/// Lets commits wait for standbys: `configure` writes the setting down and makes the server read it. Returns when every commit waits for them; the very next
-/// one may be one that somebody relies on.
+/// Lets commits wait for standbys: `configure` writes the setting and reloads the server. Returns when every commit waits for them; the next
+/// one may already need that.
 pub(crate) fn wait_for_standbys(
     primary: &Peer,
     sync: &SyncStandbys,

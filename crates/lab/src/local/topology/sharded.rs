@@ -1,23 +1,23 @@
 //! Hash partitions over several servers with postgres_fdw, any of them an entry point.
 //!
-//! Each node knows every other as a foreign server. A foreign table points at the remote *leaf*, never at the remote parent, so a query makes one hop and no
-//! loops. What this arrangement does not give is documented in `docs/clusters.md`: no two-phase commit, no global snapshot, and no detection of deadlocks over
+//! Each node has every other one as a foreign server. A foreign table points at the remote *leaf*, never at the remote parent, so a query makes one hop without
+//! loops. `docs/clusters.md` lists the limits: no two-phase commit, no global snapshot, and no detection of deadlocks over
 //! two nodes. Hence the time limits: a session that waits on another node for a lock gives up after [`REMOTE_LOCK_TIMEOUT`].
 
 use super::{LocalError, Peer, Statement, literal};
 use connect::control;
 
-/// How long a statement waits for a lock on another node: the only end of a deadlock over two nodes, which no server sees.
+/// The time limit for a lock on another node: only this ends a deadlock over two nodes, which no server detects.
 const REMOTE_LOCK_TIMEOUT: &str = "5s";
-/// How long a transaction on another node may wait for its entry node's next word.
+/// How long a transaction on another node may wait for the next statement of its entry node.
 const REMOTE_IDLE_TIMEOUT: &str = "60s";
 /// Rows per fetch of a foreign scan (the default of 100 makes one round trip per 100 rows).
 const FETCH_ROWS: u32 = 1000;
 /// Rows per remote INSERT.
 const BATCH_ROWS: u32 = 100;
 
-/// Settings of every node. Partition-wise plans push aggregates and joins down to the nodes; without them `count(*)` drags every row through
-/// the entry node. The check interval makes a backend notice within a second that its client is gone, and so release what it holds on other nodes.
+/// Settings of every node. Partition-wise plans push aggregates and joins down to the nodes; without them `count(*)` transfers every row to
+/// the entry node. With the check interval a backend detects within a second that its client is gone, and releases its locks on other nodes.
 pub(crate) fn settings(major: u32) -> Vec<(&'static str, String)> {
     let all = [
         (11, "enable_partitionwise_aggregate", "on"),
@@ -30,7 +30,7 @@ pub(crate) fn settings(major: u32) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// Whether the node's installation has what this needs.
+/// Whether the node's installation has the required extension.
 pub(crate) fn check(peer: &Peer) -> Result<(), LocalError> {
     let mut client = control::connect(&peer.spec)?;
     let row = client
@@ -94,7 +94,7 @@ pub(crate) fn statements(me: usize, peers: &[Peer], major: u32) -> Vec<Statement
             format!("create the user mapping for {}", peer.name),
             format!("create user mapping for current_user server {} options ({})", peer.name, listed(&login)),
         ));
-        // By this the nodes are found from any one of them, also while no table is there yet.
+        // This makes the nodes discoverable from any of them, also before there are tables.
         statements.push(Statement::new(
             format!("mark the foreign server {}", peer.name),
             format!("comment on server {} is {}", peer.name, literal(engines::cluster::NODE_MARK)),
