@@ -20,7 +20,9 @@ use support::{Notes, assert_exact, connect, each_postgres, load, options, spec, 
 const CHILD: &str = "PGFATHOM_TEST_LOADER";
 
 /// Kills per load.
-const KILLS: u64 = 20;
+fn kills() -> u64 {
+    if testing::is_thorough("20 kills of each load: 10 of them") { 20 } else { 10 }
+}
 
 /// The other half of the tests that kill a process: this program, started again by [`spawn_loader`].
 #[test]
@@ -106,9 +108,6 @@ fn await_chunks_or(client: &mut Client, chunks: i64, mut over: impl FnMut() -> b
     });
 }
 
-/// Kills before the first rows: while the process starts, connects and makes the tables.
-const EARLY_KILLS: u64 = 4;
-
 /// `step`: a load may commit this many chunks before it is killed at a moment that nobody chooses.
 fn killed_at_random_moments(
     installation: &Installation,
@@ -119,14 +118,15 @@ fn killed_at_random_moments(
 ) {
     let cluster = start(installation);
     let mut client = connect(&cluster.spec());
-    let mut random = Random::new();
+    let (mut random, kills) = (Random::new(), kills());
     let (mut in_copy, mut last) = (0, 0);
-    for kill in 0..KILLS {
+    for kill in 0..kills {
         let chunks = load::ledger::find_dataset(&mut client, load::ledger::YCSB)
             .unwrap()
             .map_or(0, |dataset| load::ledger::chunk_totals(&mut client, dataset.id).unwrap().chunks);
         let mut child = spawn_loader(&cluster, rows, partitions, method);
-        if kill >= EARLY_KILLS {
+        // The first ones come before the first rows: while the process starts, connects and makes the tables.
+        if kill >= kills / 5 {
             let goal = (chunks + 1 + random.below(step)) as i64;
             await_chunks_or(&mut client, goal, || child.try_wait().unwrap().is_some());
         }
@@ -140,8 +140,8 @@ fn killed_at_random_moments(
             last = ledger;
         }
     }
-    println!("{in_copy} of {KILLS} kills hit rows under way, {last} of {rows} rows were safe at the end");
-    assert!(in_copy >= KILLS / 2, "only {in_copy} kills hit the copy phase");
+    println!("{in_copy} of {kills} kills hit rows under way, {last} of {rows} rows were safe at the end");
+    assert!(in_copy >= kills / 2, "only {in_copy} kills hit the copy phase");
     let report = load(&cluster.spec(), &loader_options(rows, partitions, method)).unwrap();
     assert_eq!(report.totals.rows, rows);
     assert_exact(&cluster.spec(), rows, partitions, &spec(1), true);
@@ -215,6 +215,13 @@ fn a_server_that_goes_away_and_comes_back_is_survived() {
             (Method::Freeze, Outage::Immediate),
             (Method::Freeze, Outage::Terminate),
         ] {
+            let is_like_another = matches!(
+                (method, outage),
+                (Method::Copy, Outage::Immediate) | (Method::Freeze, Outage::Terminate)
+            );
+            if is_like_another && !testing::is_thorough("each outage with each method") {
+                continue;
+            }
             let (rows, partitions) = (60_017, 20);
             let asked = loader_options(rows, partitions, method);
             let mut notes = Notes::default();

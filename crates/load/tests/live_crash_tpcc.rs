@@ -21,7 +21,9 @@ use workloads::tpcc::{Tpcc, find};
 const CHILD: &str = "PGFATHOM_TEST_TPCC_LOADER";
 
 /// Kills per load.
-const KILLS: u64 = 8;
+fn kills() -> u64 {
+    if testing::is_thorough("8 kills of a load of TPC-C: 5 of them") { 8 } else { 5 }
+}
 
 fn each_postgres(test: impl Fn(&Installation) + Sync) {
     let found = installations();
@@ -134,9 +136,9 @@ fn a_load_survives_kill_at_any_moment() {
     each_postgres(|installation| {
         let cluster = Throwaway::start(installation, &[]).unwrap();
         let mut client = connect(&cluster.spec());
-        let mut random = Random::new();
+        let (mut random, kills) = (Random::new(), kills());
         let (mut last, mut in_copy) = (0, 0);
-        for kill in 0..KILLS {
+        for kill in 0..kills {
             let mut child = spawn_loader(&cluster);
             // The first ones while it prepares, the others while chunks, keys and foreign keys are made.
             if kill > 1 {
@@ -152,7 +154,7 @@ fn a_load_survives_kill_at_any_moment() {
                 last = chunks;
             }
         }
-        println!("{in_copy} of {KILLS} kills hit rows under way, {last} of 7 chunks were safe at the end");
+        println!("{in_copy} of {kills} kills hit rows under way, {last} of 7 chunks were safe at the end");
         assert!(in_copy >= 2, "only {in_copy} kills hit the copy phase");
         load_tpcc(&cluster.spec(), &mut Notes::default()).unwrap();
         assert_exact(&cluster.spec());

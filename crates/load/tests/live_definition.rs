@@ -74,7 +74,11 @@ fn damage(server: &Throwaway, template: &str, is_tpcc: bool, damages: &[(&str, E
     let mut wrong = Vec::new();
     for (number, (sql, expected)) in damages.iter().enumerate() {
         let name = format!("copy{number}");
-        server.execute(&format!("create database {name} template {template}")).expect("a copy");
+        // Large ones are copied as files, not page by page through the WAL.
+        let strategy = if is_tpcc { "file_copy" } else { "wal_log" };
+        server
+            .execute(&format!("create database {name} template {template} strategy {strategy}"))
+            .expect("a copy");
         server.execute_in(&name, sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
         let ways = if is_thorough { &[false, true][..] } else { &[number % 2 == 1][..] };
         for &deep in ways {

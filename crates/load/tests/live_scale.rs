@@ -270,16 +270,16 @@ fn a_deadline_ends_a_load_in_order() {
             let options = Options { deadline: Some(deadline), ..asked.clone() };
             load::load_ycsb_on(&cluster_of(&nodes), &options, &Stop::new(), &mut Notes::default())
         };
-        let report = run(Deadline::After(Duration::from_secs(6))).unwrap();
+        let report = run(Deadline::After(Duration::from_secs(4))).unwrap();
         assert_eq!(report.outcome, Outcome::Stopped);
         assert!(
-            report.advice().unwrap().contains("the deadline has passed (6.0 s after the start)"),
+            report.advice().unwrap().contains("the deadline has passed (4.0 s after the start)"),
             "{:?}",
             report.advice()
         );
         assert!(report.rows > 0, "it has loaded until then");
         // The time to connect and to read the ledgers counts, and a busy machine may need all of the first ones for it.
-        let went_on = [5, 20, 60].into_iter().any(|seconds| {
+        let went_on = [3, 20, 60].into_iter().any(|seconds| {
             let moment = format!("select (clock_timestamp() + interval '{seconds} s')::text");
             let moment = nodes.node(0).value(&moment).unwrap().unwrap();
             let again = run(Deadline::At(moment.clone())).unwrap();

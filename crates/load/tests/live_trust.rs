@@ -29,7 +29,9 @@ fn verify(spec: &ConnSpec, is_tpcc: bool) -> Result<Verdict, VerifyError> {
 fn refused(server: &Throwaway, template: &str, is_tpcc: bool, cases: &[(&str, &str)]) {
     for (number, (sql, expected)) in cases.iter().enumerate() {
         let name = format!("{template}{number}");
-        server.execute(&format!("create database {name} template {template}")).unwrap();
+        // Large ones are copied as files, not page by page through the WAL.
+        let strategy = if is_tpcc { "file_copy" } else { "wal_log" };
+        server.execute(&format!("create database {name} template {template} strategy {strategy}")).unwrap();
         server.execute_in(&name, sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
         let spec = server.spec().with_dbname(&name);
         match verify(&spec, is_tpcc) {

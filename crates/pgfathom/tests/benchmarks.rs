@@ -74,7 +74,7 @@ fn figure(summary: &Value, name: &str) -> f64 {
 fn the_balances_of_tpcb_agree_after_a_run_and_a_foreign_change_is_found() {
     let laboratory = Laboratory::new(TPCB);
     for wire in ["libpq", "lean"] {
-        let (ended, summary) = laboratory.summary(&format!("run -b tpcb -c 4 -T 2 --wire {wire}"));
+        let (ended, summary) = laboratory.summary(&format!("run -b tpcb -c 4 -T 1 --wire {wire}"));
         assert!(matches!(ended.exit, Some(0 | 5)), "{:?}", ended.exit);
         assert_eq!(broken(&summary), Vec::<&str>::new());
         assert_eq!(figure(&summary, "scale"), 2.0);
@@ -127,7 +127,7 @@ fn documents_are_driven_by_autocommit_and_in_transactions_side_by_side() {
     let laboratory = Laboratory::new(DOCUMENTS);
     let flags = "--document-size 1kB..200kB --statements-per-transaction 5";
     for wire in ["libpq", "lean"] {
-        let run = format!("run -b documents@1 -b documents-tx@1 -c 4 -T 2 --wire {wire} {flags} -o {wire}");
+        let run = format!("run -b documents@1 -b documents-tx@1 -c 4 -T 1 --wire {wire} {flags} -o {wire}");
         let (ended, summary) = laboratory.summary(&run);
         assert!(matches!(ended.exit, Some(0 | 5)), "{:?}", ended.exit);
         assert_eq!(summary["errors"], 0, "every document that was read is the one that was written");
@@ -162,7 +162,7 @@ fn documents_that_were_loaded_keep_their_sizes_in_a_run_and_are_verified() {
             "load documents --rows {rows} --document-size {sizes} --restart -q --watch off -o load-{rows}"
         );
         assert_eq!(laboratory.type_(&load).exit, Some(0));
-        let run = format!("run {run} -c 2 -T 3 --statements-per-transaction 3 -o run-{rows}");
+        let run = format!("run {run} -c 2 -T 2 --statements-per-transaction 3 -o run-{rows}");
         let (ended, summary) = laboratory.summary(&run);
         assert!(matches!(ended.exit, Some(0 | 5)), "{:?}", ended.exit);
         assert_eq!(summary["errors"], 0);
@@ -186,7 +186,7 @@ fn analytic_queries_run_beside_tpcc_and_each_of_them_finds_rows() {
     assert!(missing.stderr.contains("hint: load it first: pgfathom load tpcc -s 10"), "{}", missing.stderr);
     assert_eq!(laboratory.type_("load tpcc -s 1 -q").exit, Some(0));
     let (ended, summary) =
-        laboratory.summary("run -b chbench -c 6 --analysts 4 --random-seed 3 -T 15 -o both");
+        laboratory.summary("run -b chbench -c 6 --analysts 4 --random-seed 3 -T 6 -o both");
     assert!(matches!(ended.exit, Some(0 | 5)), "{:?}", ended.exit);
     assert_eq!(summary["tpcc"]["orders"]["agree"], true);
     assert!(summary["tpcc"]["tpmc"].as_f64().expect("a rate") > 0.0);

@@ -87,7 +87,7 @@ fn an_interrupted_load_continues_where_it_stopped() {
     let socket = cluster.socket_dir().display().to_string();
     let target = format!("host={socket} port={} user=postgres", cluster.port());
     let load = |out: &'static str| {
-        ["load", "ycsb", "--rows", "400001", "--chunk-rows", "20000", "-j", "2", "-o", out]
+        ["load", "ycsb", "--rows", "150001", "--chunk-rows", "7500", "-j", "2", "-o", out]
     };
     let mut flags = load("first").to_vec();
     flags.push(&target);
@@ -107,7 +107,7 @@ fn an_interrupted_load_continues_where_it_stopped() {
     assert!(ended.stderr.contains("continuing: "), "{}", ended.stderr);
     let ended = run(folder.path(), &["verify", &target]);
     assert_eq!(ended.exit, Some(0), "{}{}", ended.stdout, ended.stderr);
-    assert!(ended.stdout.contains("400,001 rows exact"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("150,001 rows exact"), "{}", ended.stdout);
 }
 
 /// The end of a named pipe that writes, once somebody reads from it: until then it cannot be opened without waiting.

@@ -156,7 +156,7 @@ fn books_are_kept(lab: &Lab) {
 
 /// What the client says of nodes is what the nodes say: both count remote payments and orders.
 fn drive(lab: &Lab) {
-    let driven = lab.typed("run -b tpcc --no-delays -c 4 -T 4 --max-tries 20 -q --format json -o driven");
+    let driven = lab.typed("run -b tpcc --no-delays -c 4 -T 2 --max-tries 20 -q --format json -o driven");
     // On a busy machine the client may be the limit; the books must be right all the same.
     assert!(matches!(driven.exit, Some(0 | 2 | 5)), "{:?}", driven.exit);
     let summary: Value = serde_json::from_str(&driven.stdout).expect("the summary is JSON");
@@ -188,7 +188,10 @@ fn drive(lab: &Lab) {
     let sessions: Vec<u64> =
         by_node.as_array().expect("nodes").iter().filter_map(|node| node["sessions"].as_u64()).collect();
     assert_eq!(sessions, [2, 2], "{by_node}");
-    lab.expect(0, "prove tpcc -o after");
+    // The same proof follows once more below, when nothing runs.
+    if testing::is_thorough("the books after the first run, too") {
+        lab.expect(0, "prove tpcc -o after");
+    }
     let verified = lab.expect(8, "verify tpcc");
     assert!(verified.stderr.contains("1 run has written into the tables"), "{}", verified.stderr);
 

@@ -82,47 +82,65 @@ fn browse(
     output
 }
 
-/// A window cannot be made as narrow as a phone, a frame can. It writes down what the page in it reports.
-const FRAME: &str = r#"<!doctype html><body style="margin:0"><script>
+/// A window cannot be made as narrow as a phone, a frame can. This page shows frames side by side, because the browser does not draw those that are
+/// out of sight, and writes down what the pages in them report.
+const FRAMES: &str = r#"<!doctype html><body style="margin:0;display:flex"><script>
 addEventListener('message', event => {
   const out = document.body.appendChild(document.createElement('script'));
   out.type = 'application/json'; out.id = 'selftest'; out.textContent = event.data;
 });
-</script><iframe src="report.html#selftest" style="border:0;width:WIDTHpx;height:900px"></iframe>"#;
+</script>"#;
 
-/// Opens the page with its self-check; the problems found, by the page and in the browser's log.
-fn problems(browser: &Path, html: &str, width: u32) -> Vec<String> {
+/// What is in a script element with the result of the self-check.
+const RESULT: &str = "<script type=\"application/json\" id=\"selftest\">";
+
+/// Opens the page with its self-check, in a frame of each width, or as it is for one width; the problems found, by the page and in the browser's log.
+fn problems(browser: &Path, html: &str, widths: &[u32]) -> Vec<String> {
     let _turn = turn();
     let folder = Folder::new("page");
     let page = folder.path().join("report.html");
     fs::write(&page, html).unwrap();
-    let opened = if width < DESKTOP {
-        let frame = folder.path().join("frame.html");
-        fs::write(&frame, FRAME.replace("WIDTH", &width.to_string())).unwrap();
-        frame
+    let opened = if widths.len() > 1 {
+        let frame = |width: &u32| {
+            format!(
+                r#"<iframe src="report.html#selftest" style="border:0;flex:none;width:{width}px;height:900px"></iframe>"#
+            )
+        };
+        let frames = folder.path().join("frames.html");
+        fs::write(&frames, format!("{FRAMES}{}", widths.iter().map(frame).collect::<String>())).unwrap();
+        frames
     } else {
         page
     };
-    let output = browse(browser, folder.path(), &opened, "selftest", DESKTOP, 900, &["--dump-dom"]);
+    let window = widths.iter().sum();
+    let output = browse(browser, folder.path(), &opened, "selftest", window, 900, &["--dump-dom"]);
     let dom = String::from_utf8_lossy(&output.stdout);
     let log = String::from_utf8_lossy(&output.stderr);
     // The browser's own windows write to the same log; what the page says names the page's file as its source.
     let ours = |line: &&str| line.contains("CONSOLE") && !line.contains("source: chrome://");
     let mut problems: Vec<String> = log.lines().filter(ours).map(|line| format!("console: {line}")).collect();
-    let opening = "<script type=\"application/json\" id=\"selftest\">";
-    let Some(start) = dom.rfind(opening) else {
-        problems.push(format!("the page wrote no result of its self-check; the browser said: {log}"));
-        return problems;
-    };
-    let rest = &dom[start + opening.len()..];
-    let found: Value = serde_json::from_str(&rest[..rest.find("</script>").unwrap()]).unwrap();
-    if found["width"].as_u64() != Some(u64::from(width)) {
-        problems.push(format!("the page is {} wide, not {width}", found["width"]));
+    // The results stand at the end; a page that is opened as it is also holds the text of the script that writes them.
+    let results: Vec<&str> = dom.rsplit(RESULT).take(dom.matches(RESULT).count().min(widths.len())).collect();
+    let mut expected: Vec<u32> = widths.to_vec();
+    for result in results {
+        let found: Value = serde_json::from_str(&result[..result.find("</script>").unwrap()]).unwrap();
+        let width = found["width"].as_u64().unwrap_or_default();
+        match expected.iter().position(|expected| u64::from(*expected) == width) {
+            Some(at) => drop(expected.remove(at)),
+            None => problems.push(format!("a page is {width} wide, not one of {widths:?}")),
+        }
+        if found["ready"] != "yes" {
+            problems.push(format!("the page at {width} px says data-ready={}", found["ready"]));
+        }
+        problems.extend(
+            found["problems"].as_array().unwrap().iter().map(|problem| format!("at {width} px: {problem}")),
+        );
     }
-    if found["ready"] != "yes" {
-        problems.push(format!("the page says data-ready={}", found["ready"]));
+    if !expected.is_empty() {
+        problems.push(format!(
+            "no result of the self-check for the widths {expected:?}; the browser said: {log}"
+        ));
     }
-    problems.extend(found["problems"].as_array().unwrap().iter().map(Value::to_string));
     problems
 }
 
@@ -130,10 +148,8 @@ fn assert_sound(scene: &str, html: &str) {
     let Some(browser) = browser() else { return };
     assert!(html.len() <= report::PAGE_BYTES_MAX, "{scene}: {} bytes", html.len());
     keep_pictures(&browser, scene, html);
-    for width in [DESKTOP, PHONE] {
-        let problems = problems(&browser, html, width);
-        assert!(problems.is_empty(), "{scene} at {width} px:\n{}", problems.join("\n"));
-    }
+    let problems = problems(&browser, html, &[DESKTOP, PHONE]);
+    assert!(problems.is_empty(), "{scene}:\n{}", problems.join("\n"));
 }
 
 /// For people: the page and how it looks, if a folder for that is named.
@@ -160,7 +176,12 @@ fn page_of(scene: Scene) -> String {
 
 #[test]
 fn a_demo_is_drawn_in_both_themes_on_desktop_and_phone() {
-    assert_sound("demo", &page_of(Scene::Demo));
+    let html = page_of(Scene::Demo);
+    assert_sound("demo", &html);
+    // The others are opened in frames only.
+    let Some(browser) = browser() else { return };
+    let problems = problems(&browser, &html, &[DESKTOP]);
+    assert!(problems.is_empty(), "demo without a frame:\n{}", problems.join("\n"));
 }
 
 #[test]
@@ -294,7 +315,7 @@ fn a_flame_graph_with_a_fault_is_caught() {
 fn all_caught(browser: &Path, sound: &str, faults: &[(&str, &str, &str, &str)]) {
     for (fault, from, to, expected) in faults {
         assert!(sound.contains(from), "{fault}: nothing to break");
-        let problems = problems(browser, &sound.replacen(from, to, 1), DESKTOP);
+        let problems = problems(browser, &sound.replacen(from, to, 1), &[DESKTOP]);
         assert!(
             problems.iter().any(|problem| problem.contains(expected)),
             "{fault} was not caught: {problems:?}"

@@ -151,9 +151,9 @@ fn a_transaction_allocates_nothing_and_sends_and_receives_a_fixed_number_of_time
         ways.iter().flat_map(|way| cases.iter().map(move |case| (*way, *case)))
     {
         for (wire, pace) in [(Wire::Libpq, CLOSED), (Wire::Lean, CLOSED), (Wire::Libpq, OPEN)] {
-            let (short, short_allocations) = run(workload(), poller, wire, pace, SHORT);
-            let (long, long_allocations) = run(workload(), poller, wire, pace, LONG);
-            let more = (LONG - SHORT) * SESSIONS;
+            let (short, short_allocations) = run(workload(), poller, wire, pace, SHORT / 2);
+            let (long, long_allocations) = run(workload(), poller, wire, pace, LONG / 2);
+            let more = (LONG - SHORT) / 2 * SESSIONS;
             let allocations = long_allocations.saturating_sub(short_allocations);
             assert!(
                 allocations <= UNRELATED_ALLOCATIONS_MAX,
