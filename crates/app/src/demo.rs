@@ -18,6 +18,7 @@ use data::ycsb::{Compressible, KeyOrder, Spec};
 use engines::Cluster;
 use lab::local::{self, Installation, LocalCluster, Preset, Search, UpOptions};
 use lab::throwaway::{self, Throwaway};
+use load::ledger::YCSB;
 use load::verify::VerifyError;
 use record::{Exit, State, files};
 use std::path::{Path, PathBuf};
@@ -231,7 +232,7 @@ fn verify(
 ) -> Result<Exit, Failure> {
     let step = recording.dir().begin_step("verify", "ycsb")?;
     let cluster = Cluster::single(spec.clone());
-    match prove(context, recording, &step, &cluster, &How::new(deep)) {
+    match prove(context, recording, &step, &cluster, YCSB, &How::new(deep)) {
         Ok(report) => {
             print_findings(context, recording)?;
             for line in differences(&report) {

@@ -4,8 +4,8 @@ use crate::failure::Failure;
 use data::ycsb::{Table, Version};
 use engines::Cluster;
 use load::LoadError;
-use load::verify::{Expect, VersionJudgement, WriterHistory};
 use load::writers::Registry;
+use load::ycsb::history::{Expect, VersionJudgement, WriterHistory};
 use run::workload::replay::{History, ReplayError, RowVerdict, VersionVerdict, Writer, WriterSpec};
 
 /// The replayed history of one dataset.

@@ -1,4 +1,4 @@
-//! `verify`: prove that a loaded table holds exactly its rows.
+//! `verify`: prove that the tables of a dataset hold exactly its rows.
 
 use crate::connection::Address;
 use crate::context::{Context, cpus};
@@ -8,18 +8,20 @@ use crate::recording::{Recording, fields};
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target};
 use crate::{history, human};
 use engines::Cluster;
+use load::ledger::YCSB;
 use load::verify::{
-    KIND_NAMES, MirrorOptions, NodeReport, VerifyError, VerifyOptions, VerifyReport, WriterHistory,
+    KIND_NAMES, LIMITS, MirrorOptions, NodeReport, Subject, VerifyError, VerifyOptions, VerifyReport,
 };
+use load::ycsb::WriterHistory;
 use record::model::{Check, CheckResult, Step};
 use record::summary::NodeResult;
 use record::{Exit, State, StepId, Verdict};
 use serde_json::json;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 mod progress;
-mod tables;
 
 use self::progress::Reporter;
 
@@ -33,8 +35,8 @@ const LAG_LIMIT_DEFAULT: Duration = Duration::from_secs(60);
 pub struct Plan {
     /// Where the target is.
     pub address: Address,
-    /// The dataset; `None`: what the database holds.
-    pub what: Option<What>,
+    /// The name of the dataset; `None`: what the database holds.
+    pub what: Option<&'static str>,
     /// Read every row and judge each value by itself.
     pub deep: bool,
     /// What nodes that hold the same rows are given.
@@ -55,15 +57,6 @@ impl Plan {
     }
 }
 
-/// What can be verified.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
-    /// The table of YCSB
-    Ycsb,
-    /// A registered dataset, by its name.
-    Registered(&'static str),
-}
-
 impl Plan {
     /// Verifies and writes the run directory.
     ///
@@ -72,13 +65,10 @@ impl Plan {
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         let cluster = self.address.cluster(context)?;
         let entry = cluster.entry_node();
-        let spec = &cluster.nodes[entry].spec;
-        let mut control = connect::control::connect(spec)?;
-        let what = self.what.unwrap_or_else(|| held(context, &mut control));
-        if let What::Registered(name) = what {
-            return self.run_tables(context, &cluster, &mut control, name);
-        }
-        let opening = self.opening("ycsb");
+        let mut control = connect::control::connect(&cluster.nodes[entry].spec)?;
+        let name = self.what.unwrap_or_else(|| held(context, &mut control));
+        let described = described(name, &mut control);
+        let opening = self.opening(name);
         let recording = opening.open(context, Target::node(&cluster, entry), &mut control)?;
         drop(control);
         let how = How {
@@ -88,7 +78,8 @@ impl Plan {
             progress: self.progress,
         };
         opening.in_one_step(recording, |recording, step| {
-            let report = prove(context, recording, step, &cluster, &how).map_err(no_outcome)?;
+            recording.keep(recording.dir().edit_step(step, |step| step.dataset = described));
+            let report = prove(context, recording, step, &cluster, name, &how).map_err(no_outcome)?;
             let mut outcome = Outcome::new(State::Finished, exit_of(&report));
             outcome.lines = differences(&report);
             outcome.messages = report.notes.iter().map(|note| format!("note: {note}")).collect();
@@ -111,24 +102,30 @@ fn no_outcome(error: VerifyError) -> NoOutcome {
     }
 }
 
+/// The names of all datasets that can be verified.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    std::iter::once(YCSB).chain(workloads::dataset::DATASETS.iter().map(|dataset| dataset.name))
+}
+
 /// What there is to verify, when nothing was named: the first dataset that is there. Problems of the ledger are reported later.
-fn held(context: &Context, control: &mut postgres::Client) -> What {
-    let registered = workloads::dataset::DATASETS.iter().map(|dataset| What::Registered(dataset.name));
-    let mut there: Vec<(What, &str)> = Vec::new();
-    for what in std::iter::once(What::Ycsb).chain(registered) {
-        let name = match what {
-            What::Ycsb => load::ledger::YCSB,
-            What::Registered(name) => name,
-        };
-        if matches!(load::ledger::find_dataset(control, name), Ok(Some(_))) {
-            there.push((what, name));
-        }
-    }
-    for (_, name) in there.iter().skip(1) {
+fn held(context: &Context, control: &mut postgres::Client) -> &'static str {
+    let is_there = |name: &&str| matches!(load::ledger::find_dataset(control, name), Ok(Some(_)));
+    let there: Vec<&str> = names().filter(is_there).collect();
+    for name in there.iter().skip(1) {
         let message = format!("the database also holds {name}: verify it with pgfathom verify {name}");
         context.terminal.say(&message);
     }
-    there.first().map_or(What::Ycsb, |(what, _)| *what)
+    there.first().copied().unwrap_or(YCSB)
+}
+
+/// A dataset as the run directory describes it.
+fn described(name: &str, control: &mut postgres::Client) -> Option<record::model::Dataset> {
+    let found = load::ledger::find_dataset(control, name).ok().flatten()?;
+    let mut dataset = crate::load::dataset(&found);
+    if let Ok(Some(content)) = workloads::dataset::named(name)?.find(control) {
+        crate::load::add_parameters(&mut dataset, &*content);
+    }
+    Some(dataset)
 }
 
 /// What a verification's answer means for scripts.
@@ -161,15 +158,16 @@ impl How {
     }
 }
 
-/// Verifies a cluster, of one node or more, as one step of a run directory; the step is ended, except after an error.
+/// Verifies a dataset of a cluster, of one node or more, as one step of a run directory; the step is ended, except after an error.
 ///
 /// # Errors
-/// As `load::verify::run_cluster`. The step is still open then.
+/// As `load::verify::run`. The step is still open then.
 pub fn prove(
     context: &Context,
     recording: &Recording<'_>,
     step: &StepId,
     cluster: &Cluster,
+    name: &'static str,
     how: &How,
 ) -> Result<VerifyReport, VerifyError> {
     let &How { deep, jobs, mirror, progress } = how;
@@ -186,11 +184,15 @@ pub fn prove(
         }
     }));
     let stop = stop_of(context);
-    let history = replay(context, cluster);
-    let history = history.as_ref().map(|history| history as &dyn WriterHistory);
-    let options = VerifyOptions { deep, jobs, history, stop: &stop };
+    let history = if name == YCSB { replay(context, cluster) } else { None };
+    let find = |control: &mut postgres::Client| match workloads::dataset::named(name) {
+        Some(registration) => registration.find(control),
+        None => load::ycsb::find(control, history.clone()),
+    };
+    let options = VerifyOptions { deep, jobs, mirror, stop: &stop, limits: LIMITS, may_hash: true };
     let mut reporter = Reporter::new(context, recording, step, jobs, progress);
-    let report = load::verify::run_cluster(cluster, &options, &mirror, &mut |now| reporter.report(now));
+    let subject = Subject { name, find: &find };
+    let report = load::verify::run(cluster, &subject, &options, &mut |now| reporter.report(now));
     context.terminal.end_progress();
     let report = report?;
     recording.keep(dir.edit_step(step, |step| describe(step, &report)));
@@ -199,9 +201,9 @@ pub fn prove(
 }
 
 /// What runs have written. If that cannot be replayed, a note reports it and only the ledger is used: a lost update is then not detected.
-fn replay(context: &Context, cluster: &Cluster) -> Option<history::Replayed> {
+fn replay(context: &Context, cluster: &Cluster) -> Option<Arc<dyn WriterHistory>> {
     match history::replay(cluster) {
-        Ok(replayed) => replayed,
+        Ok(replayed) => replayed.map(|replayed| Arc::new(replayed) as Arc<dyn WriterHistory>),
         Err(failure) => {
             let failure = failure
                 .context("the writes of earlier runs cannot be replayed, so lost updates are not detected");
@@ -211,7 +213,8 @@ fn replay(context: &Context, cluster: &Cluster) -> Option<history::Replayed> {
     }
 }
 
-/// What a verification came to, as the run directory holds it.
+/// What a verification came to, as the run directory holds it: one check of the content, one per table and node, and one of everything else
+/// that was looked at.
 fn describe(step: &mut Step, report: &VerifyReport) {
     let seconds = report.duration.as_secs_f64();
     step.summary.duration_s = seconds;
@@ -221,28 +224,26 @@ fn describe(step: &mut Step, report: &VerifyReport) {
     let kinds = KIND_NAMES.iter().zip(report.totals).filter(|(_, count)| *count > 0);
     let mut found: Vec<String> =
         kinds.clone().map(|(name, count)| format!("{} {name}", human::count(count))).collect();
-    let content = match report.verdict() {
-        _ if report.differences_total() > 0 => CheckResult::Fail,
-        load::verify::Verdict::CannotTell if report.values_unjudged > 0 => CheckResult::Skipped,
-        _ => CheckResult::Ok,
-    };
-    let detail = match content {
-        CheckResult::Ok if report.updates_accepted > 0 => {
-            format!("exact, {} accepted", human::plural(report.updates_accepted, "update"))
-        }
-        CheckResult::Ok => "exact".to_string(),
-        CheckResult::Fail => found.join(", "),
-        _ => format!("{} values cannot be judged", human::count(report.values_unjudged)),
-    };
+    let (content, detail) = content_result(report, &found);
+    let scope = format!("every row, {}", report.method.as_str());
     step.checks = vec![Check {
         name: "content".to_string(),
-        scope: format!("every row, {}", report.method.as_str()),
+        scope: scope.clone(),
         rows: report.rows_found,
         result: content,
         detail: detail.clone(),
         counterexamples: report.differences.iter().map(ToString::to_string).collect(),
     }];
+    step.checks.extend(report.tables.iter().map(|table| Check {
+        name: format!("content of {}", table.table),
+        scope: scope.clone(),
+        rows: table.rows_found,
+        result: if table.differences == 0 { CheckResult::Ok } else { CheckResult::Fail },
+        detail: format!("{} of {} rows", human::count(table.rows_found), human::count(table.rows_expected)),
+        counterexamples: Vec::new(),
+    }));
     step.checks.extend(report.nodes.iter().map(node_check));
+    step.checks.extend(audit_check(report));
     let problems: Vec<(&str, usize)> = CLUSTER_CHECKS
         .iter()
         .map(|name| (*name, report.problems.iter().filter(|problem| problem.check() == *name).count()))
@@ -256,11 +257,8 @@ fn describe(step: &mut Step, report: &VerifyReport) {
             .filter(|(_, count)| *count > 0)
             .map(|&(name, count)| format!("{} of {name}", human::plural(count as u64, "problem"))),
     );
-    let result = match report.verdict() {
-        load::verify::Verdict::Exact => CheckResult::Ok,
-        load::verify::Verdict::Different => CheckResult::Fail,
-        load::verify::Verdict::CannotTell => CheckResult::Skipped,
-    };
+    found.extend(report.audit.broken.iter().cloned());
+    let is_exact = report.verdict() == load::verify::Verdict::Exact;
     let detail = if found.is_empty() { detail } else { found.join(", ") };
     step.totals = fields(json!({
         "rows_expected": report.rows_expected,
@@ -268,7 +266,7 @@ fn describe(step: &mut Step, report: &VerifyReport) {
         "rows_uncertain": report.rows_uncertain,
         "updates_accepted": report.updates_accepted,
         "values_unjudged": report.values_unjudged,
-        "differences": report.totals.iter().sum::<u64>(),
+        "differences": report.differences_total(),
     }));
     if !report.nodes.is_empty() || !report.problems.is_empty() {
         step.totals.insert("problems".to_string(), report.problems.len().into());
@@ -276,9 +274,27 @@ fn describe(step: &mut Step, report: &VerifyReport) {
     for (name, count) in kinds {
         step.totals.insert(name.to_string(), count.into());
     }
-    step.verdict = Verdict { valid: result == CheckResult::Ok, reasons: vec![], notes: report.notes.clone() };
-    if result != CheckResult::Ok {
+    step.verdict = Verdict { valid: is_exact, reasons: vec![], notes: report.notes.clone() };
+    if !is_exact {
         step.verdict.reasons.push(detail);
+    }
+}
+
+/// What the rows came to. `found`: the kinds of differences, in words.
+fn content_result(report: &VerifyReport, found: &[String]) -> (CheckResult, String) {
+    if report.differences_total() > 0 {
+        return (CheckResult::Fail, found.join(", "));
+    }
+    let unknown: Vec<&str> =
+        report.unjudged.iter().chain(&report.audit.unknown).map(String::as_str).collect();
+    if report.values_unjudged > 0 {
+        let values = human::count(report.values_unjudged);
+        return (CheckResult::Skipped, format!("{values} values cannot be judged"));
+    }
+    match report.updates_accepted {
+        _ if !unknown.is_empty() => (CheckResult::Skipped, unknown.join("; ")),
+        0 => (CheckResult::Ok, "exact".to_string()),
+        updates => (CheckResult::Ok, format!("exact, {} accepted", human::plural(updates, "update"))),
     }
 }
 
@@ -342,6 +358,25 @@ fn problem_check(report: &VerifyReport, name: &str, count: usize) -> Check {
     }
 }
 
+/// What must hold of the tables together.
+fn audit_check(report: &VerifyReport) -> Option<Check> {
+    let audit = &report.audit;
+    let sentences: Vec<String> = audit.broken.iter().chain(&audit.unknown).cloned().collect();
+    let kept = audit.kept.join("; ");
+    (!sentences.is_empty() || !kept.is_empty()).then(|| Check {
+        name: "audit".to_string(),
+        scope: "all tables together".to_string(),
+        rows: 0,
+        result: match (audit.broken.len(), audit.unknown.len()) {
+            (0, 0) => CheckResult::Ok,
+            (0, _) => CheckResult::Skipped,
+            _ => CheckResult::Fail,
+        },
+        detail: if sentences.is_empty() { kept } else { sentences.join("; ") },
+        counterexamples: audit.broken.clone(),
+    })
+}
+
 /// The nodes of a cluster as lines, then what is wrong: the cluster's own problems, and the first rows by name.
 pub fn differences(report: &VerifyReport) -> Vec<String> {
     let width = report.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
@@ -364,6 +399,8 @@ pub fn differences(report: &VerifyReport) -> Vec<String> {
         })
         .collect();
     lines.extend(report.problems.iter().take(PRINTED_MAX).map(|problem| format!("  {problem}")));
+    let audit = report.audit.broken.iter().chain(&report.audit.unknown);
+    lines.extend(audit.map(|sentence| format!("  {sentence}")));
     let untold = report.problems.len().saturating_sub(PRINTED_MAX);
     if untold > 0 {
         lines.push(format!("  and {} more; run.json has them all", human::plural(untold as u64, "problem")));

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use connect::{ConnSpec, control};
 use data::ycsb::{Compressible, KeyOrder, Spec};
+use engines::Cluster;
 use lab::throwaway::{Throwaway, installations};
 use load::progress::Silent;
-use load::verify::{VerifyOptions, run};
+use load::verify::{Subject, VerifyOptions, run};
 use load::{Options, Stop, plan};
 
 /// Rounds of all measurements; the median counts.
@@ -62,7 +63,9 @@ fn server_alone(spec: &ConnSpec, helpers: u32) -> Result<Duration, Box<dyn Error
 }
 
 fn verify(spec: &ConnSpec, deep: bool, jobs: usize) -> Result<Duration, Box<dyn Error>> {
-    let options = VerifyOptions { deep, jobs, history: None, stop: &Stop::new() };
-    let report = run(spec, &options, &mut |_| {})?;
+    let stop = Stop::new();
+    let subject = Subject { name: load::ledger::YCSB, find: &|client| load::ycsb::find(client, None) };
+    let options = VerifyOptions::new(deep, jobs, &stop);
+    let report = run(&Cluster::single(spec.clone()), &subject, &options, &mut |_| {})?;
     if report.exact() { Ok(report.duration) } else { Err(report.text().into()) }
 }

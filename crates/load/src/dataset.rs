@@ -16,21 +16,30 @@
 //!
 //! # What a dataset must keep
 //!
-//! Rows are pure functions of their number. A row that a run has changed says so itself ([`Dataset::expect`]). Values are encoded as the
+//! Rows are pure functions of their number. A row that a run has changed says so itself ([`Dataset::expect`]), or is judged by a history of
+//! the runs ([`Dataset::judge`]). Values are encoded as the
 //! server sends them in binary form: then the server's hash of a row can be computed here.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-use data::ycsb::Spec;
+use data::ycsb::{Spec, Version};
 use wire::copy::values::Tuples;
 
 use crate::error::LoadError;
+use crate::ledger::Writer;
 use crate::plan::{Chunks, PARTITIONS_MAX, names_of};
 
 mod encoder;
+mod judge;
 mod leaves;
+mod sums;
+
+pub(crate) use judge::ByExpectation;
+pub use judge::{Presence, RowJudge, Verdicts};
+pub(crate) use sums::cell;
+pub use sums::{Buckets, Hashing, Sum};
 
 pub use encoder::{Encoder, Numbers, TupleEncoder};
 pub use leaves::{Leaves, Placed, Placement, leaf_names, range_partition, table_names};
@@ -245,9 +254,63 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Whether a number of a table stands for a row.
-    fn is_row(&self, _table: usize, _number: u64) -> bool {
+    /// Whether a row of this number of a table must be there: it was loaded, or a run has inserted it.
+    fn must_be(&self, table: usize, number: u64) -> bool {
+        number < self.tables()[table].rows
+    }
+
+    /// Whether a row of this number may be there.
+    fn may_be(&self, _table: usize, _number: u64) -> bool {
         true
+    }
+
+    /// From this number of a table on no row must be there.
+    fn numbers_end(&self, table: usize) -> u64 {
+        self.tables()[table].rows
+    }
+
+    /// The partition that a row of this number belongs to; `None`: verification relies on the server's own check of partition bounds.
+    fn partition_of(&self, _table: usize, _number: u64, _partitions: u32) -> Option<u32> {
+        None
+    }
+
+    /// How keys and rows are hashed, where that differs from what is done for every dataset. Its cells are then buckets of keys.
+    fn hashing(&self) -> Option<Hashing> {
+        None
+    }
+
+    /// The hash of a key that [`Hashing::key`] computes on the server.
+    fn key_hash(&self, _table: usize, _number: u64) -> u64 {
+        0
+    }
+
+    /// Adds up the hashes of loaded rows as [`Hashing::row`] does on the server. Used only with [`Dataset::hashing`].
+    fn add_loaded(&self, _table: usize, _numbers: Range<u64>, _buckets: &mut Buckets<'_>) {}
+
+    /// Something that judges rows of a table; `None`: they are compared with [`Dataset::expect`].
+    fn judge(&self, _table: usize) -> Option<Box<dyn RowJudge + '_>> {
+        None
+    }
+
+    /// The write that a value of this column of a row comes from, where values say so themselves; columns are counted from the one behind the
+    /// key. Values that have changed places are recognised by it.
+    fn version(&self, _table: usize, _number: u64, _column: usize, _value: &[u8]) -> Option<Version> {
+        None
+    }
+
+    /// Whether rows are named by the text of their first column, which is a key that tells the number of the row; else by a condition.
+    fn is_named_by_key(&self) -> bool {
+        false
+    }
+
+    /// Whether every row is read when runs have written into the tables, because only the values show whether an update was lost.
+    fn is_read_after_runs(&self) -> bool {
+        false
+    }
+
+    /// The same dataset as it is after these runs of the ledger; `None`: they make no difference to what is expected, or are known already.
+    fn after_writers(&self, _: &[Writer]) -> Option<Box<dyn Dataset>> {
+        None
     }
 
     /// The numbers in the table of a segment of [`Dataset::segments`].
@@ -275,7 +338,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     fn expect(&self, table: usize, number: u64, found: &[Option<&[u8]>], out: &mut Tuples) -> Expected;
 
     /// What must hold of the tables together, whatever runs have done.
-    fn audit(&self, _: &mut dyn Auditor) -> Result<Audit, crate::verify::VerifyError> {
+    fn audit(&self, _: &mut dyn Auditor) -> Result<Audit, crate::verify::error::VerifyError> {
         Ok(Audit::default())
     }
 
@@ -303,7 +366,7 @@ pub trait Auditor {
     ///
     /// # Errors
     /// When a server cannot answer.
-    fn sum(&mut self, query: &str) -> Result<i128, crate::verify::VerifyError>;
+    fn sum(&mut self, query: &str) -> Result<i128, crate::verify::error::VerifyError>;
 }
 
 /// What an audit came to.

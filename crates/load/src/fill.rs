@@ -1,4 +1,4 @@
-//! A load from beginning to end.
+//! The work of a load.
 //!
 //! One thread of its own (the caller's) prepares, watches and finishes; the streams do the work.
 
@@ -7,22 +7,21 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use connect::ConnSpec;
-use engines::cluster::Cluster;
 use postgres::Client;
 
 use crate::chunk_set::ChunkSet;
 pub(crate) use crate::coordinate::{Reporter, coordinate, cpu_us};
-use crate::copy::{self, Job, Place};
-use crate::dataset::{self, Leaves, Target, leaf_names};
+use crate::copy;
+use crate::dataset::{self, Leaves, leaf_names};
 use crate::dispatch::{Dispatcher, NodePlan, Owned, united};
 use crate::error::LoadError;
 use crate::freeze;
+use crate::job::{Job, Place};
 use crate::ledger::{self, ChunkTotals, Coverage, Dataset, Layout, qualified};
 use crate::options::{Method, Options, Segment, Stop, Via};
 use crate::plan::Chunks;
-use crate::progress::{Counters, LoadEvent, Meter, NodeCounters, Observer, Phase};
-pub use crate::report::{LoadReport, NodeReport, Outcome};
+use crate::progress::{Counters, NodeCounters, Phase};
+use crate::report::{LoadReport, NodeReport, Outcome};
 use crate::route;
 use crate::schema;
 use crate::shape::Shape;
@@ -30,172 +29,7 @@ use crate::shard;
 use crate::stream::Work;
 use crate::team::Team;
 pub(crate) use crate::team::wal_position;
-use crate::watch::{self, Site, Watch};
-use crate::{finish, peers};
-
-/// When the load has to end, and how the user said it.
-type Deadline = (Instant, String);
-
-/// Fills a target with a YCSB dataset, or continues where another load ended.
-///
-/// The call returns when everything is done, when `stop` was noticed, or on the first error that no repetition cures. It may be called
-/// again at any time: it does what is missing. `observer` is called from this thread.
-///
-/// # Errors
-/// See [`LoadError`]; each has a hint. The target is exact after every error.
-pub fn load_ycsb(
-    spec: &ConnSpec,
-    options: &Options,
-    stop: &Stop,
-    observer: &mut dyn Observer,
-) -> Result<LoadReport, LoadError> {
-    load_ycsb_on(&Cluster::single(spec.clone()), options, stop, observer)
-}
-
-/// The same on all nodes of a cluster: rows go where their leaf tables are, or everywhere where every node holds all of them.
-///
-/// # Errors
-/// As [`load_ycsb`]; those of one node are [`LoadError::Node`].
-pub fn load_ycsb_on(
-    cluster: &Cluster,
-    options: &Options,
-    stop: &Stop,
-    observer: &mut dyn Observer,
-) -> Result<LoadReport, LoadError> {
-    load(cluster, &options.ycsb(), options, stop, observer)
-}
-
-/// Fills a cluster with a dataset, or continues where another load ended; see [`load_ycsb`].
-///
-/// # Errors
-/// As [`load_ycsb_on`].
-pub fn load(
-    cluster: &Cluster,
-    content: &dyn dataset::Dataset,
-    options: &Options,
-    stop: &Stop,
-    observer: &mut dyn Observer,
-) -> Result<LoadReport, LoadError> {
-    options.check(content)?;
-    check_cluster(cluster, content, options)?;
-    let started = Instant::now();
-    let mut team = Team::connect(cluster)?;
-    let recorded = if options.restart { None } else { recorded(&mut team, content)? };
-    let content = recorded.as_deref().unwrap_or(content);
-    let tables = content.tables();
-    let mut reporter = Reporter { observer, meter: Meter::new(started, cpu_us()) };
-    // Counters without streams serve until the dataset is known.
-    reporter.begin(Phase::Schema, &Counters::new(0, 0, content.rows()));
-    let deadline = check_stop_rules(&mut team, content.name(), options, started)?;
-    let prepared = match schema::prepare(&mut team, cluster, content, options, stop) {
-        Ok(prepared) => prepared,
-        Err(error) if team.shape == Shape::Repeated => return Err(peers::explain(&mut team, error)),
-        Err(error) => return Err(error),
-    };
-    let mut fill = Fill::new(team, prepared.datasets, prepared.layout, content, options, stop, started)?;
-    if fill.datasets.iter().all(|dataset| dataset.loaded) {
-        if fill.shape() == Shape::Sharded {
-            // Nothing is left to load that would have to wait for a leaf on its way.
-            let patience = shard::LOOK.min(options.reconnect_limit);
-            shard::settled(&mut fill.team, &fill.datasets, tables, patience, stop)?;
-        }
-        let counters = fill.counters(&fill.plan_nothing());
-        return fill.report(Outcome::AlreadyComplete, &counters);
-    }
-    let plans = fill.plan(options.segment)?;
-    let counters = fill.counters(&plans);
-    if fill.shape() == Shape::Repeated && plans.iter().any(|plan| plan.parts() > 0) {
-        peers::refuse_published(&mut fill.team, &fill.datasets, tables)?;
-    }
-    let note = |reporter: &mut Reporter<'_>, message: String| {
-        reporter.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
-    };
-    prepared.notes.into_iter().for_each(|message| note(&mut reporter, message));
-    if !prepared.created {
-        let message = format!(
-            "continuing: {} of {} chunks are in the ledger, {} rows",
-            fill.earlier.chunks,
-            counters.chunks_total.load(Ordering::Relaxed),
-            fill.earlier.rows
-        );
-        note(&mut reporter, message);
-    }
-    let sites = fill.watched()?;
-    let dispatcher = Dispatcher::new(fill.shape() == Shape::Sharded, plans);
-    let dispatcher = dispatcher.with_whole(fill.leaves().whole_from());
-    let mut watch = Watch::new(&sites, tables, &counters, &dispatcher, stop);
-    watch.follow = fill.shape() == Shape::Sharded && !fill.by_entry();
-    watch.subscribed = fill.shape() == Shape::Repeated;
-    watch.keep_free_bytes = options.keep_free_bytes;
-    watch.deadline = deadline;
-    let outcome = watch.during(|| {
-        let outcome = fill.fill(&dispatcher, &counters, &mut reporter, || {
-            watch.copying.store(false, std::sync::atomic::Ordering::Relaxed);
-        });
-        let done = counters.chunks_done.load(Ordering::Relaxed);
-        outcome.map_err(|error| error.or_disk_full(done, counters.chunks_total.load(Ordering::Relaxed)))
-    })?;
-    fill.report(outcome, &counters)
-}
-
-/// Refuses a cluster that a dataset cannot be loaded into, touching no server.
-///
-/// # Errors
-/// [`LoadError`] with a hint.
-pub fn check_cluster(
-    cluster: &Cluster,
-    content: &dyn dataset::Dataset,
-    options: &Options,
-) -> Result<(), LoadError> {
-    let target = match Shape::of(cluster)? {
-        Shape::Single => Target::Alone,
-        Shape::Sharded => Target::Spread(cluster.data_nodes().count()),
-        Shape::Repeated => Target::Copies(cluster.engine.name()),
-    };
-    if options.unlogged && options.partitions.unwrap_or(0) > 1 && !content.foreign_keys().is_empty() {
-        return Err(LoadError::Option {
-            flag: "--unlogged",
-            problem: "PostgreSQL has no foreign keys from partitioned tables to unlogged ones".to_owned(),
-            hint: "omit --foreign-keys, --partitions or --unlogged".to_owned(),
-        });
-    }
-    content.check(target, options.partitions)
-}
-
-/// The dataset with what nobody has asked for as the first node that knows of it has recorded it.
-fn recorded(
-    team: &mut Team,
-    content: &dyn dataset::Dataset,
-) -> Result<Option<Box<dyn dataset::Dataset>>, LoadError> {
-    for member in &mut team.members {
-        let read = ledger::find_dataset(&mut *member.control, content.name()).and_then(|found| {
-            let Some(found) = found else { return Ok(None) };
-            ledger::parameters(&mut *member.control, found.id).map(Some)
-        });
-        if let Some(recorded) = read.map_err(|error| error.at(&member.name))? {
-            return Ok(content.as_recorded(&recorded));
-        }
-    }
-    Ok(None)
-}
-
-/// Refuses rules for the end that cannot be kept, before anything is made; when the load has to end.
-fn check_stop_rules(
-    team: &mut Team,
-    name: &str,
-    options: &Options,
-    started: Instant,
-) -> Result<Option<Deadline>, LoadError> {
-    if let Some(keep_free_bytes) = options.keep_free_bytes {
-        for member in &mut team.members {
-            watch::check_disks(member, name, &options.tablespaces, keep_free_bytes)?;
-        }
-    }
-    match (&options.deadline, team.members.first_mut()) {
-        (Some(deadline), Some(member)) => watch::deadline(&mut member.control, deadline, started).map(Some),
-        _ => Ok(None),
-    }
-}
+use crate::watch::{self, Site};
 
 /// Where the time went.
 #[derive(Clone, Copy, Default)]
@@ -216,12 +50,12 @@ pub(crate) struct Fill<'a> {
     pub(crate) options: &'a Options,
     pub(crate) stop: &'a Stop,
     started: Instant,
-    earlier: ChunkTotals,
+    pub(crate) earlier: ChunkTotals,
     pub(crate) spent: Spent,
 }
 
 impl<'a> Fill<'a> {
-    fn new(
+    pub(crate) fn new(
         mut team: Team,
         datasets: Vec<Dataset>,
         layout: Layout,
@@ -259,12 +93,12 @@ impl<'a> Fill<'a> {
     }
 
     /// Rows are sent to the entry node only, which sends them on.
-    fn by_entry(&self) -> bool {
+    pub(crate) fn by_entry(&self) -> bool {
         self.shape() == Shape::Sharded && self.layout.via == Via::Connect
     }
 
     /// The leaf tables.
-    fn leaves(&self) -> Leaves {
+    pub(crate) fn leaves(&self) -> Leaves {
         Leaves::of_tables(self.content.tables(), self.model().partitions)
     }
 
@@ -278,12 +112,12 @@ impl<'a> Fill<'a> {
         if self.by_entry() && self.content.whole_rows() == 0 { 1 } else { self.team.members.len() }
     }
 
-    fn plan_nothing(&self) -> Vec<NodePlan> {
+    pub(crate) fn plan_nothing(&self) -> Vec<NodePlan> {
         Vec::new()
     }
 
     /// What each node has to do of a segment.
-    fn plan(&mut self, segment: Segment) -> Result<Vec<NodePlan>, LoadError> {
+    pub(crate) fn plan(&mut self, segment: Segment) -> Result<Vec<NodePlan>, LoadError> {
         plan(
             &mut self.team,
             &self.datasets,
@@ -296,12 +130,12 @@ impl<'a> Fill<'a> {
     }
 
     /// Parts of a segment that no ledger has.
-    fn missing(&mut self, segment: Segment) -> Result<u64, LoadError> {
+    pub(crate) fn missing(&mut self, segment: Segment) -> Result<u64, LoadError> {
         Ok(self.plan(segment)?.iter().map(NodePlan::parts).sum())
     }
 
     /// Counters for streams that do these plans.
-    fn counters(&self, plans: &[NodePlan]) -> Counters {
+    pub(crate) fn counters(&self, plans: &[NodePlan]) -> Counters {
         let nodes = self.places();
         let leaves = self.leaves().count();
         let streams = match (self.model().method, self.shape()) {
@@ -342,30 +176,8 @@ impl<'a> Fill<'a> {
         counters
     }
 
-    /// Rows, then keys and statistics; `copied` is called in between.
-    fn fill(
-        &mut self,
-        dispatcher: &Dispatcher,
-        counters: &Counters,
-        reporter: &mut Reporter<'_>,
-        copied: impl FnOnce(),
-    ) -> Result<Outcome, LoadError> {
-        self.copy(dispatcher, counters, reporter)?;
-        copied();
-        // Servers may have been restarted under the control connections, which were idle.
-        self.team.reconnect(self.options.reconnect_limit, Some(self.stop))?;
-        let stopped =
-            |stop: &Stop| if stop.reason().is_some() { Outcome::Stopped } else { Outcome::Interrupted };
-        if self.missing(Segment::ALL)? > 0 {
-            let done = self.missing(self.options.segment)? == 0;
-            return Ok(if done { Outcome::SegmentComplete } else { stopped(self.stop) });
-        }
-        let complete = finish::run(self, reporter, counters)?;
-        Ok(if complete { Outcome::Complete } else { stopped(self.stop) })
-    }
-
     /// What watchers need to know.
-    fn watched(&mut self) -> Result<Vec<Site>, LoadError> {
+    pub(crate) fn watched(&mut self) -> Result<Vec<Site>, LoadError> {
         let mut sites = Vec::new();
         for (member, dataset) in std::iter::zip(&mut self.team.members, &self.datasets) {
             let keep = self.options.keep_free_bytes;
@@ -379,7 +191,7 @@ impl<'a> Fill<'a> {
     }
 
     /// Runs the streams.
-    fn copy(
+    pub(crate) fn copy(
         &mut self,
         dispatcher: &Dispatcher,
         counters: &Counters,
@@ -436,7 +248,7 @@ impl<'a> Fill<'a> {
             .collect()
     }
 
-    fn report(mut self, outcome: Outcome, counters: &Counters) -> Result<LoadReport, LoadError> {
+    pub(crate) fn report(mut self, outcome: Outcome, counters: &Counters) -> Result<LoadReport, LoadError> {
         let each = self.totals()?;
         let totals = each.iter().copied().fold(ChunkTotals::default(), ChunkTotals::plus);
         let (mut table_bytes_on_disk, mut index_bytes_on_disk) = (0, 0);

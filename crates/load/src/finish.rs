@@ -69,7 +69,7 @@ pub(crate) fn run(
                 ledger::forget_pending(&mut *member.control, dataset.id)?;
             }
             // What somebody has attached meanwhile may have changed what was loaded.
-            trust::check_filled(&mut *member.control, dataset)?;
+            trust::check_filled(&mut *member.control, dataset.id, &dataset.schema_name)?;
             ledger::mark_loaded(&mut *member.control, dataset.id)
         })();
         marked.map_err(|error| error.at(&member.name))?;

@@ -30,10 +30,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::copy::{Job, Replan, is_gone};
+use crate::copy::is_gone;
 use crate::dataset::{Dataset, Leaves};
 use crate::dispatch::Owned;
 use crate::error::LoadError;
+use crate::job::{Job, Replan};
 use crate::ledger::{Claim, lock};
 use crate::options::StopLevel;
 use crate::route::{Buckets, Sorted};

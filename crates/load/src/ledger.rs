@@ -35,9 +35,8 @@ pub use connect::sql::{identifier as quoted, qualified};
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use postgres::{GenericClient, Row};
 
-use crate::Method;
 use crate::error::LoadError;
-use crate::options::Via;
+use crate::method::{Method, Via};
 use crate::trust;
 
 mod chunk;
@@ -49,7 +48,7 @@ mod writer;
 
 pub use chunk::{ChunkTotals, chunk_totals};
 pub(crate) use chunk::{Claim, Coverage, chunk_totals_in, coverage};
-pub(crate) use chunk::{Extent, check_chunks, odd_chunks};
+pub(crate) use chunk::{Extent, odd_chunks};
 pub use history::{HISTORY_INTERVAL, HistoryPoint, history};
 pub(crate) use history::{HistoryRow, append_history};
 pub use owned::check_in_place;

@@ -7,18 +7,22 @@
 //! Whatever happens to the client, the network or the server, the target is exact at every moment: a chunk's rows and its ledger row
 //! are committed together or not at all, so continuing is nothing but loading the chunks that have no row.
 
+mod begin;
 mod chunk_set;
 mod connections;
 mod coordinate;
 mod copy;
 pub mod dataset;
+mod difference;
 mod dispatch;
 pub mod error;
 mod fill;
 mod finish;
 mod freeze;
 mod index;
+mod job;
 pub mod ledger;
+mod method;
 pub mod options;
 mod peers;
 pub mod plan;
@@ -40,8 +44,9 @@ mod watch;
 pub mod writers;
 pub mod ycsb;
 
+pub use begin::{check_cluster, load, load_ycsb, load_ycsb_on};
 pub use dataset::Dataset;
 pub use error::LoadError;
-pub use fill::{LoadReport, NodeReport, Outcome, check_cluster, load, load_ycsb, load_ycsb_on};
 pub use options::{Deadline, Method, Options, Segment, Stop, StopLevel, Via};
 pub use progress::{LoadEvent, Observer, Phase, Progress};
+pub use report::{LoadReport, NodeReport, Outcome};

@@ -624,7 +624,7 @@ fn check_tables(
         }
     }
     ledger::check_in_place(client, dataset, &all)?;
-    trust::check_filled(client, dataset)?;
+    trust::check_filled(client, dataset.id, &dataset.schema_name)?;
     if dataset.partitions <= 1 || shape == Shape::Sharded {
         return Ok(());
     }

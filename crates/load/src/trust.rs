@@ -14,11 +14,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use connect::sql::{identifier as quoted, qualified};
 use engines::trust::{PROBLEMS, TRUSTED};
 use postgres::GenericClient;
 
 use crate::error::LoadError;
-use crate::ledger::{Dataset, qualified, quoted};
 
 /// What will be done with the relations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,8 +154,12 @@ pub(crate) fn tables_of(
 }
 
 /// Refuses tables of a dataset that others could change the rows of while they are filled, or that policies apply to.
-pub(crate) fn check_filled(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
-    let oids = tables_of(client, dataset.id, &dataset.schema_name)?;
+pub(crate) fn check_filled(
+    client: &mut impl GenericClient,
+    dataset: i32,
+    schema: &str,
+) -> Result<(), LoadError> {
+    let oids = tables_of(client, dataset, schema)?;
     check(client, &oids, Purpose::Fill)?;
     let hidden = client.query_opt(
         "select relname::text from pg_class where oid = any ($1) and relkind in ('r', 'p') and row_security_active(oid) limit 1",

@@ -21,10 +21,10 @@ use std::collections::BTreeMap;
 
 use connect::control::Control;
 
-use crate::copy::{Job, PartEnd, Rows};
 use crate::dataset::{Numbers, Placement};
 use crate::dispatch::Task;
 use crate::error::LoadError;
+use crate::job::{Job, PartEnd, Rows};
 use crate::ledger::{self, Claim, qualified};
 use crate::shard;
 use crate::stream::{ChunkError, Pace, Stream, copy_command};

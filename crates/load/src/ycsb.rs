@@ -1,15 +1,29 @@
 //! The YCSB table as a dataset.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use data::ycsb::{FIELD_BYTES, FIELD_COUNT, KEY_BYTES, Spec};
+use data::ycsb::{FIELD_BYTES, FIELD_COUNT, Judgement, Spec, Version};
+use engines::hash;
+use postgres::Client;
 use wire::copy::values::Tuples;
 
-use crate::dataset::{Dataset, Encoder, Expected, Numbers, Parameter, Placed, Placement, Table};
-use crate::ledger::YCSB;
+use crate::dataset::{
+    Buckets, Dataset, Encoder, Expected, Hashing, Numbers, Parameter, Placed, Placement, RowJudge, Table,
+};
+use crate::error::LoadError;
+use crate::ledger::{self, Writer, YCSB};
 use crate::plan::{ROW_VALUE_BYTES, TABLE};
-use crate::route::key_hash;
-use crate::rows::RowMessage;
+use crate::route::{Route, key_hash};
+use crate::rows::{RowMessage, column_names};
+
+use self::history::Expect;
+pub use self::history::{LedgerHistory, VersionJudgement, WriterHistory};
+
+pub mod history;
+mod judge;
+mod sums;
+mod sys;
 
 const FIELDS: [&str; FIELD_COUNT] =
     ["field0", "field1", "field2", "field3", "field4", "field5", "field6", "field7", "field8", "field9"];
@@ -21,6 +35,8 @@ pub struct Ycsb {
     content: data::ycsb::Table,
     spec: Spec,
     tables: [Table; 1],
+    /// What runs have written; `None`: it is not known, or there was no run.
+    history: Option<Arc<dyn WriterHistory>>,
 }
 
 impl Ycsb {
@@ -40,9 +56,39 @@ impl Ycsb {
             mutable: &[],
             fillfactor: None,
         };
-        Ycsb { content: data::ycsb::Table::new(spec.clone()), spec, tables: [table] }
+        Ycsb { content: data::ycsb::Table::new(spec.clone()), spec, tables: [table], history: None }
+    }
+
+    /// The same dataset as it is after what runs have written.
+    #[must_use]
+    pub fn after(self, history: Arc<dyn WriterHistory>) -> Ycsb {
+        Ycsb { history: Some(history), ..self }
+    }
+
+    /// Whether a row should be there.
+    fn expects(&self, row: u64) -> Expect {
+        match &self.history {
+            _ if row < self.tables[0].rows => Expect::Present,
+            Some(history) => history.expects_row(row),
+            None => Expect::Absent,
+        }
     }
 }
+
+/// The dataset that a database holds, if it holds one, as it is after what runs have written.
+///
+/// # Errors
+/// When the ledger is not ours, or damaged.
+pub fn find(
+    client: &mut Client,
+    history: Option<Arc<dyn WriterHistory>>,
+) -> Result<Option<Box<dyn Dataset>>, LoadError> {
+    let found = ledger::find_dataset(client, YCSB)?;
+    Ok(found.map(|found| Box::new(Ycsb { history, ..Ycsb::new(found.rows, found.spec) }) as Box<dyn Dataset>))
+}
+
+/// The key that hashes are tried with.
+const PROBE_KEY: &[u8] = b"user000000000000000042";
 
 impl Dataset for Ycsb {
     fn name(&self) -> &'static str {
@@ -85,8 +131,73 @@ impl Dataset for Ycsb {
     }
 
     fn number(&self, _: usize, found: &[Option<&[u8]>]) -> Option<u64> {
-        let key: &[u8; KEY_BYTES] = (*found.first()?)?.try_into().ok()?;
-        self.content.row_of_key(key).filter(|row| *row < self.tables[0].rows)
+        self.content.row_of_key((*found.first()?)?)
+    }
+
+    fn must_be(&self, _: usize, number: u64) -> bool {
+        self.expects(number) == Expect::Present
+    }
+
+    fn may_be(&self, _: usize, number: u64) -> bool {
+        self.expects(number) != Expect::Absent
+    }
+
+    fn numbers_end(&self, _: usize) -> u64 {
+        self.history.as_ref().map_or(self.tables[0].rows, |history| history.rows_end())
+    }
+
+    fn partition_of(&self, _: usize, number: u64, partitions: u32) -> Option<u32> {
+        let hash = |number| key_hash(&self.content.key(number));
+        Some(if partitions > 1 { Route::new(partitions).leaf(hash(number)) } else { 0 })
+    }
+
+    fn hashing(&self) -> Option<Hashing> {
+        let key_hash = hash::text_extended(PROBE_KEY, 0);
+        Some(Hashing {
+            key: "hashtextextended(ycsb_key, 0)",
+            row: format!("hash_record_extended(row({}), hashtextextended(ycsb_key, 0))", column_names()),
+            key_probe: ("select hashtextextended('user000000000000000042'::varchar, 0)", key_hash),
+            row_probe: (
+                "select hash_record_extended(row(k, 'abc'::varchar, 'xyz'::varchar), hashtextextended(k, 0))
+                 from (select 'user000000000000000042'::varchar as k) as one",
+                hash::text_record(PROBE_KEY, &[*b"abc", *b"xyz"], key_hash),
+            ),
+        })
+    }
+
+    fn key_hash(&self, _: usize, number: u64) -> u64 {
+        hash::text_extended(&self.content.key(number), 0)
+    }
+
+    fn add_loaded(&self, _: usize, numbers: Range<u64>, buckets: &mut Buckets<'_>) {
+        sys::add_loaded_rows(&self.content, numbers, buckets);
+    }
+
+    fn judge(&self, _: usize) -> Option<Box<dyn RowJudge + '_>> {
+        Some(Box::new(judge::YcsbJudge::new(self)))
+    }
+
+    fn version(&self, _: usize, number: u64, column: usize, value: &[u8]) -> Option<Version> {
+        match self.content.judge(number, column, value) {
+            Judgement::Exact { version } => Some(version),
+            Judgement::Damaged { .. } => None,
+        }
+    }
+
+    fn is_named_by_key(&self) -> bool {
+        true
+    }
+
+    fn is_read_after_runs(&self) -> bool {
+        true
+    }
+
+    fn after_writers(&self, writers: &[Writer]) -> Option<Box<dyn Dataset>> {
+        if self.history.is_some() || writers.is_empty() {
+            return None;
+        }
+        let history = LedgerHistory::new(self.tables[0].rows, writers.to_vec());
+        Some(Box::new(self.clone().after(Arc::new(history))))
     }
 
     fn expect(&self, _: usize, number: u64, _: &[Option<&[u8]>], out: &mut Tuples) -> Expected {

@@ -120,7 +120,7 @@ fn assert_exact(target: &ConnSpec) {
     let mut client = connect(target);
     let found = find(&mut client).unwrap().expect("a dataset");
     assert!(found.dataset.loaded);
-    assert_eq!(report.rows_found(), found.dataset.rows);
+    assert_eq!(report.rows_found, found.dataset.rows);
     let row = client
         .query_one(
             "select count(*) filter (where contype = 'f' and convalidated), count(*) filter (where contype = 'p')

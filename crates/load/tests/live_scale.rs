@@ -12,10 +12,11 @@ use connect::cluster_file::ClusterFile;
 use connect::conninfo::Sources;
 use engines::Cluster;
 use lab::throwaway::{Installation, ThrowawayCluster};
-use load::verify::{MirrorOptions, VerifyOptions, VerifyReport, run_cluster};
+use load::verify::{MirrorOptions, VerifyOptions, VerifyReport};
 use load::{Deadline, LoadError, LoadReport, Method, Options, Outcome, Stop, Via, ledger};
 use postgres::Client;
 use support::cluster::{assert_exact_on, cluster_of, rows_and_ledgers};
+use support::verify_ycsb_on;
 use support::{Notes, assert_exact, connect, each_postgres, load, options, spec, start};
 
 /// What the loading process is told in its environment: cluster file, rows, rows per chunk, method, way.
@@ -79,9 +80,8 @@ impl Random {
 
 fn verified(cluster: &Cluster) -> VerifyReport {
     let stop = Stop::new();
-    let asked = VerifyOptions { deep: false, jobs: 2, history: None, stop: &stop };
     let mirror = MirrorOptions { lag_limit: Duration::from_secs(60), standbys: false };
-    run_cluster(cluster, &asked, &mirror, &mut |_| {}).unwrap()
+    verify_ycsb_on(cluster, &VerifyOptions { mirror, ..VerifyOptions::new(false, 2, &stop) }).unwrap()
 }
 
 /// Two loaders at once, both killed at moments that nobody chooses, again and again; then one runs to the end.

@@ -14,15 +14,11 @@ use load::{LoadError, Observer, Options, Outcome, Progress, Stop};
 use record::ProgressSample;
 use support::cluster::cluster_of;
 use support::tpcc::{load_tpcc, load_tpcc_on, verify_tpcc, verify_tpcc_on, warehouses};
-use support::{Notes, each_postgres, options, start, words};
+use support::{Notes, each_postgres, options, start, verify_ycsb, verify_ycsb_on, words};
 
 fn verify(spec: &ConnSpec, is_tpcc: bool) -> Result<Verdict, VerifyError> {
-    let stop = Stop::new();
-    if is_tpcc {
-        return verify_tpcc(spec, false).map(|report| report.verdict());
-    }
-    let options = VerifyOptions { deep: false, jobs: 1, history: None, stop: &stop };
-    load::verify::run(spec, &options, &mut |_| {}).map(|report| report.verdict())
+    let report = if is_tpcc { verify_tpcc(spec, false) } else { verify_ycsb(spec, false) };
+    report.map(|report| report.verdict())
 }
 
 /// Each statement is carried out in a copy of the database, and then verification has to refuse with these words.
@@ -253,13 +249,10 @@ fn a_space_that_cannot_be_kept_free_is_refused_before_anything_is_made() {
 fn verify_on(nodes: &ThrowawayCluster, is_tpcc: bool, deep: bool) -> (Verdict, String) {
     let stop = Stop::new();
     let mirror = MirrorOptions { lag_limit: Duration::from_secs(5), standbys: false };
-    if is_tpcc {
-        let report = verify_tpcc_on(&cluster_of(nodes), deep).unwrap();
-        let lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
-        return (report.verdict(), lines.join("\n"));
-    }
-    let options = VerifyOptions { deep, jobs: 1, history: None, stop: &stop };
-    let report = load::verify::run_cluster(&cluster_of(nodes), &options, &mirror, &mut |_| {}).unwrap();
+    let options = VerifyOptions { mirror, ..VerifyOptions::new(deep, 1, &stop) };
+    let cluster = cluster_of(nodes);
+    let report = if is_tpcc { verify_tpcc_on(&cluster, deep) } else { verify_ycsb_on(&cluster, &options) };
+    let report = report.unwrap();
     let lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     (report.verdict(), lines.join("\n"))
 }

@@ -11,8 +11,7 @@ use engines::Cluster;
 use lab::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
 use load::dataset::Dataset;
 use load::progress::LoadEvent;
-use load::verify::tables::{TablesOptions, TablesReport, run_cluster};
-use load::verify::{Method as Way, Verdict};
+use load::verify::{Method as Way, Subject, Verdict, VerifyOptions, VerifyReport};
 use load::{LoadError, LoadReport, Method, Observer, Options, Outcome, Progress, Segment, Stop, Via};
 use postgres::Client;
 use record::ProgressSample;
@@ -49,9 +48,10 @@ fn load_on(cluster: &Cluster, dataset: &dyn Dataset, options: &Options) -> Resul
     load::load(cluster, dataset, options, &Stop::new(), &mut Quiet)
 }
 
-fn verify_on(cluster: &Cluster, dataset: &dyn Dataset, deep: bool) -> TablesReport {
-    let stop = Stop::new();
-    run_cluster(cluster, dataset, &TablesOptions { deep, jobs: 2, stop: &stop }, &mut |_| {}).unwrap()
+fn verify_on(cluster: &Cluster, dataset: &dyn Dataset, deep: bool) -> VerifyReport {
+    let registration = workloads::dataset::named(dataset.name()).unwrap();
+    let subject = Subject { name: registration.name, find: &|client| registration.find(client) };
+    load::verify::run(cluster, &subject, &VerifyOptions::new(deep, 2, &Stop::new()), &mut |_| {}).unwrap()
 }
 
 /// Exact both ways, with all rows of the load.
@@ -59,12 +59,12 @@ fn assert_exact(cluster: &Cluster, dataset: &dyn Dataset) {
     for (deep, way) in [(false, Way::Fast), (true, Way::Deep)] {
         let report = verify_on(cluster, dataset, deep);
         assert_eq!(report.verdict(), Verdict::Exact, "{report:?}");
-        assert_eq!((report.method, report.rows_found()), (way, report.rows_expected()), "{report:?}");
-        assert!(report.rows_expected() >= dataset.rows());
+        assert_eq!((report.method, report.rows_found), (way, report.rows_expected), "{report:?}");
+        assert!(report.rows_expected >= dataset.rows());
     }
 }
 
-fn lines(report: &TablesReport) -> Vec<String> {
+fn lines(report: &VerifyReport) -> Vec<String> {
     report.differences.iter().map(ToString::to_string).collect()
 }
 

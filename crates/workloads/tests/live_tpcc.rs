@@ -12,8 +12,9 @@ use lab::throwaway::{Installation, Throwaway, installations};
 use load::dataset::Dataset;
 use load::ledger;
 use load::progress::Silent;
-use load::verify::tables::{LIMITS, Limits, TablesOptions, TablesReport, run_cluster, run_within};
-use load::verify::{Method as Way, Verdict, VerifyError, what_else};
+use load::verify::{
+    LIMITS, Limits, Method as Way, Subject, Verdict, VerifyError, VerifyOptions, VerifyReport,
+};
 use load::{LoadError, LoadEvent, LoadReport, Observer, Options, Outcome, Progress, Stop, StopLevel};
 use postgres::Client;
 use workloads::tpcc::{DATASET, TPCC, Tpcc, TpccDataset, find};
@@ -280,20 +281,22 @@ fn a_ledger_of_an_older_program_is_continued_and_verified() {
         let report = load(&target, &warehouses(1)).unwrap();
         assert_eq!((report.outcome, report.chunks), (Outcome::Complete, 1));
         let verified = verify(&target, false);
-        assert_eq!((verified.verdict(), verified.rows_found()), (Verdict::Exact, report.totals.rows));
+        assert_eq!((verified.verdict(), verified.rows_found), (Verdict::Exact, report.totals.rows));
         let found = find(&mut connect(&target)).unwrap().expect("a dataset");
         assert_eq!((found.warehouses, found.foreign_keys, found.fillfactor), (1, false, Some(90)));
     });
 }
 
-fn try_verify(spec: &ConnSpec, deep: bool, stop: &Stop) -> Result<TablesReport, VerifyError> {
-    let mut client = connect(spec);
-    let Some(dataset) = DATASET.find(&mut client)? else { return Err(what_else(&mut client, TPCC)) };
-    let options = TablesOptions { deep, jobs: 2, stop };
-    run_cluster(&Cluster::single(spec.clone()), &*dataset, &options, &mut |_| {})
+fn try_verify(spec: &ConnSpec, deep: bool, stop: &Stop) -> Result<VerifyReport, VerifyError> {
+    verify_with(spec, &VerifyOptions::new(deep, 2, stop))
 }
 
-fn verify(spec: &ConnSpec, deep: bool) -> TablesReport {
+fn verify_with(spec: &ConnSpec, options: &VerifyOptions<'_>) -> Result<VerifyReport, VerifyError> {
+    let subject = Subject { name: TPCC, find: &|client| DATASET.find(client) };
+    load::verify::run(&Cluster::single(spec.clone()), &subject, options, &mut |_| {})
+}
+
+fn verify(spec: &ConnSpec, deep: bool) -> VerifyReport {
     try_verify(spec, deep, &Stop::new()).unwrap()
 }
 
@@ -400,7 +403,7 @@ const DAMAGES: [(&str, &[&str]); 24] = [
     ),
 ];
 
-fn lines(report: &TablesReport) -> BTreeSet<String> {
+fn lines(report: &VerifyReport) -> BTreeSet<String> {
     report.differences.iter().map(ToString::to_string).collect()
 }
 
@@ -430,7 +433,7 @@ fn damage_is_named_fast_and_deep() {
             let report = verify(&spec, deep);
             assert_eq!(report.verdict(), Verdict::Exact, "{deep} {:?}", report.differences);
             assert_eq!(report.method, if deep { Way::Deep } else { Way::Fast });
-            assert_eq!((report.rows_expected(), report.rows_found()), (rows, rows));
+            assert_eq!((report.rows_expected, report.rows_found), (rows, rows));
             assert_eq!((report.tables.len(), report.notes.len()), (9, 0));
         }
         let mut client = connect(&spec);
@@ -438,30 +441,24 @@ fn damage_is_named_fast_and_deep() {
         assert_eq!(damaged.len(), 9, "every table is damaged");
         // The versions differ in what the server does for us, not in how we take it in: portions are tried on the newest.
         let newest = installation.version == lab::throwaway::installations().remove(0).version;
+        let portions = Limits { found_rows: 1, blocks_at_once: 100 };
+        let ways = [(false, LIMITS), (true, LIMITS), (false, portions), (true, portions)];
         let is_thorough = testing::is_thorough("portions of one number deep as well as fast");
-        let ways = [(false, LIMITS.numbers), (true, LIMITS.numbers), (false, 1), (true, 1)];
-        for (deep, places) in ways.into_iter().take(if !newest { 2 } else { 3 + usize::from(is_thorough) }) {
-            let (stop, limits) = (
-                Stop::new(),
-                Limits { numbers: places, blocks_at_once: if places == 1 { 100 } else { 8192 } },
-            );
-            let options = TablesOptions { deep, jobs: 2, stop: &stop };
-            let report =
-                run_within(&Cluster::single(spec.clone()), &dataset, &options, &mut |_| {}, limits, true)
-                    .unwrap();
-            assert_eq!(lines(&report), expected, "deep {deep}, {places} places at a time");
+        for (deep, limits) in ways.into_iter().take(if !newest { 2 } else { 3 + usize::from(is_thorough) }) {
+            let stop = Stop::new();
+            let options = VerifyOptions { limits, ..VerifyOptions::new(deep, 2, &stop) };
+            let report = verify_with(&spec, &options).unwrap();
+            assert_eq!(lines(&report), expected, "deep {deep}, {limits:?}");
             assert_eq!(report.differences_total(), expected.len() as u64);
             assert_eq!(report.verdict(), Verdict::Different);
             assert_eq!(report.method, if deep { Way::Deep } else { Way::FastThenDeep });
-            assert_eq!(report.rows_expected(), rows);
+            assert_eq!(report.rows_expected, rows);
             assert!(report.tables.iter().all(|table| table.differences > 0), "{:?}", report.tables);
         }
         // Without the server's hash: the same answer, and why it took longer.
         let stop = Stop::new();
-        let options = TablesOptions { deep: false, jobs: 1, stop: &stop };
-        let report =
-            run_within(&Cluster::single(spec.clone()), &dataset, &options, &mut |_| {}, LIMITS, false)
-                .unwrap();
+        let options = VerifyOptions { may_hash: false, ..VerifyOptions::new(false, 1, &stop) };
+        let report = verify_with(&spec, &options).unwrap();
         assert_eq!((report.method, lines(&report)), (Way::Deep, expected));
         assert!(report.notes[0].contains("cannot hash"), "{:?}", report.notes);
     });

@@ -1,4 +1,4 @@
-//! Verifying a cluster of several nodes.
+//! Verifying one server, and a cluster of several nodes.
 //!
 //! **Sharded**: every row is on one node. Each node's leaves are read there, all nodes at once, and the client makes each row once. What the
 //! nodes' catalogs say of where leaves are is compared ([`super::spread`]), and so are their ledgers.
@@ -6,116 +6,88 @@
 //! **Multimaster, and standbys**: every row is on every node ([`super::mirrored`]).
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
 
-use engines::cluster::Cluster;
-use engines::profile::Layout;
-
-use super::catalog::{Catalog, definition_of, sql};
+use super::catalog::{self, Catalog, Wanted};
+use super::chunks;
 use super::error::VerifyError;
-use super::foreign;
-use super::grid::Sum;
-use super::mirrored;
 use super::problem::Problem;
+use super::prove::{Proved, prove};
 use super::report::{NodeReport, VerifyReport};
-use super::spread::{self, Spread};
+use super::site::Site;
 use super::workers::VerifyProgress;
-use super::{LIMITS, Proved, Site, VerifyOptions, prove, run};
-use crate::ledger::{self, Dataset, Writer, qualified};
-use crate::plan::TABLE;
-use crate::writers;
+use super::{Loaded, Task, what_else};
+use crate::dataset::table_names;
+use crate::error::LoadError;
+use crate::ledger::{self, Dataset, Writer};
+use crate::{schema, writers};
 
-/// What a verification of nodes that hold the same shall do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MirrorOptions {
-    /// How long a node may take to apply what others had written.
-    pub lag_limit: Duration,
-    /// Verify the standbys of a primary, too.
-    pub standbys: bool,
-}
-
-/// Verifies the YCSB dataset of a cluster: every row, and what its nodes say of each other. `observer` is called about once a second by
-/// the calling thread. A cluster of one node is verified as that node.
-///
-/// # Errors
-/// When there is no verdict; whatever is wrong with the content or the nodes is part of the report instead.
-pub fn run_cluster(
-    cluster: &Cluster,
-    options: &VerifyOptions<'_>,
-    mirror: &MirrorOptions,
+/// Verifies a server that has everything.
+pub(super) fn server(
+    task: &Task<'_>,
+    node: usize,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
-    let one = cluster.as_one_database();
-    let cluster = one.as_ref().unwrap_or(cluster);
-    let data: Vec<usize> = cluster.data_nodes().collect();
-    if mirror.standbys
-        && (cluster.engine.layout != Layout::OneServer
-            || data.len() != 1
-            || data.len() == cluster.nodes.len())
-    {
-        return Err(VerifyError::NoStandbys);
-    }
-    match (cluster.engine.layout, data.as_slice()) {
-        (Layout::OneServer, &[primary]) if mirror.standbys => {
-            let standbys: Vec<usize> = (0..cluster.nodes.len()).filter(|&node| node != primary).collect();
-            mirrored::standbys(cluster, primary, &standbys, options, mirror, observer)
-        }
-        (Layout::OneServer | Layout::ForeignPartitions | Layout::Copies(_), &[node]) => {
-            run(&cluster.nodes[node].spec, options, observer)
-        }
-        (Layout::ForeignPartitions, _) => sharded(cluster, &data, options, observer),
-        (Layout::Copies(_), _) => mirrored::peers(cluster, &data, options, mirror, observer),
-        (Layout::OneServer | Layout::Spread(_), _) => Err(VerifyError::Engine { engine: cluster.engine }),
-    }
-}
-
-fn sharded(
-    cluster: &Cluster,
-    data: &[usize],
-    options: &VerifyOptions<'_>,
-    observer: &mut dyn FnMut(&VerifyProgress),
-) -> Result<VerifyReport, VerifyError> {
-    let start = Instant::now();
+    let mut site = Site::connect(&task.cluster.nodes[node].spec, None)?;
     let mut notes = Vec::new();
-    let mut sites = connect(cluster, data, &mut notes)?;
-    let Agreed { dataset, ids, mut problems } = agree(&mut sites)?;
-    let writers = merged_writers(&mut sites, &ids, &dataset)?;
-    let spread = spread_of(cluster, data, &mut sites, &dataset)?;
-    let Spread { leaves, names, problems: misplaced, loose_from } = spread;
-    problems.extend(misplaced);
-    let mut catalog = Catalog::new(leaves, names);
-    let is_unlogged = is_unlogged(&mut sites, &ids)?;
-    for (number, site) in sites.iter_mut().enumerate() {
-        catalog.probe(&mut site.control, number, &dataset, is_unlogged)?;
-        let (node, parent) =
-            (site.name.as_deref().unwrap_or_default(), qualified(&dataset.schema_name, TABLE));
-        let astray = problems.iter().filter_map(|problem| match problem {
-            Problem::Dangling { node: at, leaf, .. } | Problem::Misdirected { node: at, leaf, .. } => {
-                (at == node).then_some(leaf.as_str())
-            }
-            _ => None,
-        });
-        let astray: Vec<&str> = astray.collect();
-        let unreached = foreign::check(&site.spec, node, &parent, &definition_of(false), &astray)?;
-        problems.extend(unreached);
+    site.open_snapshot(&mut notes)?;
+    let dataset = complete(task, &mut site)?;
+    let writers = ledger::writers(&mut *site.control, &dataset)?;
+    let loaded = loaded(task, &mut site, dataset, &writers)?;
+    let nodes = ledger::layout(&mut *site.control, loaded.dataset.id)?.nodes;
+    if !nodes.is_empty() {
+        notes.push(format!(
+            "the ledger says that the dataset is on the nodes {}: only this server was verified",
+            nodes.join(", ")
+        ));
     }
-    problems.append(&mut catalog.problems);
-    let found = prove(&mut sites, &dataset, &writers, &catalog, options, observer, LIMITS, true, notes)?;
-    problems.extend(check_ledgers(&mut sites, &ids, &dataset, &catalog, &found.ledger_keys.leaves)?);
+    chunks::check(&mut site.control, &loaded.dataset, &*loaded.content)?;
+    let mut catalog = catalog_of(task, &mut site, &loaded)?;
+    let mut problems = std::mem::take(&mut catalog.problems);
+    let sites = std::slice::from_mut(&mut site);
+    let found = prove(task, sites, &loaded, &catalog, true, observer)?;
+    if let Some(keys) = &found.ledger_keys {
+        let places_bytes = loaded.content.places_bytes();
+        problems.extend(keys.odd_chunks(&mut site.control, &loaded.dataset, places_bytes)?);
+    }
     problems.sort();
+    let mut report = VerifyReport { problems, ..found.into_report(task) };
+    report.notes.splice(0..0, notes);
+    Ok(report)
+}
+
+/// Verifies nodes that share the rows.
+pub(super) fn sharded(
+    task: &Task<'_>,
+    data: &[usize],
+    observer: &mut dyn FnMut(&VerifyProgress),
+) -> Result<VerifyReport, VerifyError> {
+    let mut notes = Vec::new();
+    let mut sites = Vec::with_capacity(data.len());
+    for &node in data {
+        let node = &task.cluster.nodes[node];
+        let mut site = Site::connect(&node.spec, Some(&node.name))?;
+        site.open_snapshot(&mut notes)?;
+        sites.push(site);
+    }
+    let Agreed { loaded, ids, mut problems } = agree(task, &mut sites)?;
+    let wanted = wanted(&mut sites, &ids, &loaded)?;
+    let mut catalog = catalog::of_nodes(task.cluster, data, &mut sites, wanted)?;
+    may_hash(task, &mut catalog);
+    problems.append(&mut catalog.problems);
+    let found = prove(task, &mut sites, &loaded, &catalog, true, observer)?;
+    if let Some(keys) = &found.ledger_keys {
+        problems.extend(keys.check_nodes(&mut sites, &ids, &catalog)?);
+    }
+    problems.sort();
+    notes.extend((catalog.loose_from..catalog.leaves.len()).filter(|leaf| found.found[*leaf] > 0).map(
+        |leaf| {
+            let (name, rows) = (&catalog.names[leaf], rows_of(found.found[leaf]));
+            format!("{name} is not a partition of any table, but has {rows} of the dataset")
+        },
+    ));
     let nodes = node_reports(&sites, &catalog, &found, &problems);
-    let loose: Vec<String> = (loose_from..catalog.names.len())
-        .filter(|&table| found.found[table] > 0)
-        .map(|table| {
-            format!(
-                "{} is not a partition of any table, but has {} of the dataset",
-                catalog.names[table],
-                rows_of(found.found[table])
-            )
-        })
-        .collect();
-    let mut report = VerifyReport { problems, nodes, ..found.into_report(start) };
-    report.notes.extend(loose);
+    let mut report = VerifyReport { problems, nodes, ..found.into_report(task) };
+    report.notes.splice(0..0, notes);
     Ok(report)
 }
 
@@ -123,41 +95,96 @@ fn rows_of(rows: u64) -> String {
     if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") }
 }
 
-/// Opens a snapshot on each node that holds rows.
-fn connect(cluster: &Cluster, data: &[usize], notes: &mut Vec<String>) -> Result<Vec<Site>, VerifyError> {
-    data.iter()
-        .map(|&node| {
-            let node = &cluster.nodes[node];
-            let mut site = Site::connect(&node.spec, Some(&node.name))?;
-            site.open_snapshot(notes)?;
-            Ok(site)
-        })
-        .collect()
+/// A test may want to see what is done without the hashes of servers.
+fn may_hash(task: &Task<'_>, catalog: &mut Catalog) {
+    catalog.record_hash &= task.options.may_hash;
+    catalog.key_hash &= task.options.may_hash;
 }
 
-/// The dataset that the ledgers speak of.
+fn wanted<'a>(
+    sites: &mut [Site],
+    ids: &[Option<i32>],
+    loaded: &'a Loaded,
+) -> Result<Wanted<'a>, VerifyError> {
+    let known = sites.iter_mut().zip(ids).find_map(|(site, id)| Some((site, (*id)?)));
+    let is_unlogged = known.map(|(site, id)| catalog::is_unlogged(site, id)).transpose()?.unwrap_or(false);
+    let Loaded { dataset, content, judged, .. } = loaded;
+    Ok(Wanted { content: &**content, dataset, judged, is_unlogged })
+}
+
+/// The catalog of a server that has everything.
+pub(super) fn catalog_of(task: &Task<'_>, site: &mut Site, loaded: &Loaded) -> Result<Catalog, VerifyError> {
+    let is_unlogged = catalog::is_unlogged(site, loaded.dataset.id)?;
+    let Loaded { dataset, content, judged, .. } = loaded;
+    let wanted = Wanted { content: &**content, dataset, judged, is_unlogged };
+    let mut catalog = catalog::of_server(site, wanted)?;
+    may_hash(task, &mut catalog);
+    Ok(catalog)
+}
+
+/// The dataset in the ledger of a server, if it is loaded completely.
+pub(super) fn complete(task: &Task<'_>, site: &mut Site) -> Result<Dataset, VerifyError> {
+    let name = task.subject.name;
+    let Some(dataset) = ledger::find_dataset(&mut *site.control, name)? else {
+        return Err(what_else(&mut site.control, name));
+    };
+    check_format(&dataset)?;
+    if !dataset.loaded {
+        return Err(VerifyError::Incomplete { dataset: dataset.name });
+    }
+    Ok(dataset)
+}
+
+fn check_format(dataset: &Dataset) -> Result<(), VerifyError> {
+    let (found, known) = (dataset.format, data::FORMAT_VERSION);
+    match found == known {
+        true => Ok(()),
+        false => Err(VerifyError::Format { dataset: dataset.name.clone(), found, known }),
+    }
+}
+
+/// The dataset of a server's ledger, as it must be after these runs.
+pub(super) fn loaded(
+    task: &Task<'_>,
+    site: &mut Site,
+    dataset: Dataset,
+    writers: &[Writer],
+) -> Result<Loaded, VerifyError> {
+    let found = (task.subject.find)(&mut site.control)?;
+    let content = found.ok_or_else(|| what_else(&mut site.control, task.subject.name))?;
+    if dataset.rows != content.rows() || dataset.spec != *content.spec() {
+        let problem = format!("it has {} rows, and its parameters make {}", dataset.rows, content.rows());
+        return Err(LoadError::Contradiction { dataset: dataset.name, problem }.into());
+    }
+    let names = table_names(content.tables(), dataset.partitions);
+    ledger::check_in_place(&mut *site.control, &dataset, &names)?;
+    let content = content.after_writers(writers).unwrap_or(content);
+    let after_runs = content.after_runs().filter(|_| !writers.is_empty());
+    let judged = after_runs.map_or_else(|| (0..content.tables().len()).collect(), |after| after.unchanged);
+    Ok(Loaded { dataset, content, runs: writers.len(), judged })
+}
+
+/// What the ledgers have in common.
 pub(super) struct Agreed {
-    /// As most of them have it.
-    pub(super) dataset: Dataset,
+    /// The dataset as most of them have it.
+    pub(super) loaded: Loaded,
     /// Its number in each node's ledger; `None` where the ledger has another one or none.
     pub(super) ids: Vec<Option<i32>>,
     pub(super) problems: Vec<Problem>,
 }
 
-/// Asks every node's ledger what the dataset is.
-pub(super) fn agree(sites: &mut [Site]) -> Result<Agreed, VerifyError> {
+/// Reads from every node's ledger what the dataset is.
+pub(super) fn agree(task: &Task<'_>, sites: &mut [Site]) -> Result<Agreed, VerifyError> {
+    let name = task.subject.name;
     let mut datasets = Vec::with_capacity(sites.len());
     let mut identities = Vec::with_capacity(sites.len());
     for site in sites.iter_mut() {
-        let dataset = ledger::find_dataset(&mut *site.control, ledger::YCSB)?;
-        if let Some(dataset) = &dataset
-            && dataset.format != data::FORMAT_VERSION
-        {
-            let (found, known) = (dataset.format, data::FORMAT_VERSION);
-            return Err(VerifyError::Format { dataset: dataset.name.clone(), found, known });
-        }
+        let dataset = ledger::find_dataset(&mut *site.control, name)?;
         identities.push(match &dataset {
-            Some(dataset) => identity(dataset, ledger::layout(&mut *site.control, dataset.id)?.token),
+            Some(dataset) => {
+                check_format(dataset)?;
+                identity(dataset, ledger::layout(&mut *site.control, dataset.id)?.token)
+            }
             None => "nothing".to_owned(),
         });
         datasets.push(dataset);
@@ -169,54 +196,41 @@ pub(super) fn agree(sites: &mut [Site]) -> Result<Agreed, VerifyError> {
     // Of two with as many nodes, the first node's.
     let chosen = (0..datasets.len())
         .filter(|&site| datasets[site].is_some())
-        .max_by_key(|&site| (votes[identities[site].as_str()], std::cmp::Reverse(site)))
-        .ok_or(VerifyError::NoDataset);
-    let chosen = match chosen {
-        Ok(chosen) => chosen,
-        Err(_) => return Err(super::what_else(&mut sites[0].control, ledger::YCSB)),
+        .max_by_key(|&site| (votes[identities[site].as_str()], std::cmp::Reverse(site)));
+    let Some((chosen, dataset)) = chosen.and_then(|site| Some((site, datasets[site].clone()?))) else {
+        return Err(what_else(&mut sites[0].control, name));
     };
-    let mut agreed = Agreed {
-        dataset: datasets[chosen].clone().expect("only nodes with a dataset are chosen from"),
-        ids: Vec::with_capacity(sites.len()),
-        problems: Vec::new(),
-    };
+    let (mut ids, mut problems) = (Vec::with_capacity(sites.len()), Vec::new());
     for (site, (dataset, says)) in sites.iter().zip(datasets.into_iter().zip(&identities)) {
         let node = site.name.clone().unwrap_or_default();
         if *says != identities[chosen] {
             let (says, others) = (says.clone(), identities[chosen].clone());
-            agreed.problems.push(Problem::OtherDataset { node, says, others });
-            agreed.ids.push(None);
+            problems.push(Problem::OtherDataset { node, says, others });
+            ids.push(None);
             continue;
         }
-        agreed.ids.push(dataset.as_ref().map(|dataset| dataset.id));
+        ids.push(dataset.as_ref().map(|dataset| dataset.id));
         if let Some(dataset) = dataset.filter(|dataset| !dataset.loaded) {
             return Err(VerifyError::IncompleteOn { dataset: dataset.name, node });
         }
     }
+    let writers = merged_writers(sites, &ids, &dataset)?;
+    let loaded = loaded(task, &mut sites[chosen], dataset, &writers)?;
     let mut extent = ledger::Extent::EMPTY;
-    for (site, id) in sites.iter_mut().zip(&agreed.ids) {
+    for (site, id) in sites.iter_mut().zip(&ids) {
         if let Some(id) = *id {
-            let dataset = Dataset { id, ..agreed.dataset.clone() };
-            let names = crate::plan::table_names(dataset.partitions);
+            let dataset = Dataset { id, ..loaded.dataset.clone() };
+            let names = table_names(loaded.content.tables(), dataset.partitions);
             ledger::check_in_place(&mut *site.control, &dataset, &names)?;
             extent.add(&mut *site.control, &dataset)?;
         }
     }
-    extent.check(&agreed.dataset)?;
-    Ok(agreed)
-}
-
-/// Whether the dataset was made in unlogged tables, by the first ledger that knows it.
-fn is_unlogged(sites: &mut [Site], ids: &[Option<i32>]) -> Result<bool, VerifyError> {
-    let known = sites.iter_mut().zip(ids).find_map(|(site, id)| Some((site, (*id)?)));
-    Ok(known
-        .map(|(site, id)| ledger::layout(&mut *site.control, id))
-        .transpose()?
-        .is_some_and(|layout| layout.unlogged))
+    extent.check(&loaded.dataset, schema::chunk_count(&loaded.dataset, &*loaded.content))?;
+    Ok(Agreed { loaded, ids, problems })
 }
 
 /// The runs that any of the ledgers knows.
-pub(super) fn merged_writers(
+fn merged_writers(
     sites: &mut [Site],
     ids: &[Option<i32>],
     dataset: &Dataset,
@@ -240,95 +254,17 @@ fn identity(dataset: &Dataset, token: i64) -> String {
     )
 }
 
-/// Reads all catalogs and makes one answer of them.
-fn spread_of(
-    cluster: &Cluster,
-    data: &[usize],
-    sites: &mut [Site],
-    dataset: &Dataset,
-) -> Result<Spread, VerifyError> {
-    let mut views = Vec::with_capacity(sites.len());
-    for (number, site) in sites.iter_mut().enumerate() {
-        views.push(spread::view(&mut site.control, cluster, data, number, dataset)?);
-    }
-    let mut there = Vec::with_capacity(sites.len());
-    for (number, site) in sites.iter_mut().enumerate() {
-        there.push(spread::targets_there(&mut site.control, &views, number)?);
-    }
-    let names: Vec<&str> = data.iter().map(|&node| cluster.nodes[node].name.as_str()).collect();
-    Ok(spread::resolve(&names, dataset, &views, &there))
-}
-
-/// Holds the ledgers against what was loaded: each node's, where it speaks of the leaves that the node has now, and all of them together.
-fn check_ledgers(
-    sites: &mut [Site],
-    ids: &[Option<i32>],
-    dataset: &Dataset,
-    catalog: &Catalog,
-    keys: &[Sum],
-) -> Result<Vec<Problem>, VerifyError> {
-    let mut problems = Vec::new();
-    let mut has_moved = false;
-    let (mut in_ledgers, mut of_nodes) = (Sum::default(), Sum::default());
-    for (number, (site, id)) in sites.iter_mut().zip(ids).enumerate() {
-        let Some(id) = id else { return Ok(problems) };
-        let totals = ledger::chunk_totals(&mut *site.control, *id)?;
-        let in_ledger = Sum { rows: totals.rows, hash: totals.checksum };
-        let mut loaded = Sum::default();
-        for (sum, _) in keys.iter().zip(&catalog.leaves).filter(|(_, leaf)| leaf.site == number) {
-            loaded.add(sum.rows, sum.hash);
-        }
-        in_ledgers.add(in_ledger.rows, in_ledger.hash);
-        of_nodes.add(loaded.rows, loaded.hash);
-        problems.extend(compare_ledger(site.name.clone(), in_ledger, loaded));
-        let here = |leaf: &i16| {
-            usize::try_from(*leaf)
-                .is_ok_and(|leaf| catalog.leaves.get(leaf).is_some_and(|leaf| leaf.site == number))
-        };
-        has_moved |= !leaves_in_ledger(site, *id)?.is_some_and(|leaves| leaves.iter().all(here));
-    }
-    debug_assert_eq!(of_nodes.rows, dataset.rows);
-    // Leaves that were moved after the load left their chunks in the ledger of the node they came from: then only the whole tells.
-    Ok(match compare_ledger(None, in_ledgers, of_nodes) {
-        None => Vec::new(),
-        Some(_) if !problems.is_empty() && !has_moved => problems,
-        Some(together) => vec![together],
-    })
-}
-
-/// The leaves that the chunks of a node's ledger speak of; `None`: of all leaves, as rows came in through this node.
-fn leaves_in_ledger(site: &mut Site, id: i32) -> Result<Option<Vec<i16>>, VerifyError> {
-    let row = site.control.query_one(
-        "select bool_or(leaves is null), array(select distinct unnest(leaves) from pgfathom.chunk where dataset = $1)
-         from pgfathom.chunk where dataset = $1",
-        &[&id],
-    );
-    let row = sql("reading pgfathom.chunk", row)?;
-    Ok((row.get::<_, Option<bool>>(0) != Some(true)).then(|| row.get(1)))
-}
-
-pub(super) fn compare_ledger(node: Option<String>, ledger: Sum, loaded: Sum) -> Option<Problem> {
-    if ledger.rows != loaded.rows {
-        Some(Problem::LedgerRows { node, ledger: ledger.rows, rows: loaded.rows })
-    } else if ledger.hash != loaded.hash {
-        Some(Problem::LedgerChecksum { node })
-    } else {
-        None
-    }
-}
-
 fn node_reports(sites: &[Site], catalog: &Catalog, found: &Proved, problems: &[Problem]) -> Vec<NodeReport> {
-    let leaves = found.ledger_keys.leaves.len();
     let of_site = |(number, site): (usize, &Site)| {
         let name = site.name.clone().unwrap_or_default();
-        let tables = || (0..catalog.leaves.len()).filter(|&table| catalog.leaves[table].site == number);
+        let leaves = || (0..catalog.leaves.len()).filter(|&leaf| catalog.leaves[leaf].site == number);
+        let differs = |leaf: &usize| found.of_leaf.get(*leaf).is_some_and(|count| *count > 0);
         NodeReport {
             method: found.method,
-            leaves: tables().filter(|&table| table < leaves).count() as u64,
-            rows_expected: tables().map(|table| found.expected[table]).sum(),
-            rows_found: tables().map(|table| found.found[table]).sum(),
-            tables_differing: tables().filter(|&table| found.differs.get(table) == Some(&true)).count()
-                as u64,
+            leaves: leaves().filter(|leaf| catalog.leaves[*leaf].is_home).count() as u64,
+            rows_expected: leaves().filter_map(|leaf| found.expected.get(leaf)).sum(),
+            rows_found: leaves().map(|leaf| found.found[leaf]).sum(),
+            tables_differing: leaves().filter(differs).count() as u64,
             problems: problems.iter().filter(|problem| problem.node() == Some(&name)).count() as u64,
             name,
         }

@@ -4,24 +4,22 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use data::ycsb::{FIELD_COUNT, Judgement, Table, Version};
+use data::ycsb::Version;
+use postgres::types::ToSql;
 
-use super::catalog::{Catalog, Leaf, sql};
-use super::cluster::MirrorOptions;
-use super::error::VerifyError;
-use super::grid::{Grid, place_of};
-use super::history::{Expect, LedgerHistory};
-use super::judge::Content;
+use super::catalog::{Catalog, Leaf, TableAt};
+use super::content::{binary, condition, row_hash_sql};
+use super::error::{VerifyError, sql};
+use super::grid::{Grid, Part, Selection, Shape};
 use super::problem::Problem;
 use super::replication;
-use super::report::{Difference, DifferenceKind, KINDS, NAMED_MAX, TableName};
-use super::sums::{self, Buckets};
-use super::workers::{Coordinator, VerifyProgress, Workers};
-use super::{LIMITS, Setting, Site, VerifyOptions};
-use crate::ledger::{self, Dataset, Writer};
-use crate::plan::TABLE;
-use crate::route::Route;
-use crate::rows::column_names;
+use super::site::{Site, split};
+use super::sums;
+use super::workers::{Coordinator, VerifyProgress, Workers, number};
+use super::{Loaded, Setting, Task};
+use crate::dataset::{Dataset, Table};
+use crate::difference::{Difference, DifferenceKind, KINDS, NAMED_MAX, TableName};
+use crate::ledger;
 
 /// Keys of a bucket that differs are held for all nodes at once, for about so many rows at a time: some 100 MB per node.
 const ROWS_AT_ONCE: u64 = 1 << 20;
@@ -46,18 +44,22 @@ pub(super) struct Compared {
 /// The hash of a row on each node; `None`: it is not there.
 type Hashes = Vec<Option<i64>>;
 
+/// A row: its table, and the columns of its key as text.
+type Key = (usize, Vec<String>);
+
+/// What is compared.
+struct Comparison<'a> {
+    task: &'a Task<'a>,
+    loaded: &'a Loaded,
+    catalogs: &'a [Catalog],
+}
+
 /// Compares all rows of all nodes. `in_step`: no node was behind when its snapshot was taken; otherwise it is no use to wait again.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "what is read, what it should be, and how: each stands for itself"
-)]
 pub(super) fn nodes(
+    task: &Task<'_>,
     sites: &mut [Site],
     catalogs: &[Catalog],
-    dataset: &Dataset,
-    writers: &[Writer],
-    options: &VerifyOptions<'_>,
-    mirror: &MirrorOptions,
+    loaded: &Loaded,
     in_step: bool,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<Compared, VerifyError> {
@@ -69,35 +71,72 @@ pub(super) fn nodes(
         );
         return Ok(compared);
     }
-    let table = Table::new(dataset.spec.clone());
-    let known = LedgerHistory::new(dataset.rows, writers.to_vec());
-    let history = options.history.unwrap_or(&known);
-    let content = Content {
-        table: &table,
-        route: Route::new(dataset.partitions),
-        loaded: dataset.rows,
-        history,
-        names: &[],
-    };
-    let mut open = first_look(sites, catalogs, content, options, observer)?;
+    let comparison = Comparison { task, loaded, catalogs };
+    let mut open = comparison.first_look(sites, observer)?;
     let total = open.len() as u64;
     if open.len() > ROWS_AGAIN_MAX {
-        let kept: Vec<String> = open.keys().take(ROWS_AGAIN_MAX).cloned().collect();
+        let kept: Vec<Key> = open.keys().take(ROWS_AGAIN_MAX).cloned().collect();
         open = kept.into_iter().filter_map(|key| open.remove_entry(&key)).collect();
         let more = total - ROWS_AGAIN_MAX as u64;
         compared.notes.push(format!("{more} more rows differ between nodes and were not read again"));
         compared.totals[DifferenceKind::Diverged { fields: Vec::new(), other: String::new() }.index()] +=
             more;
     }
-    let mut diverged = BTreeMap::new();
-    if in_step {
-        let begin = Instant::now();
+    let diverged = match in_step {
+        true => comparison.look_again(sites, open, &mut compared)?,
+        false => open.into_keys().collect(),
+    };
+    comparison.name(sites, &diverged, &mut compared)?;
+    Ok(compared)
+}
+
+fn alike(hashes: &Hashes) -> bool {
+    hashes.windows(2).all(|pair| pair[0] == pair[1])
+}
+
+fn add_hash(hashes: &mut BTreeMap<Key, Hashes>, nodes: usize, node: usize, key: Key, hash: i64) {
+    let of_key = hashes.entry(key).or_insert_with(|| vec![None; nodes]);
+    // A key that is there twice has the sum of both.
+    of_key[node] = Some(of_key[node].unwrap_or(0).wrapping_add(hash));
+}
+
+/// Ends the snapshots, so that the rows are seen as they are now.
+fn look_anew(sites: &mut [Site]) -> Result<(), VerifyError> {
+    sites.iter_mut().try_for_each(Site::close_snapshot)
+}
+
+/// The columns of a table's key.
+fn key_columns(table: &Table) -> Vec<&'static str> {
+    table.key.map(|key| key.split(", ").collect()).unwrap_or_default()
+}
+
+/// A row's columns on one node, as text.
+type Fields = Vec<Option<String>>;
+
+impl Comparison<'_> {
+    fn content(&self) -> &dyn Dataset {
+        &*self.loaded.content
+    }
+
+    fn table(&self, number: usize) -> &Table {
+        &self.content().tables()[number]
+    }
+
+    /// Reads rows that differ until they are equal, or stay as they are.
+    fn look_again(
+        &self,
+        sites: &mut [Site],
+        mut open: BTreeMap<Key, Hashes>,
+        compared: &mut Compared,
+    ) -> Result<Vec<Key>, VerifyError> {
+        let (limit, stop, begin) =
+            (self.task.options.mirror.lag_limit, self.task.options.stop, Instant::now());
+        let mut diverged = BTreeMap::new();
         while !open.is_empty() {
-            let behind = replication::await_logical(sites, begin, mirror.lag_limit, options.stop)?;
+            let behind = replication::await_logical(sites, begin, limit, stop)?;
             let late = !behind.is_empty();
             compared.problems.extend(behind);
-            let keys: Vec<&String> = open.keys().collect();
-            let now = read_hashes(sites, dataset, &keys)?;
+            let now = self.read_hashes(sites, open.keys())?;
             open = now
                 .into_iter()
                 .filter(|(_, hashes)| !alike(hashes))
@@ -109,7 +148,7 @@ pub(super) fn nodes(
                     Some((key, hashes))
                 })
                 .collect();
-            if !open.is_empty() && begin.elapsed() > mirror.lag_limit {
+            if !open.is_empty() && begin.elapsed() > limit {
                 compared.rows_unjudged = open.len() as u64;
                 compared.notes.push(format!(
                     "{} rows are written continuously and were never equal on all nodes",
@@ -121,230 +160,300 @@ pub(super) fn nodes(
                 thread::sleep(PAUSE);
             }
         }
-    } else {
-        diverged = open;
+        Ok(diverged.into_keys().collect())
     }
-    name(sites, catalogs, dataset, content, &diverged.into_keys().collect::<Vec<_>>(), &mut compared)?;
-    Ok(compared)
-}
 
-fn alike(hashes: &Hashes) -> bool {
-    hashes.windows(2).all(|pair| pair[0] == pair[1])
-}
-
-/// Sums up buckets on all nodes, and reads the keys of those that differ: rows that are not alike in the snapshots.
-fn first_look(
-    sites: &mut [Site],
-    catalogs: &[Catalog],
-    content: Content<'_>,
-    options: &VerifyOptions<'_>,
-    observer: &mut dyn FnMut(&VerifyProgress),
-) -> Result<BTreeMap<String, Hashes>, VerifyError> {
-    // All nodes' tables side by side: the leaf r of node n is table n * leaves + r.
-    let leaves = content.route.leaves();
-    let mut all = Catalog::new(Vec::new(), Vec::new());
-    for (site, catalog) in catalogs.iter().enumerate() {
-        all.leaves.extend(catalog.leaves.iter().map(|leaf| Leaf { site, ..leaf.clone() }));
-        all.names.extend(catalog.names.iter().cloned());
+    /// The tables of all nodes side by side: table t of node n is table n * tables + t.
+    fn all_tables(&self) -> Catalog {
+        let mut all = Catalog::new();
+        for (site, catalog) in self.catalogs.iter().enumerate() {
+            let (tables, leaves) = (all.tables.len(), all.leaves.len());
+            let table = |one: &TableAt| TableAt { first_leaf: leaves + one.first_leaf, ..one.clone() };
+            all.tables.extend(catalog.tables.iter().map(table));
+            all.leaves.extend(catalog.leaves.iter().map(|leaf| Leaf {
+                site,
+                at: tables + leaf.at,
+                ..leaf.clone()
+            }));
+            all.names.extend(catalog.names.iter().cloned());
+            all.block_ranges &= catalog.block_ranges;
+        }
+        all
     }
-    let tables: Vec<usize> = (0..all.leaves.len()).collect();
-    let grid = Grid::fine(content.route, content.history.rows_end(), &tables);
-    let (mut controls, connects) = super::split(sites);
-    let servers = connects.iter().map(|(connect, snapshot)| super::workers::Site::new(connect, *snapshot));
-    let workers = Workers::new(servers.collect(), options.stop);
-    let content = Content { names: &all.names, ..content };
-    let setting = Setting { content, catalog: &all, workers, jobs: options.jobs.max(1), limits: LIMITS };
-    let controls = controls.iter_mut().map(|control| &mut **control).collect();
-    let mut coordinator = Coordinator::new(controls, observer);
-    let sums = sums::tables(&setting, &mut coordinator, &grid, &tables)?;
-    let mut differing: Vec<(usize, u64, u64)> = Vec::new();
-    for leaf in 0..leaves {
-        for bucket in 0..grid.buckets() {
-            let of_node = |node: usize| {
-                sums[grid.cell(node * leaves + leaf, bucket).expect("the grid covers every table")]
-            };
-            if (1..catalogs.len()).any(|node| of_node(node) != of_node(0)) {
-                let rows = (0..catalogs.len()).map(|node| of_node(node).rows).max().unwrap_or(0);
-                differing.push((leaf, bucket, rows));
+
+    /// Sums up cells on all nodes, and reads the keys of those that differ: rows that are not alike in the snapshots.
+    fn first_look(
+        &self,
+        sites: &mut [Site],
+        observer: &mut dyn FnMut(&VerifyProgress),
+    ) -> Result<BTreeMap<Key, Hashes>, VerifyError> {
+        let all = self.all_tables();
+        let (mut controls, openers) = split(sites);
+        let servers = openers.iter().map(|(connect, snapshot)| super::workers::Site::new(connect, *snapshot));
+        let setting = Setting {
+            content: self.content(),
+            hashing: self.content().hashing(),
+            catalog: &all,
+            workers: Workers::new(servers.collect(), self.task.options.stop),
+            jobs: self.task.options.jobs.max(1),
+            limits: self.task.options.limits,
+        };
+        let count = all.tables.len() as u64;
+        let shape = |(at, table): (usize, &TableAt)| match (self.table(table.table).key, &setting.hashing) {
+            // Rows without a key cannot be told apart.
+            (None, _) => Shape::Out,
+            (Some(_), None) => Shape::numbers(self.content(), table.table),
+            (Some(_), Some(_)) => {
+                Shape::fine(&setting, at, &(0..table.partitions).collect::<Vec<_>>(), count)
+            }
+        };
+        let grid = Grid::new(all.tables.iter().enumerate().map(shape));
+        let controls = controls.iter_mut().map(|control| &mut **control).collect();
+        let mut coordinator = Coordinator::new(controls, observer);
+        let sums = sums::of_servers(&setting, &mut coordinator, &grid)?;
+        let nodes = self.catalogs.len();
+        let tables = all.tables.len() / nodes;
+        let mut differing: Vec<(usize, usize, u64)> = Vec::new();
+        for table in 0..tables {
+            for cell in 0..grid.of_table(table).len() {
+                let of_node = |node: usize| sums[grid.first(node * tables + table) + cell];
+                if (1..nodes).any(|node| of_node(node) != of_node(0)) {
+                    let rows = (0..nodes).map(|node| of_node(node).rows).max().unwrap_or(0);
+                    differing.push((table, cell, rows));
+                }
             }
         }
-    }
-    let mut found = BTreeMap::new();
-    let mut rest = differing.as_slice();
-    while !rest.is_empty() {
-        let mut rows = 0;
-        let end = rest
-            .iter()
-            .take_while(|(_, _, more)| {
+        let mut found = BTreeMap::new();
+        let mut rest = differing.as_slice();
+        while !rest.is_empty() {
+            let mut rows = 0;
+            let is_in = |(_, _, more): &&(usize, usize, u64)| {
                 rows += more;
                 rows <= ROWS_AT_ONCE
-            })
-            .count()
-            .max(1);
-        let (batch, later) = rest.split_at(end);
-        rest = later;
-        let mut hashes: BTreeMap<String, Hashes> = BTreeMap::new();
-        for (node, catalog) in catalogs.iter().enumerate() {
+            };
+            let end = rest.iter().take_while(is_in).count().max(1);
+            let (batch, later) = rest.split_at(end);
+            rest = later;
+            let hashes = self.read_cells(&setting, &grid, batch)?;
+            found.extend(hashes.into_iter().filter(|(_, hashes)| !alike(hashes)));
+        }
+        Ok(found)
+    }
+
+    /// Reads the hashes of all rows in some cells, each a table, the cell in it, and its rows.
+    fn read_cells(
+        &self,
+        setting: &Setting<'_>,
+        grid: &Grid,
+        batch: &[(usize, usize, u64)],
+    ) -> Result<BTreeMap<Key, Hashes>, VerifyError> {
+        let nodes = self.catalogs.len();
+        let tables = setting.catalog.tables.len() / nodes;
+        let mut hashes: BTreeMap<Key, Hashes> = BTreeMap::new();
+        for node in 0..nodes {
             let mut reader = setting.workers.open(node)?;
-            for leaves in batch.chunk_by(|a, b| a.0 == b.0) {
-                let leaf = leaves[0].0;
-                let Some(relation) = &catalog.leaves[leaf].relation else { continue };
-                let numbers = leaves.iter().map(|(_, bucket, _)| *bucket).collect();
-                let condition = Buckets { mask: grid.bucket_mask(), numbers }.condition();
-                let doing = format!("comparing rows of {}", catalog.names[leaf]);
-                let statement = format!("select {} from only {relation} where {condition}", hash_columns());
-                reader.query(&doing, &statement, |row| {
-                    let &[Some(key), Some(hash)] = row else { return Ok(()) };
-                    let number = super::workers::number(&doing, Some(hash))? as i64;
-                    add_hash(&mut hashes, catalogs.len(), node, key, number);
+            let cells = batch.iter().map(|(table, cell, _)| grid.first(node * tables + table) + cell);
+            let selection = Selection::of(grid.clone(), cells);
+            let leaves = setting.catalog.leaves.iter().enumerate();
+            for (number_of_leaf, leaf) in leaves.filter(|(_, leaf)| leaf.site == node && leaf.is_home) {
+                let filter = match selection.part(setting, leaf.at, leaf.partition) {
+                    Part::Nothing => continue,
+                    Part::All => String::new(),
+                    Part::Where(condition) => format!(" where {condition}"),
+                };
+                let Some(relation) = &leaf.relation else { continue };
+                let table = setting.catalog.tables[leaf.at].table;
+                let doing = format!("comparing rows of {}", setting.catalog.names[number_of_leaf]);
+                let columns = self.hash_columns(table);
+                reader.query(&doing, &format!("select {columns} from only {relation}{filter}"), |row| {
+                    let [key @ .., Some(hash)] = row else { return Ok(()) };
+                    let key: Option<Vec<String>> = key.iter().map(|part| part.map(str::to_owned)).collect();
+                    let hash = number(&doing, Some(hash))? as i64;
+                    if let Some(key) = key {
+                        add_hash(&mut hashes, nodes, node, (table, key), hash);
+                    }
                     Ok(())
                 })?;
             }
         }
-        found.extend(hashes.into_iter().filter(|(_, hashes)| !alike(hashes)));
+        Ok(hashes)
     }
-    Ok(found)
-}
 
-/// Key and hash of a row.
-fn hash_columns() -> String {
-    format!("ycsb_key, hash_record_extended(row({}), hashtextextended(ycsb_key, 0))", column_names())
-}
-
-fn add_hash(hashes: &mut BTreeMap<String, Hashes>, nodes: usize, node: usize, key: &str, hash: i64) {
-    let of_key = match hashes.get_mut(key) {
-        Some(of_key) => of_key,
-        None => hashes.entry(key.to_owned()).or_insert_with(|| vec![None; nodes]),
-    };
-    // A key that is there twice has the sum of both.
-    of_key[node] = Some(of_key[node].unwrap_or(0).wrapping_add(hash));
-}
-
-/// Ends the snapshots, so that the rows are seen as they are now.
-fn look_anew(sites: &mut [Site]) -> Result<(), VerifyError> {
-    for site in sites {
-        site.close_snapshot()?;
+    /// Key and hash of a row.
+    fn hash_columns(&self, table: usize) -> String {
+        let hashing = self.content().hashing();
+        let mut columns: Vec<String> =
+            key_columns(self.table(table)).into_iter().map(|column| format!("{column}::text")).collect();
+        columns.push(row_hash_sql(hashing.as_ref(), self.table(table)));
+        columns.join(", ")
     }
-    Ok(())
-}
 
-/// Reads the hashes of these rows as they are now.
-fn read_hashes(
-    sites: &mut [Site],
-    dataset: &Dataset,
-    keys: &[&String],
-) -> Result<BTreeMap<String, Hashes>, VerifyError> {
-    const DOING: &str = "reading rows again that differ between nodes";
-    look_anew(sites)?;
-    let statement = format!(
-        "select {} from {} where ycsb_key = any($1)",
-        hash_columns(),
-        ledger::qualified(&dataset.schema_name, TABLE)
-    );
-    let count = sites.len();
-    let mut hashes = BTreeMap::new();
-    for keys in keys.chunks(KEYS_AT_ONCE) {
-        for (node, site) in sites.iter_mut().enumerate() {
-            for row in sql(DOING, site.control.query(&statement, &[&keys]))? {
-                add_hash(&mut hashes, count, node, row.get(0), row.get(1));
-            }
-        }
-    }
-    Ok(hashes)
-}
-
-/// A row's fields on one node.
-type Fields = Vec<Option<String>>;
-
-/// Reads these rows from every node and says in which fields they differ, and from which writes these come.
-fn name(
-    sites: &mut [Site],
-    catalogs: &[Catalog],
-    dataset: &Dataset,
-    content: Content<'_>,
-    keys: &[String],
-    compared: &mut Compared,
-) -> Result<(), VerifyError> {
-    const DOING: &str = "reading rows that differ between nodes";
-    if keys.is_empty() {
-        return Ok(());
-    }
-    look_anew(sites)?;
-    let relation = ledger::qualified(&dataset.schema_name, TABLE);
-    let statement = format!("select {} from {relation} where ycsb_key = any($1)", column_names());
-    for keys in keys.chunks(KEYS_AT_ONCE) {
-        let mut rows: BTreeMap<String, Vec<Option<Fields>>> = BTreeMap::new();
-        for (node, site) in sites.iter_mut().enumerate() {
-            for row in sql(DOING, site.control.query(&statement, &[&keys]))? {
-                let of_key = rows.entry(row.get(0)).or_insert_with(|| vec![None; catalogs.len()]);
-                of_key[node] = Some((0..FIELD_COUNT).map(|column| row.get(column + 1)).collect());
-            }
-        }
-        for (key, of_key) in &rows {
-            let row = content.table.row_of_key(key.as_bytes());
-            let leaf = place_of(content.route, key.as_bytes()).leaf;
-            let table = |node: usize| &catalogs[node].names[leaf];
-            for node in 1..catalogs.len() {
-                let found = compare(content, row, &of_key[0], &of_key[node], table(0), table(node));
-                if let Some((kind, table)) = found {
-                    let index = kind.index();
-                    compared.totals[index] += 1;
-                    if compared.differences.iter().filter(|d| d.kind.index() == index).count() < NAMED_MAX {
-                        compared.differences.push(Difference {
-                            kind,
-                            key: key.clone(),
-                            row,
-                            table: table.clone(),
-                        });
+    /// Reads columns of rows by their keys, from each node, as they are now.
+    fn read_rows(
+        &self,
+        sites: &mut [Site],
+        keys: &[&Key],
+        columns: &dyn Fn(usize) -> String,
+        each: &mut dyn FnMut(usize, usize, &postgres::Row),
+    ) -> Result<(), VerifyError> {
+        const DOING: &str = "reading rows again that differ between nodes";
+        look_anew(sites)?;
+        for of_table in keys.chunk_by(|one, other| one.0 == other.0) {
+            let number = of_table[0].0;
+            let table = self.table(number);
+            let key = key_columns(table);
+            let kind = |name: &&str| {
+                let declared = table.columns.iter().find(|(column, _)| column == name);
+                let declared = declared.map_or("text", |(_, declared)| *declared);
+                declared
+                    .split(" not null")
+                    .next()
+                    .and_then(|kind| kind.split(" collate").next())
+                    .unwrap_or("text")
+            };
+            let wanted: Vec<String> = key
+                .iter()
+                .enumerate()
+                .map(|(at, name)| format!("${}::text[]::{}[]", at + 1, kind(name)))
+                .collect();
+            let statement = format!(
+                "select {} from {} where ({}) in (select * from unnest({}) as w)",
+                columns(number),
+                ledger::qualified(&self.loaded.dataset.schema_name, table.name),
+                key.join(", "),
+                wanted.join(", ")
+            );
+            for some in of_table.chunks(KEYS_AT_ONCE) {
+                let parts: Vec<Vec<&String>> =
+                    (0..key.len()).map(|part| some.iter().map(|key| &key.1[part]).collect()).collect();
+                let parts: Vec<&(dyn ToSql + Sync)> =
+                    parts.iter().map(|part| part as &(dyn ToSql + Sync)).collect();
+                for (node, site) in sites.iter_mut().enumerate() {
+                    for row in sql(DOING, site.control.query(&statement, &parts))? {
+                        each(node, number, &row);
                     }
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// How a row of one node differs from that of the first. What verification has already said of one of them alone is not said again: that it is
-/// missing there, or a stranger, or damaged.
-fn compare<'a>(
-    content: Content<'_>,
-    row: Option<u64>,
-    first: &Option<Fields>,
-    other: &Option<Fields>,
-    first_table: &'a TableName,
-    other_table: &'a TableName,
-) -> Option<(DifferenceKind, &'a TableName)> {
-    let row = row?;
-    let node = |table: &TableName| table.node.clone().unwrap_or_default();
-    match (first, other) {
-        (None, None) => None,
-        (Some(_), None) | (None, Some(_)) => {
-            // A row that must be there, or must not, has been named for it.
-            if row < content.loaded || content.history.expects_row(row) != Expect::Either {
-                return None;
+    /// Reads the hashes of these rows as they are now.
+    fn read_hashes<'k>(
+        &self,
+        sites: &mut [Site],
+        keys: impl Iterator<Item = &'k Key>,
+    ) -> Result<BTreeMap<Key, Hashes>, VerifyError> {
+        let (count, mut hashes) = (sites.len(), BTreeMap::new());
+        let keys: Vec<&Key> = keys.collect();
+        self.read_rows(sites, &keys, &|table| self.hash_columns(table), &mut |node, table, row| {
+            let parts = row.len() - 1;
+            let key = (0..parts).map(|part| row.get(part)).collect();
+            add_hash(&mut hashes, count, node, (table, key), row.get(parts));
+        })?;
+        Ok(hashes)
+    }
+
+    /// Reads these rows from every node and reports in which fields they differ, and from which writes these come.
+    fn name(&self, sites: &mut [Site], keys: &[Key], compared: &mut Compared) -> Result<(), VerifyError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let nodes = self.catalogs.len();
+        let columns = |table: usize| {
+            let columns = self.table(table).columns.iter().map(|(name, _)| format!("{name}::text"));
+            columns.collect::<Vec<_>>().join(", ")
+        };
+        let mut rows: BTreeMap<Key, Vec<Option<Fields>>> = BTreeMap::new();
+        let keys: Vec<&Key> = keys.iter().collect();
+        self.read_rows(sites, &keys, &columns, &mut |node, table, row| {
+            let fields: Fields = (0..row.len()).map(|column| row.get(column)).collect();
+            let place = |name: &str| self.table(table).columns.iter().position(|(column, _)| *column == name);
+            let part = |name| place(name).and_then(|place| fields[place].clone()).unwrap_or_default();
+            let key = key_columns(self.table(table)).into_iter().map(part).collect();
+            rows.entry((table, key)).or_insert_with(|| vec![None; nodes])[node] = Some(fields);
+        })?;
+        for ((table, _), of_key) in &rows {
+            for node in 1..nodes {
+                let Some((difference, index)) = self.compare(*table, of_key, node) else { continue };
+                compared.totals[index] += 1;
+                if compared.differences.iter().filter(|d| d.kind.index() == index).count() < NAMED_MAX {
+                    compared.differences.push(difference);
+                }
             }
-            let (has, lacks) =
-                if first.is_some() { (first_table, other_table) } else { (other_table, first_table) };
-            Some((DifferenceKind::OnlyOn { other: node(lacks) }, has))
         }
-        (Some(first), Some(other)) => {
-            let fields: Vec<(usize, Version, Version)> = (0..FIELD_COUNT)
-                .filter(|&column| first[column] != other[column])
-                .filter_map(|column| {
-                    let version = |fields: &Fields| match content.table.judge(
-                        row,
-                        column,
-                        fields[column].as_ref()?.as_bytes(),
-                    ) {
-                        Judgement::Exact { version } => Some(version),
-                        Judgement::Damaged { .. } => None,
-                    };
-                    Some((column, version(other)?, version(first)?))
-                })
-                .collect();
-            let kind = DifferenceKind::Diverged { fields, other: node(first_table) };
-            let DifferenceKind::Diverged { fields, .. } = &kind else { return None };
-            if fields.is_empty() { None } else { Some((kind, other_table)) }
+        Ok(())
+    }
+
+    /// How a row of one node differs from that of the first. What verification has already found on one of them alone is not named again:
+    /// that it is missing there, or a stranger, or damaged.
+    fn compare(&self, table: usize, of_key: &[Option<Fields>], node: usize) -> Option<(Difference, usize)> {
+        let (content, columns) = (self.content(), &self.table(table).columns);
+        let some = of_key[0].as_ref().or(of_key[node].as_ref())?;
+        let bytes: Vec<Option<Vec<u8>>> = std::iter::zip(columns, some)
+            .map(|((_, declared), text)| text.as_deref().map(|text| binary(declared, text)))
+            .collect();
+        let found: Vec<Option<&[u8]>> = bytes.iter().map(Option::as_deref).collect();
+        let row = content.number(table, &found)?;
+        let name = |node: usize| {
+            let catalog = &self.catalogs[node];
+            let at = catalog.tables.iter().find(|at| at.table == table)?;
+            let partition = content.partition_of(table, row, at.partitions).unwrap_or(0);
+            catalog.names.get(at.first_leaf + partition as usize)
+        };
+        let node_of = |name: &TableName| name.node.clone().unwrap_or_default();
+        let (kind, name) = match (&of_key[0], &of_key[node]) {
+            (None, None) => return None,
+            (Some(_), None) | (None, Some(_)) => {
+                // A row that must be there, or must not, has been named for it.
+                if content.must_be(table, row) || !content.may_be(table, row) {
+                    return None;
+                }
+                let (has, lacks) = if of_key[0].is_some() { (0, node) } else { (node, 0) };
+                (DifferenceKind::OnlyOn { other: node_of(name(lacks)?) }, name(has)?)
+            }
+            (Some(first), Some(other)) => {
+                let fields = self.versions(table, row, first, other)?;
+                (DifferenceKind::Diverged { fields, other: node_of(name(0)?) }, name(node)?)
+            }
+        };
+        let index = kind.index();
+        let (table_name, is_keyed) = (name.clone(), content.is_named_by_key());
+        let subject = TableName { table: self.table(table).name.to_owned(), node: table_name.node.clone() };
+        let key = match is_keyed {
+            true => content.key(row),
+            false => condition(self.table(table), &found),
+        };
+        let (row, subject) = if is_keyed { (Some(row), None) } else { (None, Some(subject)) };
+        Some((Difference { kind, key, row, table: table_name, subject }, index))
+    }
+
+    /// The fields in which two copies of a row differ, with the writes that they come from, where values say so; `None`: what differs is damage.
+    fn versions(
+        &self,
+        table: usize,
+        row: u64,
+        first: &Fields,
+        other: &Fields,
+    ) -> Option<Vec<(usize, Version, Version)>> {
+        let differing: Vec<usize> =
+            (0..first.len()).filter(|&column| first[column] != other[column]).collect();
+        let mutable = self.table(table).mutable;
+        if !self.content().is_named_by_key() {
+            let is_mutable = |column: &usize| mutable.contains(&self.table(table).columns[*column].0);
+            let diverged = !differing.is_empty() && (mutable.is_empty() || differing.iter().any(is_mutable));
+            return diverged.then(Vec::new);
         }
+        let fields: Vec<(usize, Version, Version)> = differing
+            .into_iter()
+            .filter_map(|column| {
+                let field = column.checked_sub(1)?;
+                let version = |fields: &Fields| {
+                    self.content().version(table, row, field, fields[column].as_ref()?.as_bytes())
+                };
+                Some((field, version(other)?, version(first)?))
+            })
+            .collect();
+        (!fields.is_empty()).then_some(fields)
     }
 }

@@ -5,10 +5,9 @@
 
 use postgres::Client;
 
-use super::catalog::sql;
-use super::error::VerifyError;
+use super::error::{VerifyError, sql};
 use super::problem::Problem;
-use super::report::TableName;
+use crate::difference::TableName;
 
 const DOING: &str = "reading the tables' definitions";
 /// Columns named in a note.

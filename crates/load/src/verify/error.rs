@@ -187,6 +187,11 @@ impl VerifyError {
     }
 }
 
+/// The answer to a statement of a control connection.
+pub(super) fn sql<T>(doing: &'static str, result: Result<T, postgres::Error>) -> Result<T, VerifyError> {
+    result.map_err(|source| VerifyError::Sql { doing, source })
+}
+
 fn server_hint(state: SqlState) -> Option<String> {
     let hint = match &state.0 {
         b"XX001" | b"XX002" => {

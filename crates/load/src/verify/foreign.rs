@@ -8,12 +8,11 @@
 use connect::ConnSpec;
 use postgres::Client;
 
-use super::VerifyError;
-use super::catalog::sql;
 use super::definition::{self, Definition, Subject};
+use super::error::{VerifyError, sql};
 use super::problem::Problem;
-use super::report::TableName;
 use crate::connections;
+use crate::difference::TableName;
 
 /// How long one row may take. A node that needs longer for it is as good as away.
 const LIMIT: &str = "set statement_timeout = '60s'";
@@ -36,7 +35,7 @@ pub(super) fn check(
     node: &str,
     parent: &str,
     definition: &Definition,
-    astray: &[&str],
+    astray: &[String],
 ) -> Result<Vec<Problem>, VerifyError> {
     let mut client = connections::control(spec)?;
     let partitions = partitions(&mut client, parent)?;
@@ -58,7 +57,7 @@ pub(super) fn check(
     sql("setting up the session", client.batch_execute(LIMIT))?;
     for one in partitions {
         let read = match one.has_mapping {
-            true if astray.contains(&one.table.as_str()) => None,
+            true if astray.contains(&one.table) => None,
             true => read_one(&mut client, &one.relation, definition),
             false => {
                 Some("this role has no user mapping for its server: every statement on it fails".to_owned())

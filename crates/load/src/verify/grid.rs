@@ -1,88 +1,96 @@
-//! Sums over cells: two numbers per (leaf table, bucket of keys) say whether everything in it is as expected.
+//! Cells: into how many parts tables are divided, so that two numbers for each of them say whether everything in it is as expected.
 //!
-//! A sum modulo 2^64 of 64-bit hashes does not depend on the order of rows, so the server's scan, our regeneration and any split of
-//! either among threads can be compared. Two different sets of rows agree by chance once in 2^64.
+//! A cell is a range of row numbers, or a bucket of keys in one partition where only the client can tell the number of a row.
 
-use data::ycsb::{FIELD_BYTES, FIELD_COUNT, KEY_BYTES, Table};
-use engines::hash;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::history::{Expect, WriterHistory};
-use crate::route::{self, Route};
+use super::Setting;
+use super::error::VerifyError;
+use super::workers::Workers;
+use crate::dataset::{self, Dataset, Sum};
 
-/// All cells of one grid: 16 MB per thread that fills one.
+/// All cells of one table: 16 MB per thread that fills them.
 const CELLS_MAX: u64 = 1 << 20;
-/// Buckets of a leaf at most: one statement lists those that differ.
+/// About so many bytes of values are in a range of numbers: what is read again when its sums differ.
+const CELL_BYTES: u64 = 8 << 20;
+/// Buckets of a partition at most: one statement lists those that differ.
 const BUCKET_BITS_MAX: u32 = 16;
 /// A bucket holds about this many rows as long as the limits above allow.
 const ROWS_PER_BUCKET: u64 = 64;
+/// Row numbers that a thread takes at once where cells are no ranges of them: some milliseconds of work.
+const NUMBERS_AT_ONCE: u64 = 1 << 13;
+/// When more than one in this many buckets of a partition differs, all of it is read: a filter would hardly spare anything.
+const BUCKETS_PER_READ_ALL: usize = 2;
 
-/// Rows and the sum of their hashes modulo 2^64.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Sum {
-    pub(super) rows: u64,
-    pub(super) hash: u64,
+/// How one table is divided.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Shape {
+    /// Not at all: it is left out.
+    Out,
+    /// Into ranges of so many row numbers. Behind them is one more cell, for rows that no load makes.
+    Numbers { per_cell: u64, cells: u64 },
+    /// Into buckets of keys, in each partition that has a slot.
+    Buckets { bits: u32, slots: Vec<Option<u32>> },
 }
 
-impl Sum {
-    #[inline(always)]
-    pub(super) fn add(&mut self, rows: u64, hash: u64) {
-        self.rows += rows;
-        self.hash = self.hash.wrapping_add(hash);
+impl Shape {
+    fn cells(&self) -> usize {
+        match self {
+            Shape::Out => 0,
+            Shape::Numbers { cells, .. } => *cells as usize + 1,
+            Shape::Buckets { bits, slots } => slots.iter().flatten().count() << bits,
+        }
+    }
+
+    /// Ranges of row numbers.
+    pub(super) fn numbers(content: &dyn Dataset, table: usize) -> Shape {
+        let end = content.numbers_end(table);
+        let by_size = (CELL_BYTES / content.row_bytes().max(1)).max(1).ilog2();
+        let of_length = || 1 << by_size.max(end.div_ceil(CELLS_MAX).max(1).next_power_of_two().ilog2());
+        let per_cell = content.cell(table).map_or_else(of_length, |(_, per_cell)| per_cell);
+        Shape::Numbers { per_cell, cells: end.div_ceil(per_cell) }
+    }
+
+    /// All of a table as the server can sum it up at once: its partitions, where it cannot tell the numbers of rows.
+    pub(super) fn coarse(setting: &Setting<'_>, at: usize) -> Shape {
+        match setting.hashing {
+            Some(_) => {
+                let slots = (0..setting.catalog.tables[at].partitions).map(Some).collect();
+                Shape::Buckets { bits: 0, slots }
+            }
+            None => Shape::numbers(setting.content, setting.catalog.tables[at].table),
+        }
+    }
+
+    /// The finest buckets over some partitions of a table that the limits allow; `tables`: so many are divided at once.
+    pub(super) fn fine(setting: &Setting<'_>, at: usize, chosen: &[u32], tables: u64) -> Shape {
+        let partitions = setting.catalog.tables[at].partitions;
+        let rows = setting.content.numbers_end(setting.catalog.tables[at].table);
+        let wanted = (rows / u64::from(partitions) / ROWS_PER_BUCKET).max(1);
+        let allowed = (CELLS_MAX / (chosen.len().max(1) as u64 * tables.max(1))).max(1);
+        let bits = wanted.min(allowed).ilog2().min(BUCKET_BITS_MAX);
+        let slot = |partition| chosen.iter().position(|one| *one == partition).map(|slot| slot as u32);
+        Shape::Buckets { bits, slots: (0..partitions).map(slot).collect() }
     }
 }
 
-/// The hash of a key that chooses its bucket, and that sums of keys sum up: `hashtextextended(ycsb_key, 0)`.
-#[inline]
-pub(super) fn bucket_hash(key: &[u8]) -> u64 {
-    hash::text_extended(key, 0)
-}
-
-/// How leaf tables are divided into cells. Leaves without a slot are left out.
-#[derive(Clone, Debug)]
+/// How all tables are divided.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Grid {
-    route: Route,
-    bucket_bits: u32,
-    slots: Vec<Option<u32>>,
+    /// The first cell of each table, and its shape.
+    tables: Vec<(usize, Shape)>,
     cells: usize,
 }
 
 impl Grid {
-    /// One cell per table: the leaves by their remainder, and behind them any table in which nothing should be.
-    pub(super) fn of_leaves(route: Route, tables: usize) -> Grid {
-        Grid::new(route, 0, &(0..tables).collect::<Vec<_>>())
-    }
-
-    /// The finest grid over these leaves of a table of `rows` rows that the limits allow.
-    pub(super) fn fine(route: Route, rows: u64, leaves: &[usize]) -> Grid {
-        let wanted = (rows / route.leaves() as u64 / ROWS_PER_BUCKET).max(1);
-        let allowed = (CELLS_MAX / leaves.len().max(1) as u64).max(1);
-        Grid::new(route, wanted.min(allowed).ilog2().min(BUCKET_BITS_MAX), leaves)
-    }
-
-    fn new(route: Route, bucket_bits: u32, leaves: &[usize]) -> Grid {
-        let tables = leaves.iter().map(|leaf| leaf + 1).max().unwrap_or(0).max(route.leaves());
-        let mut slots = vec![None; tables];
-        for (slot, &leaf) in leaves.iter().enumerate() {
-            slots[leaf] = Some(slot as u32);
-        }
-        Grid { route, bucket_bits, slots, cells: leaves.len() << bucket_bits }
-    }
-
-    /// The same leaves with the buckets of this [`Grid::bucket_mask`].
-    pub(super) fn with_mask(self, mask: u64) -> Grid {
-        let bucket_bits = mask.count_ones();
-        let leaves = self.cells >> self.bucket_bits;
-        Grid { bucket_bits, cells: leaves << bucket_bits, ..self }
-    }
-
-    /// Buckets of each leaf.
-    pub(super) fn buckets(&self) -> u64 {
-        1 << self.bucket_bits
-    }
-
-    /// The bits of a [`bucket_hash`] that number the bucket.
-    pub(super) fn bucket_mask(&self) -> u64 {
-        self.buckets() - 1
+    pub(super) fn new(shapes: impl IntoIterator<Item = Shape>) -> Grid {
+        let mut cells = 0;
+        let tables = shapes.into_iter().map(|shape| {
+            let first = cells;
+            cells += shape.cells();
+            (first, shape)
+        });
+        Grid { tables: tables.collect(), cells }
     }
 
     /// Sums of zero.
@@ -90,248 +98,216 @@ impl Grid {
         vec![Sum::default(); self.cells]
     }
 
-    /// The cell of a key in a leaf; `None` when the leaf is left out.
-    #[inline(always)]
-    pub(super) fn cell(&self, leaf: usize, bucket_hash: u64) -> Option<usize> {
-        let slot = self.slots[leaf]?;
-        Some((slot as usize) << self.bucket_bits | (bucket_hash & self.bucket_mask()) as usize)
+    pub(super) fn shape(&self, at: usize) -> &Shape {
+        &self.tables[at].1
     }
 
-    /// Leaf and bucket of a cell.
-    pub(super) fn place(&self, cell: usize) -> (usize, u64) {
-        let slot = (cell >> self.bucket_bits) as u32;
-        let leaf = self.slots.iter().position(|&of_leaf| of_leaf == Some(slot));
-        (leaf.expect("each slot belongs to a leaf"), cell as u64 & self.bucket_mask())
+    pub(super) fn first(&self, at: usize) -> usize {
+        self.tables[at].0
+    }
+
+    /// The cells of a table.
+    pub(super) fn of_table(&self, at: usize) -> std::ops::Range<usize> {
+        self.first(at)..self.first(at) + self.shape(at).cells()
+    }
+
+    /// The cell that a server named for rows in a partition.
+    pub(super) fn named(&self, at: usize, partition: u32, name: i128) -> Option<usize> {
+        let (first, shape) = &self.tables[at];
+        let cell = match shape {
+            Shape::Out => return None,
+            Shape::Numbers { cells, .. } => u64::try_from(name).unwrap_or(*cells).min(*cells) as usize,
+            Shape::Buckets { bits, slots } => dataset::cell(slots, *bits, partition, name as u64)?,
+        };
+        Some(first + cell)
+    }
+
+    /// The cell of a row of this number; `None`: it is left out.
+    pub(super) fn cell(&self, content: &dyn Dataset, at: usize, table: usize, number: u64) -> Option<usize> {
+        let (first, shape) = &self.tables[at];
+        let cell = match shape {
+            Shape::Out => return None,
+            Shape::Numbers { per_cell, cells } => (number / per_cell).min(*cells) as usize,
+            Shape::Buckets { bits, slots } => {
+                let partition = content.partition_of(table, number, slots.len() as u32).unwrap_or(0);
+                // The hash of the key is the dearer one.
+                slots[partition as usize]?;
+                dataset::cell(slots, *bits, partition, content.key_hash(table, number))?
+            }
+        };
+        Some(first + cell)
+    }
+
+    /// The partition of a cell; `None`: its rows may be in any.
+    pub(super) fn partition(&self, at: usize, cell: usize) -> Option<u32> {
+        let (first, shape) = &self.tables[at];
+        let Shape::Buckets { bits, slots } = shape else { return None };
+        let slot = ((cell - first) >> bits) as u32;
+        slots.iter().position(|one| *one == Some(slot)).map(|partition| partition as u32)
     }
 }
 
-/// A row of the table, identified: what everything about its place follows from.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) leaf: usize,
-    pub(super) bucket_hash: u64,
+/// Cells of a grid that are looked at.
+#[derive(Clone, Debug)]
+pub(super) struct Selection {
+    pub(super) grid: Grid,
+    /// By cell.
+    pub(super) chosen: Vec<bool>,
+    /// All cells are.
+    pub(super) is_all: bool,
 }
 
-/// Where a key belongs.
-#[inline(always)]
-pub(super) fn place_of(route: Route, key: &[u8]) -> Place {
-    let leaf = if route.leaves() == 1 { 0 } else { route.leaf(route::key_hash(key)) as usize };
-    Place { leaf, bucket_hash: bucket_hash(key) }
+/// What has to be read of a partition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    Nothing,
+    All,
+    /// Rows for which a condition holds.
+    Where(String),
 }
 
-/// The hash of a row that is summed up: `hash_record_extended(row, hashtextextended(ycsb_key, 0))`.
-///
-/// The record hash of one seed for all rows would be a weighted sum of its columns' hashes, so that rows could trade values of a
-/// column without changing the sum over rows. A seed per row mixes the key into every column's hash.
-fn row_hash(key: &[u8], fields: &[[u8; FIELD_BYTES]; FIELD_COUNT], bucket_hash: u64) -> u64 {
-    hash::text_record(key, fields, bucket_hash)
-}
+impl Selection {
+    /// All cells of a grid.
+    pub(super) fn all(grid: Grid) -> Selection {
+        Selection { chosen: vec![true; grid.cells], grid, is_all: true }
+    }
 
-/// Rows that are hashed side by side.
-const BATCH_ROWS: usize = 4;
-const BATCH_LANES: usize = BATCH_ROWS * FIELD_COUNT;
+    /// These cells.
+    pub(super) fn of(grid: Grid, cells: impl IntoIterator<Item = usize>) -> Selection {
+        let mut chosen = vec![false; grid.cells];
+        cells.into_iter().for_each(|cell| chosen[cell] = true);
+        Selection { grid, chosen, is_all: false }
+    }
 
-/// Adds rows as they were loaded: the sum of their row hashes. Compiled for more than one kind of processor, see [`super::sys`].
-#[inline(always)]
-pub(super) fn add_loaded_rows(grid: &Grid, table: &Table, rows: std::ops::Range<u64>, sums: &mut [Sum]) {
-    let mut keys = [[0; KEY_BYTES]; BATCH_ROWS];
-    let mut fields = [[[0; FIELD_BYTES]; FIELD_COUNT]; BATCH_ROWS];
-    let mut seeds = [0; BATCH_ROWS];
-    let mut cells = [0; BATCH_ROWS];
-    let mut length = 0;
-    for row in rows {
-        keys[length] = table.key(row);
-        let place = place_of(grid.route, &keys[length]);
-        let Some(cell) = grid.cell(place.leaf, place.bucket_hash) else { continue };
-        table.row_fields(row, &mut fields[length]);
-        (seeds[length], cells[length]) = (place.bucket_hash, cell);
-        length += 1;
-        if length == BATCH_ROWS {
-            length = 0;
-            let hashes = hash::text_records::<KEY_BYTES, FIELD_BYTES, FIELD_COUNT, BATCH_ROWS, BATCH_LANES>(
-                &keys, &fields, &seeds,
-            );
-            for (&cell, hash) in cells.iter().zip(hashes) {
-                sums[cell].add(1, hash);
+    pub(super) fn is_empty(&self) -> bool {
+        !self.chosen.contains(&true)
+    }
+
+    /// The chosen cells of a table.
+    pub(super) fn of_table(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
+        self.grid.of_table(at).filter(|cell| self.chosen[*cell])
+    }
+
+    /// What has to be read of a partition of a table, so that all rows of the chosen cells are among it.
+    pub(super) fn part(&self, setting: &Setting<'_>, at: usize, partition: u32) -> Part {
+        if self.is_all {
+            return Part::All;
+        }
+        let table = setting.catalog.tables[at].table;
+        let first = self.grid.first(at);
+        let any = |names: Vec<String>, sql: String| match names.is_empty() {
+            true => Part::Nothing,
+            false => Part::Where(format!("{sql} = any ('{{{}}}'::bigint[])", names.join(","))),
+        };
+        match (self.grid.shape(at), &setting.hashing) {
+            (Shape::Out, _) => Part::Nothing,
+            (Shape::Numbers { .. }, Some(_)) => {
+                if self.of_table(at).next().is_none() {
+                    Part::Nothing
+                } else {
+                    Part::All
+                }
+            }
+            (Shape::Numbers { cells, .. }, None) => {
+                let name = |cell| if cell - first == *cells as usize { -1 } else { (cell - first) as i64 };
+                let names = self.of_table(at).map(|cell| name(cell).to_string()).collect();
+                any(names, cell_sql(setting.content, table, self.grid.shape(at)))
+            }
+            (Shape::Buckets { bits, slots }, _) => {
+                let Some(slot) = slots.get(partition as usize).copied().flatten() else {
+                    return Part::Nothing;
+                };
+                let from = first + ((slot as usize) << bits);
+                let chosen: Vec<usize> = (0..1 << bits).filter(|bucket| self.chosen[from + bucket]).collect();
+                if !chosen.is_empty()
+                    && (chosen.len() * BUCKETS_PER_READ_ALL > 1 << bits || !setting.catalog.key_hash)
+                {
+                    return Part::All;
+                }
+                any(chosen.iter().map(usize::to_string).collect(), bucket_sql(setting, *bits))
             }
         }
     }
-    for row in 0..length {
-        sums[cells[row]].add(1, row_hash(&keys[row], &fields[row], seeds[row]));
-    }
 }
 
-/// Adds the keys of rows that must be there, loaded (`row < loaded`) or inserted since: the sum of their [`bucket_hash`].
-pub(super) fn add_expected_keys(
-    grid: &Grid,
-    table: &Table,
-    loaded: u64,
-    history: &dyn WriterHistory,
-    rows: std::ops::Range<u64>,
-    sums: &mut [Sum],
-) {
-    for row in rows {
-        if let Some((_, place)) = expected_key(grid.route, table, loaded, history, row)
-            && let Some(cell) = grid.cell(place.leaf, place.bucket_hash)
-        {
-            sums[cell].add(1, place.bucket_hash);
+/// The cell of a row in SQL; -1 for rows that no load makes.
+pub(super) fn cell_sql(content: &dyn Dataset, table: usize, shape: &Shape) -> String {
+    if let Some((sql, _)) = content.cell(table) {
+        return sql;
+    }
+    let Shape::Numbers { per_cell, .. } = shape else { return "0".to_owned() };
+    let (number, rows) = (content.number_sql(table), content.tables()[table].rows);
+    format!("case when {number} >= 0 and {number} < {rows} then ({number}) / {per_cell} else -1 end")
+}
+
+/// The bucket of a row in SQL. A NULL key counts as bucket 0.
+pub(super) fn bucket_sql(setting: &Setting<'_>, bits: u32) -> String {
+    let key = setting.hashing.as_ref().map_or("0", |hashing| hashing.key);
+    if bits == 0 { "0".to_owned() } else { format!("coalesce({key} & {}, 0)", (1u64 << bits) - 1) }
+}
+
+/// Hands out the row numbers of chosen cells to threads.
+pub(super) struct Numbers<'a> {
+    selection: &'a Selection,
+    /// By table: its place, the chosen cells where they are ranges of numbers, and the first item behind its own.
+    tables: Vec<(usize, Vec<usize>, u64)>,
+    ends: Vec<u64>,
+    next: AtomicU64,
+}
+
+impl<'a> Numbers<'a> {
+    pub(super) fn new(setting: &Setting<'_>, selection: &'a Selection) -> Numbers<'a> {
+        let (mut tables, mut ends, mut items) = (Vec::new(), Vec::new(), 0);
+        for (at, table) in setting.catalog.tables.iter().enumerate() {
+            let end = setting.content.numbers_end(table.table);
+            let cells: Vec<usize> = match selection.grid.shape(at) {
+                Shape::Numbers { .. } => selection.of_table(at).collect(),
+                _ => Vec::new(),
+            };
+            items += match selection.grid.shape(at) {
+                Shape::Numbers { .. } => cells.len() as u64,
+                Shape::Buckets { .. } if selection.of_table(at).next().is_some() => {
+                    end.div_ceil(NUMBERS_AT_ONCE)
+                }
+                _ => 0,
+            };
+            tables.push((at, cells, items));
+            ends.push(end);
         }
+        Numbers { selection, tables, ends, next: AtomicU64::new(0) }
     }
-}
 
-/// Adds the keys of loaded rows as the ledger sums them up: by leaf, the sum of their [`route::key_hash`].
-/// Gives the sum over all leaves.
-pub(super) fn add_ledger_keys(
-    route: Route,
-    table: &Table,
-    rows: std::ops::Range<u64>,
-    sums: &mut [Sum],
-) -> u64 {
-    let mut all = 0u64;
-    for row in rows {
-        let hash = route::key_hash(&table.key(row));
-        all = all.wrapping_add(hash);
-        sums[route.leaf(hash) as usize].add(1, hash);
+    /// About how many numbers there are.
+    pub(super) fn total(&self) -> u64 {
+        let of_table = |(at, cells, _): &(usize, Vec<usize>, u64)| match self.selection.grid.shape(*at) {
+            Shape::Out => 0,
+            Shape::Numbers { per_cell, .. } => (cells.len() as u64 * per_cell).min(self.ends[*at]),
+            Shape::Buckets { .. } => self.ends[*at],
+        };
+        self.tables.iter().map(of_table).sum()
     }
-    all
-}
 
-/// Key and place of a row, if it must be there.
-#[inline(always)]
-pub(super) fn expected_key(
-    route: Route,
-    table: &Table,
-    loaded: u64,
-    history: &dyn WriterHistory,
-    row: u64,
-) -> Option<([u8; KEY_BYTES], Place)> {
-    if row >= loaded && history.expects_row(row) != Expect::Present {
-        return None;
+    /// The next numbers of a table, with their cell where they have one in common.
+    pub(super) fn take(
+        &self,
+        workers: &Workers<'_>,
+    ) -> Result<Option<(usize, Option<usize>, std::ops::Range<u64>)>, VerifyError> {
+        workers.check()?;
+        let item = self.next.fetch_add(1, Ordering::Relaxed);
+        let table = self.tables.partition_point(|(_, _, end)| *end <= item);
+        let Some((at, cells, _)) = self.tables.get(table) else { return Ok(None) };
+        let before = table.checked_sub(1).map_or(0, |before| self.tables[before].2);
+        let (index, end) = (item - before, self.ends[*at]);
+        Ok(Some(match self.selection.grid.shape(*at) {
+            Shape::Numbers { per_cell, .. } => {
+                let cell = cells[index as usize];
+                let range = (cell - self.selection.grid.first(*at)) as u64;
+                (*at, Some(cell), (range * per_cell).min(end)..((range + 1) * per_cell).min(end))
+            }
+            _ => (*at, None, index * NUMBERS_AT_ONCE..((index + 1) * NUMBERS_AT_ONCE).min(end)),
+        }))
     }
-    let key = table.key(row);
-    Some((key, place_of(route, &key)))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::history::LedgerHistory;
-    use super::*;
-    use data::ycsb::{Compressible, KeyOrder, Spec};
-
-    fn table() -> Table {
-        Table::new(Spec { seed: 5, key_order: KeyOrder::Scattered, compressible: Compressible::NONE })
-    }
-
-    #[test]
-    fn grids_keep_their_limits_and_number_every_cell_once() {
-        for (partitions, rows) in [(0, 0), (0, 1_000_000), (3, 100), (70, 1_000_000_000_000), (4096, 1 << 40)]
-        {
-            let route = Route::new(partitions);
-            let leaves: Vec<usize> = (0..route.leaves()).collect();
-            let grid = Grid::fine(route, rows, &leaves);
-            assert!(grid.zeros().len() as u64 <= CELLS_MAX && grid.buckets() <= 1 << BUCKET_BITS_MAX);
-            for cell in [0, grid.zeros().len() / 2, grid.zeros().len() - 1] {
-                let (leaf, bucket) = grid.place(cell);
-                assert_eq!(grid.cell(leaf, bucket), Some(cell));
-                assert_eq!(
-                    grid.cell(leaf, bucket | 1 << 63),
-                    Some(cell),
-                    "only the low bits number a bucket"
-                );
-            }
-        }
-        let route = Route::new(0);
-        assert_eq!(Grid::fine(route, 1_000_000, &[0]).buckets(), 8192);
-    }
-
-    /// Values of one column that change places between two rows must change the sum.
-    #[test]
-    fn rows_cannot_trade_values_unnoticed() {
-        let table = table();
-        let rows: [_; 2] = std::array::from_fn(|row| {
-            let mut fields = [[0; FIELD_BYTES]; FIELD_COUNT];
-            table.row_fields(row as u64, &mut fields);
-            (table.key(row as u64), fields)
-        });
-        let sum = |rows: &[([u8; KEY_BYTES], [[u8; FIELD_BYTES]; FIELD_COUNT])]| {
-            let mut sum = Sum::default();
-            for (key, fields) in rows {
-                sum.add(1, row_hash(key, fields, bucket_hash(key)));
-            }
-            sum
-        };
-        let mut traded = rows;
-        let [(_, one), (_, two)] = &mut traded;
-        std::mem::swap(&mut one[3], &mut two[3]);
-        assert_ne!(sum(&traded), sum(&rows));
-        let mut within = rows;
-        within[0].1.swap(2, 7);
-        assert_ne!(sum(&within), sum(&rows));
-    }
-
-    #[test]
-    fn leaves_without_a_slot_are_left_out() {
-        let grid = Grid::fine(Route::new(4), 100_000, &[1, 3]);
-        assert_eq!(grid.cell(0, 7), None);
-        assert_eq!(grid.place(grid.cell(3, 7).unwrap()), (3, 7));
-    }
-
-    /// However rows are divided among threads and cells, the totals are those of one pass.
-    #[test]
-    fn sums_do_not_depend_on_the_division() {
-        let (table, route) = (table(), Route::new(3));
-        let coarse = Grid::of_leaves(route, route.leaves());
-        let mut whole = coarse.zeros();
-        add_loaded_rows(&coarse, &table, 0..3000, &mut whole);
-        let fine = Grid::fine(route, 3000, &[0, 1, 2]);
-        let mut parts = fine.zeros();
-        for start in [0, 7, 1000] {
-            let end = match start {
-                0 => 7,
-                7 => 1000,
-                _ => 3000,
-            };
-            add_loaded_rows(&fine, &table, start..end, &mut parts);
-        }
-        let mut folded = coarse.zeros();
-        for (cell, sum) in parts.iter().enumerate() {
-            folded[fine.place(cell).0].add(sum.rows, sum.hash);
-        }
-        assert_eq!(folded, whole);
-        assert_eq!(whole.iter().map(|sum| sum.rows).sum::<u64>(), 3000);
-    }
-
-    #[test]
-    fn keys_are_expected_when_loaded_or_inserted() {
-        struct OneInsert;
-        impl WriterHistory for OneInsert {
-            fn expects_row(&self, row: u64) -> Expect {
-                if row == 105 { Expect::Present } else { Expect::Either }
-            }
-            fn rows_end(&self) -> u64 {
-                110
-            }
-            fn judge_version(
-                &self,
-                _: u64,
-                _: usize,
-                _: data::ycsb::Version,
-            ) -> super::super::history::VersionJudgement {
-                super::super::history::VersionJudgement::Acceptable
-            }
-        }
-        let (table, route) = (table(), Route::new(0));
-        let grid = Grid::of_leaves(route, route.leaves());
-        let mut sums = grid.zeros();
-        add_expected_keys(&grid, &table, 100, &OneInsert, 0..110, &mut sums);
-        let mut expected = Sum::default();
-        for row in (0..100).chain([105]) {
-            expected.add(1, bucket_hash(&table.key(row)));
-        }
-        assert_eq!(sums, [expected]);
-        let ledger = LedgerHistory::new(100, Vec::new());
-        let mut sums = grid.zeros();
-        add_expected_keys(&grid, &table, 100, &ledger, 0..110, &mut sums);
-        assert_eq!(sums[0].rows, 100);
-    }
-}
+mod tests;

@@ -13,103 +13,83 @@
 
 use std::time::Instant;
 
-use engines::cluster::Cluster;
-
-use super::catalog::{self, Catalog};
-use super::cluster::{self, Agreed, MirrorOptions};
+use super::catalog::Catalog;
+use super::cluster::{self, Agreed};
 use super::compare::{self, Compared};
 use super::error::VerifyError;
-use super::grid::Sum;
 use super::problem::Problem;
+use super::prove::{Proved, prove};
 use super::replication;
-use super::report::{KINDS, Method, NodeReport, VerifyReport, keep_named};
+use super::report::{Method, NodeReport, VerifyReport};
+use super::site::Site;
 use super::workers::VerifyProgress;
-use super::{LIMITS, Proved, Site, VerifyOptions, find_dataset, prove};
-use crate::ledger::{self, Dataset, Writer};
+use super::{Loaded, Task};
+use crate::dataset::Audit;
+use crate::difference::{Difference, KINDS, keep_named};
+use crate::ledger::{self, Dataset};
 
 /// Verifies peers that all take writes.
 pub(super) fn peers(
-    cluster: &Cluster,
+    task: &Task<'_>,
     data: &[usize],
-    options: &VerifyOptions<'_>,
-    mirror: &MirrorOptions,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
-    let start = Instant::now();
-    let mut notes = Vec::new();
+    let (limit, stop) = (task.options.mirror.lag_limit, task.options.stop);
+    let mut whole = Whole::default();
     let mut sites = Vec::with_capacity(data.len());
     for &node in data {
-        let node = &cluster.nodes[node];
+        let node = &task.cluster.nodes[node];
         sites.push(Site::connect(&node.spec, Some(&node.name))?);
     }
     let unfollowed = replication::unfollowed(&mut sites)?;
     let can_wait = unfollowed.is_some();
     if !can_wait {
-        notes.push(
+        whole.notes.push(
             "no node has a subscription, so verify cannot wait for replication: rows in transit look like differences"
                 .to_owned(),
         );
     }
     let mut problems = unfollowed.unwrap_or_default();
-    problems.extend(replication::await_logical(&mut sites, start, mirror.lag_limit, options.stop)?);
+    problems.extend(replication::await_logical(&mut sites, task.start, limit, stop)?);
     for site in &mut sites {
-        site.open_snapshot(&mut notes)?;
+        site.open_snapshot(&mut whole.notes)?;
     }
-    let Agreed { dataset, ids, problems: others } = cluster::agree(&mut sites)?;
+    let Agreed { mut loaded, ids, problems: others } = cluster::agree(task, &mut sites)?;
     problems.extend(others);
-    let writers = cluster::merged_writers(&mut sites, &ids, &dataset)?;
-    let mut whole = Whole::new(start, notes);
-    let mut catalogs = Vec::with_capacity(sites.len());
+    let (mut catalogs, mut keys, model) = (Vec::with_capacity(sites.len()), None, loaded.dataset.clone());
     for (site, id) in sites.iter_mut().zip(&ids) {
-        let dataset = Dataset { id: id.unwrap_or(dataset.id), ..dataset.clone() };
-        let mut catalog = catalog::read(&mut site.control, &dataset, site.name.as_deref())?;
+        loaded.dataset = Dataset { id: id.unwrap_or(model.id), ..model.clone() };
+        let mut catalog = cluster::catalog_of(task, site, &loaded)?;
         problems.append(&mut catalog.problems);
-        let want_keys = whole.ledger_keys.is_empty();
-        let found = prove_one(site, &dataset, &writers, &catalog, options, want_keys, observer)?;
-        if want_keys {
-            whole.ledger_keys = found.ledger_keys.leaves.clone();
+        let mut found = prove_one(task, site, &loaded, &catalog, keys.is_none(), observer)?;
+        keys = keys.or(found.ledger_keys.take());
+        if let Some((id, keys)) = id.zip(keys.as_ref()) {
+            problems.extend(keys.check_copy(site, id, &catalog)?);
         }
-        if let Some(id) = id {
-            let totals = ledger::chunk_totals(&mut *site.control, *id)?;
-            let mut loaded = Sum::default();
-            whole.ledger_keys.iter().for_each(|sum| loaded.add(sum.rows, sum.hash));
-            let in_ledger = Sum { rows: totals.rows, hash: totals.checksum };
-            problems.extend(cluster::compare_ledger(site.name.clone(), in_ledger, loaded));
-        }
-        whole.add(site, &catalog, found);
+        whole.add(task, site, &catalog, found);
         catalogs.push(catalog);
     }
     // Sums that are those of the dataset on every node are the same on every node.
-    if whole.methods.iter().any(|method| *method != Method::Fast) {
-        let compared = compare::nodes(
-            &mut sites,
-            &catalogs,
-            &dataset,
-            &writers,
-            options,
-            mirror,
-            can_wait && !problems.iter().any(Problem::is_doubt),
-            observer,
-        )?;
+    if whole.nodes.iter().any(|node| node.method != Method::Fast) {
+        let in_step = can_wait && !problems.iter().any(Problem::is_doubt);
+        let compared = compare::nodes(task, &mut sites, &catalogs, &loaded, in_step, observer)?;
         whole.compared(compared, &mut problems);
     }
-    Ok(whole.into_report(problems))
+    Ok(whole.into_report(task, problems))
 }
 
 /// Verifies a primary and then its standbys, each after it has replayed what the primary had written by then.
 pub(super) fn standbys(
-    cluster: &Cluster,
+    task: &Task<'_>,
     primary: usize,
     standbys: &[usize],
-    options: &VerifyOptions<'_>,
-    mirror: &MirrorOptions,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
-    let start = Instant::now();
-    let mut whole = Whole::new(start, Vec::new());
+    let (limit, stop) = (task.options.mirror.lag_limit, task.options.stop);
+    let mut whole = Whole::default();
     let mut problems = Vec::new();
     let connect = |node: usize| {
-        let node = &cluster.nodes[node];
+        let node = &task.cluster.nodes[node];
         Site::connect(&node.spec, Some(&node.name))
     };
     for &node in std::iter::once(&primary).chain(standbys) {
@@ -117,78 +97,69 @@ pub(super) fn standbys(
         if node != primary {
             // On a connection of its own: the primary's snapshot is no longer needed.
             let mut source = connect(primary)?;
-            let (begin, limit) = (Instant::now(), mirror.lag_limit);
-            problems.extend(replication::await_standby(&mut source, &mut site, begin, limit, options.stop)?);
+            let begin = Instant::now();
+            problems.extend(replication::await_standby(&mut source, &mut site, begin, limit, stop)?);
         }
         site.open_snapshot(&mut whole.notes)?;
         // What stands in the ledger of a standby is the primary's, of the same moment as the rows.
-        let dataset = find_dataset(&mut site.control)?;
+        let dataset = cluster::complete(task, &mut site)?;
         let writers = ledger::writers(&mut *site.control, &dataset)?;
-        let mut catalog = catalog::read(&mut site.control, &dataset, site.name.as_deref())?;
+        let loaded = cluster::loaded(task, &mut site, dataset, &writers)?;
+        let mut catalog = cluster::catalog_of(task, &mut site, &loaded)?;
         problems.append(&mut catalog.problems);
-        let found = prove_one(&mut site, &dataset, &writers, &catalog, options, false, observer)?;
-        whole.add(&site, &catalog, found);
+        let found = prove_one(task, &mut site, &loaded, &catalog, false, observer)?;
+        whole.add(task, &site, &catalog, found);
     }
-    Ok(whole.into_report(problems))
+    Ok(whole.into_report(task, problems))
 }
 
 fn prove_one(
+    task: &Task<'_>,
     site: &mut Site,
-    dataset: &Dataset,
-    writers: &[Writer],
+    loaded: &Loaded,
     catalog: &Catalog,
-    options: &VerifyOptions<'_>,
     want_keys: bool,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<Proved, VerifyError> {
-    let sites = std::slice::from_mut(site);
-    prove(sites, dataset, writers, catalog, options, observer, LIMITS, want_keys, Vec::new())
+    prove(task, std::slice::from_mut(site), loaded, catalog, want_keys, observer)
 }
 
 /// What all nodes came to, added up.
+#[derive(Default)]
 struct Whole {
-    start: Instant,
     notes: Vec<String>,
-    methods: Vec<Method>,
     nodes: Vec<NodeReport>,
-    ledger_keys: Vec<Sum>,
-    /// Its node names do not matter: everything is summed over all.
+    /// Everything is summed over all nodes.
     sum: Option<VerifyReport>,
 }
 
 impl Whole {
-    fn new(start: Instant, notes: Vec<String>) -> Whole {
-        Whole { start, notes, methods: Vec::new(), nodes: Vec::new(), ledger_keys: Vec::new(), sum: None }
-    }
-
-    fn add(&mut self, site: &Site, catalog: &Catalog, found: Proved) {
-        self.methods.push(found.method);
-        self.nodes.push(NodeReport {
-            name: site.name.clone().unwrap_or_default(),
-            method: found.method,
-            leaves: catalog.leaves.len() as u64,
-            rows_expected: found.expected.iter().sum(),
-            rows_found: found.found.iter().sum(),
-            tables_differing: found.differs.iter().filter(|differs| **differs).count() as u64,
-            problems: 0,
-        });
-        // What is said of every node is said once.
+    fn add(&mut self, task: &Task<'_>, site: &Site, catalog: &Catalog, found: Proved) {
+        let name = site.name.clone().unwrap_or_default();
+        // What is found on every node is noted once.
         self.notes.extend(
             found.notes.iter().filter(|note| !self.notes.contains(note)).cloned().collect::<Vec<_>>(),
         );
-        let report = found.into_report(self.start);
-        let Some(sum) = &mut self.sum else {
-            self.sum = Some(report);
-            return;
+        let tables_differing = found.of_leaf.iter().filter(|count| **count > 0).count() as u64;
+        let mut report = found.into_report(task);
+        let on = |sentences: Vec<String>| -> Vec<String> {
+            sentences.into_iter().map(|sentence| format!("{name}: {sentence}")).collect()
         };
-        sum.method = sum.method.max(report.method);
-        sum.rows_expected += report.rows_expected;
-        sum.rows_found += report.rows_found;
-        sum.rows_uncertain += report.rows_uncertain;
-        sum.updates_accepted += report.updates_accepted;
-        sum.values_unjudged += report.values_unjudged;
-        sum.differences.extend(report.differences);
-        add_totals(&mut sum.totals, report.totals);
+        let Audit { kept, broken, unknown } = std::mem::take(&mut report.audit);
+        report.audit = Audit { kept: on(kept), broken: on(broken), unknown: on(unknown) };
+        self.nodes.push(NodeReport {
+            method: report.method,
+            leaves: catalog.leaves.len() as u64,
+            rows_expected: report.rows_expected,
+            rows_found: report.rows_found,
+            tables_differing,
+            problems: 0,
+            name,
+        });
+        match &mut self.sum {
+            Some(sum) => sum.add(report),
+            None => self.sum = Some(report),
+        }
     }
 
     /// Adds what the comparison of nodes has shown.
@@ -196,7 +167,7 @@ impl Whole {
         self.notes.extend(compared.notes);
         problems.extend(compared.problems);
         for node in &mut self.nodes {
-            let named = |difference: &super::Difference| difference.table.node.as_ref() == Some(&node.name);
+            let named = |difference: &Difference| difference.table.node.as_ref() == Some(&node.name);
             node.tables_differing +=
                 u64::from(node.tables_differing == 0 && compared.differences.iter().any(named));
         }
@@ -207,8 +178,8 @@ impl Whole {
         }
     }
 
-    fn into_report(self, mut problems: Vec<Problem>) -> VerifyReport {
-        let Whole { start, notes, mut nodes, sum, .. } = self;
+    fn into_report(self, task: &Task<'_>, mut problems: Vec<Problem>) -> VerifyReport {
+        let Whole { notes, mut nodes, sum } = self;
         problems.sort();
         problems.dedup();
         for node in &mut nodes {
@@ -217,7 +188,30 @@ impl Whole {
         }
         let mut report = sum.expect("a cluster has a node");
         keep_named(&mut report.differences);
-        VerifyReport { notes, problems, nodes, duration: start.elapsed(), ..report }
+        VerifyReport { notes, problems, nodes, duration: task.start.elapsed(), ..report }
+    }
+}
+
+impl VerifyReport {
+    /// Adds what was found on another node that holds the same rows.
+    fn add(&mut self, report: VerifyReport) {
+        self.method = self.method.max(report.method);
+        self.rows_expected += report.rows_expected;
+        self.rows_found += report.rows_found;
+        self.rows_uncertain += report.rows_uncertain;
+        self.updates_accepted += report.updates_accepted;
+        self.values_unjudged += report.values_unjudged;
+        self.differences.extend(report.differences);
+        for (table, more) in self.tables.iter_mut().zip(report.tables) {
+            table.rows_expected += more.rows_expected;
+            table.rows_found += more.rows_found;
+            table.differences += more.differences;
+        }
+        self.unjudged = self.unjudged.take().or(report.unjudged);
+        self.audit.kept.extend(report.audit.kept);
+        self.audit.broken.extend(report.audit.broken);
+        self.audit.unknown.extend(report.audit.unknown);
+        add_totals(&mut self.totals, report.totals);
     }
 }
 

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use super::Site;
-use super::catalog::sql;
-use super::error::VerifyError;
+use super::error::{VerifyError, sql};
 use super::problem::Problem;
+use super::site::Site;
 use crate::options::{Stop, StopLevel};
 
 const DOING: &str = "reading the progress of replication";

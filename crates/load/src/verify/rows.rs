@@ -1,215 +1,186 @@
-//! The deep way: rows are read to the client and judged one by one, while the keys that must be there are summed up beside it.
+//! The deep way: rows are read to the client and judged one by one, while the numbers that must be there are summed up beside it.
 
-use super::Setting;
+use wire::copy::{CopyError, Fields};
+
 use super::error::VerifyError;
-use super::grid::{Grid, Sum, add_expected_keys};
-use super::judge::{Findings, RowJudge};
-use super::sums::Selection;
-use super::workers::{Coordinator, Phase, Queues, RowCursor, Task};
-use crate::rows::column_names;
+use super::findings::{Findings, OfRow, named};
+use super::grid::{Grid, Numbers, Part, Selection};
+use super::sums::Share;
+use super::workers::{Coordinator, Phase, Queues, Task};
+use super::{Piece, Setting};
+use crate::dataset::{ByExpectation, Presence, RowJudge, Sum};
+use crate::difference::DifferenceKind;
 
-/// How often a reading thread looks whether to stop and says how far it is.
+/// How often a reading thread looks whether to stop and reports how far it is.
 const ROWS_PER_CHECK: u64 = 1024;
+/// The most columns of a table.
+const COLUMNS_MAX: usize = 32;
 
-/// A piece of a leaf: a range of blocks, the last one open ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Piece {
-    /// Index into the selections.
-    selection: usize,
-    blocks: Option<(u64, Option<u64>)>,
-}
-
-impl Piece {
-    fn condition(&self) -> Option<String> {
-        let (from, to) = self.blocks?;
-        let to = to.map_or(String::new(), |to| format!(" and ctid < '({to},0)'::tid"));
-        Some(format!("ctid >= '({from},0)'::tid{to}"))
-    }
-}
-
-/// A cell in which the keys found are not those that must be there.
+/// A cell in which the rows found are not those that must be there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Gap {
+    pub(super) at: usize,
     pub(super) cell: usize,
-    /// Keys found in it.
+    /// Rows found in it.
     pub(super) found: u64,
 }
 
 /// What judging rows has shown.
+#[derive(Default)]
 pub(super) struct Judged {
     pub(super) findings: Findings,
-    pub(super) grid: Grid,
-    /// Where rows are missing or more than once there; their keys are not known yet.
+    /// Where rows are missing or more than once there; which ones is not known yet.
     pub(super) gaps: Vec<Gap>,
-    /// Rows that must be there, in the cells selected, by leaf.
+    /// Rows that must be there, by table, and bytes of their values by cell, where only encoding tells.
     pub(super) expected: Vec<u64>,
+    pub(super) bytes: Vec<u64>,
     /// Rows that were read, by leaf.
     pub(super) read: Vec<u64>,
 }
 
 /// One thread's share.
-enum Share {
-    Expected(Vec<Sum>),
-    Found(Vec<Sum>, Box<Findings>, Vec<u64>),
+enum Reading {
+    Side(Share),
+    Judged(Share, Box<Findings>),
 }
 
-/// Reads and judges what is selected.
+/// The hash of a row's number: summed up, it tells apart sets of rows.
+fn number_hash(number: u64) -> u64 {
+    data::mix::word(1, number)
+}
+
+/// Reads and judges what is selected, and all of the tables in which nothing should be.
 pub(super) fn judge(
     setting: &Setting<'_>,
     coordinator: &mut Coordinator<'_>,
-    selections: &[Selection],
+    selection: &Selection,
 ) -> Result<Judged, VerifyError> {
-    let leaves: Vec<usize> = selections.iter().map(|selection| selection.leaf).collect();
-    let rows_end = setting.content.history.rows_end();
-    let mut grid = Grid::fine(setting.content.route, rows_end, &leaves);
-    if let Some(buckets) = selections.iter().find_map(|selection| selection.buckets.as_ref()) {
-        // What is left out must be a whole number of cells.
-        grid = grid.with_mask(buckets.mask);
-    }
-    if selections.is_empty() {
-        let none = vec![0; setting.catalog.leaves.len()];
-        return Ok(Judged {
-            findings: Findings::default(),
-            grid,
-            gaps: Vec::new(),
-            expected: none.clone(),
-            read: none,
-        });
-    }
-    let pieces = pieces(setting, selections);
-    let sited = pieces
-        .iter()
-        .enumerate()
-        .map(|(number, piece)| (setting.catalog.leaves[selections[piece.selection].leaf].site, number));
-    let queues = Queues::new(setting.workers.sites(), sited);
-    let (queues, pieces, grid_of) = (&queues, &pieces, &grid);
-    let cursor = RowCursor::new(rows_end);
-    let mut tasks: Vec<Task<'_, Share>> = Vec::new();
+    let pieces = pieces(setting, selection);
+    let queues = setting.queues(&pieces);
+    let (queues, pieces, grid) = (&queues, &pieces, &selection.grid);
+    let numbers = Numbers::new(setting, selection);
+    let mut tasks: Vec<Task<'_, Reading>> = Vec::new();
     for (site, _) in queues.connections(setting.jobs) {
         tasks.push(Box::new(move || {
-            judge_pieces(setting, selections, pieces, queues, site, grid_of)
-                .map(|(sums, findings, read)| Share::Found(sums, Box::new(findings), read))
+            let (share, findings) = judge_pieces(setting, selection, pieces, queues, site)?;
+            Ok(Reading::Judged(share, Box::new(findings)))
         }));
     }
-    // Computing a key takes a small part of the time that reading and judging a row takes.
+    // Adding up numbers takes a small part of the time that reading and judging rows takes.
     for _ in 0..setting.jobs.div_ceil(4) {
-        tasks.push(Box::new(|| {
-            let mut sums = grid.zeros();
-            while let Some(rows) = cursor.take(&setting.workers)? {
-                let content = &setting.content;
-                add_expected_keys(&grid, content.table, content.loaded, content.history, rows, &mut sums);
-            }
-            Ok(Share::Expected(sums))
-        }));
+        tasks.push(Box::new(|| Ok(Reading::Side(expected(setting, selection, &numbers)?))));
     }
-    let (mut expected, mut found) = (grid.zeros(), grid.zeros());
+    let (mut sums, mut found) = (grid.zeros(), grid.zeros());
+    let (mut bytes, mut read) = (vec![0; sums.len()], vec![0; setting.catalog.leaves.len()]);
     let mut findings = Findings::default();
-    let mut read = vec![0; setting.catalog.leaves.len()];
-    for share in coordinator.run(&setting.workers, Phase::Judge, rows_end, tasks)? {
-        let (side, share) = match share {
-            Share::Expected(share) => (&mut expected, share),
-            Share::Found(share, more, rows) => {
+    for share in coordinator.run(&setting.workers, Phase::Judge, numbers.total(), tasks)? {
+        let share = match share {
+            Reading::Side(share) => share,
+            Reading::Judged(share, more) => {
                 findings.merge(*more);
-                read.iter_mut().zip(rows).for_each(|(read, rows)| *read += rows);
-                (&mut found, share)
+                share
             }
         };
-        for (sum, part) in side.iter_mut().zip(share) {
-            sum.add(part.rows, part.hash);
-        }
+        share.add_to((&mut sums, &mut bytes), (&mut found, &mut read));
     }
-    let selected = selected_cells(&grid, selections);
-    let cells = (0..expected.len()).filter(|&cell| selected[cell]);
-    let gaps = cells.clone().filter(|&cell| expected[cell] != found[cell]);
-    let gaps = gaps.map(|cell| Gap { cell, found: found[cell].rows }).collect();
-    let mut rows_expected = vec![0; read.len()];
-    for cell in cells {
-        // Slots of the grid are in the order of the selections.
-        rows_expected[leaves[cell / grid.buckets() as usize]] += expected[cell].rows;
-    }
-    Ok(Judged { findings, grid, gaps, expected: rows_expected, read })
-}
-
-/// Which cells are read at all.
-fn selected_cells(grid: &Grid, selections: &[Selection]) -> Vec<bool> {
-    let mut selected = vec![false; grid.zeros().len()];
-    for Selection { leaf, buckets } in selections {
-        let all: Vec<u64>;
-        let numbers = match buckets {
-            Some(buckets) => &buckets.numbers,
-            None => {
-                all = (0..grid.buckets()).collect();
-                &all
-            }
-        };
-        for &number in numbers {
-            selected[grid.cell(*leaf, number).expect("the grid covers the selected leaves")] = true;
-        }
-    }
-    selected
+    let tables = 0..setting.catalog.tables.len();
+    let gap = |at: usize, cell: usize| Gap { at, cell, found: found[cell].rows };
+    let gaps = tables.clone().flat_map(|at| selection.of_table(at).map(move |cell| (at, cell)));
+    let gaps = gaps.filter(|(_, cell)| sums[*cell] != found[*cell]).map(|(at, cell)| gap(at, cell)).collect();
+    let expected = tables.map(|at| grid.of_table(at).map(|cell| sums[cell].rows).sum()).collect();
+    Ok(Judged { findings, gaps, expected, bytes, read })
 }
 
 /// Cuts what is selected into pieces that connections can read side by side.
-fn pieces(setting: &Setting<'_>, selections: &[Selection]) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    for (selection, Selection { leaf, .. }) in selections.iter().enumerate() {
-        let leaf = &setting.catalog.leaves[*leaf];
-        if leaf.relation.is_none() {
-            continue;
+fn pieces(setting: &Setting<'_>, selection: &Selection) -> Vec<Piece> {
+    let leaves = setting.catalog.leaves.iter().enumerate();
+    let pieces = leaves.filter(|(_, leaf)| leaf.relation.is_some()).flat_map(|(number, leaf)| {
+        let table = &setting.content.tables()[setting.catalog.tables[leaf.at].table];
+        match selection.part(setting, leaf.at, leaf.partition) {
+            _ if !leaf.is_home => setting.pieces(number, None),
+            // Into such a table nothing was loaded: what is in it is the audit's business.
+            _ if table.rows == 0 && setting.hashing.is_none() => Vec::new(),
+            Part::Nothing => Vec::new(),
+            Part::All => setting.pieces(number, None),
+            Part::Where(condition) => setting.pieces(number, Some(&condition)),
         }
-        if !setting.catalog.block_ranges {
-            pieces.push(Piece { selection, blocks: None });
-            continue;
+    });
+    pieces.collect()
+}
+
+/// Sums up the numbers of rows that must be in the selected cells.
+fn expected(
+    setting: &Setting<'_>,
+    selection: &Selection,
+    numbers: &Numbers<'_>,
+) -> Result<Share, VerifyError> {
+    let (content, grid) = (setting.content, &selection.grid);
+    let mut sums = grid.zeros();
+    let mut bytes = vec![0; sums.len()];
+    while let Some((at, cell, rows)) = numbers.take(&setting.workers)? {
+        let table = setting.catalog.tables[at].table;
+        match cell {
+            // What encoding costs is paid for the bytes, which tell the numbers as well.
+            Some(cell) if !content.places_bytes() => {
+                content.each_loaded(table, rows, &mut |number, tuple| {
+                    sums[cell].add(1, number_hash(number));
+                    bytes[cell] += tuple.value_bytes();
+                })
+            }
+            Some(cell) => {
+                let mut sum = Sum::default();
+                for number in rows.filter(|number| content.must_be(table, *number)) {
+                    sum.add(1, number_hash(number));
+                }
+                sums[cell] = sum;
+            }
+            None => {
+                for number in rows.filter(|number| content.must_be(table, *number)) {
+                    if let Some(cell) = grid.cell(content, at, table, number) {
+                        sums[cell].add(1, number_hash(number));
+                    }
+                }
+            }
         }
-        let at_once = setting.limits.blocks_at_once;
-        let count = leaf.blocks.div_ceil(at_once).max(1);
-        pieces.extend((0..count).map(|index| {
-            let from = index * at_once;
-            let to = (index + 1 < count).then_some(from + at_once);
-            Piece { selection, blocks: Some((from, to)) }
-        }));
     }
-    pieces
+    Ok(Share::Expected(sums, bytes))
 }
 
 fn judge_pieces(
     setting: &Setting<'_>,
-    selections: &[Selection],
+    selection: &Selection,
     pieces: &[Piece],
     queues: &Queues,
     site: usize,
-    grid: &Grid,
-) -> Result<(Vec<Sum>, Findings, Vec<u64>), VerifyError> {
-    let mut sums = grid.zeros();
+) -> Result<(Share, Findings), VerifyError> {
+    let mut sums = selection.grid.zeros();
     let mut read = vec![0; setting.catalog.leaves.len()];
-    let mut judge = RowJudge::new(setting.content);
+    let mut findings = Findings::default();
     let mut reader = setting.workers.open(site)?;
     let mut unreported = 0;
     while let Some(piece) = queues.next(site).map(|number| &pieces[number]) {
         setting.workers.check()?;
-        let Selection { leaf, buckets } = &selections[piece.selection];
-        let Some(relation) = &setting.catalog.leaves[*leaf].relation else { continue };
-        let doing = format!("reading {}", setting.catalog.names[*leaf]);
-        let conditions: Vec<String> = piece
-            .condition()
-            .into_iter()
-            .chain(buckets.as_ref().map(super::sums::Buckets::condition))
-            .collect();
-        let filter = if conditions.is_empty() {
-            String::new()
-        } else {
-            format!(" where {}", conditions.join(" and "))
-        };
-        let columns = column_names();
-        let sql = format!("copy (select {columns} from only {relation}{filter}) to stdout (format binary)");
-        let before = judge.findings.rows_found;
+        let leaf = &setting.catalog.leaves[piece.leaf];
+        let Some(relation) = &leaf.relation else { continue };
+        let number = setting.catalog.tables[leaf.at].table;
+        let columns = setting.content.tables()[number].column_list();
+        let doing = format!("reading {}", setting.catalog.names[piece.leaf]);
+        let sql = format!(
+            "copy (select {columns} from only {relation}{}) to stdout (format binary)",
+            piece.filter()
+        );
+        let mut judge = setting
+            .content
+            .judge(number)
+            .unwrap_or_else(|| Box::new(ByExpectation::new(setting.content, number)));
+        let mut row =
+            Row { setting, leaf: piece.leaf, columns: columns.split(", ").count(), judge: &mut *judge };
         reader.copy_out(&doing, &sql, |tuple| {
-            let home = judge.judge(*leaf, tuple);
+            read[piece.leaf] += 1;
+            let home = row.judge(tuple, &mut findings);
             let home = home.map_err(|source| VerifyError::Copy { doing: doing.clone(), source })?;
-            if let Some(home) = home.filter(|home| home.must)
-                && let Some(cell) = grid.cell(*leaf, home.place.bucket_hash)
-            {
-                sums[cell].add(1, home.place.bucket_hash);
+            if let Some(home) = home {
+                row.add(&selection.grid, home, &mut sums);
             }
             unreported += 1;
             if unreported == ROWS_PER_CHECK {
@@ -218,24 +189,61 @@ fn judge_pieces(
             }
             Ok(())
         })?;
-        read[*leaf] += judge.findings.rows_found - before;
     }
     setting.workers.did(unreported);
-    Ok((sums, judge.findings, read))
+    Ok((Share::Found(sums, read), findings))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Judges the rows of one leaf.
+struct Row<'a> {
+    setting: &'a Setting<'a>,
+    leaf: usize,
+    columns: usize,
+    judge: &'a mut dyn RowJudge,
+}
 
-    #[test]
-    fn pieces_are_half_open_and_the_last_one_has_no_end() {
-        let condition = |blocks| Piece { selection: 0, blocks }.condition();
-        assert_eq!(condition(None), None);
-        assert_eq!(
-            condition(Some((0, Some(8192)))).unwrap(),
-            "ctid >= '(0,0)'::tid and ctid < '(8192,0)'::tid"
-        );
-        assert_eq!(condition(Some((8192, None))).unwrap(), "ctid >= '(8192,0)'::tid");
+impl Row<'_> {
+    /// The number of a row that must be there and is where it belongs.
+    fn judge(&mut self, mut tuple: Fields<'_>, findings: &mut Findings) -> Result<Option<u64>, CopyError> {
+        let mut values = [None; COLUMNS_MAX];
+        for value in &mut values[..self.columns] {
+            *value = tuple.next_field()?.ok_or(CopyError::Shape)?;
+        }
+        if tuple.next_field()?.is_some() {
+            return Err(CopyError::Shape);
+        }
+        let (setting, leaf, found) = (self.setting, self.leaf, &values[..self.columns]);
+        let presence = self.judge.judge(found, &mut OfRow { findings, setting, leaf, found });
+        let (number, must) = match presence {
+            Presence::Stranger(why, number) => {
+                findings.stranger(setting, leaf, why, number, found);
+                return Ok(None);
+            }
+            Presence::Must(number) => (number, true),
+            Presence::May(number) => (number, false),
+        };
+        let home = setting.home_of(leaf, number);
+        if home == leaf {
+            return Ok(must.then_some(number));
+        }
+        let names = &setting.catalog.names;
+        let (here, home) = (&names[leaf], names[home].clone());
+        let kind = match home.node == here.node {
+            true => DifferenceKind::WrongPartition { home },
+            // That it is not at home as well shows when the rows that are missing get their names.
+            false => DifferenceKind::WrongNode { home, is_home_too: must },
+        };
+        findings.add(leaf, kind, |kind| named(setting, kind, leaf, Some(number), Some(found)));
+        findings.misplace(setting.catalog.leaves[leaf].at, number);
+        Ok(None)
+    }
+
+    /// Adds a row to the sum of its cell.
+    fn add(&self, grid: &Grid, number: u64, sums: &mut [Sum]) {
+        let at = self.setting.catalog.leaves[self.leaf].at;
+        let table = self.setting.catalog.tables[at].table;
+        if let Some(cell) = grid.cell(self.setting.content, at, table, number) {
+            sums[cell].add(1, number_hash(number));
+        }
     }
 }

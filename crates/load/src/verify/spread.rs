@@ -10,12 +10,12 @@ use connect::conninfo::PORT_DEFAULT;
 use engines::cluster::Cluster;
 use postgres::Client;
 
-use super::catalog::{Leaf, is_leaving, other_kind, remainder_of, sql};
-use super::error::VerifyError;
+use super::error::{VerifyError, sql};
+use super::leaf::{Found, bounds, is_leaving, other_kind};
 use super::problem::Problem;
-use super::report::TableName;
+use crate::dataset::Table;
+use crate::difference::TableName;
 use crate::ledger::{self, Dataset};
-use crate::plan::{self, TABLE};
 
 /// What one node's catalog says.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -53,20 +53,22 @@ struct Local {
 }
 
 impl Local {
-    fn leaf(&self, site: usize) -> Leaf {
-        Leaf { site, relation: Some(ledger::qualified(&self.schema, &self.name)), blocks: self.blocks }
+    fn on(&self, site: usize, node: &str) -> Found {
+        let relation = Some(ledger::qualified(&self.schema, &self.name));
+        Found { name: TableName::on(&self.name, node), site, relation, blocks: self.blocks }
     }
 }
 
 /// Where everything is, and what is wrong with it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Spread {
-    /// The leaves by remainder, then tables that should be empty. Sites are places in the views.
-    pub(super) leaves: Vec<Leaf>,
-    pub(super) names: Vec<TableName>,
+    /// The leaves by partition. Sites are places in the views.
+    pub(super) leaves: Vec<Found>,
     pub(super) problems: Vec<Problem>,
-    /// From here on, tables that are attached to nothing.
-    pub(super) loose_from: usize,
+    /// Further tables that stand for one of the leaves, and should be empty.
+    pub(super) strays: Vec<Found>,
+    /// Tables that are attached to nothing, and should be empty.
+    pub(super) loose: Vec<Found>,
 }
 
 /// Reads a node's catalog.
@@ -78,6 +80,7 @@ pub(super) fn view(
     data: &[usize],
     site: usize,
     dataset: &Dataset,
+    table: &Table,
 ) -> Result<View, VerifyError> {
     const DOING: &str = "looking for the tables";
     let node = &cluster.nodes[data[site]];
@@ -85,7 +88,7 @@ pub(super) fn view(
         table: TableName::on(table, &node.name).to_string(),
         problem,
     };
-    let parent = ledger::qualified(&dataset.schema_name, TABLE);
+    let parent = ledger::qualified(&dataset.schema_name, table.name);
     let kind = client.query_opt("select relkind::text from pg_class where oid = to_regclass($1)", &[&parent]);
     let kind = sql(DOING, kind)?;
     let mut view = View::default();
@@ -93,9 +96,9 @@ pub(super) fn view(
         None => {}
         Some("p") => view.has_table = true,
         Some("r") => {
-            return Err(changed(TABLE, "is a plain table, not partitioned over the nodes".to_owned()));
+            return Err(changed(table.name, "is a plain table, not partitioned over the nodes".to_owned()));
         }
-        Some(_) => return Err(changed(TABLE, "is no longer a table".to_owned())),
+        Some(_) => return Err(changed(table.name, "is no longer a table".to_owned())),
     }
     let rows = client.query(
         "select n.nspname::text, c.relname::text, c.relkind::text, coalesce(pg_get_expr(c.relpartbound, c.oid), ''),
@@ -108,24 +111,20 @@ pub(super) fn view(
          where i.inhparent = to_regclass($1)",
         &[&parent],
     );
+    let bounds = bounds(table.placement, dataset.partitions);
     for row in sql(DOING, rows)? {
-        let (schema, table, kind, bound): (String, String, &str, &str) =
+        let (schema, name, kind, bound): (String, String, &str, &str) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
-        let remainder = remainder_of(bound, u64::from(dataset.partitions));
-        let remainder = remainder.ok_or_else(|| changed(&table, format!("is a partition {bound}")))?;
-        view.leaving.extend(row.get::<_, bool>(8).then(|| table.clone()));
+        let partition = bounds.get(bound).ok_or_else(|| changed(&name, format!("is a partition {bound}")))?;
+        view.leaving.extend(row.get::<_, bool>(8).then(|| name.clone()));
         let attached = match kind {
-            "r" => Attached::Local(Local { schema, name: table, blocks: row.get::<_, i64>(4) as u64 }),
+            "r" => Attached::Local(Local { schema, name, blocks: row.get::<_, i64>(4) as u64 }),
             "f" => {
-                let option = |column: usize, wanted: &str| -> Option<String> {
-                    row.get::<_, Vec<String>>(column)
-                        .iter()
-                        .find_map(|option| option.strip_prefix(wanted)?.strip_prefix('=').map(str::to_owned))
-                };
+                let option = |column, wanted| option(&row, column, wanted);
                 let server: String = row.get::<_, Option<String>>(5).unwrap_or_default();
                 let target = (
                     option(7, "schema_name").unwrap_or(schema),
-                    option(7, "table_name").unwrap_or_else(|| table.clone()),
+                    option(7, "table_name").unwrap_or_else(|| name.clone()),
                 );
                 let port = option(6, "port").map_or(Some(PORT_DEFAULT), |port| port.parse().ok());
                 let dbname = option(6, "dbname").unwrap_or_else(|| node.spec.dbname.clone());
@@ -135,18 +134,25 @@ pub(super) fn view(
                 let at = at.and_then(|at| data.iter().position(|&node| node == at));
                 Attached::Foreign { node: at.ok_or(server), target }
             }
-            other => return Err(changed(&table, other_kind(other).unwrap_or_default().to_owned())),
+            other => return Err(changed(&name, other_kind(other).unwrap_or_default().to_owned())),
         };
-        view.leaves.insert(remainder, attached);
+        view.leaves.insert(*partition, attached);
     }
-    view.loose = loose(client, dataset)?;
+    view.loose = loose(client, dataset, table)?;
     Ok(view)
 }
 
+/// An option among those in a column, each as name=value.
+fn option(row: &postgres::Row, column: usize, wanted: &str) -> Option<String> {
+    let options = row.get::<_, Vec<String>>(column);
+    options.iter().find_map(|option| option.strip_prefix(wanted)?.strip_prefix('=').map(str::to_owned))
+}
+
 /// Tables of the node's own that belong to the dataset, by the ledger, their mark or their name, and that are attached to nothing.
-fn loose(client: &mut Client, dataset: &Dataset) -> Result<Vec<Local>, VerifyError> {
+fn loose(client: &mut Client, dataset: &Dataset, table: &Table) -> Result<Vec<Local>, VerifyError> {
     const DOING: &str = "looking for tables that are not partitions";
-    let names = plan::leaf_names(dataset.partitions);
+    let names = table.leaf_names(dataset.partitions);
+    let columns: Vec<&str> = table.columns.iter().map(|(name, _)| *name).collect();
     let ledger = sql(DOING, client.query_one("select to_regclass('pgfathom.object') is not null", &[]))?;
     let in_ledger = if ledger.get(0) { "c.oid in (select oid from pgfathom.object)" } else { "false" };
     // Only tables that can hold rows of the dataset.
@@ -161,17 +167,13 @@ fn loose(client: &mut Client, dataset: &Dataset) -> Result<Vec<Local>, VerifyErr
                       and a.attname = any($4)) = cardinality($4)
              order by 1, 2"
         ),
-        &[&dataset.schema_name, &names, &format!("{}%", ledger::TABLE_MARK), &columns()],
+        &[&dataset.schema_name, &names, &format!("{}%", ledger::TABLE_MARK), &columns],
     );
     let rows = sql(DOING, rows)?;
     Ok(rows
         .iter()
         .map(|row| Local { schema: row.get(0), name: row.get(1), blocks: row.get::<_, i64>(2) as u64 })
         .collect())
-}
-
-fn columns() -> Vec<String> {
-    crate::rows::column_names().split(", ").map(str::to_owned).collect()
 }
 
 /// Which of the tables that foreign tables point at are there, by node.
@@ -205,21 +207,19 @@ pub(super) fn targets_there(
 /// Makes one answer of all catalogs. `there`: the tables that are pointed at and exist, by node.
 pub(super) fn resolve(
     nodes: &[&str],
-    dataset: &Dataset,
+    leaf_names: &[String],
     views: &[View],
     there: &[Vec<(String, String)>],
 ) -> Spread {
     let mut spread = Spread::default();
     let mut strays: Vec<(usize, Local)> = Vec::new();
     let mut taken: Vec<(usize, Local)> = Vec::new();
-    for (node, _) in views.iter().enumerate().filter(|(_, view)| !view.has_table) {
-        spread.problems.push(Problem::NoTable { node: nodes[node].to_owned() });
-    }
-    for (node, view) in views.iter().enumerate() {
+    for (node, view) in nodes.iter().map(|node| (*node).to_owned()).zip(views) {
         let leaving = view.leaving.iter().cloned();
-        spread.problems.extend(leaving.map(|table| is_leaving(Some(nodes[node].to_owned()), table)));
+        spread.problems.extend(leaving.map(|table| is_leaving(Some(node.clone()), table)));
+        spread.problems.extend((!view.has_table).then_some(Problem::NoTable { node }));
     }
-    for (remainder, name) in plan::leaf_names(dataset.partitions).into_iter().enumerate() {
+    for (remainder, name) in leaf_names.iter().enumerate() {
         let claims = |node: usize| {
             views.iter().filter(|view| points_at(view.leaves.get(&remainder)) == Some(node)).count()
         };
@@ -233,7 +233,7 @@ pub(super) fn resolve(
             .collect();
         if owners.is_empty() {
             // Detached on its owner, it is still the table that the others read.
-            owners = loose_owner(&name, remainder, views).into_iter().collect();
+            owners = loose_owner(name, remainder, views).into_iter().collect();
         }
         owners.sort_by_key(|(node, local)| std::cmp::Reverse((claims(*node), local.blocks)));
         let mut owners = owners.into_iter();
@@ -242,8 +242,8 @@ pub(super) fn resolve(
             // Its rows belong where others look for them.
             let site =
                 (0..views.len()).max_by_key(|&node| (claims(node), std::cmp::Reverse(node))).unwrap_or(0);
-            spread.names.push(TableName::on(name, nodes[site]));
-            spread.leaves.push(Leaf { site, relation: None, blocks: 0 });
+            let name = TableName::on(name, nodes[site]);
+            spread.leaves.push(Found { name, site, relation: None, blocks: 0 });
             continue;
         };
         for (node, other) in owners {
@@ -256,22 +256,22 @@ pub(super) fn resolve(
                 nodes,
                 node,
                 view.leaves.get(&remainder),
-                &name,
+                name,
                 (owner, &local),
                 there,
             ));
         }
-        spread.names.push(TableName::on(&local.name, nodes[owner]));
-        spread.leaves.push(local.leaf(owner));
+        spread.leaves.push(local.on(owner, nodes[owner]));
         taken.push((owner, local));
     }
-    spread.loose_from = spread.leaves.len() + strays.len();
     let loose = views.iter().enumerate();
-    strays.extend(loose.flat_map(|(node, view)| view.loose.iter().map(move |local| (node, local.clone()))));
-    for (node, local) in strays.into_iter().filter(|stray| !taken.contains(stray)) {
-        spread.names.push(TableName::on(&local.name, nodes[node]));
-        spread.leaves.push(local.leaf(node));
-    }
+    let loose = loose.flat_map(|(node, view)| view.loose.iter().map(move |local| (node, local.clone())));
+    let others = |tables: &mut dyn Iterator<Item = (usize, Local)>| -> Vec<Found> {
+        let others = tables.filter(|one| !taken.contains(one));
+        others.map(|(node, local)| local.on(node, nodes[node])).collect()
+    };
+    spread.strays = others(&mut strays.into_iter());
+    spread.loose = others(&mut loose.into_iter());
     spread.problems.sort();
     spread
 }
@@ -340,25 +340,12 @@ fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Method;
-    use data::ycsb::{Compressible, KeyOrder, Spec};
-
-    fn dataset() -> Dataset {
-        Dataset {
-            id: 1,
-            name: "ycsb".into(),
-            schema_name: "public".into(),
-            format: data::FORMAT_VERSION,
-            spec: Spec { seed: 1, key_order: KeyOrder::Scattered, compressible: Compressible::NONE },
-            rows: 1000,
-            partitions: 3,
-            method: Method::Copy,
-            chunk_rows: 100,
-            loaded: true,
-        }
-    }
 
     const NODES: [&str; 3] = ["n1", "n2", "n3"];
+
+    fn leaf_names() -> Vec<String> {
+        (0..3).map(|leaf| format!("usertable_p{leaf}")).collect()
+    }
 
     fn local(remainder: usize) -> Local {
         Local { schema: "public".into(), name: format!("usertable_p{remainder}"), blocks: 7 }
@@ -393,13 +380,13 @@ mod tests {
     }
 
     fn found(views: &[View]) -> (Vec<String>, Vec<String>) {
-        let spread = resolve(&NODES, &dataset(), views, &there(views));
-        assert_eq!(spread.names.len(), spread.leaves.len());
-        for (name, leaf) in spread.names.iter().zip(&spread.leaves) {
-            assert_eq!(name.node.as_deref(), Some(NODES[leaf.site]));
+        let spread = resolve(&NODES, &leaf_names(), views, &there(views));
+        let all = || [&spread.leaves, &spread.strays, &spread.loose].into_iter().flatten();
+        for leaf in all() {
+            assert_eq!(leaf.name.node.as_deref(), Some(NODES[leaf.site]));
         }
         let text = |problem: &Problem| problem.to_string();
-        (spread.names.iter().map(ToString::to_string).collect(), spread.problems.iter().map(text).collect())
+        (all().map(|leaf| leaf.name.to_string()).collect(), spread.problems.iter().map(text).collect())
     }
 
     const HOMES: [&str; 3] = ["usertable_p0 on n1", "usertable_p1 on n2", "usertable_p2 on n3"];
@@ -492,7 +479,7 @@ mod tests {
         views[2].leaves.remove(&2);
         let mut there = there(&views);
         there[2].retain(|(_, name)| name != "usertable_p2");
-        let spread = resolve(&NODES, &dataset(), &views, &there);
+        let spread = resolve(&NODES, &leaf_names(), &views, &there);
         assert_eq!((spread.leaves[2].site, &spread.leaves[2].relation), (2, &None));
         assert_eq!(spread.problems, [Problem::NoOwner { leaf: "usertable_p2".into() }]);
     }

@@ -1,261 +1,235 @@
-//! The fast way: the server sums up a hash of every row, the client computes the same sum, and two numbers per leaf are compared.
+//! The fast way: the server sums up a hash of every row, the client computes the same sum, and two numbers per cell are compared.
 //!
-//! Where they differ, the same is done for buckets of keys; only rows of buckets that differ have to be read.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! Where they differ and cells are whole partitions, the same is done for buckets of keys; only rows of cells that differ have to be read.
 
 use super::Setting;
+use super::content::{RowHash, row_hash_sql};
 use super::error::VerifyError;
-use super::grid::{Grid, Sum, add_ledger_keys};
-use super::sys::add_loaded_rows;
-use super::workers::{Coordinator, Phase, Queues, RowCursor, Task, number};
-use crate::plan::Chunks;
-use crate::rows::column_names;
+use super::grid::{Grid, Numbers, Selection, Shape, bucket_sql, cell_sql};
+use super::workers::{Coordinator, Phase, Queues, Task, number};
+use crate::dataset::{Buckets, Sum};
 
-/// When more than one in this many buckets of a leaf differs, the whole leaf is read: a filter would hardly spare anything.
-const BUCKETS_PER_READ_ALL: usize = 2;
-
-/// What is to be read of a leaf.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Selection {
-    pub(super) leaf: usize,
-    /// `None`: everything.
-    pub(super) buckets: Option<Buckets>,
-}
-
-/// Some buckets of a leaf.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Buckets {
-    pub(super) mask: u64,
-    /// Ascending.
-    pub(super) numbers: Vec<u64>,
-}
-
-impl Buckets {
-    /// The condition that a row's key is in one of them. A NULL key counts as bucket 0.
-    pub(super) fn condition(&self) -> String {
-        let numbers: Vec<String> = self.numbers.iter().map(u64::to_string).collect();
-        let bucket = bucket_sql(self.mask);
-        format!("{bucket} = any ('{{{}}}'::bigint[])", numbers.join(","))
-    }
-}
-
-fn bucket_sql(mask: u64) -> String {
-    format!("coalesce(hashtextextended(ycsb_key, 0) & {mask}, 0)")
-}
-
-/// Sums on both sides of a comparison, by cell.
-struct Sides {
-    expected: Vec<Sum>,
-    found: Vec<Sum>,
+/// What both sides came to.
+#[derive(Debug)]
+pub(super) struct Compared {
+    /// Rows that must be there, by table.
+    pub(super) expected: Vec<u64>,
+    /// Rows that are there, by leaf.
+    pub(super) found: Vec<u64>,
+    /// Bytes of the values that must be there, by cell, where only encoding tells.
+    pub(super) bytes: Vec<u64>,
+    /// What has to be read.
+    pub(super) differing: Selection,
 }
 
 /// One thread's share of one side.
-enum Share {
-    Expected(Vec<Sum>),
-    Found(Vec<Sum>),
+pub(super) enum Share {
+    /// Sums and bytes by cell.
+    Expected(Vec<Sum>, Vec<u64>),
+    /// Sums by cell, and rows by leaf.
+    Found(Vec<Sum>, Vec<u64>),
 }
 
-/// What comparing all leaves came to.
-pub(super) struct Compared {
-    /// Leaves that differ.
-    pub(super) leaves: Vec<usize>,
-    /// Rows that were loaded into each.
-    pub(super) expected: Vec<u64>,
-    /// Rows that are there.
-    pub(super) found: Vec<u64>,
-}
-
-/// Compares all leaves.
-pub(super) fn compare_leaves(
+/// Compares all tables, and those that differ by smaller cells where these are too large to be read.
+pub(super) fn compare(
     setting: &Setting<'_>,
     coordinator: &mut Coordinator<'_>,
 ) -> Result<Compared, VerifyError> {
-    let all: Vec<usize> = (0..setting.catalog.leaves.len()).collect();
-    let grid = Grid::of_leaves(setting.content.route, all.len());
-    let sides = both_sides(setting, coordinator, Phase::Sum, &grid, &all)?;
-    let rows = |sums: &[Sum]| sums.iter().map(|sum| sum.rows).collect();
-    let (expected, found) = (rows(&sides.expected), rows(&sides.found));
-    let leaves = all.into_iter().filter(|&leaf| sides.expected[leaf] != sides.found[leaf]).collect();
-    Ok(Compared { leaves, expected, found })
+    let tables = 0..setting.catalog.tables.len();
+    let grid = Grid::new(tables.clone().map(|at| Shape::coarse(setting, at)));
+    let (expected, found, rows, bytes) =
+        both_sides(setting, coordinator, Phase::Sum, &Selection::all(grid.clone()))?;
+    let count = |at| grid.of_table(at).map(|cell| expected[cell].rows).sum();
+    let of_tables = tables.clone().map(count).collect();
+    let differing: Vec<usize> = (0..expected.len()).filter(|cell| expected[*cell] != found[*cell]).collect();
+    let done = |differing| Compared { expected: of_tables, found: rows, bytes, differing };
+    if differing.is_empty() || setting.hashing.is_none() {
+        return Ok(done(Selection::of(grid, differing)));
+    }
+    let partitions: Vec<Vec<u32>> = tables
+        .map(|at| grid.of_table(at).filter(|cell| differing.binary_search(cell).is_ok()))
+        .enumerate()
+        .map(|(at, cells)| cells.filter_map(|cell| grid.partition(at, cell)).collect())
+        .collect();
+    let several = partitions.iter().filter(|partitions| !partitions.is_empty()).count() as u64;
+    let shape = |(at, partitions): (usize, &Vec<u32>)| match partitions.is_empty() {
+        true => Shape::Out,
+        false => Shape::fine(setting, at, partitions, several),
+    };
+    let grid = Grid::new(partitions.iter().enumerate().map(shape));
+    let all = Selection::all(grid);
+    let (expected, found, ..) =
+        both_sides(setting, coordinator, Phase::Narrow, &Selection { is_all: false, ..all.clone() })?;
+    let differing = (0..expected.len()).filter(|cell| expected[*cell] != found[*cell]);
+    Ok(done(Selection::of(all.grid, differing)))
 }
 
-/// Finds out which buckets of these leaves differ.
-pub(super) fn narrow(
-    setting: &Setting<'_>,
-    coordinator: &mut Coordinator<'_>,
-    leaves: &[usize],
-) -> Result<Vec<Selection>, VerifyError> {
-    let grid = Grid::fine(setting.content.route, setting.content.loaded, leaves);
-    let sides = both_sides(setting, coordinator, Phase::Narrow, &grid, leaves)?;
-    let mut numbers = vec![Vec::new(); setting.catalog.leaves.len()];
-    for (cell, (expected, found)) in sides.expected.iter().zip(&sides.found).enumerate() {
-        if expected != found {
-            let (leaf, bucket) = grid.place(cell);
-            numbers[leaf].push(bucket);
-        }
-    }
-    let mut selections = Vec::new();
-    for &leaf in leaves {
-        let numbers = std::mem::take(&mut numbers[leaf]);
-        if numbers.is_empty() {
-            continue;
-        }
-        let most = numbers.len() * BUCKETS_PER_READ_ALL > grid.buckets() as usize;
-        let buckets = (!most).then(|| Buckets { mask: grid.bucket_mask(), numbers });
-        selections.push(Selection { leaf, buckets });
-    }
-    Ok(selections)
-}
-
-/// What the servers have, for nodes that are compared with each other.
-pub(super) fn tables(
-    setting: &Setting<'_>,
-    coordinator: &mut Coordinator<'_>,
-    grid: &Grid,
-    tables: &[usize],
-) -> Result<Vec<Sum>, VerifyError> {
-    let sited = tables.iter().map(|&table| (setting.catalog.leaves[table].site, table));
-    let queues = &Queues::new(setting.workers.sites(), sited);
-    let tasks = queues.connections(setting.jobs).into_iter().map(|(site, helpers)| -> Task<'_, Vec<Sum>> {
-        Box::new(move || server_sums(setting, grid, queues, site, helpers))
-    });
-    let mut sums = grid.zeros();
-    for share in coordinator.run(&setting.workers, Phase::Compare, 0, tasks.collect())? {
-        sums.iter_mut().zip(share).for_each(|(sum, part)| sum.add(part.rows, part.hash));
-    }
-    Ok(sums)
-}
+type Sides = (Vec<Sum>, Vec<Sum>, Vec<u64>, Vec<u64>);
 
 fn both_sides(
     setting: &Setting<'_>,
     coordinator: &mut Coordinator<'_>,
     phase: Phase,
-    grid: &Grid,
-    leaves: &[usize],
+    selection: &Selection,
 ) -> Result<Sides, VerifyError> {
-    let cursor = RowCursor::new(setting.content.loaded);
-    let sited = leaves.iter().map(|&leaf| (setting.catalog.leaves[leaf].site, leaf));
-    let queues = Queues::new(setting.workers.sites(), sited);
-    // A backend needs more than twice the time for a row than we do.
-    let regenerators = setting.jobs.div_ceil(2);
+    let numbers = Numbers::new(setting, selection);
+    let (pieces, is_split) = sum_pieces(setting, selection);
+    let queues = setting.queues(&pieces);
+    let (queues, pieces) = (&queues, &pieces);
     let mut tasks: Vec<Task<'_, Share>> = Vec::new();
-    let queues = &queues;
     for (site, helpers) in queues.connections(setting.jobs) {
-        tasks.push(Box::new(move || server_sums(setting, grid, queues, site, helpers).map(Share::Found)));
+        // A scan that is not split into pieces may use more of the server than its own backend.
+        let helpers = if is_split { 0 } else { helpers };
+        tasks.push(Box::new(move || server_sums(setting, &selection.grid, pieces, queues, site, helpers)));
     }
-    for _ in 0..regenerators {
-        tasks.push(Box::new(|| client_sums(setting, grid, &cursor).map(Share::Expected)));
+    // A backend needs more than twice the time for a row than we do.
+    for _ in 0..setting.jobs.div_ceil(2) {
+        tasks.push(Box::new(|| loaded_sums(setting, &selection.grid, &numbers)));
     }
-    let mut sides = Sides { expected: grid.zeros(), found: grid.zeros() };
-    for share in coordinator.run(&setting.workers, phase, setting.content.loaded, tasks)? {
-        let (side, share) = match share {
-            Share::Expected(share) => (&mut sides.expected, share),
-            Share::Found(share) => (&mut sides.found, share),
+    let (mut expected, mut found) = (selection.grid.zeros(), selection.grid.zeros());
+    let (mut rows, mut bytes) = (vec![0; setting.catalog.leaves.len()], vec![0; expected.len()]);
+    for share in coordinator.run(&setting.workers, phase, numbers.total(), tasks)? {
+        share.add_to((&mut expected, &mut bytes), (&mut found, &mut rows));
+    }
+    Ok((expected, found, rows, bytes))
+}
+
+impl Share {
+    /// Adds it to both sides.
+    pub(super) fn add_to(
+        self,
+        expected: (&mut Vec<Sum>, &mut Vec<u64>),
+        found: (&mut Vec<Sum>, &mut Vec<u64>),
+    ) {
+        let (side, sums, counts) = match self {
+            Share::Expected(sums, bytes) => (expected, sums, bytes),
+            Share::Found(sums, rows) => (found, sums, rows),
         };
-        for (sum, part) in side.iter_mut().zip(share) {
-            sum.add(part.rows, part.hash);
-        }
+        side.0.iter_mut().zip(sums).for_each(|(sum, part)| sum.add(part.rows, part.hash));
+        side.1.iter_mut().zip(counts).for_each(|(count, part)| *count += part);
     }
-    Ok(sides)
 }
 
-/// What the chunks of a ledger must add up to.
-#[derive(Clone, Default)]
-pub(super) struct LedgerKeys {
-    /// By leaf: rows, and the sum of their keys' hashes.
-    pub(super) leaves: Vec<Sum>,
-    /// By chunk of so many rows: the sum of their keys' hashes.
-    pub(super) chunks: Vec<u64>,
+/// What the servers sum up at once, and whether leaves are split: where cells are few, a scan in parallel workers costs us less than many answers.
+fn sum_pieces(setting: &Setting<'_>, selection: &Selection) -> (Vec<super::Piece>, bool) {
+    let is_split = setting.hashing.is_none();
+    let wanted = |leaf: &usize| {
+        let leaf = &setting.catalog.leaves[*leaf];
+        let has_cells = match selection.grid.shape(leaf.at) {
+            Shape::Out => false,
+            Shape::Numbers { .. } => setting.content.tables()[setting.catalog.tables[leaf.at].table].rows > 0,
+            Shape::Buckets { slots, .. } => slots[leaf.partition as usize].is_some(),
+        };
+        leaf.is_home && has_cells
+    };
+    let leaves = (0..setting.catalog.leaves.len()).filter(wanted);
+    let pieces = leaves.flat_map(|leaf| match is_split {
+        true => setting.pieces(leaf, None),
+        false => vec![super::Piece { leaf, condition: None }],
+    });
+    (pieces.filter(|piece| setting.catalog.leaves[piece.leaf].relation.is_some()).collect(), is_split)
 }
 
-pub(super) fn ledger_keys(
+/// What the servers have, for nodes that are compared with each other.
+pub(super) fn of_servers(
     setting: &Setting<'_>,
     coordinator: &mut Coordinator<'_>,
-    chunks: Chunks,
-) -> Result<LedgerKeys, VerifyError> {
-    let content = &setting.content;
-    let cursor = RowCursor::new(content.loaded);
-    let by_chunk: Vec<AtomicU64> = (0..chunks.count()).map(|_| AtomicU64::new(0)).collect();
-    let tasks = (0..setting.jobs).map(|_| -> Task<'_, Vec<Sum>> {
-        Box::new(|| {
-            let mut sums = vec![Sum::default(); content.route.leaves()];
-            while let Some(rows) = cursor.take(&setting.workers)? {
-                setting.workers.did(rows.end - rows.start);
-                let mut next = rows.start;
-                while next < rows.end {
-                    let chunk = next / chunks.chunk_rows();
-                    let end = chunks.range(chunk).end.min(rows.end);
-                    let sum = add_ledger_keys(content.route, content.table, next..end, &mut sums);
-                    by_chunk[chunk as usize].fetch_add(sum, Ordering::Relaxed);
-                    next = end;
-                }
-            }
-            Ok(sums)
-        })
+    grid: &Grid,
+) -> Result<Vec<Sum>, VerifyError> {
+    let (pieces, _) = sum_pieces(setting, &Selection::all(grid.clone()));
+    let queues = setting.queues(&pieces);
+    let (queues, pieces) = (&queues, &pieces);
+    let tasks = queues.connections(setting.jobs).into_iter().map(|(site, helpers)| -> Task<'_, Share> {
+        Box::new(move || server_sums(setting, grid, pieces, queues, site, helpers))
     });
-    let mut leaves = vec![Sum::default(); content.route.leaves()];
-    for share in coordinator.run(&setting.workers, Phase::Ledger, content.loaded, tasks.collect())? {
-        leaves.iter_mut().zip(share).for_each(|(sum, part)| sum.add(part.rows, part.hash));
-    }
-    Ok(LedgerKeys { leaves, chunks: by_chunk.into_iter().map(AtomicU64::into_inner).collect() })
-}
-
-fn client_sums(setting: &Setting<'_>, grid: &Grid, cursor: &RowCursor) -> Result<Vec<Sum>, VerifyError> {
     let mut sums = grid.zeros();
-    while let Some(rows) = cursor.take(&setting.workers)? {
-        setting.workers.did(rows.end - rows.start);
-        add_loaded_rows(grid, setting.content.table, rows, &mut sums);
+    for share in coordinator.run(&setting.workers, Phase::Compare, 0, tasks.collect())? {
+        share.add_to((&mut Vec::new(), &mut Vec::new()), (&mut sums, &mut Vec::new()));
     }
     Ok(sums)
 }
 
-/// `helpers`: what a leaf's scan may use of the server beyond its own backend.
+/// Sums up what must be in the cells.
+fn loaded_sums(setting: &Setting<'_>, grid: &Grid, numbers: &Numbers<'_>) -> Result<Share, VerifyError> {
+    let mut sums = grid.zeros();
+    let mut bytes = vec![0; sums.len()];
+    while let Some((at, cell, rows)) = numbers.take(&setting.workers)? {
+        let table = setting.catalog.tables[at].table;
+        match grid.shape(at) {
+            Shape::Buckets { bits, slots } => {
+                setting.workers.did(rows.end - rows.start);
+                let sums = &mut sums[grid.of_table(at)];
+                setting.content.add_loaded(table, rows, &mut Buckets::new(slots, *bits, sums));
+            }
+            _ => {
+                let Some(cell) = cell else { continue };
+                let (sum, size) = loaded_sum(setting, table, rows)?;
+                setting.workers.did(sum.rows);
+                (sums[cell], bytes[cell]) = (sum, size);
+            }
+        }
+    }
+    Ok(Share::Expected(sums, bytes))
+}
+
+/// The sum of the hashes of loaded rows, and the bytes of their values.
+fn loaded_sum(
+    setting: &Setting<'_>,
+    table: usize,
+    rows: std::ops::Range<u64>,
+) -> Result<(Sum, u64), VerifyError> {
+    let mut hash = RowHash::new(&setting.content.tables()[table]);
+    let (mut sum, mut bytes, mut failed) = (Sum::default(), 0, None);
+    setting.content.each_loaded(table, rows, &mut |_, tuple| {
+        bytes += tuple.value_bytes();
+        match hash.of(tuple.payload()) {
+            Ok(hash) => sum.add(1, hash),
+            Err(error) => failed = Some(error),
+        }
+    });
+    let doing = || format!("computing rows of {}", setting.content.tables()[table].name);
+    failed.map_or(Ok((sum, bytes)), |source| Err(VerifyError::Copy { doing: doing(), source }))
+}
+
+/// Lets a server sum up piece after piece. `helpers`: what a scan may use of the server beyond its own backend.
 fn server_sums(
     setting: &Setting<'_>,
     grid: &Grid,
+    pieces: &[super::Piece],
     queues: &Queues,
     site: usize,
     helpers: usize,
-) -> Result<Vec<Sum>, VerifyError> {
-    let mut sums = grid.zeros();
+) -> Result<Share, VerifyError> {
+    let (mut sums, mut rows) = (grid.zeros(), vec![0; setting.catalog.leaves.len()]);
     let mut reader = setting.workers.open(site)?;
-    reader.execute(
-        "enabling parallel workers",
-        &format!("set local max_parallel_workers_per_gather = {helpers}"),
-    )?;
-    while let Some(leaf) = queues.next(site) {
+    if helpers > 0 {
+        let enable = format!("set local max_parallel_workers_per_gather = {helpers}");
+        reader.execute("enabling parallel workers", &enable)?;
+    }
+    while let Some(piece) = queues.next(site).map(|number| &pieces[number]) {
         setting.workers.check()?;
-        let Some(relation) = &setting.catalog.leaves[leaf].relation else { continue };
-        let doing = format!("summing up {}", setting.catalog.names[leaf]);
-        let columns = column_names();
-        let bucket = if grid.buckets() == 1 { "0".to_owned() } else { bucket_sql(grid.bucket_mask()) };
-        // As a whole-row reference would, but whatever columns were added, and a little faster.
+        let leaf = &setting.catalog.leaves[piece.leaf];
+        let table = &setting.content.tables()[setting.catalog.tables[leaf.at].table];
+        let Some(relation) = &leaf.relation else { continue };
+        let doing = format!("summing up {}", setting.catalog.names[piece.leaf]);
+        let cell = match grid.shape(leaf.at) {
+            Shape::Buckets { bits, .. } => bucket_sql(setting, *bits),
+            shape => cell_sql(setting.content, setting.catalog.tables[leaf.at].table, shape),
+        };
+        let hash = row_hash_sql(setting.hashing.as_ref(), table);
         let sql = format!(
-            "select {bucket}, count(*), coalesce(sum(hash_record_extended(row({columns}), hashtextextended(ycsb_key, 0))), 0)
-             from only {relation} group by 1"
+            "select {cell}, count(*), coalesce(sum({hash}), 0) from only {relation}{} group by 1",
+            piece.filter()
         );
         reader.query(&doing, &sql, |row| {
             let value = |column: usize| number(&doing, row.get(column).copied().flatten());
-            let cell = grid.cell(leaf, value(0)? as u64);
+            let (count, hash) = (value(1)? as u64, value(2)? as u64);
+            rows[piece.leaf] += count;
+            let cell = grid.named(leaf.at, leaf.partition, value(0)?);
             // The server's sum is exact; ours is modulo 2^64.
-            sums[cell.expect("only leaves with cells are asked for")].add(value(1)? as u64, value(2)? as u64);
+            sums[cell.expect("only leaves with cells are summed up")].add(count, hash);
             Ok(())
         })?;
     }
-    Ok(sums)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn conditions_number_their_buckets() {
-        let buckets = Buckets { mask: 255, numbers: vec![0, 17] };
-        assert_eq!(
-            buckets.condition(),
-            "coalesce(hashtextextended(ycsb_key, 0) & 255, 0) = any ('{0,17}'::bigint[])"
-        );
-    }
+    Ok(Share::Found(sums, rows))
 }

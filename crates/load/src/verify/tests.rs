@@ -9,10 +9,18 @@ use data::ycsb::{Compressible, FIELD_BYTES, FIELD_COUNT, KeyOrder, Spec, Version
 use engines::Cluster;
 use lab::throwaway::{Installation, Throwaway, installations};
 
+use std::sync::Arc;
+
+use data::ycsb::Table;
+
 use super::*;
+use crate::ledger::YCSB;
 use crate::options::Options;
-use crate::schema;
+use crate::route::{Route, key_hash};
 use crate::team::Team;
+use crate::ycsb::WriterHistory;
+use crate::ycsb::history::{Expect, VersionJudgement};
+use crate::{schema, ycsb};
 
 const SEED: u64 = 42;
 
@@ -82,14 +90,19 @@ fn load(cluster: &Throwaway, name: &str, rows: u64, partitions: u32, spec: Spec)
     table
 }
 
-fn check(
+fn check(spec: &ConnSpec, deep: bool, history: Option<Run>) -> Result<VerifyReport, VerifyError> {
+    verify(spec, &VerifyOptions::new(deep, 2, &Stop::new()), history, &mut |_| {})
+}
+
+fn verify(
     spec: &ConnSpec,
-    deep: bool,
-    history: Option<&dyn WriterHistory>,
+    options: &VerifyOptions<'_>,
+    history: Option<Run>,
+    observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
-    let stop = Stop::new();
-    let options = VerifyOptions { deep, jobs: 2, history, stop: &stop };
-    run(spec, &options, &mut |_| {})
+    let history = history.map(|history| Arc::new(history) as Arc<dyn WriterHistory>);
+    let subject = Subject { name: YCSB, find: &|client| ycsb::find(client, history.clone()) };
+    run(&Cluster::single(spec.clone()), &subject, options, observer)
 }
 
 fn key(table: &Table, row: u64) -> String {
@@ -98,7 +111,7 @@ fn key(table: &Table, row: u64) -> String {
 
 /// The leaf of a row among `partitions`.
 fn leaf(table: &Table, row: u64, partitions: u32) -> usize {
-    grid::place_of(Route::new(partitions), &table.key(row)).leaf
+    Route::new(partitions).leaf(key_hash(&table.key(row))) as usize
 }
 
 #[test]
@@ -388,24 +401,11 @@ fn less_able_servers_and_small_portions_come_to_the_same() {
                  insert into usertable select * from usertable where ycsb_key = '{three}'"
             );
             cluster.execute_in(&name, &damage).unwrap();
-            type Forget = fn(&mut Catalog);
-            let less_able: [(Forget, Method); 4] = [
-                (|_| {}, Method::FastThenDeep),
-                (|catalog| catalog.block_ranges = false, Method::FastThenDeep),
-                (|catalog| catalog.record_hash = false, Method::Deep),
-                (|catalog| (catalog.record_hash, catalog.text_hash) = (false, false), Method::Deep),
-            ];
-            for (forget, method) in less_able {
+            for (may_hash, method) in [(true, Method::FastThenDeep), (false, Method::Deep)] {
                 let stop = Stop::new();
-                let options = VerifyOptions { deep: false, jobs: 3, history: None, stop: &stop };
-                let report = run_within(
-                    &mut Site::connect(&database(cluster, &name), None).unwrap(),
-                    &options,
-                    &mut |_| {},
-                    PORTIONS,
-                    &forget,
-                )
-                .unwrap();
+                let options =
+                    VerifyOptions { limits: PORTIONS, may_hash, ..VerifyOptions::new(false, 3, &stop) };
+                let report = verify(&database(cluster, &name), &options, None, &mut |_| {}).unwrap();
                 let mut named =
                     vec![("duplicate", three.clone()), ("missing", one.clone()), ("missing", two.clone())];
                 named.sort();
@@ -418,6 +418,7 @@ fn less_able_servers_and_small_portions_come_to_the_same() {
 }
 
 /// What a run did, as its replay would tell: rows 0..10 had field1 written by its session 0, twice each; row `ROWS` was inserted.
+#[derive(Debug)]
 struct Run;
 
 impl Run {
@@ -495,7 +496,7 @@ fn updates_and_inserts_of_runs_are_judged_by_their_history() {
         let table = load(cluster, "written", ROWS, PARTITIONS, spec_of(SEED));
         let spec = database(cluster, "written");
         let mut client = control::connect(&spec).unwrap();
-        let dataset = ledger::find_dataset(&mut *client, ledger::YCSB).unwrap().unwrap();
+        let dataset = ledger::find_dataset(&mut *client, YCSB).unwrap().unwrap();
         ledger::create_writer(&mut client, &dataset, "{}").unwrap();
         for row in 0..10 {
             client.batch_execute(&set_field(&table, row, 1, Run::last(row))).unwrap();
@@ -504,7 +505,7 @@ fn updates_and_inserts_of_runs_are_judged_by_their_history() {
         client.batch_execute(&insert_row(&table, ROWS + 1, Run::inserted())).unwrap();
 
         // Not asked for deep, but runs have written.
-        let report = check(&spec, false, Some(&Run)).unwrap();
+        let report = check(&spec, false, Some(Run)).unwrap();
         assert_eq!(report.verdict(), Verdict::Exact, "{}", report.text());
         assert_eq!((report.method, report.notes.len()), (Method::Deep, 1));
         assert_eq!(report.updates_accepted, 10 + 2 * FIELD_COUNT as u64);
@@ -525,7 +526,7 @@ fn updates_and_inserts_of_runs_are_judged_by_their_history() {
             (insert_row(&table, ROWS + 5, Run::inserted()), "stranger", ROWS + 5),
         ] {
             client.batch_execute(&sql).unwrap();
-            let report = check(&spec, true, Some(&Run)).unwrap();
+            let report = check(&spec, true, Some(Run)).unwrap();
             assert_eq!(kinds_and_keys(&report), [(kind, key(&table, named))], "{sql}: {}", report.text());
             // Undone, so that each stands alone.
             let undo = match named {
@@ -537,7 +538,7 @@ fn updates_and_inserts_of_runs_are_judged_by_their_history() {
         }
 
         client.batch_execute(&set_field(&table, 4, 1, Version::new(1, 9, 1))).unwrap();
-        let report = check(&spec, true, Some(&Run)).unwrap();
+        let report = check(&spec, true, Some(Run)).unwrap();
         assert_eq!((report.verdict(), report.values_unjudged), (Verdict::CannotTell, 1), "{}", report.text());
         assert!(report.text().contains("the run was killed"));
     });
@@ -550,7 +551,7 @@ fn a_table_that_is_written_meanwhile_is_seen_at_one_moment() {
         let table = load(cluster, "busy", ROWS, 2, spec_of(SEED));
         let spec = database(cluster, "busy");
         let mut client = control::connect(&spec).unwrap();
-        let dataset = ledger::find_dataset(&mut *client, ledger::YCSB).unwrap().unwrap();
+        let dataset = ledger::find_dataset(&mut *client, YCSB).unwrap().unwrap();
         ledger::create_writer(&mut client, &dataset, "{}").unwrap();
         std::thread::scope(|scope| {
             let (stop, table) = (testing::Stop::new(), &table);
@@ -632,16 +633,20 @@ fn one_row_of_many_is_found() {
     let spec = database(&cluster, "many");
     let mut phases = Vec::new();
     let stop = Stop::new();
-    let options = VerifyOptions { deep: false, jobs: 2, history: None, stop: &stop };
-    let report = run(&spec, &options, &mut |progress| phases.push(*progress)).unwrap();
+    let options = VerifyOptions::new(false, 2, &stop);
+    let report = verify(&spec, &options, None, &mut |progress| phases.push(*progress)).unwrap();
     assert!(report.exact(), "{}", report.text());
     println!("fast: {:?}", report.duration);
-    assert!(phases.iter().all(|progress| progress.rows_done <= rows && progress.phase == Phase::Sum));
+    assert!(
+        phases.iter().all(
+            |progress| progress.rows_done <= rows && matches!(progress.phase, Phase::Sum | Phase::Ledger)
+        )
+    );
 
     // Stopped in the middle: an end soon, and nothing of ours stays busy on the server.
     let options = VerifyOptions { deep: true, ..options };
     let stopped = std::thread::scope(|scope| {
-        let verification = scope.spawn(|| run(&spec, &options, &mut |_| {}));
+        let verification = scope.spawn(|| verify(&spec, &options, None, &mut |_| {}));
         let reading = "select count(*) from pg_stat_activity where query like 'copy (select%'";
         testing::wait_for("a reader", || cluster.value(reading).unwrap().as_deref() != Some("0"));
         stop.request();

@@ -24,9 +24,6 @@ use crate::options::{Stop, StopLevel};
 const POLL: Duration = Duration::from_millis(50);
 /// How often the observer hears of progress.
 const TICK: Duration = Duration::from_secs(1);
-/// Rows that a thread takes at once: some milliseconds of work.
-const ROWS_AT_ONCE: u64 = 1 << 13;
-
 /// What a verification is at. A phase is passed over when the one before it left no question.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Phase {
@@ -297,29 +294,6 @@ impl Queues {
     }
 }
 
-/// Hands out row numbers to threads, some thousand at a time.
-pub(super) struct RowCursor {
-    next: AtomicU64,
-    end: u64,
-}
-
-impl RowCursor {
-    pub(super) fn new(end: u64) -> RowCursor {
-        RowCursor { next: AtomicU64::new(0), end }
-    }
-
-    /// The next rows, counted as done; `None` when there are no more.
-    pub(super) fn take(&self, workers: &Workers<'_>) -> Result<Option<std::ops::Range<u64>>, VerifyError> {
-        workers.check()?;
-        let start = self.next.fetch_add(ROWS_AT_ONCE, Ordering::Relaxed);
-        let end = self.end.min(start.saturating_add(ROWS_AT_ONCE));
-        if start >= end {
-            return Ok(None);
-        }
-        Ok(Some(start..end))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,26 +307,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_handed_out_once() {
-        let stop = Stop::new();
-        let workers = workers(&no_connection, &stop);
-        let cursor = RowCursor::new(2 * ROWS_AT_ONCE + 5);
-        let mut next = 0;
-        while let Some(rows) = cursor.take(&workers).unwrap() {
-            assert_eq!(rows.start, next);
-            next = rows.end;
-        }
-        assert_eq!(next, 2 * ROWS_AT_ONCE + 5);
-        assert!(cursor.take(&workers).unwrap().is_none());
-        assert!(RowCursor::new(0).take(&workers).unwrap().is_none());
-    }
-
-    #[test]
     fn a_stop_ends_the_work() {
         let stop = Stop::new();
         let workers = workers(&no_connection, &stop);
         stop.request();
-        assert!(matches!(RowCursor::new(9).take(&workers), Err(VerifyError::Interrupted)));
+        assert!(matches!(workers.check(), Err(VerifyError::Interrupted)));
         assert!(matches!(workers.open(0), Err(VerifyError::Interrupted)));
     }
 

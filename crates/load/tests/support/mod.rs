@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use connect::ConnSpec;
 use data::ycsb::{Compressible, FIELD_COUNT, Judgement, KeyOrder, Spec, Table, Version};
+use engines::Cluster;
 use lab::throwaway::{Installation, Throwaway, installations};
 use load::progress::LoadEvent;
+use load::verify::{Subject, VerifyError, VerifyOptions, VerifyReport};
 use load::{LoadError, LoadReport, Observer, Options, Progress, Stop};
 use postgres::Client;
 use record::ProgressSample;
@@ -31,6 +33,20 @@ pub(crate) fn each_postgres(test: impl Fn(&Installation) + Sync) {
                 .expect("a thread starts");
         }
     });
+}
+
+/// Verifies the table of YCSB that a database holds.
+pub(crate) fn verify_ycsb(target: &ConnSpec, deep: bool) -> Result<VerifyReport, VerifyError> {
+    verify_ycsb_on(&Cluster::single(target.clone()), &VerifyOptions::new(deep, 2, &Stop::new()))
+}
+
+/// The same of a cluster.
+pub(crate) fn verify_ycsb_on(
+    cluster: &Cluster,
+    options: &VerifyOptions<'_>,
+) -> Result<VerifyReport, VerifyError> {
+    let subject = Subject { name: load::ledger::YCSB, find: &|client| load::ycsb::find(client, None) };
+    load::verify::run(cluster, &subject, options, &mut |_| {})
 }
 
 /// An error with its causes.

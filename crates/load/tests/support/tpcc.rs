@@ -3,8 +3,7 @@
 use connect::ConnSpec;
 use engines::Cluster;
 use load::dataset::Dataset;
-use load::verify::tables::{TablesOptions, TablesReport, run_cluster};
-use load::verify::{VerifyError, what_else};
+use load::verify::{Subject, VerifyError, VerifyOptions, VerifyReport};
 use load::{LoadError, LoadReport, Observer, Options, Stop};
 use workloads::tpcc::{DATASET, TPCC, Tpcc};
 
@@ -35,14 +34,11 @@ pub(crate) fn load_tpcc_on(
 }
 
 /// Verifies what the database holds of TPC-C.
-pub(crate) fn verify_tpcc(target: &ConnSpec, deep: bool) -> Result<TablesReport, VerifyError> {
+pub(crate) fn verify_tpcc(target: &ConnSpec, deep: bool) -> Result<VerifyReport, VerifyError> {
     verify_tpcc_on(&Cluster::single(target.clone()), deep)
 }
 
-pub(crate) fn verify_tpcc_on(cluster: &Cluster, deep: bool) -> Result<TablesReport, VerifyError> {
-    let entry = &cluster.nodes[cluster.entry_node()].spec;
-    let mut client = connect::control::connect(entry).expect("the server accepts connections").into_client();
-    let Some(dataset) = DATASET.find(&mut client)? else { return Err(what_else(&mut client, TPCC)) };
-    let stop = Stop::new();
-    run_cluster(cluster, &*dataset, &TablesOptions { deep, jobs: 2, stop: &stop }, &mut |_| {})
+pub(crate) fn verify_tpcc_on(cluster: &Cluster, deep: bool) -> Result<VerifyReport, VerifyError> {
+    let subject = Subject { name: TPCC, find: &|client| DATASET.find(client) };
+    load::verify::run(cluster, &subject, &VerifyOptions::new(deep, 2, &Stop::new()), &mut |_| {})
 }

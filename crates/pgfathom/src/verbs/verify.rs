@@ -4,7 +4,7 @@ use crate::cli::{Connection, RunDirectory};
 use crate::context::{Context, cpus};
 use crate::failure::Failure;
 use crate::quantity;
-use app::verify::{Plan, What};
+use app::verify::{Plan, names};
 use clap::Args;
 use load::verify::MirrorOptions;
 use record::Exit;
@@ -72,13 +72,12 @@ impl Verify {
     }
 
     /// The dataset that was named, if one was. A lone argument that names none is the target.
-    fn take_what(&mut self) -> Result<Option<What>, Failure> {
+    fn take_what(&mut self) -> Result<Option<&'static str>, Failure> {
         let Some(word) = self.what.take() else { return Ok(None) };
-        if let Some(registration) = workloads::dataset::named(&word) {
-            return Ok(Some(What::Registered(registration.name)));
+        if let Some(name) = names().find(|name| *name == word) {
+            return Ok(Some(name));
         }
         match word.as_str() {
-            "ycsb" => Ok(Some(What::Ycsb)),
             _ if self.connection.target.is_some() => {
                 let others = workloads::dataset::DATASETS.iter().map(|dataset| dataset.name);
                 let known: Vec<&str> = std::iter::once("ycsb").chain(others).collect();

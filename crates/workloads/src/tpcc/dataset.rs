@@ -381,12 +381,12 @@ impl Dataset for Tpcc {
         rows::place(table, self.warehouses, found).map(|place| number_in(table, place))
     }
 
-    fn is_row(&self, table: usize, number: u64) -> bool {
-        let table = IN_ORDER[table];
-        table != Table::OrderLine || {
+    fn must_be(&self, table: usize, number: u64) -> bool {
+        let is_line = |table| {
             let Place { w_id, number } = self.place_in(table, number);
             number % LINE_NUMBERS < Maker::new(&self.population).lines(w_id, number)
-        }
+        };
+        number < self.tables[table].rows && (IN_ORDER[table] != Table::OrderLine || is_line(IN_ORDER[table]))
     }
 
     fn cell(&self, table: usize) -> Option<(String, u64)> {

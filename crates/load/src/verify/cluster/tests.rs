@@ -5,13 +5,21 @@ use data::ycsb::Table;
 use lab::throwaway::{Installation, ThrowawayCluster, installations};
 
 use super::*;
+use std::time::Duration;
+
+use engines::cluster::Cluster;
+
+use crate::ledger::YCSB;
 use crate::options::Stop;
 use crate::plan::{TABLE, leaf_names};
 use crate::route::{self, Route};
 use crate::verify::fixture::{
     CHUNK_ROWS, ROWS, columns, copy, dataset, enter, enter_chunk, key, mark_loaded,
 };
-use crate::verify::{DifferenceKind, KIND_NAMES, Method, Verdict};
+use crate::verify::{
+    DifferenceKind, KIND_NAMES, Method, MirrorOptions, Subject, Verdict, VerifyOptions, run,
+};
+use crate::ycsb;
 
 const NODES: u32 = 3;
 const PARTITIONS: u32 = 6;
@@ -88,10 +96,19 @@ fn load_sharded(servers: &ThrowawayCluster) -> Table {
     table
 }
 
+/// Verifies the YCSB dataset of a cluster.
+pub(in crate::verify) fn verify(
+    cluster: &Cluster,
+    options: &VerifyOptions<'_>,
+) -> Result<VerifyReport, VerifyError> {
+    let subject = Subject { name: YCSB, find: &|client| ycsb::find(client, None) };
+    run(cluster, &subject, options, &mut |_| {})
+}
+
 fn check(cluster: &Cluster, deep: bool) -> Result<VerifyReport, VerifyError> {
     let stop = Stop::new();
-    let options = VerifyOptions { deep, jobs: 2, history: None, stop: &stop };
-    run_cluster(cluster, &options, &MIRROR, &mut |_| {})
+    let options = VerifyOptions { mirror: MIRROR, ..VerifyOptions::new(deep, 2, &stop) };
+    verify(cluster, &options)
 }
 
 /// Differences by kind, key and table; problems in words.

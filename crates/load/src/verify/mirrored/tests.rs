@@ -5,16 +5,15 @@ use std::time::Duration;
 use connect::cluster_file::Role;
 use connect::conninfo::Sources;
 use data::ycsb::{FIELD_BYTES, Table, Version};
-use engines::cluster::ClusterNode;
+use engines::cluster::{Cluster, ClusterNode};
 use engines::engine::Engine;
 use lab::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
 
-use super::super::cluster::tests::named;
+use super::super::cluster::tests::{named, verify};
 use super::super::fixture::{CHUNK_ROWS, ROWS, columns, copy, dataset, enter, enter_chunk, key, mark_loaded};
-use super::super::run_cluster;
 use super::*;
 use crate::options::Stop;
-use crate::verify::{DifferenceKind, Verdict};
+use crate::verify::{DifferenceKind, MirrorOptions, Verdict, VerifyOptions};
 
 const NAMES: [&str; 2] = ["n1", "n2"];
 
@@ -78,8 +77,8 @@ fn load(server: &Throwaway, dataset: &Dataset, table: &Table) {
 
 fn check(cluster: &Cluster, deep: bool, mirror: MirrorOptions) -> VerifyReport {
     let stop = Stop::new();
-    let options = VerifyOptions { deep, jobs: 2, history: None, stop: &stop };
-    run_cluster(cluster, &options, &mirror, &mut |_| {}).unwrap()
+    let options = VerifyOptions { mirror, ..VerifyOptions::new(deep, 2, &stop) };
+    verify(cluster, &options).unwrap()
 }
 
 fn within(seconds: u64) -> MirrorOptions {
@@ -136,7 +135,7 @@ fn peers_are_compared_with_each_other() {
     assert_eq!(why, "the subscription n2_from_n1 is disabled");
     assert_eq!(report.differences_total(), 100, "{}", report.text());
     // Enabled while somebody waits: the writes of a locked table come late, and are waited for.
-    let mut blocker = crate::verify::control::connect(&servers[1].spec()).unwrap();
+    let mut blocker = connect::control::connect(&servers[1].spec()).unwrap();
     let mut transaction = blocker.transaction().unwrap();
     transaction
         .execute("select from usertable where ycsb_key = $1 for update", &[&key(&table, 150)])
@@ -198,7 +197,7 @@ fn writes_under_way_are_no_divergence() {
         for (node, server) in servers.iter().enumerate() {
             let (done, table) = (stop.flag(), &table);
             scope.spawn(move || {
-                let mut client = crate::verify::control::connect(&server.spec()).unwrap();
+                let mut client = connect::control::connect(&server.spec()).unwrap();
                 let mut writes = 0;
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
                     writes += 1;

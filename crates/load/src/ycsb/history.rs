@@ -39,7 +39,7 @@ pub enum VersionJudgement {
 }
 
 /// What runs have written into a dataset.
-pub trait WriterHistory: Sync {
+pub trait WriterHistory: std::fmt::Debug + Send + Sync {
     /// Whether any run may have written into this row. Rows for which this is false are judged faster.
     fn wrote_row(&self, _row: u64) -> bool {
         true

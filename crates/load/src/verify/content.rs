@@ -2,14 +2,15 @@
 
 use engines::hash;
 use postgres::Client;
+use wire::copy::values::Tuples;
 use wire::copy::{CopyError, Fields};
 
-use super::sql;
-use crate::dataset::Table;
-use crate::verify::VerifyError;
+use super::error::{VerifyError, sql};
+use crate::dataset::{Dataset, Hashing, Table};
+use crate::difference::printable;
 
 /// The type of a column as the server numbers it (`src/include/catalog/pg_type.dat`), from its declaration.
-pub(in crate::verify) fn type_oid(declared: &str) -> u32 {
+pub(super) fn type_oid(declared: &str) -> u32 {
     const KINDS: [(&str, u32); 7] = [
         ("int", 23),
         ("bigint", 20),
@@ -43,20 +44,21 @@ impl RowHash {
         RowHash { oids, bytes: Vec::new() }
     }
 
-    /// The hash of one tuple.
+    /// The hash of one tuple. Behind the types, a field is the same in both forms: its length, -1 for null, and its bytes.
     pub(super) fn of(&mut self, tuple: &[u8]) -> Result<u64, CopyError> {
-        let mut fields = Fields::parse(tuple)?.ok_or(CopyError::Shape)?;
+        let (count, mut rest) = tuple.split_first_chunk().ok_or(CopyError::Shape)?;
+        if usize::from(u16::from_be_bytes(*count)) != self.oids.len() {
+            return Err(CopyError::Shape);
+        }
         self.bytes.clear();
         self.bytes.extend_from_slice(&(self.oids.len() as i32).to_be_bytes());
         for oid in &self.oids {
+            let length = rest.first_chunk().map(|length| i32::from_be_bytes(*length));
+            let end = 4 + usize::try_from(length.ok_or(CopyError::Shape)?).unwrap_or(0);
+            let (field, behind) = rest.split_at_checked(end).ok_or(CopyError::Shape)?;
             self.bytes.extend_from_slice(&oid.to_be_bytes());
-            match fields.next_field()?.ok_or(CopyError::Shape)? {
-                None => self.bytes.extend_from_slice(&(-1i32).to_be_bytes()),
-                Some(value) => {
-                    self.bytes.extend_from_slice(&(value.len() as i32).to_be_bytes());
-                    self.bytes.extend_from_slice(value);
-                }
-            }
+            self.bytes.extend_from_slice(field);
+            rest = behind;
         }
         Ok(hash::record([Some(hash::bytes_extended(&self.bytes, 0))]))
     }
@@ -74,7 +76,7 @@ pub(super) fn condition(table: &Table, fields: &[Option<&[u8]>]) -> String {
         });
         match (number, value) {
             (Some(number), _) => format!("{name} = {number}"),
-            (None, Some(text)) => format!("{name} = '{}'", String::from_utf8_lossy(text)),
+            (None, Some(text)) => format!("{name} = '{}'", printable(text)),
             (None, None) => format!("{name} is null"),
         }
     };
@@ -82,8 +84,57 @@ pub(super) fn condition(table: &Table, fields: &[Option<&[u8]>]) -> String {
     named_by.split(", ").map(part).collect::<Vec<_>>().join(" and ")
 }
 
+/// A value in binary form, of the types that keys have.
+pub(super) fn binary(declared: &str, text: &str) -> Vec<u8> {
+    match (type_oid(declared), text.parse::<i64>()) {
+        (23, Ok(number)) => (number as i32).to_be_bytes().to_vec(),
+        (20, Ok(number)) => number.to_be_bytes().to_vec(),
+        _ => text.as_bytes().to_vec(),
+    }
+}
+
+/// The condition for the row of this number, as it was loaded.
+pub(super) fn row_condition(content: &dyn Dataset, table: usize, number: u64) -> String {
+    let mut tuple = Tuples::new(1 << 10);
+    content.expect(table, number, &[], &mut tuple);
+    let table = &content.tables()[table];
+    let fields = || -> Option<Vec<Option<&[u8]>>> {
+        let mut fields = Fields::parse(tuple.payload()).ok()??;
+        table.columns.iter().map(|_| fields.next_field().ok()?).collect()
+    };
+    fields().map_or_else(|| format!("row {number}"), |fields| condition(table, &fields))
+}
+
+/// The hash of a row in SQL.
+pub(super) fn row_hash_sql(hashing: Option<&Hashing>, table: &Table) -> String {
+    hashing.map_or_else(
+        || format!("hash_record_extended(row(record_send(row({}))), 0)", table.column_list()),
+        |hashing| hashing.row.clone(),
+    )
+}
+
+/// Whether the server hashes keys and rows as we do.
+pub(super) fn probe(control: &mut Client, hashing: Option<&Hashing>) -> Result<(bool, bool), VerifyError> {
+    const DOING: &str = "checking how the server hashes";
+    let Some(hashing) = hashing else {
+        let rows = hashes_as_we_do(control)?;
+        return Ok((rows, rows));
+    };
+    let there = control.query_one(
+        "select to_regprocedure('pg_catalog.hashtextextended(text,bigint)') is not null,
+                to_regprocedure('pg_catalog.hash_record_extended(record,bigint)') is not null",
+        &[],
+    );
+    let there = sql(DOING, there)?;
+    let mut agrees = |is_there: bool, (query, ours): (&str, u64)| -> Result<bool, VerifyError> {
+        Ok(is_there && sql(DOING, control.query_one(query, &[]))?.get::<_, i64>(0) as u64 == ours)
+    };
+    let key = agrees(there.get(0), hashing.key_probe)?;
+    Ok((key, agrees(key && there.get(1), hashing.row_probe)?))
+}
+
 /// Whether the server's hash of a row in binary form is there and agrees with ours, tried with a value of each type that is not plain, and a null.
-pub(super) fn hashes_as_we_do(control: &mut Client) -> Result<bool, VerifyError> {
+fn hashes_as_we_do(control: &mut Client) -> Result<bool, VerifyError> {
     const DOING: &str = "asking the server how it hashes";
     let there = control.query_one(
         "select to_regprocedure('pg_catalog.hash_record_extended(record,bigint)') is not null
@@ -98,7 +149,7 @@ pub(super) fn hashes_as_we_do(control: &mut Client) -> Result<bool, VerifyError>
             -12.50::numeric(6,2), timestamp '2026-01-01'))), 0)",
         &[],
     );
-    let mut tuple = wire::copy::values::Tuples::new(1);
+    let mut tuple = Tuples::new(1);
     tuple.begin(7);
     tuple.int4(7);
     tuple.int8(8);

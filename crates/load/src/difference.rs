@@ -1,0 +1,400 @@
+//! What can be wrong with a row, and how it is named.
+
+use std::fmt;
+
+use data::ycsb::Version;
+
+/// At most this many differences of each kind are named; all are counted.
+pub const NAMED_MAX: usize = 100;
+
+/// One difference between the table and what should be in it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Difference {
+    /// What is wrong.
+    pub kind: DifferenceKind,
+    /// The row: its key as it stands in the table or should, or a condition that can be pasted into a query. Bytes that are not ASCII are escaped.
+    pub key: String,
+    /// The number of the row that has this key; `None` where rows are named by a condition, and for what is no key of the dataset.
+    pub row: Option<u64>,
+    /// The leaf table that it was found in, or is missing from.
+    pub table: TableName,
+    /// What the condition is about: the table of the dataset, on a node where it is one of several copies. `None`: the row is named by its key.
+    pub subject: Option<TableName>,
+}
+
+/// A table that rows are read from.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct TableName {
+    /// Its name.
+    pub table: String,
+    /// The node that it is on, in a cluster of several.
+    pub node: Option<String>,
+}
+
+impl TableName {
+    /// A table of the only node.
+    pub fn local(table: impl Into<String>) -> TableName {
+        TableName { table: table.into(), node: None }
+    }
+
+    /// A table of a node.
+    pub fn on(table: impl Into<String>, node: impl Into<String>) -> TableName {
+        TableName { table: table.into(), node: Some(node.into()) }
+    }
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.node {
+            Some(node) => write!(f, "{} on {node}", self.table),
+            None => f.write_str(&self.table),
+        }
+    }
+}
+
+/// What can be wrong with a row. Columns are field numbers, bytes are counted from 0.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum DifferenceKind {
+    /// The row is not there.
+    Missing,
+    /// The row is there more than once.
+    Duplicate {
+        /// How often.
+        copies: u64,
+    },
+    /// The row is in a leaf table that its key is not routed to, on the right node.
+    WrongPartition {
+        /// The leaf it belongs to.
+        home: TableName,
+    },
+    /// A row that nobody put there.
+    Stranger {
+        /// How it is known.
+        why: StrangerReason,
+    },
+    /// A row whose values are those of a missing row, and whose key is not.
+    DamagedKey {
+        /// The key it should have.
+        right_key: String,
+    },
+    /// Values of these columns are not those of the load, and no run has written them.
+    OtherValues {
+        /// Their names.
+        columns: Vec<&'static str>,
+    },
+    /// A value that no write makes.
+    Damaged {
+        /// The field.
+        column: usize,
+        /// First wrong byte.
+        first_bad_byte: usize,
+        /// How many bytes are wrong.
+        bad_bytes: usize,
+        /// The write that the right bytes come from, when there are enough of them.
+        nearest: Option<Version>,
+    },
+    /// The value of another place.
+    Moved {
+        /// The field.
+        column: usize,
+        /// Key of the row it belongs to.
+        from_key: String,
+        /// Field it belongs to.
+        from_column: usize,
+    },
+    /// NULL, which no write makes.
+    Null {
+        /// The field.
+        column: usize,
+    },
+    /// A value that an acknowledged write has replaced: that update is lost.
+    Stale {
+        /// The field.
+        column: usize,
+        /// What stands there.
+        found: Version,
+        /// What should.
+        latest: Version,
+    },
+    /// A well-formed value by a writer that nobody knows.
+    UnknownWriter {
+        /// The field.
+        column: usize,
+        /// Who claims to have written it.
+        version: Version,
+    },
+    /// The row is on a node that does not own its key.
+    WrongNode {
+        /// The leaf it belongs to.
+        home: TableName,
+        /// It is there as well.
+        is_home_too: bool,
+    },
+    /// Nodes that should hold the same hold different values in a row.
+    Diverged {
+        /// The fields, each with the write that stands there on the node that the difference names, and the one on the other node.
+        fields: Vec<(usize, Version, Version)>,
+        /// The other node.
+        other: String,
+    },
+    /// Of nodes that should hold the same rows, one has this row and another one does not.
+    OnlyOn {
+        /// The node that lacks it.
+        other: String,
+    },
+}
+
+/// How a stranger is known.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum StrangerReason {
+    /// No load and no run makes such a row.
+    NeverMade,
+    /// Its key is NULL or not of the form that keys have.
+    NoKey,
+    /// Its key belongs to a row number that nobody loaded or inserted.
+    NeverWritten,
+}
+
+/// How many kinds of differences there are.
+pub const KINDS: usize = 14;
+
+/// The words for the kinds, in the order of [`DifferenceKind::index`].
+pub const KIND_NAMES: [&str; KINDS] = [
+    "missing",
+    "duplicate",
+    "in the wrong partition",
+    "stranger",
+    "damaged key",
+    "damaged value",
+    "value of another place",
+    "null",
+    "stale value",
+    "value of an unknown writer",
+    "on the wrong node",
+    "row that differs between nodes",
+    "row that not every node has",
+    "damaged",
+];
+
+impl DifferenceKind {
+    /// Number of the kind, into [`KIND_NAMES`] and the totals of a report.
+    pub fn index(&self) -> usize {
+        match self {
+            DifferenceKind::Missing => 0,
+            DifferenceKind::Duplicate { .. } => 1,
+            DifferenceKind::WrongPartition { .. } => 2,
+            DifferenceKind::Stranger { .. } => 3,
+            DifferenceKind::DamagedKey { .. } => 4,
+            DifferenceKind::Damaged { .. } => 5,
+            DifferenceKind::Moved { .. } => 6,
+            DifferenceKind::Null { .. } => 7,
+            DifferenceKind::Stale { .. } => 8,
+            DifferenceKind::UnknownWriter { .. } => 9,
+            DifferenceKind::WrongNode { .. } => 10,
+            DifferenceKind::Diverged { .. } => 11,
+            DifferenceKind::OnlyOn { .. } => 12,
+            DifferenceKind::OtherValues { .. } => 13,
+        }
+    }
+}
+
+/// One line: the row first, because that is what people search for.
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(subject) = &self.subject {
+            write!(f, "{subject} where {}: ", self.key)?;
+            return self.of_condition(f);
+        }
+        write!(f, "{}", self.key)?;
+        if let Some(row) = self.row {
+            write!(f, " (row {row})")?;
+        }
+        f.write_str(": ")?;
+        self.of_key(f)
+    }
+}
+
+impl Difference {
+    /// What is wrong with a row that is named by its table and a condition.
+    fn of_condition(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            DifferenceKind::Missing => f.write_str("missing"),
+            DifferenceKind::Duplicate { copies: 2 } => f.write_str("is present once too often"),
+            DifferenceKind::Duplicate { copies } => write!(f, "is present {copies} times"),
+            DifferenceKind::Stranger { .. } => f.write_str("stranger, not made by the load"),
+            DifferenceKind::OtherValues { columns } => write!(f, "{} damaged", columns.join(", ")),
+            DifferenceKind::WrongNode { home, .. } => {
+                write!(f, "misplaced, its owner is {}", home.node.as_deref().unwrap_or_default())
+            }
+            _ => self.of_key(f),
+        }
+    }
+
+    /// What is wrong with a row that is named by its key.
+    fn of_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            DifferenceKind::Missing => write!(f, "missing from {}", self.table),
+            DifferenceKind::Duplicate { copies } => write!(f, "{copies} copies in {}", self.table),
+            DifferenceKind::WrongPartition { home } => write!(f, "is in {}, belongs in {home}", self.table),
+            DifferenceKind::WrongNode { home, is_home_too: true } => {
+                write!(f, "is in {} as well as in {home}, where it belongs", self.table)
+            }
+            DifferenceKind::WrongNode { home, is_home_too: false } => {
+                write!(f, "is in {}, belongs in {home}", self.table)
+            }
+            DifferenceKind::Diverged { fields, other } => {
+                write!(f, "differs between {} and {other}", self.table)?;
+                for (index, (column, here, there)) in fields.iter().enumerate() {
+                    let mark = if index == 0 { ":" } else { ";" };
+                    write!(f, "{mark} field{column} holds {}, there {}", Writer(*here), Writer(*there))?;
+                }
+                Ok(())
+            }
+            DifferenceKind::OnlyOn { other } => write!(f, "is in {}, but not on {other}", self.table),
+            DifferenceKind::OtherValues { columns } => {
+                write!(f, "{}{} damaged", columns.join(", "), self.node())
+            }
+            DifferenceKind::Stranger { why: StrangerReason::NoKey | StrangerReason::NeverMade } => {
+                write!(f, "unknown row in {}, not a key of this dataset", self.table)
+            }
+            DifferenceKind::Stranger { why: StrangerReason::NeverWritten } => {
+                write!(f, "unknown row in {}, no run wrote a row of this number", self.table)
+            }
+            DifferenceKind::DamagedKey { right_key } => {
+                write!(f, "damaged key in {}; the values belong to {right_key}", self.table)
+            }
+            DifferenceKind::Damaged { column, first_bad_byte, bad_bytes, nearest } => {
+                write!(
+                    f,
+                    "field{column}{} is damaged from byte {first_bad_byte} on ({bad_bytes} ",
+                    self.node()
+                )?;
+                f.write_str(if *bad_bytes == 1 { "byte wrong" } else { "bytes wrong" })?;
+                match nearest {
+                    Some(version) => write!(f, " in the value of {})", Writer(*version)),
+                    None => f.write_str(", matches no written value)"),
+                }
+            }
+            DifferenceKind::Moved { column, from_key, from_column } => {
+                write!(f, "field{column}{} holds the value of {from_key} field{from_column}", self.node())
+            }
+            DifferenceKind::Null { column } => write!(f, "field{column}{} is null", self.node()),
+            DifferenceKind::Stale { column, found, latest } => {
+                write!(
+                    f,
+                    "field{column}{} holds {}, but {} was acknowledged",
+                    self.node(),
+                    Writer(*found),
+                    Writer(*latest)
+                )
+            }
+            DifferenceKind::UnknownWriter { column, version } => {
+                write!(f, "field{column}{} holds {}, which no known run made", self.node(), Writer(*version))
+            }
+        }
+    }
+
+    /// In a cluster, where the row is, behind the name of a field.
+    fn node(&self) -> String {
+        if self.table.node.is_some() { format!(" in {}", self.table) } else { String::new() }
+    }
+}
+
+/// A version as the subject of a sentence.
+struct Writer(Version);
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == Version::LOADED { f.write_str("the load") } else { self.0.fmt(f) }
+    }
+}
+
+/// Puts differences in order, and of each kind keeps as many as are named.
+pub(crate) fn keep_named(differences: &mut Vec<Difference>) {
+    differences.sort();
+    let mut kept = [0; KINDS];
+    differences.retain(|difference| {
+        let kept = &mut kept[difference.kind.index()];
+        *kept += 1;
+        *kept <= NAMED_MAX
+    });
+}
+
+/// Bytes found in a table, as text that can be printed and searched for.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    /// A key column has 64 characters; of longer ones the beginning will do.
+    const PRINTED_MAX: usize = 256;
+    bytes[..bytes.len().min(PRINTED_MAX)].escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_difference_says_where_and_what() {
+        let of = |kind| {
+            let key = "user000000000000000007".to_owned();
+            Difference { kind, key, row: Some(7), table: TableName::local("usertable_p1"), subject: None }
+                .to_string()
+        };
+        let version = Version::new(3, 2, 9);
+        for (kind, text) in [
+            (DifferenceKind::Missing, "missing from usertable_p1"),
+            (DifferenceKind::Duplicate { copies: 2 }, "2 copies in usertable_p1"),
+            (
+                DifferenceKind::WrongPartition { home: TableName::local("usertable_p0") },
+                "is in usertable_p1, belongs in usertable_p0",
+            ),
+            (
+                DifferenceKind::Damaged {
+                    column: 3,
+                    first_bad_byte: 17,
+                    bad_bytes: 1,
+                    nearest: Some(Version::LOADED),
+                },
+                "field3 is damaged from byte 17 on (1 byte wrong in the value of the load)",
+            ),
+            (
+                DifferenceKind::Damaged { column: 3, first_bad_byte: 0, bad_bytes: 99, nearest: None },
+                "field3 is damaged from byte 0 on (99 bytes wrong, matches no written value)",
+            ),
+            (
+                DifferenceKind::Stale { column: 0, found: Version::LOADED, latest: version },
+                "field0 holds the load, but run 3, session 2, write 9 was acknowledged",
+            ),
+            (
+                DifferenceKind::UnknownWriter { column: 9, version },
+                "field9 holds run 3, session 2, write 9, which no known run made",
+            ),
+        ] {
+            assert_eq!(of(kind), format!("user000000000000000007 (row 7): {text}"));
+        }
+    }
+
+    #[test]
+    fn foreign_bytes_are_escaped() {
+        assert_eq!(printable(b"user\xff\n1"), "user\\xff\\n1");
+        assert_eq!(printable(&[b'x'; 1000]).len(), 256);
+    }
+
+    #[test]
+    fn rows_without_a_text_for_a_key_are_named_by_a_condition() {
+        let of = |kind, node: Option<&str>| {
+            let subject = Some(TableName { table: "item".into(), node: node.map(str::to_owned) });
+            let table = TableName::local("item_p3");
+            Difference { kind, key: "i_id = 7".into(), row: None, table, subject }.to_string()
+        };
+        let damaged = || DifferenceKind::OtherValues { columns: vec!["i_name", "i_data"] };
+        assert_eq!(of(DifferenceKind::Missing, None), "item where i_id = 7: missing");
+        assert_eq!(of(damaged(), Some("n2")), "item on n2 where i_id = 7: i_name, i_data damaged");
+        let copies = |copies| of(DifferenceKind::Duplicate { copies }, None);
+        assert_eq!(copies(2), "item where i_id = 7: is present once too often");
+        assert_eq!(copies(3), "item where i_id = 7: is present 3 times");
+        let home = TableName::on("item_p3", "n1");
+        assert_eq!(
+            of(DifferenceKind::WrongNode { home, is_home_too: true }, Some("n2")),
+            "item on n2 where i_id = 7: misplaced, its owner is n1"
+        );
+    }
+}

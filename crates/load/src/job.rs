@@ -1,0 +1,132 @@
+//! What the streams of all nodes share, and what they say of a chunk.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use connect::ConnSpec;
+
+use crate::dataset::{Numbers, leaf_names};
+use crate::dispatch::{Dispatcher, NodePlan, Task};
+use crate::error::LoadError;
+use crate::ledger::Layout;
+use crate::options::Via;
+use crate::plan::Chunks;
+use crate::route::{Buckets, Sorted};
+use crate::shape::Shape;
+use crate::shard;
+use crate::stream::Work;
+
+/// A node that streams load into.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// Its name; empty for a single server.
+    pub(crate) name: String,
+    pub(crate) spec: ConnSpec,
+    /// The dataset's id there.
+    pub(crate) dataset: i32,
+}
+
+/// What the streams of all nodes share.
+pub(crate) struct Job<'a> {
+    pub(crate) work: &'a Work<'a>,
+    /// The nodes that streams connect to, in the order of the dispatcher.
+    pub(crate) places: &'a [Place],
+    /// All nodes that hold rows.
+    pub(crate) nodes: &'a [Place],
+    pub(crate) layout: &'a Layout,
+    pub(crate) shape: Shape,
+    pub(crate) dispatcher: &'a Dispatcher,
+    pub(crate) chunks: Chunks,
+}
+
+/// Makes a new plan when the old one is not true any more.
+pub(crate) type Replan<'a> = dyn FnMut() -> Result<Vec<NodePlan>, LoadError> + 'a;
+
+impl Job<'_> {
+    /// A transaction on this node loads some leaves of a chunk and says which; else it loads all of them.
+    pub(crate) fn in_parts(&self, node: usize) -> bool {
+        self.shape == Shape::Sharded && !self.by_entry(node)
+    }
+
+    /// This node sends on what belongs to others.
+    pub(crate) fn by_entry(&self, node: usize) -> bool {
+        self.shape == Shape::Sharded && self.layout.via == Via::Connect && node == 0
+    }
+
+    /// The relation that rows of a leaf are copied into.
+    pub(crate) fn target(&self, task: &Task, leaf: u16) -> String {
+        match task.owned.get(&leaf) {
+            Some(Some(attachment)) => attachment.relation.clone(),
+            _ => self.work.leaf(leaf),
+        }
+    }
+
+    /// Puts a new plan in place when one is wanted, and tells what has moved.
+    pub(crate) fn follow(&self, replan: &mut Replan<'_>) -> Result<(), LoadError> {
+        let before = self.dispatcher.owned();
+        let begun = Instant::now();
+        let plans = replan()?;
+        let after: Vec<_> = plans.iter().map(|plan| (*plan.owned).clone()).collect();
+        let nodes: Vec<&str> = self.places.iter().map(|place| place.name.as_str()).collect();
+        let leaves = leaf_names(self.work.content.tables(), self.work.dataset.partitions);
+        for message in shard::moves(&before, &after, &nodes, &leaves) {
+            self.work.tell(record::event::NOTE, message, Some(begun.elapsed()));
+        }
+        self.dispatcher.replan(plans);
+        let counters = self.work.counters;
+        let todo: u64 = self.dispatcher.todo().iter().sum();
+        let total = counters.chunks_done.load(Ordering::Relaxed) + todo;
+        counters.chunks_total.store(total, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// How the attempt to load a part ended, when it did not fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PartEnd {
+    /// With so many rows committed.
+    Loaded(u64),
+    /// The ledger has it: somebody else has loaded it, or we have and never heard of it.
+    There,
+    /// Another loader has the chunk in its hands.
+    Busy,
+    /// The plan is not true: a leaf has moved, or the ledger has some of the leaves.
+    Stale,
+}
+
+/// The rows of a chunk by leaf, whoever has hashed them.
+pub(crate) enum Rows<'a> {
+    Own(&'a Buckets),
+    Shared(&'a Sorted),
+}
+
+impl Rows<'_> {
+    pub(crate) fn count(&self, leaf: u16) -> u64 {
+        match self {
+            Rows::Own(buckets) => buckets.len(usize::from(leaf)),
+            Rows::Shared(sorted) => sorted.count(leaf).unwrap_or_default(),
+        }
+    }
+
+    /// The row numbers of a leaf.
+    pub(crate) fn numbers(&self, leaf: u16) -> Numbers<'_> {
+        match self {
+            Rows::Own(buckets) => buckets.rows(usize::from(leaf)),
+            Rows::Shared(sorted) => sorted.rows(leaf),
+        }
+    }
+
+    pub(crate) fn bytes(&self, leaf: u16) -> u64 {
+        match self {
+            Rows::Own(buckets) => buckets.bytes(usize::from(leaf)),
+            Rows::Shared(sorted) => sorted.bytes(leaf),
+        }
+    }
+
+    pub(crate) fn checksum(&self, leaf: u16) -> u64 {
+        match self {
+            Rows::Own(buckets) => buckets.checksum(usize::from(leaf)),
+            Rows::Shared(sorted) => sorted.checksum(leaf),
+        }
+    }
+}

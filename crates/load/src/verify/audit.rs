@@ -1,0 +1,50 @@
+//! What must hold of the tables together: the dataset asks, the servers add up.
+
+use std::collections::BTreeMap;
+
+use postgres::Client;
+
+use super::catalog::Catalog;
+use super::error::{VerifyError, sql};
+use super::site::Site;
+use super::workers::number;
+use crate::dataset::{Audit, Auditor, Dataset};
+
+/// Asks the dataset what must hold of its tables together, of each copy of the rows.
+pub(super) fn audit(
+    sites: &mut [Site],
+    content: &dyn Dataset,
+    catalog: &Catalog,
+) -> Result<Audit, VerifyError> {
+    content.audit(&mut Copy { sites, content, catalog })
+}
+
+/// One copy of all rows.
+struct Copy<'a> {
+    sites: &'a mut [Site],
+    content: &'a dyn Dataset,
+    catalog: &'a Catalog,
+}
+
+impl Auditor for Copy<'_> {
+    fn sum(&mut self, query: &str) -> Result<i128, VerifyError> {
+        const DOING: &str = "adding up what runs have changed";
+        let tables = self.content.tables();
+        let mut groups: BTreeMap<(usize, u32), String> = BTreeMap::new();
+        for leaf in self.catalog.leaves.iter().filter(|leaf| leaf.is_home) {
+            let table = &tables[self.catalog.tables[leaf.at].table];
+            if let Some(relation) = &leaf.relation {
+                let text = groups.entry((leaf.site, leaf.partition)).or_insert_with(|| query.to_owned());
+                *text = text.replace(&format!("{{{}}}", table.name), relation);
+            }
+        }
+        let mut sum = 0;
+        // A table that is gone leaves its name in the query: nothing can be added up there.
+        for ((site, _), text) in groups.into_iter().filter(|(_, text)| !text.contains('{')) {
+            let client: &mut Client = &mut self.sites[site].control;
+            let row = sql(DOING, client.query_one(&format!("select ({text})::text"), &[]))?;
+            sum += number(DOING, row.get(0))?;
+        }
+        Ok(sum)
+    }
+}
