@@ -63,16 +63,16 @@ impl Explained for run::drive::DriveError {
     }
 }
 
-impl Explained for prove::tpcc::ProveError {
+impl Explained for prove::conditions::ProveError {
     fn hint(&self) -> Option<String> {
-        prove::tpcc::ProveError::hint(self)
+        prove::conditions::ProveError::hint(self)
     }
 
     /// Whatever happens before there is an answer leaves none.
     fn exit(&self) -> Exit {
-        use prove::tpcc::ProveError::{Connect, Interrupted, NoTable, NoWarehouse};
+        use prove::conditions::ProveError::{Connect, Empty, Interrupted, NoTable};
         match self {
-            Connect(_) | NoTable(_) | NoWarehouse(_) => Exit::Usage,
+            Connect(_) | NoTable { .. } | Empty { .. } => Exit::Usage,
             Interrupted => Exit::Interrupted,
             _ => Exit::CannotTell,
         }

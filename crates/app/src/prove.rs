@@ -1,14 +1,14 @@
-//! `prove`: what a database promises: the conditions of TPC-C in one snapshot, its isolation by scripts, what a history refutes, and what it keeps
+//! `prove`: what a database promises: the consistency conditions of a benchmark in one snapshot, its isolation by scripts, what a history refutes, and what it keeps
 //! under load and under faults.
 
 pub mod check;
+pub mod conditions;
 mod fault_events;
 mod hermitage;
 mod history;
 pub mod live;
 mod suite;
 mod testbed;
-pub mod tpcc;
 mod trial;
 
 /// What can be proved under load.

@@ -179,6 +179,32 @@ fn documents_that_were_loaded_keep_their_sizes_in_a_run_and_are_verified() {
     assert!(refused.stderr.contains("hint: omit --document-size, or load others"), "{}", refused.stderr);
 }
 
+/// Each run inserts documents of its own numbers, whichever runs beside it.
+#[test]
+fn two_runs_at_once_insert_different_documents() {
+    let laboratory = Laboratory::new("select 1");
+    let load = "load documents --rows 200 --document-size 1kB -q --watch off";
+    assert_eq!(laboratory.type_(load).exit, Some(0));
+    let summaries = std::thread::scope(|scope| {
+        let run = |name: &str| {
+            let (typed, laboratory) = (format!("run -b documents -c 2 -T 4 -o {name}"), &laboratory);
+            scope.spawn(move || laboratory.summary(&typed))
+        };
+        [run("one"), run("two")].map(|run| run.join().expect("the command ran"))
+    });
+    for (ended, summary) in summaries {
+        assert!(matches!(ended.exit, Some(0 | 5)), "{:?}", ended.exit);
+        assert_eq!(summary["errors"], 0, "{summary}");
+        assert!(summary["transactions"].as_u64().expect("a count") > 50);
+    }
+    let runs = "select count(distinct doc_id >> 40)::text from documents where doc_id > 200";
+    assert_eq!(laboratory.cluster.value(runs).expect("an answer").as_deref(), Some("2"));
+    for flags in ["", " --deep"] {
+        let verified = laboratory.type_(&format!("verify documents{flags} -q"));
+        assert_eq!(verified.exit, Some(0), "{}{}", verified.stdout, verified.stderr);
+    }
+}
+
 #[test]
 fn analytic_queries_run_beside_tpcc_and_each_of_them_finds_rows() {
     let laboratory = Laboratory::new("select 1");

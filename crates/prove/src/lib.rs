@@ -2,15 +2,16 @@
 //!
 //! - [`check`]: which isolation levels a history refutes, with the shortest proof.
 //! - [`client`]: a session that returns everything the server sends; [`outcome`]: whether a transaction was committed.
+//! - [`conditions`]: the consistency conditions of a benchmark, checked in one snapshot.
 //! - [`fault`]: faults that are injected into a cluster, and how they are undone.
 //! - [`hermitage`]: scripted interleavings that show an isolation level, on one server and on clusters.
 //! - [`history`]: the operations of sessions and their results, in memory, in a file, in Elle's notation.
 //! - [`promise`]: from observations to the verdict on a promise.
 //! - [`simulate`]: histories that keep a promise, made from a seed.
-//! - [`tpcc`]: the consistency conditions of TPC-C (clause 3.3.2), and its keys and counts.
 
 pub mod check;
 pub mod client;
+pub mod conditions;
 pub mod fault;
 pub mod hermitage;
 pub mod history;
@@ -20,4 +21,3 @@ pub mod promise;
 pub mod session;
 pub mod simulate;
 mod sys;
-pub mod tpcc;

@@ -5,7 +5,6 @@ mod local;
 mod faults;
 mod fuzz_corpus;
 mod hermitage;
-mod live;
 mod promises;
 mod servers;
 mod workload;

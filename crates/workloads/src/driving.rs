@@ -271,7 +271,7 @@ pub fn loaded(client: &mut Client, name: &str) -> Result<Option<load::ledger::Da
 }
 
 /// Enters a run in the ledger as one that writes into the tables: from now on `verify` knows that they are not as loaded. More runs than the ledger
-/// can count change nothing about that.
+/// can count change nothing about that. Gives the number of the run, which no other run of this ledger has.
 ///
 /// # Errors
 /// When the ledger cannot be written.
@@ -279,9 +279,10 @@ pub(crate) fn enter_run(
     client: &mut Client,
     dataset: &load::ledger::Dataset,
     workload: &str,
-) -> Result<(), Refusal> {
+) -> Result<Option<u16>, Refusal> {
     match load::ledger::create_writer(client, dataset, &format!("{{\"workload\": \"{workload}\"}}")) {
-        Ok(_) | Err(load::LoadError::WritersExhausted { .. }) => Ok(()),
+        Ok(run_no) => Ok(Some(run_no)),
+        Err(load::LoadError::WritersExhausted { .. }) => Ok(None),
         Err(error) => Err(Refusal::new("cannot enter the run in the ledger").because(error)),
     }
 }

@@ -4,6 +4,7 @@
 //! none of them names a benchmark.
 
 pub mod chbench;
+pub mod conditions;
 pub mod dataset;
 pub mod documents;
 pub mod driving;

@@ -1,5 +1,6 @@
 //! TPC-C: nine tables of a wholesaler, five transactions at terminals.
 
+pub mod conditions;
 mod dataset;
 pub mod family;
 mod found;

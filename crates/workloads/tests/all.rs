@@ -1,5 +1,6 @@
 //! All tests of this crate in one program; `scripts/test` runs each module as a suite of its own.
 
+mod conditions;
 mod live_datasets;
 mod live_tpcc;
 mod tpcc;

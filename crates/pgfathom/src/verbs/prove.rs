@@ -9,10 +9,10 @@ use crate::context::{Context, cpus};
 use crate::failure::Failure;
 use crate::quantity::{self, ValueError};
 use ::prove::check::Level;
+use ::prove::conditions::{Condition, Conditions};
 use ::prove::history::elle::Notation;
-use ::prove::tpcc::Condition;
 use app::prove::live::{self, Place};
-use app::prove::{check, tpcc};
+use app::prove::{check, conditions};
 use clap::{Args, ValueEnum};
 use record::Exit;
 use std::path::PathBuf;
@@ -39,16 +39,17 @@ blackhole-replies, delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them
 those of --local, unless --allow-faults is given.
 Exit code 3: a promise is broken, and the output names a witness; with --strict also if any anomaly was seen. Exit code 8: none is broken, but some could not be judged.")]
 pub struct Prove {
-    /// What to test: tpcc, the consistency conditions of TPC-C (clause 3.3.2), and its keys and counts; hermitage, isolation levels with scripts;
-    /// check, a history file, given as TARGET; ack, no acknowledged commit is lost; hb, length of outages and staleness; bank and twin, no half of
-    /// a transaction is visible; skew, write skew is refused; conflict, concurrent writes of the same rows on several nodes; wide, cost of a
-    /// commit over several nodes; verreg and append, random transactions refute no isolation level; all, hermitage and all of these workloads
+    /// What to test: tpcc, the consistency conditions of TPC-C (clause 3.3.2), and its keys and counts; tpcb, the balances of TPC-B; hermitage,
+    /// isolation levels with scripts; check, a history file, given as TARGET; ack, no acknowledged commit is lost; hb, length of outages and
+    /// staleness; bank and twin, no half of a transaction is visible; skew, write skew is refused; conflict, concurrent writes of the same rows on
+    /// several nodes; wide, cost of a commit over several nodes; verreg and append, random transactions refute no isolation level; all, hermitage
+    /// and all of these workloads
     #[arg(value_name = "WHAT", value_enum, hide_possible_values = true, required_unless_present = "heal")]
     pub what: Option<What>,
     /// The database.
     #[command(flatten)]
     pub connection: Connection,
-    /// Only these conditions: C1 to C12, X13 to X25, with commas between [default: all]
+    /// Only these conditions: C1 to C12, X13 to X25 of tpcc, B1 to B6 of tpcb, with commas between [default: all]
     #[arg(
         long,
         value_name = "CODES",
@@ -67,7 +68,7 @@ pub struct Prove {
     /// Exit with 3 if any anomaly was seen, even if the engine or a setting allows it
     #[arg(long, help_heading = "Prove")]
     pub strict: bool,
-    /// Only these warehouses: N, or FROM-TO [default: all]
+    /// Only these warehouses, or branches of tpcb: N, or FROM-TO [default: all]
     #[arg(long, value_name = "RANGE", value_parser = range, help_heading = "Prove")]
     pub warehouses: Option<(i64, i64)>,
     /// Number of connections [default: number of CPUs]
@@ -92,6 +93,8 @@ pub struct Prove {
 pub enum What {
     /// The consistency conditions of TPC-C
     Tpcc,
+    /// The balances of TPC-B
+    Tpcb,
     /// Scripted interleavings
     Hermitage,
     /// A recorded history
@@ -119,10 +122,10 @@ pub enum What {
 }
 
 fn condition(text: &str) -> Result<Condition, ValueError> {
-    text.parse().map_err(|_| {
+    workloads::conditions::condition(text).ok_or_else(|| {
         ValueError::new(
             format!("there is no condition {text:?}"),
-            "write C1 to C12 or X13 to X25, as --conditions C1,C10",
+            "write C1 to C12 or X13 to X25, as --conditions C1,C10; prove tpcb has B1 to B6",
         )
     })
 }
@@ -163,7 +166,7 @@ impl What {
     /// What it is under load; `None` for what needs none.
     fn under_load(self) -> Option<app::prove::What> {
         Some(match self {
-            What::Tpcc | What::Check => return None,
+            What::Tpcc | What::Tpcb | What::Check => return None,
             What::Hermitage => app::prove::What::Hermitage,
             What::Ack => app::prove::What::Ack,
             What::Hb => app::prove::What::Hb,
@@ -183,6 +186,7 @@ impl What {
         match self.under_load() {
             Some(what) => what.word(),
             None if self == What::Tpcc => "tpcc",
+            None if self == What::Tpcb => "tpcb",
             None => "check",
         }
     }
@@ -203,19 +207,20 @@ impl Prove {
         }
         match self.what {
             None => live::heal(context),
-            Some(What::Tpcc) => self.tpcc()?.run(context),
-            Some(what) => match what.under_load() {
-                Some(what) => self.under_load(what)?.run(context),
-                None => self.check()?.run(context),
+            Some(what) => match (workloads::conditions::named(what.word()), what.under_load()) {
+                (Some(benchmark), _) => self.conditions(benchmark)?.run(context),
+                (None, Some(what)) => self.under_load(what)?.run(context),
+                (None, None) => self.check()?.run(context),
             },
         }
     }
 
-    fn tpcc(self) -> Result<tpcc::Plan, Failure> {
-        Ok(tpcc::Plan {
+    fn conditions(self, benchmark: &'static dyn Conditions) -> Result<conditions::Plan, Failure> {
+        Ok(conditions::Plan {
+            benchmark,
             address: self.connection.address()?,
             conditions: self.conditions,
-            warehouses: self.warehouses,
+            range: self.warehouses,
             jobs: self.jobs.map_or_else(cpus, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)),
             progress: self.progress,
             watching: self.watching.value(),

@@ -19,6 +19,9 @@ use crate::driving::{
 const STATEMENTS_DEFAULT: u64 = 10;
 const STATEMENTS_MAX: u64 = 1_000;
 
+/// A run inserts fewer documents than this power of two; a load makes fewer, too.
+const INSERTED_BITS: u32 = 40;
+
 /// `-b documents` and `-b documents-tx`.
 #[derive(Debug)]
 pub struct DocumentsFamily;
@@ -103,15 +106,16 @@ impl Family for DocumentsFamily {
         };
         let sizes = sizes(given, known.as_ref(), client)?;
         let seed = known.as_ref().map_or(given.seed, |dataset| dataset.spec.seed);
-        if let Some(dataset) = &known {
-            enter_run(client, dataset, NAME)?;
-        }
+        let run_no = match &known {
+            Some(dataset) => enter_run(client, dataset, NAME)?,
+            None => None,
+        };
         let workload = DocumentsRun {
             schema: schema.clone(),
             documents: Documents::new(seed, sizes),
             first: first as u64,
             count,
-            first_insert: last as u64 + 1,
+            first_insert: first_insert(run_no, last as u64),
             sessions: given.sessions,
             items: items(asked, statements(given)?),
         };
@@ -169,6 +173,12 @@ fn statements(given: &Given<'_>) -> Result<u64, Refusal> {
     }
 }
 
+/// The number from which a run inserts. One that the ledger has numbered has a range of its own, so two runs at once never insert the same document;
+/// any other begins behind the last document that is there.
+fn first_insert(run_no: Option<u16>, last: u64) -> u64 {
+    run_no.map_or(last + 1, |run_no| u64::from(run_no) << INSERTED_BITS)
+}
+
 fn schema(client: &mut Client) -> Result<String, Refusal> {
     schema_of(client, NAME, NAME)?
         .ok_or_else(|| Refusal::new("this database holds no table documents").with_hint(FILL))
@@ -202,5 +212,19 @@ impl ServerAudit for Reported {
             figures.push(Figure::new("COMMIT, p99", commits.quantile_us(0.99) as f64 / 1e3, "ms"));
         }
         summary.benchmarks.push(Found { name: "documents".into(), figures, checks: vec![] });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_one_ledger_insert_into_ranges_of_their_own() {
+        assert_eq!(first_insert(None, 200), 201);
+        let (first, second) = (first_insert(Some(1), 200), first_insert(Some(2), 1 << 41));
+        assert!(first > 1_000_000_000_000 && second - first > 1_000_000_000_000);
+        let last = first_insert(Some(load::ledger::RUN_NO_MAX as u16), 0) + (1 << INSERTED_BITS);
+        assert!(i64::try_from(last).is_ok(), "doc_id is a bigint");
     }
 }

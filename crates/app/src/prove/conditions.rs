@@ -1,4 +1,4 @@
-//! `prove tpcc`: the books of TPC-C.
+//! `prove tpcc`: the consistency conditions of a benchmark.
 
 use crate::connection::Address;
 use crate::context::Context;
@@ -7,8 +7,8 @@ use crate::recording::fields;
 use crate::skeleton::{self, NoOutcome, Opening, Target};
 use crate::watching::Watching;
 use crate::{human, terminal};
-use ::prove::tpcc::{
-    Answer, Condition, NOT_COVERED, Options, Outcome, Progress, ProveError, Report, prove_on,
+use ::prove::conditions::{
+    Answer, Condition, Conditions, Options, Outcome, Progress, ProveError, Report, prove_on,
 };
 use record::model::{Check, CheckResult, Step};
 use record::totals::ConditionTotals;
@@ -22,15 +22,17 @@ const JOBS_MAX: usize = 256;
 /// Witnesses of one condition printed on the terminal; run.json holds more.
 const PRINTED_MAX: usize = 5;
 
-/// Which conditions of TPC-C to prove.
+/// Which conditions of which benchmark to prove.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// The benchmark's.
+    pub benchmark: &'static dyn Conditions,
     /// Where the target is.
     pub address: Address,
     /// These; all of them when empty.
     pub conditions: Vec<Condition>,
-    /// Of these warehouses; `None`: of all.
-    pub warehouses: Option<(i64, i64)>,
+    /// Of this range, for TPC-C of warehouses; `None`: of all.
+    pub range: Option<(i64, i64)>,
     /// Connections.
     pub jobs: usize,
     /// Time between two lines of progress.
@@ -47,29 +49,38 @@ impl Plan {
     /// # Errors
     /// When there is nothing to prove, or no answer at all. A broken condition is no error: it is exit code 3.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let benchmark = self.benchmark;
+        if let Some(other) = self.conditions.iter().find(|one| !benchmark.all().contains(one)) {
+            return Err(Failure::usage(format!(
+                "--conditions: {} has no condition {other}",
+                benchmark.name()
+            ))
+            .hint(format!("write {}", benchmark.codes())));
+        }
         let cluster = self.address.cluster(context)?;
         let mut control = connect::control::connect(&cluster.nodes[0].spec)?;
-        let opening = Opening::new("prove", "tpcc", self.directory.as_deref()).watched(self.watching);
+        let opening =
+            Opening::new("prove", benchmark.name(), self.directory.as_deref()).watched(self.watching);
         let recording = opening.open(context, Target::node(&cluster, 0), &mut control)?;
         drop(control);
         let jobs = self.jobs.min(JOBS_MAX);
         let conditions = match self.conditions.as_slice() {
-            [] => Condition::ALL.into_iter().collect(),
+            [] => benchmark.all().iter().copied().collect(),
             some => some.iter().copied().collect(),
         };
-        let options = Options { jobs, conditions, warehouses: self.warehouses };
+        let options = Options { jobs, conditions, range: self.range };
         opening.in_one_step(recording, |recording, step| {
             let dir = recording.dir();
             recording.keep(dir.edit_step(step, |step| {
                 step.parameters = fields(json!({
                     "jobs": jobs,
                     "conditions": options.conditions.iter().map(|one| one.code()).collect::<Vec<_>>(),
-                    "warehouses": self.warehouses.map(|(from, to)| format!("{from}-{to}")),
+                    benchmark.units(): self.range.map(|(from, to)| format!("{from}-{to}")),
                 }));
             }));
             let stop = context.stop.flag();
             let mut progress = terminal::Progress::new(context.terminal.as_ref(), self.progress);
-            let proved = prove_on(&cluster, &options, &stop, &mut |now: Progress| {
+            let proved = prove_on(benchmark, &cluster, &options, &stop, &mut |now: Progress| {
                 let text = || {
                     format!(
                         "prove  {} of {} queries  {} values checked",
@@ -82,7 +93,7 @@ impl Plan {
             });
             context.terminal.end_progress();
             let report = proved.map_err(no_outcome)?;
-            recording.keep(dir.edit_step(step, |step| describe(step, &report)));
+            recording.keep(dir.edit_step(step, |step| describe(step, benchmark, &report)));
             recording.keep(dir.end_step(step, State::Finished));
             let exit = match () {
                 () if report.is_broken() => Exit::Difference,
@@ -90,7 +101,7 @@ impl Plan {
                 () => Exit::Ok,
             };
             let mut outcome = skeleton::Outcome::new(State::Finished, exit);
-            outcome.lines = lines(&report);
+            outcome.lines = lines(benchmark, &report);
             outcome.messages = report.notes.iter().map(|note| format!("note: {note}")).collect();
             Ok(outcome)
         })
@@ -103,7 +114,7 @@ fn no_outcome(error: ProveError) -> NoOutcome {
         ProveError::Interrupted => {
             NoOutcome::Interrupted("interrupted before a verdict; nothing was changed")
         }
-        ProveError::NoTable(_) | ProveError::NoWarehouse(_) | ProveError::NotTrusted(_) => {
+        ProveError::NoTable { .. } | ProveError::Empty { .. } | ProveError::NotTrusted(_) => {
             NoOutcome::Refused(error.into())
         }
         error => NoOutcome::Failed(error.into()),
@@ -111,17 +122,18 @@ fn no_outcome(error: ProveError) -> NoOutcome {
 }
 
 /// The answer about one condition in one line.
-fn detail(answer: &Answer) -> String {
+fn detail(benchmark: &dyn Conditions, answer: &Answer) -> String {
     let things = || format!("{} {}", human::count(answer.looked_at), answer.condition.things());
     match &answer.outcome {
         Outcome::Kept => format!("kept by {}", things()),
         Outcome::Broken { count, .. } => {
             let wide = match answer.condition.is_wide() {
-                true => {
-                    "; it spans warehouses: while transactions run, a target without one snapshot for all shards shows this; after they \
-                    have ended it is a torn commit"
-                }
-                false => "",
+                true => format!(
+                    "; it spans {}: while transactions run, a target without one snapshot for all shards shows this; after they \
+                     have ended it is a torn commit",
+                    benchmark.units()
+                ),
+                false => String::new(),
             };
             format!("broken by {} of {}{wide}", human::count(*count), things())
         }
@@ -131,7 +143,7 @@ fn detail(answer: &Answer) -> String {
 }
 
 /// What a proof came to, as the run directory holds it: one check per condition.
-fn describe(step: &mut Step, report: &Report) {
+fn describe(step: &mut Step, benchmark: &dyn Conditions, report: &Report) {
     let looked_at: u64 = report.answers.iter().map(|answer| answer.looked_at).sum();
     step.summary.duration_s = report.duration.as_secs_f64();
     step.summary.rows = Some(looked_at);
@@ -147,7 +159,7 @@ fn describe(step: &mut Step, report: &Report) {
                 Outcome::Broken { .. } => CheckResult::Fail,
                 Outcome::DoesNotApply { .. } | Outcome::Failed { .. } => CheckResult::Skipped,
             },
-            detail: detail(answer),
+            detail: detail(benchmark, answer),
             counterexamples: match &answer.outcome {
                 Outcome::Broken { witnesses, .. } => witnesses.clone(),
                 _ => Vec::new(),
@@ -157,33 +169,38 @@ fn describe(step: &mut Step, report: &Report) {
     let count =
         |is: fn(&Outcome) -> bool| report.answers.iter().filter(|answer| is(&answer.outcome)).count() as u64;
     step.set_totals(&ConditionTotals {
-        warehouses: Some(report.warehouses),
-        orders_since_load: report.orders_since_load,
+        // Named after the only unit that there was when directories were first written.
+        warehouses: Some(report.extent.count).filter(|_| benchmark.units() == "warehouses"),
+        orders_since_load: report.extent.added.unwrap_or(0),
         conditions_kept: Some(count(|outcome| matches!(outcome, Outcome::Kept))),
         conditions_broken: count(|outcome| matches!(outcome, Outcome::Broken { .. })),
         conditions_not_judged: count(|outcome| matches!(outcome, Outcome::Failed { .. })),
         connections: report.jobs,
         snapshots: Some(report.snapshots as u64),
-        not_covered: NOT_COVERED.to_owned(),
+        not_covered: benchmark.not_covered().to_owned(),
     });
     step.verdict = Verdict { valid: true, reasons: vec![], notes: report.notes.clone() };
     for answer in &report.answers {
         if matches!(answer.outcome, Outcome::Broken { .. } | Outcome::Failed { .. }) {
             let description = answer.condition.description();
-            step.verdict.invalidate(format!("{} ({description}): {}", answer.condition, detail(answer)));
+            step.verdict.invalidate(format!(
+                "{} ({description}): {}",
+                answer.condition,
+                detail(benchmark, answer)
+            ));
         }
     }
 }
 
 /// The conditions as lines, broken ones with their first witnesses.
-fn lines(report: &Report) -> Vec<String> {
+fn lines(benchmark: &dyn Conditions, report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     for answer in &report.answers {
         lines.push(format!(
             "  {:3}  {}: {}",
             answer.condition.code(),
             answer.condition.description(),
-            detail(answer)
+            detail(benchmark, answer)
         ));
         if let Outcome::Broken { count, witnesses } = &answer.outcome {
             lines.extend(witnesses.iter().take(PRINTED_MAX).map(|witness| format!("         {witness}")));
@@ -193,6 +210,6 @@ fn lines(report: &Report) -> Vec<String> {
             }
         }
     }
-    lines.push(format!("  not covered: {NOT_COVERED}"));
+    lines.push(format!("  not covered: {}", benchmark.not_covered()));
     lines
 }

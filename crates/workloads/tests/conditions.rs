@@ -11,7 +11,10 @@ use connect::ConnSpec;
 use engines::Cluster;
 use lab::throwaway::{Installation, Throwaway, installations};
 use load::dataset::Dataset;
-use prove::tpcc::{Answer, Condition, Options, Outcome, ProveError, Report, prove};
+use prove::conditions::{Answer, Condition, Options, Outcome, ProveError, Report, WITNESSES_MAX, prove};
+use workloads::tpcb::Tpcb;
+use workloads::tpcb::conditions::{B1, B2, B3, B4, B5, B6, TpcbConditions};
+use workloads::tpcc::conditions::*;
 
 const WAREHOUSES: u32 = 2;
 /// A query that waits for a lock is seen within this time.
@@ -72,11 +75,11 @@ fn on_each(name: &str, test: impl Fn(&Installation, Loaded) + Sync) {
 }
 
 fn options() -> Options {
-    Options { jobs: 2, conditions: Condition::ALL.into_iter().collect(), warehouses: None }
+    Options { jobs: 2, conditions: ALL.into_iter().collect(), range: None }
 }
 
 fn judge(spec: &ConnSpec, options: &Options) -> Report {
-    prove(spec, options, &AtomicBool::new(false), &mut |_| {}).unwrap()
+    prove(&TpccConditions, spec, options, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
 fn answer(report: &Report, condition: Condition) -> &Answer {
@@ -100,80 +103,80 @@ const ROUNDS: [&[Damage]; 9] = [
     &[
         Damage {
             sql: "update warehouse set w_ytd = w_ytd + 0.01 where w_id = 2",
-            breaks: &[Condition::C1, Condition::C8],
+            breaks: &[C1, C8],
             first: "w_id 2, w_ytd 300000.01, district_ytd 300000.00",
         },
         Damage {
             sql: "update district set d_next_o_id = 3002 where (d_w_id, d_id) = (2, 7)",
-            breaks: &[Condition::C2],
+            breaks: &[C2],
             first: "d_w_id 2, d_id 7, d_next_o_id 3002, last_order 3000, last_new_order 3000",
         },
         Damage {
             sql: "delete from new_order where (no_w_id, no_d_id, no_o_id) = (1, 3, 2500)",
-            breaks: &[Condition::C3, Condition::C5, Condition::C11],
+            breaks: &[C3, C5, C11],
             first: "no_w_id 1, no_d_id 3, first 2101, last 3000, new_orders 899",
         },
         Damage {
             sql: "update orders set o_ol_cnt = o_ol_cnt + 1 where (o_w_id, o_d_id, o_id) = (2, 1, 17)",
-            breaks: &[Condition::C4, Condition::C6],
+            breaks: &[C4, C6],
             first: "o_w_id 2, o_d_id 1, ",
         },
         Damage {
             sql: "update order_line set ol_delivery_d = null where (ol_w_id, ol_d_id, ol_o_id, ol_number) = (1, 4, 9, 2)",
-            breaks: &[Condition::C7],
+            breaks: &[C7],
             first: "ol_w_id 1, ol_d_id 4, ol_o_id 9, ol_number 2, ol_delivery_d missing, o_carrier_id ",
         },
         Damage {
             sql: "update customer set c_balance = c_balance + 1, c_ytd_payment = c_ytd_payment - 1
                 where (c_w_id, c_d_id, c_id) = (1, 1, 1)",
-            breaks: &[Condition::C10],
+            breaks: &[C10],
             first: "c_w_id 1, c_d_id 1, c_id 1, c_balance -9.00, ",
         },
         Damage {
             sql: "update stock set s_remote_cnt = 1 where (s_w_id, s_i_id) = (2, 100000)",
-            breaks: &[Condition::X13],
+            breaks: &[X13],
             first: "s_w_id 2, s_i_id 100000, s_ytd 0, taken missing, s_order_cnt 0, lines missing, s_remote_cnt 1, remote_lines missing",
         },
     ],
     &[
         Damage {
             sql: "update orders set o_carrier_id = null where (o_w_id, o_d_id, o_id) = (1, 10, 5)",
-            breaks: &[Condition::C5, Condition::C7],
+            breaks: &[C5, C7],
             first: "o_w_id 1, o_d_id 10, o_id 5, o_carrier_id missing, no_o_id missing",
         },
         Damage {
             sql: "delete from order_line where (ol_w_id, ol_d_id, ol_o_id, ol_number) = (1, 2, 2999, 1)",
-            breaks: &[Condition::C4, Condition::C6, Condition::X23],
+            breaks: &[C4, C6, X23],
             first: "o_w_id 1, o_d_id 2, ",
         },
         Damage {
             sql: "update history set h_d_id = h_d_id % 10 + 1 where (h_c_w_id, h_c_d_id, h_c_id) = (2, 5, 77)",
-            breaks: &[Condition::C9],
+            breaks: &[C9],
             first: "d_w_id 2, d_id 5, d_ytd 30000.00, paid 29990.00",
         },
         Damage {
             sql: "delete from new_order where (no_w_id, no_d_id) = (1, 1) and no_o_id = 2101;
                 update orders set o_carrier_id = 1 where (o_w_id, o_d_id, o_id) = (1, 1, 2101);
                 update order_line set ol_delivery_d = now(), ol_amount = 0 where (ol_w_id, ol_d_id, ol_o_id) = (1, 1, 2101)",
-            breaks: &[Condition::C11, Condition::X25],
+            breaks: &[C11, X25],
             first: "o_w_id 1, o_d_id 1, orders 3000, new_orders 899",
         },
         Damage {
             sql: "update customer set c_ytd_payment = 11 where (c_w_id, c_d_id, c_id) = (2, 10, 3000)",
-            breaks: &[Condition::C12],
+            breaks: &[C12],
             first: "c_w_id 2, c_d_id 10, c_id 3000, c_balance -10.00, c_ytd_payment 11.00, ",
         },
     ],
     &[
         Damage {
             sql: "update district set d_ytd = d_ytd - 1; update warehouse set w_ytd = w_ytd - 10",
-            breaks: &[Condition::C8, Condition::C9],
+            breaks: &[C8, C9],
             first: "w_id 1, w_ytd 299990.00, paid 300000.00",
         },
         Damage {
             sql: "delete from orders where (o_w_id, o_d_id, o_id) = (1, 6, 1000);
                 delete from order_line where (ol_w_id, ol_d_id, ol_o_id) = (1, 6, 1000)",
-            breaks: &[Condition::C11, Condition::X14, Condition::X22],
+            breaks: &[C11, X14, X22],
             first: "o_w_id 1, o_d_id 6, orders 2999, new_orders 900",
         },
     ],
@@ -182,12 +185,12 @@ const ROUNDS: [&[Damage]; 9] = [
         Damage {
             sql: "delete from district where (d_w_id, d_id) = (2, 9)",
             breaks: &[
-                Condition::C1,
-                Condition::C2,
-                Condition::C9,
-                Condition::X18,
-                Condition::X19,
-                Condition::X22,
+                C1,
+                C2,
+                C9,
+                X18,
+                X19,
+                X22,
             ],
             first: "w_id 2, w_ytd 300000.00, district_ytd 270000.00",
         },
@@ -195,7 +198,7 @@ const ROUNDS: [&[Damage]; 9] = [
             sql: "delete from stock where (s_w_id, s_i_id) = (1, 1);
                 insert into order_line select ol_o_id + 900, ol_d_id, ol_w_id, ol_number, 1, 1, null, 5, 0, ol_dist_info
                 from order_line where (ol_w_id, ol_d_id, ol_o_id, ol_number) = (2, 1, 3000, 1)",
-            breaks: &[Condition::C4, Condition::C6, Condition::C7, Condition::X13, Condition::X20],
+            breaks: &[C4, C6, C7, X13, X20],
             first: "o_w_id 2, o_d_id 1, ",
         },
     ],
@@ -203,57 +206,57 @@ const ROUNDS: [&[Damage]; 9] = [
     &[
         Damage {
             sql: "delete from stock where (s_w_id, s_i_id) = (2, 77777)",
-            breaks: &[Condition::X20],
+            breaks: &[X20],
             first: "w_id 2, first 1, last 100000, stock_rows 99999, different 99999, with_null 0",
         },
         Damage {
             sql: "insert into new_order (no_o_id, no_d_id, no_w_id) values (5, 1, 99)",
-            breaks: &[Condition::X17],
+            breaks: &[X17],
             first: "relation new_order, attribute no_w_id, strangers 1, lowest 99, highest 99",
         },
         Damage {
             sql: "delete from item where i_id = 5",
-            breaks: &[Condition::X21],
+            breaks: &[X21],
             first: "first 1, last 100000, items 99999, different 99999, with_null 0",
         },
         Damage {
             sql: "update orders set o_c_id = 3001 where (o_w_id, o_d_id, o_id) = (1, 1, 1)",
-            breaks: &[Condition::X22],
+            breaks: &[X22],
             first: "d_w_id 1, d_id 1, first 1, last 3000, orders 3000, different 3000, out_of_range_or_null 1",
         },
         Damage {
             sql: "update order_line set ol_i_id = 100001 where (ol_w_id, ol_d_id, ol_o_id, ol_number) = (2, 3, 9, 2)",
-            breaks: &[Condition::X23],
+            breaks: &[X23],
             first: "ol_w_id 2, ol_d_id 3, ol_o_id 9, first 1, ",
         },
         Damage {
             sql: "delete from customer where (c_w_id, c_d_id, c_id) = (1, 10, 3000)",
-            breaks: &[Condition::X19, Condition::C10, Condition::C12, Condition::X25],
+            breaks: &[X19, C10, C12, X25],
             first: "d_w_id 1, d_id 10, first 1, last 2999, customers 2999, different 2999, with_null 0",
         },
     ],
     &[
         Damage {
             sql: "update district set d_id = 11 where (d_w_id, d_id) = (2, 10)",
-            breaks: &[Condition::X18, Condition::X19, Condition::X22, Condition::C2, Condition::C9],
+            breaks: &[X18, X19, X22, C2, C9],
             first: "w_id 2, first 1, last 11, districts 10, different 10, with_null 0",
         },
         Damage {
             sql: "update history set h_c_w_id = 9 where (h_c_w_id, h_c_d_id, h_c_id) = (1, 4, 77);
                 update order_line set ol_supply_w_id = 3 where (ol_w_id, ol_d_id, ol_o_id, ol_number) = (1, 4, 9, 1)",
-            breaks: &[Condition::X17, Condition::C10, Condition::X25],
+            breaks: &[X17, C10, X25],
             first: "relation history, attribute h_c_w_id, strangers 1, lowest 9, highest 9",
         },
         Damage {
             sql: "alter table history alter h_date drop not null;
                 update history set h_date = null where (h_c_w_id, h_c_d_id, h_c_id) = (2, 1, 1)",
-            breaks: &[Condition::X24],
+            breaks: &[X24],
             first: "h_w_id 2, h_d_id 1, h_c_w_id 2, h_c_d_id 1, h_c_id 1, h_date missing, h_amount 10.00",
         },
     ],
     &[Damage {
         sql: "delete from warehouse where w_id = 1",
-        breaks: &[Condition::X16, Condition::X17],
+        breaks: &[X16, X17],
         first: "w_id 2 of 1 warehouses",
     }],
     // Money that is no number equals itself; counters that no equation of the clause reads; values out of their ranges.
@@ -261,34 +264,34 @@ const ROUNDS: [&[Damage]; 9] = [
         Damage {
             sql: "update warehouse set w_ytd = 'NaN' where w_id = 1; update district set d_ytd = 'NaN' where d_w_id = 1;
                 update history set h_amount = 'NaN' where h_w_id = 1",
-            breaks: &[Condition::C1, Condition::C8, Condition::C9, Condition::C10, Condition::X24],
+            breaks: &[C1, C8, C9, C10, X24],
             first: "w_id 1, w_ytd NaN, district_ytd NaN",
         },
         Damage {
             sql: "update customer set c_payment_cnt = c_payment_cnt + 5 where (c_w_id, c_d_id, c_id) = (2, 1, 1)",
-            breaks: &[Condition::X25],
+            breaks: &[X25],
             first: "c_w_id 2, c_d_id 1, c_id 1, ",
         },
         Damage {
             sql: "update orders set o_carrier_id = 99 where (o_w_id, o_d_id, o_id) = (2, 2, 1)",
-            breaks: &[Condition::X22],
+            breaks: &[X22],
             first: "d_w_id 2, d_id 2, ",
         },
         Damage {
             sql: "update order_line set ol_quantity = 11 where (ol_w_id, ol_d_id, ol_o_id, ol_number) = (2, 2, 2500, 1)",
-            breaks: &[Condition::X23],
+            breaks: &[X23],
             first: "ol_w_id 2, ol_d_id 2, ol_o_id 2500, ",
         },
     ],
     &[
         Damage {
             sql: "delete from warehouse",
-            breaks: &[Condition::X16, Condition::X17, Condition::C1, Condition::C8, Condition::X18, Condition::X20],
+            breaks: &[X16, X17, C1, C8, X18, X20],
             first: "no warehouse at all",
         },
         Damage {
             sql: "update customer set c_delivery_cnt = 5 where (c_w_id, c_d_id, c_id) = (1, 2, 3)",
-            breaks: &[Condition::X25],
+            breaks: &[X25],
             first: "c_w_id 1, c_d_id 2, c_id 3, ",
         },
     ],
@@ -299,8 +302,8 @@ fn a_fresh_load_keeps_every_condition_and_each_damage_is_named() {
     on_each("fresh", |installation, cluster| {
         let spec = cluster.spec();
         let report = judge(&spec, &options());
-        assert_eq!(report.warehouses, u64::from(WAREHOUSES));
-        assert_eq!((report.orders_since_load, report.notes.len()), (0, 0));
+        assert_eq!(report.extent.count, u64::from(WAREHOUSES));
+        assert_eq!((report.extent.added, report.notes.len()), (Some(0), 0));
         for answer in &report.answers {
             assert_eq!(answer.outcome, Outcome::Kept, "{installation:?} {answer:?}");
             let expected = match answer.condition.things() {
@@ -342,17 +345,17 @@ fn many_breaks_are_counted_and_the_first_are_named() {
     on_each("many", |_, cluster| {
         cluster.execute("update customer set c_balance = c_balance + 1 where c_d_id = 3").unwrap();
         for (warehouses, count) in [(None, 6_000), (Some((2, 2)), 3_000)] {
-            let report = judge(&cluster.spec(), &Options { warehouses, ..options() });
-            assert_eq!(broken(&report), [Condition::C10, Condition::C12].into());
-            for condition in [Condition::C10, Condition::C12] {
+            let report = judge(&cluster.spec(), &Options { range: warehouses, ..options() });
+            assert_eq!(broken(&report), [C10, C12].into());
+            for condition in [C10, C12] {
                 let Outcome::Broken { count: found, witnesses } = &answer(&report, condition).outcome else {
                     unreachable!("it is among the broken ones")
                 };
-                assert_eq!((*found, witnesses.len()), (count, prove::tpcc::WITNESSES_MAX));
+                assert_eq!((*found, witnesses.len()), (count, WITNESSES_MAX));
             }
         }
         // Only what is asked for.
-        let only = Options { conditions: [Condition::C12].into(), ..options() };
+        let only = Options { conditions: [C12].into(), ..options() };
         assert_eq!(judge(&cluster.spec(), &only).answers.len(), 1);
     });
 }
@@ -362,9 +365,7 @@ fn a_query_that_fails_is_no_zero() {
     on_each("failing", |_, cluster| {
         cluster.execute("alter table history rename column h_amount to h_sum").unwrap();
         let report = judge(&cluster.spec(), &options());
-        for condition in
-            [Condition::C8, Condition::C9, Condition::C10, Condition::C12, Condition::X24, Condition::X25]
-        {
+        for condition in [C8, C9, C10, C12, X24, X25] {
             let answer = answer(&report, condition);
             let Outcome::Failed { error } = &answer.outcome else { panic!("{answer:?}") };
             assert!(error.contains("h_amount") && error.starts_with("warehouses "), "{error}");
@@ -372,10 +373,11 @@ fn a_query_that_fails_is_no_zero() {
         // The others were judged all the same, by the same connections.
         assert!(report.has_failed() && !report.is_broken());
         let kept = report.answers.iter().filter(|answer| answer.outcome == Outcome::Kept).count();
-        assert_eq!(kept, Condition::ALL.len() - 7, "X15 needs several nodes, and six have failed");
+        assert_eq!(kept, ALL.len() - 7, "X15 needs several nodes, and six have failed");
         cluster.execute("alter table stock rename to stocks").unwrap();
-        let error = prove(&cluster.spec(), &options(), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
-        assert!(matches!(error, ProveError::NoTable("stock")), "{error:?}");
+        let error = prove(&TpccConditions, &cluster.spec(), &options(), &AtomicBool::new(false), &mut |_| {})
+            .unwrap_err();
+        assert!(matches!(error, ProveError::NoTable { table: "stock", .. }), "{error:?}");
     });
 }
 
@@ -416,10 +418,7 @@ fn the_books_are_judged_in_one_snapshot_while_they_are_written() {
         });
         // The half of a payment: what two-phase commit exists to prevent.
         cluster.execute("insert into history values (1, 2, 2, 1, 1, now(), 3.5, 'torn')").unwrap();
-        assert_eq!(
-            broken(&judge(&spec, &options())),
-            [Condition::C8, Condition::C9, Condition::C10, Condition::X25].into()
-        );
+        assert_eq!(broken(&judge(&spec, &options())), [C8, C9, C10, X25].into());
     });
 }
 
@@ -437,13 +436,13 @@ fn after_a_delivery_one_condition_does_not_apply() {
             commit";
         cluster.execute(sql).unwrap();
         let report = judge(&cluster.spec(), &options());
-        let answer = answer(&report, Condition::C11);
+        let answer = answer(&report, C11);
         assert!(matches!(&answer.outcome, Outcome::DoesNotApply { why } if why.contains("Delivery")));
         assert!(!report.is_broken() && !report.has_failed(), "{:#?}", report.answers);
         // The other warehouse is still as it was loaded.
-        let other = Options { warehouses: Some((2, 2)), ..options() };
+        let other = Options { range: Some((2, 2)), ..options() };
         for answer in judge(&cluster.spec(), &other).answers {
-            let is_about_all = matches!(answer.condition, Condition::X16 | Condition::X17);
+            let is_about_all = matches!(answer.condition, X16 | X17);
             match answer.outcome {
                 Outcome::DoesNotApply { .. } => assert!(is_about_all, "{}", answer.condition),
                 outcome => assert_eq!(outcome, Outcome::Kept, "{}", answer.condition),
@@ -455,7 +454,9 @@ fn after_a_delivery_one_condition_does_not_apply() {
 #[test]
 fn a_stop_ends_running_queries() {
     on_each("stopped", |_, cluster| {
-        assert!(prove(&cluster.spec(), &options(), &AtomicBool::new(false), &mut |_| {}).is_ok());
+        assert!(
+            prove(&TpccConditions, &cluster.spec(), &options(), &AtomicBool::new(false), &mut |_| {}).is_ok()
+        );
         // A query that would wait for ever.
         let mut other = connect::control::connect(&cluster.spec()).unwrap();
         other.batch_execute("begin; lock table stock in access exclusive mode").unwrap();
@@ -469,9 +470,75 @@ fn a_stop_ends_running_queries() {
                 }
                 stop.store(true, Ordering::Relaxed);
             });
-            let error = prove(&cluster.spec(), &options(), &stop, &mut |_| {}).unwrap_err();
+            let error = prove(&TpccConditions, &cluster.spec(), &options(), &stop, &mut |_| {}).unwrap_err();
             assert!(matches!(error, ProveError::Interrupted | ProveError::Sql { .. }), "{error:?}");
         });
         other.batch_execute("rollback").unwrap();
     });
+}
+
+/// A transaction of TPC-B on an account, a teller and a branch.
+fn transfer(cluster: &Throwaway, (aid, tid, bid): (u32, u32, u32), delta: i32) {
+    let sql = format!(
+        "begin;
+        update pgbench_accounts set abalance = abalance + {delta} where aid = {aid};
+        update pgbench_tellers set tbalance = tbalance + {delta} where tid = {tid};
+        update pgbench_branches set bbalance = bbalance + {delta} where bid = {bid};
+        insert into pgbench_history (tid, bid, aid, delta, mtime) values ({tid}, {bid}, {aid}, {delta}, now());
+        commit"
+    );
+    cluster.execute_in(COPY, &sql).unwrap();
+}
+
+#[test]
+fn balances_of_tpcb_are_kept_and_each_damage_is_named() {
+    const ONLY: Options = Options { jobs: 2, conditions: BTreeSet::new(), range: None };
+    let found = installations();
+    let cluster = Throwaway::start(&found[found.len() - 1], &[]).unwrap();
+    let dataset = Tpcb::new(2, 1, None);
+    let options = load::Options::new(dataset.numbers(), dataset.spec().clone());
+    let (target, stop) = (Cluster::single(cluster.spec()), load::Stop::new());
+    load::load(&target, &dataset, &options, &stop, &mut load::progress::Silent).unwrap();
+    let judge = |spec: &ConnSpec| {
+        let options = Options { conditions: workloads::tpcb::conditions::ALL.into(), ..ONLY };
+        prove(&TpcbConditions, spec, &options, &AtomicBool::new(false), &mut |_| {}).unwrap()
+    };
+    let skipped = |report: &Report| -> BTreeSet<Condition> {
+        let is_left = |answer: &&Answer| matches!(answer.outcome, Outcome::DoesNotApply { .. });
+        report.answers.iter().filter(is_left).map(|answer| answer.condition).collect()
+    };
+    // Damage, what it breaks, and what it makes void.
+    let cases: [(&str, &[Condition], &[Condition]); 7] = [
+        ("select 1", &[], &[]),
+        ("update pgbench_tellers set tbalance = tbalance + 1 where tid = 20", &[B1, B5], &[]),
+        ("update pgbench_accounts set abalance = abalance + 1 where aid = 200000", &[B2, B4], &[]),
+        (
+            "update pgbench_accounts set abalance = abalance + case aid when 1 then 5 else -5 end where aid in (1, 150000)",
+            &[B4],
+            &[],
+        ),
+        ("update pgbench_branches set bbalance = bbalance + case bid when 1 then 5 else -5 end", &[B6], &[]),
+        ("truncate pgbench_history", &[], &[B3, B4, B5, B6]),
+        (
+            "update pgbench_accounts set abalance = abalance + 9 where aid = 3;
+            insert into pgbench_history (tid, bid, aid, delta, mtime) values (1, 1, 3, 9, now())",
+            &[],
+            &[B2, B3, B5, B6],
+        ),
+    ];
+    for (sql, breaks, void) in cases {
+        let spec = copy(&cluster);
+        transfer(&cluster, (1, 1, 1), 70);
+        transfer(&cluster, (150_000, 20, 1), -3);
+        transfer(&cluster, (200_000, 7, 2), 11);
+        cluster.execute_in(COPY, sql).unwrap();
+        let report = judge(&spec);
+        assert_eq!(broken(&report), breaks.iter().copied().collect(), "{sql}: {:#?}", report.answers);
+        assert_eq!(skipped(&report), void.iter().copied().collect(), "{sql}: {:#?}", report.answers);
+        assert_eq!(report.extent.count, 2);
+        if sql == "select 1" {
+            assert_eq!(report.extent.added, Some(3));
+            assert_eq!(answer(&report, B4).looked_at, 200_000);
+        }
+    }
 }
