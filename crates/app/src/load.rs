@@ -12,8 +12,9 @@ use engines::Cluster;
 use record::event::Event;
 use record::model::Step;
 use record::sample::SOURCE_LOAD;
+use record::totals::{LoadTotals, LoadedNode};
 use record::{Exit, State, StepId, Verdict};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -175,21 +176,21 @@ fn describe(step: &mut Step, report: &load::LoadReport) {
     step.summary.rows_per_s = Some(report.rows_per_s);
     step.summary.bytes_per_s = Some(report.bytes_per_s);
     step.summary.retries = report.retries;
-    step.totals = fields(json!({
-        "bytes": report.bytes,
-        "chunks": report.chunks,
-        "chunks_total": report.chunks_total,
-        "rows_in_ledger": report.totals.rows,
-        "client_cpu_us": report.client_cpu_us,
-        "index_seconds": report.index_seconds,
-        "analyze_seconds": report.analyze_seconds,
-        "total_seconds": report.total_seconds,
-        "wal_bytes": report.wal_bytes,
-        "table_bytes_on_disk": report.table_bytes_on_disk,
-        "index_bytes_on_disk": report.index_bytes_on_disk,
-        "bytes_per_row_on_disk": report.bytes_per_row_on_disk(),
-        "nodes": (!report.nodes.is_empty()).then(|| report.nodes.iter().map(of_node).collect::<Vec<Value>>()),
-    }));
+    step.set_totals(&LoadTotals {
+        bytes: Some(report.bytes),
+        chunks: Some(report.chunks),
+        chunks_total: report.chunks_total,
+        rows_in_ledger: report.totals.rows,
+        client_cpu_us: report.client_cpu_us,
+        index_seconds: report.index_seconds,
+        analyze_seconds: report.analyze_seconds,
+        total_seconds: report.total_seconds,
+        wal_bytes: report.wal_bytes,
+        table_bytes_on_disk: report.table_bytes_on_disk,
+        index_bytes_on_disk: report.index_bytes_on_disk,
+        bytes_per_row_on_disk: report.bytes_per_row_on_disk(),
+        nodes: report.nodes.iter().map(of_node).collect(),
+    });
     step.verdict = Verdict::valid();
     step.verdict.notes.extend(report.reason.clone());
     if report.outcome == load::Outcome::AlreadyComplete {
@@ -198,13 +199,13 @@ fn describe(step: &mut Step, report: &load::LoadReport) {
 }
 
 /// What a load did on one node, as the run directory holds it.
-fn of_node(node: &load::NodeReport) -> Value {
-    json!({
-        "name": node.name,
-        "rows": node.rows,
-        "rows_in_ledger": node.totals.rows,
-        "chunks_in_ledger": node.totals.chunks,
-    })
+fn of_node(node: &load::NodeReport) -> LoadedNode {
+    LoadedNode {
+        name: node.name.clone(),
+        rows: node.rows,
+        rows_in_ledger: node.totals.rows,
+        chunks_in_ledger: node.totals.chunks,
+    }
 }
 
 /// What went to each node.

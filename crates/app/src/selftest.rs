@@ -9,6 +9,7 @@ use data::ycsb::{Compressible, FIELD_BYTES, FIELD_COUNT, KeyOrder, Spec, Table};
 use load::plan::ROW_VALUE_BYTES;
 use load::rows::{MESSAGE_BYTES, RowMessage};
 use record::clock::monotonic_ns;
+use record::totals::ClientTotals;
 use record::{Exit, Latency, State, Verdict};
 use run::drive::{self, DriveError};
 use run::null_server::NullServer;
@@ -46,13 +47,6 @@ pub struct Plan {
     pub directory: Option<PathBuf>,
 }
 
-/// One measurement: its name, its numbers by name for the run directory, and its line for people.
-struct Figure {
-    name: &'static str,
-    numbers: Vec<(&'static str, f64)>,
-    line: String,
-}
-
 impl Plan {
     /// Measures and prints.
     ///
@@ -71,24 +65,20 @@ impl Plan {
             let memory =
                 machine.memory_bytes.map_or(String::new(), |bytes| format!(", {}", human::memory(bytes)));
             print(format!("pgfathom self   {}{memory}", human::plural(machine.cpus, "CPU")));
+            let mut totals = ClientTotals::default();
             for (name, measure) in MEASUREMENTS {
                 if context.stop.is_requested() {
                     break;
                 }
                 recording.keep(dir.begin_phase(step, name).map(drop));
-                let figure = measure(self.time, &context.stop)?;
-                print(format!("{:<12} {}", figure.name, figure.line));
-                recording.keep(dir.edit_step(step, |step| {
-                    for (name, value) in figure.numbers {
-                        step.totals.insert(name.to_string(), value.into());
-                    }
-                }));
+                let line = measure(self.time, &context.stop, &mut totals)?;
+                print(format!("{name:<12} {line}"));
+                recording.keep(dir.edit_step(step, |step| step.set_totals(&totals)));
             }
             let is_interrupted = context.stop.is_requested();
             recording.keep(dir.edit_step(step, |step| {
                 step.verdict = Verdict::valid();
-                step.summary.bytes_per_s =
-                    step.totals.get("generator_bytes_per_s").and_then(serde_json::Value::as_f64);
+                step.summary.bytes_per_s = totals.generator_bytes_per_s;
             }));
             Ok(match is_interrupted {
                 true => Outcome::plain(State::Interrupted, Exit::Interrupted),
@@ -98,7 +88,8 @@ impl Plan {
     }
 }
 
-type Measure = fn(Duration, &Stop) -> Result<Figure, Failure>;
+/// Puts what it measured into the totals, and gives its line for people.
+type Measure = fn(Duration, &Stop, &mut ClientTotals) -> Result<String, Failure>;
 
 const MEASUREMENTS: [(&str, Measure); 4] =
     [("generator", generator), ("null sink", null_sink), ("null server", null_server), ("timer", timer)];
@@ -108,7 +99,7 @@ fn table() -> Table {
 }
 
 /// Keys and values of YCSB rows on one core, thrown away.
-fn generator(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
+fn generator(time: Duration, stop: &Stop, totals: &mut ClientTotals) -> Result<String, Failure> {
     let table = table();
     let mut fields = [[0u8; FIELD_BYTES]; FIELD_COUNT];
     let rows_per_s = per_second(time, stop, |row| {
@@ -117,19 +108,16 @@ fn generator(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
         black_box(&fields);
     });
     let bytes_per_s = rows_per_s * ROW_VALUE_BYTES as f64;
-    Ok(Figure {
-        name: "generator",
-        line: format!(
-            "{}/s per core   {} rows/s   keys and values of YCSB rows, discarded",
-            human::bytes(bytes_per_s),
-            human::short(rows_per_s)
-        ),
-        numbers: vec![("generator_rows_per_s", rows_per_s), ("generator_bytes_per_s", bytes_per_s)],
-    })
+    (totals.generator_rows_per_s, totals.generator_bytes_per_s) = (Some(rows_per_s), Some(bytes_per_s));
+    Ok(format!(
+        "{}/s per core   {} rows/s   keys and values of YCSB rows, discarded",
+        human::bytes(bytes_per_s),
+        human::short(rows_per_s)
+    ))
 }
 
 /// The same as binary COPY, framed as a load sends it, and not sent.
-fn null_sink(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
+fn null_sink(time: Duration, stop: &Stop, totals: &mut ClientTotals) -> Result<String, Failure> {
     let table = table();
     let mut message = RowMessage::new(MESSAGE_BYTES);
     let mut bytes = 0u64;
@@ -141,31 +129,27 @@ fn null_sink(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
         }
     });
     let value_bytes_per_s = rows_per_s * ROW_VALUE_BYTES as f64;
-    Ok(Figure {
-        name: "null sink",
-        line: format!(
-            "{}/s per core   {} rows/s   binary COPY in messages of {}, discarded",
-            human::bytes(value_bytes_per_s),
-            human::short(rows_per_s),
-            human::bytes(bytes as f64)
-        ),
-        numbers: vec![("null_sink_rows_per_s", rows_per_s), ("null_sink_bytes_per_s", value_bytes_per_s)],
-    })
+    (totals.null_sink_rows_per_s, totals.null_sink_bytes_per_s) = (Some(rows_per_s), Some(value_bytes_per_s));
+    Ok(format!(
+        "{}/s per core   {} rows/s   binary COPY in messages of {}, discarded",
+        human::bytes(value_bytes_per_s),
+        human::short(rows_per_s),
+        human::bytes(bytes as f64)
+    ))
 }
 
 /// Transactions against a server inside this process that answers at once: what one worker can do at most.
-fn null_server(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
+fn null_server(time: Duration, stop: &Stop, totals: &mut ClientTotals) -> Result<String, Failure> {
     let refused = |error| {
         Failure::caused("the null server cannot start", error)
             .hint("raise the limit of open files: ulimit -n")
     };
     let server = NullServer::start().map_err(refused)?;
     let requested = stop.session_flag();
-    let mut numbers = Vec::new();
     let mut parts = Vec::new();
-    for (wire, tps_name, cpu_name) in [
-        (Wire::Lean, "null_server_lean_tps", "null_server_lean_client_us"),
-        (Wire::Libpq, "null_server_libpq_tps", "null_server_libpq_client_us"),
+    for (wire, total_tps, total_us) in [
+        (Wire::Lean, &mut totals.null_server_lean_tps, &mut totals.null_server_lean_client_us),
+        (Wire::Libpq, &mut totals.null_server_libpq_tps, &mut totals.null_server_libpq_client_us),
     ] {
         let source = Source { name: "select by key".to_string(), text: NULL_SCRIPT.to_string(), weight: 1 };
         let options = script::Options { mode: QueryMode::Prepared, defines: Vec::new() };
@@ -201,7 +185,7 @@ fn null_server(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
             // The server's thread belongs to the same process: only the worker's own CPU time is the client's.
             let client_us = account.worker_cpu_share_max * seconds * 1e6 / transactions;
             let tps = transactions / seconds;
-            numbers.extend([(tps_name, tps), (cpu_name, client_us)]);
+            (*total_tps, *total_us) = (Some(tps), Some(client_us));
             parts.push(format!(
                 "{} {} tps, {}/tx",
                 wire.name(),
@@ -210,14 +194,7 @@ fn null_server(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
             ));
         }
     }
-    Ok(Figure {
-        name: "null server",
-        line: format!(
-            "{}   {NULL_SESSIONS} sessions, one worker, served inside this process",
-            parts.join("   ")
-        ),
-        numbers,
-    })
+    Ok(format!("{}   {NULL_SESSIONS} sessions, one worker, served inside this process", parts.join("   ")))
 }
 
 /// The null server reports no progress.
@@ -246,7 +223,7 @@ fn per_second(time: Duration, stop: &Stop, mut work: impl FnMut(u64)) -> f64 {
 }
 
 /// What a reading of the clock costs, how fine it is, and how late a sleeping thread comes back.
-fn timer(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
+fn timer(time: Duration, stop: &Stop, totals: &mut ClientTotals) -> Result<String, Failure> {
     let begin = monotonic_ns();
     let (mut last, mut step_ns) = (begin, u64::MAX);
     for _ in 0..CLOCK_READINGS {
@@ -268,21 +245,15 @@ fn timer(time: Duration, stop: &Stop) -> Result<Figure, Failure> {
         late.record_ns((monotonic_ns() - before).saturating_sub(SLEEP.as_nanos() as u64));
     }
     let (p50, p99) = (late.quantile_us(0.5), late.quantile_us(0.99));
-    Ok(Figure {
-        name: "timer",
-        line: format!(
-            "{reading_ns:.0} ns a reading, steps of {step_ns} ns   sleep returns late by p50 {} p99 {}",
-            human::latency(p50 as f64),
-            human::latency(p99 as f64)
-        ),
-        numbers: vec![
-            ("clock_reading_ns", reading_ns),
-            ("clock_step_ns", step_ns as f64),
-            ("sleep_late_us_p50", p50 as f64),
-            ("sleep_late_us_p99", p99 as f64),
-            ("sleep_late_us_max", late.max_us() as f64),
-        ],
-    })
+    (totals.clock_reading_ns, totals.clock_step_ns) = (Some(reading_ns), Some(step_ns as f64));
+    totals.sleep_late_us_p50 = Some(p50 as f64);
+    totals.sleep_late_us_p99 = Some(p99 as f64);
+    totals.sleep_late_us_max = Some(late.max_us() as f64);
+    Ok(format!(
+        "{reading_ns:.0} ns a reading, steps of {step_ns} ns   sleep returns late by p50 {} p99 {}",
+        human::latency(p50 as f64),
+        human::latency(p99 as f64)
+    ))
 }
 
 #[cfg(test)]
@@ -291,13 +262,21 @@ mod tests {
 
     #[test]
     fn every_measurement_gives_finite_positive_numbers() {
+        let (mut totals, mut count) = (ClientTotals::default(), 0);
         for (name, measure) in MEASUREMENTS {
-            let figure = measure(Duration::from_millis(20), &Stop::default()).unwrap();
-            assert_eq!(figure.name, name);
-            for (number, value) in figure.numbers {
-                assert!(value.is_finite() && value >= 0.0, "{number} = {value}");
+            let line = measure(Duration::from_millis(20), &Stop::default(), &mut totals).unwrap();
+            assert!(!line.is_empty());
+            let numbers = serde_json::to_value(totals).unwrap();
+            let numbers = numbers.as_object().unwrap();
+            assert!(numbers.len() > count, "{name} gives numbers");
+            count = numbers.len();
+            for (number, value) in numbers {
+                assert!(
+                    value.as_f64().is_some_and(|value| value.is_finite() && value >= 0.0),
+                    "{number} = {value}"
+                );
             }
-            assert!(!figure.line.is_empty());
         }
+        assert_eq!(count, 13);
     }
 }

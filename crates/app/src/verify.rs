@@ -15,6 +15,7 @@ use load::verify::{
 use load::ycsb::WriterHistory;
 use record::model::{Check, CheckResult, Step};
 use record::summary::NodeResult;
+use record::totals::VerifyTotals;
 use record::{Exit, State, StepId, Verdict};
 use serde_json::json;
 use std::path::PathBuf;
@@ -260,20 +261,17 @@ fn describe(step: &mut Step, report: &VerifyReport) {
     found.extend(report.audit.broken.iter().cloned());
     let is_exact = report.verdict() == load::verify::Verdict::Exact;
     let detail = if found.is_empty() { detail } else { found.join(", ") };
-    step.totals = fields(json!({
-        "rows_expected": report.rows_expected,
-        "rows_found": report.rows_found,
-        "rows_uncertain": report.rows_uncertain,
-        "updates_accepted": report.updates_accepted,
-        "values_unjudged": report.values_unjudged,
-        "differences": report.differences_total(),
-    }));
-    if !report.nodes.is_empty() || !report.problems.is_empty() {
-        step.totals.insert("problems".to_string(), report.problems.len().into());
-    }
-    for (name, count) in kinds {
-        step.totals.insert(name.to_string(), count.into());
-    }
+    let has_problems = !report.nodes.is_empty() || !report.problems.is_empty();
+    step.set_totals(&VerifyTotals {
+        rows_expected: report.rows_expected,
+        rows_found: report.rows_found,
+        rows_uncertain: Some(report.rows_uncertain),
+        updates_accepted: Some(report.updates_accepted),
+        values_unjudged: Some(report.values_unjudged),
+        differences: report.differences_total(),
+        problems: has_problems.then_some(report.problems.len() as u64),
+        kinds: kinds.map(|(name, count)| (name.to_string(), count)).collect(),
+    });
     step.verdict = Verdict { valid: is_exact, reasons: vec![], notes: report.notes.clone() };
     if !is_exact {
         step.verdict.reasons.push(detail);

@@ -214,8 +214,9 @@ pub struct Step {
     /// What became of the promises that were watched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub promises: Vec<Promise>,
-    /// Load: the ledger's view of streams or leaf tables; verify: rows per leaf. Named numbers for the page's tables.
+    /// What a step of this kind counted beside its summary: one of the types of `totals`.
     #[serde(skip_serializing_if = "Map::is_empty")]
+    #[cfg_attr(test, schemars(with = "crate::totals::Totals"))]
     pub totals: Map<String, Value>,
     /// Fields of other versions.
     #[serde(flatten)]

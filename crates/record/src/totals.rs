@@ -2,11 +2,29 @@
 //!
 //! In `run.json` they are one object. Totals of an older or a newer version are read as far as they are known.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+
+/// The totals of a step, for the schema: which of them it has depends on its verb.
+#[cfg(test)]
+#[derive(Serialize, schemars::JsonSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "only its schema is read")]
+pub(crate) enum Totals {
+    Run(RunTotals),
+    Cell(CellTotals),
+    Load(LoadTotals),
+    Verify(VerifyTotals),
+    Client(ClientTotals),
+    Conditions(ConditionTotals),
+    Scripts(ScriptTotals),
+    History(HistoryTotals),
+}
 
 /// What a run of transactions counted beside its summary.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RunTotals {
     /// Starts that the schedule requested.
@@ -77,6 +95,7 @@ pub struct RunTotals {
 
 /// Of one cell of a node matrix.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CellTotals {
     /// Transactions that were still running at the end.
@@ -92,6 +111,7 @@ pub struct CellTotals {
 
 /// What is known of the way between the two nodes of a cell.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Distance {
     /// Round trips for one transaction.
@@ -133,8 +153,142 @@ impl RoundTripsBy {
     }
 }
 
+/// Of `load`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct LoadTotals {
+    /// Bytes that were sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Chunks that were loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunks: Option<u64>,
+    /// Chunks of the dataset.
+    pub chunks_total: u64,
+    /// Rows that the ledger has, those of earlier loads included.
+    pub rows_in_ledger: u64,
+    /// Processor time of the client in the copy phase.
+    pub client_cpu_us: u64,
+    /// Time spent on primary keys.
+    pub index_seconds: f64,
+    /// Time spent on statistics.
+    pub analyze_seconds: f64,
+    /// All of it, from the first connection to the last.
+    pub total_seconds: f64,
+    /// WAL that the server wrote meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wal_bytes: Option<u64>,
+    /// Tables without indexes.
+    pub table_bytes_on_disk: u64,
+    /// Their indexes.
+    pub index_bytes_on_disk: u64,
+    /// Both, per row; absent while there are no rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_row_on_disk: Option<f64>,
+    /// The nodes of a cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<LoadedNode>,
+}
+
+/// What a load did on one node.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct LoadedNode {
+    /// The node's name.
+    pub name: String,
+    /// Rows that were loaded.
+    pub rows: u64,
+    /// Rows that its ledger has.
+    pub rows_in_ledger: u64,
+    /// Chunks that its ledger has.
+    pub chunks_in_ledger: u64,
+}
+
+/// Of `verify`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct VerifyTotals {
+    /// Rows that the ledger promises.
+    pub rows_expected: u64,
+    /// Rows that are there.
+    pub rows_found: u64,
+    /// Rows that a load which still runs may have added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows_uncertain: Option<u64>,
+    /// Values that a run has written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updates_accepted: Option<u64>,
+    /// Values that cannot be judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub values_unjudged: Option<u64>,
+    /// Differences of all kinds.
+    pub differences: u64,
+    /// Problems of a cluster beside its rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problems: Option<u64>,
+    /// Differences by their kind, those that were found.
+    #[serde(flatten, deserialize_with = "counts")]
+    pub kinds: BTreeMap<String, u64>,
+}
+
+/// The counts among the other fields; fields of a newer version may be something else.
+fn counts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, u64>, D::Error> {
+    let fields = Map::<String, Value>::deserialize(deserializer)?;
+    Ok(fields.into_iter().filter_map(|(name, value)| Some((name, value.as_u64()?))).collect())
+}
+
+/// Of `self`: what this client can do at most. What was not measured is absent.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct ClientTotals {
+    /// Rows that one core makes, thrown away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generator_rows_per_s: Option<f64>,
+    /// The bytes of their values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generator_bytes_per_s: Option<f64>,
+    /// Rows that one core makes into messages of COPY, not sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub null_sink_rows_per_s: Option<f64>,
+    /// The bytes of their values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub null_sink_bytes_per_s: Option<f64>,
+    /// One worker's transactions against a server that answers at once, with the fewest messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub null_server_lean_tps: Option<f64>,
+    /// Processor time of one of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub null_server_lean_client_us: Option<f64>,
+    /// The same with the messages of libpq.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub null_server_libpq_tps: Option<f64>,
+    /// Processor time of one of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub null_server_libpq_client_us: Option<f64>,
+    /// What a reading of the clock costs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_reading_ns: Option<f64>,
+    /// How fine the clock is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_step_ns: Option<f64>,
+    /// How late a thread returns from sleep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sleep_late_us_p50: Option<f64>,
+    /// Late ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sleep_late_us_p99: Option<f64>,
+    /// The latest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sleep_late_us_max: Option<f64>,
+}
+
 /// Of `prove tpcc`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ConditionTotals {
     /// Warehouses that were checked.
@@ -160,6 +314,7 @@ pub struct ConditionTotals {
 
 /// Of `prove hermitage`: scripts by their verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ScriptTotals {
     /// Did what is promised.
@@ -178,6 +333,7 @@ pub struct ScriptTotals {
 
 /// Of `prove check`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HistoryTotals {
     /// Operations of the history.
@@ -221,6 +377,19 @@ mod tests {
         });
         assert_eq!(Value::Object(step.totals.clone()), wanted);
         assert_eq!(step.totals_as::<CellTotals>(), totals);
+    }
+
+    #[test]
+    fn kinds_of_differences_stand_beside_the_totals() {
+        let kinds = [("in the wrong partition".to_owned(), 2)].into();
+        let totals = VerifyTotals { rows_found: 7, differences: 2, kinds, ..VerifyTotals::default() };
+        let mut step = Step::default();
+        step.set_totals(&totals);
+        let wanted =
+            json!({"rows_expected": 0, "rows_found": 7, "differences": 2, "in the wrong partition": 2});
+        assert_eq!(Value::Object(step.totals.clone()), wanted);
+        step.totals.insert("of_a_newer_version".to_owned(), json!("word"));
+        assert_eq!(step.totals_as::<VerifyTotals>(), totals);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What the writer makes is what `schema/` says, and `schema/` says nothing that no writer makes.
 //!
-//! The validator below knows the part of JSON Schema that these schemas use and panics on any other keyword, so a schema cannot
+//! The validator knows the part of JSON Schema that these schemas use and panics on any other keyword, so a schema cannot
 //! silently demand something that is not checked. A full validator would bring more crates than the rest of this one.
+
+mod validator;
 
 use record::benchmark;
 use record::event::{self, Event};
@@ -16,172 +18,17 @@ use record::model::{
 use record::promise::{Control, Promise, Reading, Standing};
 use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_VERIFY, Sample};
 use record::sweep::{Curve, Fit, Mix, Place, Plan, Point, Repeat};
-use record::totals::RoundTripsBy;
+use record::totals::{
+    CellTotals, ClientTotals, ConditionTotals, Distance, HistoryTotals, LoadTotals, LoadedNode, RoundTripsBy,
+    RunTotals, ScriptTotals, VerifyTotals,
+};
 use record::tpcc::{DISCLAIMER, Tpcc, TpccOrders, TpccProfile, TpccShare};
 use record::watched::Sampled;
 use record::{Kind, Latency, LatencySummary, Matrix, RunDir, Summary, Sweep, Verdict, What};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-
-/// One schema document, and the property paths of it that instances have used.
-struct Schema {
-    root: Value,
-    seen: BTreeSet<String>,
-}
-
-impl Schema {
-    fn load(name: &str) -> Schema {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema").join(name);
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Schema { root: serde_json::from_str(&text).expect("the schema is JSON"), seen: BTreeSet::new() }
-    }
-
-    fn validate(&mut self, instance: &Value) -> Result<(), String> {
-        let root = self.root.clone();
-        let mut seen = BTreeSet::new();
-        self.check(&root, "", instance, "$", &mut seen)?;
-        self.seen.extend(seen);
-        Ok(())
-    }
-
-    /// Checks `instance` (found at `at`) against `schema` (found at `place`).
-    fn check(
-        &self,
-        schema: &Value,
-        place: &str,
-        instance: &Value,
-        at: &str,
-        seen: &mut BTreeSet<String>,
-    ) -> Result<(), String> {
-        for (keyword, wanted) in schema.as_object().expect("a schema is an object") {
-            match keyword.as_str() {
-                "$schema" | "title" | "description" | "$defs" | "required" | "additionalProperties" => {}
-                "minItems" | "maxItems" => {}
-                "prefixItems" => {
-                    for (index, item) in wanted.as_array().expect("a list").iter().enumerate() {
-                        let place = format!("{place}[{index}]");
-                        self.check(item, &place, &instance[index], &format!("{at}[{index}]"), seen)?;
-                    }
-                }
-                "$ref" => {
-                    let name =
-                        wanted.as_str().expect("text").strip_prefix("#/$defs/").expect("a local reference");
-                    self.check(&self.root["$defs"][name], name, instance, at, seen)?;
-                }
-                "type" => {
-                    let fits = |name: &Value| is_type(name.as_str().expect("text"), instance);
-                    let ok = wanted.as_array().map_or_else(|| fits(wanted), |names| names.iter().any(fits));
-                    check_that(ok, || format!("{at}: {instance} is not {wanted}"))?;
-                }
-                "const" => check_that(wanted == instance, || format!("{at}: {instance} is not {wanted}"))?,
-                "enum" => {
-                    let ok = wanted.as_array().expect("a list").contains(instance);
-                    check_that(ok, || format!("{at}: {instance} is none of {wanted}"))?;
-                }
-                "not" => {
-                    let ok = self.check(wanted, place, instance, at, &mut BTreeSet::new()).is_err();
-                    check_that(ok, || format!("{at}: {instance} is excluded"))?;
-                }
-                "minimum" => {
-                    let ok =
-                        instance.as_f64().is_none_or(|number| number >= wanted.as_f64().expect("a number"));
-                    check_that(ok, || format!("{at}: {instance} is below {wanted}"))?;
-                }
-                "items" => {
-                    for (index, item) in instance.as_array().into_iter().flatten().enumerate() {
-                        self.check(wanted, &format!("{place}[]"), item, &format!("{at}[{index}]"), seen)?;
-                    }
-                }
-                "oneOf" | "anyOf" => {
-                    let mut good = vec![];
-                    let mut errors = vec![];
-                    for option in wanted.as_array().expect("a list") {
-                        let mut branch = BTreeSet::new();
-                        match self.check(option, place, instance, at, &mut branch) {
-                            Ok(()) => good.push(branch),
-                            Err(error) => errors.push(error),
-                        }
-                    }
-                    check_that(good.len() == 1, || format!("{at}: {} of oneOf fit; {errors:?}", good.len()))?;
-                    seen.extend(good.pop().unwrap_or_default());
-                }
-                "properties" => self.check_properties(schema, place, instance, at, seen)?,
-                other => panic!("the test's validator does not know the keyword {other:?}"),
-            }
-        }
-        Ok(())
-    }
-
-    fn check_properties(
-        &self,
-        schema: &Value,
-        place: &str,
-        instance: &Value,
-        at: &str,
-        seen: &mut BTreeSet<String>,
-    ) -> Result<(), String> {
-        let Some(object) = instance.as_object() else { return Ok(()) };
-        for name in
-            schema["required"].as_array().into_iter().flatten().map(|name| name.as_str().expect("text"))
-        {
-            check_that(object.contains_key(name), || format!("{at}: {name} is missing"))?;
-        }
-        for (name, value) in object {
-            let (inner, inner_at) = (format!("{place}.{name}"), format!("{at}.{name}"));
-            match (schema["properties"].get(name), &schema["additionalProperties"]) {
-                (Some(property), _) => {
-                    seen.insert(inner.clone());
-                    self.check(property, &inner, value, &inner_at, seen)?;
-                }
-                (None, Value::Bool(false)) => return Err(format!("{at}: {name} is not in the schema")),
-                (None, Value::Object(_)) => {
-                    self.check(&schema["additionalProperties"], &inner, value, &inner_at, seen)?;
-                }
-                (None, _) => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Every property path the schema names.
-    fn all_properties(&self) -> BTreeSet<String> {
-        fn walk(schema: &Value, place: &str, found: &mut BTreeSet<String>) {
-            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-                let inner = format!("{place}.{name}");
-                found.insert(inner.clone());
-                walk(property, &inner, found);
-            }
-            if schema["items"].is_object() {
-                walk(&schema["items"], &format!("{place}[]"), found);
-            }
-        }
-        let mut found = BTreeSet::new();
-        walk(&self.root, "", &mut found);
-        for (name, definition) in self.root["$defs"].as_object().into_iter().flatten() {
-            walk(definition, name, &mut found);
-        }
-        found
-    }
-}
-
-fn check_that(ok: bool, error: impl FnOnce() -> String) -> Result<(), String> {
-    if ok { Ok(()) } else { Err(error()) }
-}
-
-fn is_type(name: &str, value: &Value) -> bool {
-    match name {
-        "integer" => value.is_u64() || value.is_i64(),
-        "number" => value.is_number(),
-        "string" => value.is_string(),
-        "boolean" => value.is_boolean(),
-        "null" => value.is_null(),
-        "array" => value.is_array(),
-        "object" => value.is_object(),
-        other => panic!("the test's validator does not know the type {other:?}"),
-    }
-}
+use std::path::PathBuf;
+use validator::Schema;
 
 /// A folder that is removed when the test ends.
 struct Folder(PathBuf);
@@ -367,6 +214,86 @@ fn full_sweep() -> Sweep {
 }
 
 /// Writes a directory that uses every field and every kind of line there is.
+/// The totals of every kind of step, with every field.
+fn full_totals() -> Vec<Value> {
+    let (some, share) = (Some(1), Some(0.5));
+    let run = RunTotals {
+        cancelled: some,
+        still_at_work: some,
+        late: some,
+        lag_us_p99: some,
+        lag_us_max: some,
+        weak_commits: some,
+        cut_off: some,
+        sessions_aborted: some,
+        failing_s: share,
+        worker_wait_share_max: share,
+        ..RunTotals::default()
+    };
+    let cell = CellTotals {
+        round_tps: vec![1.5],
+        distance: Distance {
+            round_trips: share,
+            round_trips_by: Some(RoundTripsBy::Counted),
+            ping_us: share,
+            predicted_us_p50: share,
+        },
+        ..CellTotals::default()
+    };
+    let load = LoadTotals {
+        bytes: some,
+        chunks: some,
+        wal_bytes: some,
+        bytes_per_row_on_disk: share,
+        nodes: vec![LoadedNode { name: "n1".into(), ..LoadedNode::default() }],
+        ..LoadTotals::default()
+    };
+    let verify = VerifyTotals {
+        rows_uncertain: some,
+        updates_accepted: some,
+        values_unjudged: some,
+        problems: some,
+        kinds: [("damaged key".to_string(), 1)].into(),
+        ..VerifyTotals::default()
+    };
+    let conditions = ConditionTotals {
+        warehouses: some,
+        conditions_kept: some,
+        snapshots: some,
+        ..ConditionTotals::default()
+    };
+    let history = HistoryTotals {
+        transactions: [("committed".to_string(), 1)].into(),
+        anomalies: [("G1a".to_string(), 1)].into(),
+        ..HistoryTotals::default()
+    };
+    let client = ClientTotals {
+        generator_rows_per_s: share,
+        generator_bytes_per_s: share,
+        null_sink_rows_per_s: share,
+        null_sink_bytes_per_s: share,
+        null_server_lean_tps: share,
+        null_server_lean_client_us: share,
+        null_server_libpq_tps: share,
+        null_server_libpq_client_us: share,
+        clock_reading_ns: share,
+        clock_step_ns: share,
+        sleep_late_us_p50: share,
+        sleep_late_us_p99: share,
+        sleep_late_us_max: share,
+    };
+    vec![
+        json!(run),
+        json!(cell),
+        json!(load),
+        json!(verify),
+        json!(client),
+        json!(conditions),
+        json!(ScriptTotals::default()),
+        json!(history),
+    ]
+}
+
 fn full_directory() -> Folder {
     let root = std::env::temp_dir().join(format!("pgfathom-schema-{}", std::process::id()));
     let folder = Folder(root.clone());
@@ -516,7 +443,6 @@ fn full_directory() -> Folder {
             change: "nothing".into(),
             figures: object(json!({"rpo_us": 0})),
         }];
-        step.totals = object(json!({"chunks": 12}));
     })
     .expect("writes");
     dir.end_step(&step, State::Finished).expect("writes");
@@ -524,7 +450,10 @@ fn full_directory() -> Folder {
     for (source, fields) in Sampled::ALL {
         dir.sample(Some(&step), source, 7, 1, &full_line(source, fields)).expect("writes");
     }
-    dir.begin_step("verify", "").expect("writes");
+    for totals in full_totals() {
+        let step = dir.begin_step("verify", "").expect("writes");
+        dir.edit_step(&step, |step| step.totals = object(totals)).expect("writes");
+    }
     dir.finish(State::Interrupted).expect("writes");
     folder
 }

@@ -7,7 +7,7 @@ use record::State;
 use record::model::CheckResult;
 use record::number;
 use record::promise::Standing;
-use record::totals::ConditionTotals;
+use record::totals::{ConditionTotals, LoadTotals, VerifyTotals};
 
 /// Most workloads that the sentence names.
 const NAMES_MAX: usize = 4;
@@ -295,7 +295,7 @@ fn load_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
         tiles.push(tile(step, &step.title(), &number::three(rate), "rows/s", detail));
     }
     tiles.extend(rate_tile(step, "throughput", size.map(|size| format!("{size} sent")).unwrap_or_default()));
-    let chunks = step.step.totals.get("chunks").and_then(serde_json::Value::as_u64);
+    let chunks = step.step.totals_as::<LoadTotals>().chunks;
     let detail = chunks.map(|chunks| format!("in {}", number::counted(chunks, "chunk"))).unwrap_or_default();
     tiles.push(tile(step, "rows", &number::count(rows), "", detail));
     tiles
@@ -376,7 +376,7 @@ pub(crate) fn step_fields(step: &StepFacts) -> Vec<String> {
         fields.extend(step.bytes().map(number::bytes));
     }
     if step.step.verb == "verify" {
-        let updates = step.step.totals.get("updates_accepted").and_then(serde_json::Value::as_u64);
+        let updates = step.step.totals_as::<VerifyTotals>().updates_accepted;
         fields.extend(
             updates
                 .filter(|count| *count > 0)
@@ -399,7 +399,7 @@ pub(crate) fn step_fields(step: &StepFacts) -> Vec<String> {
     if let Some(us) = summary.client_cpu_us_per_transaction {
         fields.push(format!("client {}/tx", number::latency(us)));
     }
-    if let Some(chunks) = step.step.totals.get("chunks").and_then(serde_json::Value::as_u64) {
+    if let Some(chunks) = step.step.totals_as::<LoadTotals>().chunks {
         fields.push(number::counted(chunks, "chunk"));
     }
     if summary.duration_s > 0.0 {

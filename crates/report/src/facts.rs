@@ -10,6 +10,7 @@ use record::model::{CheckResult, PHASE_MEASURE, Phase, Step};
 use record::number;
 use record::promise::{Promise, Standing};
 use record::sample::{Body, ClientSample, ProgressSample, Sample};
+use record::totals::LoadTotals;
 use record::watched::Sampled;
 use record::{Matrix, RunReader, State, Summary, Sweep};
 
@@ -302,7 +303,7 @@ impl<'a> StepFacts<'a> {
 
     /// Bytes loaded or read, if known.
     pub(crate) fn bytes(&self) -> Option<f64> {
-        let total = self.step.totals.get("bytes").and_then(serde_json::Value::as_f64);
+        let total = self.step.totals_as::<LoadTotals>().bytes.map(|bytes| bytes as f64);
         total.or_else(|| Some(self.step.summary.bytes_per_s? * self.step.summary.duration_s))
     }
 
