@@ -1,7 +1,7 @@
 //! From the connection flags to the address of the target.
 
-use crate::cli::Connection;
 use crate::failure::Failure;
+use crate::flags::Connection;
 use app::connection::Address;
 use connect::conninfo::Request;
 

@@ -12,6 +12,7 @@
 mod address;
 mod cli;
 mod console;
+mod flags;
 mod machines;
 mod quantity;
 mod signals;

@@ -1,8 +1,8 @@
 //! `demo`: everything at once on a throwaway local PostgreSQL.
 
-use crate::cli::{RunDirectory, Watching};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::flags::{RunDirectory, Watching};
 use crate::quantity;
 use crate::verbs::run::clients;
 use app::demo::Plan;

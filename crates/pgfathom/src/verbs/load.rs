@@ -1,9 +1,9 @@
 //! `load`: fill a table with deterministic rows. Running it again continues.
 
-use crate::cli::Watching;
-use crate::cli::{Connection, RunDirectory};
 use crate::context::{Context, cpus};
 use crate::failure::Failure;
+use crate::flags::Watching;
+use crate::flags::{Connection, RunDirectory};
 use crate::quantity;
 use app::load::Plan;
 use clap::{ArgGroup, Args, ValueEnum};

@@ -1,8 +1,8 @@
 //! `matrix`: the same select and the same update for every pair of connect node and data node.
 
-use crate::cli::{Connection, RunDirectory};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::flags::{Connection, RunDirectory};
 use crate::quantity::{self, ValueError};
 use crate::verbs::run::{Wire, clients, jobs};
 use app::matrix::Plan;

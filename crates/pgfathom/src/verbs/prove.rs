@@ -3,10 +3,10 @@
 
 mod under_load;
 
-use crate::cli::Watching;
-use crate::cli::{Connection, RunDirectory};
 use crate::context::{Context, cpus};
 use crate::failure::Failure;
+use crate::flags::Watching;
+use crate::flags::{Connection, RunDirectory};
 use crate::quantity::{self, ValueError};
 use ::prove::check::Level;
 use ::prove::conditions::{Condition, Conditions};

@@ -4,9 +4,9 @@ mod families;
 mod sessions;
 mod sweep;
 
-use crate::cli::{Connection, RunDirectory, Watching};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::flags::{Connection, RunDirectory, Watching};
 use crate::quantity::{self, ValueError};
 use app::connection::Address;
 use app::run::route::{Route, Way};

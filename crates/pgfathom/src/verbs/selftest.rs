@@ -1,8 +1,8 @@
 //! `self`: measure this client. Is it good enough to measure others?
 
-use crate::cli::RunDirectory;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::flags::RunDirectory;
 use crate::quantity;
 use clap::Args;
 use record::Exit;

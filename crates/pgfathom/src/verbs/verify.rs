@@ -1,8 +1,8 @@
 //! `verify`: prove that a loaded table holds exactly its rows.
 
-use crate::cli::{Connection, RunDirectory};
 use crate::context::{Context, cpus};
 use crate::failure::Failure;
+use crate::flags::{Connection, RunDirectory};
 use crate::quantity;
 use app::verify::{Plan, names};
 use clap::Args;

@@ -1,8 +1,8 @@
 //! `watch`: sample a live system without driving it.
 
-use crate::cli::{Connection, RunDirectory};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::flags::{Connection, RunDirectory};
 use crate::machines::{EvidenceFlags, MachineFlags};
 use crate::quantity;
 use app::watch::Plan;
