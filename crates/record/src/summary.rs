@@ -96,11 +96,14 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Puts in what `explain` claims. Of what the run found by itself only the cost of distance in a matrix stays: `explain` claims the rest, too.
+    /// Puts in what `explain` claims. Of what the run found by itself only the cost of distance in a matrix stays: `explain` claims the rest, too,
+    /// and repeats a large cost in the same words.
     pub fn explained(&mut self, findings: &Findings) {
-        let own = self.findings.take().unwrap_or_default().into_iter();
-        let own = own.filter(|finding| finding.rule == matrix::DISTANCE);
-        let mut all: Vec<Finding> = own.chain(findings.findings.iter().cloned()).collect();
+        let mut all = self.findings.take().unwrap_or_default();
+        all.retain(|finding| finding.rule == matrix::DISTANCE);
+        let new = |finding: &&Finding| all.iter().all(|own| own.claim != finding.claim);
+        let new: Vec<Finding> = findings.findings.iter().filter(new).cloned().collect();
+        all.extend(new);
         worst_first(&mut all);
         self.findings = Some(all);
     }

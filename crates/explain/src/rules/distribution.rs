@@ -82,8 +82,6 @@ const NODE_US: u64 = 60_000_000;
 const NODE_LOOK_US: u64 = 10_000_000;
 /// Rates a second below which nodes are idle.
 const NODE_RATE_MIN: f64 = 10.0;
-/// Of a node's own.
-const REMOTE_SHARE: f64 = 0.2;
 /// Throughput per session, of that with the fewest.
 const EFFICIENCY: f64 = 0.5;
 /// Of the active sessions.
@@ -213,55 +211,16 @@ fn resources(case: &Case, node: &str) -> Vec<(String, f64, f64)> {
 
 fn remote(case: &Case) -> Answer {
     let Some(matrix) = &case.matrix else { return Answer::CannotTell("no node matrix".to_string()) };
-    let mut claims = vec![];
-    for operation in &matrix.operations {
-        let (Some(own), Some(remote)) = (operation.own_median, operation.remote_median) else { continue };
-        if remote >= own * REMOTE_SHARE {
-            continue;
-        }
-        let trips: Vec<f64> = operation
-            .cells
-            .iter()
-            .filter(|cell| !cell.is_own())
-            .filter_map(|cell| cell.round_trips)
-            .collect();
-        let trips = statistics::median(trips);
-        let ping = statistics::median(
-            operation.cells.iter().filter(|cell| !cell.is_own()).filter_map(|cell| cell.ping_us),
-        );
-        claims.push(
-            Claim::new(
-                Severity::Medium,
-                if trips.is_some() { Level::DiscriminatingCounter } else { Level::PeerContrast },
-                format!(
-                    "{}: {} a second on a node's own rows, {} on those of other nodes",
-                    operation.name,
-                    units::short(own),
-                    units::short(remote)
-                ),
-            )
-            .during([case.span])
-            .number("own_tps", own)
-            .because(
-                "medians over all pairs of the matrix, measured one after another with the same sessions",
-            )
-            .number("remote_tps", remote)
-            .with(trips, |claim, trips| {
-                claim.number("round_trips", trips).because(format!(
-                    "{} round trips between the nodes for one transaction",
-                    units::short(trips)
-                ))
-            })
-            .with(ping, |claim, ping| {
-                claim.number("ping_us", ping).because(format!("a round trip takes {}", units::us(ping)))
-            })
-            .remedy(
-                "send transactions to the node that holds their rows; batch and pipeline those that must reach other nodes",
-                &["$ pgfathom run --connect owner ..."],
-            ),
-        );
-    }
-    Answer::of(claims, || "own rows against rows of other nodes".to_string())
+    let far = matrix
+        .findings()
+        .into_iter()
+        .filter(|finding| finding.rule == DISTANCE && finding.severity > Severity::Low);
+    let claims = far.map(|finding| {
+        Claim::from(finding).during([case.span]).because(
+            "medians over all pairs of the matrix, measured one after another with the same sessions",
+        )
+    });
+    Answer::of(claims.collect(), || "own rows against rows of other nodes".to_string())
 }
 
 fn sick_node(case: &Case) -> Answer {

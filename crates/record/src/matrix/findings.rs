@@ -9,6 +9,8 @@ use crate::statistics::median;
 pub const DISTANCE: &str = "matrix-distance";
 /// A node's own rows must be this many times as fast before that is worth a sentence.
 const OWN_PER_REMOTE_MIN: f64 = 1.25;
+/// At less than this share of the rate of a node's own rows, another node's rows are far.
+const FAR_SHARE: f64 = 0.2;
 /// A prediction this close to the measurement explains it.
 const EXPLAINED: std::ops::RangeInclusive<f64> = 0.67..=1.5;
 
@@ -166,12 +168,13 @@ fn finding(rule: &str, severity: Severity, claim: String, remedy: String) -> Fin
 /// What another node's rows cost, and whether round trips explain it.
 fn cost_of_distance(operation: &Operation) -> Option<Finding> {
     let times = operation.own_per_remote().filter(|times| *times >= OWN_PER_REMOTE_MIN)?;
+    let (own_tps, remote_tps) = (operation.own_median?, operation.remote_median?);
     let mut claim = format!(
         "{}: a node's own rows are {} times as fast as another node's ({} against {} transactions/s)",
         operation.name,
         number::three(times),
-        number::three(operation.own_median?),
-        number::three(operation.remote_median?),
+        number::three(own_tps),
+        number::three(remote_tps),
     );
     let remote = || operation.cells.iter().filter(|cell| !cell.is_own());
     let counted = remote().filter(|cell| cell.round_trips_by == Some(RoundTripsBy::Counted));
@@ -196,8 +199,22 @@ fn cost_of_distance(operation: &Operation) -> Option<Finding> {
             None => {}
         }
     }
-    let remedy = "send each session to the node that owns its rows (run --connect owner shows the gain), or batch statements into transactions";
-    Some(Finding { level, ..finding(DISTANCE, Severity::Low, claim, remedy.to_string()) })
+    let severity = if remote_tps < own_tps * FAR_SHARE { Severity::Medium } else { Severity::Low };
+    let ping_us = median(remote().filter_map(|cell| cell.ping_us));
+    let numbers = [
+        ("own_tps", Some(own_tps)),
+        ("remote_tps", Some(remote_tps)),
+        ("round_trips", round_trips),
+        ("ping_us", ping_us),
+    ];
+    let numbers = numbers.into_iter().filter_map(|(name, number)| Some((name.to_string(), number?)));
+    let remedy = Remedy {
+        text: "send each session to the node that owns its rows, or batch statements into transactions"
+            .to_string(),
+        commands: vec!["$ pgfathom run --connect owner ...".to_string()],
+    };
+    let finding = finding(DISTANCE, severity, claim, String::new());
+    Some(Finding { level, numbers: numbers.collect(), remedy, ..finding })
 }
 
 fn trips(count: f64) -> String {
