@@ -1,7 +1,7 @@
 //! After the rows, on every node: primary keys, statistics, publications, and the mark that all is there.
 //!
-//! On a sharded cluster each leaf gets its key where it is, and statistics are gathered of leaves alone: `analyze` of the parent would read samples of every other
-//! node's leaves through foreign tables, which before PostgreSQL 16 means all of their rows.
+//! On a sharded cluster each leaf gets its key where it is, and statistics are gathered of leaves alone: `analyze` of the parent would read
+//! samples of every other node's leaves through foreign tables, which before PostgreSQL 16 means all of their rows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -9,9 +9,9 @@
 //! 1. **A pair of chunk and leaf is loaded when the ledger of any node says so** ([`crate::ledger`]). The leaf takes its rows along and leaves its
 //!    ledger rows behind, which stay true: they say what was loaded, not where it is.
 //! 2. **Inside its transaction, after locking the leaves, a stream looks whether each is still attached here, and still the one it was when
-//!    the plan was made** ([`Attachment`]: the table's oid, and the transaction that attached it). From then to the commit the lock (row exclusive, as any writer's) keeps
-//!    a mover from carrying rows, as it must wait for writers. So no row gets into a leaf that is no longer read, and a leaf
-//!    that went away and came back is not taken for one that stayed.
+//!    the plan was made** ([`Attachment`]: the table's oid, and the transaction that attached it). From then to the commit the lock (row
+//!    exclusive, as any writer's) keeps a mover from carrying rows, as it must wait for writers. So no row gets into a leaf that is no
+//!    longer read, and a leaf that went away and came back is not taken for one that stayed.
 //! 3. **A plan is made from ledgers that are read after the attachments.** Whatever was loaded into a leaf on its earlier nodes was committed
 //!    before it moved here, hence is in a ledger by the time it is seen here.
 //! 4. **On one node, no two ledger rows of a chunk share a leaf.** Loaders may have plans of different age and so want

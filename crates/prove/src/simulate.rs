@@ -1,7 +1,7 @@
 //! Histories of databases that keep what they promise, made from a seed: what the checker must not refute, and what its speed is measured with.
 //!
-//! [`serial`] runs one transaction after another. [`snapshot_isolation`] interleaves sessions: each transaction reads from the snapshot of its beginning, and of
-//! two that overwrite each other the first to commit wins. It shows write skew, and nothing worse.
+//! [`serial`] runs one transaction after another. [`snapshot_isolation`] interleaves sessions: each transaction reads from the snapshot of
+//! its beginning, and of two that overwrite each other the first to commit wins. It shows write skew, and nothing worse.
 
 use crate::history::{History, Kind, Model, Op, Outcome, Txn};
 

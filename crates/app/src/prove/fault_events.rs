@@ -8,7 +8,8 @@ use record::event::{self, Event};
 use record::{RunDir, StepId};
 use serde_json::{Map, Value, json};
 
-/// Writes down what was noted of one trial; `repeat`: which one it was, where there are several. Times of a plan count from the begin of the load, which is a phase.
+/// Writes down what was noted of one trial; `repeat`: which one it was, where there are several. Times of a plan count from the begin of
+/// the load, which is a phase.
 pub(super) fn write_down(
     context: &Context,
     recording: &Recording<'_>,

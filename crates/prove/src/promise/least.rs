@@ -6,8 +6,8 @@ use serde_json::json;
 use crate::live::failures::Failures;
 use crate::live::skew;
 
-/// With nothing seen among n, the true share is below 3/n with 95 % confidence (the rule of three). Transactions come by the thousand, so a promise about them is
-/// kept only when it is broken in less than one of a hundred.
+/// With nothing seen among n, the true share is below 3/n with 95 % confidence (the rule of three). Transactions come by the thousand, so a
+/// promise about them is kept only when it is broken in less than one of a hundred.
 const LEAST_OF_LOAD: u64 = 300;
 /// Probes come at a fixed beat, 50 a second: two seconds of them, and less than three of a hundred.
 const LEAST_OF_PROBES: u64 = 100;
