@@ -4,7 +4,9 @@
 //! "0 seen" is evidence only with a number behind it, so every line has `n`, the bound that n allows (below 3/n with 95 % confidence, the rule of
 //! three) and a positive control: the same observation where the anomaly must show.
 
-use crate::model::{Run, Step, Verdict};
+mod of_steps;
+
+pub use of_steps::{of, verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -170,34 +172,6 @@ pub fn bound(n: u64) -> Option<f64> {
     (n > 0).then(|| (3.0 / n as f64).min(1.0))
 }
 
-/// All promises of a run, in the order of its steps.
-pub fn of(run: &Run) -> Vec<&Promise> {
-    run.steps.iter().flat_map(|step| &step.promises).collect()
-}
-
-/// What the promises of a step come to: every broken one is a reason.
-pub fn verdict(step: &Step) -> Verdict {
-    let mut verdict = Verdict::valid();
-    for promise in &step.promises {
-        let under =
-            if promise.fault.is_empty() { String::new() } else { format!(", under {}", promise.fault) };
-        let place = format!("{} ({}{under})", promise.promise, promise.setting);
-        match promise.standing {
-            Standing::Broken => {
-                verdict.invalidate(format!(
-                    "broken: {place}: {} of {} {}",
-                    promise.seen, promise.n, promise.unit
-                ));
-            }
-            Standing::NotTested | Standing::NotPossible => {
-                verdict.notes.push(format!("{}: {place}: {}", promise.standing.description(), promise.why));
-            }
-            Standing::ByDesign | Standing::AllowedNotSeen | Standing::Kept | Standing::Unknown => {}
-        }
-    }
-    verdict
-}
-
 /// Faults by settings, for one workload.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Grid<'a> {
@@ -234,6 +208,7 @@ pub fn grid<'a>(promises: &[&'a Promise], workload: &str) -> Option<Grid<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Step;
 
     fn promise(setting: &str, fault: &str, standing: Standing) -> Promise {
         Promise {

@@ -1,10 +1,11 @@
 //! The short answer of a run: what `--format json` prints and what scripts read.
 
+mod of_run;
+
 use crate::benchmark::Benchmark;
 use crate::finding::{Finding, Findings, worst_first};
 pub use crate::latency_summary::LatencySummary;
 use crate::matrix::{self, Matrix};
-use crate::model::Step;
 use crate::sweep::Sweep;
 use crate::tpcc::Tpcc;
 use serde::{Deserialize, Serialize};
@@ -106,21 +107,6 @@ impl Summary {
         all.extend(new);
         worst_first(&mut all);
         self.findings = Some(all);
-    }
-
-    /// The summary of a run of several steps, or of a sweep: what [`Summary::of_steps`] gives, and what the sweep found. A sweep over
-    /// several numbers of sessions has no throughput of its own: the mean over them proves nothing. Nor has a node matrix, whose cells
-    /// stand in `matrix` and need not stand in `steps` once more.
-    pub fn of_run(verb: &str, name: &str, steps: &[Step]) -> Summary {
-        let summary = Summary::of_steps(verb, name, steps.iter().map(|step| step.summary.clone()).collect());
-        if let Some(matrix) = Matrix::of_steps(steps) {
-            let findings = Some(matrix.findings());
-            return Summary { tps: None, steps: vec![], matrix: Some(matrix), findings, ..summary };
-        }
-        let sweep = Sweep::of(steps);
-        let points =
-            sweep.iter().flat_map(|sweep| &sweep.curves).map(|curve| curve.points.len()).sum::<usize>();
-        Summary { tps: summary.tps.filter(|_| points <= 1), sweep, ..summary }
     }
 
     /// The summary of a command of several steps; see the type's description for what is added up and what is left out.

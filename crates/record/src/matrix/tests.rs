@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::finding::{Level, Severity};
+use crate::model::{Step, Verdict};
 use crate::summary::{LatencySummary, Summary};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Seven servers of a petabyte cluster, transactions per second by connect node (row) and data node (column), as published. Node 7 had
 /// its file system mounted with a wrong stripe width. One cell was never given.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Run, TypeStatistics, Verdict};
+use crate::model::{Run, State, Step, TypeStatistics, Verdict};
 use crate::{LatencySummary, Summary};
 
 fn step(name: &str, place: Place, tps: f64, p99_us: u64) -> Step {
