@@ -14,6 +14,7 @@ use lab::local::{
     Installation, LocalCluster, LocalError, Registry, Replication, SyncStandbys, Topology, UpOptions, down,
     installations, up,
 };
+use testing::wait_for;
 
 /// A folder for one test, with a registry of its own; clusters that a failed test left are removed with it.
 struct Place(PathBuf);
@@ -82,14 +83,6 @@ fn is_signalled(name: &str, pid: u32) -> bool {
     Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success()
 }
 
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < testing::PATIENCE, "{what}: not so");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn a_cluster_goes_up_is_written_down_and_goes_away() {
     std::thread::scope(|scope| {
@@ -144,7 +137,7 @@ fn a_stopped_cluster_starts_again_whatever_its_pid_file_says() {
     control::connect(&cluster.spec).unwrap().batch_execute("create table public.t as select 1 as i").unwrap();
     for recycled in [false, true] {
         signal("-KILL", postmaster_pid(&cluster));
-        eventually("the server dies", || processes_below(&cluster.dir).is_empty());
+        wait_for("the server dies", || processes_below(&cluster.dir).is_empty());
         let path = cluster.dir.join("data/postmaster.pid");
         let text = fs::read_to_string(&path).unwrap();
         if recycled {
@@ -160,7 +153,7 @@ fn a_stopped_cluster_starts_again_whatever_its_pid_file_says() {
     }
     // And the same for down: it must not signal the process that has the number now.
     signal("-KILL", postmaster_pid(&cluster));
-    eventually("the server dies", || processes_below(&cluster.dir).is_empty());
+    wait_for("the server dies", || processes_below(&cluster.dir).is_empty());
     let mut bystander = Command::new("sleep").arg("600").spawn().unwrap();
     fs::write(cluster.dir.join("data/postmaster.pid"), format!("{}\n", bystander.id())).unwrap();
     let removed = down(&cluster.dir, &place.registry()).unwrap();
@@ -334,7 +327,7 @@ fn clusters_of_several_go_up_start_again_and_go_away() {
                 let (first, second) = (pid(0), pid(1));
                 signal("-KILL", second);
                 let data_dir = cluster.file.node[1].data_directory.clone().unwrap();
-                eventually("the node dies", || processes_below(&data_dir).is_empty());
+                wait_for("the node dies", || processes_below(&data_dir).is_empty());
                 up(&options).unwrap();
                 assert!(pid(0) == first && pid(1) != second);
                 control::connect(&specs[1]).unwrap();
@@ -345,7 +338,7 @@ fn clusters_of_several_go_up_start_again_and_go_away() {
 
                 // One is dead when everything goes.
                 signal("-KILL", pid(1));
-                eventually("the node dies", || processes_below(&data_dir).is_empty());
+                wait_for("the node dies", || processes_below(&data_dir).is_empty());
                 let removed = down(&cluster.dir, &place.registry()).unwrap();
                 assert_eq!((removed.stopped, removed.left.len()), (1, 0));
                 place.assert_gone(&cluster.dir);
@@ -365,7 +358,7 @@ fn a_primary_that_was_replaced_is_not_started_beside_the_new_one() {
         let data_dir = cluster.file.node[node].data_directory.clone().unwrap();
         let text = fs::read_to_string(data_dir.join("postmaster.pid")).unwrap();
         signal("-QUIT", text.lines().next().unwrap().parse().unwrap());
-        eventually("the node ends", || processes_below(&data_dir).is_empty());
+        wait_for("the node ends", || processes_below(&data_dir).is_empty());
     };
     let spec = |node: usize| cluster.file.node[node].resolve(&Sources::of_process()).unwrap().spec;
     end(0);
@@ -449,7 +442,7 @@ fn a_full_disk_is_told() {
     let second = resized.then(|| {
         let cluster = up(&options).unwrap();
         signal("-INT", postmaster_pid(&cluster));
-        eventually("the server stops", || processes_below(&cluster.dir).is_empty());
+        wait_for("the server stops", || processes_below(&cluster.dir).is_empty());
         let _ = fs::write(disk.join("ballast"), vec![1; 200 << 20]);
         let error = up(&options).unwrap_err();
         fs::remove_file(disk.join("ballast")).unwrap();
@@ -514,13 +507,13 @@ fn interrupt_every_step(kind: &str) {
                 assert!(matches!(error, LocalError::Incomplete { .. } | LocalError::Busy { .. }), "{error}");
             }
             // initdb gets its signal together with us and may still be tidying up.
-            eventually("down", || down(&dir, &place.registry()).is_ok());
+            wait_for("down", || down(&dir, &place.registry()).is_ok());
         } else if dir.exists() {
             // Killed before the marker: an empty folder, which up takes again.
             assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
             fs::remove_dir(&dir).unwrap();
         }
-        eventually("no process is left", || processes_below(&dir).is_empty());
+        wait_for("no process is left", || processes_below(&dir).is_empty());
         place.assert_gone(&dir);
         complete
     };

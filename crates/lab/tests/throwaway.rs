@@ -1,30 +1,14 @@
 //! Throwaway clusters on every PostgreSQL found: they start, survive what tests do to them, and leave nothing behind.
 #![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
+use crate::each;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lab::local::{Installation, LocalError};
+use lab::local::LocalError;
 use lab::throwaway::{Options, StopMode, Throwaway, installations};
-
-fn each(test: impl Fn(&Installation) + Sync) {
-    let all = installations();
-    assert!(!all.is_empty(), "these tests need a PostgreSQL");
-    std::thread::scope(|scope| {
-        for installation in &all {
-            scope.spawn(|| test(installation));
-        }
-    });
-}
-
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < testing::PATIENCE, "{what}: not so");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
+use testing::wait_for;
 
 fn runs(pid: u32) -> bool {
     // A zombie still has a folder in /proc, but no executable.
@@ -112,9 +96,9 @@ fn a_killed_process_takes_its_server_along() {
     assert!(runs(pid));
     victim.kill().unwrap();
     victim.wait().unwrap();
-    eventually("the server of a killed process ends", || !runs(pid));
+    wait_for("the server of a killed process ends", || !runs(pid));
     // Another test of this process may sweep it first.
-    eventually("the folder is swept", || {
+    wait_for("the folder is swept", || {
         lab::throwaway::remove_orphans();
         !dir.exists()
     });

@@ -1,32 +1,14 @@
 //! Clusters of several servers, on every PostgreSQL found: the nodes know each other, any of them answers, and their time limits end what no server would.
 #![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
-use std::time::{Duration, Instant};
-
+use crate::each;
 use connect::cluster_file::ClusterFile;
 use connect::conninfo::Sources;
 use connect::control;
 use engines::Cluster;
 use lab::local::PUBLICATION;
-use lab::throwaway::{Installation, StopMode, Throwaway, ThrowawayCluster, installations};
-
-fn each(test: impl Fn(&Installation) + Sync) {
-    let all = installations();
-    assert!(!all.is_empty(), "these tests need a PostgreSQL");
-    std::thread::scope(|scope| {
-        for installation in &all {
-            scope.spawn(|| test(installation));
-        }
-    });
-}
-
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < testing::PATIENCE, "{what}: not so");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
+use lab::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
+use testing::wait_for;
 
 /// A table in `partitions` hash partitions on all nodes, partition r on node r % n.
 fn make_table(cluster: &ThrowawayCluster, partitions: usize) {
@@ -125,7 +107,7 @@ fn a_deadlock_over_two_nodes_ends_by_itself() {
             assert!(control::server_error(&end).unwrap().message.contains("lock timeout"), "{end:?}");
         }
         for node in cluster.nodes() {
-            eventually("no lock is left", || {
+            wait_for("no lock is left", || {
                 let locks = "select count(*) from pg_locks l join pg_class c on c.oid = l.relation where c.relname like 't\\_p_' and l.pid <> pg_backend_pid()";
                 node.value(locks).unwrap().as_deref() == Some("0")
             });
@@ -171,8 +153,8 @@ fn standbys_follow_and_follow_the_next_primary_too() {
         let roles: Vec<String> =
             now.nodes.iter().map(|node| format!("{} {}", node.name, node.role)).collect();
         assert_eq!(roles, ["s1 primary", "primary standby", "s2 standby"]);
-        eventually("s2 follows the new primary", || standbys(cluster.node(1)) == "s2=async");
-        eventually("s2 has the new row", || {
+        wait_for("s2 follows the new primary", || standbys(cluster.node(1)) == "s2=async");
+        wait_for("s2 has the new row", || {
             cluster.node(2).value("select max(i) from t").unwrap().as_deref() == Some("1001")
         });
     });
@@ -228,7 +210,7 @@ fn every_node_of_a_multimaster_cluster_takes_writes() {
             .unwrap();
         }
         for node in cluster.nodes() {
-            eventually("every row arrives everywhere", || {
+            wait_for("every row arrives everywhere", || {
                 node.value("select count(*) from t").unwrap().as_deref() == Some("300")
             });
         }
