@@ -13,6 +13,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use error::copy_of;
 pub use error::{Attempt, Cause, ConnectError};
 
 use crate::conninfo::{ConnSpec, Host, HostSpec, LoadBalance, SessionAttrs, SslMode};

@@ -18,14 +18,13 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
-use wire::backend::ProtocolError;
 use wire::error::{ServerError, SqlState, shorten};
 use wire::startup::{AuthMethods, ChannelBindingMode, StartupError};
 
 use crate::attempt::{self, Candidate, Cause, ConnectError, Encryption, Failure, Plane, Role};
 use crate::conninfo::{ConnSpec, HostSpec};
 use crate::hot;
-use crate::settings::{self, PoolerRefusal, Settings, Way};
+use crate::settings::{self, PoolerRefusal, Settings, Started, Way};
 use crate::socket::Socket;
 use crate::tls::{self, Link, Tls, TlsError};
 
@@ -33,7 +32,7 @@ pub mod limit;
 pub mod silence;
 
 use limit::Limited;
-use silence::{Patient, Silence, Silent};
+use silence::{Patient, Silence};
 
 /// A session of the control plane; it is a [`postgres::Client`] that knows where it is connected.
 ///
@@ -272,20 +271,8 @@ fn statement_failed(error: &postgres::Error) -> Cause {
         return Cause::Closed;
     }
     match source.and_then(|source| source.downcast_ref::<io::Error>()) {
-        Some(error) => broken(error),
+        Some(error) => Cause::of_stream(error),
         None => Cause::Io(io::Error::other(words_of(error))),
-    }
-}
-
-/// The error for a failure of our stream, or the one below it.
-pub(crate) fn broken(error: &io::Error) -> Cause {
-    let inner = error.get_ref();
-    if let Some(protocol) = inner.and_then(|inner| inner.downcast_ref::<ProtocolError>()) {
-        return Cause::Startup(StartupError::Protocol(*protocol));
-    }
-    match inner.and_then(|inner| inner.downcast_ref::<Silent>()) {
-        Some(silent) => Cause::Silent(silent.clone()),
-        None => Cause::Io(copy_of(error)),
     }
 }
 
@@ -339,33 +326,19 @@ impl ControlPlane {
         let spec = &settings::marked(spec);
         let bare = |spec: &ConnSpec| ControlPlane::open_bare(spec, candidate, encryption, tls);
         let plain = |cause| Failure { cause, encrypted: false };
-        let known = settings::known(spec, candidate);
-        if matches!(known, None | Some(Way::Startup)) {
-            match (bare(spec), known) {
-                (Ok(session), Some(_)) => return Ok(session),
-                (Ok(mut session), None) => {
-                    // A server accepted options that are not settings; a pooler refuses all of them.
-                    let wanted = Settings::of(spec).unwrap_or_default();
-                    let in_effect = wanted.are_in_effect_of(session.client());
-                    if in_effect.map_err(|error| plain(statement_failed(&error)))? {
-                        if !wanted.is_empty() {
-                            settings::remember(spec, candidate, Way::Startup);
-                        }
-                        return Ok(session);
-                    }
-                }
-                (Err(failure), _) if settings::are_refused(&failure.cause) => {}
-                (Err(failure), _) => return Err(failure),
-            }
-        }
-        let without = settings::without(spec);
-        let way = match known {
-            Some(way) if way != Way::Startup => way,
-            _ => settings::learn(|| hot::open_bare(&without, candidate, encryption, tls))?,
+        let opened = settings::open(
+            spec,
+            candidate,
+            bare,
+            |wanted, session| {
+                wanted.are_in_effect_of(session.client()).map_err(|error| statement_failed(&error))
+            },
+            |without| hot::learn(without, candidate, encryption, tls),
+        )?;
+        let (way, wanted) = match opened {
+            Started::Session(session) => return Ok(session),
+            Started::By(way, wanted) => (way, wanted),
         };
-        settings::remember(spec, candidate, way);
-        let way = way.usable().map_err(plain)?;
-        let wanted = Settings::of(spec).map_err(plain)?;
         self.settle(bare(&settings::without_any(spec))?, &wanted, way).map_err(plain)
     }
 }
@@ -415,14 +388,14 @@ fn cause(spec: &ConnSpec, error: &postgres::Error) -> Cause {
             OpenError::Tls(error) => Cause::Tls(error.clone()),
             OpenError::Refused => Cause::TlsRefused(spec.sslmode.name()),
             OpenError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
-            OpenError::Io(error) => broken(error),
+            OpenError::Io(error) => Cause::of_stream(error),
         };
     }
     let words = source.map(ToString::to_string).unwrap_or_default();
     let io = source.and_then(|source| source.downcast_ref::<io::Error>());
     // The library's error kinds are private; their messages are not (`error/mod.rs`).
     match (error.to_string().as_str(), io) {
-        ("error connecting to server", Some(error)) => Cause::Connect(copy_of(error)),
+        ("error connecting to server", Some(error)) => Cause::Connect(attempt::copy_of(error)),
         ("error connecting to server", None) => Cause::Connect(io::Error::other(words)),
         ("invalid configuration", _) if words.contains("password missing") => {
             Cause::Startup(StartupError::PasswordMissing { method: "password" })
@@ -437,17 +410,10 @@ fn cause(spec: &ConnSpec, error: &postgres::Error) -> Cause {
         (_, Some(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
         (_, Some(error)) => match TlsError::from_io(error) {
             TlsError::Handshake(inner) => Cause::Tls(TlsError::Handshake(inner)),
-            _ => broken(error),
+            _ => Cause::of_stream(error),
         },
         (kind, None) => Cause::Io(io::Error::other(format!("{kind} {words}").trim().to_owned())),
     }
-}
-
-/// The library owns the error; only its kind and message matter.
-fn copy_of(error: &io::Error) -> io::Error {
-    error
-        .raw_os_error()
-        .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error)
 }
 
 /// The connector's observations, which the library does not return.

@@ -18,13 +18,15 @@ use crate::attempt::{self, Candidate, Cause, ConnectError, Encryption, Endpoint,
 use crate::conninfo::{ConnSpec, HostSpec, Keepalives, Pinned};
 use crate::control::silence::Silent;
 use crate::os_user::OsUser;
-use crate::settings::{self, PoolerRefusal, Settings, Way};
+use crate::settings::{self, PoolerRefusal, Started, Way};
 pub use crate::socket::Socket;
 use crate::socket::{Deadline, Timed};
 use crate::tls::{self, Link, Tls, TlsError};
 
+mod pool;
 mod query;
 
+pub(crate) use pool::learn;
 pub use query::{QueryError, TextRow};
 
 /// The size of reads while connecting.
@@ -127,33 +129,18 @@ impl Plane for Hot {
     ) -> Result<HotConnection, Failure> {
         let bare = |spec: &ConnSpec| open_bare(spec, candidate, encryption, tls);
         let plain = |cause| Failure { cause, encrypted: false };
-        let known = settings::known(spec, candidate);
-        if matches!(known, None | Some(Way::Startup)) {
-            match (bare(spec), known) {
-                (Ok(session), Some(_)) => return Ok(session),
-                (Ok(mut session), None) => {
-                    // A server accepted options that are not settings; a pooler refuses all of them.
-                    let wanted = Settings::of(spec).unwrap_or_default();
-                    let in_effect = wanted.are_in_effect(|sql| first_question(spec, &mut session, sql));
-                    if in_effect.map_err(plain)? {
-                        if !wanted.is_empty() {
-                            settings::remember(spec, candidate, Way::Startup);
-                        }
-                        return Ok(session);
-                    }
-                }
-                (Err(failure), _) if settings::are_refused(&failure.cause) => {}
-                (Err(failure), _) => return Err(failure),
-            }
-        }
-        let without = settings::without(spec);
-        let way = match known {
-            Some(way) if way != Way::Startup => way,
-            _ => settings::learn(|| bare(&without))?,
+        let opened = settings::open(
+            spec,
+            candidate,
+            bare,
+            |wanted, session| wanted.are_in_effect(|sql| first_question(spec, session, sql)),
+            |without| learn(without, candidate, encryption, tls),
+        )?;
+        let (way, wanted) = match opened {
+            Started::Session(session) => return Ok(session),
+            Started::By(way, wanted) => (way, wanted),
         };
-        settings::remember(spec, candidate, way);
-        let way = way.usable().map_err(plain)?;
-        let wanted = Settings::of(spec).map_err(plain)?;
+        let without = settings::without(spec);
         if way == Way::Transaction {
             // If only the search path is pinned, the statements qualify names.
             let may_go = |name: &str| {
@@ -202,8 +189,17 @@ fn first_question(spec: &ConnSpec, session: &mut HotConnection, sql: &str) -> Re
                 is_talking: false,
             })
         }
-        error => settings::cause(error),
+        error => cause(error),
     })
+}
+
+/// What a failed statement of a new session means.
+fn cause(error: QueryError) -> Cause {
+    match error {
+        QueryError::Server(error) => Cause::Requested(Box::new(error)),
+        QueryError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
+        QueryError::Io(error) => Cause::of_stream(&error),
+    }
 }
 
 /// Whether the server answers a new session, in time. One that refuses it has answered.

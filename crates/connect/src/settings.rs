@@ -12,24 +12,16 @@
 //! gets two, indicate the second kind, and a refused `BEGIN` the third. The result is kept per address.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use wire::error::ServerError;
 use wire::startup::StartupError;
 
 use crate::sql;
 
-use crate::attempt::{Candidate, Cause, Endpoint};
+use crate::attempt::{Candidate, Cause, Endpoint, Failure};
 use crate::conninfo::{ConnSpec, Pinned};
-use crate::control;
-use crate::hot::{HotConnection, QueryError, TextRow};
 
-/// Sessions that are compared with the first one: several poolers may share a port, each with its own pool.
-const COMPARED: usize = 4;
-/// The time limit for a pool: an idle one answers at once, and one that does not has no free server process.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// Settings that poolers keep for each client, with any server process.
 const CARRIED: [&str; 2] = ["datestyle", "timezone"];
 
@@ -48,7 +40,7 @@ pub(crate) enum Way {
 
 impl Way {
     /// Refuses a pooler that pgfathom cannot use.
-    pub(crate) fn usable(self) -> Result<Way, Cause> {
+    fn usable(self) -> Result<Way, Cause> {
         if self == Way::Nowhere { Err(Cause::Pooler(PoolerRefusal::Statements)) } else { Ok(self) }
     }
 }
@@ -94,7 +86,7 @@ impl Settings {
     /// Whether the session has them. A value may have another form ("ISO" is "ISO, DMY"); if that counts as a loss, they are only set again.
     pub(crate) fn are_in_effect(
         &self,
-        ask: impl FnOnce(&str) -> Result<Vec<TextRow>, Cause>,
+        ask: impl FnOnce(&str) -> Result<Vec<Vec<Option<Vec<u8>>>>, Cause>,
     ) -> Result<bool, Cause> {
         if self.is_empty() {
             return Ok(true);
@@ -201,7 +193,7 @@ impl PoolerRefusal {
 }
 
 /// Whether a pooler has refused a startup parameter.
-pub(crate) fn are_refused(cause: &Cause) -> bool {
+fn are_refused(cause: &Cause) -> bool {
     matches!(cause, Cause::Startup(StartupError::Server(error)) if is_refusal(error))
 }
 
@@ -227,49 +219,52 @@ pub(crate) fn known(spec: &ConnSpec, candidate: &Candidate) -> Option<Way> {
 }
 
 /// Remembers it.
-pub(crate) fn remember(spec: &ConnSpec, candidate: &Candidate, way: Way) {
+fn remember(spec: &ConnSpec, candidate: &Candidate, way: Way) {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(place(spec, candidate), way);
 }
 
-/// Determines the kind of pool at an address that did not accept settings. `open` opens a session without any.
-pub(crate) fn learn<E>(mut open: impl FnMut() -> Result<HotConnection, E>) -> Result<Way, E> {
-    let mut first = open()?;
-    let Some(mine) = process_of(&mut first) else { return Ok(Way::Transaction) };
-    let mut others = Vec::new();
-    for _ in 0..COMPARED {
-        let mut other = open()?;
-        // No answer: every server process is taken. What is safe for shared processes is safe in any case.
-        if process_of(&mut other).is_none_or(|theirs| theirs == mine) || process_of(&mut first) != Some(mine)
-        {
-            return Ok(if refuses_transactions(&mut first) { Way::Nowhere } else { Way::Transaction });
+/// A session that was opened with its settings, or how one has to be given them.
+pub(crate) enum Started<S> {
+    /// It has them.
+    Session(S),
+    /// They have to be set in this way, not in the startup packet.
+    By(Way, Settings),
+}
+
+/// Opens a session with its settings in the startup packet. If a pooler does not accept them there, determines how to set them. `bare` opens
+/// a session as specified, `are_in_effect` checks whether it has the settings, `learn` determines the kind of pool.
+pub(crate) fn open<S>(
+    spec: &ConnSpec,
+    candidate: &Candidate,
+    bare: impl Fn(&ConnSpec) -> Result<S, Failure>,
+    are_in_effect: impl FnOnce(&Settings, &mut S) -> Result<bool, Cause>,
+    learn: impl FnOnce(&ConnSpec) -> Result<Way, Failure>,
+) -> Result<Started<S>, Failure> {
+    let plain = |cause| Failure { cause, encrypted: false };
+    let known = known(spec, candidate);
+    if matches!(known, None | Some(Way::Startup)) {
+        match (bare(spec), known) {
+            (Ok(session), Some(_)) => return Ok(Started::Session(session)),
+            (Ok(mut session), None) => {
+                // A server accepted options that are not settings; a pooler refuses all of them.
+                let wanted = Settings::of(spec).unwrap_or_default();
+                if are_in_effect(&wanted, &mut session).map_err(plain)? {
+                    if !wanted.is_empty() {
+                        remember(spec, candidate, Way::Startup);
+                    }
+                    return Ok(Started::Session(session));
+                }
+            }
+            (Err(failure), _) if are_refused(&failure.cause) => {}
+            (Err(failure), _) => return Err(failure),
         }
-        others.push(other);
     }
-    Ok(Way::Statements)
-}
-
-/// Whether a pooler ends a session that begins a transaction. Its message is in one language, and nothing else has a reason to refuse this.
-fn refuses_transactions(session: &mut HotConnection) -> bool {
-    session.set_deadline(PATIENCE);
-    let refused = matches!(session.simple_query("begin"), Err(QueryError::Server(error)) if error.message.contains("statement pooling"));
-    if !refused {
-        let _ = session.simple_query("rollback");
-    }
-    refused
-}
-
-fn process_of(session: &mut HotConnection) -> Option<u32> {
-    session.set_deadline(PATIENCE);
-    session.backend_pid().ok()
-}
-
-/// The error for a failed statement of a new session.
-pub(crate) fn cause(error: QueryError) -> Cause {
-    match error {
-        QueryError::Server(error) => Cause::Requested(Box::new(error)),
-        QueryError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Cause::Closed,
-        QueryError::Io(error) => control::broken(&error),
-    }
+    let way = match known {
+        Some(way) if way != Way::Startup => way,
+        _ => learn(&without(spec))?,
+    };
+    remember(spec, candidate, way);
+    Ok(Started::By(way.usable().map_err(plain)?, Settings::of(spec).map_err(plain)?))
 }
 
 /// The settings in a line of options, as `postgres` reads it: words separated by blanks, a backslash before a literal character, `-c name=value` or

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use wire::backend::ProtocolError;
 use wire::error::ServerError;
 use wire::startup::StartupError;
 
@@ -79,7 +80,26 @@ fn lower(error: &io::Error) -> String {
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
+/// The library owns the error; what counts is its kind and words.
+pub(crate) fn copy_of(error: &io::Error) -> io::Error {
+    error
+        .raw_os_error()
+        .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error)
+}
+
 impl Cause {
+    /// What it means that our stream, or the one below it, has failed.
+    pub(crate) fn of_stream(error: &io::Error) -> Cause {
+        let inner = error.get_ref();
+        if let Some(protocol) = inner.and_then(|inner| inner.downcast_ref::<ProtocolError>()) {
+            return Cause::Startup(StartupError::Protocol(*protocol));
+        }
+        match inner.and_then(|inner| inner.downcast_ref::<Silent>()) {
+            Some(silent) => Cause::Silent(silent.clone()),
+            None => Cause::Io(copy_of(error)),
+        }
+    }
+
     /// Whether the other hosts need not be tried.
     pub(super) fn is_final(&self) -> bool {
         match self {
