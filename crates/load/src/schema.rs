@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use data::FORMAT_VERSION;
+use engines::Engine;
 use engines::cluster::Cluster;
 use engines::profile::Spread;
 use postgres::{GenericClient, Transaction};
@@ -61,10 +62,8 @@ pub(crate) fn prepare(
     let mut transactions = begin(members, stop)?;
     let named_nodes_ref = &named_nodes;
     let at = |node: usize| move |error: LoadError| error.at(&named_nodes_ref[node].name);
-    let mut found = Vec::new();
-    for (node, transaction) in transactions.iter_mut().enumerate() {
-        found.push(find(transaction, content.name()).map_err(at(node))?);
-    }
+    let find = |(node, transaction)| find(transaction, content.name()).map_err(at(node));
+    let mut found = transactions.iter_mut().enumerate().map(find).collect::<Result<Vec<_>, _>>()?;
     if options.restart {
         for (node, transaction) in transactions.iter_mut().enumerate() {
             if let Some((dataset, _)) = found[node].take() {
@@ -109,7 +108,9 @@ pub(crate) fn prepare(
                         .map_err(at(node))?;
                     sharded::create_sql(&model, tables, &layout, &owners, node, &servers)
                 }
-                Shape::Single | Shape::Repeated => create_sql(&model, tables, &layout, spread_of(cluster)),
+                Shape::Single | Shape::Repeated => {
+                    create_sql(&model, tables, &layout, spread_of(cluster.engine))
+                }
             };
             let made = create(&mut transactions[node], &model, content, &layout, &options.force, &sql);
             let (dataset, revoked) = made.map_err(at(node))?;
@@ -393,9 +394,11 @@ fn columns_sql(table: &Table) -> String {
     format!("({})", columns.join(", "))
 }
 
-/// The words that give a table its fill factor.
-fn fillfactor_sql(table: &Table) -> String {
-    table.fillfactor.map(|percent| format!(" with (fillfactor = {percent})")).unwrap_or_default()
+/// The storage parameters of a table: its fill factor, and one of the engine.
+fn parameters_sql(table: &Table, other: Option<String>) -> String {
+    let fillfactor = table.fillfactor.map(|percent| format!("fillfactor = {percent}"));
+    let all: Vec<String> = fillfactor.into_iter().chain(other).collect();
+    if all.is_empty() { String::new() } else { format!(" with ({})", all.join(", ")) }
 }
 
 /// The words after a table's definition that put it into its tablespace: the `place`-th of the map, round and round.
@@ -409,9 +412,9 @@ pub(crate) fn tablespace_at(layout: &Layout, place: usize) -> Option<&str> {
     (!map.is_empty()).then(|| map[place % map.len()].as_str())
 }
 
-/// How the engine learns where the rows of a table shall be, where it places them.
-fn spread_of(cluster: &Cluster) -> Option<Spread> {
-    match cluster.engine.layout {
+/// How the engine is told which column places the rows of a table, if it spreads them itself.
+fn spread_of(engine: Engine) -> Option<Spread> {
+    match engine.layout {
         engines::profile::Layout::Spread(spread) => Some(spread),
         _ => None,
     }
@@ -420,19 +423,21 @@ fn spread_of(cluster: &Cluster) -> Option<Spread> {
 fn create_sql(dataset: &Dataset, tables: &[Table], layout: &Layout, spread: Option<Spread>) -> String {
     let mut sql = String::new();
     let placed = |table: &Table| {
-        let statement = spread?.statement(&qualified(&dataset.schema_name, table.name), table.placement.column())?;
+        let statement =
+            spread?.statement(&qualified(&dataset.schema_name, table.name), table.placement.column())?;
         Some(statement + ";")
     };
     for (number, table) in tables.iter().enumerate() {
         let columns = columns_sql(table);
         let parent = qualified(&dataset.schema_name, table.name);
         let unlogged = if layout.unlogged { "unlogged " } else { "" };
-        let fillfactor = fillfactor_sql(table);
+        let fillfactor = parameters_sql(table, None);
         let Some(by) = table.placement.sql().filter(|_| dataset.partitions > 1) else {
             let tablespace = tablespace_sql(layout, number);
-            let clause = spread.zip(table.placement.column()).map(|(spread, column)| spread.clause(column));
-            let clause = clause.unwrap_or_default();
-            sql.push_str(&format!("create {unlogged}table {parent} {columns}{fillfactor}{clause}{tablespace};"));
+            let parameter =
+                spread.zip(table.placement.column()).and_then(|(spread, column)| spread.parameter(column));
+            let parameters = parameters_sql(table, parameter);
+            sql.push_str(&format!("create {unlogged}table {parent} {columns}{parameters}{tablespace};"));
             sql.extend(placed(table));
             continue;
         };

@@ -477,6 +477,16 @@ fn a_stop_ends_running_queries() {
     });
 }
 
+const COPY: &str = "damaged";
+
+/// A fresh copy of the loaded database of a server that this test has for itself.
+fn copy(cluster: &Throwaway) -> ConnSpec {
+    cluster.execute_in("template1", &format!("drop database if exists {COPY}")).unwrap();
+    let sql = format!("create database {COPY} template postgres strategy file_copy");
+    cluster.execute_in("template1", &sql).unwrap();
+    cluster.spec().with_dbname(COPY)
+}
+
 /// A transaction of TPC-B on an account, a teller and a branch.
 fn transfer(cluster: &Throwaway, (aid, tid, bid): (u32, u32, u32), delta: i32) {
     let sql = format!(

@@ -1,4 +1,4 @@
-//! What is behind a place that did not take the settings of a session: sessions of ours are compared with each other.
+//! The kind of pool at an address that did not accept the settings of a session: it is determined by comparing several sessions.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::conninfo::ConnSpec;
 use crate::settings::Way;
 use crate::tls::Tls;
 
-/// Sessions that are compared with the first one: several poolers may share a port, each with a pool of its own.
+/// Sessions that are compared with the first one: several poolers may share a port, each with its own pool.
 const COMPARED: usize = 4;
-/// An idle pool answers at once. One that does not has no server process left.
+/// The time limit for a pool: an idle one answers at once, and one that does not has no free server process.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Finds out which kind of pool is behind a place that did not take settings; `without` any, sessions can be opened there.
+/// Determines the kind of pool at an address that did not accept settings. `without` them, sessions can be opened.
 pub(crate) fn learn(
     without: &ConnSpec,
     candidate: &Candidate,
@@ -26,7 +26,7 @@ pub(crate) fn learn(
     let mut others = Vec::new();
     for _ in 0..COMPARED {
         let mut other = open()?;
-        // No answer: every server process is taken, and nobody can tell by whom. What is good for shared ones is good in any case.
+        // No answer: every server process is taken. What is safe for shared processes is safe in any case.
         if process_of(&mut other).is_none_or(|theirs| theirs == mine) || process_of(&mut first) != Some(mine)
         {
             return Ok(if refuses_transactions(&mut first) { Way::Nowhere } else { Way::Transaction });
@@ -36,7 +36,7 @@ pub(crate) fn learn(
     Ok(Way::Statements)
 }
 
-/// Whether a pooler ends a session that begins a transaction. It says so in one language, and nothing else has reason to refuse this.
+/// Whether a pooler ends a session that begins a transaction. Its message is in one language, and nothing else has a reason to refuse this.
 fn refuses_transactions(session: &mut HotConnection) -> bool {
     session.set_deadline(PATIENCE);
     let refused = matches!(session.simple_query("begin"), Err(QueryError::Server(error)) if error.message.contains("statement pooling"));

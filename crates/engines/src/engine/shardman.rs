@@ -80,7 +80,7 @@ pub(super) static PROFILE: Profile = Profile {
              from shardman.get_partition_for_value({relation}::regclass, {keys})",
         ),
     }),
-    layout: Layout::Spread(Spread::Clause("with (distributed_by = '{column}')")),
+    layout: Layout::Spread(Spread::Parameter("distributed_by = '{column}'")),
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,
     links: NodeLinks::ForeignServers,

@@ -55,8 +55,8 @@ impl fmt::Display for Layout {
             Layout::Spread(Spread::Call { by_column, .. }) => {
                 write!(f, "the engine spreads the rows of a table after `select {by_column}`")
             }
-            Layout::Spread(Spread::Clause(clause)) => {
-                write!(f, "the engine spreads the rows of a table created `{clause}`")
+            Layout::Spread(Spread::Parameter(parameter)) => {
+                write!(f, "the engine spreads the rows of a table created `with ({parameter})`")
             }
         }
     }
@@ -101,16 +101,16 @@ pub enum Spread {
         /// Keeps a whole copy on every node.
         whole: &'static str,
     },
-    /// By a clause at the end of `create table`. Placeholder: `{column}`.
-    Clause(&'static str),
+    /// By a storage parameter of `create table`. Placeholder: `{column}`, inside a string literal.
+    Parameter(&'static str),
 }
 
 impl Spread {
-    /// The clause after the columns of `create table`; may be empty.
-    pub fn clause(self, column: &str) -> String {
+    /// The storage parameter of `create table`, if one is needed.
+    pub fn parameter(self, column: &str) -> Option<String> {
         match self {
-            Spread::Clause(clause) => format!(" {}", clause.replace("{column}", column)),
-            Spread::ByItself | Spread::Call { .. } => String::new(),
+            Spread::Parameter(parameter) => Some(parameter.replace("{column}", &inside(column))),
+            Spread::ByItself | Spread::Call { .. } => None,
         }
     }
 

@@ -9,7 +9,7 @@ use engines::cluster::Cluster;
 use engines::trust::TRUSTED;
 use postgres::{GenericClient, Transaction};
 
-use super::{NamedNode, columns_sql, fillfactor_sql, tablespace_sql};
+use super::{NamedNode, columns_sql, parameters_sql, tablespace_sql};
 use crate::dataset::{Leaves, Table};
 use crate::error::LoadError;
 use crate::ledger::{Dataset, Layout, qualified, quoted};
@@ -113,7 +113,7 @@ fn create_table_sql(
     servers: &BTreeMap<usize, String>,
 ) -> String {
     let parent = qualified(&dataset.schema_name, table.name);
-    let fillfactor = fillfactor_sql(table);
+    let fillfactor = parameters_sql(table, None);
     let unlogged = if layout.unlogged { "unlogged " } else { "" };
     let columns = columns_sql(table);
     let Some(by) = table.placement.sql() else {

@@ -74,13 +74,13 @@ fn two_differences_give_two_flags() {
 
 #[test]
 fn the_table_is_that_of_the_field_report() {
-    let plain = create_sql(&Dataset { partitions: 0, ..dataset() }, &tables(), &Layout::default());
+    let plain = create_sql(&Dataset { partitions: 0, ..dataset() }, &tables(), &Layout::default(), None);
     assert!(plain.starts_with(
         "create table \"public\".\"usertable\" (ycsb_key varchar(64) not null, field0 varchar(100), field1"
     ));
     assert!(plain.ends_with("field9 varchar(100));"), "{plain}");
     let layout = Layout { tablespaces: Some(vec!["fast".into(), "big".into()]), ..Layout::default() };
-    let parts = create_sql(&Dataset { partitions: 3, ..dataset() }, &tables(), &layout);
+    let parts = create_sql(&Dataset { partitions: 3, ..dataset() }, &tables(), &layout, None);
     assert!(parts.contains("field9 varchar(100)) partition by hash (ycsb_key) tablespace \"fast\";"));
     let leaf = |remainder: u32, tablespace: &str| {
         format!(
@@ -91,11 +91,31 @@ fn the_table_is_that_of_the_field_report() {
     assert!(parts.contains(&leaf(0, "fast")) && parts.contains(&leaf(1, "big")), "{parts}");
     assert!(parts.ends_with(&leaf(2, "fast")), "tablespaces come round again: {parts}");
     let unlogged = Layout { unlogged: true, ..Layout::default() };
-    let plain = create_sql(&Dataset { partitions: 0, ..dataset() }, &tables(), &unlogged);
+    let plain = create_sql(&Dataset { partitions: 0, ..dataset() }, &tables(), &unlogged, None);
     assert!(plain.starts_with("create unlogged table "));
-    let parts = create_sql(&Dataset { partitions: 2, ..dataset() }, &tables(), &unlogged);
+    let parts = create_sql(&Dataset { partitions: 2, ..dataset() }, &tables(), &unlogged, None);
     // The parent holds nothing, and PostgreSQL 18 has no unlogged partitioned tables.
     assert!(parts.starts_with("create table ") && parts.matches("create unlogged table ").count() == 2);
+}
+
+#[test]
+fn an_engine_that_spreads_rows_is_given_the_column() {
+    let spread = |name: &str| spread_of(engines::Engine::parse(name).unwrap());
+    let sql = |tables: &[Table], partitions: u32, engine: &str| {
+        let dataset = Dataset { partitions, schema_name: "o'k".into(), ..dataset() };
+        create_sql(&dataset, tables, &Layout::default(), spread(engine))
+    };
+    let by_call = "select create_distributed_table('\"o''k\".\"usertable\"', 'ycsb_key');";
+    assert!(sql(&tables(), 0, "citus").ends_with(&format!("field9 varchar(100));{by_call}")));
+    assert!(sql(&tables(), 2, "citus").ends_with(by_call), "once, for the partitioned table");
+    let whole = [Table { placement: dataset::Placement::Whole, ..tables().remove(0) }];
+    assert!(sql(&whole, 0, "citus").ends_with("select create_reference_table('\"o''k\".\"usertable\"');"));
+    assert!(sql(&tables(), 0, "shardman").ends_with("varchar(100)) with (distributed_by = 'ycsb_key');"));
+    let loose = [Table { fillfactor: Some(90), ..tables().remove(0) }];
+    assert!(sql(&loose, 0, "shardman").ends_with(" with (fillfactor = 90, distributed_by = 'ycsb_key');"));
+    for other in ["cockroach", "postgres", "mtm"] {
+        assert!(sql(&tables(), 0, other).ends_with("field9 varchar(100));"), "{other}");
+    }
 }
 
 #[test]

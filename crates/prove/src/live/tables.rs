@@ -210,7 +210,8 @@ pub(crate) fn drop_schema(client: &mut Client, proof: &str) -> Result<(), Client
 fn create(client: &mut Client, layout: Layout, shape: &Shape) -> Result<(), ClientError> {
     let table = format!("{SCHEMA}.{}", shape.name);
     let Layout::Spread(spread) = layout else { return client.execute(&plain(&table, shape)).map(drop) };
-    client.execute(&(plain(&table, shape) + &spread.clause("shard")))?;
+    let parameter = spread.parameter("shard").map(|parameter| format!(" with ({parameter})"));
+    client.execute(&(plain(&table, shape) + &parameter.unwrap_or_default()))?;
     spread.statement(&table, Some("shard")).map_or(Ok(()), |statement| client.execute(&statement).map(drop))
 }
 
