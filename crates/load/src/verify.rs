@@ -113,12 +113,15 @@ pub struct Limits {
 /// 128 MB of row numbers; 64 MB of blocks.
 pub const LIMITS: Limits = Limits { found_rows: 1 << 24, blocks_at_once: 8192 };
 
+/// The dataset that a server's ledger describes, if it has it.
+pub type Found = Result<Option<Box<dyn Dataset>>, LoadError>;
+
 /// A dataset by its name, and how to make it of what a ledger has of it.
 pub struct Subject<'a> {
     /// Its name.
     pub name: &'static str,
     /// The dataset that a server holds, if it holds one of this name.
-    pub find: &'a dyn Fn(&mut Client) -> Result<Option<Box<dyn Dataset>>, LoadError>,
+    pub find: &'a dyn Fn(&mut Client) -> Found,
 }
 
 impl std::fmt::Debug for Subject<'_> {

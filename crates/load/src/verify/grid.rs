@@ -255,6 +255,9 @@ pub(super) struct Numbers<'a> {
     next: AtomicU64,
 }
 
+/// A table, the cell that its numbers have in common, if there is one, and the numbers.
+type Portion = (usize, Option<usize>, std::ops::Range<u64>);
+
 impl<'a> Numbers<'a> {
     pub(super) fn new(setting: &Setting<'_>, selection: &'a Selection) -> Numbers<'a> {
         let (mut tables, mut ends, mut items) = (Vec::new(), Vec::new(), 0);
@@ -288,10 +291,7 @@ impl<'a> Numbers<'a> {
     }
 
     /// The next numbers of a table, with their cell where they have one in common.
-    pub(super) fn take(
-        &self,
-        workers: &Workers<'_>,
-    ) -> Result<Option<(usize, Option<usize>, std::ops::Range<u64>)>, VerifyError> {
+    pub(super) fn take(&self, workers: &Workers<'_>) -> Result<Option<Portion>, VerifyError> {
         workers.check()?;
         let item = self.next.fetch_add(1, Ordering::Relaxed);
         let table = self.tables.partition_point(|(_, _, end)| *end <= item);
