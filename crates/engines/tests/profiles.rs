@@ -135,7 +135,7 @@ fn a_damaged_citus_is_told_as_what_it_is() {
             "cannot read the placement of public.stray: partition 40 is on the node 7, which is unknown",
             "",
         ),
-        ("odd", "cannot read the placement of public.odd: \"low\" is no hash", ""),
+        ("odd", "cannot read the placement of public.odd: \"low\" is not a hash", ""),
     ] {
         let (told, said) = citus.wrong(table);
         assert_eq!(told, message);

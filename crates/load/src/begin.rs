@@ -16,7 +16,7 @@ use crate::report::{LoadReport, Outcome};
 use crate::shape::Shape;
 use crate::team::Team;
 use crate::watch::{self, Watch};
-use crate::{finish, ledger, peers, schema, shard};
+use crate::{copies, finish, ledger, peers, schema, shard};
 
 /// When the load has to end, and how the user said it.
 type Deadline = (Instant, String);
@@ -72,11 +72,12 @@ pub fn load(
     // Counters without streams serve until the dataset is known.
     reporter.begin(Phase::Schema, &Counters::new(0, 0, content.rows()));
     let deadline = check_stop_rules(&mut team, content.name(), options, started)?;
-    let prepared = match schema::prepare(&mut team, cluster, content, options, stop) {
+    let mut prepared = match schema::prepare(&mut team, cluster, content, options, stop) {
         Ok(prepared) => prepared,
         Err(error) if team.shape == Shape::Repeated => return Err(peers::explain(&mut team, error)),
         Err(error) => return Err(error),
     };
+    copies::mark(cluster, &team, &mut prepared, tables);
     let mut fill = Fill::new(team, prepared.datasets, prepared.layout, content, options, stop, started)?;
     if fill.datasets.iter().all(|dataset| dataset.loaded) {
         if fill.shape() == Shape::Sharded {

@@ -52,7 +52,7 @@ pub(crate) use chunk::{Extent, odd_chunks};
 pub use history::{HISTORY_INTERVAL, HistoryPoint, history};
 pub(crate) use history::{HistoryRow, append_history};
 pub use owned::check_in_place;
-pub(crate) use owned::{Relation, adopt_tables, own_table, owned_names, relations};
+pub(crate) use owned::{Relation, adopt_tables, mark_copies, own_table, owned_names, relations};
 pub use parameter::parameters;
 pub(crate) use parameter::set_parameters;
 pub(crate) use pending::{forget_pending, note_pending_sql, settle_pending_sql};
@@ -291,10 +291,7 @@ fn version(client: &mut impl GenericClient) -> Result<Option<u32>, LoadError> {
 /// Creates the ledger when it is missing, and brings an older one to the present version. To be called inside a transaction that holds
 /// the setup lock. Waits for chunks in flight of an older program, which can go on afterwards: the new columns have defaults.
 pub(crate) fn create_if_missing(client: &mut impl GenericClient) -> Result<(), LoadError> {
-    let comment = format!(
-        "comment on schema {SCHEMA} is '{SCHEMA_MARK}{LEDGER_VERSION}: what pgfathom has loaded into this database and how far; \
-         written by pgfathom only'"
-    );
+    let comment = schema_mark_sql();
     match version(client)? {
         None => {
             let ddl = format!("create schema {SCHEMA}; {comment}; {NO_STRANGERS} {DDL} {DDL_2}");
@@ -304,6 +301,14 @@ pub(crate) fn create_if_missing(client: &mut impl GenericClient) -> Result<(), L
         Some(_) => return Ok(()),
     }
     keep_code_out(client)
+}
+
+/// The statement that marks the schema as a ledger.
+fn schema_mark_sql() -> String {
+    format!(
+        "comment on schema {SCHEMA} is '{SCHEMA_MARK}{LEDGER_VERSION}: what pgfathom has loaded into this database and how far; \
+         written by pgfathom only'"
+    )
 }
 
 /// Nobody else attaches code to the ledger's tables, whatever default privileges say. To be called in the transaction that makes some of them.

@@ -11,6 +11,7 @@ mod begin;
 mod chunk_set;
 mod connections;
 mod coordinate;
+mod copies;
 mod copy;
 pub mod dataset;
 mod difference;

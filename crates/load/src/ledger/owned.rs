@@ -22,12 +22,24 @@ pub(crate) fn own_table(
     let kind = sql("writing pgfathom.object", inserted)?;
     let foreign = kind.is_some_and(|row| row.get::<_, &str>(0) == "f");
     let kind = if foreign { "foreign table" } else { "table" };
-    let comment = format!(
-        "comment on {kind} {} is '{}'",
-        qualified(&dataset.schema_name, name),
-        table_comment(dataset)
-    );
-    sql("marking a table as ours", client.batch_execute(&comment))
+    sql("marking a table as ours", client.batch_execute(&mark_sql(dataset, kind, name)))
+}
+
+/// The statement that marks a table as ours.
+fn mark_sql(dataset: &Dataset, kind: &str, name: &str) -> String {
+    let table = qualified(&dataset.schema_name, name);
+    format!("comment on {kind} {table} is '{}'", table_comment(dataset))
+}
+
+/// Marks the ledger and these tables on a node that has received them from another one, without the comments.
+pub(crate) fn mark_copies(
+    client: &mut impl GenericClient,
+    dataset: &Dataset,
+    names: &[String],
+) -> Result<(), LoadError> {
+    let marks: Vec<String> = names.iter().map(|name| mark_sql(dataset, "table", name)).collect();
+    let all = format!("{}; {}", super::schema_mark_sql(), marks.join("; "));
+    sql("marking replicated tables as ours", client.batch_execute(&all))
 }
 
 /// Notes which tables are the partitions of our table now: somebody may have put others in their place.

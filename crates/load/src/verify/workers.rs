@@ -84,9 +84,7 @@ impl<'a> Site<'a> {
     /// `snapshot`: what `pg_export_snapshot()` said; without one every connection has a snapshot of its own.
     pub(super) fn new(connect: &'a Connect<'a>, snapshot: Option<&str>) -> Site<'a> {
         let import = snapshot.map_or(String::new(), |name| format!("set transaction snapshot '{name}';"));
-        let begin = format!(
-            "set client_encoding = 'SQL_ASCII'; begin isolation level repeatable read read only; {import} {SETTINGS}"
-        );
+        let begin = format!("begin isolation level repeatable read read only; {import} {SETTINGS}");
         Site { connect, begin, backends: Mutex::new(Vec::new()) }
     }
 }
@@ -116,6 +114,8 @@ impl<'a> Workers<'a> {
         let site = &self.sites[site];
         let doing = "opening a snapshot of the table";
         let mut reader = Reader::new((site.connect)()?);
+        // Alone: with BEGIN in one message it is a part of the transaction, and Multimaster then has a snapshot already.
+        reader.execute(doing, "set client_encoding = 'SQL_ASCII'")?;
         reader.execute(doing, &site.begin)?;
         reader.query(doing, "select pg_backend_pid()", |row| {
             let pid = number(doing, row.first().copied().flatten())? as i32;

@@ -184,7 +184,7 @@ fn a_list_of_operations_in_both_notations() {
 #[test]
 fn mistakes_in_notation_name_their_line() {
     let error_of = |text: &str| elle::parse(text.as_bytes()).unwrap_err().to_string();
-    assert_eq!(error_of("{:type :ok\n:process 0 :value 7}"), "line 1: value is no list");
+    assert_eq!(error_of("{:type :ok\n:process 0 :value 7}"), "line 1: the value is not a list");
     assert_eq!(
         error_of("\n{\"type\":\"okay\",\"process\":0,\"value\":[]}"),
         "line 2: there is no type \"okay\": invoke, ok, fail or info"
