@@ -77,7 +77,7 @@ pub fn load(
         Err(error) if team.shape == Shape::Repeated => return Err(peers::explain(&mut team, error)),
         Err(error) => return Err(error),
     };
-    copies::mark(cluster, &team, &mut prepared, tables);
+    copies::mark(cluster, &mut prepared, tables);
     let mut fill = Fill::new(team, prepared.datasets, prepared.layout, content, options, stop, started)?;
     if fill.datasets.iter().all(|dataset| dataset.loaded) {
         if fill.shape() == Shape::Sharded {

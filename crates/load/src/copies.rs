@@ -6,21 +6,20 @@
 use engines::cluster::Cluster;
 use engines::profile::{Copies, Ddl, Layout};
 
+use crate::connections;
 use crate::dataset::{Table, table_names};
 use crate::error::LoadError;
 use crate::ledger;
 use crate::schema::Prepared;
-use crate::team::{self, Team};
 
 /// Marks the ledger and the tables of a dataset on the nodes that the load does not connect to. A node that cannot be reached becomes a note.
-pub(crate) fn mark(cluster: &Cluster, team: &Team, prepared: &mut Prepared, tables: &[Table]) {
+pub(crate) fn mark(cluster: &Cluster, prepared: &mut Prepared, tables: &[Table]) {
     let is_replicated = matches!(cluster.engine.layout, Layout::Copies(Copies { ddl: Ddl::Replicated, .. }));
     let Some(dataset) = prepared.datasets.first().filter(|_| is_replicated) else { return };
     let names = table_names(tables, dataset.partitions);
-    let is_filled = |node: &usize| team.members.iter().any(|member| member.node == *node);
-    let others = cluster.data_nodes().filter(|node| !is_filled(node));
+    let others = cluster.data_nodes().filter(|node| Some(*node) != cluster.table_node());
     let mark = |node: usize| -> Result<(), LoadError> {
-        let mut control = team::connect(&cluster.nodes[node].spec)?;
+        let mut control = connections::control(&cluster.nodes[node].spec)?;
         ledger::mark_copies(&mut *control, dataset, &names)
     };
     let failed = |node: usize| {

@@ -344,14 +344,11 @@ pub enum LoadError {
     },
 }
 
-/// What to do with an engine that cannot be filled node by node.
+/// Why an engine cannot be loaded.
 fn unfillable(engine: engines::Engine) -> &'static str {
     match engine.load {
         LoadPath::None(reason) => reason,
-        _ => {
-            "load it through one of its nodes as if it were a single server: name that node instead of --cluster; \
-             pgfathom up --help lists clusters of nodes that load can fill"
-        }
+        LoadPath::Leaves | LoadPath::EachNode | LoadPath::Table => "name its nodes with --cluster",
     }
 }
 

@@ -61,8 +61,10 @@ fn name_of(command: &Command, data_dir: &Path) -> String {
 
 /// Keeps the result of initdb, if possible: a missing seed only costs time.
 fn keep(data_dir: &Path, seed: &Path) {
-    let begun = seed.with_extension(std::process::id().to_string());
-    // Several processes may do this at once: the first result stays.
+    // Several processes, and several threads of one, may do this at once: each makes a folder of its own, and the first result stays.
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let attempt = COUNT.fetch_add(1, Ordering::Relaxed);
+    let begun = seed.with_extension(format!("{}-{attempt}", std::process::id()));
     if copy(data_dir, &begun).is_err() || fs::rename(&begun, seed).is_err() {
         let _ = fs::remove_dir_all(&begun);
     }

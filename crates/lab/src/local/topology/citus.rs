@@ -1,6 +1,6 @@
 //! Citus: a coordinator and workers, from an extension that must be installed.
 //!
-//! Never run here: Debian has no package of it. The statements are a pure function, tested as text against the documentation (Citus 11 and newer,
+//! Debian has no package of it; `scripts/engines` builds it. The statements are a pure function, tested as text against the documentation (Citus 11 and newer,
 //! "Single-node" and "Multi-node" installation, `citus_set_coordinator_host`, `citus_add_node`, `pg_dist_authinfo`).
 
 use super::{LocalError, Peer, Statement, literal};

@@ -133,14 +133,14 @@ impl Statement {
                 "UPDATE {.}district SET d_ytd = d_ytd + $3 WHERE d_w_id = $1 AND d_id = $2 \
                  RETURNING d_name, d_street_1, d_street_2, d_city, d_state, d_zip"
             }
-            // Clause 2.5.2.2: C_DATA of a customer with bad credit keeps its payments, the newest first. Citus allows only immutable functions in CASE.
+            // Clause 2.5.2.2: C_DATA of a customer with bad credit keeps its payments, newest first. Citus needs immutable functions and CASE WHEN.
             Statement::PayCustomer => {
                 "UPDATE {.}customer SET c_balance = c_balance - $4, c_ytd_payment = c_ytd_payment + $4, \
-                 c_payment_cnt = c_payment_cnt + 1, c_data = CASE c_credit WHEN 'BC' THEN left(c_id::text||' '||c_d_id::text||' '||c_w_id::text||' '|| \
+                 c_payment_cnt = c_payment_cnt + 1, c_data = CASE WHEN c_credit = 'BC' THEN left(c_id::text||' '||c_d_id::text||' '||c_w_id::text||' '|| \
                  $5::int::text||' '||$6::int::text||' '||$4::numeric::text||' '||c_data, 500) ELSE c_data END \
                  WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3 \
                  RETURNING c_first, c_middle, c_last, c_street_1, c_street_2, c_city, c_state, c_zip, c_phone, c_since, \
-                 c_credit, c_credit_lim, c_discount, c_balance, CASE c_credit WHEN 'BC' THEN left(c_data, 200) END"
+                 c_credit, c_credit_lim, c_discount, c_balance, CASE WHEN c_credit = 'BC' THEN left(c_data, 200) END"
             }
             // Clause 2.5.2.2: H_DATA is W_NAME and D_NAME with four spaces between them.
             Statement::InsertHistory => {
