@@ -153,8 +153,13 @@ impl Cluster {
 
     /// The node whose ledger speaks for all rows, and whose catalog is read first.
     pub fn entry_node(&self) -> usize {
+        self.ledger_nodes().first().copied().unwrap_or(0)
+    }
+
+    /// The nodes with a ledger of their own: one, if the engine brings rows to their nodes itself, else every node that takes writes.
+    pub fn ledger_nodes(&self) -> Vec<usize> {
         let by_table = self.table_node().filter(|_| self.engine.load == LoadPath::Table);
-        by_table.or_else(|| self.data_nodes().next()).unwrap_or(0)
+        by_table.map_or_else(|| self.data_nodes().collect(), |node| vec![node])
     }
 
     /// The cluster as the one database that a client of [`Cluster::table_node`] sees, if its rows can be read only through the engine.

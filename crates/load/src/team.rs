@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use connect::ConnSpec;
 use connect::control::Control;
 use engines::cluster::Cluster;
-use engines::profile::LoadPath;
 use postgres::Client;
 
 use crate::error::LoadError;
@@ -86,9 +85,7 @@ impl Team {
     pub(crate) fn connect(cluster: &Cluster) -> Result<Team, LoadError> {
         let shape = Shape::of(cluster)?;
         let mut members = Vec::new();
-        let by_table = cluster.table_node().filter(|_| cluster.engine.load == LoadPath::Table);
-        let nodes: Vec<usize> = by_table.map_or_else(|| cluster.data_nodes().collect(), |node| vec![node]);
-        for node in nodes {
+        for node in cluster.ledger_nodes() {
             let found = &cluster.nodes[node];
             let name = if shape == Shape::Single { String::new() } else { found.name.clone() };
             let mut control = connect(&found.spec).map_err(|error| error.at(&name))?;

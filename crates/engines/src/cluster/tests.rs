@@ -73,6 +73,25 @@ fn standbys_and_coordinators_beside_workers_take_no_rows() {
 
 /// Addresses in a catalog are those of the node that has the catalog.
 #[test]
+fn an_engine_that_spreads_rows_has_one_ledger_and_one_way_in() {
+    let made = |engine: &str, first: &str| {
+        read(&FILE.replacen("fdw-sharded", engine, 1).replacen("'shard'", &format!("'{first}'"), 1)).unwrap()
+    };
+    let citus = made("citus", "coordinator");
+    assert_eq!((citus.table_node(), citus.ledger_nodes(), citus.entry_node()), (Some(0), vec![0], 0));
+    let one = citus.as_one_database().expect("rows are read through the coordinator");
+    assert_eq!((one.engine.name(), one.nodes.len()), ("postgres", 1));
+    assert_eq!(one.nodes[0].spec, citus.nodes[0].spec);
+    // Without a coordinator the first node is as good as any.
+    assert_eq!(made("cockroach", "shard").ledger_nodes(), [0]);
+    // Every node of a Multimaster can be read, and one has the ledger that the others receive.
+    let mtm = made("mtm", "peer");
+    assert_eq!((mtm.ledger_nodes(), mtm.as_one_database()), (vec![0], None));
+    let sharded = read(FILE).unwrap();
+    assert_eq!((sharded.ledger_nodes().len(), sharded.entry_node(), sharded.as_one_database()), (4, 0, None));
+}
+
+#[test]
 fn nodes_are_found_by_the_addresses_that_other_nodes_use() {
     let cluster = read(FILE).expect("it is right");
     let at = |from: usize, host: Option<&str>, port: u16| cluster.node_at(from, host, port, "x");
