@@ -199,7 +199,7 @@ impl<'a> Recording<'a> {
     }
 
     /// Ends the run, reports what came of it, looks for causes, writes the report page, prints the summary when JSON was requested, and names
-    /// the directory: the last line on stderr. A directory that is not whole makes the verb end with an error, after all results are told.
+    /// the directory: the last line on stderr. If the directory is incomplete, the verb ends with an error, after all results were printed.
     ///
     /// # Errors
     /// When the summary cannot be printed.

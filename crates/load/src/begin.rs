@@ -148,7 +148,7 @@ pub fn check_cluster(
     content.check(target, options.partitions)
 }
 
-/// The dataset with what nobody has asked for as the first node that knows of it has recorded it.
+/// The dataset, with the parameters that were not given taken from the first node that has recorded it.
 fn recorded(
     team: &mut Team,
     content: &dyn dataset::Dataset,

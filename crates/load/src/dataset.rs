@@ -298,7 +298,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Whether rows are named by the text of their first column, which is a key that tells the number of the row; else by a condition.
+    /// Whether rows are named by the text of their first column, which is a key that gives the number of the row; else by a condition.
     fn is_named_by_key(&self) -> bool {
         false
     }

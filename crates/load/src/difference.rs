@@ -67,7 +67,7 @@ pub enum DifferenceKind {
         /// The leaf it belongs to.
         home: TableName,
     },
-    /// A row that nobody put there.
+    /// A row that no load and no run has written.
     Stranger {
         /// How it is known.
         why: StrangerReason,
@@ -116,7 +116,7 @@ pub enum DifferenceKind {
         /// What should.
         latest: Version,
     },
-    /// A well-formed value by a writer that nobody knows.
+    /// A well-formed value of an unknown writer.
     UnknownWriter {
         /// The field.
         column: usize,
@@ -151,7 +151,7 @@ pub enum StrangerReason {
     NeverMade,
     /// Its key is NULL or not of the form that keys have.
     NoKey,
-    /// Its key belongs to a row number that nobody loaded or inserted.
+    /// Its key belongs to a row number that was neither loaded nor inserted.
     NeverWritten,
 }
 

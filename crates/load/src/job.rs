@@ -43,7 +43,7 @@ pub(crate) struct Job<'a> {
 pub(crate) type Replan<'a> = dyn FnMut() -> Result<Vec<NodePlan>, LoadError> + 'a;
 
 impl Job<'_> {
-    /// A transaction on this node loads some leaves of a chunk and says which; else it loads all of them.
+    /// A transaction on this node loads some leaves of a chunk and records which; else it loads all of them.
     pub(crate) fn in_parts(&self, node: usize) -> bool {
         self.shape == Shape::Sharded && !self.by_entry(node)
     }
@@ -61,7 +61,7 @@ impl Job<'_> {
         }
     }
 
-    /// Puts a new plan in place when one is wanted, and tells what has moved.
+    /// Applies a new plan when one is needed, and reports what has moved.
     pub(crate) fn follow(&self, replan: &mut Replan<'_>) -> Result<(), LoadError> {
         let before = self.dispatcher.owned();
         let begun = Instant::now();

@@ -14,7 +14,7 @@
 //! have a cheaper one ([`Dataset::hashing`]). Where the server has no hash of a row (before PostgreSQL 14) every row is read and
 //! judged instead, and a note reports it. Memory does not grow with the tables.
 //!
-//! **Runs change rows.** A dataset tells which rows a run may have left ([`Dataset::judge`], [`Dataset::expect`]), which columns change where
+//! **Runs change rows.** A dataset defines which rows a run may have left ([`Dataset::judge`], [`Dataset::expect`]), which columns change where
 //! their values cannot be known, and whether these fit together ([`Dataset::audit`]). Where a run may have written anywhere, only tables that
 //! no run changes are verified afterwards ([`Dataset::after_runs`]).
 

@@ -1,4 +1,4 @@
-//! Flags that several verbs share: the connection, the run directory, and whether to watch meanwhile.
+//! Flags that several verbs share: the connection, the run directory, and whether to sample the servers during the work.
 
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -36,10 +36,10 @@ pub struct RunDirectory {
     pub output_dir: Option<PathBuf>,
 }
 
-/// Whether to watch meanwhile.
+/// Whether to sample the servers during the work.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Watching {
-    /// Sample the server, its log and this machine once a second meanwhile: on, off
+    /// Sample the server, its log and this host once a second during the work: on, off
     #[arg(
         long,
         value_name = "ON|OFF",

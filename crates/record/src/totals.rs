@@ -176,7 +176,7 @@ pub struct LoadTotals {
     pub analyze_seconds: f64,
     /// All of it, from the first connection to the last.
     pub total_seconds: f64,
-    /// WAL that the server wrote meanwhile.
+    /// WAL that the server wrote during the interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wal_bytes: Option<u64>,
     /// Tables without indexes.

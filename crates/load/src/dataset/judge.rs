@@ -31,7 +31,7 @@ pub trait Verdicts {
     /// It is not known whether the row was committed.
     fn uncertain(&mut self);
 
-    /// A right value of which cannot be told whether it is the last one.
+    /// A valid value, but it is unknown whether it is the last one.
     fn unjudged(&mut self, why: &'static str);
 }
 

@@ -85,7 +85,7 @@ pub(super) struct LedgerKeys {
     chunks: Vec<(u64, Option<u64>)>,
 }
 
-/// Computes it. `bytes`: of the values in each cell of a grid, where only encoding tells them.
+/// Computes it. `bytes`: of the values in each cell of a grid, where only encoding gives them.
 pub(super) fn ledger_keys(
     setting: &Setting<'_>,
     coordinator: &mut Coordinator<'_>,
@@ -225,7 +225,7 @@ impl LedgerKeys {
             problems.extend(compare_ledger(site.name.clone(), in_ledger, loaded));
             has_moved |= self.has_moved(site, *id, number, catalog)?;
         }
-        // Leaves that were moved after the load left their chunks in the ledger of the node they came from: then only the whole tells.
+        // Leaves that were moved after the load left their chunks in the ledger of the node they came from: then only the total can be compared.
         Ok(match compare_ledger(None, in_ledgers, of_nodes) {
             None => Vec::new(),
             Some(_) if !problems.is_empty() && !has_moved => problems,

@@ -200,7 +200,7 @@ impl Comparison<'_> {
         };
         let count = all.tables.len() as u64;
         let shape = |(at, table): (usize, &TableAt)| match (self.table(table.table).key, &setting.hashing) {
-            // Rows without a key cannot be told apart.
+            // Rows without a key cannot be distinguished.
             (None, _) => Shape::Out,
             (Some(_), None) => Shape::numbers(self.content(), table.table),
             (Some(_), Some(_)) => {

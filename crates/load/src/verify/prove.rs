@@ -233,7 +233,7 @@ fn choose_method(task: &Task<'_>, loaded: &Loaded, catalog: &Catalog, notes: &mu
     Method::Fast
 }
 
-/// What else has to be told of the findings.
+/// Further notes about the findings.
 fn notes_of(findings: &Findings) -> Vec<String> {
     let mut notes = Vec::new();
     if findings.misplaced_overflow {

@@ -31,7 +31,7 @@ pub(super) struct Judged {
     pub(super) findings: Findings,
     /// Where rows are missing or more than once there; which ones is not known yet.
     pub(super) gaps: Vec<Gap>,
-    /// Rows that must be there, by table, and bytes of their values by cell, where only encoding tells.
+    /// Rows that must be there, by table, and bytes of their values by cell, where only encoding gives them.
     pub(super) expected: Vec<u64>,
     pub(super) bytes: Vec<u64>,
     /// Rows that were read, by leaf.
@@ -44,7 +44,7 @@ enum Reading {
     Judged(Share, Box<Findings>),
 }
 
-/// The hash of a row's number: summed up, it tells apart sets of rows.
+/// The hash of a row's number: its sum distinguishes sets of rows.
 fn number_hash(number: u64) -> u64 {
     data::mix::word(1, number)
 }

@@ -16,7 +16,7 @@ pub(super) struct Compared {
     pub(super) expected: Vec<u64>,
     /// Rows that are there, by leaf.
     pub(super) found: Vec<u64>,
-    /// Bytes of the values that must be there, by cell, where only encoding tells.
+    /// Bytes of the values that must be there, by cell, where only encoding gives them.
     pub(super) bytes: Vec<u64>,
     /// What has to be read.
     pub(super) differing: Selection,

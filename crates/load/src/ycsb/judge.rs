@@ -1,4 +1,4 @@
-//! Judging rows of the YCSB table: every value says which write made it, and the history of the runs says whether that write may stand there.
+//! Judging rows of the YCSB table: every value contains the write that made it, and the history of the runs determines whether that write is possible there.
 
 use data::ycsb::{FIELD_BYTES, FIELD_COUNT, Judgement, Version};
 

@@ -98,7 +98,7 @@ pub struct Others {
     pub sql: &'static str,
     /// Their columns: name and type.
     pub columns: &'static [(&'static str, &'static str)],
-    /// The column that says what they are about.
+    /// The column that names their object.
     pub about: &'static str,
     /// What a node has of this.
     pub own: &'static str,

@@ -15,7 +15,7 @@ use super::schema::{ACCOUNTS, BRANCHES, HISTORY, TELLERS};
 pub const B1: Condition = Condition::new(1, "B1", "sum(TBALANCE) = sum(BBALANCE)", "sums");
 /// Accounts have what branches have.
 pub const B2: Condition = Condition::new(2, "B2", "sum(ABALANCE) = sum(BBALANCE)", "sums");
-/// Branches have what the history says.
+/// Branches have the balances that the history implies.
 pub const B3: Condition = Condition::new(3, "B3", "sum(BBALANCE) = sum(DELTA)", "sums");
 /// So does each account.
 pub const B4: Condition = Condition::new(4, "B4", "ABALANCE = sum(DELTA) of the account", "accounts");
