@@ -162,8 +162,16 @@ fn nonce(out: &[u8]) -> Option<[u8; NONCE.len()]> {
     out[at..].first_chunk().copied()
 }
 
+/// Writes the nonce into the first message that asks for it. Headers stay: the same messages come, whenever it is written.
 fn fill_in(bytes: &mut [u8], nonce: [u8; NONCE.len()]) {
-    if let Some(at) = bytes.windows(NONCE.len()).position(|window| window == NONCE) {
-        bytes[at..at + NONCE.len()].copy_from_slice(&nonce);
+    let mut begin = 0;
+    for frame in Frames::new(&bytes.to_vec()) {
+        begin += HEADER_BYTES;
+        let end = begin + frame.body.len();
+        if let Some(at) = frame.body.windows(NONCE.len()).position(|window| window == NONCE) {
+            bytes[begin + at..][..NONCE.len()].copy_from_slice(&nonce);
+            return;
+        }
+        begin = end;
     }
 }
