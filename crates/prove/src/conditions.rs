@@ -641,9 +641,9 @@ fn text(connection: &mut HotConnection, sql: &str) -> Result<String, QueryError>
 mod tests {
     use super::*;
 
-    const A: Condition = Condition::new(1, "A", "a", "rows");
-    const B: Condition = Condition::new(2, "B", "b", "rows");
-    const C: Condition = Condition::new(3, "C", "c", "rows");
+    const A: Condition = Condition::new(1, "A", "a", "row");
+    const B: Condition = Condition::new(2, "B", "b", "row");
+    const C: Condition = Condition::new(3, "C", "c", "row");
 
     const fn probe(conditions: &'static [Condition], access: Access) -> Probe {
         Probe { conditions, access, columns: &["w_id", "w_ytd", "district_ytd"], sql: "", others: None }

@@ -1,5 +1,6 @@
 //! The statements of a workload, laid out once per session: prepared on the server, or sent with their text each time.
 
+use record::number;
 use wire::backend::{Frames, tag};
 use wire::error::ServerError;
 use wire::frontend::{self, Format};
@@ -130,8 +131,7 @@ fn place(spec: &StatementSpec) -> String {
 fn counted(parameters: usize) -> String {
     match parameters {
         0 => "no variable".to_owned(),
-        1 => "1 variable".to_owned(),
-        many => format!("{many} variables"),
+        some => number::counted(some as u64, "variable"),
     }
 }
 

@@ -6,6 +6,7 @@ use crate::control::{Cause, Outage};
 use crate::drive::Account;
 use crate::engine::{NANOS_PER_MICRO, NANOS_PER_SECOND, Nanos};
 use crate::recovery::BACK_SHARE;
+use record::number::counted;
 
 /// A worker thread that computed for more than this share of the time in which it could have a CPU had no room left: the target could
 /// have done more.
@@ -178,11 +179,6 @@ fn left_behind(account: &Account) -> String {
             if left == 1 { "is" } else { "are" }
         ),
     }
-}
-
-/// A number and what it counts.
-fn counted(count: u64, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 /// The same with the verb.

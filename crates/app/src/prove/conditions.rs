@@ -123,7 +123,7 @@ fn no_outcome(error: ProveError) -> NoOutcome {
 
 /// The answer about one condition in one line.
 fn detail(benchmark: &dyn Conditions, answer: &Answer) -> String {
-    let things = || format!("{} {}", human::count(answer.looked_at), answer.condition.things());
+    let things = || answer.condition.counted(answer.looked_at);
     match &answer.outcome {
         Outcome::Kept => format!("kept by {}", things()),
         Outcome::Broken { count, .. } => {

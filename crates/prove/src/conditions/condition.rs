@@ -4,6 +4,7 @@
 //! when the condition is broken there, followed by the columns that name the thing and the two sides of the equation. So one pass counts what was
 //! looked at and what is wrong, and a second one, made only when something is, names it.
 
+use record::number;
 use std::fmt;
 
 /// A condition. Their numbers order them in the report.
@@ -12,19 +13,26 @@ pub struct Condition {
     number: u8,
     code: &'static str,
     description: &'static str,
-    things: &'static str,
+    thing: &'static str,
+    things: Option<&'static str>,
     is_wide: bool,
 }
 
 impl Condition {
-    /// A condition: its place in the report, its code, what must hold, and what it looks at, one of which each.
+    /// A condition: its place in the report, its code, what must hold, and what it is judged for, one of these each.
     pub const fn new(
         number: u8,
         code: &'static str,
         description: &'static str,
-        things: &'static str,
+        thing: &'static str,
     ) -> Condition {
-        Condition { number, code, description, things, is_wide: false }
+        Condition { number, code, description, thing, things: None, is_wide: false }
+    }
+
+    /// The same, with a plural that is not made by an `s`.
+    #[must_use]
+    pub const fn plural(self, things: &'static str) -> Condition {
+        Condition { things: Some(things), ..self }
     }
 
     /// The same, comparing rows that transactions of several ranges wrote: the only conditions that a torn wide commit, or a snapshot that is not
@@ -44,9 +52,17 @@ impl Condition {
         self.description
     }
 
-    /// What it looks at, one of which each.
-    pub fn things(self) -> &'static str {
-        self.things
+    /// What it is judged for, with its number: `1 warehouse`, `20 branches`.
+    pub fn counted(self, count: u64) -> String {
+        match self.things {
+            Some(things) if count != 1 => format!("{} {things}", number::count(count)),
+            _ => number::counted(count, self.thing),
+        }
+    }
+
+    /// What it is judged for, one of it.
+    pub fn thing(self) -> &'static str {
+        self.thing
     }
 
     /// See [`Condition::across`].

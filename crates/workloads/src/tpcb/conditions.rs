@@ -12,17 +12,18 @@ use prove::conditions::{
 use super::schema::{ACCOUNTS, BRANCHES, HISTORY, TELLERS};
 
 /// Tellers have what branches have.
-pub const B1: Condition = Condition::new(1, "B1", "sum(TBALANCE) = sum(BBALANCE)", "sums");
+pub const B1: Condition = Condition::new(1, "B1", "sum(TBALANCE) = sum(BBALANCE)", "sum");
 /// Accounts have what branches have.
-pub const B2: Condition = Condition::new(2, "B2", "sum(ABALANCE) = sum(BBALANCE)", "sums");
+pub const B2: Condition = Condition::new(2, "B2", "sum(ABALANCE) = sum(BBALANCE)", "sum");
 /// Branches have the balances that the history implies.
-pub const B3: Condition = Condition::new(3, "B3", "sum(BBALANCE) = sum(DELTA)", "sums");
+pub const B3: Condition = Condition::new(3, "B3", "sum(BBALANCE) = sum(DELTA)", "sum");
 /// So does each account.
-pub const B4: Condition = Condition::new(4, "B4", "ABALANCE = sum(DELTA) of the account", "accounts");
+pub const B4: Condition = Condition::new(4, "B4", "ABALANCE = sum(DELTA) of the account", "account");
 /// So does each teller.
-pub const B5: Condition = Condition::new(5, "B5", "TBALANCE = sum(DELTA) of the teller", "tellers");
+pub const B5: Condition = Condition::new(5, "B5", "TBALANCE = sum(DELTA) of the teller", "teller");
 /// So does each branch.
-pub const B6: Condition = Condition::new(6, "B6", "BBALANCE = sum(DELTA) of the branch", "branches");
+pub const B6: Condition =
+    Condition::new(6, "B6", "BBALANCE = sum(DELTA) of the branch", "branch").plural("branches");
 
 /// All of them, in the order of the report.
 pub const ALL: [Condition; 6] = [B1, B2, B3, B4, B5, B6];

@@ -11,92 +11,87 @@
 use prove::conditions::{Access, Condition, Others, Probe};
 
 /// 3.3.2.1
-pub const C1: Condition = Condition::new(1, "C1", "W_YTD = sum(D_YTD)", "warehouses");
+pub const C1: Condition = Condition::new(1, "C1", "W_YTD = sum(D_YTD)", "warehouse");
 /// 3.3.2.2
-pub const C2: Condition = Condition::new(2, "C2", "D_NEXT_O_ID - 1 = max(O_ID) = max(NO_O_ID)", "districts");
+pub const C2: Condition = Condition::new(2, "C2", "D_NEXT_O_ID - 1 = max(O_ID) = max(NO_O_ID)", "district");
 /// 3.3.2.3
 pub const C3: Condition =
-    Condition::new(3, "C3", "max(NO_O_ID) - min(NO_O_ID) + 1 = rows in NEW-ORDER", "districts");
+    Condition::new(3, "C3", "max(NO_O_ID) - min(NO_O_ID) + 1 = rows in NEW-ORDER", "district");
 /// 3.3.2.4
-pub const C4: Condition = Condition::new(4, "C4", "sum(O_OL_CNT) = rows in ORDER-LINE", "districts");
+pub const C4: Condition = Condition::new(4, "C4", "sum(O_OL_CNT) = rows in ORDER-LINE", "district");
 /// 3.3.2.5
 pub const C5: Condition =
-    Condition::new(5, "C5", "O_CARRIER_ID is null where the order is in NEW-ORDER, and only there", "orders");
+    Condition::new(5, "C5", "O_CARRIER_ID is null where the order is in NEW-ORDER, and only there", "order");
 /// 3.3.2.6
-pub const C6: Condition = Condition::new(6, "C6", "O_OL_CNT = rows in ORDER-LINE of the order", "orders");
+pub const C6: Condition = Condition::new(6, "C6", "O_OL_CNT = rows in ORDER-LINE of the order", "order");
 /// 3.3.2.7
 pub const C7: Condition =
-    Condition::new(7, "C7", "OL_DELIVERY_D is null where O_CARRIER_ID is, and only there", "order lines");
+    Condition::new(7, "C7", "OL_DELIVERY_D is null where O_CARRIER_ID is, and only there", "order line");
 /// 3.3.2.8
-pub const C8: Condition = Condition::new(8, "C8", "W_YTD = sum(H_AMOUNT)", "warehouses");
+pub const C8: Condition = Condition::new(8, "C8", "W_YTD = sum(H_AMOUNT)", "warehouse");
 /// 3.3.2.9
-pub const C9: Condition = Condition::new(9, "C9", "D_YTD = sum(H_AMOUNT)", "districts");
+pub const C9: Condition = Condition::new(9, "C9", "D_YTD = sum(H_AMOUNT)", "district");
 /// 3.3.2.10
 pub const C10: Condition =
-    Condition::new(10, "C10", "C_BALANCE = sum(OL_AMOUNT delivered) - sum(H_AMOUNT)", "customers").across();
+    Condition::new(10, "C10", "C_BALANCE = sum(OL_AMOUNT delivered) - sum(H_AMOUNT)", "customer").across();
 /// 3.3.2.11
-pub const C11: Condition = Condition::new(
-    11,
-    "C11",
-    "rows in ORDER - rows in NEW-ORDER = 2100 per district, as loaded",
-    "districts",
-);
+pub const C11: Condition =
+    Condition::new(11, "C11", "rows in ORDER - rows in NEW-ORDER = 2100 per district, as loaded", "district");
 /// 3.3.2.12
 pub const C12: Condition =
-    Condition::new(12, "C12", "C_BALANCE + C_YTD_PAYMENT = sum(OL_AMOUNT delivered)", "customers");
+    Condition::new(12, "C12", "C_BALANCE + C_YTD_PAYMENT = sum(OL_AMOUNT delivered)", "customer");
 /// Ours: what was ordered has left the stock, also the stock of other warehouses.
 pub const X13: Condition = Condition::new(
     13,
     "X13",
     "S_YTD, S_ORDER_CNT, S_REMOTE_CNT = what ORDER-LINE took since the load",
-    "stock rows",
+    "stock row",
 )
 .across();
 /// Ours: no order was lost between two others.
-pub const X14: Condition =
-    Condition::new(14, "X14", "max(O_ID) - min(O_ID) + 1 = rows in ORDER", "districts");
+pub const X14: Condition = Condition::new(14, "X14", "max(O_ID) - min(O_ID) + 1 = rows in ORDER", "district");
 /// Ours: every node has the same catalogue. Judged where there are several.
-pub const X15: Condition = Condition::new(15, "X15", "ITEM is the same on every node", "items");
+pub const X15: Condition = Condition::new(15, "X15", "ITEM is the same on every node", "item");
 /// Ours: warehouses are numbered from 1, without holes.
 pub const X16: Condition =
-    Condition::new(16, "X16", "W_ID is 1, 2, ... to the number of warehouses", "warehouses");
+    Condition::new(16, "X16", "W_ID is 1, 2, ... to the number of warehouses", "warehouse");
 /// Ours: no row belongs to a warehouse that is not there.
 pub const X17: Condition =
-    Condition::new(17, "X17", "every warehouse that a row names is in WAREHOUSE", "columns");
+    Condition::new(17, "X17", "every warehouse that a row names is in WAREHOUSE", "column");
 /// Ours: the districts of a warehouse (clause 1.2.1).
-pub const X18: Condition =
-    Condition::new(18, "X18", "10 districts per warehouse, D_ID 1 to 10", "warehouses");
+pub const X18: Condition = Condition::new(18, "X18", "10 districts per warehouse, D_ID 1 to 10", "warehouse");
 /// Ours: the customers of a district.
 pub const X19: Condition =
-    Condition::new(19, "X19", "3,000 customers per district, C_ID 1 to 3,000", "districts");
+    Condition::new(19, "X19", "3,000 customers per district, C_ID 1 to 3,000", "district");
 /// Ours: the stock of a warehouse.
 pub const X20: Condition =
-    Condition::new(20, "X20", "100,000 stock rows per warehouse, S_I_ID 1 to 100,000", "warehouses");
+    Condition::new(20, "X20", "100,000 stock rows per warehouse, S_I_ID 1 to 100,000", "warehouse");
 /// Ours: the catalogue.
-pub const X21: Condition = Condition::new(21, "X21", "100,000 items, I_ID 1 to 100,000", "copies of ITEM");
+pub const X21: Condition =
+    Condition::new(21, "X21", "100,000 items, I_ID 1 to 100,000", "copy of ITEM").plural("copies of ITEM");
 /// Ours: orders are numbered from 1, without holes, and are of customers.
 pub const X22: Condition = Condition::new(
     22,
     "X22",
     "O_ID is 1, 2, ... to the number of orders; customer, carrier and O_ALL_LOCAL are in their ranges",
-    "districts",
+    "district",
 );
 /// Ours: the lines of an order are numbered from 1, without holes, and are of items.
 pub const X23: Condition = Condition::new(
     23,
     "X23",
     "OL_NUMBER is 1, 2, ... to the number of lines; item, quantity and amount are in their ranges",
-    "orders",
+    "order",
 );
 /// Ours: payments are of customers, at districts.
 pub const X24: Condition =
-    Condition::new(24, "X24", "every payment is of a customer, at a district", "payments");
+    Condition::new(24, "X24", "every payment is of a customer, at a district", "payment");
 /// Ours: what customers have paid and received is counted.
 pub const X25: Condition = Condition::new(
     25,
     "X25",
     "C_PAYMENT_CNT = rows in HISTORY, C_DELIVERY_CNT = orders delivered since the load",
-    "customers",
+    "customer",
 )
 .across();
 
