@@ -18,7 +18,7 @@ use crate::team::Team;
 use crate::watch::{self, Watch};
 use crate::{copies, finish, ledger, peers, schema, shard};
 
-/// When the load has to end, and how the user said it.
+/// When the load has to end, as time and as the user wrote it.
 type Deadline = (Instant, String);
 
 /// Fills a target with a YCSB dataset, or continues where another load ended.

@@ -1,4 +1,4 @@
-//! The coordinator's part of every load: it watches the streams, passes on what they say, and wakes them when the user wants to stop.
+//! The coordinator's part of every load: it watches the streams, passes on what they report, and wakes them when the user stops the load.
 //!
 //! It is the caller's thread and never touches a row, so observers may take their time.
 
@@ -13,13 +13,13 @@ use crate::options::StopLevel;
 use crate::progress::{Counters, LoadEvent, Meter, Observer, Phase, TICK};
 use crate::stream::{DRAIN, Message, Work};
 
-/// How often the coordinator looks whether the user wants it to stop.
+/// How often the coordinator checks whether the user has stopped the load.
 const STOP_LOOK: Duration = Duration::from_millis(50);
 
 /// A stream that has not noticed the stop after this long waits for its server, and is woken by a cancel request.
 const STOP_PATIENCE: Duration = Duration::from_secs(2 * DRAIN.as_secs());
 
-/// Runs the streams, which `streams` starts and waits for, and keeps the observer informed meanwhile.
+/// Runs the streams, which `streams` starts and waits for, and keeps the observer informed while they run.
 pub(crate) fn coordinate(
     work: &Work<'_>,
     inbox: &Receiver<Message>,
@@ -65,7 +65,7 @@ pub(crate) fn coordinate(
     })
 }
 
-/// Says that the driver has ended, even when it ends by a panic.
+/// Reports that the driver has ended, even when it ends by a panic.
 struct EndMessage<'a>(&'a Work<'a>);
 
 impl Drop for EndMessage<'_> {
@@ -86,7 +86,7 @@ fn wake_streams(work: &Work<'_>) {
     }
 }
 
-/// The observer and what it is told from.
+/// The observer and what its progress is made from.
 pub(crate) struct Reporter<'a> {
     pub(crate) observer: &'a mut dyn Observer,
     pub(crate) meter: Meter,

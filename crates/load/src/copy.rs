@@ -9,8 +9,8 @@
 //! Commits wait for the WAL like anybody's: one wait per 96 MB costs nothing, and what the user has seen as safe stays safe.
 //!
 //! **Many loaders** share the chunks of a dataset. A chunk belongs to whoever gets an advisory lock on it, which ends with the transaction,
-//! however that ends. Nobody waits for it: a chunk that another loader has in its hands is set aside and looked at again when nothing else is left.
-//! A chunk that has become part of the ledger meanwhile costs one round trip and no hashing.
+//! however that ends. No loader waits for it: a chunk that another loader has in its hands is set aside and looked at again when nothing else is left.
+//! A chunk that another loader has completed since costs one round trip and no hashing.
 //!
 //! **On a sharded cluster** a transaction loads the part of a chunk that belongs to one node, see [`crate::dispatch`], and looks, under lock, whether the
 //! leaves are still there, see [`crate::shard`].
@@ -36,7 +36,7 @@ use crate::shard;
 use crate::stream::{ChunkError, Pace, Stream, copy_command};
 use crate::via;
 
-/// How long a stream without work waits before it asks again, unless it is woken.
+/// How long a stream without work waits before it looks again, unless it is woken.
 const IDLE_WAIT: Duration = Duration::from_millis(100);
 
 /// Loads everything the dispatcher has with all streams; returns when nothing is left, the stop was noticed, or with the first error.
@@ -84,7 +84,7 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
     first_error.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Says that a stream has ended, also when it ends by a panic.
+/// Reports that a stream has ended, also when it ends by a panic.
 struct Left<'a>(&'a AtomicUsize, &'a Dispatcher);
 
 impl Drop for Left<'_> {
@@ -102,7 +102,7 @@ fn run_stream(job: &Job<'_>, stream: &mut Stream<'_>, node: usize) -> Result<(),
         "" => format!("loading chunk {chunk}"),
         name => format!("loading chunk {chunk} into {name}"),
     };
-    // The first connection before the first chunk: what is wrong with it is told before any work.
+    // The first connection before the first chunk: what is wrong with it is reported before any work.
     while stream.connect()? && work.stop_level() == StopLevel::Run {
         let task = match job.dispatcher.next(node, Instant::now()) {
             Next::Task(task) => task,
@@ -155,7 +155,7 @@ fn run_stream(job: &Job<'_>, stream: &mut Stream<'_>, node: usize) -> Result<(),
 }
 
 /// The statements that begin a part: the lock on the chunk (one row when it is ours), ledger rows that have all of it, and those that have some of
-/// it. The lock comes first: what is seen after it nobody else can change.
+/// it. The lock comes first: no other session can change what is seen after it.
 fn claim_sql(dataset: i32, task: &Task, in_parts: bool) -> String {
     let (chunk, key) = (task.chunk, lock::chunk(dataset, task.chunk));
     let leaves: Vec<String> = task.leaves.iter().map(u16::to_string).collect();
@@ -252,7 +252,7 @@ fn load_part(
 
 /// Inserts the ledger row of a part, and keeps its leaves where they are; `false`: the plan is not true any more.
 fn hold(stream: &mut Stream<'_>, claim: &Claim, task: &Task) -> Result<bool, ChunkError> {
-    // A table that every node has whole is nobody's partition.
+    // A table that every node has whole is no node's partition.
     let attachments = task.leaves.iter().filter_map(|leaf| task.owned.get(leaf)?.as_ref());
     let divided = attachments.clone().count() as u64;
     let hold = if divided > 0 { shard::hold_sql(attachments, true) } else { String::new() };
@@ -263,7 +263,7 @@ fn hold(stream: &mut Stream<'_>, claim: &Claim, task: &Task) -> Result<bool, Chu
     }
 }
 
-/// Whether the error says that a leaf is not a table here any more: no such table, or one of another kind.
+/// Whether the error means that a leaf is not a table here any more: no such table, or one of another kind.
 pub(crate) fn is_gone(error: &SessionError) -> bool {
     matches!(error, SessionError::Server(error) if matches!(&error.sqlstate.0, b"42P01" | b"42809"))
 }

@@ -5,7 +5,7 @@
 //! All rows of a dataset are numbered from 0, table after table in the order of [`Dataset::tables`], unless the dataset has an order of its own
 //! ([`Dataset::segments`]). A number may stand for no row, where their count varies ([`Placed::skip`]). A chunk is a range of these numbers, so
 //! it may end in one table and begin in another. The [`Placement`] of a table chooses one of its leaves for a row; leaves are numbered through
-//! all tables as well ([`Leaves`]), so that one number says which table's which partition. Everything else in this crate handles row numbers and leaf
+//! all tables as well ([`Leaves`]), so that one number stands for one partition of one table. Everything else in this crate handles row numbers and leaf
 //! numbers: dispatching, ledgers, resuming, moves of partitions, freezing leaf by leaf.
 //!
 //! # What the hot path pays
@@ -16,7 +16,7 @@
 //!
 //! # What a dataset must keep
 //!
-//! Rows are pure functions of their number. A row that a run has changed says so itself ([`Dataset::expect`]), or is judged by a history of
+//! Rows are pure functions of their number. A row that a run has changed shows it ([`Dataset::expect`]), or is judged by a history of
 //! the runs ([`Dataset::judge`]). Values are encoded as the
 //! server sends them in binary form: then the server's hash of a row can be computed here.
 
@@ -114,7 +114,7 @@ impl Table {
     }
 }
 
-/// The value of a parameter of which nothing was asked, and of one that was not asked for.
+/// The value of a parameter that was not given, and of one that the dataset does not have.
 pub const DEFAULT: &str = "default";
 /// See [`DEFAULT`].
 pub const OFF: &str = "off";
@@ -141,7 +141,7 @@ pub enum Expected {
     Stranger,
 }
 
-/// What of a dataset can be proved when runs have written into its tables at places that nobody wrote down.
+/// What of a dataset can be proved when runs have written into its tables at places that no run has recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AfterRuns {
     /// Tables that no run changes.
@@ -166,7 +166,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// What else its rows depend on: whoever continues a load must agree.
     fn parameters(&self) -> Vec<Parameter>;
 
-    /// The same dataset with what nobody has asked for as an earlier load recorded it; `None`: there is nothing of the kind.
+    /// The same dataset, with the parameters that were not given as an earlier load recorded them; `None`: it has none such.
     fn as_recorded(&self, _: &BTreeMap<String, String>) -> Option<Box<dyn Dataset>> {
         None
     }
@@ -186,15 +186,15 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         &[]
     }
 
-    /// Bytes of the values of one row, mean over all: what chunks are cut by and rates are told in.
+    /// Bytes of the values of one row, mean over all: the measure of chunks and rates.
     fn row_bytes(&self) -> u64;
 
-    /// The chunks that suit its rows best, where nobody asks for a length; `None`: chunks of one length.
+    /// The chunks that suit its rows best, where no length is given; `None`: chunks of one length.
     fn chunks(&self) -> Option<Chunks> {
         None
     }
 
-    /// What the ledger says of a chunk as its first row.
+    /// What the ledger records as the first row of a chunk.
     fn first_row(&self, rows: &Range<u64>) -> u64 {
         rows.start
     }
@@ -220,7 +220,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Tells `placed` of each row: its table, the hash of its placement key as the server computes it, and the bytes of its values.
+    /// Passes to `placed` for each row: its table, the hash of its placement key as the server computes it, and the bytes of its values.
     fn place(&self, rows: Range<u64>, placed: &mut Placed<'_>);
 
     /// The placement key of a row as text.
@@ -231,7 +231,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Whether [`Dataset::place`] tells the bytes of rows; else the encoder does.
+    /// Whether [`Dataset::place`] gives the bytes of rows; else the encoder does.
     fn places_bytes(&self) -> bool {
         true
     }
@@ -359,7 +359,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     }
 }
 
-/// Answers what a dataset's [`audit`](Dataset::audit) asks.
+/// Runs the queries of a dataset's [`audit`](Dataset::audit).
 pub trait Auditor {
     /// Runs a query for the leaves of one number on the node that has them, and adds up its one number over all leaves. `{name}` in the query stands
     /// for the leaf of the table of that name.
@@ -376,6 +376,6 @@ pub struct Audit {
     pub kept: Vec<String>,
     /// What does not hold.
     pub broken: Vec<String>,
-    /// What cannot be told, and why.
+    /// What cannot be decided, and why.
     pub unknown: Vec<String>,
 }

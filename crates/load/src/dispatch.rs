@@ -3,11 +3,11 @@
 //! A stream belongs to one node and loads parts of chunks there: the rows of a chunk whose leaf tables that node owns. One transaction is of
 //! one node, so a part is what a transaction loads and a ledger row records. On a single server a part is a whole chunk.
 //!
-//! **Each row is hashed once.** Only hashing tells which leaf a row belongs to, and a hash tells it for all nodes. So the stream that
+//! **Each row is hashed once.** Only its hash shows which leaf a row belongs to, and the hash is the same on all nodes. So the stream that
 //! needs a chunk first hashes it and leaves the other nodes' shares here ([`Dispatcher::share`]); their streams take what is prepared before they
 //! hash anything themselves. A node that falls behind would let its shares pile up, so they are kept up to [`PREPARED_ROWS_MAX`] rows per
 //! node; what does not fit is hashed again when that node gets to it, at a tenth of the price of making the rows. Thus a slow node
-//! holds up nobody: every node goes through the chunks at its own pace.
+//! holds up no other: every node goes through the chunks at its own pace.
 //!
 //! **Parts change** when a leaf moves. What is missing is kept as classes: sets of chunks that miss the same leaves on the same node.
 //! Before anything has happened there is one class per node; [`missing`] makes them from what the ledgers say, and [`Dispatcher::replan`]
@@ -69,7 +69,7 @@ pub(crate) struct NodePlan {
 }
 
 impl NodePlan {
-    /// What a node with these leaves misses of `chunks`, given what ledgers say. `leaves_of` says into which leaves a chunk goes; `None`: into any.
+    /// What a node with these leaves misses of `chunks`, given the ledgers. `leaves_of` lists the leaves of a chunk; `None`: into any.
     pub(crate) fn new(
         owned: Owned,
         chunks: &ChunkSet,
@@ -162,7 +162,7 @@ pub(crate) struct Task {
     pub(crate) chunk: u64,
     pub(crate) leaves: Leaves,
     pub(crate) owned: Arc<Owned>,
-    /// Its rows, when somebody has hashed them.
+    /// Its rows, when a stream has hashed them.
     pub(crate) sorted: Option<Arc<Sorted>>,
 }
 
@@ -212,7 +212,7 @@ impl Queue {
         class.map(|(class, _)| Arc::clone(&class.leaves))
     }
 
-    /// The first chunk that nobody of us has in hand.
+    /// The first chunk that no stream of ours has in hand.
     fn first_free(&mut self, hashing: &BTreeMap<u64, Instant>, now: Instant) -> Option<u64> {
         let taken = |chunk: &u64| {
             self.flying.contains(chunk)
@@ -269,11 +269,11 @@ struct State {
     queues: Vec<Queue>,
     /// Chunks that a stream is about to hash for others too, and until when they are left to it.
     hashing: BTreeMap<u64, Instant>,
-    /// A stream has found that the plan is not true any more; nobody takes anything until there is a new one.
+    /// A stream has found that the plan is not true any more; no stream takes anything until there is a new one.
     stale: bool,
     /// Nodes that have to catch their breath.
     paused: BTreeSet<usize>,
-    /// Counts what could be news to somebody who waits.
+    /// Counts the changes that a waiting stream could need.
     changes: u64,
 }
 
@@ -343,7 +343,7 @@ impl Dispatcher {
 
     /// A stream of this node has hashed the chunk of its task: keeps what other nodes need of it. `sort` picks the rows of some leaves.
     pub(crate) fn share(&self, node: usize, chunk: u64, sort: impl Fn(&[u16]) -> Sorted) {
-        // Picking is done without the lock; a plan that changes meanwhile makes it useless, not wrong.
+        // Picking is done without the lock; a plan that changes during it makes it useless, not wrong.
         let wanted: Vec<(usize, Leaves)> = {
             let state = self.state();
             let others = state.queues.iter().enumerate().filter(|(other, queue)| {
@@ -420,7 +420,7 @@ impl Dispatcher {
         changed
     }
 
-    /// The plan is not true any more: nobody gets anything before [`Dispatcher::replan`].
+    /// The plan is not true any more: no stream gets anything before [`Dispatcher::replan`].
     pub(crate) fn set_stale(&self) {
         let mut state = self.state();
         state.stale = true;
@@ -490,7 +490,7 @@ impl Dispatcher {
 }
 
 /// What is loaded for one node by the ledgers of all, where rows are spread over the nodes: of leaves from `whole_from` on, which every node has
-/// whole, its own ledger alone speaks.
+/// whole, only its own ledger counts.
 pub(crate) fn united(ledgers: &[Coverage], node: usize, whole_from: usize, leaves: usize) -> Coverage {
     let mut all = Coverage::new();
     for (owner, ledger) in ledgers.iter().enumerate() {

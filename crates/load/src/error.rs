@@ -30,7 +30,7 @@ pub enum LoadError {
     Lost {
         /// What it was used for.
         doing: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The server was lost and did not come back.
@@ -40,7 +40,7 @@ pub enum LoadError {
         waited: Duration,
         /// How often a connection was tried.
         attempts: u32,
-        /// What the last attempt said.
+        /// The error of the last attempt.
         source: Box<dyn Error + Send + Sync>,
     },
     /// A statement of the control connection failed.
@@ -48,7 +48,7 @@ pub enum LoadError {
     Sql {
         /// What the statement was for.
         doing: String,
-        /// What the server said.
+        /// The server's error.
         source: postgres::Error,
     },
     /// A statement of a loading stream failed.
@@ -56,7 +56,7 @@ pub enum LoadError {
     Stream {
         /// What the stream was at: a chunk, a leaf.
         doing: String,
-        /// What the server said.
+        /// The server's error.
         source: Box<ServerError>,
     },
     /// A chunk failed again and again with an error that another attempt should have cured.
@@ -76,7 +76,7 @@ pub enum LoadError {
         done: u64,
         /// Chunks of the dataset.
         total: u64,
-        /// What the server said.
+        /// The server's error.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The server answered something that is not the protocol.
@@ -94,7 +94,7 @@ pub enum LoadError {
         doing: String,
         /// Rows sent.
         sent: u64,
-        /// Rows the server says it took.
+        /// Rows that the server reported.
         counted: u64,
     },
     /// A relation of a name we need is not ours.
@@ -127,7 +127,9 @@ pub enum LoadError {
         column: &'static str,
     },
     /// The dataset in the target is another one.
-    #[error("the dataset {dataset} in this database has {what} {existing}, but this load specifies {asked}")]
+    #[error(
+        "the dataset {dataset} in this database has {what} {existing}, but this load specifies {requested}"
+    )]
     OtherDataset {
         /// Its name.
         dataset: String,
@@ -135,8 +137,8 @@ pub enum LoadError {
         what: &'static str,
         /// Value in the ledger.
         existing: String,
-        /// Value asked for.
-        asked: String,
+        /// The value of this load.
+        requested: String,
         /// The flags that match what is there.
         matching: String,
     },
@@ -148,7 +150,7 @@ pub enum LoadError {
         /// What is different.
         problem: String,
     },
-    /// A table or schema of somebody who could run code with this session's rights.
+    /// A table or schema whose owner could run code with this session's rights.
     #[error(
         "{object} belongs to the role {owner}, which this session does not trust: code that {owner} attaches to it would run with the rights of this session"
     )]
@@ -158,7 +160,7 @@ pub enum LoadError {
         /// Its owner.
         owner: String,
     },
-    /// Something attached to a table calls what somebody else has made.
+    /// Something attached to a table calls code of another role.
     #[error(
         "{table}: {what}, which belongs to the role {owner} and would run with the rights of this session"
     )]
@@ -210,7 +212,7 @@ pub enum LoadError {
         /// The table.
         table: String,
     },
-    /// What the ledger says cannot all be true.
+    /// The ledger contradicts itself.
     #[error("the ledger of the dataset {dataset} is inconsistent: {problem}")]
     Contradiction {
         /// The dataset.
@@ -233,7 +235,7 @@ pub enum LoadError {
         /// One of them.
         key: String,
     },
-    /// The dataset was started over by somebody else while this load ran.
+    /// Another load started the dataset over while this one ran.
     #[error("another pgfathom restarted the load of this dataset")]
     Restarted,
     /// Something failed on one node of several.
@@ -266,7 +268,7 @@ pub enum LoadError {
     Placement {
         /// The leaf table.
         leaf: String,
-        /// Where it is said to be.
+        /// Where the catalog has it.
         problem: String,
     },
     /// A node does not know another one.
@@ -333,7 +335,7 @@ pub enum LoadError {
         /// How many there are.
         runs: u32,
     },
-    /// Somebody holds the table of runs for long.
+    /// Another session holds the table of runs for long.
     #[error("another session holds a lock on pgfathom.writer: no run can be registered")]
     WritersBusy,
     /// Two ledgers of a cluster have different runs under one number.
@@ -361,7 +363,7 @@ impl LoadError {
         LoadError::Connect(Box::new(source))
     }
 
-    /// The same error, told of a node; no name, no node.
+    /// The same error with the name of its node; unchanged without a name.
     pub(crate) fn at(self, node: &str) -> LoadError {
         match self {
             error if node.is_empty() => error,
@@ -378,7 +380,7 @@ impl LoadError {
         }
     }
 
-    /// The same error, told as a full disk if it is one.
+    /// The same error, as a full disk if it is one.
     pub(crate) fn or_disk_full(self, done: u64, total: u64) -> LoadError {
         match self {
             LoadError::DiskFull { source, .. } => LoadError::DiskFull { done, total, source },
@@ -415,7 +417,7 @@ impl LoadError {
         self.sqlstate().is_some_and(|state| state.0.starts_with(b"53"))
     }
 
-    /// The server's SQLSTATE, when the server said one.
+    /// The server's SQLSTATE, if there is one.
     pub fn sqlstate(&self) -> Option<SqlState> {
         match self {
             LoadError::Connect(error) => <[u8; 5]>::try_from(error.sqlstate()?.as_bytes()).ok().map(SqlState),
@@ -597,7 +599,7 @@ mod tests {
             dataset: "ycsb".into(),
             what: "seed",
             existing: "1".into(),
-            asked: "2".into(),
+            requested: "2".into(),
             matching: "--seed 1".into(),
         };
         assert_eq!(
@@ -616,7 +618,7 @@ mod tests {
         for code in [b"42501", b"53200", b"53300", b"25006", b"57014"] {
             assert!(stream(code).hint().is_some());
         }
-        assert_eq!(stream(b"XX000").hint(), None, "nothing sensible can be said about an internal error");
+        assert_eq!(stream(b"XX000").hint(), None, "there is no hint for an internal error");
         let full = LoadError::DiskFull { done: 3, total: 9, source: Box::new(server_error(b"53100")) };
         assert_eq!(full.to_string(), "the server's disk is full (3 of 9 chunks are committed)");
         assert!(full.hint().unwrap().contains("same command again"));

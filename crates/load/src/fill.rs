@@ -336,9 +336,9 @@ fn plan(
     let is_spread = team.shape == Shape::Sharded;
     let plans = owned.into_iter().enumerate().map(|(node, owned)| {
         if model.method == Method::Freeze {
-            let speaks =
+            let counts =
                 |owner: usize, leaf: u64| owner == node || is_spread && leaf < leaves.whole_from() as u64;
-            return freeze_plan(owned, units, &wanted, &ledgers, &speaks);
+            return freeze_plan(owned, units, &wanted, &ledgers, &counts);
         }
         let coverage = match is_spread {
             true => united(&ledgers, node, leaves.whole_from(), leaves.count()),
@@ -353,19 +353,19 @@ fn plan(
     Ok(plans.collect())
 }
 
-/// For the method freeze a chunk is a leaf, with all its rows: each is missing where it is owned. `speaks`: the ledger of this node is asked about
+/// For the method freeze a chunk is a leaf, with all its rows: each is missing where it is owned. `counts`: whether the ledger of this node counts for
 /// a leaf.
 fn freeze_plan(
     owned: Owned,
     leaves: u64,
     wanted: &std::ops::Range<u64>,
     ledgers: &[Coverage],
-    speaks: &dyn Fn(usize, u64) -> bool,
+    counts: &dyn Fn(usize, u64) -> bool,
 ) -> NodePlan {
     let mut missing = ChunkSet::new(leaves);
     for leaf in owned.keys().map(|leaf| u64::from(*leaf)).filter(|leaf| wanted.contains(leaf)) {
         let has = |(owner, ledger): (usize, &Coverage)| {
-            speaks(owner, leaf) && ledger.iter().any(|(_, done)| done.contains(leaf))
+            counts(owner, leaf) && ledger.iter().any(|(_, done)| done.contains(leaf))
         };
         if !ledgers.iter().enumerate().any(has) {
             missing.insert(leaf);

@@ -68,7 +68,7 @@ pub(crate) fn run(
             if by_entry {
                 ledger::forget_pending(&mut *member.control, dataset.id)?;
             }
-            // What somebody has attached meanwhile may have changed what was loaded.
+            // A trigger that was attached during the load may have changed its rows.
             trust::check_filled(&mut *member.control, dataset.id, &dataset.schema_name)?;
             ledger::mark_loaded(&mut *member.control, dataset.id)
         })();

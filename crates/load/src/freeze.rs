@@ -19,7 +19,7 @@
 //!
 //! A leaf gets its blocks in order, so the rows of a leaf lie in ascending order of row number whoever hashed them.
 //!
-//! **Two loaders** on one dataset share the leaves: a leaf is claimed with an advisory lock that nobody waits for. Waiting could hold
+//! **Two loaders** on one dataset share the leaves: a leaf is claimed with an advisory lock that no loader waits for. Waiting could hold
 //! up a wave that in turn holds up the other loader's.
 //!
 //! **On a cluster** a wave has leaves of all nodes, each filled by a stream of its node, and still one pass over the row numbers serves them
@@ -76,7 +76,7 @@ struct Slot {
     state: SlotState,
     /// Its rows of blocks, by block number.
     batches: BTreeMap<u64, Arc<Sorted>>,
-    /// The block it wants next.
+    /// The block it needs next.
     next: u64,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Wave<'a> {
     }
 
     /// The rows of a slot in its next block, hashing blocks for everybody while there is none. `None` after the last
-    /// block, or when `give_up` says so.
+    /// block, or when `give_up` is true.
     fn next(&self, slot: usize, give_up: &dyn Fn() -> bool) -> Option<Arc<Sorted>> {
         let mut board = self.board();
         loop {
@@ -177,7 +177,7 @@ impl<'a> Wave<'a> {
     }
 }
 
-/// Ends a slot whatever happens to its thread, so that nobody waits for it.
+/// Ends a slot whatever happens to its thread, so that no other slot waits for it.
 struct SlotGuard<'a> {
     wave: &'a Wave<'a>,
     slot: usize,
@@ -194,7 +194,7 @@ impl Drop for SlotGuard<'_> {
 enum LeafEnd {
     /// It is in the ledger, with this many rows sent by us.
     Loaded(u64),
-    /// Another loader works on it, or somebody has it locked.
+    /// Another loader works on it, or another session has it locked.
     Busy,
     /// It is not on this node any more.
     Moved,

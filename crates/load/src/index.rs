@@ -37,7 +37,7 @@ pub(crate) struct Finish<'a> {
     pub(crate) reconnect_limit: Duration,
 }
 
-/// Takes the lock under which keys and statistics are made, for the life of this connection, if nobody has it.
+/// Takes the lock under which keys and statistics are made, for the life of this connection, if it is free.
 pub(crate) fn try_lock(client: &mut Client) -> Result<bool, LoadError> {
     client
         .query_one("select pg_try_advisory_lock($1, $2)", &[&lock::CLASS, &lock::FINISH])
@@ -171,7 +171,7 @@ impl Finish<'_> {
         self.each(self.streams, &self.by_size(tables), &analyze, &mut |_, _| tick())
     }
 
-    /// Does something with each of these, with at most so many connections at once; `tick` hears how many are done. `Ok(false)`: the stop was
+    /// Does something with each of these, with at most so many connections at once; `tick` receives how many are done. `Ok(false)`: the stop was
     /// noticed.
     fn each<T: Sync>(
         &self,
@@ -348,7 +348,7 @@ impl Finish<'_> {
     }
 }
 
-/// Runs `sql` unless `there` says that what it makes is there already.
+/// Runs `sql` unless `there` finds that what it makes is there already.
 fn ensure(client: &mut Client, there: &str, table: &str, sql: &str, what: &str) -> Result<(), LoadError> {
     let is_there = |client: &mut Client| {
         client

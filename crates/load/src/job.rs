@@ -86,7 +86,7 @@ impl Job<'_> {
 pub(crate) enum PartEnd {
     /// With so many rows committed.
     Loaded(u64),
-    /// The ledger has it: somebody else has loaded it, or we have and never heard of it.
+    /// The ledger has it: another process has loaded it, or we have and never got the reply.
     There,
     /// Another loader has the chunk in its hands.
     Busy,

@@ -1,4 +1,4 @@
-//! The ledger: schema `pgfathom` in the target, which says what was loaded and by whom.
+//! The ledger: schema `pgfathom` in the target, which records what was loaded and by whom.
 //!
 //! | table | a row is |
 //! |---|---|
@@ -11,16 +11,16 @@
 //! | `parameter` | what the rows of a dataset depend on beyond seed and number: its scale, the sizes of its documents |
 //! | `unlogged` | one dataset in unlogged tables; it is unlogged itself, so a crash of the server that empties them empties it |
 //!
-//! Progress is what `chunk` says and nothing else. A dataset's `id` is never used twice, and `chunk` and `writer` refer to it by
+//! Progress is what `chunk` records and nothing else. A dataset's `id` is never used twice, and `chunk` and `writer` refer to it by
 //! a foreign key: a loader that has not noticed that its dataset was started over gets an error from its next claim instead of
 //! writing old rows into a new table.
 //!
 //! **On a cluster** each node that takes writes has a ledger of its own, for a chunk's rows and its ledger row are one transaction and a
 //! transaction is of one node. Where rows are spread over nodes, a chunk has a row on each of them, and `chunk.leaves` names the leaf
 //! tables (by remainder) whose rows of the chunk that transaction loaded; null means all leaves. **A pair of chunk and leaf is loaded
-//! if the ledger of any node says so**: a leaf that moves to another node takes its rows along but leaves its ledger rows behind, and
+//! if the ledger of any node has it**: a leaf that moves to another node takes its rows along but leaves its ledger rows behind, and
 //! they stay true. So the sum of `rows` over all nodes is the number of loaded rows, while the sum on one node is what was loaded *there*, not what
-//! is there now. Where every node holds every row (multimaster) each ledger speaks for its own node alone.
+//! is there now. Where every node holds every row (multimaster) each ledger counts for its own node alone.
 //!
 //! `chunk.checksum` is the sum modulo 2^64 of `hashtextextended(ycsb_key, 8816678312871386365)` over the chunk's rows, the very
 //! hash that PostgreSQL routes hash partitions by, so it costs the loader nothing extra. The server can check the set of keys of a
@@ -84,7 +84,7 @@ const SCHEMA_MARK: &str = "pgfathom ledger ";
 /// Start of the comment of each table of ours; the rest describes its dataset.
 pub(crate) const TABLE_MARK: &str = "pgfathom dataset ";
 
-/// Keys of the advisory locks that keep two pgfathoms from changing the same things at once. The first number says "pgfathom".
+/// Keys of the advisory locks that keep two pgfathoms from changing the same things at once. The first number is "pgfathom".
 pub(crate) mod lock {
     /// Class of all locks of ours: the letters `pgfa`.
     pub(crate) const CLASS: i32 = 0x7067_6661;
@@ -108,7 +108,7 @@ pub(crate) mod lock {
     const _: () = assert!(crate::plan::CHUNKS_MAX <= 1 << 24);
 }
 
-/// Nobody else makes anything in the new schema, whatever default privileges say.
+/// No other role makes anything in the new schema, whatever the default privileges are.
 const NO_STRANGERS: &str = "
 do $$ declare one record; begin
     for one in select distinct case a.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as role
@@ -233,7 +233,7 @@ pub struct Dataset {
     pub partitions: u32,
     /// How it is loaded.
     pub method: Method,
-    /// Rows per chunk; for [`Method::Freeze`] a chunk is a leaf table and this says nothing.
+    /// Rows per chunk; for [`Method::Freeze`] a chunk is a leaf table and this has no meaning.
     pub chunk_rows: u64,
     /// Every chunk is there, primary keys and statistics too.
     pub loaded: bool,
@@ -311,7 +311,7 @@ fn schema_mark_sql() -> String {
     )
 }
 
-/// Nobody else attaches code to the ledger's tables, whatever default privileges say. To be called in the transaction that makes some of them.
+/// No other role attaches code to the ledger's tables, whatever the default privileges are. To be called in the transaction that makes some of them.
 pub(crate) fn keep_code_out(client: &mut impl GenericClient) -> Result<(), LoadError> {
     let tables: Vec<String> = TABLES.iter().map(|table| (*table).to_owned()).collect();
     trust::keep_code_out(client, SCHEMA, &tables).map(drop)

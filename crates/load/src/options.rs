@@ -1,4 +1,4 @@
-//! What the user asked for, and how to stop it.
+//! The options of a load, and how to stop it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -36,7 +36,7 @@ pub struct Options {
     pub tablespaces: Vec<String>,
     /// How long a stream tries to get back to a server that went away.
     pub reconnect_limit: Duration,
-    /// Rows per chunk; `None` lets [`crate::plan::Chunks`] decide. Only a new dataset is asked.
+    /// Rows per chunk; `None` lets [`crate::plan::Chunks`] decide. Only a new dataset uses it.
     pub chunk_rows: Option<u64>,
     /// Which way rows take to the nodes of a sharded cluster; `None` is whatever the dataset was begun with, else [`Via::Owner`].
     pub via: Option<Via>,
@@ -135,7 +135,7 @@ impl Options {
         Ycsb::new(self.rows, self.spec.clone())
     }
 
-    /// Refuses what no server has to be asked about.
+    /// Refuses what is wrong without any server.
     ///
     /// # Errors
     /// [`LoadError::Option`] with the flag's name.
@@ -197,7 +197,7 @@ impl Options {
 ///
 /// | level | set by | a stream |
 /// |---|---|---|
-/// | run | nobody | takes chunk after chunk |
+/// | run | no one | takes chunk after chunk |
 /// | drain | the first Ctrl-C or SIGTERM | finishes the chunk in its hands if that takes seconds, else rolls it back |
 /// | now | the second one | rolls back what it has in its hands, even from inside a blocked system call |
 ///
@@ -205,7 +205,7 @@ impl Options {
 #[derive(Debug, Default)]
 pub struct Stop {
     level: AtomicU8,
-    /// Why, when it is not the user who wants it.
+    /// Why, when it is not the user who stops it.
     reason: OnceLock<String>,
 }
 
@@ -221,7 +221,7 @@ pub enum StopLevel {
 }
 
 impl Stop {
-    /// Nobody has asked yet.
+    /// No stop was requested yet.
     pub const fn new() -> Stop {
         Stop { level: AtomicU8::new(0), reason: OnceLock::new() }
     }
@@ -233,12 +233,12 @@ impl Stop {
         let _ = self.level.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
     }
 
-    /// Asks for at least this urgency.
+    /// Requests at least this urgency.
     pub fn request_level(&self, level: StopLevel) {
         self.level.fetch_max(level as u8, Ordering::SeqCst);
     }
 
-    /// A stop rule asks to drain; the first reason counts.
+    /// A stop rule requests to drain; the first reason counts.
     pub(crate) fn request_because(&self, reason: String) {
         if self.level() == StopLevel::Run {
             let _ = self.reason.set(reason);
@@ -246,7 +246,7 @@ impl Stop {
         self.request_level(StopLevel::Drain);
     }
 
-    /// The stop rule that asked, when it was not the user.
+    /// The stop rule that requested it, when it was not the user.
     pub fn reason(&self) -> Option<&str> {
         self.reason.get().map(String::as_str)
     }

@@ -56,7 +56,7 @@ pub(crate) fn explain(team: &mut Team, error: LoadError) -> LoadError {
     error
 }
 
-/// Adds the table to the publications that peers subscribe to, tells the subscriptions, and waits until every node has read what the others
+/// Adds the table to the publications that peers subscribe to, refreshes the subscriptions, and waits until every node has read what the others
 /// wrote so far. `Ok(false)`: the stop was noticed.
 pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Result<bool, LoadError> {
     let (stop, content) = (fill.stop, fill.content);
@@ -72,7 +72,7 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
             rows.map_err(|source| LoadError::sql("reading the subscriptions", source).at(&member.name))?;
         wanted.extend(rows.iter().map(|row| row.get::<_, String>(0)));
     }
-    // All publications first: a subscription that is told looks at what is published then.
+    // All publications first: a subscription looks at what is published when it is refreshed.
     let mut published = 0;
     for (member, dataset) in std::iter::zip(&mut *members, &fill.datasets) {
         for table in content.tables() {
@@ -93,7 +93,7 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
         0 => "no node subscribes to a publication of another node: the table is not replicated".to_owned(),
         _ => format!(
             "{} was loaded on {} nodes separately and added to their publications; all nodes have caught up",
-            told(content.tables()),
+            names(content.tables()),
             members.len()
         ),
     };
@@ -106,7 +106,7 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
 }
 
 /// The tables in words.
-fn told(tables: &[Table]) -> String {
+fn names(tables: &[Table]) -> String {
     tables.iter().map(|table| table.name).collect::<Vec<_>>().join(", ")
 }
 

@@ -141,7 +141,7 @@ pub enum QuantityError {
     /// No whole number in front, or a decimal point.
     #[error("\"{0}\" is not a size: a whole number with a unit is expected")]
     NotANumber(String),
-    /// A unit that nobody knows.
+    /// An unknown unit.
     #[error("\"{text}\": the unit \"{unit}\" is unknown")]
     Unit {
         /// What was typed.
@@ -162,7 +162,7 @@ impl QuantityError {
 }
 
 /// Reads a size (`10GB`, `512MiB`, `2T`) or a count (`1M`, `1000000`, `1_000_000`): k, M, G, T, P are powers of 1000, with an `i`
-/// of 1024; a final `B` says nothing.
+/// of 1024; a final `B` has no effect.
 ///
 /// # Errors
 /// When it is not a whole number with such a unit, or does not fit 64 bits.

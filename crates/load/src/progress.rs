@@ -15,7 +15,7 @@ use crate::plan::ROW_VALUE_BYTES;
 
 pub mod text;
 
-/// How often the observer hears of progress.
+/// How often the observer receives the progress.
 pub const TICK: Duration = Duration::from_secs(1);
 
 /// The rate that an estimate of the remaining time builds on is that of this many last ticks: long enough to bridge checkpoints' ups
@@ -68,10 +68,10 @@ pub struct SlowestStream {
     pub median_rows_per_s: f64,
 }
 
-/// A node does less than this share of what the others do: it is told as slow.
+/// A node that does less than this share of what the others do is reported as slow.
 const SLOW_SHARE: f64 = 0.5;
 
-/// A node that was told as slow does more than this share again: it is told that it keeps up.
+/// A node that was reported as slow keeps up again from this share on.
 const RECOVERED_SHARE: f64 = 0.8;
 
 /// So many ticks of copying go by before a node is called slow.
@@ -102,7 +102,7 @@ pub struct Progress {
     pub phase: Phase,
     /// Since the load began.
     pub elapsed: Duration,
-    /// How much of the phase is done; `None` when nobody knows.
+    /// How much of the phase is done; `None` when it is unknown.
     pub percent: Option<f64>,
     /// Rows sent and not rolled back, rows of an earlier load included.
     pub rows_done: u64,
@@ -167,7 +167,7 @@ pub struct LoadEvent {
     pub duration: Option<Duration>,
 }
 
-/// Who wants to know. Called by the coordinating thread only, never by a stream: it may take its time.
+/// What receives the progress. Called by the coordinating thread only, never by a stream: it may take its time.
 pub trait Observer {
     /// About once a second and at the end of each phase. `sample` counts since the previous call, which was `interval` ago.
     fn progress(&mut self, progress: &Progress, sample: &ProgressSample, interval: Duration);
@@ -176,7 +176,7 @@ pub trait Observer {
     fn event(&mut self, event: &LoadEvent);
 }
 
-/// An observer that nobody listens to.
+/// An observer that does nothing.
 #[derive(Debug, Default)]
 pub struct Silent;
 
@@ -235,7 +235,7 @@ pub(crate) struct Counters {
     pub(crate) chunks_total: AtomicU64,
     pub(crate) rows_total: u64,
     pub(crate) rows_earlier: u64,
-    /// Rows that other loaders have committed meanwhile, as far as this one has come across them.
+    /// Rows that other loaders have committed since, as far as this one has come across them.
     pub(crate) rows_elsewhere: AtomicU64,
     /// The nodes; stream `i` is one of node `i % nodes.len()`. Empty: a single server.
     pub(crate) nodes: Vec<NodeCounters>,
@@ -313,7 +313,7 @@ pub(crate) struct Meter {
     last_cpu_us: u64,
     /// Ticks since copying began.
     copy_ticks: usize,
-    /// The node that was told as slow.
+    /// The node that was reported as slow.
     slow: Option<String>,
 }
 
@@ -333,7 +333,7 @@ impl Meter {
         }
     }
 
-    /// What is to be said of slow nodes after a tick: one that became slow, or the one that keeps up again.
+    /// What to report about slow nodes after a tick: one that became slow, or the one that keeps up again.
     pub(crate) fn slow_node_event(&mut self, progress: &Progress) -> Option<LoadEvent> {
         self.copy_ticks += 1;
         if progress.phase != Phase::Copy || self.copy_ticks < SLOW_TICKS {
@@ -347,12 +347,12 @@ impl Meter {
             format!("{its} rows/s, the others {others}")
         };
         match (slowest, &self.slow) {
-            (Some(node), told) if node.share() < SLOW_SHARE && told.as_ref() != Some(&node.name) => {
+            (Some(node), reported) if node.share() < SLOW_SHARE && reported.as_ref() != Some(&node.name) => {
                 self.slow = Some(node.name.clone());
                 tell(format!("{} is slow: {}", node.name, rates(node)))
             }
-            (Some(node), Some(told)) if node.share() > RECOVERED_SHARE => {
-                let message = format!("{told} keeps up again: the slowest node loads {}", rates(node));
+            (Some(node), Some(reported)) if node.share() > RECOVERED_SHARE => {
+                let message = format!("{reported} keeps up again: the slowest node loads {}", rates(node));
                 self.slow = None;
                 tell(message)
             }

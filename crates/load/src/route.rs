@@ -95,7 +95,7 @@ impl Sorted {
         self.shares.binary_search_by_key(&leaf, |share| share.leaf).ok().map(|place| &self.shares[place])
     }
 
-    /// How many rows belong to this leaf; `None` when the leaf is not one of those that were asked for.
+    /// How many rows belong to this leaf; `None` when the leaf is not one of those requested.
     pub fn count(&self, leaf: u16) -> Option<u64> {
         self.share(leaf).map(|share| u64::from(share.span.count))
     }
@@ -220,13 +220,13 @@ fn sample_rows(rows: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Asks the server whether [`SELF_TEST_KEYS`] keys of a table belong to the partitions computed here.
+/// Checks with the server that [`SELF_TEST_KEYS`] keys of a table belong to the partitions computed here.
 ///
 /// `parent` is the partitioned table, qualified and quoted. The question is `satisfies_hash_partition`, which is also the
 /// constraint of every partition, so it follows the table's own operator class and collation.
 ///
 /// # Errors
-/// [`LoadError::Routing`] on any disagreement; [`LoadError::Sql`] when the server cannot be asked.
+/// [`LoadError::Routing`] on any disagreement; [`LoadError::Sql`] when the query fails.
 pub fn self_test(
     client: &mut impl GenericClient,
     parent: &str,

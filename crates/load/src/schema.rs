@@ -28,7 +28,7 @@ use crate::trust;
 
 pub(crate) mod sharded;
 
-/// The dataset to load, as each node's ledger has it, and whether somebody has begun it before.
+/// The dataset to load, as each node's ledger has it, and whether it was begun before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Prepared {
     /// One per node; they differ in `id` alone, and in `loaded` when an earlier load was cut short at its very end.
@@ -158,7 +158,7 @@ fn failed(source: postgres::Error) -> LoadError {
 }
 
 /// Begins a transaction on every node, each with the setup lock. Two loaders that start at once create one dataset: the second waits here
-/// and finds it. On several nodes nobody waits while it holds a lock, so it does not matter in which order loaders list the nodes.
+/// and finds it. On several nodes no loader waits while it holds a lock, so it does not matter in which order loaders list the nodes.
 pub(crate) fn begin<'a>(members: &'a mut [Member], stop: &Stop) -> Result<Vec<Transaction<'a>>, LoadError> {
     // Only tried until all are there: the borrow of what is returned would not end in the loop.
     loop {
@@ -249,9 +249,9 @@ fn plan(
     let tables = content.tables().len() as u32;
     let made_for = cluster.partitions.filter(|_| shape == Shape::Sharded);
     let usual = made_for.map(|partitions| partitions.min(content.partitions_max()));
-    let asked = options.partitions.or(usual.filter(|partitions| *partitions as usize >= nodes));
-    let most = if asked.is_none() { content.partitions_max() } else { u32::MAX };
-    let partitions = partitions_of(shape, asked, nodes, tables)?.min(most);
+    let requested = options.partitions.or(usual.filter(|partitions| *partitions as usize >= nodes));
+    let most = if requested.is_none() { content.partitions_max() } else { u32::MAX };
+    let partitions = partitions_of(shape, requested, nodes, tables)?.min(most);
     let method = options.method.unwrap_or_default();
     let via = options.via.unwrap_or_default();
     if via == Via::Connect && (shape != Shape::Sharded || method == Method::Freeze) {
@@ -300,17 +300,17 @@ fn plan(
 }
 
 /// How many partitions each of so many tables gets on so many nodes.
-fn partitions_of(shape: Shape, asked: Option<u32>, nodes: usize, tables: u32) -> Result<u32, LoadError> {
-    let partitions = match (shape, asked) {
+fn partitions_of(shape: Shape, requested: Option<u32>, nodes: usize, tables: u32) -> Result<u32, LoadError> {
+    let partitions = match (shape, requested) {
         (Shape::Sharded, None) => nodes as u32 * sharded::PARTITIONS_PER_NODE,
-        (Shape::Sharded, Some(asked)) if (asked as usize) < nodes => {
+        (Shape::Sharded, Some(requested)) if (requested as usize) < nodes => {
             return Err(LoadError::Option {
                 flag: "--partitions",
-                problem: format!("{asked} partitions cannot be spread over {nodes} nodes"),
+                problem: format!("{requested} partitions cannot be spread over {nodes} nodes"),
                 hint: format!("give at least {nodes}; a multiple of it spreads them evenly"),
             });
         }
-        (_, asked) => asked.unwrap_or(0),
+        (_, requested) => requested.unwrap_or(0),
     };
     if partitions > LEAVES_MAX / tables {
         return Err(LoadError::Option {
@@ -330,7 +330,7 @@ pub(crate) fn random_token() -> i64 {
     (random >> 1) as i64
 }
 
-/// Also says which rights were taken from whom.
+/// Also returns which rights were taken from whom.
 fn create(
     client: &mut impl GenericClient,
     model: &Dataset,
@@ -412,7 +412,7 @@ pub(crate) fn tablespace_at(layout: &Layout, place: usize) -> Option<&str> {
     (!map.is_empty()).then(|| map[place % map.len()].as_str())
 }
 
-/// How the engine is told which column places the rows of a table, if it spreads them itself.
+/// How the engine learns which column places the rows of a table, if it spreads them itself.
 fn spread_of(engine: Engine) -> Option<Spread> {
     match engine.layout {
         engines::profile::Layout::Spread(spread) => Some(spread),
@@ -456,7 +456,7 @@ fn create_sql(dataset: &Dataset, tables: &[Table], layout: &Layout, spread: Opti
     sql
 }
 
-/// What the ledger's row of a dataset says of a parameter that has a column there.
+/// The value of a parameter that has a column of its own in the ledger's row of a dataset.
 fn column_of(dataset: &Dataset, what: &str) -> Option<String> {
     match what {
         "rows" => Some(dataset.rows.to_string()),
@@ -466,7 +466,7 @@ fn column_of(dataset: &Dataset, what: &str) -> Option<String> {
     }
 }
 
-/// Refuses a dataset that differs from what was asked for, naming the first difference and every flag that would match. `recorded` are its
+/// Refuses a dataset that differs from the options, naming the first difference and every flag that would match. `recorded` are its
 /// further parameters by the ledger.
 fn check_identity(
     dataset: &Dataset,
@@ -504,15 +504,17 @@ fn check_identity(
             options.chunk_rows.map(|rows| rows.to_string()),
         ),
     ]);
-    let differs =
-        |asked: &Option<String>, existing: &str| asked.as_deref().is_some_and(|asked| asked != existing);
-    let Some((what, _, value, asked)) = existing.iter().find(|(_, _, value, asked)| differs(asked, value))
+    let differs = |requested: &Option<String>, existing: &str| {
+        requested.as_deref().is_some_and(|requested| requested != existing)
+    };
+    let Some((what, _, value, requested)) =
+        existing.iter().find(|(_, _, value, requested)| differs(requested, value))
     else {
         return Ok(());
     };
     let matching: Vec<String> = existing
         .iter()
-        .filter(|(_, _, value, asked)| differs(asked, value))
+        .filter(|(_, _, value, requested)| differs(requested, value))
         .map(|(_, flag, value, _)| match flag {
             Some(flag) if matches!(value.as_str(), OFF | DEFAULT) => format!("no {flag}"),
             Some(flag) => format!("{flag} {value}"),
@@ -523,12 +525,12 @@ fn check_identity(
         dataset: dataset.name.clone(),
         what,
         existing: value.clone(),
-        asked: asked.clone().unwrap_or_default(),
+        requested: requested.clone().unwrap_or_default(),
         matching: matching.join(" "),
     })
 }
 
-/// Refuses a layout that differs from what was asked for.
+/// Refuses a layout that differs from the options.
 fn check_layout(
     dataset: &Dataset,
     layout: &Layout,
@@ -536,8 +538,8 @@ fn check_layout(
     shape: Shape,
     nodes: usize,
 ) -> Result<(), LoadError> {
-    let other = |what: &'static str, existing: String, asked: String, matching: String| {
-        Err(LoadError::OtherDataset { dataset: dataset.name.clone(), what, existing, asked, matching })
+    let other = |what: &'static str, existing: String, requested: String, matching: String| {
+        Err(LoadError::OtherDataset { dataset: dataset.name.clone(), what, existing, requested, matching })
     };
     let nodes_there = layout.nodes.len().max(1);
     if nodes_there != nodes || layout.nodes.is_empty() != (shape == Shape::Single) {
@@ -555,8 +557,8 @@ fn check_layout(
     if options.unlogged != layout.unlogged && (options.unlogged || !dataset.loaded) {
         let (existing, matching) =
             if layout.unlogged { ("unlogged", "--unlogged") } else { ("logged", "no --unlogged") };
-        let asked = if options.unlogged { "unlogged" } else { "logged" };
-        return other("tables", existing.to_owned(), asked.to_owned(), matching.to_owned());
+        let requested = if options.unlogged { "unlogged" } else { "logged" };
+        return other("tables", existing.to_owned(), requested.to_owned(), matching.to_owned());
     }
     let map = layout
         .tablespaces
@@ -603,7 +605,7 @@ fn check_tablespaces(
     }
 }
 
-/// Refuses to continue when a table of the dataset is gone, is somebody else's by now, or is partitioned in another way.
+/// Refuses to continue when a table of the dataset is gone, belongs to another role, or is partitioned in another way.
 fn check_tables(
     client: &mut impl GenericClient,
     dataset: &Dataset,

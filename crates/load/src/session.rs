@@ -3,7 +3,7 @@
 //! COPY commands are pipelined: [`Session::begin_copy`] does not wait for the server's permission, and the next command follows the last
 //! row of the previous one. That is within the protocol: a server that refuses a COPY drops the data that was already under way ("a
 //! frontend still sending after receipt of a COPY failure", `src/backend/tcop/postgres.c`), and each command answers for itself in
-//! order. So a chunk over 70 partitions costs the round trips of two commands, not of 140. What bounds it: replies that nobody reads
+//! order. So a chunk over 70 partitions costs the round trips of two commands, not of 140. What bounds it: replies that are not read
 //! must never fill the sockets' buffers, or both sides wait for each other; hence [`REPLIES_OWED_MAX`].
 
 use std::collections::VecDeque;
@@ -183,7 +183,7 @@ impl<S: Socket> Session<S> {
         Ok(())
     }
 
-    /// Says goodbye. What the server thinks of it does not matter.
+    /// Ends the session. Errors do not matter.
     pub(crate) fn close(mut self) {
         self.out.clear();
         frontend::terminate(&mut self.out);
@@ -195,7 +195,7 @@ impl<S: Socket> Session<S> {
         self.sent(sent)
     }
 
-    /// After a failed write: a server that was told to stop says so before it hangs up, and that is the better message.
+    /// After a failed write: a server that shuts down reports it before it closes the connection, and that is the better message.
     fn sent(&mut self, result: io::Result<()>) -> Result<(), SessionError> {
         let Err(io) = result.and_then(|()| self.socket.flush()) else { return Ok(()) };
         loop {
@@ -209,7 +209,7 @@ impl<S: Socket> Session<S> {
         }
     }
 
-    /// Looks at what the server has said so far, without waiting.
+    /// Reads what the server has sent so far, without waiting.
     fn poll_replies(&mut self) -> Result<(), SessionError> {
         loop {
             while let Some((tag, body)) = self.buffered_message()? {

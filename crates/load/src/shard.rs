@@ -6,7 +6,7 @@
 //! writers out of the leaf, carry its committed rows to another node, make it a partition there and a foreign table here, let writers in
 //! again. The load must neither lose a row nor load one twice, whenever that happens and whoever is loading. Four things do it:
 //!
-//! 1. **A pair of chunk and leaf is loaded when the ledger of any node says so** ([`crate::ledger`]). The leaf takes its rows along and leaves its
+//! 1. **A pair of chunk and leaf is loaded when the ledger of any node has it** ([`crate::ledger`]). The leaf takes its rows along and leaves its
 //!    ledger rows behind, which stay true: they say what was loaded, not where it is.
 //! 2. **Inside its transaction, after locking the leaves, a stream looks whether each is still attached here, and still the one it was when
 //!    the plan was made** ([`Attachment`]: the table's oid, and the transaction that attached it). From then to the commit the lock (row
@@ -17,15 +17,15 @@
 //! 4. **On one node, no two ledger rows of a chunk share a leaf.** Loaders may have plans of different age and so want
 //!    different leaves of a chunk. Each takes an advisory lock on the chunk on that node and looks for an overlap before it inserts its ledger row.
 //!
-//! By 4 nobody loads a pair twice on one node; by 2 and 3 nobody loads it on a second one. A stream whose look fails rolls
+//! By 4 no pair is loaded twice on one node; by 2 and 3 none is loaded on a second one. A stream whose look fails rolls
 //! back, all catalogs and ledgers are read again, and the load goes on with the new owner. Loaders also look every [`LOOK`]
-//! without being told, so that a leaf that arrives at an idle node is found.
+//! on its own, so that a leaf that arrives at an idle node is found.
 //!
-//! Nobody waits in a circle over several nodes: a stream has a transaction on one node only, and the streams of a wave of the method freeze, which do
+//! There is no circle of waits over several nodes: a stream has a transaction on one node only, and the streams of a wave of the method freeze, which do
 //! wait for each other, take no lock that they would have to wait for.
 //!
-//! This rests on the mover: it carries every committed row and no other, and lets nobody write to the old table afterwards. A mover that
-//! copies without keeping writers out loses rows of any writer; `verify` says so.
+//! This rests on the mover: it carries every committed row and no other, and keeps every session from writing to the old table afterwards. A mover that
+//! copies without keeping writers out loses rows of any writer; `verify` reports that.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ pub(crate) struct Partition {
     pub(crate) attachment: Attachment,
 }
 
-/// The partitions that this node's tables have. One that is being detached is none: nobody who asks the parent finds its rows.
+/// The partitions that this node's tables have. One that is being detached is none: queries of the parent do not return its rows.
 pub(crate) fn partitions(
     client: &mut impl GenericClient,
     dataset: &Dataset,
@@ -156,7 +156,7 @@ pub(crate) fn ownership(
 }
 
 /// Reads what every node owns; waits while the catalogs disagree, as they do while a leaf is moved, for as long as for a lost server. Tables that
-/// somebody has put in the place of ours are noted as the dataset's, as they are partitions of its table.
+/// have taken the place of ours are noted as the dataset's, as they are partitions of its table.
 pub(crate) fn settled(
     team: &mut Team,
     datasets: &[Dataset],
@@ -259,7 +259,7 @@ pub(crate) fn moves(
 /// last one gives one row per leaf that is.
 ///
 /// The parents come first, then the leaves as they ascend: the order in which `alter table ... detach partition` locks too. Without
-/// `wait` a lock that somebody else has or waits for is an error.
+/// `wait` a lock that another session has or waits for is an error.
 pub(crate) fn hold_sql<'a>(attachments: impl Iterator<Item = &'a Attachment> + Clone, wait: bool) -> String {
     let nowait = if wait { "" } else { " nowait" };
     let relations: Vec<&str> = attachments.clone().map(|attachment| attachment.relation.as_str()).collect();

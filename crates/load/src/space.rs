@@ -1,6 +1,6 @@
 //! Free space on the disks of a server: `--keep-free`.
 //!
-//! Where the server runs on this machine, its directories are asked by `statvfs`. Elsewhere the server is: it runs `df` for us, which needs
+//! Where the server runs on this machine, `statvfs` reads its directories. Elsewhere the server is: it runs `df` for us, which needs
 //! `pg_execute_server_program`. If neither works the rule cannot be kept, and that is an error before the first row.
 
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl Disks {
         );
         let mut directories = vec![data.clone(), format!("{data}/pg_wal")];
         for row in tablespaces.map_err(sql)? {
-            // One inside the data directory is told as a path from there.
+            // One inside the data directory is shown as a path from there.
             let path = Path::new(&data).join(row.get::<_, &str>(0));
             directories.push(path.display().to_string());
         }

@@ -37,12 +37,12 @@ const ATTEMPTS_MAX: u32 = 10;
 /// How often the connection may be lost over one chunk: a server that the chunk itself brings down is not tried for ever.
 const LOSSES_MAX: u32 = 50;
 
-/// A chunk that will end within this time is finished when the user asks to stop; a longer one is rolled back.
+/// A chunk that will end within this time is finished when the user stops the load; a longer one is rolled back.
 pub(crate) const DRAIN: Duration = Duration::from_secs(5);
 
 /// What every session of a load sets, each setting only where the server knows it. Time limits that protect a server from forgotten
 /// sessions would end long chunks; a client machine that vanishes without a word shall not hold its chunk for hours; and messages that
-/// nobody reads in time could fill the socket while we fill it from the other side.
+/// are not read in time could fill the socket while we fill it from the other side.
 pub(crate) const SESSION_SETTINGS: &str = "
 select set_config(v.name, v.value, false)
 from (values ('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_in_transaction_session_timeout', '0'),
@@ -55,7 +55,7 @@ where exists (select from pg_settings s where s.name = v.name)";
 /// Rows are ASCII in every encoding that a server can have, so they need no conversion. (Names of schemas do.)
 const NO_CONVERSION: &str = "select set_config('client_encoding', getdatabaseencoding()::text, false)";
 
-/// What the coordinator hears.
+/// What streams report to the coordinator.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Something happened.
@@ -75,21 +75,21 @@ pub(crate) struct Work<'a> {
     pub(crate) reconnect_limit: Duration,
     /// Another stream has failed for good.
     pub(crate) failed: AtomicBool,
-    /// Tells the coordinator what happened.
+    /// Reports to the coordinator what happened.
     pub(crate) messages: Sender<Message>,
     /// How to wake each stream that waits for its server; written when it connects.
     pub(crate) cancels: Vec<Mutex<Option<CancelToken>>>,
 }
 
 impl<'a> Work<'a> {
-    /// How urgently streams shall stop, whoever wants it.
+    /// How urgently streams have to stop, for whatever reason.
     pub(crate) fn stop_level(&self) -> StopLevel {
         if self.failed.load(Ordering::Relaxed) { StopLevel::Now } else { self.stop.level() }
     }
 
-    /// Tells the coordinator what happened.
+    /// Reports to the coordinator what happened.
     pub(crate) fn tell(&self, kind: &'static str, message: String, duration: Option<Duration>) {
-        // A coordinator that is gone has nobody to tell either.
+        // A coordinator that is gone needs no report.
         let _ = self.messages.send(Message::Event(LoadEvent { kind, message, duration }));
     }
 
@@ -154,7 +154,7 @@ impl From<SessionError> for ChunkError {
     }
 }
 
-/// What an error asks for.
+/// How a stream goes on after an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     /// The same chunk again over a new connection, as often as the time limit allows: the server was restarted, crashed or cut off.
@@ -197,7 +197,7 @@ pub(crate) struct Stream<'a> {
     /// Since when no row has got through; `None` while they do.
     lost_at: Option<Instant>,
     /// The next pause before connecting. Only rows that get through make it short again: a server that accepts connections and
-    /// nothing else shall not be asked in a busy loop.
+    /// nothing else must not be queried in a busy loop.
     backoff: Duration,
 }
 
@@ -239,7 +239,7 @@ impl<'a> Stream<'a> {
     /// Makes sure that there is a connection; a lost server is waited for until the time limit. `Ok(false)`: the stop was noticed.
     ///
     /// The first connection has no more reason to fail than a later one, as the coordinator has just made one to the same place, with
-    /// one exception: a server that has no room for so many streams is told at once.
+    /// one exception: a server that has no room for so many streams is reported at once.
     pub(crate) fn connect(&mut self) -> Result<bool, LoadError> {
         let mut attempts = 0u32;
         while self.session.is_none() {

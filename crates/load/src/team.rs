@@ -16,7 +16,7 @@ use crate::stream::SESSION_SETTINGS;
 /// The pause before a server that the coordinator has lost is tried again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 
-/// How often another pgfathom that is building keys is asked whether it is through.
+/// How often another pgfathom that is building keys is checked for its end.
 const LOCK_LOOK: Duration = Duration::from_millis(200);
 
 /// A control connection with the settings of a load.
@@ -108,7 +108,7 @@ impl Team {
 
     /// Takes the lock under which keys and statistics are made, on every node. `Ok(false)`: the stop was noticed.
     ///
-    /// Nobody waits for one lock while it holds another, as loaders may list the nodes in different order.
+    /// No loader waits for one lock while it holds another, as loaders may list the nodes in different order.
     pub(crate) fn lock(&mut self, limit: Duration, stop: &Stop) -> Result<bool, LoadError> {
         loop {
             match self.try_lock() {

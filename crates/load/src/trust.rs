@@ -6,7 +6,7 @@
 //! refuses triggers and rules of whomever, because they change what is loaded.
 //!
 //! Who is not trusted shall not be able to attach anything later either: the tables' schema has to belong to a trusted role, who could otherwise
-//! put others in their place, and nobody else may have the rights TRIGGER and REFERENCES on them. Tables that a load makes lose them where default
+//! put others in their place, and no other role may have the rights TRIGGER and REFERENCES on them. Tables that a load makes lose them where default
 //! privileges grant them ([`keep_code_out`]).
 //!
 //! What a trusted role attaches while we work is its own responsibility; a load looks once more at its end. The question itself is

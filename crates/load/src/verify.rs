@@ -80,7 +80,7 @@ pub struct VerifyOptions<'a> {
     pub stop: &'a Stop,
     /// How much is done at once.
     pub limits: Limits,
-    /// Whether servers are asked for hashes of rows, where they can compute them.
+    /// Whether servers compute the hashes of rows, where they can.
     pub may_hash: bool,
 }
 
@@ -169,7 +169,7 @@ pub fn run(
     }
 }
 
-/// What was asked for.
+/// What was requested.
 #[derive(Clone, Copy)]
 struct Task<'a> {
     cluster: &'a Cluster,

@@ -30,10 +30,10 @@ use crate::shard;
 use crate::stream::{ChunkError, Pace, Stream, copy_command};
 use crate::team;
 
-/// How often deleting what is in doubt is tried, when leaves move or servers go away meanwhile.
+/// How often deleting what is in doubt is tried, when leaves move or servers go away.
 const REPAIR_ATTEMPTS: u32 = 5;
 
-/// Notes that a chunk is about to be loaded. `true`: somebody has noted it before, so it may be there in part.
+/// Notes that a chunk is about to be loaded. `true`: it was noted before, so it may be there in part.
 pub(crate) fn note(stream: &mut Stream<'_>, dataset: i32, chunk: u64) -> Result<bool, ChunkError> {
     Ok(stream.session().execute(&ledger::note_pending_sql(dataset, chunk))?.rows == Some(0))
 }
@@ -109,7 +109,7 @@ pub(crate) fn repair(
     }
 }
 
-/// Whether a leaf was not where the catalog had just said.
+/// Whether a leaf was not where the catalog had just shown it.
 fn is_moving(error: &LoadError) -> bool {
     let gone = error.sqlstate().is_some_and(|state| matches!(&state.0, b"42P01" | b"42809"));
     gone || matches!(error.innermost(), LoadError::Placement { .. })

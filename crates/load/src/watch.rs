@@ -22,10 +22,10 @@ use crate::team::{self, Member};
 /// How often a watcher looks at the clock.
 const CLOCK_LOOK: Duration = Duration::from_millis(100);
 
-/// How often the free space is looked at. A disk that takes 2 GB/s loses as much meanwhile.
+/// How often the free space is looked at. A disk that takes 2 GB/s loses as much in that time.
 const SPACE_LOOK: Duration = Duration::from_secs(1);
 
-/// How often the slots of subscribers are looked at. A chunk in flight per stream is all that is written meanwhile.
+/// How often the slots of subscribers are looked at. A chunk in flight per stream is all that is written in that time.
 const SLOT_LOOK: Duration = Duration::from_secs(1);
 
 /// A node pauses when less than this share of `max_slot_wal_keep_size` is left to one of its slots; beyond that the slot is lost, and with it the
@@ -151,11 +151,11 @@ impl<'a> Watcher<'a> {
         let (mut next_space, mut next_slots) = (begun + SPACE_LOOK, begun + SLOT_LOOK);
         while !self.watch.wait() {
             let now = Instant::now();
-            if let Some((deadline, told)) = &self.watch.deadline
+            if let Some((deadline, written)) = &self.watch.deadline
                 && now >= *deadline
                 && self.watch.stop.level() == StopLevel::Run
             {
-                self.watch.stop.request_because(format!("the deadline has passed ({told})"));
+                self.watch.stop.request_because(format!("the deadline has passed ({written})"));
             }
             if now >= next_look {
                 next_look = now + shard::LOOK;
@@ -174,13 +174,13 @@ impl<'a> Watcher<'a> {
                 self.history();
             }
         }
-        // The load does not end later because a server that is away cannot be told about it.
+        // The load does not wait for a server that is away.
         if !self.away {
             self.history();
         }
     }
 
-    /// Does something on the connection. A server that cannot be reached now is asked again next time; what is wrong with it is the streams'
+    /// Does something on the connection. A server that cannot be reached now is tried again next time; what is wrong with it is the streams'
     /// to tell.
     fn ask<T>(&mut self, question: impl FnOnce(&mut Control) -> Result<T, LoadError>) -> Option<T> {
         if self.control.as_ref().is_none_or(|control| control.is_closed()) {
@@ -294,7 +294,7 @@ pub(crate) fn too_little(node: &str, directory: &str, free_bytes: u64, keep_byte
     )
 }
 
-/// Refuses a load that has not begun on a node where too little is free already, or where nobody can tell. One that has begun continues or stops
+/// Refuses a load that has not begun on a node where too little is free already, or where it is unknown. One that has begun continues or stops
 /// by itself: it may have nothing left to write.
 pub(crate) fn check_disks(
     member: &mut Member,
@@ -319,7 +319,7 @@ fn unwatchable(name: &str) -> impl Fn(LoadError) -> LoadError {
     move |error| LoadError::Unwatchable { node: node.clone(), source: Box::new(error) }
 }
 
-/// Finds the disks of a node and refuses to begin when too little is free already, or when nobody can tell.
+/// Finds the disks of a node and refuses to begin when too little is free already, or when it is unknown.
 pub(crate) fn disks(
     member: &mut Member,
     dataset: &Dataset,
@@ -369,9 +369,9 @@ pub(crate) fn deadline(
         }
         Err(source) => return Err(LoadError::sql("reading the deadline", source)),
     };
-    let (seconds, told): (f64, String) = (row.get(0), row.get(1));
+    let (seconds, written): (f64, String) = (row.get(0), row.get(1));
     match Duration::try_from_secs_f64(seconds) {
-        Ok(left) => Ok((Instant::now() + left, told)),
-        Err(_) => Err(option(format!("{told} is in the past"))),
+        Ok(left) => Ok((Instant::now() + left, written)),
+        Err(_) => Err(option(format!("{written} is in the past"))),
     }
 }

@@ -101,7 +101,7 @@ impl Registry {
     }
 
     /// When each run wrote, in microseconds since 1970 by the clock of one node that knows all of them. Servers' clocks differ, so where no node does,
-    /// all runs are given the same time: then nobody takes one of them for earlier.
+    /// all runs are given the same time, so that none of them counts as earlier.
     ///
     /// # Errors
     /// When a ledger cannot be read.
@@ -150,7 +150,7 @@ impl Registry {
         }
     }
 
-    /// `None`: somebody else is at it.
+    /// `None`: another process is at it.
     fn try_create(&mut self, spec_json: &str) -> Result<Option<u16>, LoadError> {
         const DOING: &str = "registering the run in pgfathom.writer";
         let sql = |source| LoadError::sql(DOING, source);
@@ -187,11 +187,11 @@ impl Registry {
         Ok(Some(run_no as u16))
     }
 
-    /// Marks a run as being on, for as long as this registry lives: an advisory lock on every node. False when somebody else has the mark; for a
+    /// Marks a run as being on, for as long as this registry lives: an advisory lock on every node. False when another process has the mark; for a
     /// run that has no end in the ledger it means that it is on, and true that it was killed.
     ///
     /// # Errors
-    /// When a node cannot be asked.
+    /// When a node cannot be queried.
     pub fn mark(&mut self, run_no: u16) -> Result<bool, LoadError> {
         let sql = |source| LoadError::sql("marking the run as being on", source);
         for index in 0..self.places.len() {
@@ -214,7 +214,7 @@ impl Registry {
             for place in &mut self.places[..index] {
                 let key = mark_key(place.dataset.id, run_no);
                 let mine = place.marks.iter().position(|(mark, _)| *mark == run_no);
-                // A connection of its own lets go when it ends.
+                // A connection of its own releases it when it ends.
                 if mine.is_some_and(|at| place.marks.remove(at).1.is_none()) {
                     place.control.execute("select pg_advisory_unlock($1)", &[&key]).map_err(sql)?;
                 }
@@ -224,7 +224,7 @@ impl Registry {
         Ok(true)
     }
 
-    /// Replaces what a run was told to do: it has learned more about itself.
+    /// Replaces the description of a run, which has learned more about itself.
     ///
     /// # Errors
     /// When no node has the run, or a ledger cannot be written.
@@ -245,7 +245,7 @@ impl Registry {
         updated
     }
 
-    /// Notes on every node that a run ended in order: what it did, and the transactions of each session. A node that was lost meanwhile is connected
+    /// Notes on every node that a run ended in order: what it did, and the transactions of each session. A node that was lost during the run is connected
     /// to again. One that stays away is passed over as long as another one takes it down.
     ///
     /// # Errors
@@ -284,7 +284,7 @@ fn some(results: Vec<Result<(), LoadError>>) -> Result<(), LoadError> {
 fn mark_key(dataset: i32, run_no: u16) -> i64 {
     /// Run numbers have 14 bits.
     const RUN_BITS: i64 = 14;
-    /// The first bytes of "pgfathom", so that nobody else's lock is met.
+    /// The first bytes of "pgfathom", so that it is not the lock of another program.
     const PREFIX: i64 = 0x7067_6661 << 32;
     PREFIX | i64::from(dataset) << RUN_BITS | i64::from(run_no)
 }

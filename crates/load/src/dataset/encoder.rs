@@ -47,7 +47,7 @@ impl<F: FnMut(u64, &mut Tuples)> TupleEncoder<F> {
         TupleEncoder { tuples: Tuples::new(message_bytes), push, tells_bytes: false }
     }
 
-    /// It tells the bytes of the values, because the dataset does not know them when it places rows.
+    /// It gives the bytes of the values, because the dataset does not know them when it places rows.
     #[must_use]
     pub fn telling_bytes(self) -> TupleEncoder<F> {
         TupleEncoder { tells_bytes: true, ..self }

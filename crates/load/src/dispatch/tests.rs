@@ -144,13 +144,13 @@ fn a_node_that_is_paused_gets_nothing_and_the_others_go_on() {
 /// What may happen between two looks at the dispatcher.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A stream of this node asks for work.
+    /// A stream of this node requests work.
     Take(usize),
     /// A stream of this node commits one of its parts, if its leaves are still where they were.
     Commit(usize, usize),
     /// A stream of this node gives one of its parts up.
     Fail(usize, usize),
-    /// Somebody moves a leaf.
+    /// A leaf moves.
     Move(u16, usize),
     /// The loader notices and makes a new plan.
     Replan,

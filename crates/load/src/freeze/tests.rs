@@ -97,7 +97,7 @@ fn nothing_is_hashed_before_every_slot_is_claimed() {
     let wave = Wave::new(&dataset, Leaves::new(1, 2), &[0, 1]);
     wave.set(0, SlotState::Live);
     let asked = AtomicBool::new(false);
-    // The slot waits for the other one until it is told to give up.
+    // The slot waits for the other one until it has to give up.
     assert!(wave.next(0, &|| asked.swap(true, Ordering::Relaxed)).is_none());
     assert_eq!(wave.board().next_block, 0);
     wave.set(1, SlotState::Live);

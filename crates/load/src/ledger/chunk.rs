@@ -84,7 +84,7 @@ pub(crate) fn chunk_totals_in(
     );
     let row = sql("summing up pgfathom.chunk", row)?;
     let damaged = |column| LoadError::DamagedLedger { table: "chunk", column };
-    // A sum of what somebody has written there may have more digits than any number of ours.
+    // A sum over foreign rows may have more digits than any number of ours.
     let count = |index: usize, column| row.get::<_, &str>(index).parse().map_err(|_| damaged(column));
     Ok(ChunkTotals {
         chunks: u64::try_from(row.get::<_, i64>(0)).map_err(|_| damaged("chunk"))?,

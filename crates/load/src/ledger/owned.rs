@@ -42,7 +42,7 @@ pub(crate) fn mark_copies(
     sql("marking replicated tables as ours", client.batch_execute(&all))
 }
 
-/// Notes which tables are the partitions of our table now: somebody may have put others in their place.
+/// Notes which tables are the partitions of our table now: others may have taken their place.
 pub(crate) fn adopt_tables(
     client: &mut impl GenericClient,
     dataset: i32,
@@ -163,7 +163,7 @@ fn check_listed(
 /// or call what such a one has made. `expected` are the tables that the ledger must list. Tables that are gone are passed over.
 ///
 /// # Errors
-/// As said; also when the query fails.
+/// As above; also when the query fails.
 pub fn check_in_place(
     client: &mut impl GenericClient,
     dataset: &Dataset,

@@ -2,7 +2,7 @@
 //!
 //! With `--via connect` one transaction of the entry node writes to several nodes, and their commits are not one: postgres_fdw commits
 //! on the other nodes first, then here. So a chunk is noted here, in a transaction of its own, before its first row is sent, and the note
-//! goes away in the transaction that records the chunk. A note without a chunk says: there may be rows of it on other nodes.
+//! goes away in the transaction that records the chunk. A note without a chunk means that there may be rows of it on other nodes.
 
 use postgres::GenericClient;
 

@@ -10,7 +10,7 @@ use crate::error::LoadError;
 pub struct Writer {
     /// 1 and up: the run number inside the versions it writes.
     pub run_no: u16,
-    /// What it was told to do, as JSON.
+    /// Its options, as JSON.
     pub spec: String,
     /// It ended in order: `transactions` is exact. Otherwise it was killed and any sequence number may exist.
     pub finished: bool,
@@ -64,7 +64,7 @@ pub fn finish_writer(
     }
 }
 
-/// Replaces what a run was told to do: it has learned more about itself.
+/// Replaces the description of a run, which has learned more about itself.
 ///
 /// # Errors
 /// When the writer is not in the ledger (its dataset was started over), `spec_json` is no JSON, or the query fails.

@@ -19,9 +19,9 @@ fn a_slow_node_is_told_once_and_when_it_has_recovered() {
     let start = Instant::now();
     let mut meter = Meter::new(start, 0);
     meter.begin(Phase::Copy, &counters, start);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut second = 0;
-    let mut run = |ticks: usize, rates: [u64; 3], told: &mut Vec<String>| {
+    let mut run = |ticks: usize, rates: [u64; 3], reported: &mut Vec<String>| {
         let mut last = None;
         for _ in 0..ticks {
             second += 1;
@@ -30,27 +30,30 @@ fn a_slow_node_is_told_once_and_when_it_has_recovered() {
             }
             let now = start + Duration::from_secs(second);
             let (progress, sample, _) = meter.tick(&counters, now, 0);
-            told.extend(meter.slow_node_event(&progress).map(|event| event.message));
+            reported.extend(meter.slow_node_event(&progress).map(|event| event.message));
             last = Some((progress, sample));
         }
         last.unwrap()
     };
-    run(20, [100, 90, 110], &mut told);
-    assert!(told.is_empty(), "{told:?}");
-    let (progress, sample) = run(20, [100, 10, 110], &mut told);
+    run(20, [100, 90, 110], &mut reported);
+    assert!(reported.is_empty(), "{reported:?}");
+    let (progress, sample) = run(20, [100, 10, 110], &mut reported);
     let slowest = progress.slowest_node.unwrap();
     assert_eq!((slowest.name.as_str(), slowest.rows_per_s, slowest.others_rows_per_s), ("n2", 20.0, 210.0));
     assert_eq!((sample.slowest_node.as_deref(), sample.slowest_node_rows), (Some("n2"), Some(20)));
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with("n2 is slow: ") && told[0].contains("rows/s, the others "), "{told:?}");
-    run(20, [100, 95, 110], &mut told);
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[1].starts_with("n2 keeps up again"), "{told:?}");
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(
+        reported[0].starts_with("n2 is slow: ") && reported[0].contains("rows/s, the others "),
+        "{reported:?}"
+    );
+    run(20, [100, 95, 110], &mut reported);
+    assert_eq!(reported.len(), 2, "{reported:?}");
+    assert!(reported[1].starts_with("n2 keeps up again"), "{reported:?}");
     // Who is through is not slow.
     counters.nodes[1].idle.store(true, Ordering::Relaxed);
-    let (progress, _) = run(20, [100, 0, 110], &mut told);
+    let (progress, _) = run(20, [100, 0, 110], &mut reported);
     assert_eq!(progress.slowest_node.unwrap().name, "n1");
-    assert_eq!(told.len(), 2);
+    assert_eq!(reported.len(), 2);
 }
 
 #[test]

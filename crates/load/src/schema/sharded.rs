@@ -15,7 +15,7 @@ use crate::error::LoadError;
 use crate::ledger::{Dataset, Layout, qualified, quoted};
 use crate::shard::{self, literal};
 
-/// Leaves per node of a new dataset when nobody says how many: enough to move some to a node that is added.
+/// Leaves per node of a new dataset by default: enough to move some to a node that is added.
 pub(crate) const PARTITIONS_PER_NODE: u32 = 4;
 
 /// PostgreSQL's port when a foreign server does not say.

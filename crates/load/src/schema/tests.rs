@@ -25,32 +25,52 @@ fn tables() -> Vec<Table> {
     dataset::Dataset::tables(&Ycsb::new(1000, spec(1))).to_vec()
 }
 
-/// The check of what was asked for, of a YCSB table.
+/// The check of the options against the dataset, for a YCSB table.
 fn check_identity(dataset: &Dataset, options: &Options) -> Result<(), LoadError> {
-    let asked = Ycsb::new(options.rows, options.spec.clone());
-    super::check_identity(dataset, &BTreeMap::new(), &asked, options)
+    let requested = Ycsb::new(options.rows, options.spec.clone());
+    super::check_identity(dataset, &BTreeMap::new(), &requested, options)
 }
 
 #[test]
 fn every_difference_of_identity_is_refused_with_both_values() {
-    let asked = Options::new(1000, spec(1));
-    assert!(check_identity(&dataset(), &asked).is_ok());
-    assert!(check_identity(&dataset(), &Options { partitions: Some(8), ..asked.clone() }).is_ok());
+    let requested = Options::new(1000, spec(1));
+    assert!(check_identity(&dataset(), &requested).is_ok());
+    assert!(check_identity(&dataset(), &Options { partitions: Some(8), ..requested.clone() }).is_ok());
     let sequential = Spec { key_order: KeyOrder::Sequential, ..spec(1) };
     let compressible = Spec { compressible: Compressible::MAX, ..spec(1) };
     let cases = [
-        (Options { spec: spec(2), ..asked.clone() }, "seed 1", "specifies 2", "--seed 1"),
-        (Options { rows: 2000, ..asked.clone() }, "rows 1000", "specifies 2000", "--rows 1000"),
+        (Options { spec: spec(2), ..requested.clone() }, "seed 1", "specifies 2", "--seed 1"),
+        (Options { rows: 2000, ..requested.clone() }, "rows 1000", "specifies 2000", "--rows 1000"),
         (
-            Options { spec: sequential, ..asked.clone() },
+            Options { spec: sequential, ..requested.clone() },
             "key order scattered",
             "sequential",
             "--key-order scattered",
         ),
-        (Options { spec: compressible, ..asked.clone() }, "compressibility 1.0", "6.0", "--compressible 1.0"),
-        (Options { partitions: Some(4), ..asked.clone() }, "partitions 8", "specifies 4", "--partitions 8"),
-        (Options { partitions: Some(1), ..asked.clone() }, "partitions 8", "specifies 0", "--partitions 8"),
-        (Options { method: Some(Method::Freeze), ..asked.clone() }, "method copy", "freeze", "--method copy"),
+        (
+            Options { spec: compressible, ..requested.clone() },
+            "compressibility 1.0",
+            "6.0",
+            "--compressible 1.0",
+        ),
+        (
+            Options { partitions: Some(4), ..requested.clone() },
+            "partitions 8",
+            "specifies 4",
+            "--partitions 8",
+        ),
+        (
+            Options { partitions: Some(1), ..requested.clone() },
+            "partitions 8",
+            "specifies 0",
+            "--partitions 8",
+        ),
+        (
+            Options { method: Some(Method::Freeze), ..requested.clone() },
+            "method copy",
+            "freeze",
+            "--method copy",
+        ),
     ];
     for (options, existing, wanted, flag) in cases {
         let error = check_identity(&dataset(), &options).unwrap_err();
@@ -60,10 +80,10 @@ fn every_difference_of_identity_is_refused_with_both_values() {
         assert!(hint.contains(flag) && hint.contains("--restart"), "{hint}");
     }
     let loaded = Dataset { loaded: true, ..dataset() };
-    let again = check_identity(&loaded, &Options { method: Some(Method::Freeze), ..asked.clone() });
+    let again = check_identity(&loaded, &Options { method: Some(Method::Freeze), ..requested.clone() });
     assert!(again.unwrap_err().to_string().contains("method copy"), "finished data stays as it was loaded");
     let newer = Dataset { format: FORMAT_VERSION + 1, ..dataset() };
-    assert!(check_identity(&newer, &asked).unwrap_err().to_string().contains("format 2"));
+    assert!(check_identity(&newer, &requested).unwrap_err().to_string().contains("format 2"));
 }
 
 #[test]
@@ -144,25 +164,25 @@ fn a_node_has_its_own_leaves_and_points_at_the_others() {
 #[test]
 fn a_layout_is_continued_as_it_was_begun() {
     let there = Layout { token: 5, nodes: vec!["n1".into(), "n2".into()], ..Layout::default() };
-    let asked = Options::new(1000, spec(1));
+    let requested = Options::new(1000, spec(1));
     let check = |layout: &Layout, options: &Options, nodes| {
         check_layout(&dataset(), layout, options, Shape::Sharded, nodes)
     };
-    assert!(check(&there, &asked, 2).is_ok());
+    assert!(check(&there, &requested, 2).is_ok());
     let refused = |layout: &Layout, options: &Options, nodes, message: &str, hint: &str| {
         let error = check(layout, options, nodes).unwrap_err();
         assert!(error.to_string().contains(message), "{error}");
         assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
     };
-    refused(&there, &asked, 3, "has nodes 2 (n1, n2), but this load specifies 3", "--cluster");
-    refused(&Layout::default(), &asked, 2, "has nodes 1, but this load specifies 2", "--cluster");
-    let via = Options { via: Some(Via::Connect), ..asked.clone() };
+    refused(&there, &requested, 3, "has nodes 2 (n1, n2), but this load specifies 3", "--cluster");
+    refused(&Layout::default(), &requested, 2, "has nodes 1, but this load specifies 2", "--cluster");
+    let via = Options { via: Some(Via::Connect), ..requested.clone() };
     refused(&there, &via, 2, "has via owner, but this load specifies connect", "--via owner");
-    let unlogged = Options { unlogged: true, ..asked.clone() };
+    let unlogged = Options { unlogged: true, ..requested.clone() };
     refused(&there, &unlogged, 2, "has tables logged, but this load specifies unlogged", "no --unlogged");
     let spread = Layout { tablespaces: Some(vec!["a".into(), "b".into()]), ..there.clone() };
-    assert!(check(&spread, &asked, 2).is_ok(), "who asks for no tablespaces gets those that are there");
-    let other = Options { tablespaces: vec!["b".into(), "a".into()], ..asked.clone() };
+    assert!(check(&spread, &requested, 2).is_ok(), "without an option, the tablespaces of the dataset count");
+    let other = Options { tablespaces: vec!["b".into(), "a".into()], ..requested.clone() };
     refused(&spread, &other, 2, "has tablespaces a,b, but this load specifies b,a", "--tablespaces a,b");
     let none = Layout { tablespaces: Some(Vec::new()), ..there.clone() };
     refused(&none, &other, 2, "has tablespaces none, but this load specifies b,a", "no --tablespaces");

@@ -1,22 +1,22 @@
-//! A scripted server: what it will say is queued beforehand, what it hears is kept.
+//! A scripted server: its replies are queued beforehand, what it receives is kept.
 
 use super::*;
 
-/// `said` is given out in pieces of `piece` bytes; `readable` tells the truth about what is left.
+/// `replies` is given out in pieces of `piece` bytes; `readable` is true while something is left.
 #[derive(Debug)]
 struct Script {
-    said: VecDeque<u8>,
+    replies: VecDeque<u8>,
     piece: usize,
-    heard: Vec<u8>,
-    /// Writes fail once this many bytes were heard.
+    received: Vec<u8>,
+    /// Writes fail once this many bytes were received.
     hangs_up_after: usize,
 }
 
 impl Read for Script {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let bytes = self.piece.min(out.len()).min(self.said.len());
+        let bytes = self.piece.min(out.len()).min(self.replies.len());
         for slot in &mut out[..bytes] {
-            *slot = self.said.pop_front().unwrap();
+            *slot = self.replies.pop_front().unwrap();
         }
         Ok(bytes)
     }
@@ -24,10 +24,10 @@ impl Read for Script {
 
 impl Write for Script {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.heard.len() + bytes.len() > self.hangs_up_after {
+        if self.received.len() + bytes.len() > self.hangs_up_after {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        self.heard.extend_from_slice(bytes);
+        self.received.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -38,7 +38,7 @@ impl Write for Script {
 
 impl Socket for Script {
     fn readable(&self) -> io::Result<bool> {
-        Ok(!self.said.is_empty())
+        Ok(!self.replies.is_empty())
     }
 }
 
@@ -55,9 +55,9 @@ fn refused(severity: &str, code: &str) -> Vec<u8> {
     message(b'E', format!("S{severity}\0V{severity}\0C{code}\0Mno\0\0").as_bytes())
 }
 
-fn session(said: &[Vec<u8>], piece: usize) -> Session<Script> {
-    let said = said.concat().into();
-    Session::new(Script { said, piece, heard: Vec::new(), hangs_up_after: usize::MAX })
+fn session(replies: &[Vec<u8>], piece: usize) -> Session<Script> {
+    let replies = replies.concat().into();
+    Session::new(Script { replies, piece, received: Vec::new(), hangs_up_after: usize::MAX })
 }
 
 fn copy_accepted() -> Vec<u8> {
@@ -84,19 +84,19 @@ fn copies_are_sent_without_waiting_and_counted_in_order() {
     let mut session =
         session(&[copy_accepted(), complete("COPY 2", b'T'), copy_accepted(), complete("COPY 3", b'T')], 4);
     // Nothing is readable for the script's pace: take all of it away and give it back after the data was sent.
-    let said = std::mem::take(&mut session.socket.said);
+    let replies = std::mem::take(&mut session.socket.replies);
     for rows in [2, 3] {
         session.begin_copy("copy x").unwrap();
         session.send(b"<rows>", rows).unwrap();
         assert_eq!(session.end_copy().unwrap(), rows);
     }
     assert_eq!(session.owed.len(), 2);
-    session.socket.said = said;
+    session.socket.replies = replies;
     session.settle(0).unwrap();
-    let heard = String::from_utf8_lossy(&session.socket.heard).into_owned();
-    assert_eq!(heard.matches("copy x").count(), 2);
-    assert_eq!(heard.matches("PGCOPY").count(), 2);
-    assert_eq!(heard.matches("<rows>").count(), 2);
+    let received = String::from_utf8_lossy(&session.socket.received).into_owned();
+    assert_eq!(received.matches("copy x").count(), 2);
+    assert_eq!(received.matches("PGCOPY").count(), 2);
+    assert_eq!(received.matches("<rows>").count(), 2);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn replies_owed_are_bounded() {
         assert!(session.owed.len() <= REPLIES_OWED_MAX);
     }
     session.settle(0).unwrap();
-    assert!(session.socket.said.is_empty());
+    assert!(session.socket.replies.is_empty());
 }
 
 #[test]
@@ -128,15 +128,15 @@ fn an_error_in_the_middle_of_a_copy_is_noticed_before_more_is_sent() {
         let error = [refused("ERROR", "53100"), message(b'Z', b"E")].concat();
         let mut session = session(&[copy_accepted(), error, complete("ROLLBACK", b'I')], piece);
         session.begin_copy("copy x").unwrap();
-        let heard = session.socket.heard.len();
+        let received = session.socket.received.len();
         let error = session.send(b"<rows>", 9).unwrap_err();
         assert!(matches!(&error, SessionError::Server(e) if e.sqlstate.as_str() == "53100"), "{error}");
         assert!(error.connection_lives());
-        assert_eq!(session.socket.heard.len(), heard, "nothing is sent after the error");
+        assert_eq!(session.socket.received.len(), received, "nothing is sent after the error");
         assert_eq!(session.open_copy, None);
         session.roll_back().unwrap();
-        assert!(session.socket.said.is_empty());
-        assert!(!String::from_utf8_lossy(&session.socket.heard).contains("begins this chunk again"));
+        assert!(session.socket.replies.is_empty());
+        assert!(!String::from_utf8_lossy(&session.socket.received).contains("begins this chunk again"));
     }
 }
 
@@ -146,28 +146,28 @@ fn an_error_of_an_earlier_copy_leaves_the_later_ones_to_be_rolled_back() {
     let ignored = [refused("ERROR", "25P02"), message(b'Z', b"E")].concat();
     let mut session =
         session(&[copy_accepted(), failed, ignored.clone(), ignored, complete("ROLLBACK", b'I')], 64);
-    let said = std::mem::take(&mut session.socket.said);
+    let replies = std::mem::take(&mut session.socket.replies);
     session.begin_copy("copy a").unwrap();
     session.end_copy().unwrap();
     session.begin_copy("copy b").unwrap();
     session.end_copy().unwrap();
     session.begin_copy("copy c").unwrap();
-    session.socket.said = said;
+    session.socket.replies = replies;
     let error = session.settle(0).unwrap_err();
     assert!(matches!(&error, SessionError::Server(e) if e.sqlstate.as_str() == "23514"), "{error}");
     session.roll_back().unwrap();
-    assert!(session.socket.said.is_empty(), "every reply was read");
-    let heard = String::from_utf8_lossy(&session.socket.heard).into_owned();
-    assert!(heard.contains("begins this chunk again"), "the open COPY was failed");
+    assert!(session.socket.replies.is_empty(), "every reply was read");
+    let received = String::from_utf8_lossy(&session.socket.received).into_owned();
+    assert!(received.contains("begins this chunk again"), "the open COPY was failed");
 }
 
 #[test]
 fn what_a_server_says_before_it_hangs_up_is_the_error() {
     let mut session = session(&[refused("FATAL", "57P01")], 10);
-    let said = std::mem::take(&mut session.socket.said);
+    let replies = std::mem::take(&mut session.socket.replies);
     session.begin_copy("copy x").unwrap();
-    session.socket.hangs_up_after = session.socket.heard.len();
-    session.socket.said = said;
+    session.socket.hangs_up_after = session.socket.received.len();
+    session.socket.replies = replies;
     // Not readable in time, only after the write failed.
     let error = session.flush_after_hang_up().unwrap_err();
     assert!(matches!(&error, SessionError::Server(e) if e.sqlstate.as_str() == "57P01"), "{error}");

@@ -1,4 +1,4 @@
-//! What must hold of the tables together: the dataset asks, the servers add up.
+//! What must hold of the tables together: the dataset gives the queries, the servers add up.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::site::Site;
 use super::workers::number;
 use crate::dataset::{Audit, Auditor, Dataset};
 
-/// Asks the dataset what must hold of its tables together, of each copy of the rows.
+/// Checks what must hold of the dataset's tables together, for each copy of the rows.
 pub(super) fn audit(
     sites: &mut [Site],
     content: &dyn Dataset,

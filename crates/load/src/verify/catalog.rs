@@ -173,7 +173,7 @@ fn spread_of(
 }
 
 impl Catalog {
-    /// Of servers that are still to be asked what they can do.
+    /// Of servers whose abilities are not known yet.
     pub(super) fn new() -> Catalog {
         Catalog {
             tables: Vec::new(),
@@ -212,7 +212,7 @@ impl Catalog {
         }
     }
 
-    /// Looks at a server's tables and asks it what it can do. What one server cannot do is done on none.
+    /// Looks at a server's tables and at what it can do. What one server cannot do is done on none.
     fn probe(&mut self, site: &mut Site, number: usize, wanted: Wanted<'_>) -> Result<(), VerifyError> {
         let mut some = None;
         for &table in wanted.judged {

@@ -199,7 +199,7 @@ impl LedgerKeys {
         Ok(odd.map(|(chunk, count)| Problem::LedgerChunks { chunk, count }))
     }
 
-    /// Compares the ledgers of nodes with what was loaded: each node's, where it speaks of the leaves that the node has now, and all of them
+    /// Compares the ledgers of nodes with what was loaded: each node's, for the leaves that the node has now, and all of them
     /// together.
     pub(super) fn check_nodes(
         &self,

@@ -36,7 +36,7 @@ pub(super) fn server(
     let nodes = ledger::layout(&mut *site.control, loaded.dataset.id)?.nodes;
     if !nodes.is_empty() {
         notes.push(format!(
-            "the ledger says that the dataset is on the nodes {}: only this server was verified",
+            "the ledger has the dataset on the nodes {}: only this server was verified",
             nodes.join(", ")
         ));
     }

@@ -23,11 +23,11 @@ use crate::ledger;
 
 /// Keys of a bucket that differs are held for all nodes at once, for about so many rows at a time: some 100 MB per node.
 const ROWS_AT_ONCE: u64 = 1 << 20;
-/// Keys that are asked for in one statement.
+/// Keys of one statement.
 const KEYS_AT_ONCE: usize = 1000;
 /// Rows that differ and are looked at again; more are counted as they were found.
 const ROWS_AGAIN_MAX: usize = 100_000;
-/// Pause between two readings of rows that somebody writes.
+/// Pause between two readings of rows that are being written.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What the comparison came to.
@@ -37,7 +37,7 @@ pub(super) struct Compared {
     pub(super) problems: Vec<Problem>,
     pub(super) differences: Vec<Difference>,
     pub(super) totals: [u64; KINDS],
-    /// Rows that somebody has written all the time.
+    /// Rows that were written all the time.
     pub(super) rows_unjudged: u64,
 }
 

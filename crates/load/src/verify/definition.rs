@@ -272,7 +272,7 @@ fn compare_indexes(
 }
 
 impl Compared {
-    /// A table that is gone has no key either, and that is said otherwise.
+    /// A table that is gone has no key either, and that is reported as a missing table.
     fn is_gone(&self, client: &mut Client, subject: &Subject) -> Result<bool, VerifyError> {
         let row = client.query_one("select to_regclass($1) is null", &[&subject.relation]);
         Ok(sql(DOING, row)?.get(0))

@@ -29,13 +29,13 @@ pub enum VerifyError {
         /// The node.
         node: String,
     },
-    /// Nobody has written down how to read this kind of cluster node by node.
+    /// pgfathom cannot read this kind of cluster node by node.
     #[error("a cluster of {engine} cannot be verified node by node")]
     Engine {
         /// The engine.
         engine: engines::Engine,
     },
-    /// Standbys were asked for.
+    /// Standbys were requested.
     #[error("--standbys: no standbys of this target are known")]
     NoStandbys,
     /// The dataset was made by another version of the format.
@@ -93,7 +93,7 @@ pub enum VerifyError {
     Sql {
         /// What it was for.
         doing: &'static str,
-        /// What the server said.
+        /// The server's error.
         source: postgres::Error,
     },
     /// A statement that reads the table failed.
@@ -101,7 +101,7 @@ pub enum VerifyError {
     Server {
         /// What it was for.
         doing: String,
-        /// What the server said.
+        /// The server's error.
         source: Box<ServerError>,
     },
     /// The connection broke.
@@ -128,10 +128,10 @@ pub enum VerifyError {
         /// In which way.
         source: CopyError,
     },
-    /// An answer that is not of the kind asked for.
+    /// An answer of an unexpected type.
     #[error("{doing}: the server replied \"{answer}\"")]
     Answer {
-        /// What was asked for.
+        /// What was requested.
         doing: String,
         /// The answer.
         answer: String,
@@ -160,7 +160,7 @@ impl VerifyError {
                 "pgfathom verifies only its own datasets: pgfathom load ycsb, or pgfathom load tpcc"
             }
             VerifyError::Engine { .. } => {
-                "name one node with -h and -p to verify what it alone says; docs/engines.md lists the engines whose nodes pgfathom reads"
+                "name one node with -h and -p to verify what that node returns; docs/engines.md lists the engines whose nodes pgfathom reads"
             }
             VerifyError::NoStandbys => {
                 "name the cluster file that lists them, as pgfathom up replicated writes it: --cluster cluster.toml"

@@ -1,7 +1,7 @@
 //! Whether a node reaches the leaves of other nodes: through foreign tables whose columns stand for the columns of the same name, that take
 //! writes, and over which a row really comes.
 //!
-//! A row is exact on the node that has it, and still nobody who asks another node may get it as it is. So every foreign partition is looked at in the
+//! A row is exact on the node that has it, and queries through another node may still not return it as it is. So every foreign partition is looked at in the
 //! catalog, and one row is read through it, in a session of its own: `postgres_fdw` would otherwise keep transactions open on the other nodes as
 //! long as this one.
 
@@ -28,7 +28,7 @@ struct Foreign {
     has_mapping: bool,
 }
 
-/// What is wrong with the foreign partitions of `parent` on a node. Those in `astray` lead to other tables or to none, which was said already:
+/// What is wrong with the foreign partitions of `parent` on a node. Those in `astray` lead to other tables or to none, which was reported already:
 /// nothing is read through them.
 pub(super) fn check(
     spec: &ConnSpec,
@@ -52,7 +52,7 @@ pub(super) fn check(
             is_parent: false,
         })
         .collect();
-    // Notes on columns of somebody else's are made where the rows are.
+    // Notes on columns that are not the dataset's are made where the rows are.
     let mut problems = definition::compare(&mut client, &subjects, definition)?.problems;
     sql("setting up the session", client.batch_execute(LIMIT))?;
     for one in partitions {

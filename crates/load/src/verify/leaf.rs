@@ -15,7 +15,7 @@ pub(super) struct Found {
     pub(super) blocks: u64,
 }
 
-/// What to say of a partition that is being detached: its rows are where they were, and no statement on its table sees them.
+/// What to report about a partition that is being detached: its rows are where they were, and no statement on its table sees them.
 pub(super) fn is_leaving(node: Option<String>, table: String) -> Problem {
     let problem = "is being detached (detach partition ... concurrently was interrupted): queries of the partitioned table do not return its rows; \
                    alter table ... detach partition ... finalize ends that"

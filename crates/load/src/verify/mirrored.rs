@@ -8,7 +8,7 @@
 //! rows that differ -> wait until every node has what the others had written -> read again
 //!       equal now                      -> it was on its way
 //!       different, and as before       -> diverged
-//!       different, and changed         -> somebody writes it: read again, until the limit
+//!       different, and changed         -> being written: read again, until the limit
 //! ```
 
 use std::time::Instant;

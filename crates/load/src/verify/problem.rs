@@ -22,7 +22,7 @@ pub enum Problem {
         /// The leaf.
         leaf: String,
     },
-    /// More than one node has the leaf as a table of its own: which rows are seen depends on where one asks.
+    /// More than one node has the leaf as a table of its own: which rows a query returns depends on the node that runs it.
     TwoOwners {
         /// The leaf.
         leaf: String,
@@ -31,7 +31,7 @@ pub enum Problem {
         /// The other one.
         other: String,
     },
-    /// A node's catalog says that the leaf is somewhere else than it is.
+    /// A node's catalog has the leaf somewhere else than it is.
     Misdirected {
         /// The node whose catalog is wrong.
         node: String,
@@ -51,11 +51,11 @@ pub enum Problem {
         /// The table that is not there.
         target: String,
     },
-    /// The ledger of a node is missing, or speaks of another dataset.
+    /// The ledger of a node is missing, or has another dataset.
     OtherDataset {
         /// The node.
         node: String,
-        /// What its ledger says.
+        /// What its ledger has.
         says: String,
         /// What the others say.
         others: String,

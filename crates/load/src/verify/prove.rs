@@ -32,7 +32,7 @@ pub(super) struct Proved {
     differences: Vec<Difference>,
     unjudged: Option<String>,
     audit: Audit,
-    /// What the ledgers' chunks must add up to, if it was asked for.
+    /// What the ledgers' chunks must add up to, if it was requested.
     pub(super) ledger_keys: Option<LedgerKeys>,
 }
 

@@ -71,7 +71,7 @@ pub(super) fn await_logical(
                 break;
             }
             check(stop)?;
-            // One that nobody applies will not come nearer.
+            // A subscription that is not applied does not catch up.
             if begin.elapsed() > limit || !enabled {
                 let why = why(&mut sites[follower].control, &slot, enabled, active)?;
                 problems.push(Problem::Behind {
@@ -169,7 +169,7 @@ fn flows(sites: &mut [Site]) -> Result<Vec<Flow>, VerifyError> {
     Ok(flows)
 }
 
-/// What the follower says of a subscription that does not come forward.
+/// What the follower reports about a subscription that makes no progress.
 fn why(client: &mut Client, slot: &str, enabled: bool, active: bool) -> Result<String, VerifyError> {
     if !enabled {
         return Ok(format!("the subscription {slot} is disabled"));

@@ -55,7 +55,7 @@ pub struct VerifyReport {
     pub rows_uncertain: u64,
     /// Values that a run wrote and that are right.
     pub updates_accepted: u64,
-    /// Right values of which cannot be told whether they are the last ones.
+    /// Right values that may not be the last ones.
     pub values_unjudged: u64,
     /// The tables that were verified, over all copies.
     pub tables: Vec<TableFound>,
@@ -140,7 +140,7 @@ impl VerifyReport {
         self.totals.iter().sum()
     }
 
-    /// Several lines for people: what is wrong, by kind, with names, and the notes. Empty when nothing is to be said.
+    /// Several lines for people: what is wrong, by kind, with names, and the notes. Empty when there is nothing to report.
     pub fn text(&self) -> String {
         use fmt::Write;
         let mut text = String::new();

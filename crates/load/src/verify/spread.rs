@@ -1,4 +1,4 @@
-//! Where the leaves of a sharded table are, by what every node's catalog says, and where the nodes disagree.
+//! Where the leaves of a sharded table are, by the catalog of every node, and where the nodes disagree.
 //!
 //! Each node of a cluster sharded by `postgres_fdw` has the whole table: its own leaves as tables, all others as foreign tables that point
 //! at the leaf on its owner. Nothing keeps these catalogs in step, so each of them is read, and each is held against the others. The
@@ -17,14 +17,14 @@ use crate::dataset::Table;
 use crate::difference::TableName;
 use crate::ledger::{self, Dataset};
 
-/// What one node's catalog says.
+/// The catalog of one node.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct View {
     /// It has the partitioned table.
     has_table: bool,
     /// What is attached, by remainder.
     leaves: BTreeMap<usize, Attached>,
-    /// Names of what is being detached: it is still a partition, and whoever asks the partitioned table does not see its rows.
+    /// Names of what is being detached: it is still a partition, and queries of the partitioned table do not return its rows.
     leaving: Vec<String>,
     /// Tables of the dataset that are attached to nothing.
     loose: Vec<Local>,
@@ -302,7 +302,7 @@ fn loose_owner(name: &str, remainder: usize, views: &[View]) -> Option<(usize, L
     found.into_iter().next()
 }
 
-/// What is wrong with what a node says of a leaf.
+/// What is wrong with a node's catalog about a leaf.
 fn check(
     nodes: &[&str],
     node: usize,
@@ -314,7 +314,7 @@ fn check(
     let (this, leaf, owner_name) = (nodes[node].to_owned(), leaf.to_owned(), nodes[owner].to_owned());
     match attached {
         None => Some(Problem::NotAttached { node: this, leaf }),
-        // Told as one of two owners, if it is not the one.
+        // Reported as one of two owners, if it is not the one.
         Some(Attached::Local(_)) => None,
         Some(Attached::Foreign { node: Err(server), .. }) => {
             let says = format!("on the server {server}, which is not a node of this cluster");

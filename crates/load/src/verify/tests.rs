@@ -275,7 +275,7 @@ fn damages(table: &Table, partitioned: bool) -> Vec<Damage> {
         },
     ];
     if partitioned {
-        // The server refuses rows in wrong partitions, so for a moment it is told that there is no partition.
+        // The server refuses rows in wrong partitions, so the partition is detached for a moment.
         let (row, home) = (17, leaf(table, 17, PARTITIONS));
         let elsewhere = (home + 1) % PARTITIONS as usize;
         let insert = format!(
@@ -504,7 +504,7 @@ fn updates_and_inserts_of_runs_are_judged_by_their_history() {
         client.batch_execute(&insert_row(&table, ROWS, Run::inserted())).unwrap();
         client.batch_execute(&insert_row(&table, ROWS + 1, Run::inserted())).unwrap();
 
-        // Not asked for deep, but runs have written.
+        // Not a deep verification, but runs have written.
         let report = check(&spec, false, Some(Run)).unwrap();
         assert_eq!(report.verdict(), Verdict::Exact, "{}", report.text());
         assert_eq!((report.method, report.notes.len()), (Method::Deep, 1));

@@ -2,10 +2,10 @@
 //!
 //! A coordinating connection exports its snapshot and holds it while threads come and go: every statement of every connection sees the
 //! table at the same moment, so rows that a running load updates are neither seen twice nor missed. The coordinating thread only
-//! waits, reports progress, and cancels the others' statements when somebody stops the verification or one of them fails.
+//! waits, reports progress, and cancels the others' statements when the user stops the verification or one of them fails.
 //!
 //! Of a cluster several servers are read at once. Each has a coordinating connection and a snapshot of its own: there is no moment that
-//! all servers share, and none is needed, since a row that is updated meanwhile does not change servers.
+//! all servers share, and none is needed, since an update does not move a row to another server.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,9 +20,9 @@ use super::error::VerifyError;
 use super::reader::{Reader, Socket};
 use crate::options::{Stop, StopLevel};
 
-/// How often the coordinator looks whether somebody wants to stop.
+/// How often the coordinator checks whether it has to stop.
 const POLL: Duration = Duration::from_millis(50);
-/// How often the observer hears of progress.
+/// How often the observer receives the progress.
 const TICK: Duration = Duration::from_secs(1);
 /// What a verification is at. A phase is passed over when the one before it left no question.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -81,7 +81,7 @@ pub(super) struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// `snapshot`: what `pg_export_snapshot()` said; without one every connection has a snapshot of its own.
+    /// `snapshot`: the result of `pg_export_snapshot()`; without one every connection has a snapshot of its own.
     pub(super) fn new(connect: &'a Connect<'a>, snapshot: Option<&str>) -> Site<'a> {
         let import = snapshot.map_or(String::new(), |name| format!("set transaction snapshot '{name}';"));
         let begin = format!("begin isolation level repeatable read read only; {import} {SETTINGS}");
@@ -139,7 +139,7 @@ impl<'a> Workers<'a> {
     }
 }
 
-/// Applied to every connection: no timeout may end a scan of a day, but nobody waits for a lock without saying so; and an index may be
+/// Applied to every connection: no timeout may end a scan of a day, but a wait for a lock is reported; and an index may be
 /// the very thing that is damaged. Row-level security shall end a statement and not hide rows, and no view of a user is read:
 /// see [`crate::connections::SETTINGS`].
 pub(super) const SETTINGS: &str = "set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; \

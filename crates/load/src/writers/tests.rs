@@ -81,7 +81,7 @@ fn a_run_that_is_on_is_told_from_a_killed_one_through_any_node() {
     for entry in [0, 1] {
         let mut other = Registry::open(&cluster(&servers, entry)).unwrap().unwrap();
         assert!(!other.mark(run_no).unwrap(), "it is on");
-        // Nothing of the attempt is left behind on the node that was asked first.
+        // Nothing of the attempt is left behind on the first node.
         assert!(on.mark(run_no).unwrap());
     }
     drop(on);

@@ -141,7 +141,7 @@ fn an_exact_cluster_is_called_exact_through_any_node() {
                 && node.rows_found > ROWS / 5
                 && node.tables_differing + node.problems == 0));
         }
-        // Each node's catalog knows the others, whatever node is asked.
+        // Each node's catalog knows the others, whichever node runs the query.
         for entry in 0..NODES as usize {
             let found = Cluster::discover(&servers.node(entry).spec()).unwrap();
             let report = check(&found, false).unwrap();
@@ -166,7 +166,7 @@ fn damages(table: &Table) -> Vec<Damage> {
     // Leaf 0 and 3 are on n1, leaf 1 and 4 on n2, leaf 2 and 5 on n3.
     let (row0, row1) = (key(table, first(0)), key(table, first(1)));
     let row1_again = key(table, of_leaf(1).nth(1).unwrap());
-    // The server refuses rows in wrong partitions, so for a moment it is told that there is no partition.
+    // The server refuses rows in wrong partitions, so the partition is detached for a moment.
     let smuggle = |leaf: &str, values: &str| {
         format!(
             "update pg_class set relispartition = false where relname = '{leaf}'; insert into {leaf} {values};
@@ -314,7 +314,7 @@ fn damages(table: &Table) -> Vec<Damage> {
             problems: vec!["the ledger of n2 has the right number of rows, but not the right keys".into()],
         },
         Damage {
-            name: "a ledger that speaks of another dataset",
+            name: "a ledger with another dataset",
             sql: vec![(2, "update pgfathom.dataset set seed = 43".into())],
             undo: vec![(2, "update pgfathom.dataset set seed = 42".into())],
             rows: vec![],
@@ -384,7 +384,7 @@ fn every_damage_of_a_cluster_is_named_and_nothing_else() {
     });
 }
 
-/// A leaf that was moved with everything that belongs to it is where it is, though the ledger of its old node speaks of it.
+/// A leaf that was moved with everything that belongs to it is where it is, though the ledger of its old node has it.
 #[test]
 fn a_leaf_that_moved_is_verified_where_it_is() {
     on_each(sharded, |servers| {
@@ -406,7 +406,7 @@ fn a_leaf_that_moved_is_verified_where_it_is() {
         let report = check(&cluster_of(servers), false).unwrap();
         assert_eq!(report.verdict(), Verdict::Exact, "{}", report.text());
         assert_eq!(report.nodes.iter().map(|node| node.leaves).collect::<Vec<_>>(), [2, 1, 3]);
-        // Which of the nodes' ledgers is wrong cannot be told any more, only that they are.
+        // Which of the nodes' ledgers is wrong cannot be decided any more, only that they differ.
         servers.node(0).execute("update pgfathom.chunk set rows = rows + 1 where chunk = 0").unwrap();
         let report = check(&cluster_of(servers), false).unwrap();
         assert_eq!(

@@ -134,7 +134,7 @@ fn peers_are_compared_with_each_other() {
     assert_eq!((node.as_str(), source.as_str()), ("n2", "n1"));
     assert_eq!(why, "the subscription n2_from_n1 is disabled");
     assert_eq!(report.differences_total(), 100, "{}", report.text());
-    // Enabled while somebody waits: the writes of a locked table come late, and are waited for.
+    // Enabled while another session waits: the writes of a locked table come late, and are waited for.
     let mut blocker = connect::control::connect(&servers[1].spec()).unwrap();
     let mut transaction = blocker.transaction().unwrap();
     transaction

@@ -1,23 +1,23 @@
 use super::*;
 use std::io::Cursor;
 
-/// A server that has said everything in advance, a few bytes at a time.
+/// A server whose replies are prepared, a few bytes at a time.
 struct Script {
-    said: Cursor<Vec<u8>>,
-    heard: Vec<u8>,
+    replies: Cursor<Vec<u8>>,
+    received: Vec<u8>,
     bytes_at_once: usize,
 }
 
 impl Read for Script {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = buffer.len().min(self.bytes_at_once);
-        self.said.read(&mut buffer[..length])
+        self.replies.read(&mut buffer[..length])
     }
 }
 
 impl Write for Script {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.heard.write(bytes)
+        self.received.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -33,8 +33,8 @@ fn message(tag: u8, body: &[u8]) -> Vec<u8> {
 }
 
 fn reader(messages: &[(u8, &[u8])], bytes_at_once: usize) -> Reader<Script> {
-    let said = messages.iter().flat_map(|(tag, body)| message(*tag, body)).collect();
-    Reader::new(Script { said: Cursor::new(said), heard: Vec::new(), bytes_at_once })
+    let replies = messages.iter().flat_map(|(tag, body)| message(*tag, body)).collect();
+    Reader::new(Script { replies: Cursor::new(replies), received: Vec::new(), bytes_at_once })
 }
 
 const READY: (u8, &[u8]) = (b'Z', b"I");
@@ -76,7 +76,7 @@ fn tuples_come_whole_however_the_bytes_come() {
         result.unwrap();
         assert_eq!(values.len(), 2);
         assert_eq!((values[0].as_slice(), values[1].len()), (&b"one"[..], INPUT_BYTES * 3));
-        assert_eq!(reader.socket.heard, b"Q\0\0\0\x09copy\0");
+        assert_eq!(reader.socket.received, b"Q\0\0\0\x09copy\0");
     }
 }
 
