@@ -22,7 +22,7 @@ pub enum Address {
 pub struct FileAddress {
     /// Where the file is.
     pub path: PathBuf,
-    /// What it says.
+    /// Its text.
     pub file: ClusterFile,
     /// User name in place of the file's.
     pub user: Option<String>,
@@ -45,7 +45,7 @@ impl Address {
     /// The connection that a request describes, with the environment and the files of libpq.
     ///
     /// # Errors
-    /// When something said about the connection is wrong or contradicts itself.
+    /// When an option of the connection is wrong or contradicts another.
     pub fn resolve(request: &Request) -> Result<Address, Failure> {
         Ok(Address::Connection(Box::new(conninfo::resolve(request, &Sources::of_process())?)))
     }
@@ -160,7 +160,7 @@ impl FileAddress {
 /// When the target cannot be reached.
 pub(crate) fn users_relation(spec: &ConnSpec, name: &str) -> Result<String, Failure> {
     let mut control = connect::control::connect_shared(&spec.clone().with_pinned(Pinned::Nothing))?;
-    // Only the name that is asked about is looked up along the user's search path.
+    // Only the name in question is looked up along the user's search path.
     let sql = "select (pg_catalog.pg_identify_object('pg_catalog.pg_class'::pg_catalog.regclass, \
                pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid, 0)).identity";
     let row = control

@@ -25,7 +25,7 @@ pub struct Context {
     pub format: Format,
     /// Requests to stop.
     pub stop: Stop,
-    /// The arguments as typed, the program's name first; empty where nobody typed any. They may hold a password inside a connection
+    /// The arguments as typed, the program's name first; empty where there are none. They may hold a password inside a connection
     /// string: the run directory redacts them.
     pub arguments: Vec<String>,
     /// Something that the verb leaves behind is not whole.
@@ -65,7 +65,7 @@ impl Context {
     /// When a result did not reach its reader.
     pub fn conclude(&self, exit: Exit) -> Result<Exit, Failure> {
         self.terminal.delivered()?;
-        // A verdict on the target says more than a full disk.
+        // A verdict on the target is more important than a full disk.
         Ok(match exit {
             Exit::Ok if self.is_unwhole.load(Ordering::Relaxed) => Exit::Errors,
             exit => exit,

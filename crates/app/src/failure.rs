@@ -14,7 +14,7 @@ pub trait Explained: std::error::Error + Send + Sync + 'static {
     }
 }
 
-/// The end of a verb that could not do what was asked.
+/// The failure of a verb.
 #[derive(Debug)]
 pub struct Failure {
     exit: Exit,
@@ -57,7 +57,7 @@ impl Failure {
         self
     }
 
-    /// The same failure, said of `context`: it becomes the message, and the present message the cause.
+    /// The same failure with `context` in front: it becomes the message, and the present message the cause.
     #[must_use]
     pub fn context(mut self, context: impl Into<String>) -> Failure {
         self.error = self.error.context(context.into());

@@ -1,6 +1,6 @@
 //! What the target reports about itself, for run.json: version, settings that differ from the built-in defaults, size.
 //!
-//! Each question is asked alone: what a role may not read is named in `missing`, and the rest is still there.
+//! Each value is queried alone: what a role may not read is named in `missing`, and the rest is still there.
 
 use connect::ConnSpec;
 use connect::control::Control;

@@ -12,7 +12,7 @@ use run::workload::replay::{History, ReplayError, RowVerdict, VersionVerdict, Wr
 #[derive(Debug)]
 pub struct Replayed(History);
 
-/// Replays all runs that wrote into the cluster's YCSB dataset, through whatever node; `None` when there is no dataset or nobody wrote into
+/// Replays all runs that wrote into the cluster's YCSB dataset, through whatever node; `None` when there is no dataset or no run wrote into
 /// it.
 ///
 /// # Errors

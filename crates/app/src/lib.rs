@@ -11,7 +11,7 @@
 //!   sampler of [`watching`], and it is closed whatever happens: then the run is explained and its page is written. [`skeleton`] is that
 //!   for every verb that works on a target in one step.
 //!
-//! The command turns flags into plans, prints what a terminal is told, and turns signals into requests to stop.
+//! The command turns flags into plans, prints the lines of a terminal, and turns signals into requests to stop.
 
 pub mod connection;
 pub mod context;

@@ -75,7 +75,7 @@ fn outcome(report: &load::LoadReport, state: State, exit: Exit) -> Outcome {
     outcome
 }
 
-/// How the run directory calls an outcome. A segment that is complete did what it was asked for.
+/// How the run directory calls an outcome. A segment that is complete is a success.
 fn state_of(outcome: load::Outcome) -> State {
     match outcome {
         load::Outcome::Complete | load::Outcome::AlreadyComplete | load::Outcome::SegmentComplete => {
@@ -85,7 +85,7 @@ fn state_of(outcome: load::Outcome) -> State {
     }
 }
 
-/// What the process says of it: a stop rule leaves a partial result, and nobody has interrupted anything.
+/// The exit code of the process: a stop rule leaves a partial result without an interrupt.
 fn exit_of(outcome: load::Outcome) -> Exit {
     match outcome {
         load::Outcome::Complete | load::Outcome::AlreadyComplete | load::Outcome::SegmentComplete => Exit::Ok,
@@ -158,9 +158,9 @@ pub(crate) fn add_parameters(dataset: &mut record::model::Dataset, content: &dyn
 /// Stops the load on the signals of this process.
 pub(crate) fn stop_of(context: &Context) -> Arc<load::Stop> {
     let stop = Arc::new(load::Stop::new());
-    let told = Arc::clone(&stop);
+    let requested = Arc::clone(&stop);
     context.stop.forward(move |urgency| {
-        told.request_level(match urgency {
+        requested.request_level(match urgency {
             Urgency::Drain => load::StopLevel::Drain,
             Urgency::Now => load::StopLevel::Now,
         });

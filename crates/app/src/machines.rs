@@ -98,7 +98,7 @@ impl Machines {
         Ok(all)
     }
 
-    /// Refuses a recording that is none, before anybody is asked.
+    /// Refuses a recording that is none, before any host is reached.
     ///
     /// # Errors
     /// When `--sysroot` names no folder with a `proc` in it.
@@ -136,7 +136,7 @@ impl Evidence {
     /// Refuses what cannot be packed, before anything is watched.
     ///
     /// # Errors
-    /// When the archive's name says no kind of archive, or it is there already.
+    /// When the archive's name has no known ending, or the archive exists.
     pub fn check(&self) -> Result<(), Failure> {
         let Some(Some(archive)) = &self.bundle else { return Ok(()) };
         if !bundle::is_archive(archive) {
@@ -192,7 +192,7 @@ impl Evidence {
 /// When it is neither.
 pub fn opened(named: &Path, context: &Context) -> Result<PathBuf, Failure> {
     if named.is_dir() || !named.exists() {
-        // What is wrong with a folder, its reader says best.
+        // The reader of a folder knows best what is wrong with it.
         return Ok(named.to_path_buf());
     }
     let opened = bundle::open(named)?;

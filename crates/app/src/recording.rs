@@ -23,7 +23,7 @@ pub struct Recording<'a> {
     is_watched: Cell<bool>,
     /// The run has ended and was explained.
     is_concluded: Cell<bool>,
-    /// That the directory is not whole was said.
+    /// Whether it was reported that the directory is incomplete.
     is_lossy: Cell<bool>,
 }
 
@@ -175,7 +175,7 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// The result is written already: that it cannot be explained is told, and changes nothing.
+    /// The result is written already: a failure to explain it is reported, and changes nothing.
     fn explain(&self) {
         let terminal = self.context.terminal.as_ref();
         if self.dir.lost().is_some() {
@@ -305,7 +305,7 @@ fn remove(path: &Path) {
         // A file that cannot be removed stays; the refusal is what the user has to learn of.
         let _ = std::fs::remove_file(path.join(name));
     }
-    // What was sampled beside the work goes with it; nobody else writes into these.
+    // What was sampled beside the work goes with it; no other process writes into these.
     for name in [files::STACKS, files::STUCK] {
         let _ = std::fs::remove_dir_all(path.join(name));
     }
@@ -314,7 +314,7 @@ fn remove(path: &Path) {
     let _ = std::fs::remove_dir(record::writer::DEFAULT_ROOT);
 }
 
-/// Whether a file cannot be written because its folder is of another owner: then nobody expects it there.
+/// Whether a file cannot be written because its folder is of another owner: then no user expects it there.
 pub(crate) fn is_not_ours(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }

@@ -36,9 +36,9 @@ use workloads::driving::Value;
 
 /// Sessions that one worker thread is given unless -j is given.
 const SESSIONS_PER_WORKER: u64 = 32;
-/// How long a run lasts when neither -T nor -t says so.
+/// How long a run lasts without -T and -t.
 const TIME_DEFAULT: Duration = Duration::from_secs(10);
-/// Attempts at a transaction that meets a deadlock or a serialization failure, unless a plan says otherwise.
+/// Attempts at a transaction that meets a deadlock or a serialization failure, unless a plan has another value.
 const MAX_TRIES_DEFAULT: u64 = 10;
 
 /// What to drive, how hard and how long.

@@ -205,7 +205,7 @@ impl drive::Observer for Unwatched {
     fn second(&mut self, _: &drive::Second<'_>) {}
 }
 
-/// Rows per second of one core, over `time` of work on rows 0, 1, 2, ..., or less when the user wants an end.
+/// Rows per second of one core, over `time` of work on rows 0, 1, 2, ..., or less when the user stops it.
 fn per_second(time: Duration, stop: &Stop, mut work: impl FnMut(u64)) -> f64 {
     let begin = monotonic_ns();
     let end = begin + time.as_nanos() as u64;

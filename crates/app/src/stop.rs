@@ -136,7 +136,7 @@ impl Stop {
         IdleGuard { stop: self.clone() }
     }
 
-    /// Whether the user wants an end.
+    /// Whether the user has stopped it.
     pub(crate) fn is_requested(&self) -> bool {
         self.drain.load(Ordering::Relaxed)
     }

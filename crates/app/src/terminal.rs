@@ -23,7 +23,7 @@ pub trait Terminal: std::fmt::Debug + Send + Sync {
     /// A failure, with its causes and its hint.
     fn failure(&self, _failure: &Failure) {}
 
-    /// Whether the reader wants every detail of a result.
+    /// Whether every detail of a result is printed.
     fn is_verbose(&self) -> bool {
         false
     }
@@ -54,7 +54,7 @@ pub struct Silent;
 
 impl Terminal for Silent {}
 
-/// Between two lines of progress where they cannot be redrawn, unless the user says otherwise.
+/// Between two lines of progress where they cannot be redrawn, unless the user gives another value.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 
 /// A tick that comes a little early counts: a line every five seconds must not become one every six.
@@ -65,7 +65,7 @@ const SLACK: Duration = Duration::from_millis(100);
 pub struct Progress<'a> {
     terminal: &'a dyn Terminal,
     every: Duration,
-    told: Instant,
+    reported: Instant,
 }
 
 impl<'a> Progress<'a> {
@@ -76,14 +76,14 @@ impl<'a> Progress<'a> {
             None if terminal.redraw_columns().is_some() => Duration::ZERO,
             None => PLAIN_EVERY,
         };
-        Progress { terminal, every, told: Instant::now() }
+        Progress { terminal, every, reported: Instant::now() }
     }
 
     /// Reports it, if it is time: `line` gives a line at most so many characters wide, `plain` a complete one.
     pub fn tell(&mut self, line: impl FnOnce(usize) -> String, plain: impl FnOnce() -> String) {
         if !self.every.is_zero() {
-            if self.told.elapsed() + SLACK >= self.every {
-                self.told = Instant::now();
+            if self.reported.elapsed() + SLACK >= self.every {
+                self.reported = Instant::now();
                 self.terminal.say(&plain());
             }
         } else if let Some(columns) = self.terminal.redraw_columns() {

@@ -28,7 +28,7 @@ use self::progress::Reporter;
 
 /// Differences printed by name; run.json holds more of them, and the count of all.
 const PRINTED_MAX: usize = 20;
-/// How long a node may take to apply what others had written, unless a plan says otherwise.
+/// How long a node may take to apply what others had written, unless a plan has another value.
 const LAG_LIMIT_DEFAULT: Duration = Duration::from_secs(60);
 
 /// What to verify, and how.
@@ -250,8 +250,8 @@ fn describe(step: &mut Step, report: &VerifyReport) {
         .map(|name| (*name, report.problems.iter().filter(|problem| problem.check() == *name).count()))
         .collect();
     // A server alone has no others to disagree with.
-    let told = problems.iter().filter(|(_, count)| *count > 0 || !report.nodes.is_empty());
-    step.checks.extend(told.map(|&(name, count)| problem_check(report, name, count)));
+    let listed = problems.iter().filter(|(_, count)| *count > 0 || !report.nodes.is_empty());
+    step.checks.extend(listed.map(|&(name, count)| problem_check(report, name, count)));
     found.extend(
         problems
             .iter()

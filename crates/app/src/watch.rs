@@ -134,7 +134,7 @@ impl Plan {
         Ok(Outcome::plain(state, exit))
     }
 
-    /// Shows what goes on until the end: whether the user ended it, and whether a server has answered meanwhile.
+    /// Shows what goes on until the end: whether the user ended it, and whether a server has answered by then.
     fn wait(&self, context: &Context, board: &Board, begun: Instant) -> (bool, bool) {
         let stop = context.stop.flag();
         let mut progress = terminal::Progress::new(context.terminal.as_ref(), self.progress);

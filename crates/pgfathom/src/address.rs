@@ -9,7 +9,7 @@ impl Connection {
     /// Where the target is, after the flags, the environment and the files of libpq.
     ///
     /// # Errors
-    /// When something said about the connection is wrong or contradicts itself.
+    /// When an option of the connection is wrong or contradicts another.
     pub fn address(&self) -> Result<Address, Failure> {
         match &self.cluster {
             Some(file) => Address::of_file(file, self.username.clone(), self.dbname.clone()),

@@ -9,7 +9,7 @@
 //! connections to every node ([`nodes`]): what one node has is judged there, what several nodes have about each other is brought together.
 //!
 //! The snapshot makes the answer exact while transactions go on: nothing has to be stopped, during a run neither. Where the server cannot share a
-//! snapshot, one connection does all the work, and that is said. A query that fails is a failure of its conditions, never a zero.
+//! snapshot, one connection does all the work, and a note reports it. A query that fails is a failure of its conditions, never a zero.
 
 mod condition;
 mod nodes;
@@ -33,7 +33,7 @@ pub const WITNESSES_MAX: usize = 20;
 const RANGES_PER_CONNECTION: u64 = 4;
 /// And no range is longer than this, so that an interrupt need not wait for a long query to be repeated.
 const RANGE_MAX: u64 = 500;
-/// How often the coordinator looks at the stop flag and tells how far it is.
+/// How often the coordinator checks the stop flag and reports progress.
 const TICK: Duration = Duration::from_millis(100);
 
 /// What there is to judge.
@@ -165,7 +165,7 @@ pub struct Report {
     pub extent: Extent,
     /// Connections that worked.
     pub jobs: usize,
-    /// Snapshots that were read in: one for each node that was asked. None spans two of them.
+    /// Snapshots that were read in: one for each node. None spans two of them.
     pub snapshots: usize,
     /// What a reader should know.
     pub notes: Vec<String>,
@@ -210,7 +210,7 @@ pub enum ProveError {
         /// What fills it.
         fill: &'static str,
     },
-    /// A table, or something attached to it, belongs to somebody whose code must not run with our rights.
+    /// A table, or something attached to it, belongs to a role whose code must not run with our rights.
     #[error("{0}")]
     NotTrusted(engines::trust::Distrust),
     /// There is nothing to judge.
@@ -229,7 +229,7 @@ pub enum ProveError {
         /// What happened.
         source: Box<QueryError>,
     },
-    /// The server answered something else than was asked.
+    /// The server's answer does not fit the query.
     #[error("{doing}: the server's answer makes no sense")]
     Answer {
         /// What it was for.
@@ -297,7 +297,7 @@ struct Work<'a> {
     /// What the tables are on each node.
     names: &'a [Names],
     wanted: &'a BTreeSet<Condition>,
-    /// What nobody has taken yet, the next one last.
+    /// What no connection has taken yet, the next one last.
     left: Mutex<Vec<usize>>,
     done: AtomicU64,
     looked_at: AtomicU64,
@@ -479,7 +479,7 @@ fn jobs_of(
     jobs
 }
 
-/// Lets the connections work off the list.
+/// Runs the list on all connections.
 fn together(
     workers: Vec<Sessions>,
     work: &Work<'_>,

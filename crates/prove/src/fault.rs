@@ -41,7 +41,7 @@ pub enum Fault {
     Partition,
     /// Every connection through the proxy is closed; new ones are accepted.
     Cut,
-    /// The proxy forwards nothing in either direction and closes no connection; data sent meanwhile arrives afterwards.
+    /// The proxy forwards nothing in either direction and closes no connection; data sent in that time arrives afterwards.
     Blackhole,
     /// Nothing passes towards the server.
     BlackholeRequests,

@@ -35,12 +35,12 @@ pub enum RecordError {
         /// The folder.
         path: PathBuf,
     },
-    /// A file is there and is not what its name says.
+    /// A file is there and is not what its name implies.
     #[error("{} is damaged: {source}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What the decoder said.
+        /// The decoder's error.
         source: serde_json::Error,
     },
     /// A file of the run holds something else than a run would have written, not even a killed one.
@@ -66,7 +66,7 @@ pub enum RecordError {
     Encode {
         /// The tag of the interval.
         tag: String,
-        /// What the encoder said.
+        /// The encoder's error.
         reason: String,
     },
     /// A value has no JSON form.
@@ -74,7 +74,7 @@ pub enum RecordError {
     Json {
         /// What was to be written.
         what: &'static str,
-        /// What the encoder said.
+        /// The encoder's error.
         source: serde_json::Error,
     },
 }

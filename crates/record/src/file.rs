@@ -40,7 +40,7 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
 /// A folder for its owner alone that may be there already: then it must be a folder of ours and no link. It is made private.
 ///
 /// # Errors
-/// Those of the system, or that it belongs to somebody else.
+/// Those of the system, or that it belongs to another user.
 pub fn own_folder(path: &Path) -> io::Result<()> {
     match create_folder(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}

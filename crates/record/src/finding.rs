@@ -1,7 +1,7 @@
 //! `findings.json`: what `explain` claims about causes, with the evidence, and what it looked for in vain.
 //!
 //! A claim without a level is a guess, so each carries one ([`Level`]), together with what was ruled out and what is still missing.
-//! A rule that could not look is listed as such: "nothing found" and "nobody looked" are different answers.
+//! A rule that could not look is listed as such: "nothing found" and "not covered" are different answers.
 
 use crate::SCHEMA_VERSION;
 use crate::error::RecordError;
@@ -76,7 +76,7 @@ impl Findings {
         text.map(|text| text + "\n").map_err(|source| RecordError::Json { what: "the findings", source })
     }
 
-    /// Reads `findings.json` of a run directory; `None` if nobody has explained it yet.
+    /// Reads `findings.json` of a run directory; `None` if it was not explained yet.
     ///
     /// # Errors
     /// [`RecordError::Io`] if the file is there and cannot be read, [`RecordError::Damaged`] if it is not what it should be.
@@ -131,7 +131,7 @@ pub struct Finding {
     pub host: Option<String>,
     /// What was measured, by name; the unit stands last in the name.
     pub numbers: BTreeMap<String, f64>,
-    /// What speaks for it, one sentence each.
+    /// The evidence, one sentence each.
     pub evidence: Vec<String>,
     /// Other causes that the same record excludes, and by what.
     pub ruled_out: Vec<String>,
@@ -139,7 +139,7 @@ pub struct Finding {
     pub missing: Vec<String>,
     /// What to do about it.
     pub remedy: Remedy,
-    /// Its part of the time that clients waited, 0 to 1, where that can be said.
+    /// Its part of the time that clients waited, 0 to 1, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_of_client_time: Option<f64>,
     /// Where to read more.
@@ -324,7 +324,7 @@ pub struct ClientTime {
     /// Their mean response time, which is what the parts add up to.
     pub response_us_mean: f64,
     /// The parts, `unexplained` last and always there. Measured apart, so that they may add up to more than the whole: then nothing
-    /// is unexplained, and a note says by how much they overlap. No part is negative.
+    /// is unexplained, and a note has the size of the overlap. No part is negative.
     pub parts: Vec<Part>,
     /// What a careful reader should know about them.
     pub notes: Vec<String>,

@@ -88,7 +88,7 @@ pub fn line(tag: &str, start_us: u64, end_us: u64, latency: &Latency) -> Result<
     Ok(line)
 }
 
-/// One interval of a log: what its line says, and where its histogram stands. Histograms stay in the file until a [`Decoder`]
+/// One interval of a log: the fields of its line, and where its histogram stands. Histograms stay in the file until a [`Decoder`]
 /// is requested to keep them, because a day of them does not fit into memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interval {
@@ -135,7 +135,7 @@ const INTERVALS_MAX: usize = 10_000_000;
 /// A histogram takes this many bytes unpacked at most: five digits of a second's microseconds take a tenth.
 const HISTOGRAM_BYTES_MAX: u32 = 16 << 20;
 
-/// Reads the lines of a log, not their histograms. A torn last line (the writer was killed) is left out and said; so are lines
+/// Reads the lines of a log, not their histograms. A torn last line (the writer was killed) is left out and reported; so are lines
 /// that hold no interval.
 ///
 /// # Errors
@@ -271,7 +271,7 @@ impl<R: Read + Seek> Decoder<R> {
 }
 
 /// Whether an encoded histogram unpacks to a size that one can have. The library takes the length that is written in it as it is, and
-/// would make room for 4 GB before it sees that nothing is there.
+/// would make room for 4 GB before it finds that nothing is there.
 fn is_bounded(encoded: &[u8]) -> bool {
     /// Cookie and length of the compressed form.
     const OUTER_BYTES: usize = 8;

@@ -17,7 +17,7 @@
 //!
 //! All times are microseconds of CLOCK_MONOTONIC since the start of the run (`t_us`), tied to wall-clock time by one anchor in
 //! `run.json`. Writers append whole lines and replace `run.json` by rename, so a killed process leaves a directory that
-//! [`RunReader`] can read; it says what is missing instead of failing.
+//! [`RunReader`] can read; it lists what is missing instead of failing.
 
 pub mod benchmark;
 pub mod clock;

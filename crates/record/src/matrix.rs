@@ -62,7 +62,7 @@ pub struct Operation {
     pub row_medians: Vec<Option<f64>>,
     /// Of each column likewise.
     pub column_medians: Vec<Option<f64>>,
-    /// Median rate of the cells on the diagonal: a node's own rows, asked through itself.
+    /// Median rate of the cells on the diagonal: a node's own rows, queried through itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_median: Option<f64>,
     /// Median rate of all other cells.
@@ -94,7 +94,7 @@ pub struct Cell {
     pub latency_us_p50: u64,
     /// Response time, 99 %.
     pub latency_us_p99: u64,
-    /// Round trips between the nodes for one transaction; absent where nobody could tell.
+    /// Round trips between the nodes for one transaction; absent where it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trips: Option<f64>,
     /// How that is known.
@@ -144,7 +144,7 @@ pub enum Part {
 }
 
 impl Cell {
-    /// The node's own rows, asked through itself.
+    /// The node's own rows, queried through itself.
     pub fn is_own(&self) -> bool {
         self.connect == self.data
     }

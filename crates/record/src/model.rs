@@ -119,7 +119,7 @@ pub struct Tool {
 pub struct Target {
     /// Engine profile: `postgres`, ...
     pub engine: String,
-    /// What it says of itself: `18.4`.
+    /// As it reports it: `18.4`.
     pub server_version: String,
     /// `server_version_num`.
     pub version_num: u64,
@@ -390,7 +390,7 @@ pub struct OutageStatistics {
     /// Until the first session was back, or the next transaction committed; absent if that never came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_us: Option<u64>,
-    /// What the server, or the system, said first.
+    /// The first error of the server or the system.
     pub message: String,
     /// Transactions that failed in it, where sessions were connected.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -435,7 +435,7 @@ pub enum CheckResult {
     Ok,
     /// Found a difference.
     Fail,
-    /// Could not look; the detail says why. Never counts as ok.
+    /// Could not look, for the reason in the detail. Never counts as ok.
     #[default]
     Skipped,
     /// An answer of a newer version.
@@ -449,7 +449,7 @@ impl Run {
         self.steps.iter().find(|step| step.key == key)
     }
 
-    /// The verdict and summary that follow from the steps: a single step speaks for the run, several are added up.
+    /// The verdict and summary that follow from the steps: of a single step its own, of several their sum.
     pub fn conclude(&mut self) {
         self.summary = match self.steps.as_slice() {
             [] => Summary { verb: self.verb.clone(), name: self.name.clone(), ..Summary::default() },

@@ -17,13 +17,13 @@ use serde_json::{Map, Value};
 pub enum Standing {
     /// Forbidden, and seen.
     Broken,
-    /// Allowed by the engine or a setting, or promised by nobody, and seen.
+    /// Allowed by the engine or a setting, or not promised at all, and seen.
     ByDesign,
-    /// Allowed by the engine or a setting, or promised by nobody, and not seen this time.
+    /// Allowed by the engine or a setting, or not promised at all, and not seen this time.
     AllowedNotSeen,
     /// Forbidden, looked for and not seen.
     Kept,
-    /// Nothing can be said: the control showed nothing, or too little was looked at.
+    /// Unknown: the control showed nothing, or too little was looked at.
     #[default]
     NotTested,
     /// The fault cannot be injected here.

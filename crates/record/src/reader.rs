@@ -109,7 +109,7 @@ impl RunReader {
         Ok(reader)
     }
 
-    /// Puts the run that its writer holds in place of what `run.json` says: that may be an old one.
+    /// Puts the run that its writer holds in place of the one in `run.json`: that may be an old one.
     pub fn hold(&mut self, run: Run) {
         let unfinished = self.unfinished();
         self.missing.retain(|sentence| Some(sentence) != unfinished.as_ref());
@@ -132,7 +132,7 @@ impl RunReader {
         &self.missing
     }
 
-    /// The last moment that any file speaks of.
+    /// The last moment in any file.
     pub fn last_us(&self) -> u64 {
         let ends = [
             self.run.ended_us,
@@ -241,7 +241,7 @@ fn stream<T>(
     let mut lines = Lines::new(file);
     let (mut number, mut unknown, mut too_long) = (0u64, 0u64, 0u64);
     while let Some(line) = lines.next_line().map_err(RecordError::io("read", &path))? {
-        // A directory of an earlier version, or of somebody else, may hold what ours do not.
+        // A directory of an earlier version, or of another program, may hold what ours do not.
         let text = String::from_utf8_lossy(line.bytes);
         let text = redact::line(&text);
         match parse(&text) {

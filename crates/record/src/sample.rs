@@ -1,6 +1,6 @@
 //! `samples.ndjson`: one JSON object per line. The first line is a header with the schema version; each other line carries
 //! `t_us` (end of the interval it describes), `interval_us`, `source`, `step` and flat, named numbers. Counts are of that
-//! interval, not running totals, unless the name says `_total`. Tools can read the file as a table of columns.
+//! interval, not running totals, unless the name ends in `_total`. Tools can read the file as a table of columns.
 //! Lines about servers and machines are those of [`crate::watched`].
 
 use serde::{Deserialize, Serialize};
@@ -149,7 +149,7 @@ pub struct Sample {
     pub body: Body,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Body {
     /// Source `client`.

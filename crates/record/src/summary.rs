@@ -89,7 +89,7 @@ pub struct Summary {
     /// What benchmarks found about themselves.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub benchmarks: Vec<Benchmark>,
-    /// Claims about causes, worst first; `null` if nobody has looked for any.
+    /// Claims about causes, worst first; `null` if they were not looked for.
     pub findings: Option<Vec<Finding>>,
     /// Summaries of the steps, if the command had several.
     #[serde(skip_serializing_if = "Vec::is_empty")]

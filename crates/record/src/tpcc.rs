@@ -4,7 +4,7 @@
 use crate::latency_summary::LatencySummary;
 use serde::{Deserialize, Serialize};
 
-/// What every report of such a run says.
+/// What every report of such a run has.
 pub const DISCLAIMER: &str =
     "not a TPC result: unaudited, not comparable with results published by the TPC (see docs/tpcc.md)";
 
@@ -17,7 +17,7 @@ pub struct Tpcc {
     pub disclaimer: String,
     /// Warehouses that were driven.
     pub warehouses: u64,
-    /// Simulated users with keying and think times; absent where nobody waited for them.
+    /// Simulated users with keying and think times; absent without such users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminals: Option<u64>,
     /// No database was driven: a transaction took so long.

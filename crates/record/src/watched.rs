@@ -1,9 +1,9 @@
 //! What `watch` saw: one typed struct per source of `samples.ndjson`, written by the collectors, read by findings and pages.
 //!
 //! A line is one thing at one tick, flat: `node` names the database node, `host` the machine. Counts are of the interval
-//! (`interval_us` of the line) unless the name says `_total`; a line with `interval_us` 0 is a reading of a moment. A field is absent
+//! (`interval_us` of the line) unless the name ends in `_total`; a line with `interval_us` 0 is a reading of a moment. A field is absent
 //! when the server, the kernel or a privilege did not give it: absent means "not known", never 0. What a collector could not see at
-//! all stands in [`Missing`] lines, with what can no longer be said.
+//! all stands in [`Missing`] lines, with what is unknown for that reason.
 //!
 //! Query ids are words, not numbers: they use all 64 bits, and JSON numbers of other tools do not.
 
@@ -29,7 +29,7 @@ impl Blank for String {
 }
 
 impl Blank for u64 {
-    /// A count of 0 is said.
+    /// A count of 0 is written.
     fn is_blank(&self) -> bool {
         false
     }
@@ -70,7 +70,7 @@ pub use database::{
 pub use machine::{Backend, Core, Disk, Fact, Hardware, Host, Missing, Mount, Net, Schedule, Watching};
 pub use relations::{Io, Statement, Table};
 
-/// `wait_type` and `wait_event` of an active session that waits for nothing: it computes, or wants to.
+/// `wait_type` and `wait_event` of an active session that waits for nothing: it is on a CPU or waits for one.
 pub const WAIT_CPU: &str = "CPU";
 
 /// Makes the enum of all sources, with its reader and writer.

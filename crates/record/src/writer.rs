@@ -2,10 +2,10 @@
 //!
 //! A [`RunDir`] is shared by the threads of one process; its methods take `&self` and a lock, so they belong on the threads
 //! that sample and report, never on the hot path. Lines are appended whole and unbuffered (a few a second); `run.json` is
-//! replaced by rename. A killed process leaves every line but possibly the last, and a `run.json` that says "running".
+//! replaced by rename. A killed process leaves every line but possibly the last, and a `run.json` with the state "running".
 //!
 //! A directory that can no longer be written (a full disk) does not stop the work: what could not be written is left out whole, the run
-//! stays in memory, and [`RunDir::lost`] says what happened first. Whoever closes the directory has to ask.
+//! stays in memory, and [`RunDir::lost`] returns the first error. Whoever closes the directory has to check it.
 
 use crate::clock::{self, Clock};
 use crate::error::RecordError;
@@ -270,7 +270,7 @@ impl RunDir {
         self.lock().lost.clone()
     }
 
-    /// Notes that something of the run could not be written: by somebody else, beside these methods.
+    /// Notes that something of the run could not be written: by other code than these methods.
     pub fn lose(&self, error: RecordError) {
         self.lock().lost.get_or_insert(Arc::new(error));
     }
@@ -520,7 +520,7 @@ impl RunDir {
 }
 
 impl Drop for RunDir {
-    /// A run that was not finished ended by an error (or a panic): the directory says so. Nothing can be reported from here.
+    /// A run that was not finished ended by an error (or a panic): the directory records that. Nothing can be reported from here.
     fn drop(&mut self) {
         if self.lock().run.state == State::Running {
             let _ = self.finish(State::Failed);

@@ -55,7 +55,7 @@ pub struct Exception {
     pub is_known_failed: bool,
 }
 
-/// Exceptions kept per session. A session with more of them says so, and what it wrote cannot be judged for staleness.
+/// Exceptions kept per session. A session with more of them is marked, and what it wrote cannot be judged for staleness.
 pub(crate) const EXCEPTIONS_PER_SESSION_MAX: usize = 100_000;
 
 /// What a session leaves behind for verification.
@@ -260,7 +260,7 @@ impl<W: Workload> Client<W> {
 }
 
 /// Whether the server that reports this error cannot know itself if the transaction took place: it has lost the server that has the row, as an
-/// entry node of a sharded cluster may, or was itself told to end. (Class 08, 57P01 to 57P03, and 40003, which says so in words.)
+/// entry node of a sharded cluster may, or is shutting down itself. (Class 08, 57P01 to 57P03, and 40003 by name.)
 fn leaves_open(sqlstate: SqlState) -> bool {
     let code = sqlstate.as_str();
     code.starts_with("08") || code.starts_with("57P0") || code == "40003"
@@ -275,7 +275,7 @@ enum Ended {
     Aborted(String),
 }
 
-/// Leaves a transaction block that an error has left open. Tells why the connection is of no use if that does not help.
+/// Leaves a transaction block that an error has left open. Returns why the connection is of no use if that does not help.
 async fn roll_back(session: &Session) -> Result<(), String> {
     if session.transaction_status() == TransactionStatus::Idle {
         return Ok(());

@@ -5,20 +5,20 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::engine::{NANOS_PER_SECOND, Nanos};
 
-/// Asked from outside, for example by a signal handler.
+/// Requested from outside, for example by a signal handler.
 #[derive(Debug, Default)]
 pub struct StopFlag {
-    /// How often somebody asked: once drains, twice abandons.
+    /// How often a stop was requested: once drains, twice abandons.
     requests: AtomicUsize,
 }
 
 impl StopFlag {
-    /// Asks once more.
+    /// Requests it once more.
     pub fn request(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often somebody asked.
+    /// How often it was requested.
     pub fn requests(&self) -> usize {
         self.requests.load(Ordering::Relaxed)
     }
@@ -58,7 +58,7 @@ pub struct Outage {
     pub cause: Cause,
     /// Transactions that failed in it, where sessions were connected.
     pub failed: u64,
-    /// What the server, or the system, said first.
+    /// The first error of the server or the system.
     pub message: String,
     /// Transactions per second before it; `None` if it came too early to say.
     pub tps_before: Option<f64>,
@@ -66,7 +66,7 @@ pub struct Outage {
     pub back: Option<Nanos>,
 }
 
-/// A time without a connection is an outage from this length on, or when sessions came back to another server. Else nobody was refused: they came
+/// A time without a connection is an outage from this length on, or when sessions came back to another server. Else no session was refused: they came
 /// back at their first try, as those do whose script ends its own connection.
 pub const OUTAGE_MIN: Nanos = NANOS_PER_SECOND / 20;
 
@@ -110,7 +110,7 @@ pub struct Control {
     measure_from: AtomicU64,
     /// Starts end here.
     end: AtomicU64,
-    /// Somebody asked to stop.
+    /// A stop was requested.
     is_interrupted: AtomicBool,
     /// A thread of the run has ended before its time.
     is_broken: AtomicBool,
@@ -202,14 +202,14 @@ impl Control {
         self.attention.fetch_add(1, Ordering::Release);
     }
 
-    /// Somebody asked to stop: ends the starts at `now`, or earlier if they end earlier anyway.
+    /// A stop was requested: ends the starts at `now`, or earlier if they end earlier anyway.
     pub fn stop(&self, now: Nanos) {
         self.is_interrupted.store(true, Ordering::Relaxed);
         self.end.fetch_min(now, Ordering::Relaxed);
         self.attention.fetch_add(1, Ordering::Release);
     }
 
-    /// Tells all workers to drop everything.
+    /// Makes all workers drop everything.
     pub(crate) fn abandon(&self) {
         self.abandon.store(true, Ordering::Relaxed);
         self.attention.fetch_add(1, Ordering::Release);
@@ -234,7 +234,7 @@ impl Control {
         self.measure_from.load(Ordering::Relaxed)
     }
 
-    /// Somebody asked to stop.
+    /// A stop was requested.
     pub fn is_interrupted(&self) -> bool {
         self.is_interrupted.load(Ordering::Relaxed)
     }

@@ -12,7 +12,7 @@ use wire::error::SqlState;
 use crate::engine::connector::{Dial, DialError, Move};
 use crate::engine::link::{Link, Stream};
 
-/// How long one of several hosts may keep us waiting when nobody said how long: libpq would wait for ever, and the next host may be the one
+/// How long one of several hosts may keep us waiting without `connect_timeout`: libpq would wait for ever, and the next host may be the one
 /// that works.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Changes of the server that are kept.

@@ -68,13 +68,13 @@ pub struct Options<W> {
     pub first_session: u64,
 }
 
-/// What the collector tells while the run is on.
+/// What the collector reports while the run is on.
 pub trait Observer {
     /// All sessions are connected; the run begins at this moment of the monotonic clock.
     fn begins(&mut self, begin: Nanos);
     /// A second has passed.
     fn second(&mut self, second: &Second<'_>);
-    /// Asked during the warm-up: whether it may end early because enough has been seen.
+    /// Called during the warm-up: whether it may end early because enough has been seen.
     fn is_settled(&mut self) -> bool {
         false
     }
@@ -152,7 +152,7 @@ pub struct Account {
     pub aborted: u64,
     /// Why the first of them did.
     pub abort: Option<String>,
-    /// Somebody asked to stop.
+    /// A stop was requested.
     pub is_interrupted: bool,
     /// Each session's transactions, in the order of session numbers.
     pub sessions: Vec<SessionRecord>,
@@ -195,7 +195,7 @@ pub enum DriveError {
         /// Time waited.
         seconds: u64,
     },
-    /// Somebody asked to stop before it began.
+    /// A stop was requested before it began.
     #[error("interrupted before the run began")]
     Interrupted,
     /// io_uring was requested by name.
@@ -294,7 +294,7 @@ pub fn drive<W: Workload>(
     if collected.is_err() {
         running.dismiss();
     }
-    // A worker without a result has told why; the others have been abandoned, and end at once.
+    // A worker without a result has reported why; the others have been abandoned, and end at once.
     let mut results: Vec<Option<Worked>> =
         threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect();
     // However the run has ended, the server is not left with what nothing waits for.
@@ -310,7 +310,7 @@ pub fn drive<W: Workload>(
     Ok(Account { moves: dial.moves(), cancelled, still_at_work, ..account })
 }
 
-/// The workers, as long as somebody wants them.
+/// The workers, as long as they are needed.
 struct RunningWorkers<'a> {
     control: &'a Control,
     wakers: Vec<Arc<Waker>>,

@@ -42,7 +42,7 @@ impl Answers for NoAnswers {
 #[derive(Debug)]
 pub struct NullServer {
     arriving: Arc<Mutex<Vec<UnixStream>>>,
-    /// The server's handle is gone. Somebody may still hold a dial of it, and will not be answered.
+    /// The server's handle is gone. A dial of it may still exist, and gets no answer.
     is_over: Arc<AtomicBool>,
     waker: Arc<Waker>,
     thread: Option<JoinHandle<io::Result<()>>>,
@@ -211,7 +211,7 @@ impl Connection {
             let used = self.responder.answer(&self.incoming[..self.filled], &mut self.backend, &mut self.out);
             self.incoming.copy_within(used..self.filled, 0);
             self.filled -= used;
-            // The client reads every answer before it asks again, so the socket always has room for one.
+            // The client reads every answer before its next request, so the socket always has room for one.
             let sent = self.stream.write_all(&self.out).is_ok();
             self.out.clear();
             if !sent || self.responder.is_terminated || self.filled == self.incoming.len() {

@@ -25,7 +25,7 @@ const THROWN_AWAY: &str = "with -M prepared every session prepares its statement
 const OWN: &str = "a statement that a script prepares by itself (PREPARE) stays until DEALLOCATE or DISCARD ALL, or the end of the session: prepare and execute it in \
      one transaction, and deallocate it there";
 
-/// What to type next after an error that speaks of a prepared statement. `ours` are the statements that this program prepares.
+/// What to type next after an error about a prepared statement. `ours` are the statements that this program prepares.
 pub fn hint(
     sqlstate: SqlState,
     message: &str,

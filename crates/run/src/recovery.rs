@@ -14,7 +14,7 @@ use crate::tally::Commits;
 
 /// Calm seconds that make the throughput of before.
 pub(crate) const BEFORE_SECONDS: usize = 10;
-/// Seconds in a row whose mean tells that it is back.
+/// Seconds in a row whose mean shows that it is back.
 pub(crate) const BACK_SECONDS: usize = 3;
 /// From this share on it is back.
 pub(crate) const BACK_SHARE: f64 = 0.95;
@@ -49,7 +49,7 @@ pub struct Beat {
 /// | state | is | leaves |
 /// |---|---|---|
 /// | calm | `tps_before` is `None` | with an outage or a stall, if there is a throughput to compare with |
-/// | disturbed | `tps_before` is the throughput to come back to; outages that come meanwhile join | when it is back, to calm |
+/// | disturbed | `tps_before` is the throughput to come back to; outages that come in between join | when it is back, to calm |
 #[derive(Debug, Default)]
 pub struct Watch {
     /// Rates of the last calm seconds.
@@ -67,7 +67,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Hears of a second. `lost` are all times without a connection so far, in order.
+    /// Takes one second. `lost` are all times without a connection so far, in order.
     pub fn second(&mut self, beat: &Beat, lost: &[Outage]) {
         self.join(lost);
         let last_commit = self.last_commit;
@@ -108,7 +108,7 @@ impl Watch {
         }
     }
 
-    /// What a second says about a time without commits that is not over: its end, or what failed instead.
+    /// What a second shows about a time without commits that is not over: its end, or what failed instead.
     fn follow(&mut self, beat: &Beat) {
         let is_stall = |one: &&mut Outage| one.cause != Cause::Disconnected && one.to.is_none();
         for stall in self.outages[self.open..].iter_mut().filter(is_stall) {

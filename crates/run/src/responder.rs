@@ -71,7 +71,7 @@ pub struct Responder {
     /// After an error everything up to Sync is ignored.
     skips_to_sync: bool,
     is_in_block: bool,
-    /// The client said goodbye.
+    /// The client sent Terminate.
     pub is_terminated: bool,
 }
 

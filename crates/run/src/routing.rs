@@ -24,7 +24,7 @@ pub(crate) const PROBED_ROWS: u64 = 4_096;
 /// Separates the stream that deals sessions out at random from the seed's other uses.
 const CONNECT_STREAM: u64 = 0x636f_6e6e_6563_7421;
 
-/// Which node a key's row lives on, as the target's catalog said when the run began.
+/// Which node a key's row lives on, by the target's catalog when the run began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyOwners {
@@ -146,7 +146,7 @@ impl Connects {
         Connects { nodes: all, of: of.collect() }
     }
 
-    /// How many nodes are distinguished; 0 when nobody requested that.
+    /// How many nodes are distinguished; 0 when that was not requested.
     pub fn nodes(&self) -> usize {
         self.nodes
     }

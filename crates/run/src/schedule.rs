@@ -167,7 +167,7 @@ impl Schedule {
         Some(waiting.position(|session| terminals.wait_for(session, now)))
     }
 
-    /// Whoever waits can be told something now: a closed loop has a start for everybody, and so has the end of the run.
+    /// A waiting session can get an answer now: a closed loop has a start for everybody, and so has the end of the run.
     pub(crate) fn serves_all(&self, now: Nanos) -> bool {
         self.pace == Pace::Closed || now >= self.end
     }
@@ -234,7 +234,7 @@ impl Schedule {
         }
     }
 
-    /// Goes over all arrivals before `moment`, and tells how many they were.
+    /// Goes over all arrivals before `moment`, and returns how many they were.
     #[inline]
     fn pass(&mut self, moment: Nanos) -> u64 {
         if self.next_arrival >= moment { 0 } else { self.pass_some(moment) }

@@ -28,7 +28,7 @@ pub enum PrepareError {
         /// What it misses is made by another statement of the mix, or by this one.
         is_made_by_script: bool,
     },
-    /// The server knows another number of parameters: it sees none where it takes no expressions, as in most of DDL.
+    /// The server knows another number of parameters: it counts none where it takes no expressions, as in most of DDL.
     #[error(
         "{}\"{}\" has {}, but for the server it takes {takes}",
         place(.spec),
@@ -38,7 +38,7 @@ pub enum PrepareError {
     Parameters {
         /// The statement.
         spec: StatementSpec,
-        /// How many the server wants.
+        /// How many the server takes.
         takes: usize,
     },
 }
@@ -52,7 +52,7 @@ impl PrepareError {
             PrepareError::Refused { spec, error, .. } => (spec, Some(error)),
             PrepareError::Parameters { spec, .. } => (spec, None),
         };
-        // The session is new: nobody but a pooler can have prepared anything in it.
+        // The session is new: only a pooler can have prepared anything in it.
         let lost =
             |error: &ServerError| pooler::hint(error.sqlstate, &error.message, Between::SharedPool, &[]);
         if let Some(hint) = server.and_then(lost) {
@@ -223,7 +223,7 @@ mod tests {
         ];
         for (maker, user, position) in made {
             assert!(hint(&[maker, user], 1, b"42P01", Some(position)).contains("-M simple"), "{user}");
-            // The same statement where nobody makes it.
+            // The same statement where no statement makes it.
             assert_eq!(hint(&["select 1", user], 1, b"42P01", Some(position)), "", "{user}");
             assert_eq!(hint(&[maker, user], 1, b"42501", Some(position)), "", "{user}");
         }

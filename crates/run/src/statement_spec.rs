@@ -11,7 +11,7 @@ pub struct StatementSpec {
     pub sql: String,
     /// How it is sent.
     pub mode: QueryMode,
-    /// Somebody reads the names and values of its result: it is described and comes as text in either wire mode.
+    /// The names and values of its result are read: it is described and comes as text in either wire mode.
     pub is_read: bool,
     /// How many parameters are written when it is executed.
     pub parameters: usize,

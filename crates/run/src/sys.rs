@@ -39,7 +39,7 @@ const BUFFER_BYTES: usize = 8 * 1024;
 const BUFFER_GROUP: u16 = 0;
 /// Bytes of requests that can be queued between two system calls.
 const ARENA_BYTES: usize = 64 * 1024;
-/// Alignment that the kernel asks of the pool's list.
+/// Alignment that the kernel requires of the pool's list.
 const PAGE_BYTES: usize = 4096;
 
 /// Memory from the allocator at a fixed place, zeroed.
@@ -146,7 +146,7 @@ impl Ring {
         self.ring.submitter().register_files_update(index, &[fd]).map(drop)
     }
 
-    /// Arms a receive on socket `index`: each arrival is a completion, until one says that it does not go on.
+    /// Arms a receive on socket `index`: each arrival is a completion, until one has no flag that it goes on.
     pub(crate) fn receive(&mut self, index: u32, tag: u64) -> io::Result<()> {
         let entry = opcode::RecvMulti::new(Fixed(index), BUFFER_GROUP).build().user_data(tag);
         self.push(&entry)
@@ -163,11 +163,11 @@ impl Ring {
         bytes <= ARENA_BYTES
     }
 
-    /// Queues a send, which goes out with the next system call. Success is silent; a completion says that the socket took only part (its
+    /// Queues a send, which goes out with the next system call. Success is silent; a completion means that the socket took only part (its
     /// result) or nothing (an errno).
     ///
     /// # Panics
-    /// When [`Ring::can_queue`] says no.
+    /// When [`Ring::can_queue`] is false.
     pub(crate) fn send(&mut self, index: u32, tag: u64, bytes: &[u8]) -> io::Result<()> {
         const MSG_DONTWAIT: i32 = 0x40;
         const MSG_WAITALL: i32 = 0x100;
@@ -208,7 +208,7 @@ impl Ring {
         self.submit()
     }
 
-    /// Hands everything queued to the kernel and lets it report what is done, without waiting.
+    /// Hands everything queued to the kernel and collects what is done, without waiting.
     pub(crate) fn poll(&mut self) -> io::Result<()> {
         // Completions are put off until a system call requests them; the flag reports that there is one to be requested.
         if self.ring.submission().taskrun() {

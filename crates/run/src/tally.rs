@@ -346,7 +346,7 @@ impl Tally {
     }
 }
 
-/// What a worker has published and nobody has taken yet.
+/// What a worker has published and the collector has not taken yet.
 #[derive(Clone, Debug)]
 pub struct Posted {
     /// Of transactions scheduled in the measured window.

@@ -18,7 +18,7 @@ pub(crate) const WORKER_CPU_SHARE_MIN: f64 = 0.5;
 const CLIENT_JUDGED_FROM: Duration = Duration::from_millis(100);
 /// Starts later than this at the 99th percentile, although a session was free, are not the schedule that was requested.
 pub(crate) const LAG_US_P99_MAX: u64 = 5_000;
-/// A worker that waited for a CPU longer than this share of the time shares the machine with somebody hungry; noted. Less than that is
+/// A worker that waited for a CPU longer than this share of the time shares the host with another busy program; noted. Less than that is
 /// what any client and server on one full machine do to each other.
 pub(crate) const WORKER_WAIT_SHARE_NOTED: f64 = 0.50;
 /// Fewer transactions than this make poor percentiles; noted.
@@ -27,7 +27,7 @@ pub const TRANSACTIONS_FOR_P99_MIN: u64 = 10_000;
 /// Reasons against a run, and what else a careful reader should know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opinion {
-    /// No transaction succeeded in the measured time: there are no numbers, and that is the answer, whatever the client did meanwhile.
+    /// No transaction succeeded in the measured time: there are no numbers, and that is the answer, whatever the client did.
     pub has_nothing: bool,
     /// Why the numbers prove nothing about the target. Empty: they are valid.
     pub invalid: Vec<String>,
@@ -35,7 +35,7 @@ pub struct Opinion {
     pub notes: Vec<String>,
 }
 
-/// What is to be thought of a run that was asked to last `duration`.
+/// The verdict on a run that was to last `duration`.
 pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     let mut opinion = Opinion::default();
     let measured = &account.posted.measured;
@@ -186,7 +186,7 @@ fn were(count: u64, one: &str) -> String {
     format!("{} {}", counted(count, one), if count == 1 { "was" } else { "were" })
 }
 
-/// What an error says in prose: a script's has the line and a caret below, which stand in `run.json`.
+/// The first line of an error: a script's has the line and a caret below, which stand in `run.json`.
 fn first_line(message: &str) -> &str {
     message.lines().next().unwrap_or_default().trim_end()
 }

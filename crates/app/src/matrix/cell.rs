@@ -297,7 +297,7 @@ impl Cell {
     }
 }
 
-/// Hears of a visit once a second.
+/// Receives the progress of a visit once a second.
 struct Watcher<'a> {
     visit: &'a Visit<'a>,
     step: &'a StepId,

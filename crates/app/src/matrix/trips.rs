@@ -5,7 +5,7 @@
 //! - **Round trips are counted by the data node**, where it has `pg_stat_statements`: with `track_utility` that view counts every
 //!   statement the connect node sent on behalf of ours (`START TRANSACTION`, `DECLARE`, `FETCH`, ...), and `postgres_fdw` waits for the
 //!   answer of each. The first statements, which open the connection, are not counted. A count that is no whole number per statement
-//!   was disturbed by others, or an entry of the view was thrown out meanwhile: it is not used.
+//!   was disturbed by others, or an entry of the view was evicted in between: it is not used.
 //! - **The time of one round trip** is measured where `postgres_fdw` is between the nodes: inside an open transaction a select by key
 //!   takes three of them (`DECLARE`, `FETCH`, `CLOSE`), so a third of what it takes longer than on a row of the entry's own is one. For
 //!   other engines the ping from here to the data node stands in for it.
@@ -77,7 +77,7 @@ struct Node {
     control: Control,
     select: postgres::Statement,
     update: postgres::Statement,
-    /// Schema of `pg_stat_statements`, and whether its entries that were thrown out can be told.
+    /// Schema of `pg_stat_statements`, and whether it shows that entries were evicted.
     counter: Option<Counter>,
     keys: Vec<String>,
 }
@@ -153,7 +153,7 @@ impl Node {
         }
     }
 
-    /// Statements that reach `owner` for one of ours; `None` where that cannot be told.
+    /// Statements that reach `owner` for one of ours; `None` where that is unknown.
     fn count(&mut self, owner: &mut Node, operation: Operation) -> Option<f64> {
         let keys = owner.keys.clone();
         if keys.is_empty() {

@@ -179,7 +179,7 @@ fn lines(report: &Report, requested: &[Level]) -> Vec<String> {
     lines
 }
 
-/// One check per level: those that were not requested are told, and nobody fails by them.
+/// One check per level: those that were not requested are reported, but cannot fail.
 fn describe(step: &mut Step, report: &Report, requested: &[Level]) {
     let txns: u64 = report.txns.values().sum();
     step.summary.rows = Some(report.ops);

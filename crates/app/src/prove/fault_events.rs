@@ -1,4 +1,4 @@
-//! What happened when, in the run directory: phases of the step, and the faults at their own times on the run's clock, not when somebody wrote them down.
+//! What happened when, in the run directory: phases of the step, and the faults at their own times on the run's clock, not when they were written.
 
 use crate::context::Context;
 use crate::recording::{Recording, fields};

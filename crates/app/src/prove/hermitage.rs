@@ -66,7 +66,7 @@ impl Plan {
     }
 }
 
-/// The scripts of one server, then the cases of the cluster, each told as it comes.
+/// The scripts of one server, then the cases of the cluster, each reported as it comes.
 fn answers(
     context: &Context,
     testbed: &Testbed,

@@ -22,7 +22,7 @@ pub(super) struct HistoryFiles<'a> {
     pub elle: Option<&'a Path>,
 }
 
-/// Writes a history for Elle; the file's name says how.
+/// Writes a history for Elle; the file's name decides the format.
 pub(super) fn export(history: &History, path: &Path) -> Result<(), Failure> {
     let notation = Notation::of(path).unwrap_or(Notation::Edn);
     crate::recording::write_named(path, &elle::write(history, notation))

@@ -70,7 +70,7 @@ pub enum Place {
     Made(Local, Vec<(String, String)>),
 }
 
-/// The faults that are injected meanwhile.
+/// The faults that are injected during it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Faults {
     /// As written.
@@ -79,7 +79,7 @@ pub enum Faults {
     Random(Option<u64>),
 }
 
-/// What is proved under load, and what is broken meanwhile.
+/// What is proved under load, and the faults during it.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Which promises.
@@ -288,7 +288,7 @@ impl Plan {
         let is_random = matches!(self.fault, Some(Faults::Random(_)));
         let wanted = match &chapter.source {
             Source::Made(wanted) => wanted,
-            // What is drawn for a cluster that is there does without proxies: its nodes are not told anything that nobody requested.
+            // What is drawn for a cluster that is there does without proxies: nothing is changed on its nodes that was not requested.
             Source::There(address) => {
                 return Testbed::there(address, context, journal, (self.allow_faults, planned));
             }
@@ -395,7 +395,7 @@ impl Plan {
                 context.terminal.detail(&format!("repeat {number} of {}", self.repeat));
             }
             let watched = once(&testbed, trial, &options, history_files, stop);
-            // Also of a trial that failed it is told what was done, and when.
+            // A trial that failed is reported too, with what was done, and when.
             let repeat = (self.repeat > 1).then_some(number);
             fault_events::write_down(context, recording, &step, repeat, options.events.take());
             let promises = match watched {

@@ -9,7 +9,7 @@ use ::prove::fault::Plan;
 use ::prove::live::Isolation;
 use std::time::Duration;
 
-/// The scripts and the workloads, in the order in which they are told.
+/// The scripts and the workloads, in the order of the report.
 pub(super) const WORKLOADS: [What; 10] = [
     What::Hermitage,
     What::Ack,
@@ -41,7 +41,7 @@ pub(super) enum Source {
 pub(super) struct Chapter {
     /// The cluster.
     pub source: Source,
-    /// What is proved; empty: what the plan says.
+    /// What is proved; empty: what the plan names.
     pub trials: Vec<Trial>,
 }
 

@@ -23,7 +23,7 @@ const PARTITIONS: u32 = 4;
 /// Servers that live as long as a proof.
 #[derive(Debug)]
 enum Servers {
-    /// Somebody else's.
+    /// A cluster that was not made here.
     Theirs,
     /// One of ours, kept for its drop.
     One(#[expect(dead_code, reason = "it ends when it is dropped")] Box<Throwaway>),
@@ -180,13 +180,13 @@ impl Wanted {
         if needs.links {
             site.use_links();
         }
-        // Nobody else knows it.
+        // No other process knows it.
         Ok(Testbed { claim: None, servers, site, name: self.topology.kind().to_owned() })
     }
 }
 
 impl Testbed {
-    /// The cluster at this address. Its servers may be hurt when `up` made them, or `allowed` says so.
+    /// The cluster at this address. Faults may hit its servers when `up` made them, or with `allowed`.
     ///
     /// # Errors
     /// When it cannot be reached.
@@ -235,7 +235,7 @@ impl Testbed {
         !matches!(self.servers, Servers::Theirs)
     }
 
-    /// Whether a promotion has made another cluster of it, nobody answers any more, or a subscription has stopped: with `disable_on_error` not
+    /// Whether a promotion has made another cluster of it, no node answers any more, or a subscription has stopped: with `disable_on_error` not
     /// only a conflict does that, but also a publisher that is killed.
     pub(super) fn is_used_up(&self) -> bool {
         let is_promoted =

@@ -35,7 +35,7 @@ use workloads::driving::{Benchmark, ServerAudit};
 pub(crate) struct Measured {
     /// What the process ends with.
     pub exit: Exit,
-    /// What the directory says.
+    /// What the directory holds.
     pub state: State,
 }
 
@@ -91,7 +91,7 @@ impl Plan {
         query_server(control.as_deref_mut(), spec, audits, true)?;
         let is_shared = control.as_deref().is_some_and(Control::is_shared);
         if let Some(control) = control.as_deref_mut() {
-            // A pool's server process that nothing needs now is one for the sessions. If it is lost, the next use tells.
+            // A pool's server process that nothing needs now is one for the sessions. If it is lost, the next use finds out.
             let _ = control.release();
         }
         // A script means what it means in psql; workloads of ours name their schemas.
@@ -401,7 +401,7 @@ pub(crate) fn finish_writer(
     Ok(registry.finish(run_no, &json, &transactions)?)
 }
 
-/// What was counted since progress was last told.
+/// What was counted since the last report of progress.
 struct Period {
     posted: Posted,
     from: Nanos,
@@ -413,7 +413,7 @@ impl Period {
     }
 }
 
-/// Hears of a run once a second.
+/// Receives the progress of a run once a second.
 struct Watcher<'a> {
     recording: &'a Recording<'a>,
     step: &'a StepId,

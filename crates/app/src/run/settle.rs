@@ -58,7 +58,7 @@ impl Settling {
         (mean > 0.0).then(|| (high - low) / mean * 100.0)
     }
 
-    /// Whether they lie within the limit; `None` if that cannot be told.
+    /// Whether they lie within the limit; `None` if that is unknown.
     pub(super) fn is_settled(&self) -> Option<bool> {
         Some(self.spread_percent()? <= self.limit? * 100.0)
     }

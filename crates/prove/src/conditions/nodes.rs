@@ -67,7 +67,7 @@ pub(super) struct Opened {
     pub(super) notes: Vec<String>,
 }
 
-/// Connects to the nodes that have to be asked, opens their snapshots as close to each other as can be, and finds the tables.
+/// Connects to the nodes that are needed, opens their snapshots as close to each other as can be, and finds the tables.
 pub(super) fn open(
     what: &dyn Conditions,
     cluster: &Cluster,
@@ -118,7 +118,7 @@ fn and(words: &[&str]) -> String {
 }
 
 /// What the tables are called here, with their schema: the first one on the user's search path that has them all. A table that stands alone in a schema of
-/// somebody else, further in front, is another's.
+/// another role, further in front, is another's.
 fn names(
     what: &dyn Conditions,
     spec: &ConnSpec,

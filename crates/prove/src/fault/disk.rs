@@ -55,7 +55,7 @@ impl Disk {
         // A server refuses a data directory that others may read.
         fs::set_permissions(&disk.mount, fs::Permissions::from_mode(0o700))
             .map_err(FaultError::io("chmod", &disk.mount))?;
-        // initdb wants an empty folder.
+        // initdb needs an empty folder.
         let lost = disk.mount.join("lost+found");
         fs::remove_dir(&lost).map_err(FaultError::io("remove", &lost))?;
         Ok(disk)

@@ -110,7 +110,7 @@ impl Links {
         Ok(())
     }
 
-    /// Reconnects a node to the others. Data sent meanwhile arrives.
+    /// Reconnects a node to the others. Data sent during the partition arrives.
     pub fn join(&self, node: usize) {
         self.change(|parted| {
             parted.remove(&node);

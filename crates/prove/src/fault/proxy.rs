@@ -1,6 +1,6 @@
 //! Our own proxy between our clients and a server: network faults without root and without a kernel module.
 //!
-//! It can delay, slow down, cut, and hold back one direction or both (a partition: data sent meanwhile arrives afterwards, as with TCP). It
+//! It can delay, slow down, cut, and hold back one direction or both (a partition: data sent during it arrives afterwards, as with TCP). It
 //! understands enough of the protocol to drop exactly the reply to a COMMIT, which makes an outcome unknown on demand.
 
 use std::collections::VecDeque;

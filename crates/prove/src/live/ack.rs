@@ -43,7 +43,7 @@ pub struct Report {
     pub tried: u64,
     /// Of those acknowledged: on several shards.
     pub wide: u64,
-    /// What was done meanwhile.
+    /// The faults that were injected.
     pub happened: Vec<Happened>,
     /// Replies to COMMIT that the proxy dropped.
     pub dropped: u64,

@@ -50,7 +50,7 @@ pub struct Report {
     pub last_control: bool,
     /// The first wrong readings, in words.
     pub witnesses: Vec<String>,
-    /// What was done meanwhile.
+    /// The faults that were injected.
     pub happened: Vec<Happened>,
     /// What was refused.
     pub failures: Failures,

@@ -83,7 +83,7 @@ pub struct Report {
     pub careless: Option<Fight>,
     /// Nodes that took writes.
     pub nodes: u64,
-    /// What was done meanwhile.
+    /// The faults that were injected.
     pub happened: Vec<Happened>,
 }
 

@@ -101,7 +101,7 @@ pub struct Report {
     pub shards: Vec<ShardReport>,
     /// By other node.
     pub staleness: Vec<Staleness>,
-    /// What was done meanwhile.
+    /// The faults that were injected.
     pub happened: Vec<Happened>,
     /// The control: reading the same session's own write on the node that took it must never be stale. Reads, and stale ones.
     pub control: [u64; 2],

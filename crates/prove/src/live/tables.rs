@@ -101,8 +101,8 @@ impl Tables {
         match owner(client)? {
             Some(Some(owner)) if owner.contains(ours) => Ok(()),
             Some(owner) => Err(LiveError::Disturbed(match owner {
-                Some(owner) => format!("the tables were replaced meanwhile; now they are {owner}"),
-                None => format!("the schema {SCHEMA} was replaced meanwhile"),
+                Some(owner) => format!("the tables were replaced during the proof; now they are {owner}"),
+                None => format!("the schema {SCHEMA} was replaced during the proof"),
             })),
             None => Ok(()),
         }

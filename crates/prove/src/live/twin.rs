@@ -71,7 +71,7 @@ pub struct Report {
     pub shards: Vec<String>,
     /// Groups whose rows differ after everything has ended: a torn commit.
     pub torn: u64,
-    /// What was done meanwhile.
+    /// The faults that were injected.
     pub happened: Vec<Happened>,
     /// What was refused.
     pub failures: Failures,

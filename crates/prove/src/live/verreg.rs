@@ -105,7 +105,7 @@ pub struct Report {
     pub unwritten: u64,
     /// The first refusals, in words.
     pub refusals: Vec<String>,
-    /// What was done meanwhile.
+    /// The faults that were injected.
     pub happened: Vec<Happened>,
     /// What was refused.
     pub failures: Failures,

@@ -135,7 +135,7 @@ pub fn run(
             nodes: kind.shards.iter().map(|shard| node_name(site, &tables, *shard)).collect(),
             protocol: cost.words,
             predicted: cost.round_trips,
-            // The base shows what the delay changes for a commit that waits for no standby: nothing, unless the host has changed meanwhile.
+            // The base shows what the delay changes for a commit that waits for no standby: nothing, unless the host has changed in between.
             measured: (unit > 0 && !delayed.is_empty())
                 .then(|| (longer(medians[1], medians[0]) - longer(base[1], base[0])) / unit as f64),
             commits: [plain.len() as u64, delayed.len() as u64],

@@ -1,4 +1,4 @@
-//! What scripted interleavings come to, as promises: a level keeps what it prevents, lets happen what it does not, and a cluster's cases each have a line.
+//! What scripted interleavings come to, as promises: a level keeps what it prevents, allows what it does not, and a cluster's cases each have a line.
 
 use engines::Engine;
 use record::promise::{Control, Promise, Reading, Standing, bound};
@@ -50,7 +50,7 @@ pub fn hermitage(engine: Engine, answers: &[Answer], place: &str) -> Vec<Promise
     }
     promises.extend(answers.iter().filter(|answer| !answer.promise.is_empty()).map(|answer| {
         let mut promise = of_cluster(answer, place);
-        // What a statement sees a transaction sees, too: where sums by chance were wrong at this level, no script shows that a transaction is better.
+        // What one statement can see, a transaction can see, too: where sums by chance were wrong at this level, no script shows that a transaction is better.
         let is_refuted = |other: &&Answer| {
             (other.case, other.level) == ("FR", answer.level)
                 && matches!(other.verdict(), Verdict::Broken | Verdict::ByDesign)

@@ -47,7 +47,7 @@ pub fn rule(site: &Site, settings: &Settings, span: Span, level: Isolation, anom
 }
 
 impl Settings {
-    /// Asks. What an engine does not have stays empty.
+    /// Reads the settings. What an engine does not have stays empty.
     ///
     /// # Errors
     /// When no server answers.

@@ -121,7 +121,7 @@ impl Shares {
         notes
     }
 
-    /// Ticks of programs that are neither ours nor PostgreSQL's; `None` if a server ended meanwhile and took its count along.
+    /// Ticks of programs that are neither ours nor PostgreSQL's; `None` if a server ended in between and took its count along.
     fn others_since(&self, before: &Shares) -> Option<u64> {
         if !before.parents.is_subset(&self.parents) || self.servers < before.servers {
             return None;

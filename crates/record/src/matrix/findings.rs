@@ -1,11 +1,11 @@
-//! What a matrix says, in sentences: claims with their numbers, the same for the terminal, the page and `run.json`.
+//! What a matrix shows, in sentences: claims with their numbers, the same for the terminal, the page and `run.json`.
 
 use super::{Matrix, Operation, Outlier, Part, RoundTripsBy};
 use crate::finding::{Finding, Level, Remedy, Severity};
 use crate::number;
 use crate::statistics::median;
 
-/// The rule that tells what the rows of other nodes cost; the others name a node or path that is odd.
+/// The rule that reports what the rows of other nodes cost; the others name a node or path that is odd.
 pub const DISTANCE: &str = "matrix-distance";
 /// A node's own rows must be this many times as fast before that is worth a sentence.
 const OWN_PER_REMOTE_MIN: f64 = 1.25;
@@ -55,7 +55,7 @@ impl Matrix {
                     );
                     finding("matrix-node", Severity::High, claim, self.look_at(node))
                 }
-                // Told with its row.
+                // Reported with its row.
                 (Part::Column, Some(_)) => continue,
                 (Part::Own, Some(_)) => continue,
                 (Part::Row, None) => finding(

@@ -1,4 +1,4 @@
-//! Recorded matrices, a published one among them, and planted faults: the right node is named, and nobody else.
+//! Recorded matrices, a published one among them, and planted faults: the right node is named, and no other.
 
 use super::*;
 use crate::finding::{Level, Severity};

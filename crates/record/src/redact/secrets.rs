@@ -51,7 +51,7 @@ pub(super) fn hide_literals(input: &str) -> String {
     output + rest
 }
 
-/// Length of the pieces that a literal goes on with: SQL joins literals between which a line ends. Where that cannot be told, on one line
+/// Length of the pieces that a literal goes on with: SQL joins literals between which a line ends. Where that is unknown, on one line
 /// of a list or in a text whose ends of lines are escaped, too much is hidden.
 fn continued(text: &str) -> usize {
     let mut length = 0;

@@ -50,7 +50,7 @@ impl Cost {
         self.threads_us + self.server_us + self.programs_us
     }
 
-    /// The share of all CPUs of the machine that records; `None` if nobody kept an account.
+    /// The share of all CPUs of the machine that records; `None` if it was not measured.
     pub fn share(&self) -> Option<f64> {
         let all_us = self.cores * self.watched_us();
         (all_us > 0).then(|| self.cpu_us() as f64 / all_us as f64)

@@ -99,7 +99,7 @@ line! {
         wait_type: String,
         /// The event waited for.
         wait_event: String,
-        /// The statement; absent if the server tells none.
+        /// The statement; absent if the server has none.
         query_id: Option<String>,
         /// How many.
         sessions: u64,
@@ -115,7 +115,7 @@ line! {
         wait_type: String,
         /// The event waited for.
         wait_event: String,
-        /// The statement; absent if it tells none.
+        /// The statement; absent if it has none.
         query_id: Option<String>,
         /// How many samples.
         samples: u64,
@@ -163,7 +163,7 @@ line! {
         pid: u64,
         /// Who it waits for; the first, if several.
         blocked_by: Option<u64>,
-        /// The session at the root, that waits for nobody.
+        /// The session at the root, which waits for no other.
         root: Option<u64>,
         /// The root's state: what to do depends on it.
         root_state: String,
@@ -233,7 +233,7 @@ line! {
 }
 
 line! {
-    /// One standby as its sender sees it.
+    /// One standby, from its sender's view.
     Replication, "replication" {
         /// The node that sends.
         node: String,
@@ -271,7 +271,7 @@ line! {
         slot: String,
         /// `physical` or `logical`.
         kind: String,
-        /// Whether somebody streams from it.
+        /// Whether it is in use.
         active: Option<bool>,
         /// WAL kept for it.
         retained_bytes: Option<u64>,
@@ -279,7 +279,7 @@ line! {
         wal_status: String,
         /// WAL that may still be written before it is lost; absent without a limit.
         safe_wal_bytes: Option<u64>,
-        /// Since when nobody streams (17).
+        /// Since when it is not in use (17).
         inactive_s: Option<f64>,
         /// Decoded changes spilled to disk in the interval.
         spill_bytes: Option<u64>,

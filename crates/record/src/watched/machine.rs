@@ -109,7 +109,7 @@ line! {
         flush_await_ms: Option<f64>,
         /// Mean number of requests in the device.
         queue: Option<f64>,
-        /// Share of time with any request; says little about SSDs and arrays.
+        /// Share of time with any request; means little for SSDs and arrays.
         util_pct: Option<f64>,
         /// Requests at this moment.
         in_flight: Option<u64>,
@@ -194,9 +194,9 @@ line! {
 line! {
     /// What watching itself cost in an interval, by part of it.
     Watching, "watching" {
-        /// The node that this part asks; empty for a part that looks at a machine.
+        /// The node that this part queries; empty for a part that samples a host.
         node: String,
-        /// The machine that this part looks at; empty for a part that asks a node.
+        /// The host that this part samples; empty for a part that queries a node.
         host: String,
         /// `views`, `machine`, `stuck`, `stacks`, `ssh`.
         part: String,
@@ -274,7 +274,7 @@ line! {
 }
 
 line! {
-    /// What could not be seen, and what therefore cannot be said. Written at the start and when it changes.
+    /// What could not be sampled, and what is therefore unknown. Written at the start and when it changes.
     Missing, "missing" {
         /// The node; empty for a machine.
         node: String,
@@ -284,7 +284,7 @@ line! {
         what: String,
         /// The reason; empty if it can be seen again.
         why: String,
-        /// What can no longer be said.
+        /// What is therefore unknown.
         lost: String,
     }
 }

@@ -9,7 +9,7 @@ line! {
         database: String,
         /// Schema and name.
         relation: String,
-        /// Its heap with free space map and TOAST, by `relpages` (no file is asked).
+        /// Its heap with free space map and TOAST, by `relpages` (no file is read).
         bytes: Option<u64>,
         /// Its indexes, likewise.
         index_bytes: Option<u64>,

@@ -181,7 +181,7 @@ fn a_run_left_by_an_error_says_failed() {
     drop(dir);
     let reader = RunReader::open(&path).unwrap();
     assert_eq!((reader.run.state, reader.run.steps[0].state), (State::Failed, State::Failed));
-    assert!(!reader.run.verdict.valid, "nothing said it was valid");
+    assert!(!reader.run.verdict.valid, "it was never set to valid");
     assert!(reader.run.steps[0].phases[0].end_us.is_some());
 }
 

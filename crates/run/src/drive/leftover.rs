@@ -8,7 +8,7 @@ use connect::hot::CancelToken;
 
 use crate::engine::link::Link;
 
-/// How long the end of the run waits for them altogether: whoever has asked twice to stop is given two seconds.
+/// How long the end of the run waits for them altogether: after the second request to stop it takes at most two seconds.
 const PATIENCE: Duration = Duration::from_millis(1_200);
 /// How long one request is given to take effect before it is made again: it may have come before its statement had begun.
 const ROUND: Duration = Duration::from_millis(300);
@@ -47,7 +47,7 @@ pub(super) fn cancel(links: Vec<Link>) -> Leftover {
     Leftover { cancelled, still_at_work: waiting.len() as u64 }
 }
 
-/// Sends the requests, on threads of their own: one that hangs holds nobody up.
+/// Sends the requests, on threads of their own: one that hangs delays no other.
 fn request_cancels(tokens: Vec<CancelToken>, deadline: Instant) {
     let cancellers = tokens.len().min(CANCELLERS_MAX);
     let tokens = Arc::new(Mutex::new(tokens));
@@ -70,6 +70,6 @@ fn request_cancels(tokens: Vec<CancelToken>, deadline: Instant) {
         let _ = std::thread::Builder::new().name("canceller".into()).spawn(canceller);
     }
     drop(done);
-    // Nobody sends: the channel closes when the last of them is through.
+    // No message comes: the channel closes when the last of them is through.
     let _ = all_done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
 }

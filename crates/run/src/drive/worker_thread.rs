@@ -64,7 +64,7 @@ pub(super) struct Assignment<W> {
 /// What a worker thread leaves behind.
 pub(super) struct Worked {
     pub(super) sessions: Vec<SessionRecord>,
-    /// As it stood at the worker's end: only the end of the whole run tells which arrivals it still owed.
+    /// As it stood at the worker's end: only the end of the whole run shows which arrivals it still owed.
     pub(super) schedule: Schedule,
     /// Connections that still owed a reply when everything was dropped.
     pub(super) unanswered: Vec<Link>,
@@ -183,7 +183,7 @@ impl Housekeeper {
     fn read_control(&mut self, now: Nanos) {
         let Some((begin, end)) = self.control.window() else { return };
         let measure_from = self.control.measure_from();
-        // Whoever asks to stop does not want to wait for pauses.
+        // A stop does not wait for pauses.
         let pauses_end = if self.control.is_interrupted() { 0 } else { end.saturating_add(DRAIN_LIMIT) };
         self.shared.pauses_end.set(pauses_end);
         if self.measure_from == Nanos::MAX {
@@ -223,7 +223,7 @@ impl Housekeeping for Housekeeper {
             self.read_control(now);
         }
         if self.measure_from == Nanos::MAX {
-            // Not open yet: the waker tells when it is.
+            // Not open yet: the waker reports when it is.
             self.next_tick = now + NANOS_PER_SECOND;
         } else if now >= self.next_tick {
             if now >= self.measure_from && self.at_measure_from.is_none() {

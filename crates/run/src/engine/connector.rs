@@ -105,7 +105,7 @@ impl Connector {
 
 impl Dialing for Connector {
     fn request(&mut self, index: usize) {
-        // The thread ends only when the worker does, or when it has told that it broke down.
+        // The thread ends only when the worker does, or when it has reported that it broke down.
         let _ = self.requests.send(index);
     }
 

@@ -114,7 +114,7 @@ pub enum LinkError {
     /// The server closed the connection without a word.
     #[error("the server closed the connection unexpectedly")]
     Closed,
-    /// The server said why, and closed the connection.
+    /// The server sent a reason, and closed the connection.
     #[error("{0}")]
     Fatal(ServerError),
     /// The socket failed.
@@ -129,7 +129,7 @@ pub enum LinkError {
     /// A statement made the server wait for rows, or send some, outside of any result.
     #[error("a COPY from or to the client began, which a transaction cannot go on with")]
     Copy,
-    /// A result that somebody reads, or an answer without rows, is longer than a session keeps.
+    /// A result that is read, or an answer without rows, is longer than a session keeps.
     #[error(
         "the answer is longer than this client takes ({} MiB of what it has to keep)",
         wire::REPLY_BYTES_MAX >> 20
@@ -227,7 +227,7 @@ pub struct Link {
     sent: usize,
     /// A ring holds the socket, too: closing it here would not tell the peer.
     is_in_ring: bool,
-    /// How the server is requested to give up what it executes, where it said so.
+    /// How the server is requested to give up what it executes, where it sent a key.
     cancel: Option<Box<CancelToken>>,
     /// Which of the hosts that were named it leads to.
     server: usize,
@@ -316,7 +316,7 @@ impl Link {
         self.drops_rows = true;
     }
 
-    /// Lets go of what need not be kept of the reply that is being received. Tells whether more of it has to come before it can be looked at.
+    /// Drops what need not be kept of the reply that is being received. Returns whether more of it has to come before it can be looked at.
     #[cold]
     fn thin(&mut self) -> bool {
         if self.consumed > 0 {
@@ -540,7 +540,7 @@ impl Link {
         }
     }
 
-    /// TLS has failed: with what the server reported before, if it said anything.
+    /// TLS has failed: with what the server reported before, if anything.
     #[cold]
     fn broken(&mut self, error: rustls::Error) -> LinkError {
         if let Some(tls) = self.tls.as_mut() {
@@ -550,7 +550,7 @@ impl Link {
             self.incoming.truncate(self.filled);
             self.incoming.extend_from_slice(&last);
             self.filled = self.incoming.len();
-            // The server is told what was wrong, as far as its socket takes it.
+            // The server gets the alert, as far as its socket takes it.
             let _ = tls.write_tls(&mut self.stream);
         }
         match self.closed() {
@@ -564,7 +564,7 @@ impl Link {
         if self.tls.is_some() { None } else { self.fd() }
     }
 
-    /// From now on an io_uring carries the bytes, which wants a socket that is not in non-blocking mode.
+    /// From now on an io_uring carries the bytes, which needs a socket that is not in non-blocking mode.
     pub(super) fn travels_by_ring(&mut self) -> io::Result<()> {
         self.stream.set_nonblocking(false)?;
         self.is_in_ring = true;
@@ -632,7 +632,7 @@ impl Link {
             .map_or(LinkError::Closed, LinkError::Fatal)
     }
 
-    /// Says goodbye, best effort: a server that is gone does not need it.
+    /// Sends Terminate, best effort: a server that is gone does not need it.
     pub fn terminate(&mut self) {
         wire::frontend::terminate(&mut self.outgoing);
         let _ = self.send();

@@ -8,7 +8,7 @@
 //! - [`uring`]: the same through an io_uring, where the kernel has one: sends and receives of many sessions in one system call.
 //! - [`poller`]: which of the two a run uses.
 //! - [`link`]: one connection's buffers: sends, receives, finds the end of a reply.
-//! - [`session`]: what an `async fn` sees of its connection and of the schedule.
+//! - [`session`]: what an `async fn` has of its connection and of the schedule.
 //! - [`worker`]: the loop.
 //! - [`connector`]: dials on a thread of its own, so that a reconnect never stalls the other sessions.
 

@@ -49,7 +49,7 @@ pub trait Reactor {
     #[inline]
     fn discard(&mut self, _index: usize) {}
 
-    /// From now on the session also wants to know when there is room to send (or does not any more).
+    /// From now on the session is also woken when there is room to send (or is not any more).
     fn watch_room(&mut self, fd: RawFd, index: usize, wanted: bool) -> io::Result<()>;
 
     /// Waits until some session is ready or `deadline` has come, and appends the ready sessions to `ready`. `now` is a reading of the

@@ -1,4 +1,4 @@
-//! What an `async fn` sees: its connection, the schedule, the time.
+//! What an `async fn` works with: its connection, the schedule, the time.
 //!
 //! A [`Session`] is a handle on state that the worker shares with the session's task, both on one thread. Each `await` below
 //! leaves word in [`Wait`] what it waits for; the worker polls the task only when exactly that has come true.
@@ -89,7 +89,7 @@ pub(super) struct State {
     pub(super) status: Option<TransactionStatus>,
     /// Commits that were acknowledged although the wait for their standbys was cancelled, not yet counted.
     pub(super) weak_commits: u64,
-    /// Why the link was lost, not yet told to the task.
+    /// Why the link was lost, not yet reported to the task.
     pub(super) lost: Option<LinkError>,
     /// What the connector answered, not yet taken by the task.
     pub(super) dialed: Option<Result<Link, DialError>>,
@@ -182,7 +182,7 @@ impl Session {
                 Some(Ok(link)) => {
                     state.wait = Wait::Running;
                     state.link = Some(link);
-                    // What the last connection said is not this one's.
+                    // The state of the last connection is not this one's.
                     state.status = None;
                     Poll::Ready(Ok(()))
                 }
@@ -218,7 +218,7 @@ impl Session {
     }
 
     /// Writes a request into the send buffer; it goes out when the task is suspended next. Without a connection nothing is
-    /// written, and awaiting the reply tells.
+    /// written, and awaiting the reply shows it.
     #[inline]
     pub fn request(&self, write: impl FnOnce(&mut Vec<u8>)) {
         if let Some(link) = self.state.borrow_mut().link.as_mut() {
@@ -226,7 +226,7 @@ impl Session {
         }
     }
 
-    /// Nobody will read the rows of the replies to what was requested last.
+    /// The rows of the replies to the last request are not read.
     #[inline]
     pub fn drop_rows(&self) {
         if let Some(link) = self.state.borrow_mut().link.as_mut() {
@@ -263,7 +263,7 @@ impl Session {
         .await
     }
 
-    /// What the server reported about the transaction block in the last reply that was taken; `Idle` on a connection that was asked nothing.
+    /// What the server reported about the transaction block in the last reply that was taken; `Idle` on a connection without a request.
     #[inline]
     pub(crate) fn transaction_status(&self) -> TransactionStatus {
         self.state.borrow().status.unwrap_or(TransactionStatus::Idle)
@@ -294,7 +294,7 @@ impl Session {
         })
     }
 
-    /// The next transaction's start; `None` when the run is over. A connection lost while waiting is told here.
+    /// The next transaction's start; `None` when the run is over. A connection lost while waiting is reported here.
     #[inline]
     pub async fn next_start(&self) -> Result<Option<Start>, LinkError> {
         self.state.borrow_mut().free_since = self.now();
@@ -336,7 +336,7 @@ impl Session {
         }
     }
 
-    /// Does nothing until `deadline`. The connection is not looked at meanwhile.
+    /// Does nothing until `deadline`. The connection is not looked at during it.
     pub async fn sleep_until(&self, deadline: Nanos) {
         poll_fn(|_| {
             let mut state = self.state.borrow_mut();

@@ -1,6 +1,6 @@
 //! The completion-based poller: sends and receives of all sessions that are ready together cost one system call.
 //!
-//! epoll says which sockets can be read, and then each costs a receive and a send. Here a receive is armed once per connection and the
+//! epoll reports which sockets can be read, and then each costs a receive and a send. Here a receive is armed once per connection and the
 //! kernel fills a buffer of the ring's pool whenever something comes; requests are queued, and the call that waits for the next
 //! replies sends them. Timers, the waker and connections with TLS go on through an epoll set of their own, which the ring watches as if it
 //! were a socket.
@@ -141,7 +141,7 @@ impl UringReactor {
     /// Whether this machine's kernel can do what is needed.
     ///
     /// # Errors
-    /// What it says if not.
+    /// Its message if not.
     pub fn probe() -> io::Result<()> {
         Ring::new(1).map(drop)
     }

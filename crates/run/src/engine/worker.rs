@@ -47,7 +47,7 @@ pub struct Worker<R: Reactor> {
     running: VecDeque<usize>,
     /// Sessions that go on when everybody else has been looked after.
     turns: Vec<usize>,
-    /// What pauses were last told about the run's end.
+    /// The end of the run, as the pauses know it.
     pauses_end: Nanos,
     ready: Vec<Ready>,
     answers: Vec<(usize, Result<Link, DialError>)>,
@@ -114,7 +114,7 @@ impl<R: Reactor> Worker<R> {
             }
             let deadline = match self.turns.is_empty() {
                 true => self.next_deadline(now).min(housekeeping.next_tick()),
-                // Somebody goes on at once: what is ready is taken, and nothing is waited for.
+                // A session goes on at once: what is ready is taken, and nothing is waited for.
                 false => 0,
             };
             self.reactor.wait(self.shared.now.get(), deadline, &mut self.ready)?;
@@ -179,7 +179,7 @@ impl<R: Reactor> Worker<R> {
         if idle.is_empty() {
             return;
         }
-        // Each of them claims for itself; one that is told to wait goes back to the end of the queue.
+        // Each of them claims for itself; one that has to wait goes back to the end of the queue.
         let mut schedule = self.shared.schedule.borrow_mut();
         if let Some(chosen) = schedule.chosen(now, idle.iter().copied()) {
             self.running.extend(chosen.and_then(|place| idle.remove(place)));

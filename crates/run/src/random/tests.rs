@@ -16,7 +16,7 @@ fn assert_fits(name: &str, counts: &[u64], probabilities: &[f64]) {
         let expected = probability * total as f64;
         assert!(
             expected >= 5.0,
-            "{name}: a cell expects only {expected} of {total} draws; the test says nothing"
+            "{name}: a cell expects only {expected} of {total} draws; the test shows nothing"
         );
         statistic += (*count as f64 - expected).powi(2) / expected;
     }
@@ -309,7 +309,7 @@ fn ycsb_zipfian_has_the_published_shape() {
         below = curve(pair[1]);
     }
     assert_fits("ycsb zipfian", &cells, &expected);
-    // And the curve is close to the law it approximates: the hottest tenth takes what zeta says, within two points.
+    // And the curve is close to the law it approximates: the hottest tenth takes its share by the zeta law, within two points.
     let top: u64 = counts[..100].iter().sum();
     let share = top as f64 / draws as f64;
     assert!((share - zeta(100, THETA) / zeta_n).abs() < 0.02, "{share}");

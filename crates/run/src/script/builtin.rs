@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Builtin {
     pub name: &'static str,
-    /// What `-b list` says about it.
+    /// Its line in `-b list`.
     pub description: &'static str,
     pub text: &'static str,
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a script, said with the file, the line, the offending text and what to write instead.
+//! What can be wrong with a script, with the file, the line, the offending text and what to write instead.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Checks how a script's pipelines open and close along every path through its conditionals.
 //!
 //! Jumps only lead forward, so one pass over the commands knows all states a command can be reached in. A command that is wrong in
-//! every one of them is refused before the run; where only some paths are wrong the run tells, because the conditions may exclude
+//! every one of them is refused before the run; where only some paths are wrong the run reports it, because the conditions may exclude
 //! those paths.
 
 use super::command::Action;

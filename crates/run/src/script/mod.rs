@@ -2,7 +2,7 @@
 //!
 //! [`argument`] reads `-f`, `-b` and `-D`; [`Mix::compile`] turns the scripts into one [`Mix`] with a shared table of variables;
 //! each session gets a [`State`] and a [`Cursor`], and [`Script::step`] answers what it has to do next. Every mistake that can be
-//! found in the text is found before the first connection, and told with file, line and a caret ([`ScriptError`]).
+//! found in the text is found before the first connection, and reported with file, line and a caret ([`ScriptError`]).
 //!
 //! What of the dialect is supported, and the few differences, is in `docs/scripts.md`.
 

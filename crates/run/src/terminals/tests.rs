@@ -159,7 +159,7 @@ proptest! {
     }
 }
 
-/// Two nodes, whose terminals and sessions alternate: nobody serves a terminal of the other node, and nobody is forgotten.
+/// Two nodes, whose terminals and sessions alternate: no session serves a terminal of the other node, and none is forgotten.
 #[test]
 fn terminals_wait_for_a_session_of_their_node() {
     let node = |terminal: u32| (terminal / 10 % 2) as u16;

@@ -2,7 +2,7 @@
 //!
 //! # The trait
 //!
-//! A [`Workload`] is a benchmark as the drive sees it. `run` knows none by name: it drives a [`Mix`] of them, and a mix has one path.
+//! A [`Workload`] is what the drive needs of a benchmark. `run` knows none by name: it drives a [`Mix`] of them, and a mix has one path.
 //!
 //! | question | answered by |
 //! |---|---|
@@ -69,7 +69,7 @@ pub struct Try<'a> {
     pub random: &'a mut Random,
 }
 
-/// A benchmark as the drive sees it, see the [module documentation](self).
+/// What the drive needs of a benchmark, see the [module documentation](self).
 pub trait Workload: Debug + Send + Sync + 'static {
     /// What a session keeps between transactions, and room for the next one: no transaction allocates.
     type Session: Debug;
@@ -236,7 +236,7 @@ pub fn succeeded(session: &Session, reply: Reply) -> Result<(), TransactionError
     }
 }
 
-/// Fails unless the server has ended the transaction, too. What the server says last is the truth: whatever a script or a workload has sent, nothing
+/// Fails unless the server has ended the transaction, too. The server's last status is the truth: whatever a script or a workload has sent, nothing
 /// is committed inside an open transaction block.
 #[inline]
 fn is_complete<W: Workload>(workload: &W, session: &Session, name: &str) -> Result<(), TransactionError> {

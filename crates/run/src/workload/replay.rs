@@ -213,7 +213,7 @@ pub enum VersionVerdict {
     },
     /// No run wrote this field with this version.
     Foreign,
-    /// It is genuine, but whether a later write was lost cannot be told.
+    /// It is genuine, but a later write may have been lost.
     NotJudgeable(&'static str),
 }
 
@@ -222,7 +222,7 @@ pub enum VersionVerdict {
 pub enum RowVerdict {
     /// Its insert was acknowledged.
     Present,
-    /// Nobody inserted it, or its insert failed.
+    /// No run inserted it, or its insert failed.
     Absent,
     /// Its insert's outcome is not known.
     Either,
@@ -255,7 +255,7 @@ fn field_number(row: u64, column: u64) -> u64 {
     row << 4 | column
 }
 
-/// All writes of all finished runs, ready to be asked.
+/// All writes of all finished runs, by key.
 #[derive(Debug)]
 pub struct History {
     rows: u64,

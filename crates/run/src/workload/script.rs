@@ -238,7 +238,7 @@ async fn interpret(
     }
 }
 
-/// Takes all replies, also behind an error: the next transaction must not read them as its own. Tells how many commands rolled back.
+/// Takes all replies, also behind an error: the next transaction must not read them as its own. Returns how many commands rolled back.
 async fn take_owed(session: &Session, replies: u64) -> Result<u32, TransactionError> {
     let (mut outcome, mut rollbacks) = (Ok(()), 0);
     // Nothing in a pipeline can be captured.
@@ -408,6 +408,6 @@ fn log_debug(script: usize, command: usize, value: Value) {
     value.write_text(&mut text);
     let kind = value.type_name();
     let text = String::from_utf8_lossy(&text);
-    // Nobody may be listening any more; that is no reason to end the run.
+    // The receiver may be gone; that is no reason to end the run.
     let _ = writeln!(std::io::stderr(), "debug(script={script},command={}): {kind} {text}", command + 1);
 }

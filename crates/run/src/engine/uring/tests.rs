@@ -1,4 +1,4 @@
-//! The ring against sockets whose other end the test holds. A kernel without io_uring is told, and then there is nothing to test.
+//! The ring against sockets whose other end the test holds. A kernel without io_uring is reported, and then there is nothing to test.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -41,7 +41,7 @@ fn wait(reactor: &mut UringReactor) -> Vec<Ready> {
     ready
 }
 
-/// Waits until `done` says so about a session that was found ready.
+/// Waits until `done` is true for a session that was found ready.
 fn until(reactor: &mut UringReactor, mut done: impl FnMut(&mut UringReactor, Ready) -> bool) {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
@@ -110,7 +110,7 @@ fn what_the_socket_does_not_take_goes_out_later_and_in_order() {
         }
         let begun = Instant::now();
         let mut quiet_waits = 0;
-        // A quiet wait of a whole second with nothing left says that all is out.
+        // A quiet wait of a whole second with nothing left means that all is out.
         while quiet_waits == 0 || link.has_output() {
             assert!(begun.elapsed() < PATIENCE);
             let ready = wait(&mut reactor);

@@ -1,4 +1,4 @@
-//! Properties: expressions print and read back as themselves and mean what a plain recursive evaluator says; no text makes the
+//! Properties: expressions print and read back as themselves and have the value that a plain recursive evaluator computes; no text makes the
 //! parser, or what it compiled, panic or run forever.
 
 use proptest::prelude::*;
