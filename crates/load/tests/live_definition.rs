@@ -310,7 +310,7 @@ fn a_ledger_that_somebody_has_changed_is_noticed() {
                 ("update pgfathom.dataset set token = 77", Refused("has a token, but names no nodes")),
                 (
                     "update pgfathom.dataset set token = 77, nodes = '{a,b}'",
-                    Noted("the ledger says that the dataset is on the nodes a, b"),
+                    Noted("the ledger has the dataset on the nodes a, b"),
                 ),
                 ("delete from pgfathom.object", Refused("does not list the table usertable")),
                 (
@@ -388,7 +388,7 @@ fn tables_of_tpcc_that_are_defined_otherwise_are_never_exact() {
                 ),
                 (
                     "update pgfathom.dataset set token = 77, nodes = '{a,b}'",
-                    Noted("the ledger says that the dataset is on the nodes a, b"),
+                    Noted("the ledger has the dataset on the nodes a, b"),
                 ),
                 (
                     "delete from pgfathom.object where name = 'stock'",
