@@ -7,12 +7,11 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::TlsConnect;
-use tokio_postgres::types::{BorrowToSql, ToSql};
-use tokio_postgres::{
-    Config, CopyInSink, Error, NoTls, Row, RowStream, SimpleQueryMessage, Statement, ToStatement,
-};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Config, CopyInSink, Error, NoTls, Row, RowStream, SimpleQueryMessage, Statement};
 
 use crate::connection::{self, Connection};
+use crate::query::{AsQuery, Query};
 use crate::transaction::{Transaction, TransactionBuilder};
 
 /// A session. Dropping it ends it as the protocol wants it.
@@ -118,22 +117,13 @@ impl Client {
     }
 
     /// Runs a query whose rows are read one by one.
-    pub fn query_raw<T, P, I>(&mut self, query: &T, params: I) -> Result<RowIter<'_>, Error>
-    where
-        T: ?Sized + ToStatement,
-        P: BorrowToSql,
-        I: IntoIterator<Item = P>,
-        I::IntoIter: ExactSizeIterator,
-    {
-        let rows = self.connection.block_on(self.client.query_raw(query, params))?;
+    pub fn query_raw(&mut self, query: &str, params: &[&(dyn ToSql + Sync)]) -> Result<RowIter<'_>, Error> {
+        let rows = self.connection.block_on(self.client.query_raw(query, params.iter().copied()))?;
         Ok(RowIter { connection: &mut self.connection, rows: Box::pin(rows) })
     }
 
     /// Copies into a table what is written.
-    pub fn copy_in<T>(&mut self, query: &T) -> Result<CopyInWriter<'_>, Error>
-    where
-        T: ?Sized + ToStatement,
-    {
+    pub fn copy_in(&mut self, query: &str) -> Result<CopyInWriter<'_>, Error> {
         let sink = self.connection.block_on(self.client.copy_in(query))?;
         Ok(CopyInWriter { connection: &mut self.connection, sink: Box::pin(sink) })
     }
@@ -190,27 +180,23 @@ impl Write for CopyInWriter<'_> {
     }
 }
 
+/// Values of a statement's parameters.
+type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
 /// What a session and a transaction have in common.
 pub trait GenericClient {
     /// Runs a statement; gives the rows it changed.
-    fn execute<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<u64, Error>
-    where
-        T: ?Sized + ToStatement;
+    fn execute<T: ?Sized + AsQuery>(&mut self, query: &T, params: Params<'_>) -> Result<u64, Error>;
 
     /// Runs a query.
-    fn query<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error>
-    where
-        T: ?Sized + ToStatement;
+    fn query<T: ?Sized + AsQuery>(&mut self, query: &T, params: Params<'_>) -> Result<Vec<Row>, Error>;
 
     /// Runs a query that gives one row.
-    fn query_one<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Row, Error>
-    where
-        T: ?Sized + ToStatement;
+    fn query_one<T: ?Sized + AsQuery>(&mut self, query: &T, params: Params<'_>) -> Result<Row, Error>;
 
     /// Runs a query that gives one row or none.
-    fn query_opt<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Option<Row>, Error>
-    where
-        T: ?Sized + ToStatement;
+    fn query_opt<T: ?Sized + AsQuery>(&mut self, query: &T, params: Params<'_>)
+    -> Result<Option<Row>, Error>;
 
     /// Prepares a statement.
     fn prepare(&mut self, query: &str) -> Result<Statement, Error>;
@@ -222,48 +208,83 @@ pub trait GenericClient {
     fn batch_execute(&mut self, query: &str) -> Result<(), Error>;
 }
 
-/// The same calls, of a session and of a transaction: as methods of their own, and as those of the trait.
+/// The same calls, of a session and of a transaction: as methods of their own, and as those of the trait. What is generic in them ends with the kind of
+/// query: the futures are compiled here, and not again in every crate that sends one.
 macro_rules! calls {
     ($type:ty, |$this:ident| $inner:expr) => {
         impl $type {
             /// Runs a statement; gives the rows it changed.
-            pub fn execute<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<u64, Error>
-            where
-                T: ?Sized + ToStatement,
-            {
+            pub fn execute<T: ?Sized + AsQuery>(
+                &mut self,
+                query: &T,
+                params: Params<'_>,
+            ) -> Result<u64, Error> {
+                self.execute_as(query.as_query(), params)
+            }
+
+            fn execute_as(&mut self, query: Query<'_>, params: Params<'_>) -> Result<u64, Error> {
                 let $this = self;
-                $this.connection.block_on($inner.execute(query, params))
+                match query {
+                    Query::Text(text) => $this.connection.block_on($inner.execute(text, params)),
+                    Query::Prepared(statement) => {
+                        $this.connection.block_on($inner.execute(statement, params))
+                    }
+                }
             }
 
             /// Runs a query.
-            pub fn query<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error>
-            where
-                T: ?Sized + ToStatement,
-            {
+            pub fn query<T: ?Sized + AsQuery>(
+                &mut self,
+                query: &T,
+                params: Params<'_>,
+            ) -> Result<Vec<Row>, Error> {
+                self.query_as(query.as_query(), params)
+            }
+
+            fn query_as(&mut self, query: Query<'_>, params: Params<'_>) -> Result<Vec<Row>, Error> {
                 let $this = self;
-                $this.connection.block_on($inner.query(query, params))
+                match query {
+                    Query::Text(text) => $this.connection.block_on($inner.query(text, params)),
+                    Query::Prepared(statement) => $this.connection.block_on($inner.query(statement, params)),
+                }
             }
 
             /// Runs a query that gives one row.
-            pub fn query_one<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Row, Error>
-            where
-                T: ?Sized + ToStatement,
-            {
+            pub fn query_one<T: ?Sized + AsQuery>(
+                &mut self,
+                query: &T,
+                params: Params<'_>,
+            ) -> Result<Row, Error> {
+                self.query_one_as(query.as_query(), params)
+            }
+
+            fn query_one_as(&mut self, query: Query<'_>, params: Params<'_>) -> Result<Row, Error> {
                 let $this = self;
-                $this.connection.block_on($inner.query_one(query, params))
+                match query {
+                    Query::Text(text) => $this.connection.block_on($inner.query_one(text, params)),
+                    Query::Prepared(statement) => {
+                        $this.connection.block_on($inner.query_one(statement, params))
+                    }
+                }
             }
 
             /// Runs a query that gives one row or none.
-            pub fn query_opt<T>(
+            pub fn query_opt<T: ?Sized + AsQuery>(
                 &mut self,
                 query: &T,
-                params: &[&(dyn ToSql + Sync)],
-            ) -> Result<Option<Row>, Error>
-            where
-                T: ?Sized + ToStatement,
-            {
+                params: Params<'_>,
+            ) -> Result<Option<Row>, Error> {
+                self.query_opt_as(query.as_query(), params)
+            }
+
+            fn query_opt_as(&mut self, query: Query<'_>, params: Params<'_>) -> Result<Option<Row>, Error> {
                 let $this = self;
-                $this.connection.block_on($inner.query_opt(query, params))
+                match query {
+                    Query::Text(text) => $this.connection.block_on($inner.query_opt(text, params)),
+                    Query::Prepared(statement) => {
+                        $this.connection.block_on($inner.query_opt(statement, params))
+                    }
+                }
             }
 
             /// Prepares a statement.
@@ -286,35 +307,31 @@ macro_rules! calls {
         }
 
         impl GenericClient for $type {
-            fn execute<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<u64, Error>
-            where
-                T: ?Sized + ToStatement,
-            {
+            fn execute<T: ?Sized + AsQuery>(&mut self, query: &T, params: Params<'_>) -> Result<u64, Error> {
                 self.execute(query, params)
             }
 
-            fn query<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error>
-            where
-                T: ?Sized + ToStatement,
-            {
+            fn query<T: ?Sized + AsQuery>(
+                &mut self,
+                query: &T,
+                params: Params<'_>,
+            ) -> Result<Vec<Row>, Error> {
                 self.query(query, params)
             }
 
-            fn query_one<T>(&mut self, query: &T, params: &[&(dyn ToSql + Sync)]) -> Result<Row, Error>
-            where
-                T: ?Sized + ToStatement,
-            {
+            fn query_one<T: ?Sized + AsQuery>(
+                &mut self,
+                query: &T,
+                params: Params<'_>,
+            ) -> Result<Row, Error> {
                 self.query_one(query, params)
             }
 
-            fn query_opt<T>(
+            fn query_opt<T: ?Sized + AsQuery>(
                 &mut self,
                 query: &T,
-                params: &[&(dyn ToSql + Sync)],
-            ) -> Result<Option<Row>, Error>
-            where
-                T: ?Sized + ToStatement,
-            {
+                params: Params<'_>,
+            ) -> Result<Option<Row>, Error> {
                 self.query_opt(query, params)
             }
 

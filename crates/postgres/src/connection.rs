@@ -21,6 +21,9 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
 /// Results go to the caller only: notices and notifications are dropped.
 type Messages = Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<AsyncMessage, Error>>> + Send>;
 
+/// One step of what is waited for; true once the server has ended the session.
+type Step<'a> = dyn FnMut(&mut Context<'_>, bool) -> Poll<Result<(), Error>> + 'a;
+
 pub(crate) struct Connection {
     runtime: Runtime,
     messages: Messages,
@@ -43,13 +46,13 @@ impl Connection {
         F: Future<Output = Result<T, Error>>,
     {
         let mut future = pin!(future);
-        self.drive(|cx, _| future.as_mut().poll(cx))
+        let mut answer = None;
+        self.drive(&mut |cx, _| future.as_mut().poll(cx).map_ok(|value| answer = Some(value)))?;
+        Ok(answer.expect("what is driven to its end has an answer"))
     }
 
-    fn drive<T>(
-        &mut self,
-        mut poll: impl FnMut(&mut Context<'_>, bool) -> Poll<Result<T, Error>>,
-    ) -> Result<T, Error> {
+    /// Drives the connection until `poll` is through. One copy for all kinds of answers: the runtime is a lot of code.
+    fn drive(&mut self, poll: &mut Step<'_>) -> Result<(), Error> {
         let (messages, ended) = (&mut self.messages, &mut self.ended);
         self.runtime.block_on(future::poll_fn(|cx| {
             let has_ended = loop {
@@ -59,9 +62,9 @@ impl Connection {
                     Poll::Ready(Some(Err(error))) => {
                         let cause = ended.take().unwrap_or(error);
                         return Poll::Ready(match poll(cx, true) {
-                            Poll::Ready(Ok(answer)) => {
+                            Poll::Ready(Ok(())) => {
                                 *ended = Some(cause);
-                                Ok(answer)
+                                Ok(())
                             }
                             Poll::Ready(Err(reported)) if reported.as_db_error().is_some() => Err(reported),
                             _ => Err(cause),
@@ -86,7 +89,7 @@ impl Connection {
             let _guard = self.runtime.enter();
             Box::pin(tokio::time::sleep(GOODBYE))
         };
-        let _ = self.drive(|cx, has_ended| match has_ended || Pin::new(&mut late).poll(cx).is_ready() {
+        let _ = self.drive(&mut |cx, has_ended| match has_ended || Pin::new(&mut late).poll(cx).is_ready() {
             true => Poll::Ready(Ok(())),
             false => Poll::Pending,
         });

@@ -5,9 +5,11 @@
 
 mod client;
 mod connection;
+mod query;
 mod transaction;
 
 pub use client::{Client, CopyInWriter, GenericClient, OpenError, RowIter};
-pub use tokio_postgres::{Config, Error, IsolationLevel, Row, SimpleQueryMessage, Statement, ToStatement};
+pub use query::{AsQuery, Query};
+pub use tokio_postgres::{Config, Error, IsolationLevel, Row, SimpleQueryMessage, Statement};
 pub use tokio_postgres::{config, error, tls, types};
 pub use transaction::{Transaction, TransactionBuilder};

@@ -42,7 +42,7 @@ pub(crate) fn coverage(client: &mut Client, id: i32, count: u64) -> Result<Cover
     let mut coverage: Coverage = Vec::new();
     // Millions of rows and a handful of sets: most rows have the set of the row before.
     let mut last = 0;
-    let rows = client.query_raw("select chunk, leaves from pgfathom.chunk where dataset = $1", [id]);
+    let rows = client.query_raw("select chunk, leaves from pgfathom.chunk where dataset = $1", &[&id]);
     let mut rows = sql(doing, rows)?;
     while let Some(row) = sql(doing, rows.next_row())? {
         let chunk = u64::try_from(row.get::<_, i64>(0)).ok().filter(|chunk| *chunk < count);
@@ -103,7 +103,7 @@ pub(crate) fn odd_chunks(
     let doing = "reading pgfathom.chunk";
     let mut odd: Option<(u64, u64)> = None;
     let statement = "select chunk, checksum, bytes from pgfathom.chunk where dataset = $1 order by chunk";
-    let mut rows = sql(doing, client.query_raw(statement, [id]))?;
+    let mut rows = sql(doing, client.query_raw(statement, &[&id]))?;
     while let Some(row) = sql(doing, rows.next_row())? {
         let [chunk, checksum, bytes] = [0, 1, 2].map(|column| row.get::<_, i64>(column) as u64);
         if !is_right(chunk as usize, checksum, bytes) {

@@ -39,7 +39,7 @@ pub(super) fn check(
     let rows = client.query_raw(
         "select chunk, rows, first_row, coalesce(to_jsonb(c) ->> 'leaf', '0') <> '0' or to_jsonb(c) ->> 'leaves' is not null
          from pgfathom.chunk c where dataset = $1 order by chunk",
-        [dataset.id],
+        &[&dataset.id],
     );
     let mut rows = sql(doing, rows)?;
     while let Some(row) = sql(doing, rows.next_row())? {
