@@ -68,9 +68,6 @@ pub const LEDGER_VERSION_MIN: u32 = 1;
 /// The schema of the ledger.
 pub const SCHEMA: &str = "pgfathom";
 
-/// The name of the YCSB dataset. One per database: its table has a fixed name too.
-pub const YCSB: &str = "ycsb";
-
 /// The highest run number that fits a version inside a value (14 bits); 0 is the load.
 pub const RUN_NO_MAX: i32 = (1 << 14) - 1;
 
@@ -219,7 +216,7 @@ comment on table pgfathom.unlogged is 'datasets in unlogged tables: empty after 
 pub struct Dataset {
     /// Never used twice, so a dataset that was started over is another one.
     pub id: i32,
-    /// [`YCSB`].
+    /// Its name on the command line. There is one of a name per database.
     pub name: String,
     /// Schema of its table, unquoted.
     pub schema_name: String,

@@ -10,6 +10,7 @@ use crate::terminal::Terminal;
 use connect::ConnSpec;
 use connect::control::Control;
 use engines::Cluster;
+use load::Dataset as _;
 use load::ledger::{self, Dataset};
 use load::writers::Registry;
 use run::script::argument::{self, SCRIPTS_MAX, file_source};
@@ -21,6 +22,7 @@ use run::workload::script::short_name;
 use run::workload::ycsb::{self, Ycsb};
 use std::sync::Arc;
 use workloads::driving::{Benchmark, ServerAudit};
+use workloads::ycsb::dataset::{NAME as YCSB, Ycsb as YcsbTable};
 
 /// The tables of pgbench -i.
 const PGBENCH_TABLES: [&str; 4] =
@@ -478,7 +480,7 @@ pub(crate) fn dataset(control: &mut Control) -> Result<Dataset, Failure> {
     if !ledger::exists(client)? {
         return Err(missing());
     }
-    let dataset = ledger::find_dataset(client, ledger::YCSB)?.ok_or_else(missing)?;
+    let dataset = ledger::find_dataset(client, YCSB)?.ok_or_else(missing)?;
     if !dataset.loaded {
         return Err(Failure::usage("the YCSB dataset of this database is not completely loaded")
             .hint("run the same pgfathom load again: it continues where it stopped"));
@@ -486,13 +488,20 @@ pub(crate) fn dataset(control: &mut Control) -> Result<Dataset, Failure> {
     if dataset.rows == 0 {
         return Err(Failure::usage("the YCSB dataset of this database has no rows to choose from").hint(FILL));
     }
-    ledger::check_in_place(client, &dataset, &load::plan::table_names(dataset.partitions))?;
+    ledger::check_in_place(
+        client,
+        &dataset,
+        &load::dataset::table_names(
+            YcsbTable::new(dataset.rows, dataset.spec.clone()).tables(),
+            dataset.partitions,
+        ),
+    )?;
     Ok(dataset)
 }
 
 /// The ledgers that a run which writes must be entered in.
 pub(crate) fn registry(cluster: &Cluster) -> Result<Registry, Failure> {
-    Registry::open(cluster)?.ok_or_else(|| Failure::usage("this database holds no YCSB dataset"))
+    Registry::open(cluster, YCSB)?.ok_or_else(|| Failure::usage("this database holds no YCSB dataset"))
 }
 
 /// Enters the run in the ledgers, and for one that inserts finds the first row number that no other run has used.
