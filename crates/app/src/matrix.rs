@@ -22,8 +22,6 @@ use run::client::SessionRecord;
 use run::control::StopFlag;
 use run::drive::SESSIONS_MAX;
 use run::random::Random;
-use run::workload::replay::WriterSpec;
-use run::workload::ycsb::{Distribution, Operation as YcsbOperation, Verb, Ycsb};
 use run::workload::{Item, Mix};
 use serde_json::json;
 use shape::Shape;
@@ -31,6 +29,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use workloads::driving::Benchmark;
+use workloads::ycsb::replay::WriterSpec;
+use workloads::ycsb::run::{Distribution, Operation as YcsbOperation, Verb, Ycsb};
 
 /// Separates the stream that orders the cells from the seed's other uses.
 const ORDER_STREAM: u64 = 0x6d61_7472_6978_2121;

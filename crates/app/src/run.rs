@@ -28,11 +28,11 @@ use connect::ConnSpec;
 use connect::control::Control;
 use record::{Exit, StepId};
 use run::engine::poller;
-use run::workload::ycsb::Distribution;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use workloads::driving::Value;
+use workloads::ycsb::run::Distribution;
 
 /// Sessions that one worker thread is given unless -j is given.
 const SESSIONS_PER_WORKER: u64 = 32;

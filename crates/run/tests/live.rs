@@ -16,9 +16,9 @@ use run::engine::poller::Choice;
 use run::schedule::Pace;
 use run::script::{Mix, Options as ScriptOptions, Predefined, QueryMode, Source};
 use run::workload::script::Scripts;
-use run::workload::ycsb::{BUILTINS, Ycsb};
 use run::workload::{self, Workload};
 use wire::prepared::Wire;
+use workloads::ycsb::run::{BUILTINS, Ycsb};
 
 const ROWS: u64 = 500;
 

@@ -12,7 +12,7 @@ use run::routing::Connects;
 use run::terminals::Users;
 use run::verdict::Opinion;
 
-use crate::{chbench, documents, tpcb, tpcc};
+use crate::{chbench, documents, tpcb, tpcc, ycsb};
 
 mod flags;
 mod refusal;
@@ -37,7 +37,7 @@ macro_rules! drivable {
 
 drivable! {
     /// Key and value.
-    Ycsb(run::workload::ycsb::Ycsb);
+    Ycsb(ycsb::run::Ycsb);
     /// Scripts in pgbench's language.
     Scripts(run::workload::script::Scripts);
     /// Five transactions of a wholesaler.

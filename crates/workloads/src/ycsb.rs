@@ -6,7 +6,9 @@ use load::dataset::Dataset;
 use crate::dataset::{Flags, Registration, Request, Size};
 
 pub mod dataset;
-pub mod history;
+mod history;
+pub mod replay;
+pub mod run;
 
 /// What the command knows of its table.
 pub const DATASET: Registration = Registration {

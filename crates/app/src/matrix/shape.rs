@@ -82,7 +82,9 @@ impl Shape {
         let table = data::ycsb::Table::new(dataset.spec.clone());
         let alone = Homes::new(owners.clone(), vec![0], 1);
         let has_rows = |node: usize| {
-            alone.as_ref().is_some_and(|homes| homes.has_rows(node as u16, &table, dataset.rows))
+            alone
+                .as_ref()
+                .is_some_and(|homes| homes.has_rows(node as u16, dataset.rows, |row| table.key(row)))
         };
         let columns: Vec<usize> = (0..cluster.nodes.len()).filter(|node| has_rows(*node)).collect();
         let rows = (0..cluster.nodes.len()).filter(|node| cluster.nodes[*node].role != Role::Standby);

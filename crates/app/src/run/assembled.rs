@@ -3,8 +3,8 @@
 use load::writers::Registry;
 use run::terminals::Users;
 use run::workload::Mix as Mixed;
-use run::workload::replay::WriterSpec;
 use workloads::driving::{Benchmark, ServerAudit};
+use workloads::ycsb::replay::WriterSpec;
 
 /// A run that has been entered in the ledger of every node before its first write.
 #[derive(Debug)]

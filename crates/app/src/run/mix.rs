@@ -16,13 +16,13 @@ use load::writers::Registry;
 use run::script::argument::{self, SCRIPTS_MAX, file_source};
 use run::script::{self, Mix, Predefined, QueryMode, Source, default_seed};
 use run::workload::Mix as Mixed;
-use run::workload::replay::WriterSpec;
 use run::workload::script::Scripts;
 use run::workload::script::short_name;
-use run::workload::ycsb::{self, Ycsb};
 use std::sync::Arc;
 use workloads::driving::{Benchmark, ServerAudit};
 use workloads::ycsb::dataset::{NAME as YCSB, Ycsb as YcsbTable};
+use workloads::ycsb::replay::WriterSpec;
+use workloads::ycsb::run::{self as ycsb, Ycsb};
 
 /// The tables of pgbench -i.
 const PGBENCH_TABLES: [&str; 4] =

@@ -343,7 +343,7 @@ pub(crate) fn hold(
     let table = Table::new(dataset.spec.clone());
     let homes = Homes::new(owners, nodes.clone(), sessions_each)
         .ok_or_else(|| Failure::usage(format!("{flag}: this cluster has no node that owns rows")))?;
-    match nodes.into_iter().find(|node| !homes.has_rows(*node, &table, dataset.rows)) {
+    match nodes.into_iter().find(|node| !homes.has_rows(*node, dataset.rows, |row| table.key(row))) {
         None => Ok(homes),
         Some(empty) => Err(Failure::usage(format!(
             "{flag}: {} has no row of this dataset, or almost none of its {}",

@@ -2,11 +2,11 @@
 //! measures, and standard input can be read only once.
 
 use run::script::{Mix, Source};
-use run::workload::ycsb;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use workloads::driving::Builtin;
+use workloads::ycsb::run as ycsb;
 
 /// The workload of some flags, once it has been read. All clones of the flags share it.
 #[derive(Clone, Debug, Default)]

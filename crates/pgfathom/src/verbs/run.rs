@@ -195,7 +195,7 @@ pub enum Keys {
     Latest,
 }
 
-impl From<Keys> for run::workload::ycsb::Distribution {
+impl From<Keys> for workloads::ycsb::run::Distribution {
     fn from(keys: Keys) -> Self {
         match keys {
             Keys::Uniform => Self::Uniform,

@@ -1,4 +1,4 @@
-//! What runs have written, for verification: the ledger's writers, replayed by `run`, in the form `load::verify` requests.
+//! What runs have written, for verification: the ledger's writers, replayed, in the form `load::verify` requests.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use engines::Cluster;
 use load::LoadError;
 use load::history::{Expect, VersionJudgement, WriterHistory};
 use load::writers::Registry;
-use run::workload::replay::{History, ReplayError, RowVerdict, VersionVerdict, Writer, WriterSpec};
 
 use super::dataset::NAME;
+use super::replay::{History, ReplayError, RowVerdict, VersionVerdict, Writer, WriterSpec};
 use crate::driving::Refusal;
 
 /// The replayed history of one dataset.
@@ -21,7 +21,7 @@ struct Replayed(History);
 ///
 /// # Errors
 /// When the ledger cannot be read, or a run was recorded in a form this program does not know.
-pub fn replay(cluster: &Cluster) -> Result<Option<Arc<dyn WriterHistory>>, Refusal> {
+pub(super) fn replay(cluster: &Cluster) -> Result<Option<Arc<dyn WriterHistory>>, Refusal> {
     let mut registry = match Registry::open(cluster, NAME) {
         Ok(Some(registry)) => registry,
         // A node that cannot be reached is reported by the verification itself.
