@@ -32,7 +32,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use workloads::driving::Value;
-use workloads::ycsb::run::Distribution;
 
 /// Sessions that one worker thread is given unless -j is given.
 const SESSIONS_PER_WORKER: u64 = 32;
@@ -50,8 +49,6 @@ pub struct Plan {
     pub builtin: Vec<Weighted>,
     /// Script files with their weights.
     pub file: Vec<Weighted>,
-    /// How YCSB workloads pick rows; `None`: in their own way.
-    pub keys: Option<Distribution>,
     /// Variables of scripts.
     pub define: Vec<Definition>,
     /// The variable :scale of scripts.
@@ -107,7 +104,6 @@ impl Plan {
             address,
             builtin: Vec::new(),
             file: Vec::new(),
-            keys: None,
             define: Vec::new(),
             scale: None,
             no_vacuum: false,

@@ -122,7 +122,7 @@ fn held(context: &Context, control: &mut postgres::Client) -> &'static str {
 /// A dataset as the run directory describes it.
 fn described(name: &str, control: &mut postgres::Client) -> Option<record::model::Dataset> {
     let found = load::ledger::find_dataset(control, name).ok().flatten()?;
-    let mut dataset = crate::load::dataset(&found);
+    let mut dataset = found.described();
     if let Ok(Some(content)) = workloads::dataset::named(name)?.find(control) {
         crate::load::add_parameters(&mut dataset, &*content);
     }

@@ -236,6 +236,27 @@ pub struct Dataset {
     pub loaded: bool,
 }
 
+impl Dataset {
+    /// As the run directory names it, the same for every verb that works on it.
+    pub fn described(&self) -> record::model::Dataset {
+        let parameters = serde_json::json!({
+            "schema": self.schema_name,
+            "partitions": self.partitions,
+            "key_order": self.spec.key_order.as_str(),
+            "compressible": f64::from(self.spec.compressible.percent()) / 100.0,
+            "method": self.method.as_str(),
+            "chunk_rows": self.chunk_rows,
+        });
+        record::model::Dataset {
+            name: self.name.clone(),
+            format_version: self.format,
+            seed: self.spec.seed,
+            rows: self.rows,
+            parameters: parameters.as_object().cloned().unwrap_or_default().into_iter().collect(),
+        }
+    }
+}
+
 /// How a dataset lies on its servers: what version 2 of the ledger knows beyond the identity.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layout {

@@ -6,9 +6,15 @@ use load::dataset::Dataset;
 use crate::dataset::{Flags, Registration, Request, Size};
 
 pub mod dataset;
+mod family;
 mod history;
+pub mod homes;
+pub mod mixes;
 pub mod replay;
 pub mod run;
+pub mod writer;
+
+pub use family::YcsbFamily;
 
 /// What the command knows of its table.
 pub const DATASET: Registration = Registration {

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use workloads::driving::Builtin;
-use workloads::ycsb::run as ycsb;
 
 /// The workload of some flags, once it has been read. All clones of the flags share it.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +59,6 @@ impl Script {
 /// One thing the user requested.
 #[derive(Debug)]
 pub(super) enum Selected {
-    Ycsb(&'static ycsb::Builtin, u64),
     Script(Script),
     Family(&'static Builtin, u64),
 }
@@ -68,7 +66,7 @@ pub(super) enum Selected {
 impl Selected {
     pub(super) fn weight(&self) -> u64 {
         match self {
-            Selected::Ycsb(_, weight) | Selected::Family(_, weight) => *weight,
+            Selected::Family(_, weight) => *weight,
             Selected::Script(script) => u64::from(script.source.weight),
         }
     }
@@ -76,7 +74,7 @@ impl Selected {
     pub(super) fn script(&self) -> Option<&Script> {
         match self {
             Selected::Script(script) => Some(script),
-            Selected::Ycsb(..) | Selected::Family(..) => None,
+            Selected::Family(..) => None,
         }
     }
 }

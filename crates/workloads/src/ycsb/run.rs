@@ -110,61 +110,6 @@ pub struct Operation {
     pub distribution: Distribution,
 }
 
-/// A built-in workload: name, one line of description, and (verb, distribution, percent) of its mix.
-#[derive(Clone, Copy, Debug)]
-pub struct Builtin {
-    /// What the user types after `-b`.
-    pub name: &'static str,
-    /// One line for the list.
-    pub about: &'static str,
-    /// The mix.
-    pub mix: &'static [(Verb, Distribution, u64)],
-}
-
-/// The core workloads A to F, and R0's two tests.
-pub const BUILTINS: &[Builtin] = &[
-    Builtin {
-        name: "ycsb-a",
-        about: "update heavy: 50 % read, 50 % update, zipfian",
-        mix: &[(Verb::Read, Distribution::Zipfian, 50), (Verb::Update, Distribution::Zipfian, 50)],
-    },
-    Builtin {
-        name: "ycsb-b",
-        about: "read mostly: 95 % read, 5 % update, zipfian",
-        mix: &[(Verb::Read, Distribution::Zipfian, 95), (Verb::Update, Distribution::Zipfian, 5)],
-    },
-    Builtin {
-        name: "ycsb-c",
-        about: "read only: 100 % read, zipfian",
-        mix: &[(Verb::Read, Distribution::Zipfian, 100)],
-    },
-    Builtin {
-        name: "ycsb-d",
-        about: "read latest: 95 % read of the newest rows, 5 % insert",
-        mix: &[(Verb::Read, Distribution::Latest, 95), (Verb::Insert, Distribution::Latest, 5)],
-    },
-    Builtin {
-        name: "ycsb-e",
-        about: "short ranges: 95 % scan of up to 100 rows, 5 % insert, zipfian",
-        mix: &[(Verb::Scan, Distribution::Zipfian, 95), (Verb::Insert, Distribution::Zipfian, 5)],
-    },
-    Builtin {
-        name: "ycsb-f",
-        about: "50 % read, 50 % read-modify-write, zipfian",
-        mix: &[(Verb::Read, Distribution::Zipfian, 50), (Verb::ReadModifyWrite, Distribution::Zipfian, 50)],
-    },
-    Builtin {
-        name: "ycsb-select",
-        about: "simple select: one row by key, all rows alike",
-        mix: &[(Verb::Read, Distribution::Uniform, 100)],
-    },
-    Builtin {
-        name: "ycsb-update",
-        about: "simple update: one field of one row by key, all rows alike",
-        mix: &[(Verb::Update, Distribution::Uniform, 100)],
-    },
-];
-
 /// The dataset as a run sees it, what is done to it, and the run's place among the writers of that dataset.
 #[derive(Clone, Debug)]
 pub struct Ycsb {
@@ -215,16 +160,6 @@ impl Ycsb {
     pub fn with_items(mut self, items: impl IntoIterator<Item = (Item, Operation)>) -> Ycsb {
         self.items.extend(items);
         self
-    }
-
-    /// The same with a built-in workload besides, as often as `weight` states against others. `keys`: how rows are picked, instead of its
-    /// own way.
-    #[must_use]
-    pub fn with_builtin(self, builtin: &Builtin, weight: u64, keys: Option<Distribution>) -> Ycsb {
-        self.with_items(builtin.mix.iter().map(|&(verb, distribution, percent)| {
-            let item = Item { name: format!("{}.{}", builtin.name, verb.name()), weight: weight * percent };
-            (item, Operation { verb, distribution: keys.unwrap_or(distribution) })
-        }))
     }
 
     /// What it does, in the order of its items.
