@@ -5,7 +5,7 @@ use run::random::pgbench::{
     GAUSSIAN_PARAMETER_MIN, ZIPFIAN_PARAMETER_MAX, ZIPFIAN_PARAMETER_MIN, exponential, gaussian, permute,
     zipfian,
 };
-use run::random::ycsb::{Chooser, Zipfian, zeta};
+use run::random::ranks::{Chooser, Zipfian, zeta};
 use run::random::zipf::Zipf;
 
 /// Bytes of one input: a seed, two numbers and a parameter.

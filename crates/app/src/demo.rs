@@ -18,11 +18,11 @@ use data::ycsb::{Compressible, KeyOrder, Spec};
 use engines::Cluster;
 use lab::local::{self, Installation, LocalCluster, Preset, Search, UpOptions};
 use lab::throwaway::{self, Throwaway};
-use load::ledger::YCSB;
 use load::verify::VerifyError;
 use record::{Exit, State, files};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use workloads::ycsb::dataset::{NAME as YCSB, Ycsb};
 
 /// Seed of the demo's rows: the same demo loads the same table everywhere.
 const SEED: u64 = 1;
@@ -214,11 +214,12 @@ impl Plan {
 
     fn load(&self, context: &Context, recording: &Recording<'_>, spec: &ConnSpec) -> Result<Exit, Failure> {
         let content = Spec { seed: SEED, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
-        let options = load::Options { streams: cpus(), ..load::Options::new(self.rows, content) };
-        options.check(&options.ycsb())?;
-        let step = recording.dir().begin_step("load", "ycsb")?;
+        let options = load::Options { streams: cpus(), ..load::Options::new(self.rows, content.clone()) };
+        let dataset = Ycsb::new(self.rows, content);
+        options.check(&dataset)?;
+        let step = recording.dir().begin_step("load", YCSB)?;
         let cluster = engines::Cluster::single(spec.clone());
-        let report = fill(context, recording, &step, &cluster, &options.ycsb(), &options, None)?;
+        let report = fill(context, recording, &step, &cluster, &dataset, &options, None)?;
         print_findings(context, recording)?;
         Ok(if report.outcome.is_partial() { Exit::Interrupted } else { Exit::Ok })
     }
@@ -230,7 +231,7 @@ fn verify(
     spec: &ConnSpec,
     deep: bool,
 ) -> Result<Exit, Failure> {
-    let step = recording.dir().begin_step("verify", "ycsb")?;
+    let step = recording.dir().begin_step("verify", YCSB)?;
     let cluster = Cluster::single(spec.clone());
     match prove(context, recording, &step, &cluster, YCSB, &How::new(deep)) {
         Ok(report) => {

@@ -39,16 +39,6 @@ impl Explained for workloads::driving::Refusal {
     }
 }
 
-impl Explained for run::workload::replay::ReplayError {
-    fn hint(&self) -> Option<String> {
-        None
-    }
-
-    fn exit(&self) -> Exit {
-        Exit::CannotTell
-    }
-}
-
 impl Explained for run::drive::DriveError {
     fn hint(&self) -> Option<String> {
         run::drive::DriveError::hint(self)

@@ -21,7 +21,6 @@ mod errors;
 pub mod explain;
 pub mod failure;
 pub mod fingerprint;
-pub mod history;
 pub mod human;
 pub mod load;
 pub mod machines;

@@ -3,7 +3,7 @@
 use crate::connection::Address;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::recording::{Recording, fields};
+use crate::recording::Recording;
 use crate::skeleton::{Opening, Outcome, Target};
 use crate::stop::Urgency;
 use crate::watching::Watching;
@@ -14,7 +14,6 @@ use record::model::Step;
 use record::sample::SOURCE_LOAD;
 use record::totals::{LoadTotals, LoadedNode};
 use record::{Exit, State, StepId, Verdict};
-use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,24 +129,6 @@ pub fn fill(
     Ok(report)
 }
 
-/// A dataset of the ledger as the run directory names it, the same for every verb that works on it.
-pub fn dataset(dataset: &load::ledger::Dataset) -> record::model::Dataset {
-    record::model::Dataset {
-        name: dataset.name.clone(),
-        format_version: dataset.format,
-        seed: dataset.spec.seed,
-        rows: dataset.rows,
-        parameters: fields(json!({
-            "schema": dataset.schema_name,
-            "partitions": dataset.partitions,
-            "key_order": dataset.spec.key_order.as_str(),
-            "compressible": f64::from(dataset.spec.compressible.percent()) / 100.0,
-            "method": dataset.method.as_str(),
-            "chunk_rows": dataset.chunk_rows,
-        })),
-    }
-}
-
 /// What a dataset was made with beyond what every ledger knows.
 pub(crate) fn add_parameters(dataset: &mut record::model::Dataset, content: &dyn load::Dataset) {
     for load::dataset::Parameter { what, value, .. } in content.parameters() {
@@ -170,7 +151,7 @@ pub(crate) fn stop_of(context: &Context) -> Arc<load::Stop> {
 
 /// What a load came to, as the run directory holds it.
 fn describe(step: &mut Step, report: &load::LoadReport) {
-    step.dataset = Some(dataset(&report.dataset));
+    step.dataset = Some(report.dataset.described());
     step.summary.duration_s = report.seconds;
     step.summary.rows = Some(report.rows);
     step.summary.rows_per_s = Some(report.rows_per_s);

@@ -12,7 +12,6 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::human;
 use crate::recording::{Recording, fields};
-use crate::run::{measure, mix};
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
 use cell::{Cell, Visit};
 use engines::Cluster;
@@ -22,15 +21,16 @@ use run::client::SessionRecord;
 use run::control::StopFlag;
 use run::drive::SESSIONS_MAX;
 use run::random::Random;
-use run::workload::replay::WriterSpec;
-use run::workload::ycsb::{Distribution, Operation as YcsbOperation, Verb, Ycsb};
 use run::workload::{Item, Mix};
 use serde_json::json;
 use shape::Shape;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use workloads::driving::Benchmark;
+use workloads::driving::{Announced as _, Benchmark};
+use workloads::ycsb::replay::WriterSpec;
+use workloads::ycsb::run::{Distribution, Operation as YcsbOperation, Verb, Ycsb};
+use workloads::ycsb::writer;
 
 /// Separates the stream that orders the cells from the seed's other uses.
 const ORDER_STREAM: u64 = 0x6d61_7472_6978_2121;
@@ -100,7 +100,7 @@ impl Plan {
         let entry = cluster.entry_node();
         let spec = cluster.nodes[entry].spec.clone();
         let mut control = connect::control::connect(&spec)?;
-        let dataset = mix::dataset(&mut control)?;
+        let dataset = writer::dataset(&mut control)?;
         let mut shape = Shape::of(&cluster, &mut control, entry, &dataset, self.client, self.only)?;
         leave_out_updates(&cluster, &mut shape)?;
         let sessions = shape.pairs.len() as u64 * self.client;
@@ -185,7 +185,7 @@ fn leave_out_updates(cluster: &Cluster, shape: &mut Shape) -> Result<(), Failure
     if !shape.operations.contains(&Operation::Update) {
         return Ok(());
     }
-    let Err(failure) = mix::registry(cluster) else { return Ok(()) };
+    let Err(failure) = writer::registry(cluster).map_err(Failure::from) else { return Ok(()) };
     shape.operations.retain(|operation| *operation != Operation::Update);
     if shape.operations.is_empty() {
         return Err(failure);
@@ -221,16 +221,15 @@ impl Work<'_> {
         for round in 0..self.matrix.rounds {
             // Every round draws anew.
             let seed = self.seed.wrapping_add(round);
-            let (mut updates, mut writer) = (self.ycsb(0), None);
+            let (mut updates, mut announces) = (self.ycsb(0), None);
             if self.shape.operations.contains(&Operation::Update) {
                 let (item, operation) = Operation::Update.item();
                 let items = [item.clone()];
-                let registry = mix::registry(self.cluster)?;
                 let known = updates.clone().with_items([(item, operation)]);
                 let writer_spec = WriterSpec::new(&items, 0, &known, seed);
-                let announced = mix::announce(registry, control, self.dataset, writer_spec)?;
+                let announced = writer::announce(self.cluster, control, self.dataset, writer_spec)?;
                 updates = self.ycsb(announced.run_no);
-                writer = Some(announced);
+                announces = Some(Box::new(announced));
             }
             let mut records = vec![SessionRecord::default(); self.sessions() as usize];
             for at in self.order(cells.len(), round) {
@@ -252,8 +251,8 @@ impl Work<'_> {
                     }
                 }
             }
-            if let Some(announced) = writer {
-                measure::finish_writer(announced, &records)?;
+            if let Some(announced) = announces {
+                announced.finish(&records)?;
             }
         }
         match cells.iter_mut().find_map(Cell::take_failure) {
@@ -326,7 +325,7 @@ impl Work<'_> {
                 Some(probe?.explain(cell.operation, (connect, data), slower, cell.p50_us()?))
             })
             .collect();
-        let mut dataset = Some(crate::load::dataset(self.dataset));
+        let mut dataset = Some(self.dataset.described());
         for (cell, distance) in cells.iter_mut().zip(distances) {
             let parameters = fields(json!({
                 names::OPERATION: cell.operation.name(),

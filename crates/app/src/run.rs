@@ -28,7 +28,6 @@ use connect::ConnSpec;
 use connect::control::Control;
 use record::{Exit, StepId};
 use run::engine::poller;
-use run::workload::ycsb::Distribution;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,8 +49,6 @@ pub struct Plan {
     pub builtin: Vec<Weighted>,
     /// Script files with their weights.
     pub file: Vec<Weighted>,
-    /// How YCSB workloads pick rows; `None`: in their own way.
-    pub keys: Option<Distribution>,
     /// Variables of scripts.
     pub define: Vec<Definition>,
     /// The variable :scale of scripts.
@@ -107,7 +104,6 @@ impl Plan {
             address,
             builtin: Vec::new(),
             file: Vec::new(),
-            keys: None,
             define: Vec::new(),
             scale: None,
             no_vacuum: false,

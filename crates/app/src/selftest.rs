@@ -6,8 +6,7 @@ use crate::human;
 use crate::skeleton::{Opening, Outcome};
 use crate::stop::Stop;
 use data::ycsb::{Compressible, FIELD_BYTES, FIELD_COUNT, KeyOrder, Spec, Table};
-use load::plan::ROW_VALUE_BYTES;
-use load::rows::{MESSAGE_BYTES, RowMessage};
+use load::dataset::MESSAGE_BYTES;
 use record::clock::monotonic_ns;
 use record::totals::ClientTotals;
 use record::{Exit, Latency, State, Verdict};
@@ -23,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::prepared::Wire;
 use workloads::driving::Benchmark;
+use workloads::ycsb::dataset::{ROW_VALUE_BYTES, RowMessage};
 
 /// Rows between two looks at the clock: a look must cost nothing beside them.
 const ROWS_PER_LOOK: u64 = 1_000;

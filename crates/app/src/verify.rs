@@ -3,16 +3,15 @@
 use crate::connection::Address;
 use crate::context::{Context, cpus};
 use crate::failure::Failure;
+use crate::human;
 use crate::load::stop_of;
 use crate::recording::{Recording, fields};
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target};
-use crate::{history, human};
 use engines::Cluster;
-use load::ledger::YCSB;
+use load::history::WriterHistory;
 use load::verify::{
     KIND_NAMES, LIMITS, MirrorOptions, NodeReport, Subject, VerifyError, VerifyOptions, VerifyReport,
 };
-use load::ycsb::WriterHistory;
 use record::model::{Check, CheckResult, Step};
 use record::summary::NodeResult;
 use record::totals::VerifyTotals;
@@ -21,6 +20,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use workloads::dataset::{DATASETS, Replay};
 
 mod progress;
 
@@ -105,7 +105,7 @@ fn no_outcome(error: VerifyError) -> NoOutcome {
 
 /// The names of all datasets that can be verified.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    std::iter::once(YCSB).chain(workloads::dataset::DATASETS.iter().map(|dataset| dataset.name))
+    DATASETS.iter().map(|dataset| dataset.name)
 }
 
 /// What there is to verify, when nothing was named: the first dataset that is there. Problems of the ledger are reported later.
@@ -116,13 +116,13 @@ fn held(context: &Context, control: &mut postgres::Client) -> &'static str {
         let message = format!("the database also holds {name}: verify it with pgfathom verify {name}");
         context.terminal.say(&message);
     }
-    there.first().copied().unwrap_or(YCSB)
+    there.first().copied().unwrap_or(DATASETS[0].name)
 }
 
 /// A dataset as the run directory describes it.
 fn described(name: &str, control: &mut postgres::Client) -> Option<record::model::Dataset> {
     let found = load::ledger::find_dataset(control, name).ok().flatten()?;
-    let mut dataset = crate::load::dataset(&found);
+    let mut dataset = found.described();
     if let Ok(Some(content)) = workloads::dataset::named(name)?.find(control) {
         crate::load::add_parameters(&mut dataset, &*content);
     }
@@ -185,10 +185,12 @@ pub fn prove(
         }
     }));
     let stop = stop_of(context);
-    let history = if name == YCSB { replay(context, cluster) } else { None };
-    let find = |control: &mut postgres::Client| match workloads::dataset::named(name) {
-        Some(registration) => registration.find(control),
-        None => load::ycsb::find(control, history.clone()),
+    let registration = workloads::dataset::named(name);
+    let history = registration.and_then(|registration| replay(context, cluster, registration.replay?));
+    let find = |control: &mut postgres::Client| {
+        let found = registration.map(|registration| registration.find(control)).transpose()?.flatten();
+        let after = found.as_deref().zip(history.clone()).and_then(|(found, history)| found.after(history));
+        Ok(after.or(found))
     };
     let options = VerifyOptions { deep, jobs, mirror, stop: &stop, limits: LIMITS, may_hash: true };
     let mut reporter = Reporter::new(context, recording, step, jobs, progress);
@@ -202,11 +204,11 @@ pub fn prove(
 }
 
 /// What runs have written. If that cannot be replayed, a note reports it and only the ledger is used: a lost update is then not detected.
-fn replay(context: &Context, cluster: &Cluster) -> Option<Arc<dyn WriterHistory>> {
-    match history::replay(cluster) {
-        Ok(replayed) => replayed.map(|replayed| Arc::new(replayed) as Arc<dyn WriterHistory>),
-        Err(failure) => {
-            let failure = failure
+fn replay(context: &Context, cluster: &Cluster, replay: Replay) -> Option<Arc<dyn WriterHistory>> {
+    match replay(cluster) {
+        Ok(history) => history,
+        Err(refusal) => {
+            let failure = Failure::from(refusal)
                 .context("the writes of earlier runs cannot be replayed, so lost updates are not detected");
             context.terminal.warn(failure.render(false).trim_end());
             None

@@ -52,7 +52,7 @@ fn loading(address: Address, directory: PathBuf) -> load::Plan {
     };
     load::Plan {
         address,
-        content: Arc::new(::load::ycsb::Ycsb::new(ROWS, content.clone())),
+        content: Arc::new(workloads::ycsb::dataset::Ycsb::new(ROWS, content.clone())),
         options: ::load::Options::new(ROWS, content),
         progress: None,
         watching: Watching::Off,

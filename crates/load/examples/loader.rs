@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use connect::conninfo::{Request, Sources, resolve};
 use data::ycsb::{Compressible, KeyOrder, Spec};
+use engines::Cluster;
 use load::progress::text;
 use load::{LoadEvent, LoadReport, Observer, Options, Outcome, Progress, Stop};
 use record::ProgressSample;
+use workloads::ycsb::dataset::Ycsb;
 
 /// How soon a signal is noticed.
 const SIGNAL_LOOK: Duration = Duration::from_millis(20);
@@ -85,7 +87,8 @@ fn run() -> Result<Outcome, String> {
             std::thread::sleep(SIGNAL_LOOK);
         }
     });
-    let report = load::load_ycsb(&target, &options, &stop, &mut Printer).map_err(|error| {
+    let (cluster, dataset) = (Cluster::single(target), Ycsb::new(options.rows, options.spec.clone()));
+    let report = load::load(&cluster, &dataset, &options, &stop, &mut Printer).map_err(|error| {
         let hint = error.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
         let mut causes = String::new();
         let mut cause = std::error::Error::source(&error);

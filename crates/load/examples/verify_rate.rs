@@ -12,6 +12,8 @@ use lab::throwaway::{Throwaway, installations};
 use load::progress::Silent;
 use load::verify::{Subject, VerifyOptions, run};
 use load::{Options, Stop, plan};
+use workloads::ycsb::DATASET;
+use workloads::ycsb::dataset::{NAME, ROW_VALUE_BYTES, Ycsb};
 
 /// Rounds of all measurements; the median counts.
 const ROUNDS: usize = 5;
@@ -25,8 +27,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let installation = installations().into_iter().next().ok_or("no PostgreSQL found")?;
     let cluster = Throwaway::start(&installation, &[("shared_buffers", "2GB"), ("max_wal_size", "8GB")])?;
     let dataset = Spec { seed: 42, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
-    let options = Options { partitions: Some(partitions), ..Options::new(rows, dataset) };
-    load::load_ycsb(&cluster.spec(), &options, &Stop::new(), &mut Silent)?;
+    let options = Options { partitions: Some(partitions), ..Options::new(rows, dataset.clone()) };
+    let target = Cluster::single(cluster.spec());
+    load::load(&target, &Ycsb::new(rows, dataset), &options, &Stop::new(), &mut Silent)?;
     println!("PostgreSQL {}, {rows} rows, {partitions} partitions", installation.version);
 
     type Measurement<'a> = (&'a str, Box<dyn Fn() -> Result<Duration, Box<dyn Error>> + 'a>);
@@ -48,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for ((name, _), times) in measurements.iter().zip(&mut times) {
         times.sort();
         let median = times[times.len() / 2];
-        let bytes = (rows * plan::ROW_VALUE_BYTES) as f64;
+        let bytes = (rows * ROW_VALUE_BYTES) as f64;
         println!("{name:<28} {:>7.3} s  {:.2} GB/s", median.as_secs_f64(), bytes / median.as_nanos() as f64);
     }
     Ok(())
@@ -64,7 +67,7 @@ fn server_alone(spec: &ConnSpec, helpers: u32) -> Result<Duration, Box<dyn Error
 
 fn verify(spec: &ConnSpec, deep: bool, jobs: usize) -> Result<Duration, Box<dyn Error>> {
     let stop = Stop::new();
-    let subject = Subject { name: load::ledger::YCSB, find: &|client| load::ycsb::find(client, None) };
+    let subject = Subject { name: NAME, find: &|client| DATASET.find(client) };
     let options = VerifyOptions::new(deep, jobs, &stop);
     let report = run(&Cluster::single(spec.clone()), &subject, &options, &mut |_| {})?;
     if report.exact() { Ok(report.duration) } else { Err(report.text().into()) }

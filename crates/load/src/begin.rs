@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use connect::ConnSpec;
 use engines::Cluster;
 
 use crate::dataset::{self, Target};
@@ -21,39 +20,14 @@ use crate::{copies, finish, ledger, peers, schema, shard};
 /// When the load has to end, as time and as the user wrote it.
 type Deadline = (Instant, String);
 
-/// Fills a target with a YCSB dataset, or continues where another load ended.
+/// Fills a cluster with a dataset, or continues where another load ended: rows go where their leaf tables are, or everywhere where every node
+/// holds all of them.
 ///
 /// The call returns when everything is done, when `stop` was noticed, or on the first error that no repetition cures. It may be called
 /// again at any time: it does what is missing. `observer` is called from this thread.
 ///
 /// # Errors
-/// See [`LoadError`]; each has a hint. The target is exact after every error.
-pub fn load_ycsb(
-    spec: &ConnSpec,
-    options: &Options,
-    stop: &Stop,
-    observer: &mut dyn Observer,
-) -> Result<LoadReport, LoadError> {
-    load_ycsb_on(&Cluster::single(spec.clone()), options, stop, observer)
-}
-
-/// The same on all nodes of a cluster: rows go where their leaf tables are, or everywhere where every node holds all of them.
-///
-/// # Errors
-/// As [`load_ycsb`]; those of one node are [`LoadError::Node`].
-pub fn load_ycsb_on(
-    cluster: &Cluster,
-    options: &Options,
-    stop: &Stop,
-    observer: &mut dyn Observer,
-) -> Result<LoadReport, LoadError> {
-    load(cluster, &options.ycsb(), options, stop, observer)
-}
-
-/// Fills a cluster with a dataset, or continues where another load ended; see [`load_ycsb`].
-///
-/// # Errors
-/// As [`load_ycsb_on`].
+/// See [`LoadError`]; each has a hint, and those of one node are [`LoadError::Node`]. The target is exact after every error.
 pub fn load(
     cluster: &Cluster,
     content: &dyn dataset::Dataset,
@@ -70,7 +44,7 @@ pub fn load(
     let tables = content.tables();
     let mut reporter = Reporter { observer, meter: Meter::new(started, cpu_us()) };
     // Counters without streams serve until the dataset is known.
-    reporter.begin(Phase::Schema, &Counters::new(0, 0, content.rows()));
+    reporter.begin(Phase::Schema, &Counters::new(0, 0, content.rows(), content.row_bytes()));
     let deadline = check_stop_rules(&mut team, content.name(), options, started)?;
     let mut prepared = match schema::prepare(&mut team, cluster, content, options, stop) {
         Ok(prepared) => prepared,

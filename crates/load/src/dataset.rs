@@ -23,11 +23,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use data::ycsb::{Spec, Version};
 use wire::copy::values::Tuples;
 
 use crate::error::LoadError;
+use crate::history::WriterHistory;
 use crate::ledger::Writer;
 use crate::plan::{Chunks, PARTITIONS_MAX, names_of};
 
@@ -41,7 +43,7 @@ pub use judge::{Presence, RowJudge, Verdicts};
 pub(crate) use sums::cell;
 pub use sums::{Buckets, Hashing, Sum};
 
-pub use encoder::{Encoder, Numbers, TupleEncoder};
+pub use encoder::{Encoder, MESSAGE_BYTES, Numbers, TupleEncoder};
 pub use leaves::{Leaves, Placed, Placement, leaf_names, range_partition, table_names};
 pub(crate) use leaves::{NO_LEAF, Span};
 
@@ -306,6 +308,11 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// Whether every row is read when runs have written into the tables, because only the values show whether an update was lost.
     fn is_read_after_runs(&self) -> bool {
         false
+    }
+
+    /// The same dataset as it is after what runs have written; `None`: values do not say which write they come from.
+    fn after(&self, _: Arc<dyn WriterHistory>) -> Option<Box<dyn Dataset>> {
+        None
     }
 
     /// The same dataset as it is after these runs of the ledger; `None`: they make no difference to what is expected, or are known already.

@@ -165,9 +165,10 @@ impl<'a> Fill<'a> {
             }
             _ => 0,
         };
-        let mut counters = Counters::new(streams, self.earlier.chunks + todo, rows * copies + again);
+        let rows_total = rows * copies + again;
+        let mut counters =
+            Counters::new(streams, self.earlier.chunks + todo, rows_total, self.content.row_bytes());
         counters.rows_earlier = self.earlier.rows;
-        counters.row_bytes = self.content.row_bytes();
         *counters.chunks_done.get_mut() = self.earlier.chunks;
         if self.shape() != Shape::Single {
             let node = |name: &str| NodeCounters { name: name.to_owned(), idle: AtomicBool::new(false) };

@@ -68,9 +68,6 @@ pub const LEDGER_VERSION_MIN: u32 = 1;
 /// The schema of the ledger.
 pub const SCHEMA: &str = "pgfathom";
 
-/// The name of the YCSB dataset. One per database: its table has a fixed name too.
-pub const YCSB: &str = "ycsb";
-
 /// The highest run number that fits a version inside a value (14 bits); 0 is the load.
 pub const RUN_NO_MAX: i32 = (1 << 14) - 1;
 
@@ -219,7 +216,7 @@ comment on table pgfathom.unlogged is 'datasets in unlogged tables: empty after 
 pub struct Dataset {
     /// Never used twice, so a dataset that was started over is another one.
     pub id: i32,
-    /// [`YCSB`].
+    /// Its name on the command line. There is one of a name per database.
     pub name: String,
     /// Schema of its table, unquoted.
     pub schema_name: String,
@@ -237,6 +234,27 @@ pub struct Dataset {
     pub chunk_rows: u64,
     /// Every chunk is there, primary keys and statistics too.
     pub loaded: bool,
+}
+
+impl Dataset {
+    /// As the run directory names it, the same for every verb that works on it.
+    pub fn described(&self) -> record::model::Dataset {
+        let parameters = serde_json::json!({
+            "schema": self.schema_name,
+            "partitions": self.partitions,
+            "key_order": self.spec.key_order.as_str(),
+            "compressible": f64::from(self.spec.compressible.percent()) / 100.0,
+            "method": self.method.as_str(),
+            "chunk_rows": self.chunk_rows,
+        });
+        record::model::Dataset {
+            name: self.name.clone(),
+            format_version: self.format,
+            seed: self.spec.seed,
+            rows: self.rows,
+            parameters: parameters.as_object().cloned().unwrap_or_default().into_iter().collect(),
+        }
+    }
 }
 
 /// How a dataset lies on its servers: what version 2 of the ledger knows beyond the identity.

@@ -10,12 +10,11 @@ use crate::dataset::Dataset;
 use crate::error::LoadError;
 pub use crate::method::{Method, MethodError, Via, ViaError};
 use crate::plan::{PARTITIONS_MAX, ROWS_MAX, STREAMS_MAX};
-use crate::ycsb::Ycsb;
 
 /// How long a stream tries to get back to a server that went away.
 pub const RECONNECT_LIMIT: Duration = Duration::from_secs(300);
 
-/// What `load ycsb` shall do.
+/// What a load shall do.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Rows of the dataset; 0 is an empty table.
@@ -128,11 +127,6 @@ impl Options {
             keep_free_bytes: None,
             deadline: None,
         }
-    }
-
-    /// The YCSB dataset of these rows.
-    pub fn ycsb(&self) -> Ycsb {
-        Ycsb::new(self.rows, self.spec.clone())
     }
 
     /// Refuses what is wrong without any server.
@@ -264,6 +258,7 @@ impl Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ycsb::Ycsb;
     use data::ycsb::{Compressible, KeyOrder};
 
     fn options(rows: u64) -> Options {
@@ -314,7 +309,7 @@ mod tests {
 
     #[test]
     fn impossible_options_name_their_flag_and_a_way_out() {
-        let check = |options: &Options| options.check(&options.ycsb());
+        let check = |options: &Options| options.check(&Ycsb::new(options.rows, options.spec.clone()));
         assert!(check(&options(0)).is_ok());
         assert!(check(&options(ROWS_MAX)).is_ok());
         let cases = [

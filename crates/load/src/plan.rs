@@ -3,15 +3,6 @@
 //! A chunk is the unit of loading, of resuming and of what a kill makes us repeat. It is a range of row numbers, so a plan is four
 //! numbers however large the table is, and every process that has them agrees on every chunk.
 
-use data::ycsb::{FIELD_BYTES, FIELD_COUNT, KEY_BYTES};
-
-/// The table of a YCSB dataset.
-pub const TABLE: &str = "usertable";
-
-/// Bytes of the values of one row: the key and ten fields. What sizes and rates are counted in; the server adds headers and an
-/// index to it.
-pub const ROW_VALUE_BYTES: u64 = (KEY_BYTES + FIELD_COUNT * FIELD_BYTES) as u64;
-
 /// A chunk holds about this many bytes of values. Small enough that a kill repeats seconds of work on slow disks, large enough that
 /// a commit per chunk costs nothing and that each of 70 partitions still gets more than a megabyte of it.
 pub const CHUNK_VALUE_BYTES: u64 = 96 << 20;
@@ -36,11 +27,6 @@ pub const LEAVES_MAX: u32 = 1 << 15;
 
 /// The most streams: each is a thread here and a backend there.
 pub const STREAMS_MAX: usize = 1024;
-
-/// How many rows have at least `value_bytes` bytes of values, one at least.
-pub fn rows_for_bytes(value_bytes: u64) -> u64 {
-    value_bytes.div_ceil(ROW_VALUE_BYTES).max(1)
-}
 
 /// The chunks of a dataset: ranges of row numbers, one behind the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -116,18 +102,7 @@ pub fn bound_text(modulus: u32, remainder: u32) -> String {
     format!("FOR VALUES WITH (modulus {modulus}, remainder {remainder})")
 }
 
-/// Names of the leaf tables: the table itself without partitions, else `usertable_p0` and so on in order of remainder.
-pub fn leaf_names(partitions: u32) -> Vec<String> {
-    names_of(TABLE, partitions)
-}
-
-/// The table of a YCSB dataset and its leaves.
-pub fn table_names(partitions: u32) -> Vec<String> {
-    let leaves = if partitions > 1 { leaf_names(partitions) } else { Vec::new() };
-    std::iter::once(TABLE.to_owned()).chain(leaves).collect()
-}
-
-/// The same of any table.
+/// Names of the leaf tables: the table itself without partitions, else `NAME_p0` and so on in order of remainder.
 pub(crate) fn names_of(table: &str, partitions: u32) -> Vec<String> {
     if partitions <= 1 {
         return vec![table.to_owned()];
@@ -198,6 +173,7 @@ pub fn parse_quantity(text: &str) -> Result<u64, QuantityError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ycsb::ROW_VALUE_BYTES;
     use proptest::prelude::*;
 
     #[test]
@@ -268,19 +244,10 @@ mod tests {
     }
 
     #[test]
-    fn sizes_become_rows() {
-        assert_eq!(ROW_VALUE_BYTES, 1022);
-        assert_eq!(rows_for_bytes(0), 1);
-        assert_eq!(rows_for_bytes(1022), 1);
-        assert_eq!(rows_for_bytes(1023), 2);
-        assert_eq!(rows_for_bytes(10_000_000_000), 9_784_736);
-    }
-
-    #[test]
     fn leaves_are_named_by_remainder() {
-        assert_eq!(leaf_names(0), ["usertable"]);
-        assert_eq!(leaf_names(1), ["usertable"]);
-        assert_eq!(leaf_names(3), ["usertable_p0", "usertable_p1", "usertable_p2"]);
+        assert_eq!(names_of("usertable", 0), ["usertable"]);
+        assert_eq!(names_of("usertable", 1), ["usertable"]);
+        assert_eq!(names_of("usertable", 3), ["usertable_p0", "usertable_p1", "usertable_p2"]);
     }
 
     #[test]

@@ -11,8 +11,6 @@ use std::time::{Duration, Instant};
 use record::ProgressSample;
 use record::statistics::median;
 
-use crate::plan::ROW_VALUE_BYTES;
-
 pub mod text;
 
 /// How often the observer receives the progress.
@@ -244,7 +242,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn new(streams: usize, chunks_total: u64, rows_total: u64) -> Counters {
+    pub(crate) fn new(streams: usize, chunks_total: u64, rows_total: u64, row_bytes: u64) -> Counters {
         Counters {
             streams: (0..streams).map(|_| StreamCounters::default()).collect(),
             chunks_done: AtomicU64::new(0),
@@ -254,7 +252,7 @@ impl Counters {
             rows_earlier: 0,
             rows_elsewhere: AtomicU64::new(0),
             nodes: Vec::new(),
-            row_bytes: ROW_VALUE_BYTES,
+            row_bytes,
         }
     }
 

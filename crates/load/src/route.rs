@@ -29,11 +29,13 @@ pub struct Route {
 
 impl Route {
     /// Into this many hash partitions; 0 and 1 are a plain table.
+    #[inline]
     pub fn new(partitions: u32) -> Route {
         Route { leaves: partitions.max(1) }
     }
 
     /// How many leaf tables there are.
+    #[inline]
     pub fn leaves(&self) -> usize {
         self.leaves as usize
     }
@@ -312,7 +314,7 @@ mod tests {
                 if leaf % 2 == 0 {
                     prop_assert_eq!(sorted.count(leaf as u16), Some(rows.len() as u64));
                     prop_assert!(sorted.rows(leaf as u16).eq(rows.iter().copied()));
-                    prop_assert_eq!(sorted.bytes(leaf as u16), rows.len() as u64 * crate::plan::ROW_VALUE_BYTES);
+                    prop_assert_eq!(sorted.bytes(leaf as u16), rows.len() as u64 * crate::ycsb::ROW_VALUE_BYTES);
                     prop_assert_eq!(sorted.checksum(leaf as u16), buckets.checksum(leaf));
                 } else {
                     prop_assert_eq!(sorted.count(leaf as u16), None);

@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_leaf_has_one_owner_or_there_is_no_plan() {
-        let leaves = crate::plan::leaf_names(2);
+        let leaves = crate::plan::names_of("usertable", 2);
         let node = |first: bool, second: bool| vec![partition(0, first, 1), partition(1, second, 2)];
         let owned = ownership(&[("n1", node(true, false)), ("n2", node(false, true))], &leaves).unwrap();
         assert_eq!(owned[0].keys().copied().collect::<Vec<_>>(), [0]);
@@ -318,7 +318,7 @@ mod tests {
         let before = [std::sync::Arc::new(owned(&[(0, 1), (2, 3)])), std::sync::Arc::new(owned(&[(1, 2)]))];
         let after = [owned(&[(2, 9)]), owned(&[(0, 4), (1, 2)])];
         assert_eq!(
-            moves(&before, &after, &["n1", "n2"], &crate::plan::leaf_names(3)),
+            moves(&before, &after, &["n1", "n2"], &crate::plan::names_of("usertable", 3)),
             [
                 "usertable_p0 has moved from n1 to n2: the remaining rows go there",
                 "usertable_p2 on n1 was detached and attached again"

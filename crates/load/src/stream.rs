@@ -19,7 +19,6 @@ use crate::error::LoadError;
 use crate::ledger::{Dataset, qualified};
 use crate::options::{Stop, StopLevel};
 use crate::progress::{Counters, LoadEvent, StreamCounters};
-use crate::rows::MESSAGE_BYTES;
 use crate::session::{Session, SessionError, Socket};
 
 /// The first pause before a lost server is tried again; it doubles from time to time.
@@ -204,7 +203,7 @@ pub(crate) struct Stream<'a> {
 impl<'a> Stream<'a> {
     /// A stream to a node; its name is empty when there is only one.
     pub(crate) fn at(work: &'a Work<'a>, index: usize, spec: &'a ConnSpec, node: &'a str) -> Stream<'a> {
-        let encoder = work.content.encoder(MESSAGE_BYTES);
+        let encoder = work.content.encoder(dataset::MESSAGE_BYTES);
         Stream {
             work,
             index,

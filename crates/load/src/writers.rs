@@ -65,17 +65,17 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// Connects to every node with a ledger of its own. `None`: no ledger of theirs has a YCSB dataset.
+    /// Connects to every node with a ledger of its own. `None`: no ledger of theirs has a dataset of this name.
     ///
     /// # Errors
     /// When a node cannot be reached or its ledger cannot be read.
-    pub fn open(cluster: &Cluster) -> Result<Option<Registry>, LoadError> {
+    pub fn open(cluster: &Cluster, name: &str) -> Result<Option<Registry>, LoadError> {
         let mut places = Vec::new();
         for node in cluster.ledger_nodes() {
             let spec = cluster.nodes[node].spec.clone();
             let mut control = crate::connections::shared(&spec)?;
             // A node whose ledger has been lost is verification's business.
-            if let Some(dataset) = ledger::find_dataset(&mut *control, ledger::YCSB)? {
+            if let Some(dataset) = ledger::find_dataset(&mut *control, name)? {
                 places.push(Place { spec, control, dataset, marks: Vec::new() });
             }
         }

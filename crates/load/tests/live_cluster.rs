@@ -9,7 +9,8 @@ use lab::throwaway::{Installation, ThrowawayCluster};
 use load::{LoadError, LoadReport, Method, Options, Outcome, Segment, Stop, Via, ledger};
 use postgres::Client;
 use support::cluster::{assert_exact_on, cluster_of, local_leaves, move_leaf, rows_and_ledgers};
-use support::{Notes, connect, each_postgres, options, spec};
+use support::{Notes, connect, each_postgres, load_ycsb, load_ycsb_on, options, spec};
+use workloads::ycsb::dataset as ycsb;
 
 fn sharded(installation: &Installation, nodes: u32, partitions: u32) -> ThrowawayCluster {
     ThrowawayCluster::sharded(installation, nodes, partitions).expect("a throwaway cluster starts")
@@ -17,7 +18,7 @@ fn sharded(installation: &Installation, nodes: u32, partitions: u32) -> Throwawa
 
 fn load_on(nodes: &ThrowawayCluster, options: &Options) -> Result<(LoadReport, Notes), LoadError> {
     let mut notes = Notes::default();
-    load::load_ycsb_on(&cluster_of(nodes), options, &Stop::new(), &mut notes).map(|report| (report, notes))
+    load_ycsb_on(&cluster_of(nodes), options, &Stop::new(), &mut notes).map(|report| (report, notes))
 }
 
 /// Small chunks; partitions are those of the cluster.
@@ -68,12 +69,12 @@ fn a_plain_connection_finds_the_other_nodes() {
         for entry in cluster.nodes() {
             let found = engines::Cluster::discover(&entry.spec()).unwrap();
             let again =
-                load::load_ycsb_on(&found, &asked(700, 3, Method::Copy), &Stop::new(), &mut Notes::default());
+                load_ycsb_on(&found, &asked(700, 3, Method::Copy), &Stop::new(), &mut Notes::default());
             assert_eq!(again.unwrap().outcome, Outcome::AlreadyComplete);
         }
         let found = engines::Cluster::discover(&cluster.node(1).spec()).unwrap();
         let options = Options { restart: true, partitions: Some(4), ..asked(900, 3, Method::Freeze) };
-        load::load_ycsb_on(&found, &options, &Stop::new(), &mut Notes::default()).unwrap();
+        load_ycsb_on(&found, &options, &Stop::new(), &mut Notes::default()).unwrap();
         assert_exact_on(&cluster, 900, 4, &spec(1));
     });
 }
@@ -93,7 +94,7 @@ fn leaves_that_moved_between_two_loads_are_not_loaded_again() {
                 let goal = (turn as i64 + 1) * if method == Method::Copy { 1_500 } else { 1_000 };
                 let report = std::thread::scope(|scope| {
                     let loader =
-                        scope.spawn(|| load::load_ycsb_on(&target, &options, &stop, &mut Notes::default()));
+                        scope.spawn(|| load_ycsb_on(&target, &options, &stop, &mut Notes::default()));
                     while !loader.is_finished() {
                         let begun = clients
                             .iter_mut()
@@ -131,7 +132,7 @@ fn a_leaf_that_moves_during_a_load_is_followed() {
             let mut notes = Notes::default();
             let report = std::thread::scope(|scope| {
                 let loader =
-                    scope.spawn(|| load::load_ycsb_on(&target, &options, &Stop::new(), &mut notes).unwrap());
+                    scope.spawn(|| load_ycsb_on(&target, &options, &Stop::new(), &mut notes).unwrap());
                 let mut client = connect(&cluster.node(0).spec());
                 for (turn, (leaf, from, to)) in
                     [(9, 0, 1), (10, 1, 2), (9, 1, 0), (11, 2, 0)].into_iter().enumerate()
@@ -311,7 +312,7 @@ fn clusters_that_are_not_what_the_ledger_says_are_refused() {
             "--restart",
         );
         // One node alone is not the cluster.
-        let error = load::load_ycsb(&cluster.node(0).spec(), &options, &Stop::new(), &mut Notes::default());
+        let error = load_ycsb(&cluster.node(0).spec(), &options, &Stop::new(), &mut Notes::default());
         let error = error.unwrap_err();
         assert!(error.to_string().contains("has nodes 3 (n1, n2, n3), but this load specifies 1"), "{error}");
 
@@ -365,8 +366,7 @@ fn a_node_that_goes_away_is_named_and_waited_for() {
             });
         };
         let report = std::thread::scope(|scope| {
-            let loader =
-                scope.spawn(|| load::load_ycsb_on(&target, &options, &Stop::new(), &mut notes).unwrap());
+            let loader = scope.spawn(|| load_ycsb_on(&target, &options, &Stop::new(), &mut notes).unwrap());
             await_chunks(&cluster, 1, "-infinity", 10);
             cluster.node_mut(1).kill9().unwrap();
             let so_far = cluster.node(0).value("select count(*) from pgfathom.chunk").unwrap().unwrap();
@@ -385,8 +385,7 @@ fn a_node_that_goes_away_is_named_and_waited_for() {
         // The chunks of the load before are there until the tables are made anew.
         let before = cluster.node(2).value("select clock_timestamp()").unwrap().unwrap();
         let error = std::thread::scope(|scope| {
-            let loader =
-                scope.spawn(|| load::load_ycsb_on(&target, &soon, &Stop::new(), &mut Notes::default()));
+            let loader = scope.spawn(|| load_ycsb_on(&target, &soon, &Stop::new(), &mut Notes::default()));
             await_chunks(&cluster, 2, &before, 5);
             cluster.node_mut(2).kill9().unwrap();
             loader.join().unwrap().unwrap_err()
@@ -420,7 +419,7 @@ fn an_interrupted_creation_is_completed() {
         load_on(&cluster, &options).unwrap();
         assert_exact_on(&cluster, 900, 6, &spec(1));
         let mut client = connect(&cluster.node(0).spec());
-        let dataset = ledger::find_dataset(&mut client, ledger::YCSB).unwrap().unwrap();
+        let dataset = ledger::find_dataset(&mut client, ycsb::NAME).unwrap().unwrap();
         let layout = ledger::layout(&mut client, dataset.id).unwrap();
         assert_eq!(layout.nodes, ["n1", "n2", "n3"]);
         assert_ne!(layout.token, 0);

@@ -14,7 +14,8 @@ use connect::ConnSpec;
 use lab::throwaway::{Installation, StopMode, Throwaway};
 use load::{LoadError, Method, Options, Outcome, Stop};
 use postgres::Client;
-use support::{Notes, assert_exact, connect, each_postgres, load, options, spec, start};
+use support::{Notes, assert_exact, connect, each_postgres, load, load_ycsb, options, spec, start};
+use workloads::ycsb::dataset as ycsb;
 
 /// What the loading process is told in its environment: socket folder, port, rows, partitions, method.
 const CHILD: &str = "PGFATHOM_TEST_LOADER";
@@ -46,7 +47,7 @@ fn loader_process() {
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
-        load::load_ycsb(&target, &asked, stop, &mut Notes::default()).unwrap().outcome
+        load_ycsb(&target, &asked, stop, &mut Notes::default()).unwrap().outcome
     });
     std::process::exit(if outcome == Outcome::Interrupted { 130 } else { 0 });
 }
@@ -121,7 +122,7 @@ fn killed_at_random_moments(
     let (mut random, kills) = (Random::new(), kills());
     let (mut in_copy, mut last) = (0, 0);
     for kill in 0..kills {
-        let chunks = load::ledger::find_dataset(&mut client, load::ledger::YCSB)
+        let chunks = load::ledger::find_dataset(&mut client, ycsb::NAME)
             .unwrap()
             .map_or(0, |dataset| load::ledger::chunk_totals(&mut client, dataset.id).unwrap().chunks);
         let mut child = spawn_loader(&cluster, rows, partitions, method);
@@ -226,7 +227,7 @@ fn a_server_that_goes_away_and_comes_back_is_survived() {
             let asked = loader_options(rows, partitions, method);
             let mut notes = Notes::default();
             let report = std::thread::scope(|scope| {
-                let loader = scope.spawn(|| load::load_ycsb(&target, &asked, &Stop::new(), &mut notes));
+                let loader = scope.spawn(|| load_ycsb(&target, &asked, &Stop::new(), &mut notes));
                 let mut client = connect(&target);
                 await_chunks(&mut client, if method == Method::Copy { 5 } else { 2 });
                 match outage {
@@ -307,7 +308,7 @@ fn keys_are_continued_after_a_stop_and_after_a_restart() {
         let mut notes = Notes::default();
         let heard = notes.heard.clone();
         let report = std::thread::scope(|scope| {
-            let loader = scope.spawn(|| load::load_ycsb(&target, &asked, &stop, &mut notes).unwrap());
+            let loader = scope.spawn(|| load_ycsb(&target, &asked, &stop, &mut notes).unwrap());
             let mut reader = connect(&target);
             hold(&mut reader);
             await_blocked(&mut connect(&target), "usertable_p1");

@@ -9,7 +9,7 @@ use load::progress::Silent;
 use load::verify::{Verdict, VerifyError};
 use load::{LoadError, Options, Outcome, Stop};
 use support::tpcc::{load_tpcc, verify_tpcc, warehouses};
-use support::{verify_ycsb, words};
+use support::{load_ycsb, verify_ycsb, words};
 use workloads::tpcc::Tpcc;
 
 const ROWS: u64 = 2000;
@@ -94,12 +94,8 @@ fn a_table_that_is_defined_otherwise_is_never_exact() {
     on_each(|server| {
         for (name, partitions) in [("plain", 0), ("parts", 3)] {
             server.execute(&format!("create database {name}")).unwrap();
-            let report = load::load_ycsb(
-                &database(server, name),
-                &options(ROWS, partitions),
-                &Stop::new(),
-                &mut Silent,
-            );
+            let report =
+                load_ycsb(&database(server, name), &options(ROWS, partitions), &Stop::new(), &mut Silent);
             assert_eq!(report.unwrap().outcome, Outcome::Complete);
         }
         let hidden = "create policy p on usertable using (ycsb_key < 'user5')";
@@ -247,7 +243,7 @@ fn a_table_that_is_defined_otherwise_is_never_exact() {
 fn a_ledger_that_somebody_has_changed_is_noticed() {
     on_each(|server| {
         server.execute("create database one").unwrap();
-        load::load_ycsb(&database(server, "one"), &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
+        load_ycsb(&database(server, "one"), &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
         let contradicts = "is inconsistent";
         damage(
             server,
@@ -413,7 +409,7 @@ fn a_partition_that_is_being_detached_is_never_exact() {
         }
         server.execute("create database parts").unwrap();
         let spec = database(server, "parts");
-        load::load_ycsb(&spec, &options(ROWS, 3), &Stop::new(), &mut Silent).unwrap();
+        load_ycsb(&spec, &options(ROWS, 3), &Stop::new(), &mut Silent).unwrap();
         // It waits for this transaction, and is cancelled while it does.
         let mut reader = connect::control::connect(&spec).unwrap();
         reader
@@ -430,7 +426,7 @@ fn a_partition_that_is_being_detached_is_never_exact() {
             assert!(lines.contains("usertable_p2: is being detached"), "{lines}");
         }
         server.execute_in("parts", "update pgfathom.dataset set loaded_at = null").unwrap();
-        let error = load::load_ycsb(&spec, &options(ROWS, 3), &Stop::new(), &mut Silent).unwrap_err();
+        let error = load_ycsb(&spec, &options(ROWS, 3), &Stop::new(), &mut Silent).unwrap_err();
         assert!(words(&error).contains("usertable_p2"), "{}", words(&error));
         other.batch_execute("alter table usertable detach partition usertable_p2 finalize").unwrap();
         server.execute_in("parts", "update pgfathom.dataset set loaded_at = now()").unwrap();
@@ -477,7 +473,7 @@ fn what_a_plain_role_owns_or_has_attached_is_refused() {
     on_each(|server| {
         server.execute("create role mallory").unwrap();
         server.execute("create database app").unwrap();
-        load::load_ycsb(&database(server, "app"), &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
+        load_ycsb(&database(server, "app"), &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
         server.execute_in("app", "grant create on schema public to mallory").unwrap();
         let evil = "set role mallory; create function public.evil(varchar) returns varchar language plpgsql immutable as $$ begin return $1; end $$; \
                     create function public.evil_trigger() returns trigger language plpgsql as $$ begin return new; end $$; reset role; ";
@@ -530,7 +526,7 @@ fn what_a_plain_role_owns_or_has_attached_is_refused() {
             server.execute(&format!("create database {name} template app")).unwrap();
             server.execute_in(name, &sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
             server.execute_in(name, "update pgfathom.dataset set loaded_at = null").unwrap();
-            let error = load::load_ycsb(&database(server, name), &options(ROWS, 0), &Stop::new(), &mut Silent);
+            let error = load_ycsb(&database(server, name), &options(ROWS, 0), &Stop::new(), &mut Silent);
             let error = error.expect_err("it is refused");
             assert!(words(&error).contains(expected), "{name}: {}", words(&error));
         }
@@ -538,8 +534,8 @@ fn what_a_plain_role_owns_or_has_attached_is_refused() {
         server.execute("create database trap").unwrap();
         server.execute_in("trap", "grant create on database trap to mallory; set role mallory; create schema pgfathom; \
             comment on schema pgfathom is 'pgfathom ledger 2: mine'; create view pgfathom.dataset as select 1 as id").unwrap();
-        let error = load::load_ycsb(&database(server, "trap"), &options(ROWS, 0), &Stop::new(), &mut Silent)
-            .unwrap_err();
+        let error =
+            load_ycsb(&database(server, "trap"), &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap_err();
         assert!(
             matches!(&error, LoadError::NotTrusted { owner, .. } if owner == "mallory"),
             "{}",
@@ -561,8 +557,8 @@ fn a_superuser_does_not_trust_the_plain_owner_of_a_database_and_the_owner_can_do
         server.execute("create database d owner dbo").unwrap();
         let d = database(server, "d");
         let as_dbo = d.clone().with_user("dbo");
-        load::load_ycsb(&as_dbo, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
-        load::load_ycsb(&as_dbo, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
+        load_ycsb(&as_dbo, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
+        load_ycsb(&as_dbo, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
         server
             .execute_in(
                 "d",
@@ -584,7 +580,7 @@ fn a_superuser_does_not_trust_the_plain_owner_of_a_database_and_the_owner_can_do
             let error = verify(&spec, false, false).expect_err("the owner is not trusted");
             let words = words(&error);
             assert!(words.contains("belongs to the role dbo"), "{user}: {words}");
-            let error = load::load_ycsb(&spec, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap_err();
+            let error = load_ycsb(&spec, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap_err();
             assert!(
                 matches!(&error, LoadError::NotTrusted { owner, .. } if owner == "dbo"),
                 "{user}: {error:?}"
@@ -598,7 +594,7 @@ fn a_superuser_does_not_trust_the_plain_owner_of_a_database_and_the_owner_can_do
             let found = verify(&spec, false, true).unwrap();
             assert_eq!(found.0, Verdict::Exact, "{found:?}");
         }
-        load::load_ycsb(&as_dbo, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
+        load_ycsb(&as_dbo, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
     });
 }
 
@@ -612,7 +608,7 @@ fn row_level_security_leaves_no_verdict_to_those_it_applies_to() {
         server.execute("create database r owner app").unwrap();
         server.execute_in("r", "grant all on schema public to app").unwrap();
         let as_app = database(server, "r").with_user("app");
-        load::load_ycsb(&as_app, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
+        load_ycsb(&as_app, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap();
         let grants = "grant usage on schema pgfathom to reader, seer; grant select on all tables in schema pgfathom, public to reader, seer;";
         server
             .execute_in(
@@ -638,7 +634,7 @@ fn row_level_security_leaves_no_verdict_to_those_it_applies_to() {
         server.execute_in("r", "alter table usertable force row level security").unwrap();
         assert!(matches!(verify(&as_app, false, false), Err(VerifyError::RowSecurity { .. })));
         server.execute_in("r", "update pgfathom.dataset set loaded_at = null").unwrap();
-        let error = load::load_ycsb(&as_app, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap_err();
+        let error = load_ycsb(&as_app, &options(ROWS, 0), &Stop::new(), &mut Silent).unwrap_err();
         assert!(matches!(error, LoadError::RowSecurity { .. }), "{}", words(&error));
     });
 }

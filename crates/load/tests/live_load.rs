@@ -3,7 +3,8 @@
 use crate::support;
 use connect::conninfo::SslMode;
 use load::{LoadError, Method, Options, Outcome, Stop, StopLevel};
-use support::{Notes, assert_exact, connect, each_postgres, load, options, spec, start};
+use support::{Notes, assert_exact, connect, each_postgres, load, load_ycsb, options, spec, start};
+use workloads::ycsb::dataset as ycsb;
 
 #[test]
 fn any_shape_loads_exactly_by_both_methods() {
@@ -26,7 +27,7 @@ fn any_shape_loads_exactly_by_both_methods() {
                 let asked =
                     Options { method: Some(method), streams, restart: true, ..options(rows, partitions) };
                 let mut notes = Notes::default();
-                let report = load::load_ycsb(&target, &asked, &Stop::new(), &mut notes).unwrap();
+                let report = load_ycsb(&target, &asked, &Stop::new(), &mut notes).unwrap();
                 assert_eq!(report.outcome, Outcome::Complete, "{method} {rows} rows {partitions} partitions");
                 assert_eq!((report.rows, report.totals.rows, report.retries), (rows, rows, 0));
                 assert_eq!(report.chunks, report.chunks_total);
@@ -174,7 +175,7 @@ fn a_ledger_of_version_1_is_read_and_continued() {
                  update pgfathom.dataset set loaded_at = null",
             )
             .unwrap();
-        let found = load::ledger::find_dataset(&mut client, load::ledger::YCSB).unwrap().unwrap();
+        let found = load::ledger::find_dataset(&mut client, ycsb::NAME).unwrap().unwrap();
         assert!(!found.loaded, "an old ledger can be read as it is");
         assert_eq!(load::ledger::layout(&mut client, found.id).unwrap(), load::ledger::Layout::default());
         assert_eq!(load::ledger::chunk_totals(&mut client, found.id).unwrap().rows, 2_000);
@@ -241,7 +242,7 @@ fn a_stop_ends_exact_and_the_next_load_continues() {
                         std::thread::sleep(std::time::Duration::from_millis(150));
                         stop.request_level(level);
                     });
-                    load::load_ycsb(&target, &asked, &stop, &mut Notes::default()).unwrap()
+                    load_ycsb(&target, &asked, &stop, &mut Notes::default()).unwrap()
                 });
                 let mut client = connect(&target);
                 let there: i64 = client.query_one("select count(*) from usertable", &[]).unwrap().get(0);
@@ -343,7 +344,7 @@ fn the_server_is_asked_for_its_routing_before_a_row_is_sent() {
         let target = cluster.spec();
         load(&target, &options(100, 3)).unwrap();
         let mut client = connect(&target);
-        let dataset = |rows| load::ycsb::Ycsb::new(rows, spec(1));
+        let dataset = |rows| ycsb::Ycsb::new(rows, spec(1));
         load::route::self_test(&mut client, "public.usertable", &dataset(1 << 40), 0, 3).unwrap();
         // A table of another number of partitions must be noticed.
         client

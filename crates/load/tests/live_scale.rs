@@ -17,7 +17,8 @@ use load::{Deadline, LoadError, LoadReport, Method, Options, Outcome, Stop, Via,
 use postgres::Client;
 use support::cluster::{assert_exact_on, cluster_of, rows_and_ledgers};
 use support::verify_ycsb_on;
-use support::{Notes, assert_exact, connect, each_postgres, load, options, spec, start};
+use support::{Notes, assert_exact, connect, each_postgres, load, load_ycsb_on, options, spec, start};
+use workloads::ycsb::dataset as ycsb;
 
 /// What the loading process is told in its environment: cluster file, rows, rows per chunk, method, way.
 const CHILD: &str = "PGFATHOM_TEST_CLUSTER_LOADER";
@@ -37,7 +38,7 @@ fn cluster_loader_process() {
         method.parse().unwrap(),
         via.parse().unwrap(),
     );
-    load::load_ycsb_on(&cluster, &asked, &Stop::new(), &mut Notes::default()).unwrap();
+    load_ycsb_on(&cluster, &asked, &Stop::new(), &mut Notes::default()).unwrap();
 }
 
 fn killed_options(rows: u64, chunk_rows: u64, method: Method, via: Via) -> Options {
@@ -136,7 +137,7 @@ fn two_loaders_killed(
     );
     assert!(under_way >= u64::from(kills) / 3, "only {under_way} kills hit the copy phase");
     let asked = killed_options(rows, chunk_rows, method, via);
-    let report = load::load_ycsb_on(&target, &asked, &Stop::new(), &mut Notes::default()).unwrap();
+    let report = load_ycsb_on(&target, &asked, &Stop::new(), &mut Notes::default()).unwrap();
     assert!(!report.outcome.is_partial());
     assert_eq!(report.totals.rows, rows);
     let verified = verified(&target);
@@ -226,7 +227,7 @@ fn a_node_that_hangs_is_named_and_holds_up_nobody() {
         let mut notes = Notes::default();
         let heard = notes.heard.clone();
         let report = std::thread::scope(|scope| {
-            let loader = scope.spawn(|| load::load_ycsb_on(&target, &asked, &stop, &mut notes).unwrap());
+            let loader = scope.spawn(|| load_ycsb_on(&target, &asked, &stop, &mut notes).unwrap());
             let ends = Ends(&stop);
             let mut clients: Vec<Client> = nodes.nodes().iter().map(|node| connect(&node.spec())).collect();
             testing::wait_for("30,000 rows", || in_ledgers(&mut clients) >= 30_000);
@@ -268,7 +269,7 @@ fn a_deadline_ends_a_load_in_order() {
         let asked = killed_options(50_000_000, 2_000, Method::Copy, Via::Owner);
         let run = |deadline: Deadline| {
             let options = Options { deadline: Some(deadline), ..asked.clone() };
-            load::load_ycsb_on(&cluster_of(&nodes), &options, &Stop::new(), &mut Notes::default())
+            load_ycsb_on(&cluster_of(&nodes), &options, &Stop::new(), &mut Notes::default())
         };
         let report = run(Deadline::After(Duration::from_secs(4))).unwrap();
         assert_eq!(report.outcome, Outcome::Stopped);
@@ -303,7 +304,7 @@ fn a_deadline_ends_a_load_in_order() {
         // The history has the rows of both loads, per node.
         let mut kept = 0;
         for (node, client) in clients.iter_mut().enumerate() {
-            let dataset = ledger::find_dataset(client, ledger::YCSB).unwrap().unwrap();
+            let dataset = ledger::find_dataset(client, ycsb::NAME).unwrap().unwrap();
             let points = ledger::history(client, dataset.id, Duration::from_secs(3600)).unwrap();
             assert!(!points.is_empty() && points.iter().all(|point| point.node == format!("n{}", node + 1)));
             kept += points.iter().map(|point| point.rows).sum::<u64>();
@@ -368,16 +369,14 @@ fn a_disk_that_runs_low_ends_a_load_in_order() {
             keep_free_bytes: Some(keep),
             ..killed_options(100_000_000, 1_000, Method::Copy, Via::Owner)
         };
-        let report =
-            load::load_ycsb_on(&cluster_of(&nodes), &asked, &Stop::new(), &mut Notes::default()).unwrap();
+        let report = load_ycsb_on(&cluster_of(&nodes), &asked, &Stop::new(), &mut Notes::default()).unwrap();
         assert_eq!(report.outcome, Outcome::Stopped);
         let advice = report.advice().unwrap();
         assert!(advice.contains("of n2, but --keep-free requires 210 MB"), "{advice}");
         assert!(report.rows > 0);
         let free = rustix::fs::statvfs(&disk.0).unwrap();
         assert!(free.f_bavail * free.f_frsize > 0, "it ended before the disk was full");
-        let again =
-            load::load_ycsb_on(&cluster_of(&nodes), &asked, &Stop::new(), &mut Notes::default()).unwrap();
+        let again = load_ycsb_on(&cluster_of(&nodes), &asked, &Stop::new(), &mut Notes::default()).unwrap();
         assert_eq!(again.outcome, Outcome::Stopped, "the same command refuses to fill the rest");
         let mut clients: Vec<Client> = nodes.nodes().iter().map(|node| connect(&node.spec())).collect();
         let (table, ledger) = rows_and_ledgers(&mut clients);
@@ -483,9 +482,8 @@ fn leaves_and_their_indexes_are_dealt_out_to_tablespaces() {
         make(&mut clients[0], "disk_b", &folders[3]);
         make(&mut clients[1], "disk_a", &folders[4]);
         let asked = Options { tablespaces: map.clone(), partitions: None, ..options(700, 0) };
-        let run = |asked: &Options| {
-            load::load_ycsb_on(&cluster_of(&nodes), asked, &Stop::new(), &mut Notes::default())
-        };
+        let run =
+            |asked: &Options| load_ycsb_on(&cluster_of(&nodes), asked, &Stop::new(), &mut Notes::default());
         let error = run(&asked).unwrap_err();
         assert!(error.to_string().contains("node n2 failed"), "{error}");
         assert!(error.hint().unwrap().contains("create the tablespace first (on every node"));
@@ -523,7 +521,7 @@ fn unlogged_tables_are_loaded_and_their_loss_is_noticed() {
         cluster.start_again().unwrap();
         let mut client = connect(&cluster.spec());
         assert_eq!(client.query_one("select count(*) from usertable", &[]).unwrap().get::<_, i64>(0), 0);
-        let dataset = ledger::find_dataset(&mut client, ledger::YCSB).unwrap().unwrap();
+        let dataset = ledger::find_dataset(&mut client, ycsb::NAME).unwrap().unwrap();
         assert!(!dataset.loaded, "what a crash has emptied is not loaded");
         let error = load(&cluster.spec(), &asked).unwrap_err();
         assert!(matches!(error, LoadError::Emptied), "{error}");
@@ -569,7 +567,7 @@ fn every_node_of_a_multimaster_is_filled_and_then_published() {
             let asked =
                 Options { restart: true, method: Some(method), streams: 4, ..options(rows, partitions) };
             let mut notes = Notes::default();
-            let report = load::load_ycsb_on(&target, &asked, &Stop::new(), &mut notes).unwrap();
+            let report = load_ycsb_on(&target, &asked, &Stop::new(), &mut notes).unwrap();
             assert_eq!(
                 (report.outcome, report.rows),
                 (Outcome::Complete, 3 * rows),
@@ -598,13 +596,13 @@ fn every_node_of_a_multimaster_is_filled_and_then_published() {
         let stop = Stop::new();
         let asked = Options { restart: true, chunk_rows: Some(200), ..options(30_000, 0) };
         std::thread::scope(|scope| {
-            let loader = scope.spawn(|| load::load_ycsb_on(&target, &asked, &stop, &mut Notes::default()));
+            let loader = scope.spawn(|| load_ycsb_on(&target, &asked, &stop, &mut Notes::default()));
             std::thread::sleep(Duration::from_millis(200));
             await_rows(&nodes.node(0).spec(), 1_000);
             stop.request();
             loader.join().unwrap().unwrap()
         });
-        let report = load::load_ycsb_on(
+        let report = load_ycsb_on(
             &target,
             &Options { restart: false, ..asked.clone() },
             &Stop::new(),
@@ -616,7 +614,7 @@ fn every_node_of_a_multimaster_is_filled_and_then_published() {
         }
         // A publication of all tables would send every row to nodes that load it themselves.
         nodes.node(2).execute("create publication everything for all tables").unwrap();
-        let error = load::load_ycsb_on(&target, &asked, &Stop::new(), &mut Notes::default()).unwrap_err();
+        let error = load_ycsb_on(&target, &asked, &Stop::new(), &mut Notes::default()).unwrap_err();
         assert!(matches!(error.innermost(), LoadError::Published { .. }), "{error}");
         assert!(error.hint().unwrap().contains("alter publication everything"));
     });

@@ -14,7 +14,9 @@ use load::{LoadError, Observer, Options, Outcome, Progress, Stop};
 use record::ProgressSample;
 use support::cluster::cluster_of;
 use support::tpcc::{load_tpcc, load_tpcc_on, verify_tpcc, verify_tpcc_on, warehouses};
-use support::{Notes, each_postgres, options, start, verify_ycsb, verify_ycsb_on, words};
+use support::{
+    Notes, each_postgres, load_ycsb, load_ycsb_on, options, start, verify_ycsb, verify_ycsb_on, words,
+};
 
 fn verify(spec: &ConnSpec, is_tpcc: bool) -> Result<Verdict, VerifyError> {
     let report = if is_tpcc { verify_tpcc(spec, false) } else { verify_ycsb(spec, false) };
@@ -102,7 +104,7 @@ fn who_may_attach_code_later_is_refused() {
         server.execute("create role mallory; create role grp; create role member login in role grp").unwrap();
         server.execute("create database y").unwrap();
         let spec = server.spec().with_dbname("y");
-        load::load_ycsb(&spec, &options(500, 2), &Stop::new(), &mut Notes::default()).unwrap();
+        load_ycsb(&spec, &options(500, 2), &Stop::new(), &mut Notes::default()).unwrap();
         refused(
             &server,
             "y",
@@ -131,7 +133,7 @@ fn who_may_attach_code_later_is_refused() {
         server.execute("create database g owner member").unwrap();
         server.execute_in("g", "alter schema public owner to member").unwrap();
         let spec = server.spec().with_dbname("g").with_user("member");
-        load::load_ycsb(&spec, &options(50, 0), &Stop::new(), &mut Notes::default()).unwrap();
+        load_ycsb(&spec, &options(50, 0), &Stop::new(), &mut Notes::default()).unwrap();
         server
             .execute_in("g", "grant trigger on usertable to grp; grant usage on schema pgfathom to grp")
             .unwrap();
@@ -153,7 +155,7 @@ fn default_privileges_let_nobody_attach_code_to_new_tables() {
             let (spec, mut notes) = (server.spec().with_dbname(name), Notes::default());
             let report = match is_tpcc {
                 true => load_tpcc(&spec, &warehouses(1), &mut notes),
-                false => load::load_ycsb(&spec, &options(500, 2), &Stop::new(), &mut notes),
+                false => load_ycsb(&spec, &options(500, 2), &Stop::new(), &mut notes),
             };
             assert_eq!(report.unwrap().outcome, Outcome::Complete);
             let note = notes
@@ -188,7 +190,7 @@ fn a_schema_of_somebody_else_gets_no_tables() {
             );
             assert!(words(&error).contains(&format!("the schema {user} belongs to the role mallory")));
         };
-        named(load::load_ycsb(&spec, &options(50, 0), &Stop::new(), &mut Notes::default()).unwrap_err());
+        named(load_ycsb(&spec, &options(50, 0), &Stop::new(), &mut Notes::default()).unwrap_err());
         named(load_tpcc(&spec, &warehouses(1), &mut Notes::default()).unwrap_err());
         assert_eq!(value_in(&server, "y", "select to_regnamespace('pgfathom')::text"), None);
     });
@@ -218,13 +220,12 @@ fn a_load_never_ends_over_tables_that_got_a_trigger_meanwhile() {
     each_postgres(|installation| {
         let server = start(installation);
         let mut attacher = Attacher { server: &server, is_done: false };
-        let error =
-            load::load_ycsb(&server.spec(), &options(500, 2), &Stop::new(), &mut attacher).unwrap_err();
+        let error = load_ycsb(&server.spec(), &options(500, 2), &Stop::new(), &mut attacher).unwrap_err();
         assert!(words(&error).contains("the trigger late"), "{}", words(&error));
         assert_eq!(server.value("select loaded_at::text from pgfathom.dataset").unwrap(), None);
         server.execute("drop trigger late on usertable").unwrap();
         let report =
-            load::load_ycsb(&server.spec(), &options(500, 2), &Stop::new(), &mut Notes::default()).unwrap();
+            load_ycsb(&server.spec(), &options(500, 2), &Stop::new(), &mut Notes::default()).unwrap();
         assert_eq!(report.outcome, Outcome::Complete);
     });
 }
@@ -234,14 +235,14 @@ fn a_space_that_cannot_be_kept_free_is_refused_before_anything_is_made() {
     each_postgres(|installation| {
         let server = start(installation);
         let asked = Options { keep_free_bytes: Some(999 << 50), ..options(10, 0) };
-        let error = load::load_ycsb(&server.spec(), &asked, &Stop::new(), &mut Notes::default()).unwrap_err();
+        let error = load_ycsb(&server.spec(), &asked, &Stop::new(), &mut Notes::default()).unwrap_err();
         assert!(matches!(&error, LoadError::Option { flag: "--keep-free", .. }), "{}", words(&error));
         assert!(words(&error).contains("--keep-free requires"), "{}", words(&error));
         assert_eq!(server.value("select to_regnamespace('pgfathom')::text").unwrap(), None);
         assert_eq!(server.value("select to_regclass('usertable')::text").unwrap(), None);
         // One that is complete has nothing to write.
-        load::load_ycsb(&server.spec(), &options(10, 0), &Stop::new(), &mut Notes::default()).unwrap();
-        let again = load::load_ycsb(&server.spec(), &asked, &Stop::new(), &mut Notes::default()).unwrap();
+        load_ycsb(&server.spec(), &options(10, 0), &Stop::new(), &mut Notes::default()).unwrap();
+        let again = load_ycsb(&server.spec(), &asked, &Stop::new(), &mut Notes::default()).unwrap();
         assert_eq!(again.outcome, Outcome::AlreadyComplete);
     });
 }
@@ -263,7 +264,7 @@ fn a_node_that_gives_other_rows_or_none_is_never_exact() {
         let nodes = ThrowawayCluster::sharded(installation, 2, 2).unwrap();
         let mut notes = Notes::default();
         let asked = Options { partitions: None, ..options(500, 0) };
-        load::load_ycsb_on(&cluster_of(&nodes), &asked, &Stop::new(), &mut notes).unwrap();
+        load_ycsb_on(&cluster_of(&nodes), &asked, &Stop::new(), &mut notes).unwrap();
         load_tpcc_on(&cluster_of(&nodes), &warehouses(2), &mut notes).unwrap();
         let swap = |table: &str, one: &str, other: &str| {
             (

@@ -17,7 +17,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("engines", &["connect", "postgres", "wire"]),
     ("lab", &["connect", "engines", "postgres", "record"]),
     ("load", &["data", "postgres", "wire", "record", "connect", "engines"]),
-    ("run", &["data", "wire", "record", "connect", "engines"]),
+    ("run", &["wire", "record", "connect", "engines"]),
     ("prove", &["data", "wire", "record", "connect", "engines", "lab"]),
     ("watch", &["postgres", "record", "connect", "engines", "lab"]),
     ("workloads", &["data", "postgres", "wire", "record", "connect", "engines", "load", "run", "prove"]),

@@ -56,12 +56,12 @@ mod tests {
     use super::*;
 
     fn ours() -> Vec<StatementSpec> {
-        ["ycsb_read", "script_0"].map(|name| StatementSpec::ours(name.into(), "select 1".into())).into()
+        ["tpcb_branch", "script_0"].map(|name| StatementSpec::ours(name.into(), "select 1".into())).into()
     }
 
     const LOST: [(&[u8; 5], &str); 5] = [
-        (b"42P05", "prepared statement \"ycsb_read\" already exists"),
-        (b"26000", "prepared statement \"ycsb_read\" does not exist"),
+        (b"42P05", "prepared statement \"tpcb_branch\" already exists"),
+        (b"26000", "prepared statement \"tpcb_branch\" does not exist"),
         (b"26000", "unnamed prepared statement does not exist"),
         (b"08P01", "bind message supplies 1 parameters, but prepared statement \"\" requires 0"),
         (b"34000", "portal \"\" does not exist"),
@@ -88,7 +88,7 @@ mod tests {
     fn without_a_pooler_none_is_blamed() {
         for message in [
             "prepared statement \"script_0\" does not exist",
-            "prepared statement \"ycsb_read\" does not exist",
+            "prepared statement \"tpcb_branch\" does not exist",
         ] {
             let hint = |between| hint(SqlState(*b"26000"), message, between, &ours()).unwrap();
             assert!(hint(Between::Unknown).contains("DISCARD ALL drops them"), "{message}");

@@ -16,11 +16,8 @@ use crate::engine::connector::{Dial, DialError};
 use crate::engine::link::Link;
 use crate::random::Random;
 
-/// Draws of a key before the nearest row of the wanted node is taken instead. A node with a thousandth of the rows is missed so often
-/// once in 20,000 transactions.
-pub(crate) const DRAWS_MAX: u32 = 10_000;
 /// Rows looked at to learn whether a node has any.
-pub(crate) const PROBED_ROWS: u64 = 4_096;
+const PROBED_ROWS: u64 = 4_096;
 /// Separates the stream that deals sessions out at random from the seed's other uses.
 const CONNECT_STREAM: u64 = 0x636f_6e6e_6563_7421;
 
@@ -118,10 +115,10 @@ impl Homes {
         self.owners.node_of(key) == self.of(session)
     }
 
-    /// Whether `node` has any of the first [`PROBED_ROWS`] of `rows` rows spread over the table.
-    pub fn has_rows(&self, node: u16, table: &data::ycsb::Table, rows: u64) -> bool {
+    /// Whether `node` has any of the first [`PROBED_ROWS`] of `rows` rows spread over a table.
+    pub fn has_rows<K: AsRef<[u8]>>(&self, node: u16, rows: u64, key: impl Fn(u64) -> K) -> bool {
         let step = (rows / PROBED_ROWS).max(1);
-        (0..rows.min(PROBED_ROWS)).any(|at| self.owners.node_of(&table.key(at * step)) == node)
+        (0..rows.min(PROBED_ROWS)).any(|at| self.owners.node_of(key(at * step).as_ref()) == node)
     }
 }
 

@@ -16,9 +16,10 @@ use run::engine::poller::Choice;
 use run::schedule::Pace;
 use run::script::{Mix, Options as ScriptOptions, Predefined, QueryMode, Source};
 use run::workload::script::Scripts;
-use run::workload::ycsb::{BUILTINS, Ycsb};
 use run::workload::{self, Workload};
 use wire::prepared::Wire;
+use workloads::ycsb::mixes::CORE;
+use workloads::ycsb::run::Ycsb;
 
 const ROWS: u64 = 500;
 
@@ -58,8 +59,8 @@ fn fill(cluster: &Throwaway) {
 }
 
 fn ycsb(name: &str, sessions: u64) -> workload::Mix<Ycsb> {
-    let builtin = BUILTINS.iter().find(|builtin| builtin.name == name).unwrap();
-    workload::Mix::of(Ycsb::new(table(), ROWS, ROWS, sessions, 1).with_builtin(builtin, 1, None)).unwrap()
+    let core = CORE.iter().find(|core| core.builtin.name == name).unwrap();
+    workload::Mix::of(Ycsb::new(table(), ROWS, ROWS, sessions, 1).with_items(core.items(1, None))).unwrap()
 }
 
 fn script(text: &str, mode: QueryMode) -> workload::Mix<Scripts> {
@@ -123,7 +124,7 @@ fn committed(account: &Account) -> u64 {
 fn every_ycsb_workload_runs_clean_in_both_wire_modes() {
     on_each(|_, cluster| {
         fill(&cluster);
-        for builtin in BUILTINS {
+        for builtin in CORE.iter().map(|core| core.builtin) {
             for wire in [Wire::Libpq, Wire::Lean] {
                 let count = 50;
                 let options = Options {

@@ -27,10 +27,10 @@ use run::random::Random;
 use run::responder::{Backend, Executed, Parameters, Responder};
 use run::schedule::{Pace, Schedule};
 use run::tally::{Posted, Shape, Slot, Tally};
-use run::workload::replay::{History, RowVerdict, VersionVerdict, Writer, WriterSpec};
-use run::workload::ycsb::{Distribution, Operation, Verb, Ycsb};
 use run::workload::{Item, Mix};
 use wire::prepared::Wire;
+use workloads::ycsb::replay::{History, RowVerdict, VersionVerdict, Writer, WriterSpec};
+use workloads::ycsb::run::{Distribution, Operation, Verb, Ycsb};
 
 const ROWS: u64 = 40;
 const SESSIONS: usize = 5;

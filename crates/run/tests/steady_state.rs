@@ -19,13 +19,13 @@ use run::script::{
     BUILTINS as SCRIPTS, Mix as Compiled, Options as ScriptOptions, Predefined, QueryMode, Source,
 };
 use run::workload::script::Scripts;
-use run::workload::ycsb::{Distribution, Operation, Verb, Ycsb};
 use run::workload::{self, Item};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use wire::prepared::Wire;
 use workloads::tpcc::run::audit::Audit;
 use workloads::tpcc::run::null::TpccAnswers;
 use workloads::tpcc::run::{Isolation, Profile, Tpcc, pace};
+use workloads::ycsb::run::{Distribution, Operation, Verb, Ycsb};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -1,14 +1,20 @@
 //! The list of datasets that `load` fills and `verify` proves.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use data::ycsb::{Compressible, KeyOrder, Spec};
+use engines::Cluster;
 use load::dataset::Dataset;
+use load::history::WriterHistory;
 use load::{LoadError, ledger};
 use postgres::Client;
 
+use crate::driving::Refusal;
+
 /// All of them, in the order in which help names them.
 pub const DATASETS: &[Registration] =
-    &[crate::tpcc::DATASET, crate::tpcb::DATASET, crate::documents::DATASET];
+    &[crate::ycsb::DATASET, crate::tpcc::DATASET, crate::tpcb::DATASET, crate::documents::DATASET];
 
 /// Values of a dataset's own flags, or its parameters in the ledger, by name.
 pub type Flags = BTreeMap<String, String>;
@@ -30,9 +36,14 @@ pub struct Registration {
     pub example: &'static str,
     /// Makes it as the user wants it.
     pub build: fn(&Request) -> Result<Box<dyn Dataset>, LoadError>,
-    /// Makes it of what the ledger has: seed and parameters. `None`: these make no dataset.
-    pub recorded: fn(u64, &Flags) -> Option<Box<dyn Dataset>>,
+    /// Makes it of what the ledger has. `None`: these make no dataset.
+    pub recorded: fn(&Spec, &Flags) -> Option<Box<dyn Dataset>>,
+    /// Replays what runs have written into it on a cluster; `None`: values do not say which write they come from.
+    pub replay: Option<Replay>,
 }
+
+/// See [`Registration::replay`]. Gives nothing where there is no such dataset, or no run wrote into it.
+pub type Replay = fn(&Cluster) -> Result<Option<Arc<dyn WriterHistory>>, Refusal>;
 
 /// The flags that say how much is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +76,10 @@ pub struct Request {
     pub bytes: Option<u64>,
     /// `--seed`.
     pub seed: u64,
+    /// `--key-order`.
+    pub key_order: KeyOrder,
+    /// `--compressible`.
+    pub compressible: Compressible,
     /// `--fillfactor`.
     pub fillfactor: Option<u32>,
     /// `--foreign-keys`.
@@ -88,7 +103,7 @@ impl Registration {
         let mut flags = ledger::parameters(client, found.id)?;
         flags.insert("rows".to_owned(), found.rows.to_string());
         let damaged = LoadError::DamagedLedger { table: "parameter", column: "value" };
-        (self.recorded)(found.spec.seed, &flags).map(Some).ok_or(damaged)
+        (self.recorded)(&found.spec, &flags).map(Some).ok_or(damaged)
     }
 }
 
@@ -115,7 +130,7 @@ mod tests {
                 .map(|parameter| (parameter.what.to_owned(), parameter.value))
                 .collect();
             flags.insert("rows".to_owned(), dataset.rows().to_string());
-            let again = (registration.recorded)(5, &flags).expect("recorded");
+            let again = (registration.recorded)(dataset.spec(), &flags).expect("recorded");
             assert_eq!(again.parameters(), dataset.parameters());
             assert_eq!(again.tables(), dataset.tables());
             assert!(!dataset.tables().is_empty() && dataset.rows() > 0);

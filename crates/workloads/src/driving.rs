@@ -12,13 +12,15 @@ use run::routing::Connects;
 use run::terminals::Users;
 use run::verdict::Opinion;
 
-use crate::{chbench, documents, tpcb, tpcc};
+use crate::{chbench, documents, tpcb, tpcc, ycsb};
 
 mod flags;
 mod refusal;
+mod writer;
 
 pub use flags::{Flag, Given, Kind, Value};
 pub use refusal::Refusal;
+pub use writer::{Announced, Announces, InMix};
 
 /// The list: a member of [`Benchmark`] each, and who prepares it where that is done here.
 macro_rules! drivable {
@@ -37,7 +39,7 @@ macro_rules! drivable {
 
 drivable! {
     /// Key and value.
-    Ycsb(run::workload::ycsb::Ycsb);
+    Ycsb(ycsb::run::Ycsb) by &ycsb::YcsbFamily;
     /// Scripts in pgbench's language.
     Scripts(run::workload::script::Scripts);
     /// Five transactions of a wholesaler.
@@ -59,8 +61,39 @@ pub struct Builtin {
     pub about: &'static str,
 }
 
+/// What a workload requests of the nodes where its sessions enter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Demand {
+    /// Its name.
+    pub name: String,
+    /// It writes.
+    pub writes: bool,
+    /// Which keys it draws.
+    pub keys: Keys,
+}
+
+/// The keys that a workload draws.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keys {
+    /// Those of one node, where that is requested.
+    OfNode,
+    /// New ones, whose nodes follow from them.
+    New,
+    /// Its own, which no other code knows.
+    Own,
+}
+
+/// Sessions that draw only keys of nodes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// The flag that requests it.
+    pub flag: &'static str,
+    /// The nodes, by turns.
+    pub nodes: Vec<u16>,
+}
+
 /// The cluster whose nodes the sessions of a run enter at.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Entry<'a> {
     /// Its nodes.
     pub cluster: &'a Cluster,
@@ -68,6 +101,8 @@ pub struct Entry<'a> {
     pub is_at_owner: bool,
     /// Where each session enters, unless the benchmark decides that.
     pub connects: &'a Connects,
+    /// Sessions draw only keys of some nodes.
+    pub held: Option<Held>,
 }
 
 /// A workload that is ready to be driven.
@@ -81,6 +116,8 @@ pub struct Prepared {
     pub dataset: Option<record::model::Dataset>,
     /// What is compared with the server.
     pub audit: Option<Box<dyn ServerAudit>>,
+    /// What enters the run in the ledgers before its first write, where a verification can replay it.
+    pub writer: Option<Box<dyn Announces>>,
     /// The users whose pace the run follows; `None`: it has no users of its own.
     pub users: Option<Users>,
     /// Where each session enters, where the benchmark decides that.
@@ -96,11 +133,17 @@ impl Prepared {
         dataset: record::model::Dataset,
         audit: impl ServerAudit + 'static,
     ) -> Prepared {
+        Prepared { audit: Some(Box::new(audit)), ..Prepared::unaudited(workload, dataset) }
+    }
+
+    /// The same without anything that is compared with the server.
+    pub fn unaudited(workload: impl Into<Benchmark>, dataset: record::model::Dataset) -> Prepared {
         Prepared {
             workload: workload.into(),
             weight: 1,
             dataset: Some(dataset),
-            audit: Some(Box::new(audit)),
+            audit: None,
+            writer: None,
             users: None,
             connects: None,
             plans_each: false,
@@ -141,6 +184,29 @@ pub trait Family: Debug + Sync {
     /// The heading of their flags in the help.
     fn heading(&self) -> &'static str {
         "Benchmarks"
+    }
+
+    /// Why a flag of theirs cannot be given where none of them is run.
+    fn not_run(&self, long: &str) -> Refusal {
+        let (title, name) = (self.title(), self.builtins()[0].name);
+        Refusal::new(format!("--{long} applies to {title}, which is not run"))
+            .with_hint(format!("add -b {name}, or omit --{long}"))
+    }
+
+    /// Their statements can be sent in every way; else they are prepared.
+    fn takes_modes(&self) -> bool {
+        false
+    }
+
+    /// The workload that only reads, and the one that only updates, whose mixes a sweep compares.
+    fn pure(&self) -> Option<[&'static str; 2]> {
+        None
+    }
+
+    /// What one of them requests of the nodes: it may write, and it draws its own keys unless its sessions can be held to those of a node.
+    fn demands(&self, builtin: &Builtin) -> Vec<Demand> {
+        let keys = if self.holds_rows() { Keys::OfNode } else { Keys::Own };
+        vec![Demand { name: builtin.name.to_string(), writes: true, keys }]
     }
 
     /// Checks what can be checked without a server.

@@ -11,3 +11,4 @@ pub mod driving;
 pub mod request;
 pub mod tpcb;
 pub mod tpcc;
+pub mod ycsb;

@@ -2,12 +2,12 @@
 
 use super::Operation;
 use crate::failure::Failure;
-use crate::run::route::{self, Owned};
 use connect::cluster_file::Role;
 use connect::control::Control;
 use engines::Cluster;
 use load::ledger::Dataset;
 use run::routing::{Homes, KeyOwners};
+use workloads::ycsb::homes::{self, Owned};
 
 /// The cells, and how sessions are held to their columns.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Shape {
                 "one server makes a matrix of one cell; name the nodes of a cluster with --cluster FILE";
             return Ok(Shape { pairs: vec![(0, Some(0))], notes: vec![note.to_string()], ..whole });
         }
-        match route::placed(cluster, control, entry, dataset, "matrix")? {
+        match homes::placed(cluster, control, entry, dataset, "matrix")? {
             Owned::Everywhere => whole.of_copies(cluster),
             Owned::Split(owners) => whole.of_owners(cluster, owners, dataset, sessions_each),
         }
@@ -82,7 +82,9 @@ impl Shape {
         let table = data::ycsb::Table::new(dataset.spec.clone());
         let alone = Homes::new(owners.clone(), vec![0], 1);
         let has_rows = |node: usize| {
-            alone.as_ref().is_some_and(|homes| homes.has_rows(node as u16, &table, dataset.rows))
+            alone
+                .as_ref()
+                .is_some_and(|homes| homes.has_rows(node as u16, dataset.rows, |row| table.key(row)))
         };
         let columns: Vec<usize> = (0..cluster.nodes.len()).filter(|node| has_rows(*node)).collect();
         let rows = (0..cluster.nodes.len()).filter(|node| cluster.nodes[*node].role != Role::Standby);
@@ -92,7 +94,7 @@ impl Shape {
         }
         self.pairs = rows.flat_map(|row| columns.iter().map(move |column| (row, Some(*column)))).collect();
         let homes = self.pairs.iter().filter_map(|(_, data)| *data).map(|data| data as u16).collect();
-        self.homes = Some(route::hold(cluster, owners.clone(), homes, sessions_each, dataset, "matrix")?);
+        self.homes = Some(homes::hold(cluster, owners.clone(), homes, sessions_each, dataset, "matrix")?);
         self.owners = Some(owners);
         Ok(self)
     }

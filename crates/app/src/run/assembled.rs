@@ -1,21 +1,8 @@
 //! A workload that is ready to be driven.
 
-use load::writers::Registry;
 use run::terminals::Users;
 use run::workload::Mix as Mixed;
-use run::workload::replay::WriterSpec;
-use workloads::driving::{Benchmark, ServerAudit};
-
-/// A run that has been entered in the ledger of every node before its first write.
-#[derive(Debug)]
-pub(crate) struct Announced {
-    /// The ledgers. They hold the mark by which others tell the run from a killed one, as long as they live.
-    pub registry: Registry,
-    /// Its number.
-    pub run_no: u16,
-    /// What it will do.
-    pub spec: WriterSpec,
-}
+use workloads::driving::{Announced, Benchmark, ServerAudit};
 
 /// A workload that is ready to be driven.
 #[derive(Debug)]
@@ -28,8 +15,8 @@ pub(crate) struct Assembled {
     pub datasets: Vec<record::model::Dataset>,
     /// What its benchmarks compare with the server, each with the place of its first item.
     pub audits: Vec<(usize, Box<dyn ServerAudit>)>,
-    /// Where its writes are announced.
-    pub writer: Option<Announced>,
+    /// What reports its end to the ledgers.
+    pub writers: Vec<Box<dyn Announced>>,
     /// It uses pgbench's own tables.
     pub uses_pgbench_tables: bool,
     /// The users whose pace it follows, where a benchmark has some.

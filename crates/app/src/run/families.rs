@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::assembled::Assembled;
-use super::route::{Demand, Keys};
+use super::mix::query_mode;
 use super::scripts::Selected;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -12,7 +12,7 @@ use record::Exit;
 use run::routing::Connects;
 use run::workload::Mix as Mixed;
 use std::collections::BTreeMap;
-use workloads::driving::{Builtin, FAMILIES, Family, Given, Prepared, Search, Value};
+use workloads::driving::{Builtin, Demand, FAMILIES, Family, Given, Prepared, Search, Value};
 
 /// A family, and the names and weights of its workloads in a mix.
 type Chosen = (&'static dyn Family, Vec<(&'static str, u64)>);
@@ -57,14 +57,20 @@ pub(super) fn list() -> String {
 }
 
 impl Plan {
-    /// What is given to the families; `connects` is where sessions enter.
-    fn given<'a>(&'a self, seed: u64, is_mixed: bool, connects: &'a Connects) -> Given<'a> {
+    /// What is given to the family of `own` workloads among `requested`; `connects` is where sessions enter.
+    fn given<'a>(
+        &'a self,
+        seed: u64,
+        (own, requested): (usize, &[Selected]),
+        connects: &'a Connects,
+    ) -> Given<'a> {
         Given {
             sessions: self.client.first(),
             seed,
             wire: self.wire,
+            mode: query_mode(self.protocol_of(requested)),
             flags: &self.families,
-            is_mixed,
+            is_mixed: requested.len() > own,
             has_rate: self.rate.is_some(),
             counts_transactions: self.transactions.is_some(),
             names_data_node: self.route.data.is_some(),
@@ -79,16 +85,14 @@ impl Plan {
         {
             let is_run = families.iter().any(|(run, _)| run.builtins() == family.builtins());
             if self.families.contains_key(long) && !is_run {
-                let (title, name) = (family.title(), family.builtins()[0].name);
-                return Err(Failure::usage(format!("--{long} applies to {title}, which is not run"))
-                    .hint(format!("add -b {name}, or omit --{long}")));
+                return Err(family.not_run(long).into());
             }
         }
         let connects = Connects::default();
         for (family, own) in &families {
-            family.check(&self.given(0, requested.len() > own.len(), &connects))?;
+            family.check(&self.given(0, (own.len(), requested), &connects))?;
             let is_prepared = self.protocol.is_none_or(|protocol| protocol == super::Protocol::Prepared);
-            if !is_prepared {
+            if !is_prepared && !family.takes_modes() {
                 return Err(Failure::usage(format!("-M: {} uses prepared statements only", family.title()))
                     .hint("omit -M"));
             }
@@ -154,14 +158,15 @@ impl Plan {
     pub(super) fn run_simulated(&self, family: &dyn Family, context: &Context) -> Result<Exit, Failure> {
         let seed = self.seed();
         let connects = Connects::default();
-        let prepared = family.simulated(&self.given(seed, false, &connects))?;
+        let requested = &self.read()?.selected;
+        let prepared = family.simulated(&self.given(seed, (requested.len(), requested), &connects))?;
         let name = format!("{}-simulated", family.builtins()[0].name);
         let assembled = Assembled {
             mix: Mixed::of(prepared.workload).ok_or_else(|| Failure::usage("nothing would run"))?,
             name: name.clone(),
             datasets: vec![],
             audits: prepared.audit.into_iter().map(|audit| (0, audit)).collect(),
-            writer: None,
+            writers: vec![],
             uses_pgbench_tables: false,
             users: prepared.users,
             connects: None,
@@ -187,7 +192,7 @@ impl Plan {
     ) -> Result<Vec<Prepared>, Failure> {
         let connects = self.route.connects(self.client.first(), seed);
         let prepare = |(family, own): (&dyn Family, Vec<(&'static str, u64)>)| {
-            let given = self.given(seed, requested.len() > own.len(), &connects);
+            let given = self.given(seed, (own.len(), requested), &connects);
             Ok(family.prepare(&own, &given, control)?)
         };
         families(requested).into_iter().map(prepare).collect()
@@ -206,14 +211,14 @@ impl Plan {
     }
 }
 
-/// What such a workload asks of the nodes: it may write, and it draws its own keys unless its sessions can be held to those of a node.
-pub(super) fn demand(builtin: &Builtin) -> Demand {
-    let holds = workloads::driving::family_of(builtin.name).is_some_and(|(family, _)| family.holds_rows());
-    Demand {
-        name: builtin.name.to_string(),
-        writes: true,
-        keys: if holds { Keys::OfNode } else { Keys::Own },
-    }
+/// What such a workload requests of the nodes.
+pub(super) fn demands(builtin: &Builtin) -> Vec<Demand> {
+    workloads::driving::family_of(builtin.name).map_or_else(Vec::new, |(family, _)| family.demands(builtin))
+}
+
+/// The workload that only reads, and the one that only updates, whose mixes a sweep compares.
+pub(super) fn pure() -> Option<[&'static str; 2]> {
+    FAMILIES.iter().find_map(|family| family.pure())
 }
 
 fn is_mixed(requested: &[Selected], family: &dyn Family) -> bool {

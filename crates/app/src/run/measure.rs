@@ -18,7 +18,6 @@ use record::model::{
 };
 use record::totals::RunTotals;
 use record::{ClientSample, Exit, State, StepId};
-use run::client::SessionRecord;
 use run::control::Cause;
 use run::drive::{Account, Observer, Options, Second, drive};
 use run::engine::{NANOS_PER_MICRO, Nanos};
@@ -106,8 +105,8 @@ impl Plan {
         if let Some(settling) = settling {
             self.write_settling(recording, step, &settling, &account);
         }
-        if let Some(announced) = assembled.writer {
-            finish_writer(announced, &account.sessions)?;
+        for announced in assembled.writers {
+            announced.finish(&account.sessions)?;
         }
         let mut opinion = verdict::judge(&account, duration);
         opinion.notes.extend(advice::of(&account, spec, is_shared, self.protocol()?, &ours));
@@ -386,19 +385,6 @@ fn query_server(
         }
     }
     Ok(())
-}
-
-/// Reports the ledgers how far each session came.
-pub(crate) fn finish_writer(
-    announced: super::assembled::Announced,
-    sessions: &[SessionRecord],
-) -> Result<(), Failure> {
-    let super::assembled::Announced { mut registry, run_no, spec: mut writer } = announced;
-    writer.finish(sessions);
-    let json =
-        serde_json::to_string(&writer).map_err(|error| Failure::caused("cannot describe the run", error))?;
-    let transactions: Vec<u64> = sessions.iter().map(|session| session.transactions).collect();
-    Ok(registry.finish(run_no, &json, &transactions)?)
 }
 
 /// What was counted since the last report of progress.

@@ -1,7 +1,6 @@
 //! From `-b` and `-f` to a workload: names looked up, scripts compiled, the dataset requested, the run entered among its writers.
 
-use super::assembled::{Announced, Assembled};
-use super::route::{Demand, Keys};
+use super::assembled::Assembled;
 use super::scripts::{Read, Script, Selected};
 use super::{Plan, Protocol, Weighted, families};
 use crate::connection::users_relation;
@@ -11,16 +10,13 @@ use connect::ConnSpec;
 use connect::control::Control;
 use engines::Cluster;
 use load::ledger::{self, Dataset};
-use load::writers::Registry;
 use run::script::argument::{self, SCRIPTS_MAX, file_source};
 use run::script::{self, Mix, Predefined, QueryMode, Source, default_seed};
 use run::workload::Mix as Mixed;
-use run::workload::replay::WriterSpec;
 use run::workload::script::Scripts;
 use run::workload::script::short_name;
-use run::workload::ycsb::{self, Ycsb};
 use std::sync::Arc;
-use workloads::driving::{Benchmark, ServerAudit};
+use workloads::driving::{Announces, Benchmark, Demand, InMix, Keys, ServerAudit};
 
 /// The tables of pgbench -i.
 const PGBENCH_TABLES: [&str; 4] =
@@ -38,10 +34,11 @@ pub(crate) enum Tables {
 /// What is put together before the mix.
 #[derive(Default)]
 struct Parts {
-    ycsb: Option<(Ycsb, Dataset)>,
     datasets: Vec<record::model::Dataset>,
     /// With the place of the part they belong to.
     audits: Vec<(usize, Box<dyn ServerAudit>)>,
+    /// Likewise.
+    writers: Vec<(usize, Box<dyn Announces>)>,
     users: Option<run::terminals::Users>,
     connects: Option<run::routing::Connects>,
     plans_each: bool,
@@ -50,11 +47,7 @@ struct Parts {
 
 /// All built-in workloads, one line each.
 pub fn list() -> String {
-    let mut text = String::from("On tables of load ycsb:\n");
-    for builtin in ycsb::BUILTINS {
-        text.push_str(&format!("  {:<14} {}\n", builtin.name, builtin.about));
-    }
-    text.push_str(&families::list());
+    let mut text = families::list();
     text.push_str("On tables of load tpcb, or pgbench -i:\n");
     for builtin in &script::BUILTINS {
         text.push_str(&format!("  {:<14} {}\n", builtin.name, builtin.description));
@@ -64,8 +57,7 @@ pub fn list() -> String {
 
 /// The names of the built-in workloads that pgbench does not know.
 fn own_names() -> impl Iterator<Item = &'static str> {
-    let ycsb = ycsb::BUILTINS.iter().map(|builtin| builtin.name);
-    ycsb.chain(families::builtins().map(|builtin| builtin.name))
+    families::builtins().map(|builtin| builtin.name)
 }
 
 /// The name of the built-in that was meant: this one, or the only one that begins so. pgbench knows three names, and its commands are to
@@ -108,9 +100,6 @@ pub(super) fn taken_for(wanted: &str) -> Option<String> {
 /// The built-in of this name.
 fn builtin(wanted: &Weighted) -> Result<Selected, Failure> {
     let name = builtin_name(&wanted.name)?;
-    if let Some(builtin) = ycsb::BUILTINS.iter().find(|builtin| builtin.name == name) {
-        return Ok(Selected::Ycsb(builtin, wanted.weight));
-    }
     if let Some(builtin) = families::builtins().find(|builtin| builtin.name == name) {
         return Ok(Selected::Family(builtin, wanted.weight));
     }
@@ -168,12 +157,7 @@ impl Plan {
                 .hint("give one a weight above 0, as in ycsb-a@1"));
         }
         self.check_families(&selected)?;
-        let has_ycsb = selected.iter().any(|selected| matches!(selected, Selected::Ycsb(..)));
         let has_script = selected.iter().any(|selected| selected.script().is_some());
-        if self.keys.is_some() && !has_ycsb {
-            return Err(Failure::usage("--keys applies to YCSB workloads, and none is run")
-                .hint("in a script, use random(), random_zipfian() and similar functions"));
-        }
         if !has_script && !self.define.is_empty() {
             return Err(Failure::usage("-D sets a variable of scripts, and no script is run")
                 .hint("add -f script.sql, or omit -D"));
@@ -184,7 +168,6 @@ impl Plan {
     /// The workloads' names, joined.
     pub(super) fn workload_name(&self) -> Result<String, Failure> {
         let name = |selected: &Selected| match selected {
-            Selected::Ycsb(builtin, _) => builtin.name.to_string(),
             Selected::Family(builtin, _) => builtin.name.to_string(),
             Selected::Script(script) => short_name(&script.source.name),
         };
@@ -206,8 +189,6 @@ impl Plan {
         let mut named = vec![];
         for selected in &self.read()?.selected {
             match selected {
-                Selected::Ycsb(..) if named.iter().any(|(_, table)| *table == "usertable") => {}
-                Selected::Ycsb(..) => named.push((Some(self.dataset(control)?.1.schema_name), "usertable")),
                 Selected::Script(script) if is_builtin(&script.source) => {
                     for table in PGBENCH_TABLES
                         .into_iter()
@@ -260,7 +241,7 @@ impl Plan {
         Ok(self.protocol_of(&self.read()?.selected))
     }
 
-    fn protocol_of(&self, selected: &[Selected]) -> Protocol {
+    pub(super) fn protocol_of(&self, selected: &[Selected]) -> Protocol {
         let only_scripts = selected.iter().all(|selected| selected.script().is_some());
         self.protocol.unwrap_or(if only_scripts { Protocol::Simple } else { Protocol::Prepared })
     }
@@ -277,14 +258,10 @@ impl Plan {
         self.route.check_mix(&self.demands(selected))?;
         let mut parts: Vec<(Benchmark, u64)> = Vec::new();
         let mut assembled = Parts::default();
-        if let Some((ycsb, dataset)) = self.ycsb(selected, control)? {
-            assembled.datasets.push(crate::load::dataset(&dataset));
-            assembled.ycsb = Some((ycsb.clone(), dataset));
-            parts.push((ycsb.into(), 1));
-        }
         for prepared in self.prepare_families(selected, control, seed)? {
             assembled.datasets.extend(prepared.dataset);
             assembled.audits.extend(prepared.audit.map(|audit| (parts.len(), audit)));
+            assembled.writers.extend(prepared.writer.map(|writer| (parts.len(), writer)));
             assembled.users = assembled.users.or(prepared.users);
             assembled.connects = assembled.connects.or(prepared.connects);
             assembled.plans_each |= prepared.plans_each;
@@ -309,15 +286,16 @@ impl Plan {
                 .ok_or_else(|| Failure::usage("all weights are 0: nothing would run"))
         };
         let mut mix = mixed(&parts)?;
-        let mut writer = None;
-        if let Some((ycsb, dataset)) = assembled.ycsb.filter(|(ycsb, _)| ycsb.writes()) {
-            // It is the first part.
-            let spec_of_run = WriterSpec::new(mix.items(), 0, &ycsb, seed);
-            let registry = self.registry(control, spec, &dataset)?;
-            let announced = announce(registry, control, &dataset, spec_of_run)?;
-            parts[0].0 = ycsb.as_writer(announced.run_no, announced.spec.first_insert).into();
+        let mut writers = Vec::new();
+        for (part, writer) in assembled.writers {
+            let run = InMix { items: mix.items(), first: mix.parts()[part].first_item, seed };
+            let cluster = self.ledgers(control, spec, writer.dataset())?;
+            let (workload, announced) = writer.announce(run, &cluster, control)?;
+            parts[part].0 = workload;
+            writers.push(announced);
+        }
+        if !writers.is_empty() {
             mix = mixed(&parts)?;
-            writer = Some(announced);
         }
         let audits = assembled.audits.into_iter();
         Ok(Assembled {
@@ -325,7 +303,7 @@ impl Plan {
             datasets: assembled.datasets,
             audits: audits.map(|(part, audit)| (mix.parts()[part].first_item, audit)).collect(),
             mix,
-            writer,
+            writers,
             uses_pgbench_tables,
             users: assembled.users,
             connects: assembled.connects,
@@ -339,12 +317,7 @@ impl Plan {
         let mut demands = vec![];
         for selected in selected.iter().filter(|selected| selected.weight() > 0) {
             match selected {
-                Selected::Ycsb(builtin, _) => demands.extend(builtin.mix.iter().map(|(verb, ..)| Demand {
-                    name: format!("{}.{}", builtin.name, verb.name()),
-                    writes: verb.writes(),
-                    keys: if *verb == ycsb::Verb::Insert { Keys::New } else { Keys::OfNode },
-                })),
-                Selected::Family(builtin, _) => demands.push(families::demand(builtin)),
+                Selected::Family(builtin, _) => demands.extend(families::demands(builtin)),
                 Selected::Script(script) => demands.push(Demand {
                     name: short_name(&script.source.name),
                     writes: false,
@@ -355,42 +328,8 @@ impl Plan {
         demands
     }
 
-    /// All that is asked of YCSB, on the target's dataset.
-    fn ycsb(&self, selected: &[Selected], control: &mut Control) -> Result<Option<(Ycsb, Dataset)>, Failure> {
-        let builtins: Vec<(&ycsb::Builtin, u64)> = selected
-            .iter()
-            .filter_map(|selected| match selected {
-                Selected::Ycsb(builtin, weight) => Some((*builtin, *weight)),
-                _ => None,
-            })
-            .collect();
-        if builtins.is_empty() {
-            return Ok(None);
-        }
-        let (ycsb, dataset) = self.dataset(control)?;
-        let homes = self.route.homes(control, &dataset)?;
-        let keys = self.keys;
-        let ycsb = builtins
-            .into_iter()
-            .fold(ycsb.with_homes(homes), |ycsb, (builtin, weight)| ycsb.with_builtin(builtin, weight, keys));
-        Ok(Some((ycsb, dataset)))
-    }
-
-    /// The dataset in the target that YCSB works on.
-    fn dataset(&self, control: &mut Control) -> Result<(Ycsb, Dataset), Failure> {
-        let dataset = dataset(control)?;
-        let table = data::ycsb::Table::new(dataset.spec.clone());
-        let ycsb = Ycsb::new(table, dataset.rows, dataset.rows, self.client.first(), 0);
-        Ok((ycsb.with_schema(&dataset.schema_name).with_mode(query_mode(self.protocol()?)), dataset))
-    }
-
-    /// The ledgers that a run which writes must be entered in: those of all nodes that the dataset lies on.
-    fn registry(
-        &self,
-        control: &mut Control,
-        spec: &ConnSpec,
-        dataset: &Dataset,
-    ) -> Result<Registry, Failure> {
+    /// The cluster whose ledgers a run which writes must be entered in: all nodes that the dataset lies on.
+    fn ledgers(&self, control: &mut Control, spec: &ConnSpec, dataset: &Dataset) -> Result<Cluster, Failure> {
         let nodes = ledger::layout(&mut **control, dataset.id)?.nodes;
         let cluster = if nodes.is_empty() {
             // One server, or one with standbys: the connection leads to whichever takes writes.
@@ -412,7 +351,7 @@ impl Plan {
             ))
             .hint("name all nodes with --cluster FILE, as pgfathom up writes it"));
         }
-        registry(&cluster)
+        Ok(cluster)
     }
 
     /// `:scale` as pgbench has it: with its own built-in scripts the branches of its tables, whatever was requested, because other keys do
@@ -462,103 +401,11 @@ impl Plan {
     }
 }
 
-fn query_mode(protocol: Protocol) -> QueryMode {
+pub(super) fn query_mode(protocol: Protocol) -> QueryMode {
     match protocol {
         Protocol::Simple => QueryMode::Simple,
         Protocol::Extended => QueryMode::Extended,
         Protocol::Prepared => QueryMode::Prepared,
-    }
-}
-
-/// The YCSB dataset of a target, complete and with rows to choose from.
-pub(crate) fn dataset(control: &mut Control) -> Result<Dataset, Failure> {
-    const FILL: &str = "load it first: pgfathom load ycsb --rows 1M";
-    let missing = || Failure::usage("this database holds no YCSB dataset").hint(FILL);
-    let client: &mut postgres::Client = control;
-    if !ledger::exists(client)? {
-        return Err(missing());
-    }
-    let dataset = ledger::find_dataset(client, ledger::YCSB)?.ok_or_else(missing)?;
-    if !dataset.loaded {
-        return Err(Failure::usage("the YCSB dataset of this database is not completely loaded")
-            .hint("run the same pgfathom load again: it continues where it stopped"));
-    }
-    if dataset.rows == 0 {
-        return Err(Failure::usage("the YCSB dataset of this database has no rows to choose from").hint(FILL));
-    }
-    ledger::check_in_place(client, &dataset, &load::plan::table_names(dataset.partitions))?;
-    Ok(dataset)
-}
-
-/// The ledgers that a run which writes must be entered in.
-pub(crate) fn registry(cluster: &Cluster) -> Result<Registry, Failure> {
-    Registry::open(cluster)?.ok_or_else(|| Failure::usage("this database holds no YCSB dataset"))
-}
-
-/// Enters the run in the ledgers, and for one that inserts finds the first row number that no other run has used.
-///
-/// As long as the run is on, the ledgers' connections hold an advisory lock, so that others can tell it from a killed one.
-pub(crate) fn announce(
-    mut registry: Registry,
-    control: &mut Control,
-    dataset: &Dataset,
-    mut spec: WriterSpec,
-) -> Result<Announced, Failure> {
-    let run_no = registry.create(&json(&spec)?)?;
-    if !registry.mark(run_no)? {
-        return Err(Failure::usage("another run started at the same moment").hint("run it again"));
-    }
-    if spec.inserts() {
-        for writer in registry.writers()?.iter().filter(|writer| writer.run_no < run_no) {
-            let Ok(mut earlier) = serde_json::from_str::<WriterSpec>(&writer.spec) else { continue };
-            let end = match earlier.next_insert() {
-                Some(end) => end,
-                None if !registry.mark(writer.run_no)? => {
-                    return Err(Failure::usage(format!(
-                        "run {} is inserting rows into this dataset",
-                        writer.run_no
-                    ))
-                    .hint("wait until it has ended: two runs that insert would collide"));
-                }
-                None => {
-                    let end = insert_end(control, dataset, &earlier)?;
-                    earlier.insert_end = Some(end);
-                    registry.update_spec(writer.run_no, &json(&earlier)?)?;
-                    end
-                }
-            };
-            spec.first_insert = spec.first_insert.max(end);
-        }
-        registry.update_spec(run_no, &json(&spec)?)?;
-    }
-    Ok(Announced { registry, run_no, spec })
-}
-
-fn json(spec: &WriterSpec) -> Result<String, Failure> {
-    serde_json::to_string(spec).map_err(|error| Failure::caused("cannot describe the run", error))
-}
-
-/// Where the inserts of a killed run end, found by querying its keys: each session has inserted its rows in order, so the first long
-/// stretch that is not there is behind the last one. Were it not, the next run's insert would be refused as a duplicate and told.
-fn insert_end(client: &mut postgres::Client, dataset: &Dataset, spec: &WriterSpec) -> Result<u64, Failure> {
-    /// Keys requested at once; more failed inserts in a row than this would hide those behind them.
-    const STRETCH: u64 = 4096;
-    let table = data::ycsb::Table::new(dataset.spec.clone());
-    let sql = format!(
-        "select count(*) from {} where ycsb_key = any($1)",
-        ledger::qualified(&dataset.schema_name, "usertable")
-    );
-    let mut end = spec.first_insert;
-    loop {
-        let keys: Vec<String> =
-            (end..end + STRETCH).map(|row| String::from_utf8_lossy(&table.key(row)).into_owned()).collect();
-        let found = client
-            .query_one(&sql, &[&keys])
-            .map_err(|error| Failure::caused("cannot find the rows of a killed run", error))?;
-        if found.get::<_, i64>(0) == 0 {
-            return Ok(end);
-        }
-        end += STRETCH;
     }
 }
 

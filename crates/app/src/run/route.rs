@@ -3,21 +3,15 @@
 use crate::connection::Address;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::human;
 use connect::conninfo::Pinned;
 use connect::{ConnSpec, cluster_file::Role};
-use data::ycsb::Table;
-use engines::placement::{Routing, Rule};
-use engines::{Cluster, Placement};
-use load::ledger::Dataset;
+use engines::Cluster;
 use run::dial::TargetDial;
 use run::engine::connector::Dial;
-use run::routing::{Connects, Homes, KeyOwners, RoutedDial};
+use run::routing::{Connects, RoutedDial};
 use std::sync::Arc;
-use workloads::driving::Entry;
+use workloads::driving::{Demand, Entry, Held, Keys};
 
-/// Keys on which client and server have to agree before sessions are held to nodes.
-const SELF_TEST_KEYS: u64 = 512;
 /// For sessions whose updates go through tables with foreign partitions. A plan for any parameters keeps all partitions and prunes them when it
 /// runs; PostgreSQL 18 then mistakes one partition for another (`ExecInitModifyTable`: places among the partitions that are left are looked up in
 /// lists of all of them), and a backend that updates a foreign one crashes, seen on 18.4. A plan for the parameters at hand has the one partition
@@ -42,28 +36,6 @@ impl Route {
     pub fn new(connect: Option<Way>, data: Option<String>) -> Route {
         Route { connect, data, cluster: None }
     }
-}
-
-/// What a workload asks of the nodes where its sessions enter.
-#[derive(Clone, Debug)]
-pub(crate) struct Demand {
-    /// Its name.
-    pub(crate) name: String,
-    /// It writes.
-    pub(crate) writes: bool,
-    /// Which keys it draws.
-    pub(crate) keys: Keys,
-}
-
-/// The keys that a workload draws.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Keys {
-    /// Those of one node, where that is requested.
-    OfNode,
-    /// New ones, whose nodes follow from them.
-    New,
-    /// Its own: nobody else knows them.
-    Own,
 }
 
 /// How sessions are dealt out over nodes.
@@ -289,7 +261,12 @@ impl Route {
     /// The cluster as benchmarks see it, whose sessions enter at `connects`.
     pub(crate) fn entry<'a>(&'a self, connects: &'a Connects) -> Option<Entry<'a>> {
         let cluster = self.cluster.as_ref()?;
-        Some(Entry { cluster, is_at_owner: self.connect == Some(Way::Owner), connects })
+        let nodes = || match &self.data {
+            Some(name) => cluster.node(name).map(|node| node as u16).into_iter().collect(),
+            None => self.entries(cluster),
+        };
+        let held = self.holding().map(|flag| Held { flag, nodes: nodes() });
+        Some(Entry { cluster, is_at_owner: self.connect == Some(Way::Owner), connects, held })
     }
 
     /// The flag that holds sessions to the keys of nodes, if one does.
@@ -300,120 +277,11 @@ impl Route {
             _ => None,
         }
     }
-
-    /// Which session draws keys of which node; `None` when all draw from the whole table.
-    pub(crate) fn homes(
-        &self,
-        control: &mut connect::control::Control,
-        dataset: &Dataset,
-    ) -> Result<Option<Homes>, Failure> {
-        let (Some(cluster), Some(flag)) = (&self.cluster, self.holding()) else { return Ok(None) };
-        let entry = cluster.entry_node();
-        let owners = match placed(cluster, control, entry, dataset, flag)? {
-            Owned::Split(owners) => owners,
-            Owned::Everywhere => {
-                return Err(Failure::usage(format!("{flag}: in this cluster every node holds every row"))
-                    .hint(
-                        "choose the nodes with --connect each or --connect NODE; every row is there, too",
-                    ));
-            }
-        };
-        let nodes = match &self.data {
-            Some(name) => vec![node_named(cluster, "--data", name)? as u16],
-            None => self.entries(cluster),
-        };
-        hold(cluster, owners, nodes, 1, dataset, flag).map(Some)
-    }
 }
 
 /// Names of some nodes, for a message or a flag.
 fn names_of(cluster: &Cluster, nodes: impl Iterator<Item = usize>) -> String {
     nodes.map(|node| cluster.nodes[node].name.as_str()).collect::<Vec<&str>>().join(",")
-}
-
-/// Sessions in groups of `sessions_each`, each held to one of `nodes`; refused when a node has no row to offer.
-pub(crate) fn hold(
-    cluster: &Cluster,
-    owners: KeyOwners,
-    nodes: Vec<u16>,
-    sessions_each: u64,
-    dataset: &Dataset,
-    flag: &str,
-) -> Result<Homes, Failure> {
-    let table = Table::new(dataset.spec.clone());
-    let homes = Homes::new(owners, nodes.clone(), sessions_each)
-        .ok_or_else(|| Failure::usage(format!("{flag}: this cluster has no node that owns rows")))?;
-    match nodes.into_iter().find(|node| !homes.has_rows(*node, &table, dataset.rows)) {
-        None => Ok(homes),
-        Some(empty) => Err(Failure::usage(format!(
-            "{flag}: {} has no row of this dataset, or almost none of its {}",
-            cluster.nodes[usize::from(empty)].name,
-            human::plural(dataset.rows, "row")
-        ))
-        .hint("load more rows, give that node a partition, or name the other nodes")),
-    }
-}
-
-/// Where rows are.
-#[derive(Clone, Debug)]
-pub(crate) enum Owned {
-    /// Each on its node.
-    Split(KeyOwners),
-    /// On every node.
-    Everywhere,
-}
-
-/// Who owns which key, from the catalog of the node `entry` that `control` is connected to, tested against that server. `asker` is named
-/// in errors.
-pub(crate) fn placed(
-    cluster: &Cluster,
-    control: &mut connect::control::Control,
-    entry: usize,
-    dataset: &Dataset,
-    asker: &str,
-) -> Result<Owned, Failure> {
-    let client: &mut postgres::Client = control;
-    let placement = Placement::read(cluster, client, entry, &dataset.schema_name, "usertable")?;
-    let has_standbys = cluster.nodes.iter().any(|node| node.role == Role::Standby);
-    if placement.on_every_node() || (!cluster.is_clustered() && has_standbys) {
-        return Ok(Owned::Everywhere);
-    }
-    let nodes: Vec<u16> = placement.leaves().iter().map(|leaf| leaf.node as u16).collect();
-    let owners = match placement.routing() {
-        Routing::Whole => Some(KeyOwners::Hash { nodes }),
-        Routing::Client { columns, rule } if columns.len() == 1 => owners_by(rule, &nodes),
-        _ => None,
-    };
-    let owners = owners.ok_or_else(|| {
-        Failure::usage(format!(
-            "{asker}: this client cannot determine which node owns a key: {}",
-            placement.routing()
-        ))
-        .hint("pgfathom run --connect NODE pins sessions; their rows can then be on any node")
-    })?;
-    let table = Table::new(dataset.spec.clone());
-    let step = (dataset.rows / SELF_TEST_KEYS).max(1);
-    let keys: Vec<[u8; data::ycsb::KEY_BYTES]> =
-        (0..dataset.rows.min(SELF_TEST_KEYS)).map(|at| table.key(at * step)).collect();
-    placement.self_test(client, &keys)?;
-    Ok(Owned::Split(owners))
-}
-
-/// The rules whose result can be written down with a run.
-fn owners_by(rule: &Rule, nodes: &[u16]) -> Option<KeyOwners> {
-    match rule {
-        Rule::PartitionHash { leaf_of, .. } => {
-            Some(KeyOwners::Hash { nodes: leaf_of.iter().map(|leaf| nodes[*leaf as usize]).collect() })
-        }
-        Rule::HashRange { starts } => Some(KeyOwners::HashRanges {
-            starts: starts.iter().copied().zip(nodes.iter().copied()).collect(),
-        }),
-        Rule::CodeRange { starts } => Some(KeyOwners::CodeRanges {
-            starts: starts.iter().copied().zip(nodes.iter().copied()).collect(),
-        }),
-        Rule::Segment { legacy: false, .. } => Some(KeyOwners::Segments { nodes: nodes.to_vec() }),
-        Rule::Segment { legacy: true, .. } | Rule::KeyRange { .. } => None,
-    }
 }
 
 #[cfg(test)]

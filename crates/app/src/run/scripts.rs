@@ -2,7 +2,6 @@
 //! measures, and standard input can be read only once.
 
 use run::script::{Mix, Source};
-use run::workload::ycsb;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -60,7 +59,6 @@ impl Script {
 /// One thing the user requested.
 #[derive(Debug)]
 pub(super) enum Selected {
-    Ycsb(&'static ycsb::Builtin, u64),
     Script(Script),
     Family(&'static Builtin, u64),
 }
@@ -68,7 +66,7 @@ pub(super) enum Selected {
 impl Selected {
     pub(super) fn weight(&self) -> u64 {
         match self {
-            Selected::Ycsb(_, weight) | Selected::Family(_, weight) => *weight,
+            Selected::Family(_, weight) => *weight,
             Selected::Script(script) => u64::from(script.source.weight),
         }
     }
@@ -76,7 +74,7 @@ impl Selected {
     pub(super) fn script(&self) -> Option<&Script> {
         match self {
             Selected::Script(script) => Some(script),
-            Selected::Ycsb(..) | Selected::Family(..) => None,
+            Selected::Family(..) => None,
         }
     }
 }

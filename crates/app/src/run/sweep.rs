@@ -1,6 +1,7 @@
 //! R0's method as one command: statistics first, then one step per number of sessions, each from a settled start, and one report over
 //! all of them. A step that fails, is invalid or is never begun does not lose the others.
 
+use super::families::pure;
 use super::prepare::Nodes;
 use super::sessions::Sessions;
 use super::{Plan, Weighted, mix, vacuum_pgbench};
@@ -134,8 +135,10 @@ impl Plan {
         run.prepared.is_step = true;
         if let Some(reads) = ahead.read_percent {
             let share = |name: &str, weight| Weighted { name: name.to_string(), weight };
-            let both = [share("ycsb-select", reads), share("ycsb-update", WHOLE - reads)];
-            run.builtin = both.into_iter().filter(|share| share.weight > 0).collect();
+            let both = pure()
+                .into_iter()
+                .flat_map(|[read, update]| [share(read, reads), share(update, WHOLE - reads)]);
+            run.builtin = both.filter(|share| share.weight > 0).collect();
             // It is not the workload of the flags as they were typed.
             run.prepared.scripts = Default::default();
         }

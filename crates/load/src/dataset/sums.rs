@@ -51,6 +51,7 @@ impl<'a> Buckets<'a> {
     }
 
     /// How many partitions the table has, 1 at least.
+    #[inline]
     pub fn partitions(&self) -> u32 {
         self.partitions
     }

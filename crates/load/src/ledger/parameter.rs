@@ -37,7 +37,7 @@ pub(crate) fn set_parameters(
     Ok(())
 }
 
-/// The parameters of a dataset, by name. YCSB has none beyond the columns of `pgfathom.dataset`.
+/// The parameters of a dataset, by name: what `pgfathom.dataset` has no column for.
 ///
 /// # Errors
 /// When the query fails.

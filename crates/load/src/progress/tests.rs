@@ -1,7 +1,8 @@
 use super::*;
+use crate::ycsb::ROW_VALUE_BYTES;
 
 fn counters() -> Counters {
-    let mut counters = Counters::new(3, 10, 1000);
+    let mut counters = Counters::new(3, 10, 1000, ROW_VALUE_BYTES);
     counters.rows_earlier = 100;
     counters.chunks_done.store(1, Ordering::Relaxed);
     counters
@@ -14,7 +15,7 @@ fn node(name: &str) -> NodeCounters {
 /// Six streams of three nodes; each tick every stream sends its share.
 #[test]
 fn a_slow_node_is_told_once_and_when_it_has_recovered() {
-    let mut counters = Counters::new(6, 100, 1_000_000);
+    let mut counters = Counters::new(6, 100, 1_000_000, ROW_VALUE_BYTES);
     counters.nodes = ["n1", "n2", "n3"].map(node).into();
     let start = Instant::now();
     let mut meter = Meter::new(start, 0);
@@ -118,7 +119,7 @@ fn a_mean_is_kept_when_the_copy_phase_is_over() {
 
 #[test]
 fn an_empty_dataset_is_complete() {
-    let counters = Counters::new(1, 0, 0);
+    let counters = Counters::new(1, 0, 0, ROW_VALUE_BYTES);
     let start = Instant::now();
     let mut meter = Meter::new(start, 0);
     meter.begin(Phase::Copy, &counters, start);
@@ -128,7 +129,7 @@ fn an_empty_dataset_is_complete() {
 
 #[test]
 fn the_window_forgets() {
-    let counters = Counters::new(1, 10, 1_000_000);
+    let counters = Counters::new(1, 10, 1_000_000, ROW_VALUE_BYTES);
     let start = Instant::now();
     let mut meter = Meter::new(start, 0);
     meter.begin(Phase::Copy, &counters, start);

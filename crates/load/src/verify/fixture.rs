@@ -1,12 +1,17 @@
 //! A dataset on throwaway servers, made without the loader that is tested elsewhere.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use data::ycsb::{Compressible, KeyOrder, Spec, Table};
 use lab::throwaway::Throwaway;
 
+use crate::LoadError;
+use crate::dataset::MESSAGE_BYTES;
+use crate::history::WriterHistory;
 use crate::ledger::{self, Dataset, Layout};
 use crate::route;
+use crate::ycsb::{self, ROW_VALUE_BYTES, RowMessage, Ycsb};
 
 /// Rows of the dataset.
 pub(crate) const ROWS: u64 = 3000;
@@ -17,12 +22,26 @@ pub(crate) fn key(table: &Table, row: u64) -> String {
     String::from_utf8(table.key(row).to_vec()).unwrap()
 }
 
+/// The dataset that a database holds, as it is after what runs have written.
+pub(crate) fn find(
+    client: &mut postgres::Client,
+    history: Option<Arc<dyn WriterHistory>>,
+) -> Result<Option<Box<dyn crate::Dataset>>, LoadError> {
+    use crate::Dataset as _;
+    let Some(found) = ledger::find_dataset(client, ycsb::NAME)? else { return Ok(None) };
+    let loaded = Ycsb::new(found.rows, found.spec);
+    Ok(match history {
+        Some(history) => loaded.after(history),
+        None => Some(Box::new(loaded)),
+    })
+}
+
 /// Copies rows into a table of a node.
 pub(crate) fn copy(server: &Throwaway, relation: &str, table: &Table, rows: &[u64]) {
     let mut client = connect::control::connect(&server.spec()).unwrap();
     let mut copy = client.copy_in(&format!("copy {relation} from stdin (format binary)")).unwrap();
     copy.write_all(&wire::copy::HEADER).unwrap();
-    let mut message = crate::rows::RowMessage::new(crate::rows::MESSAGE_BYTES);
+    let mut message = RowMessage::new(MESSAGE_BYTES);
     for (index, &row) in rows.iter().enumerate() {
         message.push(table, row);
         if message.is_full() || index + 1 == rows.len() {
@@ -38,7 +57,7 @@ pub(crate) fn copy(server: &Throwaway, relation: &str, table: &Table, rows: &[u6
 pub(crate) fn dataset(partitions: u32) -> Dataset {
     Dataset {
         id: 0,
-        name: ledger::YCSB.to_owned(),
+        name: ycsb::NAME.to_owned(),
         schema_name: "public".to_owned(),
         format: data::FORMAT_VERSION,
         spec: Spec { seed: 42, key_order: KeyOrder::Scattered, compressible: Compressible::NONE },
@@ -84,7 +103,7 @@ pub(crate) fn enter_chunk(
             dataset.id,
             chunk * CHUNK_ROWS,
             rows.len(),
-            rows.len() as u64 * crate::plan::ROW_VALUE_BYTES,
+            rows.len() as u64 * ROW_VALUE_BYTES,
             checksum as i64,
             leaves.map_or(0, |leaves| leaves[0]),
         ))

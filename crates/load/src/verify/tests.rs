@@ -14,13 +14,13 @@ use std::sync::Arc;
 use data::ycsb::Table;
 
 use super::*;
-use crate::ledger::YCSB;
+use crate::dataset::MESSAGE_BYTES;
+use crate::history::{Expect, VersionJudgement, WriterHistory};
 use crate::options::Options;
 use crate::route::{Route, key_hash};
+use crate::schema;
 use crate::team::Team;
-use crate::ycsb::WriterHistory;
-use crate::ycsb::history::{Expect, VersionJudgement};
-use crate::{schema, ycsb};
+use crate::ycsb::{NAME as YCSB, ROW_VALUE_BYTES, RowMessage, Ycsb};
 
 const SEED: u64 = 42;
 
@@ -54,11 +54,12 @@ fn load(cluster: &Throwaway, name: &str, rows: u64, partitions: u32, spec: Spec)
     let options = Options { partitions: Some(partitions), ..Options::new(rows, spec.clone()) };
     let target = Cluster::single(database(cluster, name));
     let mut team = Team::connect(&target).unwrap();
-    let prepared = schema::prepare(&mut team, &target, &options.ycsb(), &options, &Stop::new()).unwrap();
+    let prepared =
+        schema::prepare(&mut team, &target, &Ycsb::new(rows, spec.clone()), &options, &Stop::new()).unwrap();
     let table = Table::new(spec);
     let mut copy = client.copy_in("copy usertable from stdin (format binary)").unwrap();
     copy.write_all(&wire::copy::HEADER).unwrap();
-    let mut message = crate::rows::RowMessage::new(crate::rows::MESSAGE_BYTES);
+    let mut message = RowMessage::new(MESSAGE_BYTES);
     for row in 0..rows {
         message.push(&table, row);
         if message.is_full() || row + 1 == rows {
@@ -80,7 +81,7 @@ fn load(cluster: &Throwaway, name: &str, rows: u64, partitions: u32, spec: Spec)
             chunk,
             first_row: range.start,
             rows: range.end - range.start,
-            bytes: (range.end - range.start) * crate::plan::ROW_VALUE_BYTES,
+            bytes: (range.end - range.start) * ROW_VALUE_BYTES,
             checksum: range.fold(0, hash),
             stream: 0,
         };
@@ -101,7 +102,7 @@ fn verify(
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
     let history = history.map(|history| Arc::new(history) as Arc<dyn WriterHistory>);
-    let subject = Subject { name: YCSB, find: &|client| ycsb::find(client, history.clone()) };
+    let subject = Subject { name: YCSB, find: &|client| fixture::find(client, history.clone()) };
     run(&Cluster::single(spec.clone()), &subject, options, observer)
 }
 

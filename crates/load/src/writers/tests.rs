@@ -7,6 +7,7 @@ use lab::throwaway::{Throwaway, installations};
 
 use super::*;
 use crate::verify::fixture::{dataset, enter};
+use crate::ycsb::NAME;
 
 const NODES: [&str; 2] = ["n1", "n2"];
 
@@ -59,7 +60,7 @@ fn runs_that_begin_at_once_through_any_node_get_numbers_of_their_own() {
         let runs: Vec<_> = (0..RUNS)
             .map(|run| {
                 let cluster = cluster(&servers, run % 2);
-                scope.spawn(move || Registry::open(&cluster).unwrap().unwrap().create("{}").unwrap())
+                scope.spawn(move || Registry::open(&cluster, NAME).unwrap().unwrap().create("{}").unwrap())
             })
             .collect();
         runs.into_iter().map(|run| run.join().unwrap()).collect()
@@ -75,17 +76,17 @@ fn runs_that_begin_at_once_through_any_node_get_numbers_of_their_own() {
 #[test]
 fn a_run_that_is_on_is_told_from_a_killed_one_through_any_node() {
     let servers = servers();
-    let mut on = Registry::open(&cluster(&servers, 0)).unwrap().unwrap();
+    let mut on = Registry::open(&cluster(&servers, 0), NAME).unwrap().unwrap();
     let run_no = on.create("{}").unwrap();
     assert!(on.mark(run_no).unwrap() && on.mark(run_no).unwrap(), "it may ask again");
     for entry in [0, 1] {
-        let mut other = Registry::open(&cluster(&servers, entry)).unwrap().unwrap();
+        let mut other = Registry::open(&cluster(&servers, entry), NAME).unwrap().unwrap();
         assert!(!other.mark(run_no).unwrap(), "it is on");
         // Nothing of the attempt is left behind on the first node.
         assert!(on.mark(run_no).unwrap());
     }
     drop(on);
-    let mut other = Registry::open(&cluster(&servers, 1)).unwrap().unwrap();
+    let mut other = Registry::open(&cluster(&servers, 1), NAME).unwrap().unwrap();
     let begin = Instant::now();
     while !other.mark(run_no).unwrap() {
         assert!(begin.elapsed() < testing::PATIENCE, "a server notices soon that a client is gone");
@@ -96,7 +97,7 @@ fn a_run_that_is_on_is_told_from_a_killed_one_through_any_node() {
 #[test]
 fn a_node_that_was_down_when_a_run_ended_makes_nobody_doubt_it() {
     let mut servers = servers();
-    let mut registry = Registry::open(&cluster(&servers, 0)).unwrap().unwrap();
+    let mut registry = Registry::open(&cluster(&servers, 0), NAME).unwrap().unwrap();
     let first = registry.create("{\"a\": 1}").unwrap();
     registry.finish(first, "{\"a\": 2}", &[5, 7]).unwrap();
     let second = registry.create("{}").unwrap();
@@ -104,7 +105,7 @@ fn a_node_that_was_down_when_a_run_ended_makes_nobody_doubt_it() {
     registry.finish(second, "{\"b\": 1}", &[9]).unwrap();
     servers[1].start_again().unwrap();
 
-    let mut registry = Registry::open(&cluster(&servers, 1)).unwrap().unwrap();
+    let mut registry = Registry::open(&cluster(&servers, 1), NAME).unwrap().unwrap();
     let known = registry.writers().unwrap();
     let ends: Vec<_> = known.iter().map(|run| (run.run_no, run.finished, run.transactions.clone())).collect();
     assert_eq!(ends, [(first, true, vec![5, 7]), (second, true, vec![9])]);
@@ -131,7 +132,7 @@ fn a_node_that_was_down_when_a_run_ended_makes_nobody_doubt_it() {
 #[test]
 fn a_table_that_somebody_locks_is_not_waited_for_forever() {
     let servers = servers();
-    let mut registry = Registry::open(&cluster(&servers, 0)).unwrap().unwrap();
+    let mut registry = Registry::open(&cluster(&servers, 0), NAME).unwrap().unwrap();
     let mut blocker = connect::control::connect(&servers[1].spec()).unwrap();
     blocker.batch_execute("begin; lock table pgfathom.writer in share mode").unwrap();
     std::thread::scope(|scope| {

@@ -10,6 +10,7 @@ use load::ledger;
 use postgres::Client;
 
 use super::connect;
+use workloads::ycsb::dataset as ycsb;
 
 /// The cluster as its file names it.
 pub(crate) fn cluster_of(nodes: &ThrowawayCluster) -> Cluster {
@@ -79,7 +80,7 @@ pub(crate) fn assert_exact_on(nodes: &ThrowawayCluster, rows: u64, partitions: u
             let analyzed = format!("select reltuples >= 0 from pg_class where oid = '{leaf}'::regclass");
             assert!(client.query_one(&analyzed, &[]).unwrap().get::<_, bool>(0), "{leaf} has statistics");
         }
-        let dataset = ledger::find_dataset(&mut client, ledger::YCSB).unwrap().expect("a dataset");
+        let dataset = ledger::find_dataset(&mut client, ycsb::NAME).unwrap().expect("a dataset");
         assert!(dataset.loaded);
         let totals = ledger::chunk_totals(&mut client, dataset.id).unwrap();
         ledger_rows += totals.rows;

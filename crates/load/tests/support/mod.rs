@@ -15,6 +15,7 @@ use load::verify::{Subject, VerifyError, VerifyOptions, VerifyReport};
 use load::{LoadError, LoadReport, Observer, Options, Progress, Stop};
 use postgres::Client;
 use record::ProgressSample;
+use workloads::ycsb::dataset::{self as ycsb, Ycsb};
 
 pub(crate) mod cluster;
 pub(crate) mod tpcc;
@@ -45,7 +46,7 @@ pub(crate) fn verify_ycsb_on(
     cluster: &Cluster,
     options: &VerifyOptions<'_>,
 ) -> Result<VerifyReport, VerifyError> {
-    let subject = Subject { name: load::ledger::YCSB, find: &|client| load::ycsb::find(client, None) };
+    let subject = Subject { name: ycsb::NAME, find: &|client| workloads::ycsb::DATASET.find(client) };
     load::verify::run(cluster, &subject, options, &mut |_| {})
 }
 
@@ -118,8 +119,29 @@ impl Observer for Notes {
     }
 }
 
+/// Fills a server with the table of YCSB.
+pub(crate) fn load_ycsb(
+    target: &ConnSpec,
+    options: &Options,
+    stop: &Stop,
+    observer: &mut dyn Observer,
+) -> Result<LoadReport, LoadError> {
+    load_ycsb_on(&Cluster::single(target.clone()), options, stop, observer)
+}
+
+/// The same of a cluster.
+pub(crate) fn load_ycsb_on(
+    cluster: &Cluster,
+    options: &Options,
+    stop: &Stop,
+    observer: &mut dyn Observer,
+) -> Result<LoadReport, LoadError> {
+    let dataset = Ycsb::new(options.rows, options.spec.clone());
+    load::load(cluster, &dataset, options, stop, observer)
+}
+
 pub(crate) fn load(target: &ConnSpec, options: &Options) -> Result<LoadReport, LoadError> {
-    load::load_ycsb(target, options, &Stop::new(), &mut Notes::default())
+    load_ycsb(target, options, &Stop::new(), &mut Notes::default())
 }
 
 pub(crate) fn connect(target: &ConnSpec) -> Client {
@@ -150,7 +172,7 @@ pub(crate) fn assert_exact(target: &ConnSpec, rows: u64, partitions: u32, spec: 
     let doubled = seen.iter().filter(|count| **count > 1).count();
     assert_eq!((missing, doubled), (0, 0), "missing and doubled rows of {rows}");
 
-    let dataset = load::ledger::find_dataset(&mut client, load::ledger::YCSB).unwrap().expect("a dataset");
+    let dataset = load::ledger::find_dataset(&mut client, ycsb::NAME).unwrap().expect("a dataset");
     let totals = load::ledger::chunk_totals(&mut client, dataset.id).unwrap();
     assert_eq!(totals.rows, rows);
     assert_eq!(totals.bytes, rows * 1022);

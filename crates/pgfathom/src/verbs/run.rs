@@ -55,9 +55,6 @@ pub struct Run {
         help_heading = "Workload"
     )]
     pub file: Vec<Weighted>,
-    /// Distribution of the keys of YCSB workloads, instead of their own: uniform, zipfian, latest
-    #[arg(long, value_name = "WAY", value_enum, hide_possible_values = true, help_heading = "Workload")]
-    pub keys: Option<Keys>,
     /// Set a variable for scripts; may be given several times
     #[arg(short = 'D', long, value_name = "VAR=VALUE", value_parser = definition, help_heading = "Workload")]
     pub define: Vec<Definition>,
@@ -184,27 +181,6 @@ impl Protocol {
     }
 }
 
-/// How rows are picked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Keys {
-    /// All keys with equal probability
-    Uniform,
-    /// Some keys are much more frequent than others
-    Zipfian,
-    /// The newest keys are the most frequent
-    Latest,
-}
-
-impl From<Keys> for run::workload::ycsb::Distribution {
-    fn from(keys: Keys) -> Self {
-        match keys {
-            Keys::Uniform => Self::Uniform,
-            Keys::Zipfian => Self::Zipfian,
-            Keys::Latest => Self::Latest,
-        }
-    }
-}
-
 impl Run {
     /// Drives the target and writes the run directory.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
@@ -224,7 +200,6 @@ impl Run {
         Ok(Plan {
             builtin: self.builtin,
             file: self.file,
-            keys: self.keys.map(Into::into),
             define: self.define,
             scale: self.scale,
             no_vacuum: self.no_vacuum,

@@ -79,8 +79,7 @@ impl Verify {
         }
         match word.as_str() {
             _ if self.connection.target.is_some() => {
-                let others = workloads::dataset::DATASETS.iter().map(|dataset| dataset.name);
-                let known: Vec<&str> = std::iter::once("ycsb").chain(others).collect();
+                let known: Vec<&str> = names().collect();
                 Err(Failure::usage(format!("WHAT: {word:?} is unknown")).hint(format!(
                     "known: {}; a connection string with spaces is one argument: quote it",
                     known.join(", ")

@@ -8,7 +8,7 @@
 //! everywhere), never from the platform's C library, so that a replay on another machine is a replay.
 
 pub mod pgbench;
-pub mod ycsb;
+pub mod ranks;
 pub mod zipf;
 
 #[cfg(test)]

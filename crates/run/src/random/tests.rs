@@ -1,7 +1,7 @@
 //! Frozen sequences, known answers of pgbench and YCSB, and goodness of fit on fixed seeds (so that a pass is a pass forever).
 
 use super::pgbench::{exponential, gaussian, hash_fnv1a, hash_murmur2, permute, zipfian};
-use super::ycsb::{Chooser, THETA, Zipfian, zeta};
+use super::ranks::{Chooser, THETA, Zipfian, zeta};
 use super::zipf::Zipf;
 use super::*;
 
@@ -70,9 +70,9 @@ fn what_scripts_draw_is_frozen() {
     let sampler = Zipf::new(1_000_000_000, 1.07);
     let ranked: Vec<i64> = (0..4).map(|_| zipfian(&mut random, 1, &sampler)).collect();
     assert_eq!(ranked, GOLDEN_ZIPFIAN);
-    let ycsb = Zipfian::new(1_000_000_000_000);
-    let ranks: Vec<u64> = (0..6).map(|_| ycsb.sample(&mut random)).collect();
-    assert_eq!(ranks, GOLDEN_YCSB);
+    let zipfian = Zipfian::new(1_000_000_000_000);
+    let ranks: Vec<u64> = (0..6).map(|_| zipfian.sample(&mut random)).collect();
+    assert_eq!(ranks, GOLDEN_RANKS);
     assert_eq!(random.exponential(250.0).to_bits(), GOLDEN_WAIT_BITS);
 }
 
@@ -422,5 +422,5 @@ const GOLDEN_BETWEEN: [i64; 4] = [72_882, 85_193, 3649, 77_335];
 const GOLDEN_GAUSSIAN: [i64; 4] = [427_671, 152_759, 368_429, 265_493];
 const GOLDEN_EXPONENTIAL: [i64; 4] = [264_204, 47_525, 113_941, 88_745];
 const GOLDEN_ZIPFIAN: [i64; 4] = [13, 971, 8_618_178, 6];
-const GOLDEN_YCSB: [u64; 6] = [3_662_580, 11_958_053, 14_695, 6, 36_939_632_749, 121_429_701_775];
+const GOLDEN_RANKS: [u64; 6] = [3_662_580, 11_958_053, 14_695, 6, 36_939_632_749, 121_429_701_775];
 const GOLDEN_WAIT_BITS: u64 = 4_625_951_047_916_388_122;

@@ -22,13 +22,11 @@
 //!
 //! # How a transaction is chosen
 //!
-//! The first draw of a transaction's stream chooses among all items of the mix, by weight. `replay` repeats that draw, so it is part of what
-//! a run leaves behind: an order of items and their weights, nothing else.
+//! The first draw of a transaction's stream chooses among all items of the mix, by weight. Whoever replays a run repeats that draw, so it is part
+//! of what a run leaves behind: an order of items and their weights, nothing else.
 
 mod mix;
-pub mod replay;
 pub mod script;
-pub mod ycsb;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -50,7 +48,7 @@ pub use mix::{Chooser, Mix, MixSession, Part};
 /// One type of transaction; its place in the mix is its number in every table and chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Its name, for example `ycsb-a.read` or `select-only`.
+    /// Its name, for example `tpcc.payment` or `select-only`.
     pub name: String,
     /// How often it is chosen, against the sum of all weights.
     pub weight: u64,
@@ -255,8 +253,8 @@ fn is_complete<W: Workload>(workload: &W, session: &Session, name: &str) -> Resu
 /// run::workloads! {
 ///     /// All that this program can drive.
 ///     pub enum Benchmark, BenchmarkSession {
-///         /// Key and value.
-///         Ycsb(run::workload::ycsb::Ycsb),
+///         /// Balances.
+///         Tpcb(workloads::tpcb::run::Tpcb),
 ///         /// pgbench's language.
 ///         Scripts(run::workload::script::Scripts),
 ///     }

@@ -30,6 +30,7 @@ pub const DATASET: Registration = Registration {
     example: "pgfathom load documents --rows 10k --document-size 1kB..1MB DBNAME",
     build,
     recorded,
+    replay: None,
 };
 
 fn build(request: &Request) -> Result<Box<dyn Dataset>, load::LoadError> {
@@ -48,9 +49,9 @@ fn build(request: &Request) -> Result<Box<dyn Dataset>, load::LoadError> {
     Ok(Box::new(Documents::new(rows, request.seed, sizes)))
 }
 
-fn recorded(seed: u64, flags: &Flags) -> Option<Box<dyn Dataset>> {
+fn recorded(spec: &Spec, flags: &Flags) -> Option<Box<dyn Dataset>> {
     let rows = flags.get("rows")?.parse().ok()?;
-    Some(Box::new(Documents::new(rows, seed, flags.get(SIZE_PARAMETER)?.parse().ok()?)))
+    Some(Box::new(Documents::new(rows, spec.seed, flags.get(SIZE_PARAMETER)?.parse().ok()?)))
 }
 
 /// The first byte of a jsonb in binary form: its version.

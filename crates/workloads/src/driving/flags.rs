@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use engines::profile::Isolation;
+use run::script::QueryMode;
 use wire::prepared::Wire;
 
 use super::{Entry, Refusal};
@@ -28,6 +29,8 @@ pub enum Kind {
     Switch,
     /// A text that the benchmark reads; what stands for it in the help.
     Text(&'static str),
+    /// One of some words; what stands for it in the help, and the words.
+    Choice(&'static str, &'static [&'static str]),
     /// A whole number from 1 up.
     Count,
     /// Milliseconds, or a time with its unit.
@@ -43,7 +46,7 @@ impl Kind {
     pub fn value_name(self) -> Option<&'static str> {
         match self {
             Kind::Switch => None,
-            Kind::Text(name) => Some(name),
+            Kind::Text(name) | Kind::Choice(name, _) => Some(name),
             Kind::Count => Some("N"),
             Kind::Time => Some("TIME"),
             Kind::Isolation => Some("LEVEL"),
@@ -78,6 +81,8 @@ pub struct Given<'a> {
     pub seed: u64,
     /// Messages and formats.
     pub wire: Wire,
+    /// How statements are sent.
+    pub mode: QueryMode,
     /// The flags of benchmarks that were typed, by their names.
     pub flags: &'a BTreeMap<&'static str, Value>,
     /// Other workloads are in the mix.

@@ -25,6 +25,7 @@ pub const DATASET: Registration = Registration {
     example: "pgfathom load tpcb -s 100 DBNAME",
     build,
     recorded,
+    replay: None,
 };
 
 fn build(request: &Request) -> Result<Box<dyn Dataset>, load::LoadError> {
@@ -38,10 +39,10 @@ fn build(request: &Request) -> Result<Box<dyn Dataset>, load::LoadError> {
     Ok(Box::new(Tpcb::new(scale, request.seed, request.fillfactor)))
 }
 
-fn recorded(seed: u64, flags: &Flags) -> Option<Box<dyn Dataset>> {
+fn recorded(spec: &Spec, flags: &Flags) -> Option<Box<dyn Dataset>> {
     let scale = flags.get("scale")?.parse().ok().filter(|scale| (1..=SCALE_MAX).contains(scale))?;
     let fillfactor = flags.get("fill factor")?.parse().ok();
-    Some(Box::new(Tpcb::new(scale, seed, fillfactor)))
+    Some(Box::new(Tpcb::new(scale, spec.seed, fillfactor)))
 }
 
 /// What `pgbench` calls no fill factor.

@@ -44,6 +44,7 @@ pub const DATASET: Registration = Registration {
     example: "load tpcc is sized by warehouses, about 100 MB each: pgfathom load tpcc -s 10 DBNAME",
     build,
     recorded,
+    replay: None,
 };
 
 /// Tables whose rows of one warehouse are loaded together, in the order of their numbers.
@@ -184,11 +185,11 @@ fn build(request: &Request) -> Result<Box<dyn Dataset>, LoadError> {
     Ok(Box::new(Tpcc::new(warehouses, request.seed, request.foreign_keys, request.fillfactor)))
 }
 
-fn recorded(seed: u64, flags: &Flags) -> Option<Box<dyn Dataset>> {
+fn recorded(spec: &Spec, flags: &Flags) -> Option<Box<dyn Dataset>> {
     let warehouses = super::found::warehouses(flags)?;
     Some(Box::new(Tpcc::new(
         warehouses,
-        seed,
+        spec.seed,
         super::found::has_foreign_keys(flags),
         super::found::fillfactor(flags),
     )))

@@ -197,6 +197,7 @@ impl Family for TpccFamily {
             weight: 1,
             dataset: None,
             audit: Some(Box::new(OrdersAudit::new(&tpcc, terms(given)))),
+            writer: None,
             users: users(given, &tpcc),
             connects: None,
             plans_each: false,

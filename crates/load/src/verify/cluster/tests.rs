@@ -9,17 +9,16 @@ use std::time::Duration;
 
 use engines::cluster::Cluster;
 
-use crate::ledger::YCSB;
 use crate::options::Stop;
-use crate::plan::{TABLE, leaf_names};
+use crate::plan::names_of;
 use crate::route::{self, Route};
 use crate::verify::fixture::{
-    CHUNK_ROWS, ROWS, columns, copy, dataset, enter, enter_chunk, key, mark_loaded,
+    self, CHUNK_ROWS, ROWS, columns, copy, dataset, enter, enter_chunk, key, mark_loaded,
 };
 use crate::verify::{
     DifferenceKind, KIND_NAMES, Method, MirrorOptions, Subject, Verdict, VerifyOptions, run,
 };
-use crate::ycsb;
+use crate::ycsb::{NAME as YCSB, TABLE};
 
 const NODES: u32 = 3;
 const PARTITIONS: u32 = 6;
@@ -55,7 +54,7 @@ fn home(table: &Table, row: u64) -> usize {
 fn load_sharded(servers: &ThrowawayCluster) -> Table {
     let dataset = dataset(PARTITIONS);
     let table = Table::new(dataset.spec.clone());
-    let leaves = leaf_names(PARTITIONS);
+    let leaves = names_of(TABLE, PARTITIONS);
     let mut rows: Vec<Vec<u64>> = vec![Vec::new(); leaves.len()];
     (0..ROWS).for_each(|row| rows[home(&table, row)].push(row));
     for node in 0..NODES as usize {
@@ -76,8 +75,8 @@ fn load_sharded(servers: &ThrowawayCluster) -> Table {
         }
         servers.node(node).execute(&sql).unwrap();
         let ours: Vec<usize> = (0..leaves.len()).filter(|&leaf| owner(leaf) == node).collect();
-        let dataset =
-            enter(servers.node(node), &["n1", "n2", "n3"], &dataset, &crate::plan::table_names(PARTITIONS));
+        let names: Vec<String> = [TABLE.to_owned()].into_iter().chain(leaves.iter().cloned()).collect();
+        let dataset = enter(servers.node(node), &["n1", "n2", "n3"], &dataset, &names);
         for &leaf in &ours {
             copy(servers.node(node), &leaves[leaf], &table, &rows[leaf]);
             servers
@@ -101,7 +100,7 @@ pub(in crate::verify) fn verify(
     cluster: &Cluster,
     options: &VerifyOptions<'_>,
 ) -> Result<VerifyReport, VerifyError> {
-    let subject = Subject { name: YCSB, find: &|client| ycsb::find(client, None) };
+    let subject = Subject { name: YCSB, find: &|client| fixture::find(client, None) };
     run(cluster, &subject, options, &mut |_| {})
 }
 

@@ -3,24 +3,20 @@
 use super::{KeyOrder, Load};
 use crate::failure::Failure;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use data::ycsb::{Compressible, Spec};
+use data::ycsb::Compressible;
 use load::Dataset;
 use workloads::dataset::{DATASETS, Flags, Registration, Request, Size};
 
 /// The names of all datasets that can be filled.
 pub(super) fn names() -> Vec<&'static str> {
-    std::iter::once("ycsb").chain(DATASETS.iter().map(|dataset| dataset.name)).collect()
+    DATASETS.iter().map(|dataset| dataset.name).collect()
 }
 
 /// What can be filled, in one line each.
 pub(super) fn about() -> String {
-    let mut text =
-        "What to fill: ycsb, the table usertable(ycsb_key, field0..field9) of about 1,100 bytes a row"
-            .to_owned();
-    for dataset in DATASETS {
-        text.push_str(&format!("; {}, {}", dataset.name, dataset.about));
-    }
-    text
+    let all: Vec<String> =
+        DATASETS.iter().map(|dataset| format!("{}, {}", dataset.name, dataset.about)).collect();
+    format!("What to fill: {}", all.join("; "))
 }
 
 /// The flags that single datasets bring.
@@ -61,35 +57,9 @@ impl Load {
     pub(super) fn content(&self) -> Result<Box<dyn Dataset>, Failure> {
         match workloads::dataset::named(&self.what) {
             Some(registration) => self.registered(registration),
-            None => self.ycsb(),
+            None => Err(Failure::usage(format!("load: {:?} is unknown", self.what))
+                .hint(format!("known: {}", names().join(", ")))),
         }
-    }
-
-    fn ycsb(&self) -> Result<Box<dyn Dataset>, Failure> {
-        let of_tpcc = [
-            (self.scale.is_some(), "-s/--scale"),
-            (self.foreign_keys, "--foreign-keys"),
-            (self.fillfactor.is_some(), "--fillfactor"),
-        ];
-        if let Some((_, flag)) = of_tpcc.iter().find(|(given, _)| *given) {
-            return Err(Failure::usage(format!("{flag} is for load tpcc"))
-                .hint("load ycsb is sized by --rows or --size: pgfathom load ycsb --rows 1M DBNAME"));
-        }
-        self.refuse_own(&[])?;
-        let rows = match (self.rows, self.size) {
-            (Some(rows), _) => rows,
-            (None, Some(bytes)) => load::plan::rows_for_bytes(bytes),
-            (None, None) => {
-                return Err(Failure::usage("load: --rows or --size is missing")
-                    .hint("pgfathom load ycsb --rows 1M DBNAME"));
-            }
-        };
-        let key_order = match self.key_order {
-            KeyOrder::Scattered => data::ycsb::KeyOrder::Scattered,
-            KeyOrder::Sequential => data::ycsb::KeyOrder::Sequential,
-        };
-        let spec = Spec { seed: self.seed, key_order, compressible: self.compressible };
-        Ok(Box::new(load::ycsb::Ycsb::new(rows, spec)))
     }
 
     fn registered(&self, registration: &Registration) -> Result<Box<dyn Dataset>, Failure> {
@@ -101,8 +71,8 @@ impl Load {
             (self.size.is_some() && by_scale, "--size"),
             (self.foreign_keys && !takes("--foreign-keys"), "--foreign-keys"),
             (self.fillfactor.is_some() && !takes("--fillfactor"), "--fillfactor"),
-            (self.key_order == KeyOrder::Sequential, "--key-order"),
-            (self.compressible != Compressible::NONE, "--compressible"),
+            (self.key_order == KeyOrder::Sequential && !takes("--key-order"), "--key-order"),
+            (self.compressible != Compressible::NONE && !takes("--compressible"), "--compressible"),
         ];
         let name = registration.name;
         if let Some((_, flag)) = given.iter().find(|(is_refused, _)| *is_refused) {
@@ -122,6 +92,11 @@ impl Load {
             rows: self.rows,
             bytes: self.size,
             seed: self.seed,
+            key_order: match self.key_order {
+                KeyOrder::Scattered => data::ycsb::KeyOrder::Scattered,
+                KeyOrder::Sequential => data::ycsb::KeyOrder::Sequential,
+            },
+            compressible: self.compressible,
             fillfactor: fillfactor.ok_or_else(|| {
                 Failure::usage(format!(
                     "--fillfactor: {} percent are not possible",

@@ -2,6 +2,7 @@
 
 use crate::quantity::{self, ValueError};
 use ::prove::live::Isolation;
+use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,6 +32,9 @@ fn argument(flag: &'static Flag) -> Arg {
     };
     match flag.kind {
         Kind::Switch | Kind::Text(_) => arg,
+        Kind::Choice(_, words) => {
+            arg.value_parser(PossibleValuesParser::new(words)).hide_possible_values(true)
+        }
         Kind::Count => arg.value_parser(quantity::positive_count),
         Kind::Time => arg.value_parser(quantity::duration_ms),
         Kind::Isolation => arg.value_parser(quantity::isolation),
@@ -49,7 +53,7 @@ fn percent(text: &str) -> Result<f64, ValueError> {
 fn value(flag: &Flag, matches: &ArgMatches) -> Option<Value> {
     Some(match flag.kind {
         Kind::Switch => matches.get_flag(flag.long).then_some(Value::On)?,
-        Kind::Text(_) => Value::Text(matches.get_one::<String>(flag.long)?.clone()),
+        Kind::Text(_) | Kind::Choice(..) => Value::Text(matches.get_one::<String>(flag.long)?.clone()),
         Kind::Count => Value::Count(*matches.get_one::<u64>(flag.long)?),
         Kind::Time => Value::Time(*matches.get_one::<Duration>(flag.long)?),
         Kind::Isolation => Value::Isolation(*matches.get_one::<Isolation>(flag.long)?),

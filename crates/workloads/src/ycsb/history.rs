@@ -1,24 +1,28 @@
-//! What runs have written, for verification: the ledger's writers, replayed by `run`, in the form `load::verify` requests.
+//! What runs have written, for verification: the ledger's writers, replayed, in the form `load::verify` requests.
 
-use crate::failure::Failure;
+use std::sync::Arc;
+
 use data::ycsb::{Table, Version};
 use engines::Cluster;
 use load::LoadError;
+use load::history::{Expect, VersionJudgement, WriterHistory};
 use load::writers::Registry;
-use load::ycsb::history::{Expect, VersionJudgement, WriterHistory};
-use run::workload::replay::{History, ReplayError, RowVerdict, VersionVerdict, Writer, WriterSpec};
+
+use super::dataset::NAME;
+use super::replay::{History, ReplayError, RowVerdict, VersionVerdict, Writer, WriterSpec};
+use crate::driving::Refusal;
 
 /// The replayed history of one dataset.
 #[derive(Debug)]
-pub struct Replayed(History);
+struct Replayed(History);
 
-/// Replays all runs that wrote into the cluster's YCSB dataset, through whatever node; `None` when there is no dataset or no run wrote into
+/// Replays all runs that wrote into the dataset of a cluster, through whatever node; `None` when there is no dataset or no run wrote into
 /// it.
 ///
 /// # Errors
 /// When the ledger cannot be read, or a run was recorded in a form this program does not know.
-pub fn replay(cluster: &Cluster) -> Result<Option<Replayed>, Failure> {
-    let mut registry = match Registry::open(cluster) {
+pub(super) fn replay(cluster: &Cluster) -> Result<Option<Arc<dyn WriterHistory>>, Refusal> {
+    let mut registry = match Registry::open(cluster, NAME) {
         Ok(Some(registry)) => registry,
         // A node that cannot be reached is reported by the verification itself.
         Ok(None) | Err(LoadError::Connect(_)) => return Ok(None),
@@ -39,9 +43,11 @@ pub fn replay(cluster: &Cluster) -> Result<Option<Replayed>, Failure> {
             let transactions = writer.finished.then_some(writer.transactions);
             Ok(Writer { run, epoch: epoch(&times, run), spec, transactions })
         })
-        .collect::<Result<Vec<Writer>, ReplayError>>()?;
+        .collect::<Result<Vec<Writer>, ReplayError>>();
     let table = Table::new(dataset.spec.clone());
-    Ok(Some(Replayed(History::replay(&table, dataset.rows, writers)?)))
+    let history = writers.and_then(|writers| History::replay(&table, dataset.rows, writers));
+    let history = history.map_err(|error| Refusal::new(error.to_string()))?;
+    Ok(Some(Arc::new(Replayed(history))))
 }
 
 /// Runs that overlapped in time share an epoch, so that neither makes the other's writes stale; a run without an end is never

@@ -3,8 +3,9 @@ use std::sync::Arc;
 use data::ycsb::{Compressible, KeyOrder, Spec, Table};
 
 use super::*;
-use crate::dataset::Dataset;
-use crate::ledger::Writer;
+use load::dataset::Dataset;
+use load::history::LedgerHistory;
+use load::ledger::Writer;
 
 const LOADED_ROWS: u64 = 1000;
 
@@ -68,7 +69,7 @@ fn loaded() -> Ycsb {
 /// After a run 1 of two sessions with nine writes each.
 fn written() -> Ycsb {
     let writer = Writer { run_no: 1, spec: "{}".into(), finished: true, transactions: vec![9, 9] };
-    loaded().after(Arc::new(super::super::LedgerHistory::new(LOADED_ROWS, vec![writer])))
+    Ycsb { history: Some(Arc::new(LedgerHistory::new(LOADED_ROWS, vec![writer]))), ..loaded() }
 }
 
 #[test]

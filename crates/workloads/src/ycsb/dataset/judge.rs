@@ -3,9 +3,9 @@
 use data::ycsb::{FIELD_BYTES, FIELD_COUNT, Judgement, Version};
 
 use super::Ycsb;
-use super::history::{Expect, VersionJudgement};
-use crate::dataset::{Presence, RowJudge, Verdicts};
-use crate::difference::{DifferenceKind, StrangerReason};
+use load::dataset::{Presence, RowJudge, Verdicts};
+use load::history::{Expect, VersionJudgement};
+use load::verify::{DifferenceKind, StrangerReason};
 
 /// Judges rows of (key, ten fields).
 pub(super) struct YcsbJudge<'a> {

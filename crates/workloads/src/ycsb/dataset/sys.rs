@@ -9,7 +9,7 @@ use std::ops::Range;
 use data::ycsb::Table;
 
 use super::sums;
-use crate::dataset::Buckets;
+use load::dataset::Buckets;
 
 /// [`sums::add_loaded_rows`], as fast as this processor can.
 pub(super) fn add_loaded_rows(table: &Table, rows: Range<u64>, buckets: &mut Buckets<'_>) {
@@ -34,7 +34,7 @@ mod tests {
     use data::ycsb::{Compressible, KeyOrder, Spec};
 
     use super::*;
-    use crate::dataset::Sum;
+    use load::dataset::Sum;
 
     /// Whatever the processor, the sums are those of the plain code.
     #[test]

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use data::ycsb::{Compressible, KeyOrder, Spec};
 
 use super::*;
-use crate::client::Exception;
-use crate::routing::KeyOwners;
-use crate::workload::Mix;
+use ::run::client::Exception;
+use ::run::routing::KeyOwners;
+use ::run::workload::Mix;
 
 const ROWS: u64 = 50;
 const SEED: u64 = 11;
@@ -294,11 +294,11 @@ fn a_node_with_one_row_in_the_table_is_still_found() {
     });
     let lonely = lonely.expect("some partition has one row");
     let homes = Homes::new(KeyOwners::Hash { nodes: (0..64).collect() }, vec![lonely], 1).unwrap();
-    assert!(homes.has_rows(lonely, &table(), ROWS));
+    assert!(homes.has_rows(lonely, ROWS, |row| table().key(row)));
     let mut fields = HashMap::new();
     model_with(&mut fields, &[(Verb::Update, Distribution::Zipfian, 1)], 1, &[30], &[], Some(homes.clone()));
     let rows: std::collections::HashSet<u64> = fields.keys().map(|(row, _)| *row).collect();
     assert_eq!(rows.len(), 1);
-    let empty = (0..64).find(|node| !homes.has_rows(*node, &table(), ROWS));
+    let empty = (0..64).find(|node| !homes.has_rows(*node, ROWS, |row| table().key(row)));
     assert!(empty.is_some(), "and some partition has none");
 }

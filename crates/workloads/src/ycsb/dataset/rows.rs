@@ -3,12 +3,8 @@
 use data::ycsb::{FIELD_BYTES, FIELD_COUNT, KEY_BYTES, Table};
 use wire::copy::{FixedTuples, TupleShape};
 
-/// Bytes of one CopyData message. Large enough that system calls cost nothing, small enough to stay in a core's second cache,
-/// where the kernel still finds it when it copies it into the socket.
-pub const MESSAGE_BYTES: usize = 256 << 10;
-
 /// Columns of the table in the order of the tuple.
-pub fn column_names() -> String {
+pub(super) fn column_names() -> String {
     let fields = (0..FIELD_COUNT).map(|column| format!(", field{column}"));
     std::iter::once("ycsb_key".to_owned()).chain(fields).collect()
 }

@@ -3,8 +3,8 @@
 use data::ycsb::{FIELD_BYTES, FIELD_COUNT, KEY_BYTES, Table};
 use engines::hash;
 
-use crate::dataset::Buckets;
-use crate::route::{Route, key_hash};
+use load::dataset::Buckets;
+use load::route::{Route, key_hash};
 
 /// The hash of a row that is summed up: `hash_record_extended(row, hashtextextended(ycsb_key, 0))`.
 ///
@@ -56,7 +56,7 @@ mod tests {
     use data::ycsb::{Compressible, KeyOrder, Spec};
 
     use super::*;
-    use crate::dataset::Sum;
+    use load::dataset::Sum;
 
     fn table() -> Table {
         Table::new(Spec { seed: 5, key_order: KeyOrder::Scattered, compressible: Compressible::NONE })

@@ -1,29 +1,43 @@
-//! The YCSB table as a dataset.
+//! The table as a dataset.
+//!
+//! Only `load` is named here, so that the unit tests of that crate can load this table, too: they compile this folder against themselves.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use data::ycsb::{FIELD_BYTES, FIELD_COUNT, Judgement, Spec, Version};
+use data::ycsb::{FIELD_BYTES, FIELD_COUNT, Judgement, KEY_BYTES, Spec, Version};
 use engines::hash;
-use postgres::Client;
-use wire::copy::values::Tuples;
-
-use crate::dataset::{
+use load::dataset::{
     Buckets, Dataset, Encoder, Expected, Hashing, Numbers, Parameter, Placed, Placement, RowJudge, Table,
 };
-use crate::error::LoadError;
-use crate::ledger::{self, Writer, YCSB};
-use crate::plan::{ROW_VALUE_BYTES, TABLE};
-use crate::route::{Route, key_hash};
-use crate::rows::{RowMessage, column_names};
+use load::history::{Expect, LedgerHistory, WriterHistory};
+use load::ledger::Writer;
+use load::route::{Route, key_hash};
+use wire::copy::values::Tuples;
 
-use self::history::Expect;
-pub use self::history::{LedgerHistory, VersionJudgement, WriterHistory};
+use self::rows::column_names;
 
-pub mod history;
 mod judge;
+mod rows;
 mod sums;
 mod sys;
+
+pub use self::rows::RowMessage;
+
+/// Its name on the command line and in the ledger.
+pub const NAME: &str = "ycsb";
+
+/// Its table.
+pub const TABLE: &str = "usertable";
+
+/// Bytes of the values of one row: the key and ten fields. What sizes and rates are counted in; the server adds headers and an
+/// index to it.
+pub const ROW_VALUE_BYTES: u64 = (KEY_BYTES + FIELD_COUNT * FIELD_BYTES) as u64;
+
+/// How many rows have at least `value_bytes` bytes of values, one at least.
+pub fn rows_for_bytes(value_bytes: u64) -> u64 {
+    value_bytes.div_ceil(ROW_VALUE_BYTES).max(1)
+}
 
 const FIELDS: [&str; FIELD_COUNT] =
     ["field0", "field1", "field2", "field3", "field4", "field5", "field6", "field7", "field8", "field9"];
@@ -59,12 +73,6 @@ impl Ycsb {
         Ycsb { content: data::ycsb::Table::new(spec.clone()), spec, tables: [table], history: None }
     }
 
-    /// The same dataset as it is after what runs have written.
-    #[must_use]
-    pub fn after(self, history: Arc<dyn WriterHistory>) -> Ycsb {
-        Ycsb { history: Some(history), ..self }
-    }
-
     /// Whether a row should be there.
     fn expects(&self, row: u64) -> Expect {
         match &self.history {
@@ -75,24 +83,12 @@ impl Ycsb {
     }
 }
 
-/// The dataset that a database holds, if it holds one, as it is after what runs have written.
-///
-/// # Errors
-/// When the ledger is not ours, or damaged.
-pub fn find(
-    client: &mut Client,
-    history: Option<Arc<dyn WriterHistory>>,
-) -> Result<Option<Box<dyn Dataset>>, LoadError> {
-    let found = ledger::find_dataset(client, YCSB)?;
-    Ok(found.map(|found| Box::new(Ycsb { history, ..Ycsb::new(found.rows, found.spec) }) as Box<dyn Dataset>))
-}
-
 /// The key that hashes are tried with.
 const PROBE_KEY: &[u8] = b"user000000000000000042";
 
 impl Dataset for Ycsb {
     fn name(&self) -> &'static str {
-        YCSB
+        NAME
     }
 
     fn tables(&self) -> &[Table] {
@@ -192,12 +188,16 @@ impl Dataset for Ycsb {
         true
     }
 
+    fn after(&self, history: Arc<dyn WriterHistory>) -> Option<Box<dyn Dataset>> {
+        Some(Box::new(Ycsb { history: Some(history), ..self.clone() }))
+    }
+
     fn after_writers(&self, writers: &[Writer]) -> Option<Box<dyn Dataset>> {
         if self.history.is_some() || writers.is_empty() {
             return None;
         }
         let history = LedgerHistory::new(self.tables[0].rows, writers.to_vec());
-        Some(Box::new(self.clone().after(Arc::new(history))))
+        self.after(Arc::new(history))
     }
 
     fn expect(&self, _: usize, number: u64, _: &[Option<&[u8]>], out: &mut Tuples) -> Expected {
@@ -247,5 +247,19 @@ impl Encoder for FixedEncoder<'_> {
 
     fn reset(&mut self) {
         self.message.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_become_rows() {
+        assert_eq!(ROW_VALUE_BYTES, 1022);
+        assert_eq!(rows_for_bytes(0), 1);
+        assert_eq!(rows_for_bytes(1022), 1);
+        assert_eq!(rows_for_bytes(1023), 2);
+        assert_eq!(rows_for_bytes(10_000_000_000), 9_784_736);
     }
 }

@@ -5,13 +5,13 @@
 //! know, the commit order between sessions: the last write of *some* session. Anything else is a lost or a foreign write.
 
 use data::ycsb::{Table, Version};
+use run::client::SessionRecord;
+use run::random::Random;
+use run::routing::Homes;
+use run::workload::{Chooser, Item};
 use serde::{Deserialize, Serialize};
 
-use super::ycsb::{Distribution, Operation, Verb, Ycsb, YcsbSession};
-use super::{Chooser, Item};
-use crate::client::SessionRecord;
-use crate::random::Random;
-use crate::routing::Homes;
+use super::run::{Distribution, Operation, Verb, Ycsb, YcsbSession};
 
 /// Version of [`WriterSpec`]'s JSON form.
 pub(crate) const WRITER_SPEC_VERSION: u32 = 2;

@@ -1,4 +1,4 @@
-//! YCSB's request distributions over row ranks: uniform, zipfian and latest.
+//! Distributions over row ranks, as YCSB requests them: uniform, zipfian and latest.
 //!
 //! The zipfian generator is the one of Gray, Sundaresan, Englert, Baclawski and Weinberger, "Quickly generating billion-record
 //! synthetic databases" (SIGMOD 1994), with YCSB's constant 0.99. It needs zeta(n), the sum of k^-theta for k up to n; adding a
