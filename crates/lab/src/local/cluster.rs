@@ -76,7 +76,7 @@ impl UpOptions {
     fn all_settings(&self) -> Vec<(String, String)> {
         let machine = Machine::of(&self.dir, self.topology.nodes().len());
         let mut settings = self.preset.settings(&machine);
-        settings.extend(self.topology.settings(self.installation.version.major));
+        settings.extend(self.topology.settings(&self.installation));
         settings.extend(self.settings.iter().cloned());
         settings
     }
@@ -130,7 +130,7 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     if folder::is_marked(&dir) {
         return start_again(&dir, options, user.as_ref());
     }
-    options.topology.check(options.installation.version.major)?;
+    options.topology.check(&options.installation)?;
     options.preset.check(&options.topology)?;
     if let Some((name, _)) = options.settings.iter().find(|(name, _)| name == SYNC_NAMES)
         && options.topology.replication().is_some()
@@ -300,8 +300,7 @@ fn make_server(
     server.initdb(options.checksums, &options.initdb)?;
     let initdb_s = begin.elapsed().as_secs_f64();
     let start_s =
-        start_at_free_port(server, ports, options, |server| server.write_settings(options.tcp, settings))
-            .map_err(|error| options.topology.explain(error))?;
+        start_at_free_port(server, ports, options, |server| server.write_settings(options.tcp, settings))?;
     Ok((initdb_s, start_s))
 }
 

@@ -3,10 +3,14 @@
 //! Debian has no package of it; `scripts/engines` builds it. The statements are a pure function, tested as text against the documentation (Citus 11 and newer,
 //! "Single-node" and "Multi-node" installation, `citus_set_coordinator_host`, `citus_add_node`, `pg_dist_authinfo`).
 
-use super::{LocalError, Peer, Statement, literal};
+use super::{Extension, Peer, Statement, literal};
 
-/// The server's message if the library is missing.
-const MISSING: &str = "could not access file \"citus\"";
+pub(super) const EXTENSION: Extension = Extension {
+    name: "citus",
+    engine: "citus",
+    hint: "build it with scripts/engines and name its folder in PGFATHOM_ENGINES, install it from https://packages.citusdata.com, or choose \
+           binaries that have it with --pg-bin; pgfathom up sharded needs no extension but postgres_fdw",
+};
 
 /// Settings of every node. Nodes connect over 127.0.0.1, where Citus would demand TLS.
 pub(super) fn settings() -> Vec<(&'static str, String)> {
@@ -15,19 +19,6 @@ pub(super) fn settings() -> Vec<(&'static str, String)> {
         ("citus.node_conninfo", "sslmode=prefer".to_owned()),
         ("wal_level", "logical".to_owned()),
     ]
-}
-
-/// A helpful error for a server that could not load the library; any other error as it is.
-pub(super) fn explain(error: LocalError) -> LocalError {
-    match error {
-        LocalError::Start { log, .. } if log.contains(MISSING) => LocalError::Extension {
-            name: "citus",
-            hint: "install it from https://packages.citusdata.com for this version of PostgreSQL, or choose binaries that have it with --pg-bin; \
-                   pgfathom up sharded needs no extension but postgres_fdw"
-                .to_owned(),
-        },
-        error => error,
-    }
 }
 
 /// First, on every node: the extension, and its credentials for the others.
