@@ -140,7 +140,6 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
             hint: "use --sync, for example --sync \"ANY 1 (s1, s2)\"".to_owned(),
         });
     }
-    let options = &UpOptions { tcp: options.tcp || options.topology.needs_tcp(), ..options.clone() };
     let occupied = fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
     if occupied || dir.is_file() {
         return Err(LocalError::NotEmpty { dir });
@@ -258,7 +257,7 @@ fn make(
 
     let begin = Instant::now();
     let several = planned.len() > 1;
-    if options.tcp && (several || options.topology.needs_tcp()) {
+    if options.tcp && several {
         let password = new_password()?;
         let (user, statement) = options.topology.link_role(&password);
         for server in &mut servers {

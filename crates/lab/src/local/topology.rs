@@ -155,11 +155,6 @@ impl Topology {
         }
     }
 
-    /// Whether the nodes must listen on 127.0.0.1, whatever the options are.
-    pub(crate) fn needs_tcp(&self) -> bool {
-        matches!(self, Topology::Citus { .. })
-    }
-
     /// Creates the role of the nodes' connections over TCP, or sets its password.
     pub(crate) fn link_role(&self, password: &Secret) -> (&'static str, Statement) {
         let password = literal(password.reveal());
