@@ -77,7 +77,7 @@ impl Plan {
     /// # Errors
     /// When there is no PostgreSQL, or a step fails. The cluster is removed in every case, unless it is to be kept.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let search = Search { pg_bin: self.pg_bin.clone() };
+        let search = Search { pg_bin: self.pg_bin.clone(), ..Search::default() };
         let found = local::find_installations(&search, |name| std::env::var_os(name))?;
         let installation =
             found.into_iter().next().ok_or_else(|| Failure::usage("no PostgreSQL server was found"))?;

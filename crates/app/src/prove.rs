@@ -3,6 +3,7 @@
 
 pub mod check;
 pub mod conditions;
+pub mod engine;
 mod fault_events;
 mod hermitage;
 mod history;

@@ -22,7 +22,7 @@ pub struct Plan {
     pub socket_dir: Option<PathBuf>,
     /// Listen on 127.0.0.1 too.
     pub tcp: bool,
-    /// Folder of the PostgreSQL programs; `None`: the newest found.
+    /// Folder of the PostgreSQL programs; `None`: the newest found that has the extension which the topology needs.
     pub pg_bin: Option<PathBuf>,
     /// Settings to start from.
     pub preset: Preset,
@@ -38,7 +38,7 @@ impl Plan {
     /// # Errors
     /// When there are no binaries, the folder or port is taken, or the server does not start.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let search = Search { pg_bin: self.pg_bin.clone() };
+        let search = Search { pg_bin: self.pg_bin.clone(), extension: self.topology.extension() };
         let found = local::find_installations(&search, |name| std::env::var_os(name))?;
         let installation =
             found.into_iter().next().ok_or_else(|| Failure::usage("no PostgreSQL server was found"))?;

@@ -13,7 +13,7 @@ mod promise;
 pub use commit::{Commit, CommitCost, Protocol};
 pub use discovery::{Catalog, Discovery, Kind, Oracle, Replication};
 pub use expectation::{Case, Expectation, Levels, Reasons, Statements};
-pub use layout::{Conflicts, Copies, Ddl, EntryPoints, Layout, LoadPath, NodeLinks, Spread};
+pub use layout::{Arrival, Conflicts, Copies, Ddl, EntryPoints, Layout, LoadPath, NodeLinks, Sizes, Spread};
 pub(crate) use promise::short;
 pub use promise::{Anomaly, Arrangement, Entry, Isolation, Place, Promise, Rule, Setting, Verdict, table};
 
@@ -34,6 +34,8 @@ pub struct Profile {
     pub discovery: Discovery,
     /// The distribution of rows over the nodes, and how tables are created.
     pub layout: Layout,
+    /// How much disk a table takes.
+    pub sizes: Sizes,
     /// Which nodes take client connections.
     pub entry: EntryPoints,
     /// How bulk data gets in.

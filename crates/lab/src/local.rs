@@ -15,7 +15,7 @@ pub(crate) mod topology;
 
 pub use cluster::{LocalCluster, Removed, UpOptions, default_dir, down, is_ours, is_up, up};
 pub use error::LocalError;
-pub use installation::{Installation, Search, Version, find_installations, installations};
+pub use installation::{Extension, Installation, Search, Version, find_installations, installations};
 pub use instance::Instance;
 pub use preset::Preset;
 pub use process::{StopMode, servers_in};

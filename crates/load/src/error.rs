@@ -109,7 +109,10 @@ pub enum LoadError {
     },
     /// A schema `pgfathom` that is not a ledger.
     #[error("the schema pgfathom exists, but is not a ledger of pgfathom")]
-    ForeignSchema,
+    ForeignSchema {
+        /// Whether it has no tables, as on a node whose coordinator has them.
+        is_empty: bool,
+    },
     /// A ledger of another version.
     #[error("the ledger in schema pgfathom has version {found}, but this program uses version {known}")]
     LedgerVersion {
@@ -460,7 +463,10 @@ impl LoadError {
                 "choose another database or schema (search_path), or drop it with --force {name}"
             ),
             LoadError::ForeignTable { .. } => "choose another database or schema (search_path)".into(),
-            LoadError::ForeignSchema => "choose another database, or rename that schema".into(),
+            LoadError::ForeignSchema { is_empty: true } => {
+                "its tables are on the coordinator, if this is a worker: connect there, or name the nodes with --cluster".into()
+            }
+            LoadError::ForeignSchema { .. } => "choose another database, or rename that schema".into(),
             LoadError::LedgerVersion { found, known } if found > known => "use the newer pgfathom that wrote it".into(),
             LoadError::LedgerVersion { .. } => {
                 "use the older pgfathom that wrote it, or drop it and start over: drop schema pgfathom cascade".into()

@@ -7,6 +7,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use engines::profile::Sizes;
 use postgres::Client;
 
 use crate::chunk_set::ChunkSet;
@@ -255,7 +256,7 @@ impl<'a> Fill<'a> {
         let (mut table_bytes_on_disk, mut index_bytes_on_disk) = (0, 0);
         let mut wal_bytes = Some(0);
         for (member, dataset) in std::iter::zip(&mut self.team.members, &self.datasets) {
-            let (table, index) = sizes(&mut member.control, dataset, self.content.tables())
+            let (table, index) = sizes(&mut member.control, self.team.sizes, dataset, self.content.tables())
                 .map_err(|error| error.at(&member.name))?;
             table_bytes_on_disk += table;
             index_bytes_on_disk += index;
@@ -376,13 +377,18 @@ fn freeze_plan(
 }
 
 /// Bytes of the leaf tables and of their indexes.
-fn sizes(client: &mut Client, dataset: &Dataset, tables: &[dataset::Table]) -> Result<(u64, u64), LoadError> {
-    let row = client.query_one(
-        "select coalesce(sum(pg_table_size(c.oid)), 0)::bigint, coalesce(sum(pg_indexes_size(c.oid)), 0)::bigint
-         from pg_class c join pg_namespace n on n.oid = c.relnamespace
+fn sizes(
+    client: &mut Client,
+    sizes: Sizes,
+    dataset: &Dataset,
+    tables: &[dataset::Table],
+) -> Result<(u64, u64), LoadError> {
+    let sql = format!(
+        "select {} from pg_class c join pg_namespace n on n.oid = c.relnamespace
          where n.nspname = $1 and c.relname = any($2) and c.relkind = 'r'",
-        &[&dataset.schema_name, &leaf_names(tables, dataset.partitions)],
+        sizes.columns("c.oid")
     );
+    let row = client.query_one(&sql, &[&dataset.schema_name, &leaf_names(tables, dataset.partitions)]);
     let row = row.map_err(|source| LoadError::sql("reading the tables' sizes", source))?;
     Ok((row.get::<_, i64>(0).unsigned_abs(), row.get::<_, i64>(1).unsigned_abs()))
 }

@@ -289,7 +289,8 @@ pub fn exists(client: &mut impl GenericClient) -> Result<bool, LoadError> {
 /// The version of the ledger, when there is one.
 fn version(client: &mut impl GenericClient) -> Result<Option<u32>, LoadError> {
     let found = client.query_opt(
-        "select obj_description(oid, 'pg_namespace') from pg_namespace where nspname = $1",
+        "select obj_description(oid, 'pg_namespace'), not exists (select from pg_class where relnamespace = n.oid)
+         from pg_namespace n where nspname = $1",
         &[&SCHEMA],
     );
     let Some(row) = sql("looking for the ledger", found)? else { return Ok(None) };
@@ -302,7 +303,7 @@ fn version(client: &mut impl GenericClient) -> Result<Option<u32>, LoadError> {
             Ok(Some(found))
         }
         Some(found) => Err(LoadError::LedgerVersion { found, known: LEDGER_VERSION }),
-        None => Err(LoadError::ForeignSchema),
+        None => Err(LoadError::ForeignSchema { is_empty: row.get(1) }),
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use connect::ConnSpec;
 use connect::control::Control;
 use engines::cluster::Cluster;
+use engines::profile::Sizes;
 use postgres::Client;
 
 use crate::error::LoadError;
@@ -78,6 +79,8 @@ impl Member {
 pub(crate) struct Team {
     pub(crate) shape: Shape,
     pub(crate) members: Vec<Member>,
+    /// How the engine reports what a table takes on disk.
+    pub(crate) sizes: Sizes,
 }
 
 impl Team {
@@ -98,7 +101,7 @@ impl Team {
         if members.is_empty() {
             return Err(LoadError::OnlyStandbys);
         }
-        Ok(Team { shape, members })
+        Ok(Team { shape, members, sizes: cluster.engine.sizes })
     }
 
     /// Makes sure that every control connection works.

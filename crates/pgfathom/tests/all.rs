@@ -12,6 +12,7 @@ mod cluster;
 mod decoys;
 mod demo;
 mod drive;
+mod engines;
 mod evidence;
 mod failover;
 mod files;

@@ -122,10 +122,6 @@ fn flags_of_other_kinds_and_impossible_clusters_are_refused() {
         "synchronous_standby_names cannot be set before the standbys are there",
         "--sync",
     );
-    refused(
-        &["citus", "--dir", "citus", "--nodes", "2"],
-        "node coordinator: the extension citus is not installed",
-        "--pg-bin",
-    );
+    refused(&["citus", "--dir", "citus", "--nodes", "2"], "the extension citus is not installed", "--pg-bin");
     assert!(!folder.path().join("citus").exists(), "a failed up leaves nothing");
 }

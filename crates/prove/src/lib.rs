@@ -3,6 +3,7 @@
 //! - [`check`]: which isolation levels a history refutes, with the shortest proof.
 //! - [`client`]: a session that returns everything the server sends; [`outcome`]: whether a transaction was committed.
 //! - [`conditions`]: the consistency conditions of a benchmark, checked in one snapshot.
+//! - [`conformance`]: the claims of an engine's profile, compared with a live cluster.
 //! - [`fault`]: faults that are injected into a cluster, and how they are undone.
 //! - [`hermitage`]: scripted interleavings that show an isolation level, on one server and on clusters.
 //! - [`history`]: the operations of sessions and their results, in memory, in a file, in Elle's notation.
@@ -12,6 +13,7 @@
 pub mod check;
 pub mod client;
 pub mod conditions;
+pub mod conformance;
 pub mod fault;
 pub mod hermitage;
 pub mod history;

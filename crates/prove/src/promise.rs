@@ -17,6 +17,7 @@ pub use hermitage::hermitage;
 pub use repeat::together;
 pub use settings::{Settings, Span, rule};
 pub use verreg::verreg;
+pub(crate) use wide::ROUND_TRIPS_OFF_MAX;
 pub use wide::wide;
 
 use connect::cluster_file::Role;

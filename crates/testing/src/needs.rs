@@ -92,6 +92,21 @@ pub fn slow_disks() -> Result<(), Lack> {
         .map_err(|error| Lack::new(NEED, format!("{}: {error}", group.display())))
 }
 
+/// The programs of an engine that `scripts/engines` has built into the folder that `PGFATHOM_ENGINES` names.
+///
+/// # Errors
+/// What is lacking.
+pub fn engine(need: &'static str, name: &str) -> Result<PathBuf, Lack> {
+    let prefix = std::env::var_os("PGFATHOM_ENGINES").filter(|value| !value.is_empty());
+    let prefix =
+        prefix.ok_or_else(|| Lack::new(need, "PGFATHOM_ENGINES names no folder of scripts/engines"))?;
+    let programs = Path::new(&prefix).join(name).join("bin");
+    match programs.join("postgres").is_file() {
+        true => Ok(programs),
+        false => Err(Lack::new(need, format!("{} has no server", programs.display()))),
+    }
+}
+
 /// So many processors.
 ///
 /// # Errors

@@ -4,7 +4,7 @@ use super::detect::extension_has;
 use crate::profile::short::{A, F, S};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
+    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
 };
 
 /// A worker with metadata is an entry point. The coordinator counts as a shard when it may hold shards itself. A cluster whose coordinator was
@@ -46,6 +46,15 @@ const LEAVES: &str = "\
     where s.logicalrelid = pg_catalog.to_regclass({relation}) \
     order by s.shardminvalue::int, p.groupid";
 
+/// The parent of a distributed table is empty on every node. Citus' own functions add up the shards of all nodes, and refuse other tables.
+const SIZES: Sizes = Sizes {
+    table: "case when exists (select 1 from pg_catalog.pg_dist_partition d where d.logicalrelid = {table}) \
+            then pg_catalog.citus_table_size({table}) else pg_catalog.pg_table_size({table}) end",
+    indexes: "case when exists (select 1 from pg_catalog.pg_dist_partition d where d.logicalrelid = {table}) \
+              then pg_catalog.citus_total_relation_size({table}) - pg_catalog.citus_table_size({table}) \
+              else pg_catalog.pg_indexes_size({table}) end",
+};
+
 /// How commits over several shards end.
 const TWO_PHASE: &str = "two-phase commit, in doubt until recovery";
 
@@ -53,7 +62,7 @@ pub(super) static PROFILE: Profile = Profile {
     name: "citus",
     aliases: &[],
     title: "Citus",
-    tried: Tried::Live("Citus 13.2.0 on PostgreSQL 15.20, two nodes, by hand"),
+    tried: Tried::Live("Citus 13.2.0 on PostgreSQL 15.20, three nodes"),
     discovery: Discovery::Catalog(Catalog {
         sign: extension_has!("citus", "pg_catalog", "'pg_dist_node'"),
         nodes: NODES,
@@ -68,6 +77,7 @@ pub(super) static PROFILE: Profile = Profile {
         by_column: "create_distributed_table('{table}', '{column}')",
         whole: "create_reference_table('{table}')",
     }),
+    sizes: SIZES,
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,
     links: NodeLinks::Own,

@@ -3,7 +3,7 @@
 use crate::profile::short::{A, F};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
+    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
 };
 
 const NODES: &str = "\
@@ -48,6 +48,7 @@ pub(super) static PROFILE: Profile = Profile {
         oracle: Oracle::Leaf("select range_id::STRING from [show range from table {name} for row ({keys})]"),
     }),
     layout: Layout::Spread(Spread::ByItself),
+    sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,
     links: NodeLinks::Own,

@@ -4,8 +4,9 @@
 use super::detect::extension_has;
 use crate::profile::short::{A, F, M};
 use crate::profile::{
-    Arrangement, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation, Isolation,
-    Layout, Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Statements, Tried,
+    Arrangement, Arrival, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation,
+    Isolation, Layout, Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Sizes,
+    Statements, Tried,
 };
 
 const NODES: &str = "\
@@ -19,6 +20,7 @@ const REPLICATIONS: [Replication; 1] = [Replication {
     sign: extension_has!("multimaster", "mtm", "'cluster_nodes', 'nodes'"),
     probe: None,
     nodes: NODES,
+    own_subscriptions: Some("mtm_sub_"),
 }];
 
 const EACH_NODE: &str = "on each node";
@@ -29,9 +31,14 @@ pub(super) static PROFILE: Profile = Profile {
     name: "mtm",
     aliases: &["postgrespro-multimaster"],
     title: "Postgres Pro Multimaster",
-    tried: Tried::Live("postgres_cluster 13.2 with mmts of April 2021, three nodes, by hand"),
+    tried: Tried::Live("postgres_cluster 13.2 with mmts of April 2021, three nodes"),
     discovery: Discovery::Copies(&REPLICATIONS),
-    layout: Layout::Copies(Copies { ddl: Ddl::Replicated, conflicts: Conflicts::Refused }),
+    layout: Layout::Copies(Copies {
+        ddl: Ddl::Replicated,
+        conflicts: Conflicts::Refused,
+        arrival: Arrival::Rows,
+    }),
+    sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,
     links: NodeLinks::Own,

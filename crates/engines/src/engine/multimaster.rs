@@ -4,8 +4,9 @@
 use super::detect::extension_has;
 use crate::profile::short::{A, F};
 use crate::profile::{
-    Arrangement, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation, Isolation,
-    Layout, Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Statements, Tried,
+    Arrangement, Arrival, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation,
+    Isolation, Layout, Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Sizes,
+    Statements, Tried,
 };
 use crate::trust::trusted;
 
@@ -60,18 +61,21 @@ const REPLICATIONS: [Replication; 4] = [
         sign: extension_has!("pglogical", "pglogical", "'node', 'node_interface', 'local_node'"),
         probe: None,
         nodes: PGLOGICAL,
+        own_subscriptions: None,
     },
     Replication {
         name: "spock",
         sign: extension_has!("spock", "spock", "'node', 'node_interface', 'local_node'"),
         probe: None,
         nodes: SPOCK,
+        own_subscriptions: None,
     },
     Replication {
         name: "pgactive",
         sign: extension_has!("pgactive", "pgactive", "'pgactive_nodes'"),
         probe: None,
         nodes: PGACTIVE,
+        own_subscriptions: None,
     },
     Replication {
         name: "logical replication",
@@ -80,6 +84,7 @@ const REPLICATIONS: [Replication; 4] = [
                        where n.nspname = 'pg_catalog' and c.relname = 'pg_subscription' and a.attname = 'suborigin')",
         probe: Some(NATIVE_PROBE),
         nodes: NATIVE,
+        own_subscriptions: None,
     },
 ];
 
@@ -91,10 +96,15 @@ pub(super) static PROFILE: Profile = Profile {
     aliases: &[],
     title: "Multimaster: logical replication both ways, pglogical, Spock, pgactive",
     tried: Tried::Live(
-        "PostgreSQL 18, logical replication both ways; pglogical on recorded catalogs, Spock and pgactive on stand-in tables only",
+        "PostgreSQL 18, logical replication both ways; the nodes of pgactive 2.1.9; pglogical on recorded catalogs, Spock on stand-in tables only",
     ),
     discovery: Discovery::Copies(&REPLICATIONS),
-    layout: Layout::Copies(Copies { ddl: Ddl::EachNode, conflicts: Conflicts::Unresolved }),
+    layout: Layout::Copies(Copies {
+        ddl: Ddl::EachNode,
+        conflicts: Conflicts::Unresolved,
+        arrival: Arrival::Slots,
+    }),
+    sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::EveryNode,
     load: LoadPath::EachNode,
     links: NodeLinks::Subscriptions,

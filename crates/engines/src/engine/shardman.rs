@@ -4,8 +4,8 @@ use super::detect::extension_has;
 use crate::profile::short::{A, F, with};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, Entry, EntryPoints, Expectation, Isolation, Layout,
-    Levels, LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Setting, Spread, Statements,
-    Tried,
+    Levels, LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Setting, Sizes, Spread,
+    Statements, Tried,
 };
 use crate::trust::trusted;
 
@@ -81,6 +81,7 @@ pub(super) static PROFILE: Profile = Profile {
         ),
     }),
     layout: Layout::Spread(Spread::Parameter("distributed_by = '{column}'")),
+    sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,
     links: NodeLinks::ForeignServers,

@@ -3,7 +3,7 @@
 use crate::profile::short::{F, unless};
 use crate::profile::{
     Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels, LoadPath,
-    NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Spread, Statements, Tried,
+    NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Sizes, Spread, Statements, Tried,
 };
 
 const NO_PGWIRE: &str =
@@ -18,6 +18,7 @@ pub(super) static PROFILE: Profile = Profile {
     tried: Tried::Documentation,
     discovery: Discovery::None(NO_PGWIRE),
     layout: Layout::Spread(Spread::ByItself),
+    sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::EveryNode,
     load: LoadPath::None(NO_BULK),
     links: NodeLinks::Own,

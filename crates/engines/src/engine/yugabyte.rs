@@ -5,7 +5,7 @@
 use crate::profile::short::{A, F, M};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Spread, Statements, Tried,
+    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
 };
 
 const NODES: &str = "\
@@ -53,6 +53,7 @@ pub(super) static PROFILE: Profile = Profile {
         oracle: Oracle::Code("select pg_catalog.yb_hash_code({keys})::text"),
     }),
     layout: Layout::Spread(Spread::ByItself),
+    sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,
     links: NodeLinks::Own,

@@ -25,6 +25,8 @@ pub struct Replication {
     pub probe: Option<&'static str>,
     /// The nodes, with the columns of [`Catalog::nodes`].
     pub nodes: &'static str,
+    /// How the names of subscriptions begin that it keeps in PostgreSQL's catalog for its own use, disabled.
+    pub own_subscriptions: Option<&'static str>,
 }
 
 /// The queries to an engine's own catalog. All results are text, by the simple protocol.

@@ -39,7 +39,7 @@ impl fmt::Display for Layout {
             Layout::ForeignPartitions => {
                 f.write_str("each partition is a table on one node and a foreign table on the others")
             }
-            Layout::Copies(Copies { ddl, conflicts }) => write!(
+            Layout::Copies(Copies { ddl, conflicts, .. }) => write!(
                 f,
                 "every node holds every row and takes writes; {}; {}",
                 match ddl {
@@ -69,6 +69,17 @@ pub struct Copies {
     pub ddl: Ddl,
     /// What becomes of conflicting writes.
     pub conflicts: Conflicts,
+    /// How it shows that a node has what another one has written.
+    pub arrival: Arrival,
+}
+
+/// How nodes with the same rows show that a change has arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// By the positions that logical replication slots have confirmed.
+    Slots,
+    /// By the change itself: its slots confirm positions only now and then.
+    Rows,
 }
 
 /// Who creates a table on the other nodes.
@@ -145,6 +156,27 @@ impl fmt::Display for EntryPoints {
             EntryPoints::EveryNode => "every node",
             EntryPoints::Coordinator => "the coordinator",
         })
+    }
+}
+
+/// How the bytes of a table on disk are found, as SQL about the table's oid, which stands for `{table}`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// Of the table, without its indexes.
+    pub table: &'static str,
+    /// Of its indexes.
+    pub indexes: &'static str,
+}
+
+impl Sizes {
+    /// The functions of PostgreSQL, which ask the node that is queried.
+    pub(crate) const OF_ONE_NODE: Sizes =
+        Sizes { table: "pg_catalog.pg_table_size({table})", indexes: "pg_catalog.pg_indexes_size({table})" };
+
+    /// Both as two columns of a query; `table` is an expression for the oid.
+    pub fn columns(self, table: &str) -> String {
+        let sum = |sql: &str| format!("coalesce(sum({}), 0)::bigint", sql.replace("{table}", table));
+        format!("{}, {}", sum(self.table), sum(self.indexes))
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "REP-07",
         title: "applying replicated changes fails",
         needs: &[Looked("subscription")],
-        limits: "any error of an apply worker, or a subscription that an error disabled",
+        limits: "any error of an apply worker, or a subscription that an error disabled; not those that an engine keeps for its own use",
         judge: apply_fails,
         links: &["https://www.postgresql.org/docs/current/logical-replication-conflicts.html"],
     },
@@ -417,7 +417,8 @@ fn apply_fails(case: &Case) -> Answer {
     for subscription in case.things("subscription") {
         let errors = subscription.lines.sum("apply_errors").unwrap_or(0.0)
             + subscription.lines.sum("sync_errors").unwrap_or(0.0);
-        let disabled = subscription.lines.flag("enabled") == Some(false);
+        let disabled =
+            subscription.lines.flag("enabled") == Some(false) && subscription.lines.flag("own") != Some(true);
         if errors == 0.0 && !disabled {
             continue;
         }

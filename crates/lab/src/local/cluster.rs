@@ -76,7 +76,7 @@ impl UpOptions {
     fn all_settings(&self) -> Vec<(String, String)> {
         let machine = Machine::of(&self.dir, self.topology.nodes().len());
         let mut settings = self.preset.settings(&machine);
-        settings.extend(self.topology.settings(self.installation.version.major));
+        settings.extend(self.topology.settings(&self.installation));
         settings.extend(self.settings.iter().cloned());
         settings
     }
@@ -130,7 +130,7 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     if folder::is_marked(&dir) {
         return start_again(&dir, options, user.as_ref());
     }
-    options.topology.check(options.installation.version.major)?;
+    options.topology.check(&options.installation)?;
     options.preset.check(&options.topology)?;
     if let Some((name, _)) = options.settings.iter().find(|(name, _)| name == SYNC_NAMES)
         && options.topology.replication().is_some()
@@ -140,7 +140,6 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
             hint: "use --sync, for example --sync \"ANY 1 (s1, s2)\"".to_owned(),
         });
     }
-    let options = &UpOptions { tcp: options.tcp || options.topology.needs_tcp(), ..options.clone() };
     let occupied = fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
     if occupied || dir.is_file() {
         return Err(LocalError::NotEmpty { dir });
@@ -258,7 +257,7 @@ fn make(
 
     let begin = Instant::now();
     let several = planned.len() > 1;
-    if options.tcp && (several || options.topology.needs_tcp()) {
+    if options.tcp && several {
         let password = new_password()?;
         let (user, statement) = options.topology.link_role(&password);
         for server in &mut servers {
@@ -300,8 +299,7 @@ fn make_server(
     server.initdb(options.checksums, &options.initdb)?;
     let initdb_s = begin.elapsed().as_secs_f64();
     let start_s =
-        start_at_free_port(server, ports, options, |server| server.write_settings(options.tcp, settings))
-            .map_err(|error| options.topology.explain(error))?;
+        start_at_free_port(server, ports, options, |server| server.write_settings(options.tcp, settings))?;
     Ok((initdb_s, start_s))
 }
 

@@ -212,6 +212,12 @@ pub enum LocalError {
         /// How long we waited.
         waited_s: u64,
     },
+    /// A node of Multimaster does not get online.
+    #[error("multimaster was not online after {waited_s} s")]
+    NotOnline {
+        /// How long we waited.
+        waited_s: u64,
+    },
     /// The primary has files elsewhere.
     #[error(
         "the primary has a tablespace {name} in {location}, so no standby on this host can be copied from it"
@@ -305,7 +311,7 @@ impl LocalError {
                 Some(format!("a client may block it; kill -QUIT {pid} stops it at once"))
             }
             LocalError::Topology { hint, .. } | LocalError::Extension { hint, .. } => Some(hint.clone()),
-            LocalError::NotFollowing { .. } => {
+            LocalError::NotFollowing { .. } | LocalError::NotOnline { .. } => {
                 Some("the log of that node, beside its data directory, gives the reason".to_owned())
             }
             LocalError::Tablespace { name, .. } => Some(format!(

@@ -69,6 +69,40 @@ impl Installation {
         Ok(Installation { bin_dir: bin_dir.to_owned(), version })
     }
 
+    /// Whether the files of this extension are installed.
+    pub fn has_extension(&self, extension: &Extension) -> bool {
+        let control = format!("extension/{}.control", extension.name);
+        self.share_dirs().iter().any(|dir| dir.join(&control).is_file())
+    }
+
+    /// Whether its server knows this setting.
+    pub(crate) fn has_setting(&self, name: &str) -> bool {
+        let described = self.output("postgres", "--describe-config").unwrap_or_default();
+        described.lines().any(|line| line.split('\t').next() == Some(name))
+    }
+
+    /// The folder with the files of extensions: as `pg_config` prints it, else where the usual builds have it relative to their programs.
+    fn share_dirs(&self) -> Vec<PathBuf> {
+        if let Some(printed) = self.output("pg_config", "--sharedir") {
+            return vec![PathBuf::from(printed.trim_end())];
+        }
+        let major = self.version.major;
+        [
+            "../share".to_owned(),
+            "../share/postgresql".to_owned(),
+            format!("../../../../share/postgresql/{major}"),
+        ]
+        .map(|relative| self.bin_dir.join(relative))
+        .into()
+    }
+
+    /// What one of its programs prints; nothing if it is missing or fails.
+    fn output(&self, program: &str, argument: &str) -> Option<String> {
+        let mut command = Command::new(self.program(program));
+        let output = command.arg(argument).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     /// The path of one of its programs, which may be missing.
     pub fn program(&self, name: &str) -> PathBuf {
         self.bin_dir.join(name)
@@ -81,11 +115,24 @@ impl fmt::Display for Installation {
     }
 }
 
+/// An extension that servers of a topology must have.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Extension {
+    /// Its name for `create extension`.
+    pub name: &'static str,
+    /// The folder of its server below `PGFATHOM_ENGINES`, as `scripts/engines` names it.
+    pub engine: &'static str,
+    /// How to get it.
+    pub hint: &'static str,
+}
+
 /// Where to look.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
     /// `--pg-bin`: if given, nothing else counts.
     pub pg_bin: Option<PathBuf>,
+    /// Installations that have it come first.
+    pub extension: Option<&'static Extension>,
 }
 
 /// Every usable PostgreSQL on this host, newest first. `PGFATHOM_PG_BIN`, when set, is the only one.
@@ -95,8 +142,8 @@ pub fn installations() -> Vec<Installation> {
 
 /// Every usable PostgreSQL, newest first; never empty. `env` looks up environment variables.
 ///
-/// Order of precedence: `--pg-bin`, `PGFATHOM_PG_BIN` (each alone if given); then everything found by `pg_config`, in the usual
-/// folders of the distributions and in our cache.
+/// Order of precedence: `--pg-bin`; for an extension the server of its engine below `PGFATHOM_ENGINES`; `PGFATHOM_PG_BIN` (each alone if it is there); then
+/// everything found by `pg_config`, in the usual folders of the distributions and in our cache.
 pub fn find_installations(
     search: &Search,
     env: impl Fn(&str) -> Option<OsString>,
@@ -104,6 +151,9 @@ pub fn find_installations(
     let named = match &search.pg_bin {
         Some(dir) => Some(("--pg-bin", dir.clone())),
         None => {
+            if let Some(found) = search.extension.and_then(|extension| of_engine(extension, &env)) {
+                return Ok(vec![found]);
+            }
             env("PGFATHOM_PG_BIN").filter(|v| !v.is_empty()).map(|v| ("PGFATHOM_PG_BIN", PathBuf::from(v)))
         }
     };
@@ -128,8 +178,18 @@ pub fn find_installations(
     if found.is_empty() {
         return Err(LocalError::NoInstallation { searched });
     }
-    found.sort_by_key(|installation| std::cmp::Reverse(installation.version));
+    found.sort_by_key(|installation| {
+        let has_it = search.extension.is_some_and(|extension| installation.has_extension(extension));
+        std::cmp::Reverse((has_it, installation.version))
+    });
     Ok(found)
+}
+
+/// The server that `scripts/engines` built with this extension, if `PGFATHOM_ENGINES` names its folder.
+fn of_engine(extension: &Extension, env: impl Fn(&str) -> Option<OsString>) -> Option<Installation> {
+    let prefix = env("PGFATHOM_ENGINES").filter(|v| !v.is_empty())?;
+    let found = Installation::at(&Path::new(&prefix).join(extension.engine).join("bin")).ok()?;
+    found.has_extension(extension).then_some(found)
 }
 
 /// Folders that may contain binaries, and their names for a message.
@@ -200,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_named_folder_without_a_server_is_an_error_that_names_it() {
-        let search = Search { pg_bin: Some(PathBuf::from("/etc")) };
+        let search = Search { pg_bin: Some(PathBuf::from("/etc")), ..Search::default() };
         let error = find_installations(&search, |_| None).unwrap_err();
         assert!(
             error.to_string().contains("--pg-bin names /etc, but it holds no program postgres"),

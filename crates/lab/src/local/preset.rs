@@ -76,7 +76,11 @@ impl Preset {
     pub(super) fn check(self, topology: &Topology) -> Result<(), LocalError> {
         let replicates = matches!(
             topology,
-            Topology::Replicated(_) | Topology::Multimaster { .. } | Topology::Citus { .. }
+            Topology::Replicated(_)
+                | Topology::Multimaster { .. }
+                | Topology::Citus { .. }
+                | Topology::Mtm { .. }
+                | Topology::Pgactive { .. }
         );
         let wrong = |problem: &str, hint: String| {
             Err(LocalError::Topology { problem: format!("preset {}: {problem}", self.name()), hint })

@@ -3,14 +3,16 @@
 //! A topology is a value; the SQL that introduces the nodes to each other is a pure function of them, so it can be tested without a server.
 
 mod citus;
+mod mtm;
 mod multimaster;
+mod pgactive;
 pub(crate) mod replicated;
 pub(crate) mod sharded;
 
 pub use multimaster::{PUBLICATION, subscription};
 pub use replicated::{CommitLevel, Replication, SyncStandbys};
 
-use super::LocalError;
+use super::{Extension, Installation, LocalError};
 use connect::Secret;
 use connect::cluster_file::Role;
 use connect::conninfo::{self, ConnSpec};
@@ -49,6 +51,16 @@ pub enum Topology {
         /// Servers, the coordinator included.
         nodes: u32,
     },
+    /// Postgres Pro Multimaster: servers that all take writes and agree on each commit.
+    Mtm {
+        /// Servers.
+        nodes: u32,
+    },
+    /// pgactive: servers that all take writes and replicate them to each other after the commit.
+    Pgactive {
+        /// Servers.
+        nodes: u32,
+    },
 }
 
 /// A node to be made.
@@ -67,6 +79,18 @@ impl Topology {
             Topology::Sharded { .. } => "sharded",
             Topology::Multimaster { .. } => "multimaster",
             Topology::Citus { .. } => "citus",
+            Topology::Mtm { .. } => "mtm",
+            Topology::Pgactive { .. } => "pgactive",
+        }
+    }
+
+    /// The extension without which its servers cannot work; that of postgres_fdw comes with PostgreSQL.
+    pub fn extension(&self) -> Option<&'static Extension> {
+        match self {
+            Topology::Citus { .. } => Some(&citus::EXTENSION),
+            Topology::Mtm { .. } => Some(&mtm::EXTENSION),
+            Topology::Pgactive { .. } => Some(&pgactive::EXTENSION),
+            _ => None,
         }
     }
 
@@ -75,8 +99,9 @@ impl Topology {
         match self {
             Topology::Single | Topology::Replicated(_) => "postgres",
             Topology::Sharded { .. } => "fdw-sharded",
-            Topology::Multimaster { .. } => "multimaster",
+            Topology::Multimaster { .. } | Topology::Pgactive { .. } => "multimaster",
             Topology::Citus { .. } => "citus",
+            Topology::Mtm { .. } => "mtm",
         }
     }
 
@@ -103,7 +128,9 @@ impl Topology {
                 nodes
             }
             Topology::Sharded { nodes, .. } => numbered("n", *nodes, Role::Shard),
-            Topology::Multimaster { nodes } => numbered("m", *nodes, Role::Peer),
+            Topology::Multimaster { nodes } | Topology::Mtm { nodes } | Topology::Pgactive { nodes } => {
+                numbered("m", *nodes, Role::Peer)
+            }
             Topology::Citus { nodes } => {
                 let workers = numbered("w", nodes.saturating_sub(1), Role::Worker);
                 let coordinator = Planned { name: "coordinator".to_owned(), role: Role::Coordinator };
@@ -126,11 +153,6 @@ impl Topology {
             Topology::Replicated(replication) => Some(replication),
             _ => None,
         }
-    }
-
-    /// Whether the nodes must listen on 127.0.0.1, whatever the options are.
-    pub(crate) fn needs_tcp(&self) -> bool {
-        matches!(self, Topology::Citus { .. })
     }
 
     /// Creates the role of the nodes' connections over TCP, or sets its password.
@@ -157,16 +179,9 @@ impl Topology {
         }
     }
 
-    /// The error for a failed start of this topology.
-    pub(crate) fn explain(&self, error: LocalError) -> LocalError {
-        match self {
-            Topology::Citus { .. } => citus::explain(error),
-            _ => error,
-        }
-    }
-
-    /// Whether it is possible with a server of this release.
-    pub(crate) fn check(&self, major: u32) -> Result<(), LocalError> {
+    /// Whether it is possible with these binaries.
+    pub(crate) fn check(&self, installation: &Installation) -> Result<(), LocalError> {
+        let major = installation.version.major;
         let wrong =
             |problem: String, hint: &str| Err(LocalError::Topology { problem, hint: hint.to_owned() });
         let count = self.nodes().len();
@@ -204,17 +219,25 @@ impl Topology {
                 ),
             );
         }
-        Ok(())
+        match self.extension() {
+            Some(extension) if !installation.has_extension(extension) => {
+                Err(LocalError::Extension { name: extension.name, hint: extension.hint.to_owned() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Settings that the topology needs, with any preset; the user's settings override them.
-    pub(crate) fn settings(&self, major: u32) -> Vec<(String, String)> {
+    pub(crate) fn settings(&self, installation: &Installation) -> Vec<(String, String)> {
+        let major = installation.version.major;
         let settings = match self {
             Topology::Single => Vec::new(),
             Topology::Replicated(replication) => replicated::settings(replication, major),
             Topology::Sharded { .. } => sharded::settings(major),
             Topology::Multimaster { nodes } => multimaster::settings(*nodes, major),
             Topology::Citus { .. } => citus::settings(),
+            Topology::Mtm { .. } => mtm::settings(),
+            Topology::Pgactive { .. } => pgactive::settings(installation),
         };
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
@@ -312,6 +335,8 @@ pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> 
             on_each(peers, |me| execute_all(&peers[me], &citus::prepare(&peers[me])))?;
             peers.first().map_or(Ok(()), |coordinator| execute_all(coordinator, &citus::join(peers)))
         }
+        Topology::Mtm { .. } => mtm::connect(peers),
+        Topology::Pgactive { .. } => pgactive::connect(peers),
     }
 }
 
@@ -373,12 +398,29 @@ mod tests {
             (Topology::Sharded { nodes: 3, partitions: 2 }, "2 partitions on 3 nodes", "--partitions 12"),
             (Topology::Sharded { nodes: 3, partitions: 5000 }, "5000 partitions", "4096"),
         ] {
-            let error = topology.check(15).unwrap_err();
+            let error = topology.check(&of_release(15)).unwrap_err();
             assert!(error.to_string().contains(words), "{error}");
             assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
         }
-        Topology::Single.check(13).unwrap();
-        Topology::Sharded { nodes: 3, partitions: 7 }.check(15).unwrap();
-        Topology::Multimaster { nodes: 3 }.check(16).unwrap();
+        Topology::Single.check(&of_release(13)).unwrap();
+        Topology::Sharded { nodes: 3, partitions: 7 }.check(&of_release(15)).unwrap();
+        Topology::Multimaster { nodes: 3 }.check(&of_release(16)).unwrap();
+    }
+
+    #[test]
+    fn an_extension_that_is_missing_is_named_before_anything_is_made() {
+        for (topology, name) in [
+            (Topology::Citus { nodes: 2 }, "citus"),
+            (Topology::Mtm { nodes: 3 }, "multimaster"),
+            (Topology::Pgactive { nodes: 2 }, "pgactive"),
+        ] {
+            let error = topology.check(&of_release(15)).unwrap_err();
+            assert!(error.to_string().contains(&format!("the extension {name} is not installed")), "{error}");
+            assert!(error.hint().unwrap().contains("PGFATHOM_ENGINES"), "{:?}", error.hint());
+        }
+    }
+
+    fn of_release(major: u32) -> Installation {
+        Installation { bin_dir: "/nowhere/bin".into(), version: crate::local::Version { major, minor: 0 } }
     }
 }

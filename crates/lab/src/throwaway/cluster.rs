@@ -65,18 +65,18 @@ impl ThrowawayCluster {
         data_dirs: &[PathBuf],
     ) -> Result<ThrowawayCluster, LocalError> {
         let major = installation.version.major;
-        topology.check(major)?;
+        topology.check(installation)?;
         let planned = topology.nodes();
         let theirs = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let options = Options {
-            settings: topology.settings(major).into_iter().chain(theirs).collect(),
+            settings: topology.settings(installation).into_iter().chain(theirs).collect(),
             ..Options::default()
         };
         let originals = planned.iter().filter(|node| node.role != Role::Standby).count();
         let mut nodes = topology::at_once(originals, |number| {
             Options { data_dir: data_dirs.get(number).cloned(), ..options.clone() }
                 .start(installation)
-                .map_err(|error| topology.explain(error).on(&planned[number].name))
+                .map_err(|error| error.on(&planned[number].name))
         })?;
         if originals < planned.len() {
             add_standbys(&mut nodes, &planned, &options, data_dirs.get(1..).unwrap_or_default())?;

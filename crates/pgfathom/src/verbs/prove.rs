@@ -12,7 +12,7 @@ use ::prove::check::Level;
 use ::prove::conditions::{Condition, Conditions};
 use ::prove::history::elle::Notation;
 use app::prove::live::{self, Place};
-use app::prove::{check, conditions};
+use app::prove::{check, conditions, engine};
 use clap::{Args, ValueEnum};
 use record::Exit;
 use std::path::PathBuf;
@@ -33,6 +33,7 @@ Examples:
   pgfathom prove ack --local replicated --fault partition@3s,promote@4s,heal@6s     split brain: which writes are lost?
   pgfathom prove verreg --isolation serializable DBNAME  random transactions, recorded and checked
   pgfathom prove all --local all                   every promise, on clusters made for it
+  pgfathom prove engine --cluster cluster.toml     does this cluster do what pgfathom claims of its engine?
   pgfathom prove --heal                            undo the faults of a prove that was killed
 Faults: kill, pause, restart, promote, power, full, partition, cut, blackhole, blackhole-requests,
 blackhole-replies, delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They are injected only into clusters of up and
@@ -43,7 +44,7 @@ pub struct Prove {
     /// isolation levels with scripts; check, a history file, given as TARGET; ack, no acknowledged commit is lost; hb, length of outages and
     /// staleness; bank and twin, no half of a transaction is visible; skew, write skew is refused; conflict, concurrent writes of the same rows on
     /// several nodes; wide, cost of a commit over several nodes; verreg and append, random transactions refute no isolation level; all, hermitage
-    /// and all of these workloads
+    /// and all of these workloads; engine, the claims of the engine's profile, for a report to pgfathom
     #[arg(value_name = "WHAT", value_enum, hide_possible_values = true, required_unless_present = "heal")]
     pub what: Option<What>,
     /// The database.
@@ -119,6 +120,8 @@ pub enum What {
     Append,
     /// The scripts and all workloads
     All,
+    /// The claims of an engine's profile
+    Engine,
 }
 
 fn condition(text: &str) -> Result<Condition, ValueError> {
@@ -166,7 +169,7 @@ impl What {
     /// What it is under load; `None` for what needs none.
     fn under_load(self) -> Option<app::prove::What> {
         Some(match self {
-            What::Tpcc | What::Tpcb | What::Check => return None,
+            What::Tpcc | What::Tpcb | What::Check | What::Engine => return None,
             What::Hermitage => app::prove::What::Hermitage,
             What::Ack => app::prove::What::Ack,
             What::Hb => app::prove::What::Hb,
@@ -187,6 +190,7 @@ impl What {
             Some(what) => what.word(),
             None if self == What::Tpcc => "tpcc",
             None if self == What::Tpcb => "tpcb",
+            None if self == What::Engine => "engine",
             None => "check",
         }
     }
@@ -207,6 +211,7 @@ impl Prove {
         }
         match self.what {
             None => live::heal(context),
+            Some(What::Engine) => self.engine()?.run(context),
             Some(what) => match (workloads::conditions::named(what.word()), what.under_load()) {
                 (Some(benchmark), _) => self.conditions(benchmark)?.run(context),
                 (None, Some(what)) => self.under_load(what)?.run(context),
@@ -226,6 +231,10 @@ impl Prove {
             watching: self.watching.value(),
             directory: self.directory.output_dir,
         })
+    }
+
+    fn engine(self) -> Result<engine::Plan, Failure> {
+        Ok(engine::Plan { address: self.connection.address()?, directory: self.directory.output_dir })
     }
 
     fn check(self) -> Result<check::Plan, Failure> {

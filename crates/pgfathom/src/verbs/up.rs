@@ -28,10 +28,11 @@ replication-1 and -2, commits wait for the standbys' disks, or until they have a
 pgfathom down stops and deletes it.")]
 pub struct Up {
     /// What to start: single, one server; replicated, a primary and its standbys; sharded, hash partitions over several servers
-    /// with postgres_fdw; multimaster, logical replication between all; citus, where that extension is installed
+    /// with postgres_fdw; multimaster, logical replication between all; citus, mtm (Postgres Pro Multimaster) and pgactive, where that
+    /// extension is installed
     #[arg(value_name = "KIND", value_enum, hide_possible_values = true)]
     pub kind: Kind,
-    /// Servers of a sharded, multimaster or citus cluster [default: 3]
+    /// Servers of a cluster that is not replicated [default: 3]
     #[arg(long, value_name = "N", help_heading = "Topology")]
     pub nodes: Option<u32>,
     /// Hash partitions of each table of a sharded cluster, all nodes together [default: 4 per node]
@@ -61,7 +62,8 @@ pub struct Up {
     /// must set first
     #[arg(long, help_heading = "Cluster")]
     pub tcp: bool,
-    /// Folder of the PostgreSQL programs (initdb, postgres) [default: PGFATHOM_PG_BIN, else the newest one found]
+    /// Folder of the PostgreSQL programs (initdb, postgres) [default: PGFATHOM_PG_BIN, else the newest one found; for citus, mtm and
+    /// pgactive the folder KIND/bin in PGFATHOM_ENGINES, else one with that extension]
     #[arg(long, value_name = "DIR", help_heading = "Cluster")]
     pub pg_bin: Option<PathBuf>,
     /// Settings to start from, see below: tuned, stock, careless, nowal, hugewal, replication-1, replication-2 or laptop
@@ -94,6 +96,10 @@ pub enum Kind {
     Multimaster,
     /// A coordinator and workers
     Citus,
+    /// Postgres Pro Multimaster
+    Mtm,
+    /// Asynchronous replication between all servers by pgactive
+    Pgactive,
 }
 
 impl Kind {
@@ -104,6 +110,8 @@ impl Kind {
             Kind::Sharded => "sharded",
             Kind::Multimaster => "multimaster",
             Kind::Citus => "citus",
+            Kind::Mtm => "mtm",
+            Kind::Pgactive => "pgactive",
         }
     }
 }
@@ -156,7 +164,11 @@ impl Up {
     /// The cluster that the flags describe; a flag that this kind does not know is refused rather than ignored.
     fn topology(&self) -> Result<Topology, Failure> {
         let flags = [
-            ("--nodes", self.nodes.is_some(), &[Kind::Sharded, Kind::Multimaster, Kind::Citus][..]),
+            (
+                "--nodes",
+                self.nodes.is_some(),
+                &[Kind::Sharded, Kind::Multimaster, Kind::Citus, Kind::Mtm, Kind::Pgactive][..],
+            ),
             ("--partitions", self.partitions.is_some(), &[Kind::Sharded]),
             ("--standbys", self.standbys.is_some(), &[Kind::Replicated]),
             ("--sync", self.sync.is_some(), &[Kind::Replicated]),
@@ -184,6 +196,8 @@ impl Up {
             }),
             Kind::Multimaster => Topology::Multimaster { nodes },
             Kind::Citus => Topology::Citus { nodes },
+            Kind::Mtm => Topology::Mtm { nodes },
+            Kind::Pgactive => Topology::Pgactive { nodes },
             Kind::Sharded => Topology::Sharded {
                 nodes,
                 partitions: self.partitions.unwrap_or(nodes.saturating_mul(PARTITIONS_PER_NODE_DEFAULT)),

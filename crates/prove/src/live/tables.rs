@@ -3,10 +3,10 @@
 //! A row's shard is its column `shard`. On a sharded cluster each shard is another node; on one server there are two partitions, so that
 //! the same workload must find there what it should.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use connect::cluster_file::Role;
-use engines::profile::Layout;
+use engines::profile::{Arrival, Copies, Layout};
 use engines::trust::TRUSTED;
 
 use super::LiveError;
@@ -277,11 +277,53 @@ fn publish(site: &Site, holders: &[usize], shapes: &[Shape]) -> Result<(), LiveE
     Ok(())
 }
 
-/// Waits until every node has confirmed the current WAL of every other one. Returns those that have not: a subscription that a conflict disabled never will.
+/// Waits until every node has what every other one has written. Returns those that have not: a subscription that a conflict disabled never will.
 pub(crate) fn converge(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveError> {
-    if nodes.len() < 2 {
-        return Ok(Vec::new());
+    match site.engine.layout {
+        _ if nodes.len() < 2 => Ok(Vec::new()),
+        Layout::Copies(Copies { arrival: Arrival::Rows, .. }) => converge_by_rows(site, nodes),
+        _ => converge_by_slots(site, nodes),
     }
+}
+
+/// Writes a row on every node, and waits until every other one shows it.
+fn converge_by_rows(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveError> {
+    let mark = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+    let mut clients = nodes.iter().map(|node| client(site, *node)).collect::<Result<Vec<_>, _>>()?;
+    let table = format!("{SCHEMA}.arrival");
+    if let Some(first) = clients.first_mut() {
+        first.execute(&format!(
+            "create table if not exists {table} (node int, mark bigint, primary key (node, mark))"
+        ))?;
+    }
+    let mut written = vec![false; nodes.len()];
+    let mut behind = Vec::new();
+    let begin = Instant::now();
+    while begin.elapsed() < CONVERGE_TIMEOUT {
+        behind.clear();
+        for (at, client) in clients.iter_mut().enumerate() {
+            let name = &site.nodes[nodes[at]].name;
+            // A node that has not received the table yet, or is refused for the moment, tries again.
+            if !written[at] {
+                let write = format!("insert into {table} values ({at}, {mark}) on conflict do nothing");
+                written[at] = client.request(&write).is_ok_and(|answer| answer.error.is_none());
+            }
+            let seen = client.request(&format!("select count(*) from {table} where mark = {mark}"));
+            let seen = seen.ok().and_then(|seen| seen.rows().first().and_then(|row| text(row.first()?)));
+            if seen.as_deref() != Some(&*nodes.len().to_string()) {
+                behind.push(format!("{name} lags"));
+            }
+        }
+        if behind.is_empty() {
+            break;
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(behind)
+}
+
+/// Waits until every node has confirmed the current WAL of every other one.
+fn converge_by_slots(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveError> {
     let mut waits: Vec<(usize, Client, String)> = Vec::new();
     for node in nodes {
         let mut client = client(site, *node)?;

@@ -7,7 +7,7 @@ use super::figures;
 use crate::live::wide::{Cost, Report};
 
 /// A count that is off by no more is the one that was predicted: half of a round trip is none.
-const OFF_MAX: f64 = 0.5;
+pub(crate) const ROUND_TRIPS_OFF_MAX: f64 = 0.5;
 
 /// One line for each kind of commit. A commit that costs more breaks nothing: the model does not fit, and the verdict is "not tested".
 pub fn wide(report: &Report, setting: &str) -> Vec<Promise> {
@@ -26,7 +26,7 @@ fn one(report: &Report, cost: &Cost, setting: &str) -> Promise {
             format!("the connections between the nodes cannot be delayed, so only times are measured: {why}"),
         ),
         (None, None) => (Standing::NotTested, "the delay had no visible effect".to_owned()),
-        (Some(measured), _) if (cost.predicted - measured).abs() <= OFF_MAX => {
+        (Some(measured), _) if (cost.predicted - measured).abs() <= ROUND_TRIPS_OFF_MAX => {
             (Standing::Kept, cost.protocol.to_owned())
         }
         (Some(measured), _) => (

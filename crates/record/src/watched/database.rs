@@ -303,6 +303,8 @@ line! {
         sync_errors: Option<u64>,
         /// Whether it is enabled: an error may disable it.
         enabled: Option<bool>,
+        /// Whether the engine keeps it for its own use; such subscriptions are always disabled.
+        own: Option<bool>,
         /// Whether its worker runs.
         running: Option<bool>,
         /// Received but not yet reported as applied.

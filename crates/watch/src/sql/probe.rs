@@ -21,6 +21,8 @@ pub(crate) struct Probe {
     pub(crate) senders: BTreeSet<String>,
     pub(crate) subscription: BTreeSet<String>,
     pub(crate) subscription_statistics: BTreeSet<String>,
+    /// How the names of subscriptions begin that the engine keeps for its own use.
+    pub(crate) own_subscriptions: Vec<&'static str>,
     pub(crate) publication_namespace: BTreeSet<String>,
     pub(crate) statements: Call,
     pub(crate) kcache: Call,
@@ -89,6 +91,16 @@ impl Probe {
         probe.senders = session.columns("pg_catalog.pg_stat_get_wal_senders()")?;
         probe.subscription = session.columns("pg_catalog.pg_stat_subscription")?;
         probe.subscription_statistics = session.columns("pg_catalog.pg_stat_subscription_stats")?;
+        for sign in engines::engine::signs() {
+            let Some(prefix) = sign.replication.and_then(|replication| replication.own_subscriptions) else {
+                continue;
+            };
+            match session.query(&format!("select to_json({})::text", sign.sql), &[]) {
+                Ok(Value::Bool(true)) => probe.own_subscriptions.push(prefix),
+                Ok(_) | Err(Failed::Refused { .. }) => {}
+                Err(gone) => return Err(gone),
+            }
+        }
         probe.publication_namespace = session.columns("pg_catalog.pg_publication_namespace")?;
         for (at, name, arguments) in [
             (&mut probe.statements, "pg_stat_statements", "(false)"),

@@ -330,8 +330,14 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
     } else {
         ("", "")
     };
+    let own: Vec<String> = probe
+        .own_subscriptions
+        .iter()
+        .map(|prefix| format!("pg_catalog.starts_with(s.subname, '{prefix}')"))
+        .collect();
+    let own = if own.is_empty() { "null::boolean".to_owned() } else { own.join(" or ") };
     Some(format!(
-        "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname as subscription, s.subenabled enabled, w.pid is not null running,
+        "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname as subscription, s.subenabled enabled, {own} own, w.pid is not null running,
             greatest(pg_catalog.pg_wal_lsn_diff(w.received_lsn, w.latest_end_lsn), 0) lag_bytes{errors}
           from pg_catalog.pg_subscription s left join (select distinct on (subid) * from pg_catalog.pg_stat_subscription where relid is null order by subid, pid) w on w.subid = s.oid{join}) r))::text"
     ))
@@ -357,6 +363,7 @@ pub(crate) fn subscriptions_answer(
                 apply_errors: delta.count("apply_errors"),
                 sync_errors: delta.count("sync_errors"),
                 enabled: flag(row, "enabled"),
+                own: flag(row, "own"),
                 running: flag(row, "running"),
                 lag_bytes: number(row, "lag_bytes").map(|bytes| bytes as u64),
             },

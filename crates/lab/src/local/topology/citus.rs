@@ -3,12 +3,16 @@
 //! Debian has no package of it; `scripts/engines` builds it. The statements are a pure function, tested as text against the documentation (Citus 11 and newer,
 //! "Single-node" and "Multi-node" installation, `citus_set_coordinator_host`, `citus_add_node`, `pg_dist_authinfo`).
 
-use super::{LocalError, Peer, Statement, literal};
+use super::{Extension, Peer, Statement, literal};
 
-/// The server's message if the library is missing.
-const MISSING: &str = "could not access file \"citus\"";
+pub(super) const EXTENSION: Extension = Extension {
+    name: "citus",
+    engine: "citus",
+    hint: "build it with scripts/engines and name its folder in PGFATHOM_ENGINES, install it from https://packages.citusdata.com, or choose \
+           binaries that have it with --pg-bin; pgfathom up sharded needs no extension but postgres_fdw",
+};
 
-/// Settings of every node. Nodes connect over 127.0.0.1, where Citus would demand TLS.
+/// Settings of every node. With `up --tcp` they connect over 127.0.0.1, where Citus would demand TLS.
 pub(super) fn settings() -> Vec<(&'static str, String)> {
     vec![
         ("shared_preload_libraries", "citus".to_owned()),
@@ -17,22 +21,16 @@ pub(super) fn settings() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A helpful error for a server that could not load the library; any other error as it is.
-pub(super) fn explain(error: LocalError) -> LocalError {
-    match error {
-        LocalError::Start { log, .. } if log.contains(MISSING) => LocalError::Extension {
-            name: "citus",
-            hint: "install it from https://packages.citusdata.com for this version of PostgreSQL, or choose binaries that have it with --pg-bin; \
-                   pgfathom up sharded needs no extension but postgres_fdw"
-                .to_owned(),
-        },
-        error => error,
-    }
-}
-
-/// First, on every node: the extension, and its credentials for the others.
+/// First, on every node: the extension, where it finds itself, and its credentials for the others.
 pub(super) fn prepare(me: &Peer) -> Vec<Statement> {
-    let mut statements = vec![Statement::new("create the extension citus", "create extension citus")];
+    let mut statements = vec![
+        Statement::new("create the extension citus", "create extension citus"),
+        Statement::new(
+            "set the address at which citus reaches its own server",
+            format!("alter system set citus.local_hostname = {}", literal(&me.link.host)),
+        ),
+        Statement::new("read the settings again", "select pg_catalog.pg_reload_conf()"),
+    ];
     if let Some(password) = &me.link.password {
         statements.push(Statement::new(
             "give citus the password of the nodes",
@@ -110,6 +108,8 @@ mod tests {
             sql(prepare(&peers[1])),
             [
                 "create extension citus",
+                "alter system set citus.local_hostname = '127.0.0.1'",
+                "select pg_catalog.pg_reload_conf()",
                 "insert into pg_catalog.pg_dist_authinfo (nodeid, rolename, authinfo) values (0, 'postgres', 'password=geheim')",
             ]
         );

@@ -1,0 +1,148 @@
+//! `prove engine`: compares the claims of an engine's profile with a live cluster, one line for each claim.
+//!
+//! The result is a file that a user of any engine can send in. It has no addresses of its own; messages of the server are kept as they are.
+
+mod catalog;
+mod isolation;
+mod routing;
+mod wire;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use engines::Cluster;
+use serde::Serialize;
+
+use crate::client::{Client, ClientError};
+use crate::fault::Site;
+use crate::hermitage::HermitageError;
+use crate::live::tables::Tables;
+pub use isolation::commits;
+
+/// The time limit of a statement.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether a claim holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub enum Agreement {
+    /// The cluster does what is claimed.
+    #[serde(rename = "agrees")]
+    Agrees,
+    /// It does not.
+    #[serde(rename = "differs")]
+    Differs,
+    /// It could not be checked.
+    #[serde(rename = "not checked")]
+    NotChecked,
+}
+
+impl Agreement {
+    /// As the terminal shows it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Agreement::Agrees => "agrees",
+            Agreement::Differs => "differs",
+            Agreement::NotChecked => "not checked",
+        }
+    }
+}
+
+/// One claim of a profile.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Line {
+    /// What it is about.
+    pub check: String,
+    /// What the profile claims, or what pgfathom needs.
+    pub claimed: String,
+    /// What was found; empty if it could not be checked.
+    pub found: String,
+    /// Whether they agree.
+    pub result: Agreement,
+    /// Why it could not be checked.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}
+
+/// What came of one check.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// As claimed: what was found.
+    Agrees(String),
+    /// Otherwise: what was found.
+    Differs(String),
+    /// Why it could not be checked.
+    NotChecked(String),
+}
+
+impl Outcome {
+    /// Agrees or differs.
+    fn of(agrees: bool, found: impl Into<String>) -> Outcome {
+        if agrees { Outcome::Agrees(found.into()) } else { Outcome::Differs(found.into()) }
+    }
+
+    /// A server that refuses what is claimed differs; one that does not answer tells nothing.
+    fn tried(result: Result<Outcome, ClientError>) -> Outcome {
+        match result {
+            Ok(outcome) => outcome,
+            Err(error @ ClientError::Refused { .. }) => Outcome::Differs(error.to_string()),
+            Err(error) => Outcome::NotChecked(error.to_string()),
+        }
+    }
+}
+
+/// The checks, one after another.
+struct Stage<'a> {
+    cluster: &'a Cluster,
+    site: &'a Site,
+    /// The node of the checks.
+    entry: usize,
+    stop: &'a AtomicBool,
+    observer: &'a mut dyn FnMut(&Line),
+    lines: Vec<Line>,
+}
+
+impl Stage<'_> {
+    fn add(&mut self, check: impl Into<String>, claimed: impl Into<String>, outcome: Outcome) {
+        let (found, result, why) = match outcome {
+            Outcome::Agrees(found) => (found, Agreement::Agrees, String::new()),
+            Outcome::Differs(found) => (found, Agreement::Differs, String::new()),
+            Outcome::NotChecked(why) => (String::new(), Agreement::NotChecked, why),
+        };
+        let line = Line { check: check.into(), claimed: claimed.into(), found, result, why };
+        (self.observer)(&line);
+        self.lines.push(line);
+    }
+
+    fn client(&self, node: usize) -> Result<Client, ClientError> {
+        Ok(Client::connect(&self.site.nodes[node].spec, PATIENCE)?)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Checks everything but the cost of commits; see [`commits`]. The tables of the checks are removed. `is_listed`: the nodes come from a cluster file.
+///
+/// # Errors
+/// When the entry node does not answer, or its schema of our name has another owner.
+pub fn run(
+    cluster: &Cluster,
+    site: &Site,
+    is_listed: bool,
+    stop: &AtomicBool,
+    observer: &mut dyn FnMut(&Line),
+) -> Result<Vec<Line>, HermitageError> {
+    let mut stage = Stage { cluster, site, entry: site.primary(), stop, observer, lines: Vec::new() };
+    catalog::discovery(&mut stage, is_listed);
+    let tables = Tables::make(site, &[])?;
+    routing::check(&mut stage);
+    wire::check(&mut stage);
+    catalog::views(&mut stage);
+    tables.remove(site);
+    isolation::check(&mut stage)?;
+    for limit in site.engine.limits {
+        stage.add("note", *limit, Outcome::NotChecked("it is a note for people".to_owned()));
+    }
+    Ok(stage.lines)
+}
