@@ -28,6 +28,7 @@ use connect::ConnSpec;
 use connect::control::Control;
 use record::{Exit, StepId};
 use run::engine::poller;
+use run::script::QueryMode;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -160,6 +161,15 @@ impl Protocol {
             Protocol::Simple => "simple",
             Protocol::Extended => "extended",
             Protocol::Prepared => "prepared",
+        }
+    }
+
+    /// As scripts have it.
+    fn mode(self) -> QueryMode {
+        match self {
+            Protocol::Simple => QueryMode::Simple,
+            Protocol::Extended => QueryMode::Extended,
+            Protocol::Prepared => QueryMode::Prepared,
         }
     }
 }

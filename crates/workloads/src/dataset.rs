@@ -11,10 +11,11 @@ use load::{LoadError, ledger};
 use postgres::Client;
 
 use crate::driving::Refusal;
+use crate::{chbench, documents, tpcb, tpcc, ycsb};
 
 /// All of them, in the order in which help names them.
 pub const DATASETS: &[Registration] =
-    &[crate::ycsb::DATASET, crate::tpcc::DATASET, crate::tpcb::DATASET, crate::documents::DATASET];
+    &[ycsb::DATASET, tpcc::DATASET, tpcb::DATASET, documents::DATASET, chbench::DATASET];
 
 /// Values of a dataset's own flags, or its parameters in the ledger, by name.
 pub type Flags = BTreeMap<String, String>;

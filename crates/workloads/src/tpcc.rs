@@ -10,5 +10,6 @@ pub mod run;
 mod schema;
 
 pub use dataset::{DATASET, Tpcc};
+pub(crate) use found::find_named;
 pub use found::{TpccDataset, find};
 pub use schema::TPCC;

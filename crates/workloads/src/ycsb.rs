@@ -1,41 +1,14 @@
 //! YCSB (Cooper et al., "Benchmarking cloud serving systems with YCSB", SoCC 2010): one table of keys and values.
 
-use data::ycsb::Spec;
-use load::dataset::Dataset;
-
-use crate::dataset::{Flags, Registration, Request, Size};
-
 pub mod dataset;
 mod family;
 mod history;
 pub mod homes;
 pub mod mixes;
+mod registration;
 pub mod replay;
 pub mod run;
 pub mod writer;
 
 pub use family::YcsbFamily;
-
-/// What the command knows of its table.
-pub const DATASET: Registration = Registration {
-    name: dataset::NAME,
-    about: "the table usertable(ycsb_key, field0..field9) of about 1,100 bytes a row",
-    size: Size::Rows,
-    takes: &["--key-order", "--compressible"],
-    flags: &[],
-    example: "pgfathom load ycsb --rows 1M DBNAME",
-    build,
-    recorded,
-    replay: Some(history::replay),
-};
-
-fn build(request: &Request) -> Result<Box<dyn Dataset>, load::LoadError> {
-    let bytes = || dataset::rows_for_bytes(request.bytes.unwrap_or_default());
-    let rows = request.rows.unwrap_or_else(bytes);
-    let Request { seed, key_order, compressible, .. } = *request;
-    Ok(Box::new(dataset::Ycsb::new(rows, Spec { seed, key_order, compressible })))
-}
-
-fn recorded(spec: &Spec, flags: &Flags) -> Option<Box<dyn Dataset>> {
-    Some(Box::new(dataset::Ycsb::new(flags.get("rows")?.parse().ok()?, spec.clone())))
-}
+pub use registration::DATASET;

@@ -2,7 +2,6 @@
 
 use super::Plan;
 use super::assembled::Assembled;
-use super::mix::query_mode;
 use super::scripts::Selected;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -68,7 +67,7 @@ impl Plan {
             sessions: self.client.first(),
             seed,
             wire: self.wire,
-            mode: query_mode(self.protocol_of(requested)),
+            mode: self.protocol_of(requested).mode(),
             flags: &self.families,
             is_mixed: requested.len() > own,
             has_rate: self.rate.is_some(),

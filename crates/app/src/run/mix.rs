@@ -11,7 +11,7 @@ use connect::control::Control;
 use engines::Cluster;
 use load::ledger::{self, Dataset};
 use run::script::argument::{self, SCRIPTS_MAX, file_source};
-use run::script::{self, Mix, Predefined, QueryMode, Source, default_seed};
+use run::script::{self, Mix, Predefined, Source, default_seed};
 use run::workload::Mix as Mixed;
 use run::workload::script::Scripts;
 use run::workload::script::short_name;
@@ -225,7 +225,7 @@ impl Plan {
             return Ok(None);
         }
         let defines = self.define.iter().map(|define| (define.name.clone(), define.value.clone())).collect();
-        let mode = query_mode(self.protocol_of(selected));
+        let mode = self.protocol_of(selected).mode();
         let mix = Mix::compile(&sources, &script::Options { mode, defines }).map_err(|error| {
             let failure = Failure::usage(error.to_string());
             match error.hint() {
@@ -278,7 +278,7 @@ impl Plan {
                 default_seed: default_seed(seed),
             };
             assembled.scale = Some(scale);
-            let scripts = Scripts::new(Arc::clone(mix), query_mode(self.protocol()?), predefined);
+            let scripts = Scripts::new(Arc::clone(mix), self.protocol()?.mode(), predefined);
             parts.push((scripts.into(), 1));
         }
         let mixed = |parts: &[(Benchmark, u64)]| {
@@ -398,14 +398,6 @@ impl Plan {
             ))
             .hint("omit -D scale; pgbench -i -s N makes larger tables")),
         }
-    }
-}
-
-pub(super) fn query_mode(protocol: Protocol) -> QueryMode {
-    match protocol {
-        Protocol::Simple => QueryMode::Simple,
-        Protocol::Extended => QueryMode::Extended,
-        Protocol::Prepared => QueryMode::Prepared,
     }
 }
 

@@ -1,15 +1,15 @@
 //! The 22 queries, after those of TPC-H, on the columns of TPC-C.
 //!
-//! `{t}` stands for the schema of TPC-C's tables, `{c}` for [`super::tables::SCHEMA`]. Bounds of dates are wide, as in the published queries: every
+//! `{t}` stands for the schema of the tables. Bounds of dates are wide, as in the published queries: every
 //! row counts, whenever it was loaded. Adapted where TPC-C's rows leave nothing to find otherwise: Q22 asks for customers who have no order
 //! that waits for its delivery, as every customer has orders.
 
 /// How many there are.
 pub const QUERIES: usize = 22;
 
-/// The queries with their tables in these schemas.
-pub fn all(tpcc: &str, suppliers: &str) -> Vec<String> {
-    TEXTS.iter().map(|text| text.replace("{t}", tpcc).replace("{c}", suppliers)).collect()
+/// The queries with their tables in this schema.
+pub fn all(schema: &str) -> Vec<String> {
+    TEXTS.iter().map(|text| text.replace("{t}", schema)).collect()
 }
 
 /// What a query asks, in a few words.
@@ -45,8 +45,8 @@ const TEXTS: [&str; QUERIES] = [
      FROM {t}.order_line WHERE ol_delivery_d > timestamp '1990-01-01' GROUP BY ol_number ORDER BY ol_number",
     // Q2
     "SELECT su_suppkey, su_name, n_name, i_id, i_name, su_address, su_phone, su_comment
-     FROM {t}.item, {c}.supplier, {t}.stock, {c}.nation, {c}.region,
-          (SELECT s_i_id AS m_i_id, min(s_quantity) AS m_s_quantity FROM {t}.stock, {c}.supplier, {c}.nation, {c}.region
+     FROM {t}.item, {t}.supplier, {t}.stock, {t}.nation, {t}.region,
+          (SELECT s_i_id AS m_i_id, min(s_quantity) AS m_s_quantity FROM {t}.stock, {t}.supplier, {t}.nation, {t}.region
            WHERE mod(s_w_id::int8 * s_i_id, 10000) = su_suppkey AND su_nationkey = n_nationkey AND n_regionkey = r_regionkey
              AND r_name LIKE 'Europ%' GROUP BY s_i_id) m
      WHERE i_id = s_i_id AND mod(s_w_id::int8 * s_i_id, 10000) = su_suppkey AND su_nationkey = n_nationkey AND n_regionkey = r_regionkey
@@ -67,7 +67,7 @@ const TEXTS: [&str; QUERIES] = [
      GROUP BY o_ol_cnt ORDER BY o_ol_cnt",
     // Q5
     "SELECT n_name, sum(ol_amount) AS revenue
-     FROM {t}.customer, {t}.orders, {t}.order_line, {t}.stock, {c}.supplier, {c}.nation, {c}.region
+     FROM {t}.customer, {t}.orders, {t}.order_line, {t}.stock, {t}.supplier, {t}.nation, {t}.region
      WHERE c_id = o_c_id AND c_w_id = o_w_id AND c_d_id = o_d_id AND ol_o_id = o_id AND ol_w_id = o_w_id AND ol_d_id = o_d_id
        AND ol_supply_w_id = s_w_id AND ol_i_id = s_i_id AND mod(s_w_id::int8 * s_i_id, 10000) = su_suppkey
        AND ascii(substr(c_state, 1, 1)) = su_nationkey AND su_nationkey = n_nationkey AND n_regionkey = r_regionkey
@@ -79,7 +79,7 @@ const TEXTS: [&str; QUERIES] = [
     // Q7
     "SELECT su_nationkey AS supp_nation, substr(c_state, 1, 1) AS cust_nation, extract(year FROM o_entry_d) AS l_year,
             sum(ol_amount) AS revenue
-     FROM {c}.supplier, {t}.stock, {t}.order_line, {t}.orders, {t}.customer, {c}.nation n1, {c}.nation n2
+     FROM {t}.supplier, {t}.stock, {t}.order_line, {t}.orders, {t}.customer, {t}.nation n1, {t}.nation n2
      WHERE ol_supply_w_id = s_w_id AND ol_i_id = s_i_id AND mod(s_w_id::int8 * s_i_id, 10000) = su_suppkey
        AND ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id AND c_id = o_c_id AND c_w_id = o_w_id AND c_d_id = o_d_id
        AND su_nationkey = n1.n_nationkey AND ascii(substr(c_state, 1, 1)) = n2.n_nationkey
@@ -89,7 +89,7 @@ const TEXTS: [&str; QUERIES] = [
     // Q8
     "SELECT extract(year FROM o_entry_d) AS l_year,
             sum(CASE WHEN n2.n_name = 'Germany' THEN ol_amount ELSE 0 END) / nullif(sum(ol_amount), 0) AS mkt_share
-     FROM {t}.item, {c}.supplier, {t}.stock, {t}.order_line, {t}.orders, {t}.customer, {c}.nation n1, {c}.nation n2, {c}.region
+     FROM {t}.item, {t}.supplier, {t}.stock, {t}.order_line, {t}.orders, {t}.customer, {t}.nation n1, {t}.nation n2, {t}.region
      WHERE i_id = s_i_id AND ol_i_id = s_i_id AND ol_supply_w_id = s_w_id AND mod(s_w_id::int8 * s_i_id, 10000) = su_suppkey
        AND ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id AND c_id = o_c_id AND c_w_id = o_w_id AND c_d_id = o_d_id
        AND n1.n_nationkey = ascii(substr(c_state, 1, 1)) AND n1.n_regionkey = r_regionkey AND ol_i_id < 1000 AND r_name = 'Europe'
@@ -97,22 +97,22 @@ const TEXTS: [&str; QUERIES] = [
      GROUP BY extract(year FROM o_entry_d) ORDER BY l_year",
     // Q9
     "SELECT n_name, extract(year FROM o_entry_d) AS l_year, sum(ol_amount) AS sum_profit
-     FROM {t}.item, {t}.stock, {c}.supplier, {t}.order_line, {t}.orders, {c}.nation
+     FROM {t}.item, {t}.stock, {t}.supplier, {t}.order_line, {t}.orders, {t}.nation
      WHERE ol_i_id = s_i_id AND ol_supply_w_id = s_w_id AND mod(s_w_id::int8 * s_i_id, 10000) = su_suppkey
        AND ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id AND ol_i_id = i_id AND su_nationkey = n_nationkey
        AND i_data LIKE '%B'
      GROUP BY n_name, extract(year FROM o_entry_d) ORDER BY n_name, l_year DESC",
     // Q10
     "SELECT c_id, c_last, sum(ol_amount) AS revenue, c_city, c_phone, n_name
-     FROM {t}.customer, {t}.orders, {t}.order_line, {c}.nation
+     FROM {t}.customer, {t}.orders, {t}.order_line, {t}.nation
      WHERE c_id = o_c_id AND c_w_id = o_w_id AND c_d_id = o_d_id AND ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id
        AND o_entry_d >= timestamp '1990-01-01' AND o_entry_d <= ol_delivery_d AND n_nationkey = ascii(substr(c_state, 1, 1))
      GROUP BY c_id, c_last, c_city, c_phone, n_name ORDER BY revenue DESC",
     // Q11
-    "SELECT s_i_id, sum(s_order_cnt) AS ordercount FROM {t}.stock, {c}.supplier, {c}.nation
+    "SELECT s_i_id, sum(s_order_cnt) AS ordercount FROM {t}.stock, {t}.supplier, {t}.nation
      WHERE mod(s_w_id::int8 * s_i_id, 10000) = su_suppkey AND su_nationkey = n_nationkey AND n_name = 'Germany'
      GROUP BY s_i_id
-     HAVING sum(s_order_cnt) >= (SELECT sum(s_order_cnt) * 0.00005 FROM {t}.stock, {c}.supplier, {c}.nation
+     HAVING sum(s_order_cnt) >= (SELECT sum(s_order_cnt) * 0.00005 FROM {t}.stock, {t}.supplier, {t}.nation
                                  WHERE mod(s_w_id::int8 * s_i_id, 10000) = su_suppkey AND su_nationkey = n_nationkey AND n_name = 'Germany')
      ORDER BY ordercount DESC",
     // Q12
@@ -137,13 +137,13 @@ const TEXTS: [&str; QUERIES] = [
          SELECT mod(s_w_id::int8 * s_i_id, 10000), sum(ol_amount) FROM {t}.order_line, {t}.stock
          WHERE ol_i_id = s_i_id AND ol_supply_w_id = s_w_id AND ol_delivery_d >= timestamp '1990-01-01'
          GROUP BY mod(s_w_id::int8 * s_i_id, 10000))
-     SELECT su_suppkey, su_name, su_address, su_phone, total_revenue FROM {c}.supplier, revenue
+     SELECT su_suppkey, su_name, su_address, su_phone, total_revenue FROM {t}.supplier, revenue
      WHERE su_suppkey = supplier_no AND total_revenue = (SELECT max(total_revenue) FROM revenue) ORDER BY su_suppkey",
     // Q16
     "SELECT i_name, substr(i_data, 1, 3) AS brand, i_price, count(DISTINCT mod(s_w_id::int8 * s_i_id, 10000)) AS supplier_cnt
      FROM {t}.stock, {t}.item
      WHERE i_id = s_i_id AND i_data NOT LIKE 'zz%'
-       AND mod(s_w_id::int8 * s_i_id, 10000) NOT IN (SELECT su_suppkey FROM {c}.supplier WHERE su_comment LIKE '%bad%')
+       AND mod(s_w_id::int8 * s_i_id, 10000) NOT IN (SELECT su_suppkey FROM {t}.supplier WHERE su_comment LIKE '%bad%')
      GROUP BY i_name, substr(i_data, 1, 3), i_price ORDER BY supplier_cnt DESC",
     // Q17
     "SELECT sum(ol_amount) / 2.0 AS avg_yearly
@@ -162,7 +162,7 @@ const TEXTS: [&str; QUERIES] = [
        AND ((i_data LIKE '%a' AND ol_w_id IN (1, 2, 3)) OR (i_data LIKE '%b' AND ol_w_id IN (1, 2, 4))
             OR (i_data LIKE '%c' AND ol_w_id IN (1, 5, 3)))",
     // Q20
-    "SELECT su_name, su_address FROM {c}.supplier, {c}.nation
+    "SELECT su_name, su_address FROM {t}.supplier, {t}.nation
      WHERE su_suppkey IN (SELECT mod(s_i_id::int8 * s_w_id, 10000) FROM {t}.stock, {t}.order_line
                           WHERE s_i_id IN (SELECT i_id FROM {t}.item WHERE i_data LIKE 'c%') AND ol_i_id = s_i_id
                             AND ol_delivery_d > timestamp '1990-01-01'
@@ -170,7 +170,7 @@ const TEXTS: [&str; QUERIES] = [
        AND su_nationkey = n_nationkey AND n_name = 'Germany' ORDER BY su_name",
     // Q21
     "SELECT su_name, count(*) AS numwait
-     FROM {c}.supplier, {t}.order_line l1, {t}.orders, {t}.stock, {c}.nation
+     FROM {t}.supplier, {t}.order_line l1, {t}.orders, {t}.stock, {t}.nation
      WHERE l1.ol_o_id = o_id AND l1.ol_w_id = o_w_id AND l1.ol_d_id = o_d_id
        AND l1.ol_supply_w_id = s_w_id AND l1.ol_i_id = s_i_id AND mod(s_w_id::int8 * s_i_id, 10000) = su_suppkey
        AND l1.ol_delivery_d >= o_entry_d

@@ -15,21 +15,21 @@ use run::terminals::Turn;
 use run::verdict::Opinion;
 use run::workload::{Item, TransactionError, Try, Workload};
 
+use super::dataset::{NAME, own_names};
 use super::queries::{self, QUERIES};
-use super::tables;
 use crate::driving::{Builtin, Family, Flag, Given, Kind, Prepared, Refusal, ServerAudit, Tables, enter_run};
 use crate::request::ask_without_rows;
-use crate::tpcc::family::dataset;
+use crate::tpcc::family::check_complete;
 use crate::tpcc::orders::OrdersAudit;
+use crate::tpcc::{TPCC, TpccDataset, find_named};
+use load::ledger;
 
-/// The name of the workload.
-const NAME: &str = "chbench";
 /// The flag for the number of sessions that ask queries.
 const ANALYSTS_FLAG: &str = "analysts";
 /// Items of TPC-C, which stand before the queries.
 const PROFILES: usize = Profile::ALL.len();
 /// What fills the tables.
-const FILL: &str = "fill it first: pgfathom load tpcc -s 10";
+const FILL: &str = "load it first: pgfathom load chbench -s 10";
 
 /// The workload.
 #[derive(Clone, Debug)]
@@ -43,9 +43,9 @@ pub struct ChBench {
 }
 
 impl ChBench {
-    /// On these warehouses, with queries on the tables of these schemas.
+    /// On these warehouses, with queries on the tables of this schema.
     fn new(tpcc: Tpcc, schema: &str, analysts: u64, weight: u64) -> ChBench {
-        let queries = queries::all(&load::ledger::quoted(schema), tables::SCHEMA);
+        let queries = queries::all(&ledger::quoted(schema));
         ChBench { sessions: tpcc.sessions + analysts, tpcc, analysts, queries, weight }
     }
 
@@ -130,7 +130,7 @@ impl Family for ChBenchFamily {
     }
 
     fn filled_by(&self) -> &'static str {
-        "load tpcc"
+        "load chbench"
     }
 
     fn builtins(&self) -> &'static [Builtin] {
@@ -155,7 +155,8 @@ impl Family for ChBenchFamily {
 
     fn tables(&self, client: &mut Client) -> Result<Tables, Refusal> {
         let schema = dataset(client)?.dataset.schema_name;
-        Ok(data::tpcc::Table::ALL.map(|table| (Some(schema.clone()), table.name())).into())
+        let names = data::tpcc::Table::ALL.into_iter().map(|table| table.name()).chain(own_names());
+        Ok(names.map(|name| (Some(schema.clone()), name)).collect())
     }
 
     fn prepare(
@@ -166,7 +167,6 @@ impl Family for ChBenchFamily {
     ) -> Result<Prepared, Refusal> {
         let analysts = analysts(given)?;
         let found = dataset(client)?;
-        tables::make(client)?;
         enter_run(client, &found.dataset, NAME)?;
         let schema = found.dataset.schema_name.clone();
         let tpcc = Tpcc {
@@ -187,6 +187,30 @@ impl Family for ChBenchFamily {
         let workload = ChBench::new(tpcc, &schema, analysts, weight);
         Ok(Prepared::new(workload, found.described(), audit))
     }
+}
+
+/// The dataset in the target, complete.
+fn dataset(client: &mut Client) -> Result<TpccDataset, Refusal> {
+    let missing = || Refusal::new("this database holds no CH-benCHmark dataset").with_hint(FILL);
+    if !ledger::exists(client)? {
+        return Err(missing());
+    }
+    let Some(found) = find_named(client, NAME)? else {
+        return Err(match find_named(client, TPCC)? {
+            None => missing(),
+            Some(found) => Refusal::new(
+                "this database holds TPC-C without the suppliers, nations and regions of CH-benCHmark",
+            )
+            .with_hint(format!(
+                "load all of them into another database: pgfathom load chbench -s {} DBNAME",
+                found.warehouses
+            )),
+        });
+    };
+    check_complete(client, "CH-benCHmark", &found)?;
+    let own: Vec<String> = own_names().map(str::to_owned).collect();
+    ledger::check_in_place(client, &found.dataset, &own)?;
+    Ok(found)
 }
 
 fn analysts(given: &Given<'_>) -> Result<u64, Refusal> {

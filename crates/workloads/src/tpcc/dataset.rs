@@ -111,6 +111,53 @@ impl Tpcc {
         }
     }
 
+    /// As the user wants it.
+    pub(crate) fn requested(request: &Request) -> Result<Tpcc, LoadError> {
+        let refuse = |problem: String, hint: String| LoadError::Option { flag: "-s/--scale", problem, hint };
+        let scale = request.scale.unwrap_or_default();
+        let Ok(warehouses) = u32::try_from(scale) else {
+            return Err(refuse("the number is too large".to_owned(), "give a smaller number".to_owned()));
+        };
+        if warehouses == 0 || warehouses > WAREHOUSES_MAX {
+            return Err(refuse(
+                format!("{warehouses} warehouses are not possible"),
+                format!("give 1 to {WAREHOUSES_MAX}; each takes about 100 MB"),
+            ));
+        }
+        Ok(Tpcc::new(warehouses, request.seed, request.foreign_keys, request.fillfactor))
+    }
+
+    /// As the ledger has it.
+    pub(crate) fn recorded(spec: &Spec, flags: &Flags) -> Option<Tpcc> {
+        let warehouses = super::found::warehouses(flags)?;
+        let foreign_keys = super::found::has_foreign_keys(flags);
+        Some(Tpcc::new(warehouses, spec.seed, foreign_keys, super::found::fillfactor(flags)))
+    }
+
+    /// The same with what was not requested as an earlier load recorded it.
+    pub(crate) fn with_recorded(&self, recorded: &Flags) -> Tpcc {
+        let foreign_keys = self.foreign_keys || super::found::has_foreign_keys(recorded);
+        let fillfactor = self.fillfactor.or_else(|| super::found::fillfactor(recorded));
+        Tpcc::new(self.warehouses, self.spec.seed, foreign_keys, fillfactor)
+    }
+
+    /// Runs of chunks: row numbers, and the length of a chunk of them.
+    pub(crate) fn runs_of_chunks(&self) -> [(u64, u64); GROUPS.len()] {
+        GROUPS.map(|group| (self.copies(group) * length(group), length(group)))
+    }
+
+    /// Something that appends the row of a number.
+    pub(crate) fn maker(&self) -> impl FnMut(u64, &mut Tuples) + Send + '_ {
+        let mut maker = Maker::new(&self.population);
+        let mut stretch = self.stretch(0);
+        move |row: u64, out: &mut Tuples| {
+            if !(stretch.first..stretch.end).contains(&row) {
+                stretch = self.stretch(row);
+            }
+            maker.push(stretch.table, stretch.place(row), out);
+        }
+    }
+
     /// How many warehouses a group has rows of.
     fn copies(&self, group: &[Table]) -> u64 {
         if group == GROUPS[0] { 1 } else { self.warehouses.into() }
@@ -171,28 +218,11 @@ fn number_in(table: Table, place: Place) -> u64 {
 }
 
 fn build(request: &Request) -> Result<Box<dyn Dataset>, LoadError> {
-    let refuse = |problem: String, hint: String| LoadError::Option { flag: "-s/--scale", problem, hint };
-    let scale = request.scale.unwrap_or_default();
-    let Ok(warehouses) = u32::try_from(scale) else {
-        return Err(refuse("the number is too large".to_owned(), "give a smaller number".to_owned()));
-    };
-    if warehouses == 0 || warehouses > WAREHOUSES_MAX {
-        return Err(refuse(
-            format!("{warehouses} warehouses are not possible"),
-            format!("give 1 to {WAREHOUSES_MAX}; each takes about 100 MB"),
-        ));
-    }
-    Ok(Box::new(Tpcc::new(warehouses, request.seed, request.foreign_keys, request.fillfactor)))
+    Ok(Box::new(Tpcc::requested(request)?))
 }
 
 fn recorded(spec: &Spec, flags: &Flags) -> Option<Box<dyn Dataset>> {
-    let warehouses = super::found::warehouses(flags)?;
-    Some(Box::new(Tpcc::new(
-        warehouses,
-        spec.seed,
-        super::found::has_foreign_keys(flags),
-        super::found::fillfactor(flags),
-    )))
+    Some(Box::new(Tpcc::recorded(spec, flags)?))
 }
 
 impl Dataset for Tpcc {
@@ -219,9 +249,7 @@ impl Dataset for Tpcc {
     }
 
     fn as_recorded(&self, recorded: &BTreeMap<String, String>) -> Option<Box<dyn Dataset>> {
-        let foreign_keys = self.foreign_keys || super::found::has_foreign_keys(recorded);
-        let fillfactor = self.fillfactor.or_else(|| super::found::fillfactor(recorded));
-        Some(Box::new(Tpcc::new(self.warehouses, self.spec.seed, foreign_keys, fillfactor)))
+        Some(Box::new(self.with_recorded(recorded)))
     }
 
     fn check(&self, target: Target, partitions: Option<u32>) -> Result<(), LoadError> {
@@ -284,7 +312,7 @@ impl Dataset for Tpcc {
     }
 
     fn chunks(&self) -> Option<Chunks> {
-        Some(Chunks::of_runs(GROUPS.map(|group| (self.copies(group) * length(group), length(group)))))
+        Some(Chunks::of_runs(self.runs_of_chunks()))
     }
 
     fn first_row(&self, rows: &Range<u64>) -> u64 {
@@ -366,15 +394,7 @@ impl Dataset for Tpcc {
     }
 
     fn encoder(&self, message_bytes: usize) -> Box<dyn Encoder + Send + '_> {
-        let mut maker = Maker::new(&self.population);
-        let mut stretch = self.stretch(0);
-        let push = move |row: u64, out: &mut Tuples| {
-            if !(stretch.first..stretch.end).contains(&row) {
-                stretch = self.stretch(row);
-            }
-            maker.push(stretch.table, stretch.place(row), out);
-        };
-        Box::new(TupleEncoder::new(message_bytes, push).telling_bytes())
+        Box::new(TupleEncoder::new(message_bytes, self.maker()).telling_bytes())
     }
 
     fn number(&self, table: usize, found: &[Option<&[u8]>]) -> Option<u64> {

@@ -277,12 +277,21 @@ pub fn dataset(client: &mut Client) -> Result<TpccDataset, Refusal> {
         return Err(missing());
     }
     let found = super::find(client)?.ok_or_else(missing)?;
-    if !found.dataset.loaded {
-        return Err(Refusal::new("the TPC-C dataset of this database is not completely loaded")
-            .with_hint(format!("continue where it stopped: pgfathom load tpcc -s {}", found.warehouses)));
-    }
-    ledger::check_in_place(client, &found.dataset, &found.table_names())?;
+    check_complete(client, "TPC-C", &found)?;
     Ok(found)
+}
+
+/// Refuses the dataset of a benchmark that is not completely loaded, or whose tables of TPC-C are not in their place.
+pub(crate) fn check_complete(client: &mut Client, title: &str, found: &TpccDataset) -> Result<(), Refusal> {
+    let TpccDataset { dataset, warehouses, .. } = found;
+    if !dataset.loaded {
+        return Err(Refusal::new(format!("the {title} dataset of this database is not completely loaded"))
+            .with_hint(format!(
+                "continue where it stopped: pgfathom load {} -s {warehouses}",
+                dataset.name
+            )));
+    }
+    Ok(ledger::check_in_place(client, dataset, &found.table_names())?)
 }
 
 /// Where the warehouses are, and where each session enters; `None` when the target does not spread them over nodes. Sessions that enter at owners

@@ -69,12 +69,26 @@ impl TpccDataset {
     }
 }
 
-/// The TPC-C dataset of a database, if its ledger has one.
+/// The TPC-C dataset of a database, if its ledger has one: by itself, or with tables of another benchmark beside its own.
 ///
 /// # Errors
 /// When the ledger is not ours, damaged, or the query fails.
 pub fn find(client: &mut impl GenericClient) -> Result<Option<TpccDataset>, LoadError> {
-    let Some(dataset) = ledger::find_dataset(client, TPCC)? else { return Ok(None) };
+    match find_named(client, TPCC)? {
+        Some(found) => Ok(Some(found)),
+        None => find_named(client, crate::chbench::DATASET.name),
+    }
+}
+
+/// The tables of TPC-C in the dataset of this name.
+///
+/// # Errors
+/// As [`find`].
+pub(crate) fn find_named(
+    client: &mut impl GenericClient,
+    name: &str,
+) -> Result<Option<TpccDataset>, LoadError> {
+    let Some(dataset) = ledger::find_dataset(client, name)? else { return Ok(None) };
     let recorded = ledger::parameters(client, dataset.id)?;
     let damaged = LoadError::DamagedLedger { table: "parameter", column: "value" };
     Ok(Some(TpccDataset {

@@ -120,7 +120,7 @@ impl WriterSpec {
     }
 
     /// The first row number that is free for the next run; `None` while it is unknown: the run is still on, or was killed.
-    pub fn next_insert(&self) -> Option<u64> {
+    pub(super) fn next_insert(&self) -> Option<u64> {
         if self.inserts() { self.insert_end } else { Some(self.first_insert) }
     }
 

@@ -180,13 +180,13 @@ impl Ycsb {
 
     /// The same as run number `run` of the dataset's writers, inserting from row `first_insert` on.
     #[must_use]
-    pub fn as_writer(self, run: u16, first_insert: u64) -> Ycsb {
+    pub(super) fn with_run(self, run: u16, first_insert: u64) -> Ycsb {
         Ycsb { run, first_insert, ..self }
     }
 
     /// The same, with statements sent in this way instead of prepared ones.
     #[must_use]
-    pub fn with_mode(self, mode: QueryMode) -> Ycsb {
+    pub(super) fn with_mode(self, mode: QueryMode) -> Ycsb {
         Ycsb { mode, ..self }
     }
 
@@ -217,7 +217,7 @@ impl Ycsb {
     }
 
     /// The first row number the run may insert.
-    pub fn first_insert(&self) -> u64 {
+    pub(super) fn first_insert(&self) -> u64 {
         self.first_insert
     }
 

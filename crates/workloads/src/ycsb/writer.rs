@@ -67,7 +67,7 @@ impl Announces for Writing {
     ) -> Result<(Benchmark, Box<dyn Announced>), Refusal> {
         let spec = WriterSpec::new(run.items, run.first, &self.ycsb, run.seed);
         let entered = announce(cluster, client, &self.dataset, spec)?;
-        let workload = self.ycsb.as_writer(entered.run_no, entered.spec.first_insert);
+        let workload = self.ycsb.with_run(entered.run_no, entered.spec.first_insert);
         Ok((workload.into(), Box::new(entered)))
     }
 }

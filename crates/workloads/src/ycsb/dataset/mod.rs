@@ -35,7 +35,7 @@ pub const TABLE: &str = "usertable";
 pub const ROW_VALUE_BYTES: u64 = (KEY_BYTES + FIELD_COUNT * FIELD_BYTES) as u64;
 
 /// How many rows have at least `value_bytes` bytes of values, one at least.
-pub fn rows_for_bytes(value_bytes: u64) -> u64 {
+pub(super) fn rows_for_bytes(value_bytes: u64) -> u64 {
     value_bytes.div_ceil(ROW_VALUE_BYTES).max(1)
 }
 
