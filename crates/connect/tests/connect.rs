@@ -6,18 +6,8 @@ use std::time::Duration;
 
 use connect::conninfo::{self, Request, SessionAttrs, Sources};
 use connect::{Cause, ConnSpec, ConnectError, Secret, control, hot};
-use lab::local::Installation;
 use lab::throwaway::{Options, StopMode, Throwaway, installations};
-
-fn each(test: impl Fn(&Installation) + Sync) {
-    let all = installations();
-    assert!(!all.is_empty(), "these tests need a PostgreSQL");
-    std::thread::scope(|scope| {
-        for installation in &all {
-            scope.spawn(|| test(installation));
-        }
-    });
-}
+use testing::on_each;
 
 /// Both planes; the error of each, or none.
 fn both(spec: &ConnSpec) -> [Result<(), ConnectError>; 2] {
@@ -35,7 +25,7 @@ fn refused(spec: &ConnSpec, message: &str, hint: &str) {
 
 #[test]
 fn both_planes_reach_the_server_and_know_it() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let cluster = Options { tcp: true, ..Options::default() }.start(installation).unwrap();
         for spec in [cluster.spec(), cluster.spec_tcp()] {
             let mut session = hot::connect(&spec).unwrap();
@@ -103,7 +93,7 @@ fn settings_travel_with_the_session() {
 
 #[test]
 fn refusals_are_explained() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let hba = "local closed all reject\nlocal all ann scram-sha-256\nlocal all bob md5\nlocal all all trust\n\
                    host all ann 127.0.0.1/32 scram-sha-256\n";
         let options = Options {

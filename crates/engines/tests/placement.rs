@@ -15,19 +15,10 @@ use lab::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use testing::on_each;
 
 /// Values per type.
 const CASES: usize = 200;
-
-fn each(test: impl Fn(&Installation) + Sync) {
-    let all = installations();
-    assert!(!all.is_empty(), "these tests need a PostgreSQL");
-    std::thread::scope(|scope| {
-        for installation in &all {
-            scope.spawn(|| test(installation));
-        }
-    });
-}
 
 /// A server, its cluster of one, and a session.
 struct Alone {
@@ -104,7 +95,7 @@ fn compare<'a>(alone: &mut Alone, sql_type: &str, values: impl IntoIterator<Item
 
 #[test]
 fn every_type_that_the_client_hashes_goes_where_the_server_puts_it() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let mut alone = Alone::start(installation);
         let mut text = values(prop_oneof!["[^\\x00]{0,40}", "user[0-9]{18}", "[ a]{0,9}"]);
         // What engines.md calls known answers, and text that needs care inside a string constant.
@@ -206,7 +197,7 @@ fn shown(alone: &mut Alone, expression: &str) -> String {
 /// A key as text finds the same leaf as the key itself, and no leaf when the text is none of the type's.
 #[test]
 fn keys_are_read_from_text() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let mut alone = Alone::start(installation);
         alone.partitioned("i", "k int8", "k", &sixteen());
         let placement = alone.read("i").unwrap();
@@ -242,7 +233,7 @@ fn keys_are_read_from_text() {
 
 #[test]
 fn moduli_may_differ_and_keys_may_have_many_columns() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let mut alone = Alone::start(installation);
         // A table of two partitions, one of which was split in two, and one of those in three.
         let split = [(2, 1), (4, 0), (12, 2), (12, 6), (12, 10)];
@@ -282,7 +273,7 @@ fn moduli_may_differ_and_keys_may_have_many_columns() {
 
 #[test]
 fn what_the_client_must_not_hash_is_asked_from_the_server() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let mut alone = Alone::start(installation);
         alone.run("create type mood as enum ('sad', 'glad')");
         alone.run(
@@ -333,7 +324,7 @@ fn what_the_client_must_not_hash_is_asked_from_the_server() {
 
 #[test]
 fn ranges_lists_and_levels_are_asked_from_the_server() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let mut alone = Alone::start(installation);
         alone.run(
             "create table r (k int) partition by range (k);
@@ -390,7 +381,7 @@ fn ranges_lists_and_levels_are_asked_from_the_server() {
 /// In a database of another encoding the server hashes bytes that the client does not have.
 #[test]
 fn text_beyond_ascii_is_not_hashed_for_another_encoding() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let mut alone = Alone::start(installation);
         alone.run("create database latin encoding 'LATIN1' lc_collate 'C' lc_ctype 'C' template template0");
         alone.control = control::connect(&alone.server.spec().with_dbname("latin")).unwrap();
@@ -408,7 +399,7 @@ fn text_beyond_ascii_is_not_hashed_for_another_encoding() {
 
 #[test]
 fn a_wrong_route_is_refused() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let mut alone = Alone::start(installation);
         alone.partitioned("t", "k text", "k", &[(2, 0), (2, 1)]);
         let stale = alone.read("t").unwrap();
@@ -438,7 +429,7 @@ fn a_wrong_route_is_refused() {
 
 #[test]
 fn plain_tables_are_one_leaf_and_other_relations_are_refused() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let mut alone = Alone::start(installation);
         alone.run("create schema \"Odd one\"; create table \"Odd one\".\"t\"\"1\" (k text); create view v as select 1; create sequence s");
         let placement = Placement::read(&alone.cluster, &mut *alone.control, 0, "Odd one", "t\"1").unwrap();
@@ -489,7 +480,7 @@ fn usertable(cluster: &Cluster, entry: usize) -> Result<Placement, PlacementErro
 
 #[test]
 fn a_sharded_cluster_is_found_from_any_node_and_a_moved_partition_is_noticed() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         const PARTITIONS: usize = 7;
         let nodes = ThrowawayCluster::sharded(installation, 3, PARTITIONS as u32).unwrap();
         let cluster = cluster_of(&nodes);
@@ -564,7 +555,7 @@ fn a_sharded_cluster_is_found_from_any_node_and_a_moved_partition_is_noticed() {
 
 #[test]
 fn nodes_out_of_reach_and_nodes_named_twice_are_told() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let mut nodes = ThrowawayCluster::sharded(installation, 2, 2).unwrap();
         nodes
             .node(0)
@@ -608,7 +599,7 @@ fn nodes_out_of_reach_and_nodes_named_twice_are_told() {
 /// A server of `postgres_fdw` that holds none of our partitions is nobody's node.
 #[test]
 fn a_server_alone_is_a_cluster_of_one() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let mut alone = Alone::start(installation);
         alone.run(
             "create extension postgres_fdw; create server elsewhere foreign data wrapper postgres_fdw options (host '/nowhere');

@@ -9,21 +9,11 @@ use connect::control;
 use engines::cluster::Cluster;
 use engines::engine::Engine;
 use engines::placement::{Placement, PlacementError};
-use lab::local::Installation;
 use lab::throwaway::{Throwaway, ThrowawayCluster, installations};
+use testing::on_each;
 
 fn engine(name: &str) -> Engine {
     Engine::parse(name).unwrap()
-}
-
-fn each(test: impl Fn(&Installation) + Sync) {
-    let all = installations();
-    assert!(!all.is_empty(), "these tests need a PostgreSQL");
-    std::thread::scope(|scope| {
-        for installation in &all {
-            scope.spawn(|| test(installation));
-        }
-    });
 }
 
 /// Makes what a stand-in has put into the schemas of extensions members of its extension, as CREATE EXTENSION does.
@@ -62,7 +52,7 @@ fn test(cluster: &Cluster, placement: &Placement, keys: &[&str]) {
 
 #[test]
 fn the_questions_of_the_profiles_are_sql_and_their_answers_are_understood() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let server = Throwaway::start(installation, &[("allow_system_table_mods", "on")]).unwrap();
         let keys: Vec<String> = (0..300).map(|number| format!("user{number}")).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -120,7 +110,7 @@ fn the_questions_of_the_profiles_are_sql_and_their_answers_are_understood() {
 
 #[test]
 fn replication_both_ways_is_found_from_every_node() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         if installation.version.major < 16 {
             // Replication without loops begins with 16.
             let error = ThrowawayCluster::multimaster(installation, 3).unwrap_err();

@@ -1,14 +1,13 @@
 //! Throwaway clusters on every PostgreSQL found: they start, survive what tests do to them, and leave nothing behind.
 #![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
-use crate::each;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use lab::local::LocalError;
 use lab::throwaway::{Options, StopMode, Throwaway, installations};
-use testing::wait_for;
+use testing::{on_each, wait_for};
 
 fn runs(pid: u32) -> bool {
     // A zombie still has a folder in /proc, but no executable.
@@ -17,7 +16,7 @@ fn runs(pid: u32) -> bool {
 
 #[test]
 fn a_cluster_starts_answers_survives_a_kill_and_goes() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let mut cluster = Throwaway::start(installation, &[("shared_buffers", "16MB")]).unwrap();
         assert_eq!(cluster.value("show shared_buffers").unwrap().as_deref(), Some("16MB"));
         let version = cluster.value("show server_version_num").unwrap().unwrap();

@@ -1,14 +1,13 @@
 //! Clusters of several servers, on every PostgreSQL found: the nodes know each other, any of them answers, and their time limits end what no server would.
 #![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
-use crate::each;
 use connect::cluster_file::ClusterFile;
 use connect::conninfo::Sources;
 use connect::control;
 use engines::Cluster;
 use lab::local::PUBLICATION;
 use lab::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
-use testing::wait_for;
+use testing::{on_each, wait_for};
 
 /// A table in `partitions` hash partitions on all nodes, partition r on node r % n.
 fn make_table(cluster: &ThrowawayCluster, partitions: usize) {
@@ -33,7 +32,7 @@ fn make_table(cluster: &ThrowawayCluster, partitions: usize) {
 
 #[test]
 fn any_node_of_a_sharded_cluster_is_an_entry() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let cluster = ThrowawayCluster::sharded(installation, 3, 6).unwrap();
         assert_eq!(&ClusterFile::read(&cluster.cluster_toml()).unwrap(), cluster.file());
         assert_eq!(cluster.file().engine, "fdw-sharded");
@@ -78,7 +77,7 @@ fn any_node_of_a_sharded_cluster_is_an_entry() {
 /// the clients are gone, nothing of theirs stays behind on either node.
 #[test]
 fn a_deadlock_over_two_nodes_ends_by_itself() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let cluster = ThrowawayCluster::sharded(installation, 2, 2).unwrap();
         make_table(&cluster, 2);
         cluster.node(0).execute("insert into t select 'user'||i, 0 from generate_series(1, 50) i").unwrap();
@@ -124,7 +123,7 @@ fn standbys(node: &Throwaway) -> String {
 
 #[test]
 fn standbys_follow_and_follow_the_next_primary_too() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let mut cluster = ThrowawayCluster::replicated(installation, 2, "FIRST 2 (s1, s2)").unwrap();
         let file = cluster.file().clone();
         let roles: Vec<&str> = file.node.iter().map(|node| node.role.as_str()).collect();
@@ -162,7 +161,7 @@ fn standbys_follow_and_follow_the_next_primary_too() {
 
 #[test]
 fn a_commit_waits_for_whom_it_was_told_to_wait() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let any = ThrowawayCluster::replicated(installation, 2, "ANY 1 (s1, s2)").unwrap();
         assert_eq!(standbys(any.node(0)), "s1=quorum s2=quorum");
         drop(any);
@@ -177,7 +176,7 @@ fn a_commit_waits_for_whom_it_was_told_to_wait() {
 
 #[test]
 fn every_node_of_a_multimaster_cluster_takes_writes() {
-    each(|installation| {
+    on_each(&installations(), |installation| {
         let cluster = match ThrowawayCluster::multimaster(installation, 3) {
             Ok(cluster) => cluster,
             Err(error) => {

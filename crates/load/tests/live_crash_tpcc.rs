@@ -26,14 +26,7 @@ fn kills() -> u64 {
 }
 
 fn each_postgres(test: impl Fn(&Installation) + Sync) {
-    let found = installations();
-    assert!(!found.is_empty(), "no PostgreSQL found: run scripts/install-deps");
-    std::thread::scope(|scope| {
-        for installation in &found {
-            let test = &test;
-            scope.spawn(move || test(installation));
-        }
-    });
+    testing::on_each(&installations(), test);
 }
 
 fn load_tpcc(target: &ConnSpec, observer: &mut dyn Observer) -> Result<LoadReport, LoadError> {

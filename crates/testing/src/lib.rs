@@ -5,10 +5,12 @@
 //!   the system and no code of ours: a skip that asks the code under test would hide that very code's failure.
 //! - [`is_thorough`] is true in a run with the time of `make test-all`.
 //! - [`again()`] runs a test in a process of its own.
+//! - [`on_each`] runs one test on each of several things at once, as every PostgreSQL found.
 //! - [`wait_for`] waits for a condition, never for a time, and fails with a message when it does not come.
 //! - [`Running`] and [`Stop`] end processes and threads when a test fails, so that a failure does not become a hang.
 
 mod again;
+mod each;
 mod guard;
 mod later;
 pub mod needs;
@@ -16,6 +18,7 @@ mod skip;
 mod wait;
 
 pub use again::again;
+pub use each::on_each;
 pub use guard::{Running, Stop};
 pub use later::is_thorough;
 pub use skip::{Lack, skip};

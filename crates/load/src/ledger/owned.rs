@@ -98,6 +98,10 @@ impl Relation {
     }
 }
 
+/// The oids of relations whose comment is like what follows. `obj_description` would run a query of its own for every relation of the database.
+pub(crate) const MARKED: &str = "select objoid from pg_catalog.pg_description \
+     where classoid = 'pg_catalog.pg_class'::pg_catalog.regclass and objsubid = 0 and description like";
+
 /// The relations of `schema` that bear one of `names`. `id` is the dataset they should belong to, when there is one.
 pub(crate) fn relations(
     client: &mut impl GenericClient,
@@ -172,13 +176,14 @@ pub fn check_in_place(
     trust::check_schema(client, &dataset.schema_name)?;
     check_listed(client, dataset, expected)?;
     let rows = client.query(
+        &format!(
         "select b.name, c.oid is not null, coalesce(c.relkind::text, ''), m.nspname::text, m.relname::text
          from pgfathom.object b
          left join (select c.oid, c.relname, c.relkind from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $2) c
                    on c.relname = b.name
          left join (select c.oid, c.relname, n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace
-                    where obj_description(c.oid, 'pg_class') like $3) m on c.oid is null and m.oid = b.oid
-         where b.dataset = $1 order by b.name",
+                    where c.oid in ({MARKED} $3)) m on c.oid is null and m.oid = b.oid
+         where b.dataset = $1 order by b.name"),
         &[&dataset.id, &dataset.schema_name, &format!("{TABLE_MARK}%")],
     );
     for row in sql("looking for the tables of the dataset", rows)? {

@@ -162,10 +162,11 @@ fn loose(client: &mut Client, dataset: &Dataset, table: &Table) -> Result<Vec<Lo
              from pg_class c join pg_namespace n on n.oid = c.relnamespace
              where c.relkind = 'r' and not exists (select from pg_inherits where inhrelid = c.oid)
                and ((n.nspname = $1 and c.relname = any($2)) or {in_ledger}
-                    or coalesce(obj_description(c.oid, 'pg_class'), '') like $3)
+                    or c.oid in ({} $3))
                and (select count(*) from pg_attribute a where a.attrelid = c.oid and not a.attisdropped
                       and a.attname = any($4)) = cardinality($4)
-             order by 1, 2"
+             order by 1, 2",
+            ledger::MARKED
         ),
         &[&dataset.schema_name, &names, &format!("{}%", ledger::TABLE_MARK), &columns],
     );

