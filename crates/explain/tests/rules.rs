@@ -32,6 +32,20 @@ fn a_healthy_cluster_has_no_findings_and_every_rule_has_looked() {
 }
 
 #[test]
+fn what_only_looks_like_a_condition_is_no_finding() {
+    for (id, change) in fire::HARMLESS {
+        let mut scene = Scene::healthy();
+        change(&mut scene);
+        let findings = scene.explain();
+        assert!(
+            findings.findings.iter().all(|finding| finding.rule != *id),
+            "{id}: {:#?}",
+            findings.findings
+        );
+    }
+}
+
+#[test]
 fn every_rule_fires_on_its_condition() {
     let mut problems = vec![];
     for (id, level, change) in fire::CASES {

@@ -9,6 +9,7 @@ mod support;
 mod benchmarks;
 mod cli_errors;
 mod cluster;
+mod conformance;
 mod decoys;
 mod demo;
 mod drive;

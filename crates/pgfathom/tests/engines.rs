@@ -70,6 +70,14 @@ impl Lab {
     fn prove(&self) {
         self.expect(0, "run -b tpcc -c 2 -t 20 --no-delays");
         self.expect(0, "prove tpcc");
+        self.expect(0, "prove engine -o profile");
+        let claims = crate::conformance::claims(&self.folder.path().join("profile"));
+        for check in
+            ["copy: binary", "savepoints", "routing: text", "sizes", "isolation: P4 at REPEATABLE READ"]
+        {
+            let result = claims.get(check).map(String::as_str);
+            assert_eq!(result, Some("agrees"), "{check}: {claims:#?}");
+        }
         for what in ["bank", "ack", "hermitage"] {
             let (mut command, arguments) =
                 (pgfathom(self.folder.path()), format!("prove {what} -T 3 -o {what}"));

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::client::{Client, ClientError};
 use crate::fault::Site;
-use crate::hermitage::HermitageError;
+use crate::live::LiveError;
 use crate::live::tables::Tables;
 pub use isolation::commits;
 
@@ -132,7 +132,7 @@ pub fn run(
     is_listed: bool,
     stop: &AtomicBool,
     observer: &mut dyn FnMut(&Line),
-) -> Result<Vec<Line>, HermitageError> {
+) -> Result<Vec<Line>, LiveError> {
     let mut stage = Stage { cluster, site, entry: site.primary(), stop, observer, lines: Vec::new() };
     catalog::discovery(&mut stage, is_listed);
     let tables = Tables::make(site, &[])?;
@@ -140,7 +140,7 @@ pub fn run(
     wire::check(&mut stage);
     catalog::views(&mut stage);
     tables.remove(site);
-    isolation::check(&mut stage)?;
+    isolation::check(&mut stage);
     for limit in site.engine.limits {
         stage.add("note", *limit, Outcome::NotChecked("it is a note for people".to_owned()));
     }

@@ -134,7 +134,7 @@ impl Plan {
         let testbed = Testbed::there(&self.address, context, journal, (false, needs))?;
         let options = Options { duration: COMMITS, ..Options::default() };
         let settings = Settings::of(&testbed.site.entry(), &options)?;
-        Ok(conformance::commits(&testbed.site, &options, settings.waits_for_standbys(), stop)?)
+        Ok(conformance::commits(&testbed.site, &options, settings.waits_for_standbys(), stop))
     }
 }
 

@@ -12,6 +12,24 @@ pub(crate) type Change = fn(&mut Scene);
 
 use Level::{CoOccurrence as Co, DiscriminatingCounter as Counter, PeerContrast as Peer, Symptom};
 
+/// Changes that look like the condition of a rule and are not.
+pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    ("NET-04", |scene| {
+        // All segments stayed within the host.
+        scene.set("host", json!({"host": "h1"}), json!({"tcp_retransmits": 60}));
+        scene.set("net", json!({"host": "h1", "interface": "lo"}), json!({"tx_packets": 5000}));
+        scene.set("net", json!({"host": "h1", "interface": "eth0"}), json!({"tx_packets": 0}));
+    }),
+    ("REP-07", |scene| {
+        // An engine keeps this subscription for itself.
+        scene.set(
+            "subscription",
+            json!({"node": "n2", "subscription": "mtm_sub_1"}),
+            json!({"apply_errors": 0, "enabled": false, "own": true}),
+        );
+    }),
+];
+
 pub(crate) const CASES: &[(&str, Level, Change)] = &[
     ("GEN-01", Counter, |scene| {
         scene.event(

@@ -96,6 +96,8 @@ fn wal(stage: &Stage<'_>) -> Result<Outcome, ClientError> {
     let mut client = stage.client(stage.entry)?;
     let before = client.execute("select pg_catalog.pg_current_wal_lsn()")?;
     let before = before.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default();
+    // Otherwise the WAL of an asynchronous commit is written some time later.
+    client.execute("set synchronous_commit = local")?;
     client.execute(&format!("update {SCHEMA}.wire set v = v + 1"))?;
     let grown = client.execute(&format!(
         "select pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), '{before}')::bigint"

@@ -269,18 +269,27 @@ impl Applying {
             "select pg_catalog.quote_ident(subname) from pg_catalog.pg_subscription where subenabled order by 1",
         )?;
         let subscriptions = names.all_rows().map(crate::client::row_text).collect();
-        let errors = Applying::errors(&mut referee)?;
-        Ok(Applying { name: site.nodes[node].name.clone(), referee, subscriptions, errors })
+        let mut applying =
+            Applying { name: site.nodes[node].name.clone(), referee, subscriptions, errors: 0 };
+        applying.errors = applying.count()?;
+        Ok(applying)
     }
 
-    fn errors(referee: &mut Player) -> Result<u64, HermitageError> {
+    /// Errors of subscriptions so far. An engine that replicates by other means may run on a release without that view.
+    fn count(&mut self) -> Result<u64, HermitageError> {
+        if self.subscriptions.is_empty() {
+            return Ok(0);
+        }
         let sql =
             "select coalesce(sum(apply_error_count), 0)::int8 from pg_catalog.pg_stat_subscription_stats";
-        Ok(referee.quietly(sql)?.parse().unwrap_or(0))
+        Ok(self.referee.quietly(sql)?.parse().unwrap_or(0))
     }
 
     /// Whether replication has stopped since: a subscription was disabled, or retries continuously.
     fn has_stopped(&mut self) -> Result<bool, HermitageError> {
+        if self.subscriptions.is_empty() {
+            return Ok(false);
+        }
         // A subscription with an error is counted first and disabled afterwards: enable it only after that.
         let sql = "select count(*) from pg_catalog.pg_subscription where subenabled";
         let enabled: usize = self.referee.quietly(sql)?.parse().unwrap_or(0);
@@ -289,7 +298,7 @@ impl Applying {
         }
         let sql = "select count(*) from pg_catalog.pg_subscription where subenabled and not subdisableonerr";
         let goes_on = self.referee.quietly(sql)? != "0";
-        Ok(goes_on && Applying::errors(&mut self.referee)? > self.errors)
+        Ok(goes_on && self.count()? > self.errors)
     }
 }
 
