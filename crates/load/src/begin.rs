@@ -9,11 +9,11 @@ use crate::dataset::{self, Target};
 use crate::dispatch::Dispatcher;
 use crate::error::LoadError;
 use crate::fill::{Fill, Reporter, cpu_us};
+use crate::node_sessions::NodeSessions;
 use crate::options::{Options, Segment, Stop};
 use crate::progress::{Counters, LoadEvent, Meter, Observer, Phase};
 use crate::report::{LoadReport, Outcome};
 use crate::shape::Shape;
-use crate::team::Team;
 use crate::watch::{self, Watch};
 use crate::{copies, finish, ledger, peers, schema, shard};
 
@@ -38,26 +38,26 @@ pub fn load(
     options.check(content)?;
     check_cluster(cluster, content, options)?;
     let started = Instant::now();
-    let mut team = Team::connect(cluster)?;
-    let recorded = if options.restart { None } else { recorded(&mut team, content)? };
+    let mut sessions = NodeSessions::connect(cluster)?;
+    let recorded = if options.restart { None } else { recorded(&mut sessions, content)? };
     let content = recorded.as_deref().unwrap_or(content);
     let tables = content.tables();
     let mut reporter = Reporter { observer, meter: Meter::new(started, cpu_us()) };
     // Counters without streams serve until the dataset is known.
     reporter.begin(Phase::Schema, &Counters::new(0, 0, content.rows(), content.row_bytes()));
-    let deadline = check_stop_rules(&mut team, content.name(), options, started)?;
-    let mut prepared = match schema::prepare(&mut team, cluster, content, options, stop) {
+    let deadline = check_stop_rules(&mut sessions, content.name(), options, started)?;
+    let mut prepared = match schema::prepare(&mut sessions, cluster, content, options, stop) {
         Ok(prepared) => prepared,
-        Err(error) if team.shape == Shape::Repeated => return Err(peers::explain(&mut team, error)),
+        Err(error) if sessions.shape == Shape::Repeated => return Err(peers::explain(&mut sessions, error)),
         Err(error) => return Err(error),
     };
     copies::mark(cluster, &mut prepared, tables);
-    let mut fill = Fill::new(team, prepared.datasets, prepared.layout, content, options, stop, started)?;
+    let mut fill = Fill::new(sessions, prepared.datasets, prepared.layout, content, options, stop, started)?;
     if fill.datasets.iter().all(|dataset| dataset.loaded) {
         if fill.shape() == Shape::Sharded {
             // Nothing is left to load that would have to wait for a leaf on its way.
             let patience = shard::LOOK.min(options.reconnect_limit);
-            shard::settled(&mut fill.team, &fill.datasets, tables, patience, stop)?;
+            shard::settled(&mut fill.sessions, &fill.datasets, tables, patience, stop)?;
         }
         let counters = fill.counters(&fill.plan_nothing());
         return fill.report(Outcome::AlreadyComplete, &counters);
@@ -65,7 +65,7 @@ pub fn load(
     let plans = fill.plan(options.segment)?;
     let counters = fill.counters(&plans);
     if fill.shape() == Shape::Repeated && plans.iter().any(|plan| plan.parts() > 0) {
-        peers::refuse_published(&mut fill.team, &fill.datasets, tables)?;
+        peers::refuse_published(&mut fill.sessions, &fill.datasets, tables)?;
     }
     let note = |reporter: &mut Reporter<'_>, message: String| {
         reporter.observer.event(&LoadEvent { kind: record::event::NOTE, message, duration: None });
@@ -124,10 +124,10 @@ pub fn check_cluster(
 
 /// The dataset, with the parameters that were not given taken from the first node that has recorded it.
 fn recorded(
-    team: &mut Team,
+    sessions: &mut NodeSessions,
     content: &dyn dataset::Dataset,
 ) -> Result<Option<Box<dyn dataset::Dataset>>, LoadError> {
-    for member in &mut team.members {
+    for member in &mut sessions.members {
         let read = ledger::find_dataset(&mut *member.control, content.name()).and_then(|found| {
             let Some(found) = found else { return Ok(None) };
             ledger::parameters(&mut *member.control, found.id).map(Some)
@@ -141,17 +141,17 @@ fn recorded(
 
 /// Refuses rules for the end that cannot be kept, before anything is made; when the load has to end.
 fn check_stop_rules(
-    team: &mut Team,
+    sessions: &mut NodeSessions,
     name: &str,
     options: &Options,
     started: Instant,
 ) -> Result<Option<Deadline>, LoadError> {
     if let Some(keep_free_bytes) = options.keep_free_bytes {
-        for member in &mut team.members {
+        for member in &mut sessions.members {
             watch::check_disks(member, name, &options.tablespaces, keep_free_bytes)?;
         }
     }
-    match (&options.deadline, team.members.first_mut()) {
+    match (&options.deadline, sessions.members.first_mut()) {
         (Some(deadline), Some(member)) => watch::deadline(&mut member.control, deadline, started).map(Some),
         _ => Ok(None),
     }
@@ -168,7 +168,7 @@ fn fill_all(
     fill.copy(dispatcher, counters, reporter)?;
     copied();
     // Servers may have been restarted under the control connections, which were idle.
-    fill.team.reconnect(fill.options.reconnect_limit, Some(fill.stop))?;
+    fill.sessions.reconnect(fill.options.reconnect_limit, Some(fill.stop))?;
     let stopped = |stop: &Stop| if stop.reason().is_some() { Outcome::Stopped } else { Outcome::Interrupted };
     if fill.missing(Segment::ALL)? > 0 {
         let done = fill.missing(fill.options.segment)? == 0;

@@ -19,6 +19,8 @@ use crate::error::LoadError;
 use crate::freeze;
 use crate::job::{Job, Place};
 use crate::ledger::{self, ChunkTotals, Coverage, Dataset, Layout, qualified};
+use crate::node_sessions::NodeSessions;
+pub(crate) use crate::node_sessions::wal_position;
 use crate::options::{Method, Options, Segment, Stop, Via};
 use crate::plan::Chunks;
 use crate::progress::{Counters, NodeCounters, Phase};
@@ -28,8 +30,6 @@ use crate::schema;
 use crate::shape::Shape;
 use crate::shard;
 use crate::stream::Work;
-use crate::team::Team;
-pub(crate) use crate::team::wal_position;
 use crate::watch::{self, Site};
 
 /// Where the time went.
@@ -43,7 +43,7 @@ pub(crate) struct Spent {
 
 /// A load under way.
 pub(crate) struct Fill<'a> {
-    pub(crate) team: Team,
+    pub(crate) sessions: NodeSessions,
     /// The dataset as each node has it.
     pub(crate) datasets: Vec<Dataset>,
     pub(crate) layout: Layout,
@@ -57,7 +57,7 @@ pub(crate) struct Fill<'a> {
 
 impl<'a> Fill<'a> {
     pub(crate) fn new(
-        mut team: Team,
+        mut sessions: NodeSessions,
         datasets: Vec<Dataset>,
         layout: Layout,
         content: &'a dyn dataset::Dataset,
@@ -67,7 +67,7 @@ impl<'a> Fill<'a> {
     ) -> Result<Fill<'a>, LoadError> {
         let model = datasets.first().ok_or(LoadError::Restarted)?.clone();
         let tables = content.tables();
-        if let Some(member) = team.members.first_mut() {
+        if let Some(member) = sessions.members.first_mut() {
             for (number, table) in tables.iter().enumerate() {
                 let parent = qualified(&model.schema_name, table.name);
                 route::self_test(&mut *member.control, &parent, content, number, model.partitions)
@@ -76,12 +76,12 @@ impl<'a> Fill<'a> {
         }
         let wanted = options.segment.chunks(schema::chunk_count(&model, content));
         let mut earlier = ChunkTotals::default();
-        for (member, dataset) in std::iter::zip(&mut team.members, &datasets) {
+        for (member, dataset) in std::iter::zip(&mut sessions.members, &datasets) {
             let totals = ledger::chunk_totals_in(&mut *member.control, dataset.id, wanted.clone());
             earlier = earlier.plus(totals.map_err(|error| error.at(&member.name))?);
         }
         let spent = Spent::default();
-        Ok(Fill { team, datasets, layout, content, options, stop, started, earlier, spent })
+        Ok(Fill { sessions, datasets, layout, content, options, stop, started, earlier, spent })
     }
 
     /// The dataset, but for what differs from node to node.
@@ -90,7 +90,7 @@ impl<'a> Fill<'a> {
     }
 
     pub(crate) fn shape(&self) -> Shape {
-        self.team.shape
+        self.sessions.shape
     }
 
     /// Rows are sent to the entry node only, which sends them on.
@@ -110,7 +110,7 @@ impl<'a> Fill<'a> {
     /// How many nodes streams load into.
     fn places(&self) -> usize {
         // What every node has whole, no entry node sends on.
-        if self.by_entry() && self.content.whole_rows() == 0 { 1 } else { self.team.members.len() }
+        if self.by_entry() && self.content.whole_rows() == 0 { 1 } else { self.sessions.members.len() }
     }
 
     pub(crate) fn plan_nothing(&self) -> Vec<NodePlan> {
@@ -120,7 +120,7 @@ impl<'a> Fill<'a> {
     /// What each node has to do of a segment.
     pub(crate) fn plan(&mut self, segment: Segment) -> Result<Vec<NodePlan>, LoadError> {
         plan(
-            &mut self.team,
+            &mut self.sessions,
             &self.datasets,
             self.content,
             &self.layout,
@@ -162,7 +162,7 @@ impl<'a> Fill<'a> {
         };
         let again = match self.shape() {
             Shape::Sharded if self.options.segment.is_all() => {
-                self.content.whole_rows() * (self.team.members.len() as u64 - 1)
+                self.content.whole_rows() * (self.sessions.members.len() as u64 - 1)
             }
             _ => 0,
         };
@@ -173,7 +173,8 @@ impl<'a> Fill<'a> {
         *counters.chunks_done.get_mut() = self.earlier.chunks;
         if self.shape() != Shape::Single {
             let node = |name: &str| NodeCounters { name: name.to_owned(), idle: AtomicBool::new(false) };
-            counters.nodes = self.team.members.iter().take(nodes).map(|member| node(&member.name)).collect();
+            counters.nodes =
+                self.sessions.members.iter().take(nodes).map(|member| node(&member.name)).collect();
         }
         counters
     }
@@ -181,7 +182,7 @@ impl<'a> Fill<'a> {
     /// What watchers need to know.
     pub(crate) fn watched(&mut self) -> Result<Vec<Site>, LoadError> {
         let mut sites = Vec::new();
-        for (member, dataset) in std::iter::zip(&mut self.team.members, &self.datasets) {
+        for (member, dataset) in std::iter::zip(&mut self.sessions.members, &self.datasets) {
             let keep = self.options.keep_free_bytes;
             let tables = self.content.tables();
             let disks =
@@ -204,9 +205,9 @@ impl<'a> Fill<'a> {
         let (messages, inbox) = channel();
         let (shape, chunks, leaves) = (self.shape(), self.chunks(), self.leaves());
         let places = self.places();
-        let Fill { team, datasets, layout, content, options, stop, .. } = self;
+        let Fill { sessions, datasets, layout, content, options, stop, .. } = self;
         let model = datasets[0].clone();
-        let nodes: Vec<Place> = std::iter::zip(&team.members, &*datasets)
+        let nodes: Vec<Place> = std::iter::zip(&sessions.members, &*datasets)
             .map(|(member, dataset)| Place {
                 name: member.name.clone(),
                 spec: member.spec.clone(),
@@ -228,7 +229,7 @@ impl<'a> Fill<'a> {
         let job = Job { work: &work, places, nodes: &nodes, layout, shape, dispatcher, chunks };
         let result = coordinate(&work, &inbox, reporter, || {
             let limit = options.reconnect_limit;
-            let mut replan = || plan(team, datasets, *content, layout, options.segment, limit, stop);
+            let mut replan = || plan(sessions, datasets, *content, layout, options.segment, limit, stop);
             match model.method {
                 Method::Copy => copy::run(&job, &mut replan),
                 Method::Freeze => freeze::run(&job, &mut replan),
@@ -243,7 +244,7 @@ impl<'a> Fill<'a> {
 
     /// What each node's ledger sums up to.
     fn totals(&mut self) -> Result<Vec<ChunkTotals>, LoadError> {
-        std::iter::zip(&mut self.team.members, &self.datasets)
+        std::iter::zip(&mut self.sessions.members, &self.datasets)
             .map(|(member, dataset)| {
                 ledger::chunk_totals(&mut *member.control, dataset.id).map_err(|error| error.at(&member.name))
             })
@@ -255,9 +256,10 @@ impl<'a> Fill<'a> {
         let totals = each.iter().copied().fold(ChunkTotals::default(), ChunkTotals::plus);
         let (mut table_bytes_on_disk, mut index_bytes_on_disk) = (0, 0);
         let mut wal_bytes = Some(0);
-        for (member, dataset) in std::iter::zip(&mut self.team.members, &self.datasets) {
-            let (table, index) = sizes(&mut member.control, self.team.sizes, dataset, self.content.tables())
-                .map_err(|error| error.at(&member.name))?;
+        for (member, dataset) in std::iter::zip(&mut self.sessions.members, &self.datasets) {
+            let (table, index) =
+                sizes(&mut member.control, self.sessions.sizes, dataset, self.content.tables())
+                    .map_err(|error| error.at(&member.name))?;
             table_bytes_on_disk += table;
             index_bytes_on_disk += index;
             let wal_after = wal_position(&mut member.control);
@@ -269,7 +271,7 @@ impl<'a> Fill<'a> {
         let per_second = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
         let alone = self.shape() == Shape::Single;
         let node = |(node, totals): (usize, &ChunkTotals)| NodeReport {
-            name: self.team.members[node].name.clone(),
+            name: self.sessions.members[node].name.clone(),
             rows: if node < counters.nodes.len() { counters.committed_on(node) } else { 0 },
             totals: *totals,
         };
@@ -303,7 +305,7 @@ impl<'a> Fill<'a> {
 
 /// What each node has to do of a segment: catalogs first, then ledgers, see [`crate::shard`].
 fn plan(
-    team: &mut Team,
+    sessions: &mut NodeSessions,
     datasets: &[Dataset],
     content: &dyn dataset::Dataset,
     layout: &Layout,
@@ -315,9 +317,9 @@ fn plan(
     let tables = content.tables();
     let leaves = Leaves::of_tables(tables, model.partitions);
     let everything: Owned = (0..leaves.count()).map(|leaf| (leaf as u16, None)).collect();
-    let in_parts = team.shape == Shape::Sharded && layout.via == Via::Owner;
-    let owned = match (team.shape, layout.via) {
-        (Shape::Sharded, Via::Owner) => shard::settled(team, datasets, tables, reconnect_limit, stop)?,
+    let in_parts = sessions.shape == Shape::Sharded && layout.via == Via::Owner;
+    let owned = match (sessions.shape, layout.via) {
+        (Shape::Sharded, Via::Owner) => shard::settled(sessions, datasets, tables, reconnect_limit, stop)?,
         (Shape::Sharded, Via::Connect) if content.whole_rows() == 0 => vec![everything],
         (Shape::Sharded, Via::Connect) => {
             let mut owned = vec![shard::whole(model, tables); datasets.len()];
@@ -326,16 +328,16 @@ fn plan(
         }
         (Shape::Single | Shape::Repeated, _) => vec![everything; datasets.len()],
     };
-    team.reconnect(reconnect_limit, Some(stop))?;
+    sessions.reconnect(reconnect_limit, Some(stop))?;
     let units = schema::chunk_count(model, content);
     let mut ledgers = Vec::with_capacity(datasets.len());
-    for (member, dataset) in std::iter::zip(&mut team.members, datasets) {
+    for (member, dataset) in std::iter::zip(&mut sessions.members, datasets) {
         let read = ledger::coverage(&mut member.control, dataset.id, units);
         ledgers.push(read.map_err(|error| error.at(&member.name))?);
     }
     let wanted = segment.chunks(units);
     let chunks = schema::chunks_of(model, content);
-    let is_spread = team.shape == Shape::Sharded;
+    let is_spread = sessions.shape == Shape::Sharded;
     let plans = owned.into_iter().enumerate().map(|(node, owned)| {
         if model.method == Method::Freeze {
             let counts =

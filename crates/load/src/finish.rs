@@ -28,7 +28,7 @@ pub(crate) fn run(
     let limit = fill.options.reconnect_limit;
     reporter.begin(Phase::Index, counters);
     let start = Instant::now();
-    if !fill.team.lock(limit, fill.stop)? {
+    if !fill.sessions.lock(limit, fill.stop)? {
         return Ok(false);
     }
     let leaves = leaves(fill)?;
@@ -58,12 +58,12 @@ pub(crate) fn run(
     if !referred? {
         return Ok(false);
     }
-    fill.team.reconnect(limit, Some(fill.stop))?;
+    fill.sessions.reconnect(limit, Some(fill.stop))?;
     if fill.shape() == Shape::Repeated && !peers::publish(fill, reporter)? {
         return Ok(false);
     }
     let by_entry = fill.shape() == Shape::Sharded && fill.layout.via == Via::Connect;
-    for (member, dataset) in std::iter::zip(&mut fill.team.members, &mut fill.datasets) {
+    for (member, dataset) in std::iter::zip(&mut fill.sessions.members, &mut fill.datasets) {
         let marked = (|| {
             if by_entry {
                 ledger::forget_pending(&mut *member.control, dataset.id)?;
@@ -85,7 +85,7 @@ fn leaves(fill: &mut Fill<'_>) -> Result<Vec<Vec<String>>, LoadError> {
         return Ok(Vec::new());
     }
     let (tables, limit) = (fill.content.tables(), fill.options.reconnect_limit);
-    let owned = shard::settled(&mut fill.team, &fill.datasets, tables, limit, fill.stop)?;
+    let owned = shard::settled(&mut fill.sessions, &fill.datasets, tables, limit, fill.stop)?;
     let names = leaf_names(tables, fill.model().partitions);
     Ok(owned
         .iter()
@@ -103,11 +103,11 @@ fn on_every_node(
     counters: &Counters,
     work: &Work<'_>,
 ) -> Result<bool, LoadError> {
-    let nodes = fill.team.members.len();
+    let nodes = fill.sessions.members.len();
     let (stop, streams, limit) =
         (fill.stop, fill.options.streams.div_ceil(nodes), fill.options.reconnect_limit);
     let (tables, foreign_keys) = (fill.content.tables(), fill.content.foreign_keys());
-    let sites: Vec<_> = std::iter::zip(&fill.team.members, &fill.datasets)
+    let sites: Vec<_> = std::iter::zip(&fill.sessions.members, &fill.datasets)
         .map(|(member, dataset)| (member.name.as_str(), &member.spec, dataset))
         .collect();
     let percents: Vec<AtomicU64> = (0..nodes).map(|_| AtomicU64::new(f64::NAN.to_bits())).collect();

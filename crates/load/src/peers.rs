@@ -12,9 +12,9 @@ use crate::dataset::{Table, table_names};
 use crate::error::LoadError;
 use crate::fill::{Fill, Reporter};
 use crate::ledger::{Dataset, qualified, quoted};
+use crate::node_sessions::NodeSessions;
 use crate::options::{Stop, StopLevel};
 use crate::progress::LoadEvent;
-use crate::team::Team;
 
 /// How long nodes are waited for that lag behind what others wrote before the table was published.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(300);
@@ -24,11 +24,11 @@ const CATCH_UP_LOOK: Duration = Duration::from_millis(200);
 
 /// Refuses to fill a table that is replicated already: each node would get its rows once more from every other.
 pub(crate) fn refuse_published(
-    team: &mut Team,
+    sessions: &mut NodeSessions,
     datasets: &[Dataset],
     tables: &[Table],
 ) -> Result<(), LoadError> {
-    for (member, dataset) in std::iter::zip(&mut team.members, datasets) {
+    for (member, dataset) in std::iter::zip(&mut sessions.members, datasets) {
         let names = table_names(tables, dataset.partitions);
         let found = member.control.query_opt(
             "select pubname::text from pg_publication_tables where schemaname = $1 and tablename = any($2) order by 1 limit 1",
@@ -44,8 +44,8 @@ pub(crate) fn refuse_published(
 }
 
 /// The error to tell instead of `error` when a node publishes all of its tables: nothing that is done there goes well then.
-pub(crate) fn explain(team: &mut Team, error: LoadError) -> LoadError {
-    for member in &mut team.members {
+pub(crate) fn explain(sessions: &mut NodeSessions, error: LoadError) -> LoadError {
+    for member in &mut sessions.members {
         let found = member
             .control
             .query_opt("select pubname::text from pg_publication where puballtables order by 1 limit 1", &[]);
@@ -60,7 +60,7 @@ pub(crate) fn explain(team: &mut Team, error: LoadError) -> LoadError {
 /// wrote so far. `Ok(false)`: the stop was noticed.
 pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Result<bool, LoadError> {
     let (stop, content) = (fill.stop, fill.content);
-    let members = &mut fill.team.members;
+    let members = &mut fill.sessions.members;
     let mut wanted: Vec<String> = Vec::new();
     for member in members.iter_mut() {
         let rows = member.control.query(

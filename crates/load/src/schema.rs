@@ -20,10 +20,10 @@ use postgres::{GenericClient, Transaction};
 use crate::dataset::{self, DEFAULT, Leaves, OFF, Parameter, Table, leaf_names, table_names};
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, Layout, Relation, qualified, quoted};
+use crate::node_sessions::{NodeSession, NodeSessions};
 use crate::options::{Method, Options, Stop, StopLevel, Via};
 use crate::plan::{Chunks, LEAVES_MAX};
 use crate::shape::Shape;
-use crate::team::{Member, Team};
 use crate::trust;
 
 pub(crate) mod sharded;
@@ -49,14 +49,14 @@ const LOCK_PAUSE: Duration = Duration::from_millis(200);
 /// leaves nodes without the dataset, which the next load makes there; or, after `--restart`, nodes with the old one, whose token differs:
 /// that is refused.
 pub(crate) fn prepare(
-    team: &mut Team,
+    sessions: &mut NodeSessions,
     cluster: &Cluster,
     content: &dyn dataset::Dataset,
     options: &Options,
     stop: &Stop,
 ) -> Result<Prepared, LoadError> {
     let tables = content.tables();
-    let Team { shape, members, .. } = team;
+    let NodeSessions { shape, members, .. } = sessions;
     let named_nodes: Vec<NamedNode> =
         members.iter().map(|member| NamedNode { name: member.name.clone(), node: member.node }).collect();
     let mut transactions = begin(members, stop)?;
@@ -159,7 +159,10 @@ fn failed(source: postgres::Error) -> LoadError {
 
 /// Begins a transaction on every node, each with the setup lock. Two loaders that start at once create one dataset: the second waits here
 /// and finds it. On several nodes no loader waits while it holds a lock, so it does not matter in which order loaders list the nodes.
-pub(crate) fn begin<'a>(members: &'a mut [Member], stop: &Stop) -> Result<Vec<Transaction<'a>>, LoadError> {
+pub(crate) fn begin<'a>(
+    members: &'a mut [NodeSession],
+    stop: &Stop,
+) -> Result<Vec<Transaction<'a>>, LoadError> {
     // Only tried until all are there: the borrow of what is returned would not end in the loop.
     loop {
         let mut all = true;
@@ -194,7 +197,7 @@ pub(crate) fn begin<'a>(members: &'a mut [Member], stop: &Stop) -> Result<Vec<Tr
     transactions.collect::<Result<Vec<_>, _>>().map_err(failed)
 }
 
-fn unlock(members: &mut [Member]) -> Result<(), LoadError> {
+fn unlock(members: &mut [NodeSession]) -> Result<(), LoadError> {
     for member in members {
         let keys: [&(dyn postgres::types::ToSql + Sync); 2] = [&ledger::lock::CLASS, &ledger::lock::SETUP];
         // Not to have had the lock is a warning.

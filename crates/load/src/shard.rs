@@ -37,8 +37,8 @@ use crate::dataset::{Leaves, Placement, Table, leaf_names};
 use crate::dispatch::{Attachment, Owned};
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, qualified};
+use crate::node_sessions::NodeSessions;
 use crate::options::{Stop, StopLevel};
-use crate::team::Team;
 
 /// How often the catalogs are looked at when nothing hints at a change.
 pub(crate) const LOOK: Duration = Duration::from_secs(10);
@@ -158,7 +158,7 @@ pub(crate) fn ownership(
 /// Reads what every node owns; waits while the catalogs disagree, as they do while a leaf is moved, for as long as for a lost server. Tables that
 /// have taken the place of ours are noted as the dataset's, as they are partitions of its table.
 pub(crate) fn settled(
-    team: &mut Team,
+    sessions: &mut NodeSessions,
     datasets: &[Dataset],
     tables: &[Table],
     reconnect_limit: Duration,
@@ -166,10 +166,10 @@ pub(crate) fn settled(
 ) -> Result<Vec<Owned>, LoadError> {
     let begun = Instant::now();
     loop {
-        team.reconnect(reconnect_limit, Some(stop))?;
-        let mut nodes = Vec::with_capacity(team.members.len());
+        sessions.reconnect(reconnect_limit, Some(stop))?;
+        let mut nodes = Vec::with_capacity(sessions.members.len());
         let mut locked = false;
-        for (member, dataset) in team.members.iter_mut().zip(datasets) {
+        for (member, dataset) in sessions.members.iter_mut().zip(datasets) {
             match within(&mut member.control, LOCK_LIMIT, |client| partitions(client, dataset, tables)) {
                 Ok(found) => nodes.push(found),
                 Err(error) if is_locked(&error) && stop.level() == StopLevel::Run => locked = true,
@@ -181,14 +181,14 @@ pub(crate) fn settled(
             continue;
         }
         let named: Vec<(&str, Vec<Partition>)> =
-            team.members.iter().map(|member| member.name.as_str()).zip(nodes).collect();
+            sessions.members.iter().map(|member| member.name.as_str()).zip(nodes).collect();
         let Some(model) = datasets.first() else { return Ok(Vec::new()) };
         match ownership(&named, &divided_names(model, tables)) {
             Ok(mut owned) => {
                 owned.iter_mut().for_each(|owned| owned.extend(whole(model, tables)));
                 let found: Vec<Vec<Partition>> =
                     named.into_iter().map(|(_, partitions)| partitions).collect();
-                adopt(team, datasets, &found)?;
+                adopt(sessions, datasets, &found)?;
                 return Ok(owned);
             }
             Err(error) if begun.elapsed() >= reconnect_limit || stop.level() > StopLevel::Run => {
@@ -221,8 +221,12 @@ pub(crate) fn is_locked(error: &LoadError) -> bool {
     error.sqlstate().is_some_and(|state| &state.0 == b"55P03")
 }
 
-fn adopt(team: &mut Team, datasets: &[Dataset], found: &[Vec<Partition>]) -> Result<(), LoadError> {
-    for ((member, dataset), partitions) in team.members.iter_mut().zip(datasets).zip(found) {
+fn adopt(
+    sessions: &mut NodeSessions,
+    datasets: &[Dataset],
+    found: &[Vec<Partition>],
+) -> Result<(), LoadError> {
+    for ((member, dataset), partitions) in sessions.members.iter_mut().zip(datasets).zip(found) {
         let names: Vec<&str> = partitions.iter().map(|partition| partition.name.as_str()).collect();
         let oids: Vec<u32> = partitions.iter().map(|partition| partition.attachment.oid).collect();
         ledger::adopt_tables(&mut *member.control, dataset.id, &names, &oids)

@@ -26,9 +26,9 @@ use crate::dispatch::Task;
 use crate::error::LoadError;
 use crate::job::{Job, PartEnd, Rows};
 use crate::ledger::{self, Claim, qualified};
+use crate::node_sessions;
 use crate::shard;
 use crate::stream::{ChunkError, Pace, Stream, copy_command};
-use crate::team;
 
 /// How often deleting what is in doubt is tried, when leaves move or servers go away.
 const REPAIR_ATTEMPTS: u32 = 5;
@@ -128,7 +128,7 @@ fn delete(job: &Job<'_>, doubtful: &BTreeMap<u16, Doubtful>) -> Result<u64, Load
     let mut controls: Vec<Control> = Vec::with_capacity(job.nodes.len());
     let mut found = Vec::with_capacity(job.nodes.len());
     for place in job.nodes {
-        let mut control = team::connect(&place.spec).map_err(|error| error.at(&place.name))?;
+        let mut control = node_sessions::connect(&place.spec).map_err(|error| error.at(&place.name))?;
         let partitions = shard::partitions(&mut *control, job.work.dataset, job.work.content.tables())
             .map_err(|error| error.at(&place.name))?;
         controls.push(control);

@@ -13,11 +13,11 @@ use crate::dataset::Table;
 use crate::dispatch::{Dispatcher, Owned};
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, HISTORY_INTERVAL, HistoryRow};
+use crate::node_sessions::{self, NodeSession};
 use crate::options::{Deadline, Stop, StopLevel};
 use crate::progress::Counters;
 use crate::shard;
 use crate::space::Disks;
-use crate::team::{self, Member};
 
 /// How often a watcher looks at the clock.
 const CLOCK_LOOK: Duration = Duration::from_millis(100);
@@ -184,7 +184,7 @@ impl<'a> Watcher<'a> {
     /// to tell.
     fn ask<T>(&mut self, question: impl FnOnce(&mut Control) -> Result<T, LoadError>) -> Option<T> {
         if self.control.as_ref().is_none_or(|control| control.is_closed()) {
-            self.control = team::connect(&self.site().spec).ok();
+            self.control = node_sessions::connect(&self.site().spec).ok();
             self.away = self.control.is_none();
         }
         let answer = question(self.control.as_mut()?);
@@ -297,7 +297,7 @@ pub(crate) fn too_little(node: &str, directory: &str, free_bytes: u64, keep_byte
 /// Refuses a load that has not begun on a node where too little is free already, or where it is unknown. One that has begun continues or stops
 /// by itself: it may have nothing left to write.
 pub(crate) fn check_disks(
-    member: &mut Member,
+    member: &mut NodeSession,
     dataset: &str,
     tablespaces: &[String],
     keep_free_bytes: u64,
@@ -321,7 +321,7 @@ fn unwatchable(name: &str) -> impl Fn(LoadError) -> LoadError {
 
 /// Finds the disks of a node and refuses to begin when too little is free already, or when it is unknown.
 pub(crate) fn disks(
-    member: &mut Member,
+    member: &mut NodeSession,
     dataset: &Dataset,
     tables: &[Table],
     keep_free_bytes: u64,

@@ -16,10 +16,10 @@ use data::ycsb::Table;
 use super::*;
 use crate::dataset::MESSAGE_BYTES;
 use crate::history::{Expect, VersionJudgement, WriterHistory};
+use crate::node_sessions::NodeSessions;
 use crate::options::Options;
 use crate::route::{Route, key_hash};
 use crate::schema;
-use crate::team::Team;
 use crate::ycsb::{NAME as YCSB, ROW_VALUE_BYTES, RowMessage, Ycsb};
 
 const SEED: u64 = 42;
@@ -53,9 +53,10 @@ fn load(cluster: &Throwaway, name: &str, rows: u64, partitions: u32, spec: Spec)
     let mut client = control::connect(&database(cluster, name)).unwrap();
     let options = Options { partitions: Some(partitions), ..Options::new(rows, spec.clone()) };
     let target = Cluster::single(database(cluster, name));
-    let mut team = Team::connect(&target).unwrap();
+    let mut sessions = NodeSessions::connect(&target).unwrap();
     let prepared =
-        schema::prepare(&mut team, &target, &Ycsb::new(rows, spec.clone()), &options, &Stop::new()).unwrap();
+        schema::prepare(&mut sessions, &target, &Ycsb::new(rows, spec.clone()), &options, &Stop::new())
+            .unwrap();
     let table = Table::new(spec);
     let mut copy = client.copy_in("copy usertable from stdin (format binary)").unwrap();
     copy.write_all(&wire::copy::HEADER).unwrap();

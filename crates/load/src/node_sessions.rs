@@ -36,7 +36,7 @@ pub(crate) fn wal_position(client: &mut Client) -> Option<u64> {
 
 /// A node that is filled.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct NodeSession {
     /// Its name in messages; empty when there is only one.
     pub(crate) name: String,
     /// Its place in [`Cluster::nodes`].
@@ -46,7 +46,7 @@ pub(crate) struct Member {
     pub(crate) wal_before: Option<u64>,
 }
 
-impl Member {
+impl NodeSession {
     /// Makes sure that the control connection works, as the server may have been restarted under it; waits for a lost one until the limit.
     pub(crate) fn reconnect(&mut self, limit: Duration, stop: Option<&Stop>) -> Result<(), LoadError> {
         if self.control.simple_query("").is_ok() {
@@ -76,16 +76,16 @@ impl Member {
 
 /// All nodes that are filled, in the order of the cluster. Never empty.
 #[derive(Debug)]
-pub(crate) struct Team {
+pub(crate) struct NodeSessions {
     pub(crate) shape: Shape,
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<NodeSession>,
     /// How the engine reports what a table takes on disk.
     pub(crate) sizes: Sizes,
 }
 
-impl Team {
+impl NodeSessions {
     /// Connects to every node.
-    pub(crate) fn connect(cluster: &Cluster) -> Result<Team, LoadError> {
+    pub(crate) fn connect(cluster: &Cluster) -> Result<NodeSessions, LoadError> {
         let shape = Shape::of(cluster)?;
         let mut members = Vec::new();
         for node in cluster.ledger_nodes() {
@@ -93,7 +93,7 @@ impl Team {
             let name = if shape == Shape::Single { String::new() } else { found.name.clone() };
             let mut control = connect(&found.spec).map_err(|error| error.at(&name))?;
             let wal_before = wal_position(&mut control);
-            members.push(Member { name, node, spec: found.spec.clone(), control, wal_before });
+            members.push(NodeSession { name, node, spec: found.spec.clone(), control, wal_before });
             if shape == Shape::Single {
                 break;
             }
@@ -101,7 +101,7 @@ impl Team {
         if members.is_empty() {
             return Err(LoadError::OnlyStandbys);
         }
-        Ok(Team { shape, members, sizes: cluster.engine.sizes })
+        Ok(NodeSessions { shape, members, sizes: cluster.engine.sizes })
     }
 
     /// Makes sure that every control connection works.
