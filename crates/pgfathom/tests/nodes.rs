@@ -323,7 +323,7 @@ fn a_sick_node_is_named() {
         // Every way to n3 is long, ours too, as if its network were sick.
         let mut relays = distance(lab, [1, 1, 20].map(Duration::from_millis));
         let ended =
-            lab.type_("matrix --only select --cluster far.toml -c 1 -T 2s --rounds 2 --warmup 200ms -o sick");
+            lab.type_("matrix --only select --cluster far.toml -c 1 -T 1s --rounds 2 --warmup 100ms -o sick");
         assert!(matches!(ended.exit, Some(0 | 5)), "{}{}", ended.stdout, ended.stderr);
         let run = lab.json("sick/run.json");
         let findings = run["summary"]["findings"].as_array().expect("findings").clone();
@@ -341,7 +341,7 @@ fn a_sick_node_is_named() {
 
         // Without any way to n3 the rest is measured, and nothing is updated that its ledger would not know of.
         drop(relays.pop());
-        let ended = lab.expect(2, "matrix --cluster far.toml -c 1 -T 1s --rounds 1 --warmup 0 -o holes");
+        let ended = lab.expect(2, "matrix --cluster far.toml -c 1 -T 300ms --rounds 1 --warmup 0 -o holes");
         assert!(ended.stdout.contains("updates are not measured"), "{}", ended.stdout);
         let operations = &lab.json("holes/run.json")["summary"]["matrix"]["operations"];
         assert_eq!(operations.as_array().expect("operations").len(), 1, "{operations}");
