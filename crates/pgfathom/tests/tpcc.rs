@@ -44,6 +44,13 @@ fn a_loaded_warehouse_is_driven_and_its_orders_are_counted_by_both_sides() {
                 let too_many = run("run -b tpcc --warehouses 2");
                 assert_eq!(too_many.exit, Some(1));
                 assert!(too_many.stderr.contains("--warehouses 2: only 1 warehouse"), "{}", too_many.stderr);
+                let part = run("run -b chbench -c 2");
+                assert!(
+                    part.stderr.contains("TPC-C without the suppliers, nations and regions"),
+                    "{}",
+                    part.stderr
+                );
+                assert!(part.stderr.contains("pgfathom load chbench -s 1 DBNAME"), "{}", part.stderr);
 
                 for flags in ["", " --wire lean --isolation rr --deck"] {
                     let ended = run(&format!("run -b tpcc --no-delays -c 3 -T 2 -q --format json{flags}"));
