@@ -44,6 +44,8 @@ pub(crate) struct Member {
     pub(crate) spec: ConnSpec,
     pub(crate) control: Control,
     pub(crate) wal_before: Option<u64>,
+    /// How the engine reports what a table takes on disk.
+    pub(crate) sizes: Sizes,
 }
 
 impl Member {
@@ -79,8 +81,6 @@ impl Member {
 pub(crate) struct Team {
     pub(crate) shape: Shape,
     pub(crate) members: Vec<Member>,
-    /// How the engine reports what a table takes on disk.
-    pub(crate) sizes: Sizes,
 }
 
 impl Team {
@@ -93,7 +93,8 @@ impl Team {
             let name = if shape == Shape::Single { String::new() } else { found.name.clone() };
             let mut control = connect(&found.spec).map_err(|error| error.at(&name))?;
             let wal_before = wal_position(&mut control);
-            members.push(Member { name, node, spec: found.spec.clone(), control, wal_before });
+            let sizes = cluster.engine.sizes;
+            members.push(Member { name, node, spec: found.spec.clone(), control, wal_before, sizes });
             if shape == Shape::Single {
                 break;
             }
@@ -101,7 +102,7 @@ impl Team {
         if members.is_empty() {
             return Err(LoadError::OnlyStandbys);
         }
-        Ok(Team { shape, members, sizes: cluster.engine.sizes })
+        Ok(Team { shape, members })
     }
 
     /// Makes sure that every control connection works.
