@@ -463,10 +463,7 @@ impl LoadError {
                 "choose another database or schema (search_path), or drop it with --force {name}"
             ),
             LoadError::ForeignTable { .. } => "choose another database or schema (search_path)".into(),
-            LoadError::ForeignSchema { is_empty: true } => {
-                "its tables are on the coordinator, if this is a worker: connect there, or name the nodes with --cluster".into()
-            }
-            LoadError::ForeignSchema { .. } => "choose another database, or rename that schema".into(),
+            LoadError::ForeignSchema { is_empty } => schema_hint(*is_empty).into(),
             LoadError::LedgerVersion { found, known } if found > known => "use the newer pgfathom that wrote it".into(),
             LoadError::LedgerVersion { .. } => {
                 "use the older pgfathom that wrote it, or drop it and start over: drop schema pgfathom cascade".into()
@@ -581,6 +578,16 @@ fn sqlstate_hint(state: SqlState) -> Option<String> {
         _ => return None,
     };
     Some(hint.to_owned())
+}
+
+/// The hint for a schema of our name without a ledger.
+fn schema_hint(is_empty: bool) -> &'static str {
+    match is_empty {
+        true => {
+            "its tables are on the coordinator, if this is a worker: connect there, or name the nodes with --cluster"
+        }
+        false => "choose another database, or rename that schema",
+    }
 }
 
 #[cfg(test)]

@@ -257,9 +257,8 @@ impl<'a> Fill<'a> {
         let (mut table_bytes_on_disk, mut index_bytes_on_disk) = (0, 0);
         let mut wal_bytes = Some(0);
         for (member, dataset) in std::iter::zip(&mut self.sessions.members, &self.datasets) {
-            let (table, index) =
-                sizes(&mut member.control, self.sessions.sizes, dataset, self.content.tables())
-                    .map_err(|error| error.at(&member.name))?;
+            let (table, index) = sizes(&mut member.control, member.sizes, dataset, self.content.tables())
+                .map_err(|error| error.at(&member.name))?;
             table_bytes_on_disk += table;
             index_bytes_on_disk += index;
             let wal_after = wal_position(&mut member.control);

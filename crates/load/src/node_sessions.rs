@@ -44,6 +44,8 @@ pub(crate) struct NodeSession {
     pub(crate) spec: ConnSpec,
     pub(crate) control: Control,
     pub(crate) wal_before: Option<u64>,
+    /// How the engine reports what a table takes on disk.
+    pub(crate) sizes: Sizes,
 }
 
 impl NodeSession {
@@ -79,8 +81,6 @@ impl NodeSession {
 pub(crate) struct NodeSessions {
     pub(crate) shape: Shape,
     pub(crate) members: Vec<NodeSession>,
-    /// How the engine reports what a table takes on disk.
-    pub(crate) sizes: Sizes,
 }
 
 impl NodeSessions {
@@ -93,7 +93,8 @@ impl NodeSessions {
             let name = if shape == Shape::Single { String::new() } else { found.name.clone() };
             let mut control = connect(&found.spec).map_err(|error| error.at(&name))?;
             let wal_before = wal_position(&mut control);
-            members.push(NodeSession { name, node, spec: found.spec.clone(), control, wal_before });
+            let sizes = cluster.engine.sizes;
+            members.push(NodeSession { name, node, spec: found.spec.clone(), control, wal_before, sizes });
             if shape == Shape::Single {
                 break;
             }
@@ -101,7 +102,7 @@ impl NodeSessions {
         if members.is_empty() {
             return Err(LoadError::OnlyStandbys);
         }
-        Ok(NodeSessions { shape, members, sizes: cluster.engine.sizes })
+        Ok(NodeSessions { shape, members })
     }
 
     /// Makes sure that every control connection works.

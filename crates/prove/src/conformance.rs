@@ -80,7 +80,7 @@ impl Outcome {
         if agrees { Outcome::Agrees(found.into()) } else { Outcome::Differs(found.into()) }
     }
 
-    /// A server that refuses what is claimed differs; one that does not answer tells nothing.
+    /// A server that refuses what is claimed differs; one that does not answer is no evidence.
     fn tried(result: Result<Outcome, ClientError>) -> Outcome {
         match result {
             Ok(outcome) => outcome,

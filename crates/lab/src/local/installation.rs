@@ -70,7 +70,7 @@ impl Installation {
     }
 
     /// Whether the files of this extension are installed.
-    pub fn has_extension(&self, extension: &Extension) -> bool {
+    pub(crate) fn has_extension(&self, extension: &Extension) -> bool {
         let control = format!("extension/{}.control", extension.name);
         self.share_dirs().iter().any(|dir| dir.join(&control).is_file())
     }

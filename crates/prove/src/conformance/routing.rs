@@ -16,8 +16,11 @@ const PARTITIONS: usize = 4;
 /// Of all values that are computed here.
 const SEED: u64 = 1;
 
-/// Types of keys, and how the value of a number is written.
-const TYPES: [(&str, fn(u64) -> String); 4] = [
+/// How a number is written as a value of a type.
+type Written = fn(u64) -> String;
+
+/// Types of keys.
+const TYPES: [(&str, Written); 4] = [
     ("text", |number| format!("user{number:0width$x}", width = (number % 40) as usize)),
     ("int", |number| (number as i32).to_string()),
     ("bigint", |number| (number as i64).to_string()),

@@ -337,7 +337,8 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
         .collect();
     let own = if own.is_empty() { "null::boolean".to_owned() } else { own.join(" or ") };
     Some(format!(
-        "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname as subscription, s.subenabled enabled, {own} own, w.pid is not null running,
+        "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname as subscription, s.subenabled enabled,
+            {own} own, w.pid is not null running,
             greatest(pg_catalog.pg_wal_lsn_diff(w.received_lsn, w.latest_end_lsn), 0) lag_bytes{errors}
           from pg_catalog.pg_subscription s left join (select distinct on (subid) * from pg_catalog.pg_stat_subscription where relid is null order by subid, pid) w on w.subid = s.oid{join}) r))::text"
     ))

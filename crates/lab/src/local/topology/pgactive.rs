@@ -1,5 +1,5 @@
-//! pgactive: every node has every row, takes writes, and sends them to the others after the commit. Tables are created on each node; of two conflicting updates
-//! the last one stays.
+//! pgactive: every node has every row, takes writes, and sends them to the others after the commit. Tables are created on each node; of two
+//! conflicting updates the last one stays.
 
 use super::mtm::conninfo;
 use super::{Extension, Installation, LocalError, Peer, Statement, literal};
