@@ -121,6 +121,21 @@ fn checkpoints_that_commands_ask_for_are_not_forced_by_the_wal() {
     }
 }
 
+/// `prove engine` compares claims about an engine with a server; one that differs is no anomaly.
+#[test]
+fn a_claim_about_an_engine_that_differs_is_no_broken_promise() {
+    let (_, _, change) = fire::CASES.iter().find(|(id, _, _)| *id == "LCK-02").expect("the table has it");
+    for (name, claims) in [("bank", 1), ("engine", 0)] {
+        let mut scene = Scene::healthy();
+        change(&mut scene);
+        for step in scene.run.steps.iter_mut().filter(|step| step.verb == "prove") {
+            step.name = name.into();
+        }
+        let found = scene.explain().findings.iter().filter(|finding| finding.rule == "LCK-02").count();
+        assert_eq!(found, claims, "{name}");
+    }
+}
+
 #[test]
 fn an_empty_directory_is_clean_of_nothing() {
     let findings = Scene::empty().explain();
