@@ -165,13 +165,12 @@ fn nonce(out: &[u8]) -> Option<[u8; NONCE.len()]> {
 /// Writes the nonce into the first message that asks for it. Headers stay: the same messages come, whenever it is written.
 fn fill_in(bytes: &mut [u8], nonce: [u8; NONCE.len()]) {
     let mut begin = 0;
-    for frame in Frames::new(&bytes.to_vec()) {
-        begin += HEADER_BYTES;
-        let end = begin + frame.body.len();
-        if let Some(at) = frame.body.windows(NONCE.len()).position(|window| window == NONCE) {
-            bytes[begin + at..][..NONCE.len()].copy_from_slice(&nonce);
-            return;
-        }
-        begin = end;
+    let place = Frames::new(bytes).find_map(|frame| {
+        let body = begin + HEADER_BYTES;
+        begin = body + frame.body.len();
+        frame.body.windows(NONCE.len()).position(|window| window == NONCE).map(|at| body + at)
+    });
+    if let Some(place) = place {
+        bytes[place..place + NONCE.len()].copy_from_slice(&nonce);
     }
 }

@@ -13,7 +13,10 @@ mod promise;
 pub use commit::{Commit, CommitCost, Protocol};
 pub use discovery::{Catalog, Discovery, Kind, Oracle, Replication};
 pub use expectation::{Case, Expectation, Levels, Reasons, Statements};
-pub use layout::{Arrival, Conflicts, Copies, Ddl, EntryPoints, Layout, LoadPath, NodeLinks, Sizes, Spread};
+pub use layout::{
+    Arrival, Conflicts, Copies, Ddl, EntryPoints, Layout, LoadPath, NodeLinks, REPLICATING_EXTENSIONS, Sizes,
+    Spread,
+};
 pub(crate) use promise::short;
 pub use promise::{Anomaly, Arrangement, Entry, Isolation, Place, Promise, Rule, Setting, Verdict, table};
 

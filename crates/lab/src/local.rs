@@ -23,5 +23,5 @@ pub use registry::{Registry, state_dir};
 pub(crate) use server::stop_for_good;
 pub use topology::{
     CommitLevel, NODES_MAX, PARTITIONS_MAX, PARTITIONS_PER_NODE_DEFAULT, PUBLICATION, Replication,
-    SyncStandbys, Topology, subscription,
+    SyncStandbys, Topology, is_loadable, subscription,
 };

@@ -107,6 +107,22 @@ pub enum LoadError {
         /// Whether `--force` may drop it.
         droppable: bool,
     },
+    /// Every table is replicated from the moment it is created.
+    #[error(
+        "the extension {extension} replicates each table at once: rows that are loaded on every node separately would be duplicated"
+    )]
+    ReplicatesAll {
+        /// The extension.
+        extension: String,
+    },
+    /// A relation of a name we need belongs to another dataset.
+    #[error("{name} is a table of the dataset {dataset}, which this dataset needs as well")]
+    TableOfOther {
+        /// Its name without the schema.
+        name: String,
+        /// The other dataset.
+        dataset: String,
+    },
     /// A schema `pgfathom` that is not a ledger.
     #[error("the schema pgfathom exists, but is not a ledger of pgfathom")]
     ForeignSchema {
@@ -462,17 +478,17 @@ impl LoadError {
             LoadError::ForeignTable { name, droppable: true, .. } => format!(
                 "choose another database or schema (search_path), or drop it with --force {name}"
             ),
-            LoadError::ForeignTable { .. } => "choose another database or schema (search_path)".into(),
+            LoadError::ForeignTable { .. } | LoadError::TableOfOther { .. } => "choose another database or schema (search_path)".into(),
+            LoadError::ReplicatesAll { .. } => "pgfathom cannot load such a cluster".into(),
             LoadError::ForeignSchema { is_empty } => schema_hint(*is_empty).into(),
             LoadError::LedgerVersion { found, known } if found > known => "use the newer pgfathom that wrote it".into(),
             LoadError::LedgerVersion { .. } => {
                 "use the older pgfathom that wrote it, or drop it and start over: drop schema pgfathom cascade".into()
             }
-            LoadError::DamagedLedger { .. } => "start over with --restart".into(),
             LoadError::OtherDataset { matching, .. } => {
                 format!("continue the existing load with {matching}, or drop it and start over with --restart")
             }
-            LoadError::ChangedTable { .. } => "start over with --restart".into(),
+            LoadError::DamagedLedger { .. } | LoadError::ChangedTable { .. } => "start over with --restart".into(),
             LoadError::NotTrusted { object, owner } => format!(
                 "connect as {owner} (-U {owner}), give {object} to a role of yours (alter ... owner to), or choose another database; \
                  {TRUSTED_WORDS}"

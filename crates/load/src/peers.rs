@@ -15,6 +15,8 @@ use crate::ledger::{Dataset, qualified, quoted};
 use crate::node_sessions::NodeSessions;
 use crate::options::{Stop, StopLevel};
 use crate::progress::LoadEvent;
+use crate::shape::Shape;
+use engines::profile::REPLICATING_EXTENSIONS;
 
 /// How long nodes are waited for that lag behind what others wrote before the table was published.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(300);
@@ -43,7 +45,26 @@ pub(crate) fn refuse_published(
     Ok(())
 }
 
-/// The error to tell instead of `error` when a node publishes all of its tables: nothing that is done there goes well then.
+/// Refuses to load nodes separately whose extension replicates a table before its rows are loaded.
+pub(crate) fn refuse_extensions(sessions: &mut NodeSessions) -> Result<(), LoadError> {
+    if sessions.shape != Shape::Repeated {
+        return Ok(());
+    }
+    for member in &mut sessions.members {
+        let found = member.control.query_opt(
+            "select extname::text from pg_extension where extname = any ($1) order by 1 limit 1",
+            &[&REPLICATING_EXTENSIONS],
+        );
+        let found =
+            found.map_err(|source| LoadError::sql("reading the extensions", source).at(&member.name))?;
+        if let Some(row) = found {
+            return Err(LoadError::ReplicatesAll { extension: row.get(0) }.at(&member.name));
+        }
+    }
+    Ok(())
+}
+
+/// The error to report instead of `error` when a node publishes all of its tables: nothing that is done there goes well then.
 pub(crate) fn explain(sessions: &mut NodeSessions, error: LoadError) -> LoadError {
     for member in &mut sessions.members {
         let found = member

@@ -371,6 +371,9 @@ pub(crate) fn clear_names(
 ) -> Result<(), LoadError> {
     // Dropping one relation may take others along, so look again each time.
     while let Some(foreign) = ledger::relations(client, schema_name, names, None)?.first() {
+        if let Some(dataset) = ledger::dataset_with(client, schema_name, &foreign.name)? {
+            return Err(LoadError::TableOfOther { name: foreign.name.clone(), dataset });
+        }
         let kind = drop_kind(foreign);
         let Some(kind) = kind.filter(|_| force.contains(&foreign.name)) else {
             return Err(LoadError::ForeignTable {

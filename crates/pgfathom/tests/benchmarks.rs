@@ -216,6 +216,12 @@ fn analytic_queries_run_beside_tpcc_and_each_of_them_finds_rows() {
     );
     assert_eq!(laboratory.type_("load chbench -s 1 -q").exit, Some(0));
     assert_eq!(laboratory.type_("verify chbench -q").exit, Some(0));
+    // Its tables have the names of TPC-C's: nobody is told to drop them.
+    for flags in ["", " --force customer"] {
+        let other = laboratory.type_(&format!("load tpcc -s 1 -q{flags}"));
+        assert_eq!(other.exit, Some(1), "{}", other.stderr);
+        assert!(other.stderr.contains("is a table of the dataset chbench"), "{}", other.stderr);
+    }
     let (ended, summary) =
         laboratory.summary("run -b chbench -c 6 --analysts 4 --random-seed 3 -T 6 -o both");
     assert!(matches!(ended.exit, Some(0 | 5)), "{:?}", ended.exit);

@@ -69,6 +69,49 @@ fn postgres_does_what_its_profile_claims() {
 }
 
 #[test]
+fn a_database_that_replicates_every_new_table_is_left_alone() {
+    let server = Throwaway::start(&newest(), &[("wal_level", "logical")]).expect("a throwaway server starts");
+    server.execute("create publication everything for all tables").expect("created");
+    let slot = "select pg_create_logical_replication_slot('subscriber', 'pgoutput')::text";
+    server.value(slot).expect("created");
+    let folder = Folder::new();
+    for what in ["engine", "bank -T 1"] {
+        let mut command = pgfathom(folder.path());
+        command.arg("prove").args(what.split(' ')).arg("-h").arg(server.socket_dir());
+        command.args(["-p", &server.port().to_string(), "-U", "postgres", "postgres"]);
+        let ended: Ended = command.output().expect("the command starts").into();
+        assert_ne!(ended.exit, Some(0), "{}{}", ended.stdout, ended.stderr);
+        assert!(ended.stderr.contains("the publication everything"), "{}", ended.stderr);
+        let left = server.value("select count(*) from pg_namespace where nspname = 'pgfathom_prove'");
+        assert_eq!(left.expect("it answers").as_deref(), Some("0"), "{what}");
+    }
+}
+
+/// Proofs refresh the subscriptions of the cluster, by their names; those of users stay as they are, whatever they are called.
+#[test]
+fn subscriptions_of_users_are_not_touched() {
+    let cluster = ThrowawayCluster::multimaster(&newest(), 2).expect("a throwaway cluster starts");
+    let (first, second) = (cluster.node(0), cluster.node(1));
+    first.execute("create table b (k int primary key); insert into b values (1); create publication mine for table b").expect("made");
+    let name = "x enable; create table taken (); --";
+    second
+        .execute(&format!(
+            "create table b (k int primary key); create role mallory; \
+             create subscription \"{name}\" connection 'host=nowhere' publication mine with (connect = false, slot_name = 'inj')"
+        ))
+        .expect("made");
+    let folder = Folder::new();
+    let mut command = pgfathom(folder.path());
+    command.args(["prove", "bank", "-T", "1", "-c", "2", "--cluster"]).arg(cluster.cluster_toml());
+    let ended: Ended = command.output().expect("the command starts").into();
+    assert!(matches!(ended.exit, Some(0 | 3 | 4)), "{}{}", ended.stdout, ended.stderr);
+    let taken = second.value("select count(*) from pg_class where relname = 'taken'").expect("it answers");
+    assert_eq!(taken.as_deref(), Some("0"), "the name was run as SQL");
+    let known = second.value("select count(*) from pg_subscription_rel r join pg_subscription s on s.oid = r.srsubid where s.subname like 'x %'");
+    assert_eq!(known.expect("it answers").as_deref(), Some("0"), "the subscription was refreshed");
+}
+
+#[test]
 fn a_sharded_cluster_does_what_its_profile_claims_and_another_engine_does_not() {
     let cluster = ThrowawayCluster::sharded(&newest(), 3, 3).expect("a throwaway cluster starts");
     let folder = Folder::new();

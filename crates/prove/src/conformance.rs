@@ -1,6 +1,6 @@
 //! `prove engine`: compares the claims of an engine's profile with a live cluster, one line for each claim.
 //!
-//! The result is a file that a user of any engine can send in. It has no addresses of its own; messages of the server are kept as they are.
+//! The result is a file that a user of any engine can send in. Messages in it can name hosts; the user reads it first.
 
 mod catalog;
 mod isolation;
@@ -10,6 +10,7 @@ mod wire;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ::wire::error::ServerError;
 use engines::Cluster;
 use serde::Serialize;
 
@@ -80,14 +81,22 @@ impl Outcome {
         if agrees { Outcome::Agrees(found.into()) } else { Outcome::Differs(found.into()) }
     }
 
-    /// A server that refuses what is claimed differs; one that does not answer is no evidence.
+    /// A server that refuses what is claimed differs; one that does not answer, or refuses for other reasons, is no evidence.
     fn tried(result: Result<Outcome, ClientError>) -> Outcome {
         match result {
             Ok(outcome) => outcome,
-            Err(error @ ClientError::Refused { .. }) => Outcome::Differs(error.to_string()),
+            Err(ClientError::Refused { error, sql }) if !is_about_the_session(&error) => {
+                Outcome::Differs(format!("{error}, at: {sql}"))
+            }
             Err(error) => Outcome::NotChecked(error.to_string()),
         }
     }
+}
+
+/// Lost connections, full disks, missing rights and ended statements: nothing about the engine.
+fn is_about_the_session(error: &ServerError) -> bool {
+    let code = error.sqlstate.as_str();
+    ["08", "53", "57"].iter().any(|class| code.starts_with(class)) || code == "42501"
 }
 
 /// The checks, one after another.

@@ -103,6 +103,14 @@ pub enum LiveError {
     /// Tables of that name that are not ours.
     #[error("the schema {0} exists, and pgfathom did not make it")]
     Foreign(&'static str),
+    /// New tables would be replicated to servers that do not have them.
+    #[error("{what} on {node} replicates every new table: the tables of a proof would stop its subscribers")]
+    Replicated {
+        /// The node.
+        node: String,
+        /// What replicates them.
+        what: String,
+    },
     /// Another proof is at work.
     #[error("another proof is running in this database, on {node}: {holder}")]
     Taken {
@@ -134,6 +142,9 @@ impl LiveError {
             LiveError::Taken { .. } => Some(
                 "wait for its end, or stop it where it runs; other databases of the same server can be tested meanwhile"
                     .to_owned(),
+            ),
+            LiveError::Replicated { .. } => Some(
+                "use another database, or another cluster of this engine, that replicates only the tables that it names".to_owned(),
             ),
             LiveError::Disturbed(_) => Some("run pgfathom prove again when no other one runs on these tables".to_owned()),
             LiveError::NotBack(error) => error.hint(),

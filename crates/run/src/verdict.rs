@@ -427,7 +427,7 @@ mod tests {
             [
                 "interrupted after 10.0 s of 60 s",
                 "outage of 2.00 s at 1.0 s: gone",
-                "the target did not keep up: 5 of 10000 scheduled transactions had not begun at the end",
+                "the target did not keep up: 5 of 10,000 scheduled transactions had not begun at the end",
                 "2 transactions were dropped before the outcome was known",
                 "1 transaction failed",
             ]
@@ -467,7 +467,7 @@ mod tests {
             (outage.cause, outage.failed, outage.back) = (Cause::Failing, 21_542, None);
             outage.message = "53100: disk full".into();
         });
-        let expected = "nothing but failures for 2.00 s at 1.0 s: 21542 transactions failed, the first with 53100: disk full; ";
+        let expected = "nothing but failures for 2.00 s at 1.0 s: 21,542 transactions failed, the first with 53100: disk full; ";
         assert!(failing.starts_with(expected), "{failing}");
     }
 }

@@ -13,11 +13,11 @@ use ::prove::live::Options;
 use ::prove::promise::Settings;
 use engines::Cluster;
 use record::model::{Check, CheckResult};
-use record::{Exit, State, StepId};
+use record::{Exit, State, StepId, Verdict};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The file in the run directory.
@@ -68,20 +68,7 @@ impl Plan {
             step.parameters =
                 fields(json!({"engine": engine.name(), "nodes": cluster.nodes.len(), "tried": engine.tried.to_string()}));
         }));
-        let stop = context.stop.flag();
-        let mut report = |line: &Line| {
-            if context.format == Format::Text {
-                context.terminal.data(&shown(line));
-            }
-        };
-        let testbed = Testbed::there(&self.address, context, journal, (false, Needs::default()))?;
-        let is_listed = self.address.file().is_some();
-        let mut lines = conformance::run(cluster, &testbed.site, is_listed, &stop, &mut report)?;
-        drop(testbed);
-        for line in self.commits(context, journal, &stop)? {
-            report(&line);
-            lines.push(line);
-        }
+        let lines = self.lines(context, journal, cluster)?;
         let count = |result: Agreement| lines.iter().filter(|line| line.result == result).count();
         let [agree, differ, open] = [Agreement::Agrees, Agreement::Differs, Agreement::NotChecked].map(count);
         let file = json!({
@@ -104,6 +91,7 @@ impl Plan {
             step.summary.duration_s = begin.elapsed().as_secs_f64();
             step.summary.rows = Some(lines.len() as u64);
             step.checks = lines.iter().map(check).collect();
+            step.verdict = Verdict::valid();
             for line in lines.iter().filter(|line| line.result == Agreement::Differs) {
                 step.verdict
                     .invalidate(format!("{}: claimed {}, found {}", line.check, line.claimed, line.found));
@@ -115,12 +103,51 @@ impl Plan {
         outcome.messages = vec![
             format!("{engine}: {agree} claims agree, {differ} differ, {open} could not be checked"),
             format!(
-                "{} has {}; read it, then send it in: it has no addresses but those in messages of your servers",
+                "{} has {}; read it, then send it in: messages in it can name your hosts",
                 path.display(),
                 human::plural(lines.len() as u64, "check")
             ),
         ];
         Ok(outcome)
+    }
+
+    /// All checks, one after another; each is shown when it is through.
+    fn lines(
+        &self,
+        context: &Context,
+        journal: &Arc<Journal>,
+        cluster: &Cluster,
+    ) -> Result<Vec<Line>, NoOutcome> {
+        let stop = context.stop.flag();
+        let mut report = |line: &Line| {
+            if context.format == Format::Text {
+                context.terminal.data(&shown(line));
+            }
+        };
+        let testbed = Testbed::there(&self.address, context, journal, (false, Needs::default()))?;
+        let is_listed = self.address.file().is_some();
+        let mut lines = conformance::run(cluster, &testbed.site, is_listed, &stop, &mut report)?;
+        drop(testbed);
+        // What was checked so far is kept in any case.
+        let commits = self.commits(context, journal, &stop).unwrap_or_else(|failure| {
+            vec![Line {
+                check: "commit".to_owned(),
+                claimed: "round trips between nodes".to_owned(),
+                found: String::new(),
+                result: Agreement::NotChecked,
+                why: failure.message(),
+            }]
+        });
+        for line in commits {
+            report(&line);
+            lines.push(line);
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(NoOutcome::Interrupted(
+                "interrupted before every claim was checked; no file was written",
+            ));
+        }
+        Ok(lines)
     }
 
     /// What commits cost in round trips: measured where the connections between the nodes can be delayed.

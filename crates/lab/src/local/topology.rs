@@ -63,6 +63,11 @@ pub enum Topology {
     },
 }
 
+/// Whether `load` can fill a cluster of this kind.
+pub fn is_loadable(kind: &str) -> bool {
+    kind != "pgactive"
+}
+
 /// A node to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Planned {
@@ -198,6 +203,12 @@ impl Topology {
                     multimaster::MAJOR_MIN
                 ),
                 "choose newer binaries with --pg-bin, or fetch some: scripts/fetch-postgres18",
+            );
+        }
+        if matches!(self, Topology::Mtm { .. }) && count < 2 {
+            return wrong(
+                "Multimaster needs at least two nodes, as each commit is agreed upon".to_owned(),
+                "three survive the loss of one: --nodes 3",
             );
         }
         if let Topology::Replicated(replication) = self

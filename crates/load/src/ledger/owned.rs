@@ -136,6 +136,23 @@ pub(crate) fn relations(
         .collect())
 }
 
+/// The dataset in whose list a relation is, by name and identity.
+pub(crate) fn dataset_with(
+    client: &mut impl GenericClient,
+    schema: &str,
+    name: &str,
+) -> Result<Option<String>, LoadError> {
+    let row = client.query_opt(
+        "select d.name from pgfathom.object o
+         join pgfathom.dataset d on d.id = o.dataset
+         join pg_class c on c.oid = o.oid and c.relname = o.name
+         join pg_namespace n on n.oid = c.relnamespace and n.nspname = d.schema_name
+         where n.nspname = $1 and c.relname = $2 limit 1",
+        &[&schema, &name],
+    );
+    Ok(sql("looking for the dataset of a table", row)?.map(|row| row.get(0)))
+}
+
 /// The names of all tables of a dataset.
 pub(crate) fn owned_names(client: &mut impl GenericClient, id: i32) -> Result<Vec<String>, LoadError> {
     let rows = client.query("select name from pgfathom.object where dataset = $1 order by name", &[&id]);

@@ -57,6 +57,9 @@ fn add(stage: &mut Stage<'_>, answer: &Answer) {
         (Verdict::NotTested | Verdict::NotPossible, _) => Outcome::NotChecked(answer.line.clone()),
         (Verdict::Broken, _) => Outcome::Differs(found),
         (_, None) => Outcome::NotChecked(format!("the profile claims nothing; it {found}")),
+        (Verdict::AllowedNotSeen, _) => {
+            Outcome::NotChecked(format!("it was not seen this time, which proves nothing: {}", answer.line))
+        }
         _ => Outcome::Agrees(found),
     };
     stage.add(format!("isolation: {}{level}", answer.case), format!("{}: {claimed}", answer.title), outcome);

@@ -1,6 +1,7 @@
 //! Whether the client finds the leaf of a key where the server has it, and hashes as the server does.
 
 use connect::cluster_file::Role;
+use connect::sql::identifier;
 use engines::hash;
 use engines::placement::{Placement, Routing};
 use engines::profile::{Layout, LoadPath};
@@ -91,7 +92,7 @@ fn create(stage: &Stage<'_>, table: &str, kind: &str) -> Result<(), ClientError>
                     false => format!(
                         "create foreign table {SCHEMA}.{leaf} partition of {SCHEMA}.{table} {bound} \
                          server {} options (schema_name '{SCHEMA}', table_name '{leaf}')",
-                        site.nodes[*node].name
+                        identifier(&site.nodes[*node].name)
                     ),
                 })?;
             }

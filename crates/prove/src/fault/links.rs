@@ -294,7 +294,11 @@ fn subscribe(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), Lin
             length = tail.len()
         );
         links.note(node, vec![cut])?;
-        client.execute(&format!("alter subscription {name} connection {}", literal(&(conninfo + &tail))))?;
+        client.execute(&format!(
+            "alter subscription {} connection {}",
+            identifier(&name),
+            literal(&(conninfo + &tail))
+        ))?;
         let has_come = || links.ways.last().is_none_or(|way| way.proxy.taken() > 0).then_some(());
         poll::until(DIAL_TIMEOUT, has_come)
             .ok_or_else(|| LinkError::Words(format!("{name} did not come through its proxy")))?;

@@ -6,7 +6,8 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use connect::cluster_file::Role;
-use engines::profile::{Arrival, Copies, Layout};
+use connect::sql::{identifier, literal};
+use engines::profile::{Arrival, Copies, Layout, REPLICATING_EXTENSIONS};
 use engines::trust::TRUSTED;
 
 use super::LiveError;
@@ -62,6 +63,14 @@ impl Tables {
     /// # Errors
     /// As [`Tables::make`].
     pub(crate) fn make_for(site: &Site, entries: &[usize], shapes: &[Shape]) -> Result<Tables, LiveError> {
+        let made = Tables::build(site, entries, shapes);
+        if made.is_err() {
+            remove_everywhere(site);
+        }
+        made
+    }
+
+    fn build(site: &Site, entries: &[usize], shapes: &[Shape]) -> Result<Tables, LiveError> {
         site.follow_primary();
         let entry = site.primary();
         let layout = site.engine.layout;
@@ -69,6 +78,9 @@ impl Tables {
             (0..site.nodes.len()).filter(|node| holds_tables(site, *node)).collect();
         if holders.is_empty() {
             holders.push(entry);
+        }
+        for node in &holders {
+            refuse_replicated(&mut client(site, *node)?, &site.nodes[*node].name)?;
         }
         for node in &holders {
             make_schema(&mut client(site, *node)?, site.proof().token())?;
@@ -86,7 +98,7 @@ impl Tables {
                 create(&mut client(site, *node)?, layout, shape)?;
             }
         }
-        if layout.publishes() {
+        if layout.publishes() && !shapes.is_empty() {
             publish(site, &holders, shapes)?;
         }
         Ok(Tables { shards, is_spread: layout.is_spread() })
@@ -115,21 +127,42 @@ impl Tables {
             let peers: Vec<usize> = (0..site.nodes.len()).collect();
             let _ = converge(site, &peers);
         }
-        let entry = site.primary();
-        let others = (0..site.nodes.len()).filter(|node| *node != entry && holds_tables(site, *node));
-        for node in std::iter::once(entry).chain(others) {
-            if let Err(error) = remove_from(site, node) {
-                site.note(format!(
-                    "the schema {SCHEMA} is left on {}: {error}; to remove it: drop schema {SCHEMA} cascade; the next proof does it, too",
-                    site.nodes[node].name
-                ));
-            }
-        }
+        remove_everywhere(site);
     }
 
     /// The numbers of the shards.
     pub fn numbers(&self) -> std::ops::RangeInclusive<usize> {
         1..=self.shards.len()
+    }
+}
+
+fn remove_everywhere(site: &Site) {
+    let entry = site.primary();
+    let others = (0..site.nodes.len()).filter(|node| *node != entry && holds_tables(site, *node));
+    for node in std::iter::once(entry).chain(others) {
+        if let Err(error) = remove_from(site, node) {
+            site.note(format!(
+                "the schema {SCHEMA} is left on {}: {error}; to remove it: drop schema {SCHEMA} cascade; the next proof does it, too",
+                site.nodes[node].name
+            ));
+        }
+    }
+}
+
+/// Refuses a database that sends every new table to other servers: they do not have the tables of a proof, and a subscriber stops at the first row that it has
+/// no table for, and with it the user's own replication.
+fn refuse_replicated(client: &mut Client, node: &str) -> Result<(), LiveError> {
+    let extensions: Vec<String> = REPLICATING_EXTENSIONS.iter().map(|name| literal(name)).collect();
+    let found = client.request(&format!(
+        "select 'the publication ' || pg_catalog.quote_ident(pubname) from pg_catalog.pg_publication where puballtables and exists \
+         (select 1 from pg_catalog.pg_replication_slots where slot_type = 'logical' and database = pg_catalog.current_database()) \
+         union all select 'the extension ' || extname from pg_catalog.pg_extension where extname in ({}) limit 1",
+        extensions.join(", ")
+    ))?;
+    // An engine without publications replicates otherwise.
+    match found.rows().first().and_then(|row| text(row.first()?)) {
+        None => Ok(()),
+        Some(what) => Err(LiveError::Replicated { node: node.to_owned(), what }),
     }
 }
 
@@ -242,7 +275,8 @@ fn spread(site: &Site, entries: &[usize], holders: &[usize], shape: &Shape) -> R
                 false => format!(
                     "create foreign table {SCHEMA}.{leaf} partition of {SCHEMA}.{} for values in ({number}) \
                      server {} options (schema_name '{SCHEMA}', table_name '{leaf}')",
-                    shape.name, site.nodes[*node].name
+                    shape.name,
+                    identifier(&site.nodes[*node].name)
                 ),
             })?;
         }
@@ -265,13 +299,18 @@ fn publish(site: &Site, holders: &[usize], shapes: &[Shape]) -> Result<(), LiveE
     }
     for node in holders {
         let mut client = client(site, *node)?;
-        let names = client.execute("select subname from pg_catalog.pg_subscription order by 1")?;
-        for row in names.rows().to_vec() {
-            if let Some(name) = row.first().and_then(text) {
-                client.execute(&format!(
-                    "alter subscription {name} refresh publication with (copy_data = false)"
-                ))?;
-            }
+        // Subscriptions are of all databases; those of the user to other publications stay as they are.
+        let names = client.execute(&format!(
+            "select s.subname from pg_catalog.pg_subscription s \
+             join pg_catalog.pg_database d on d.oid = s.subdbid and d.datname = pg_catalog.current_database() \
+             where {} = any (s.subpublications) order by 1",
+            literal(lab::local::PUBLICATION)
+        ))?;
+        for name in names.rows().iter().filter_map(|row| row.first().and_then(text)).collect::<Vec<_>>() {
+            let name = identifier(&name);
+            client.execute(&format!(
+                "alter subscription {name} refresh publication with (copy_data = false)"
+            ))?;
         }
     }
     Ok(())

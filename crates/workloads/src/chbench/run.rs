@@ -1,6 +1,7 @@
 //! `run -b chbench`: of the sessions so many are analysts, who ask one query after the other; the others run the transactions of TPC-C as fast as
 //! they can.
 
+use crate::tpcc::family::homes;
 use crate::tpcc::run::judge::Terms;
 use crate::tpcc::run::pace::Mix;
 use crate::tpcc::run::{Isolation, Profile, Tpcc, TpccSession};
@@ -153,6 +154,14 @@ impl Family for ChBenchFamily {
         analysts(given).map(drop)
     }
 
+    fn seeks_owner(&self) -> bool {
+        true
+    }
+
+    fn holds_rows(&self) -> bool {
+        true
+    }
+
     fn tables(&self, client: &mut Client) -> Result<Tables, Refusal> {
         let schema = dataset(client)?.dataset.schema_name;
         let names = data::tpcc::Table::ALL.into_iter().map(|table| table.name()).chain(own_names());
@@ -167,6 +176,7 @@ impl Family for ChBenchFamily {
     ) -> Result<Prepared, Refusal> {
         let analysts = analysts(given)?;
         let found = dataset(client)?;
+        let (homes, connects) = homes(given, client, &found, found.warehouses)?.unzip();
         enter_run(client, &found.dataset, NAME)?;
         let schema = found.dataset.schema_name.clone();
         let tpcc = Tpcc {
@@ -176,7 +186,7 @@ impl Family for ChBenchFamily {
             isolation: Isolation::default(),
             wire: given.wire,
             schema: Some(schema.clone()),
-            homes: None,
+            homes,
             simulate: None,
             // Where nobody runs transactions, they are shared out among one.
             sessions: (given.sessions - analysts).max(1),
@@ -184,8 +194,9 @@ impl Family for ChBenchFamily {
         let terms = Terms { has_terminals: false, efficiency_percent_min: 0.0 };
         let audit = Hybrid { orders: OrdersAudit::new(&tpcc, terms), analysts };
         let weight = asked.iter().map(|(_, weight)| weight).sum();
+        let plans_each = tpcc.homes.is_some();
         let workload = ChBench::new(tpcc, &schema, analysts, weight);
-        Ok(Prepared::new(workload, found.described(), audit))
+        Ok(Prepared { connects, plans_each, ..Prepared::new(workload, found.described(), audit) })
     }
 }
 

@@ -296,7 +296,7 @@ pub(crate) fn check_complete(client: &mut Client, title: &str, found: &TpccDatas
 
 /// Where the warehouses are, and where each session enters; `None` when the target does not spread them over nodes. Sessions that enter at owners
 /// stand for warehouses of the node that they enter at, and nodes without any get no session.
-fn homes(
+pub(crate) fn homes(
     given: &Given<'_>,
     client: &mut Client,
     found: &TpccDataset,
