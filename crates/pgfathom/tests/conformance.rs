@@ -75,7 +75,7 @@ fn a_database_that_replicates_every_new_table_is_left_alone() {
     let slot = "select pg_create_logical_replication_slot('subscriber', 'pgoutput')::text";
     server.value(slot).expect("created");
     let folder = Folder::new();
-    for what in ["engine", "bank -T 1"] {
+    for what in ["engine", "bank -T 1", "hermitage"] {
         let mut command = pgfathom(folder.path());
         command.arg("prove").args(what.split(' ')).arg("-h").arg(server.socket_dir());
         command.args(["-p", &server.port().to_string(), "-U", "postgres", "postgres"]);

@@ -151,7 +151,7 @@ fn remove_everywhere(site: &Site) {
 
 /// Refuses a database that sends every new table to other servers: they do not have the tables of a proof, and a subscriber stops at the first row that it has
 /// no table for, and with it the user's own replication.
-fn refuse_replicated(client: &mut Client, node: &str) -> Result<(), LiveError> {
+pub(crate) fn refuse_replicated(client: &mut Client, node: &str) -> Result<(), LiveError> {
     let extensions: Vec<String> = REPLICATING_EXTENSIONS.iter().map(|name| literal(name)).collect();
     let found = client.request(&format!(
         "select 'the publication ' || pg_catalog.quote_ident(pubname) from pg_catalog.pg_publication where puballtables and exists \

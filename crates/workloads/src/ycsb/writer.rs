@@ -139,7 +139,7 @@ fn json(spec: &WriterSpec) -> Result<String, Refusal> {
 }
 
 /// Where the inserts of a killed run end, found by querying its keys: each session has inserted its rows in order, so the first long
-/// stretch that is not there is behind the last one. Were it not, the next run's insert would be refused as a duplicate and told.
+/// stretch that is not there is behind the last one. Were it not, the next run's insert would be refused as a duplicate.
 fn insert_end(client: &mut Client, dataset: &Dataset, spec: &WriterSpec) -> Result<u64, Refusal> {
     /// Keys requested at once; more failed inserts in a row than this would hide those behind them.
     const STRETCH: u64 = 4096;
