@@ -41,7 +41,7 @@ pub(super) fn check(stage: &mut Stage<'_>) {
             return;
         }
         let keys: Vec<String> = (0..KEYS).map(|number| written(random(number))).collect();
-        let claimed = format!("pgfathom finds the leaf of a {kind} key as the server does");
+        let claimed = format!("pgfathom finds the leaf of a key of type {kind} as the server does");
         let table = format!("routing_{kind}");
         match fill(stage, &table, kind, &keys) {
             Ok(()) => {
