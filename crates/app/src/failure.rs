@@ -1,5 +1,6 @@
 //! How a verb fails: an exit code, what went wrong with its causes, and what to type next. Rendered in this one place.
 
+use connect::control::silence::has_given_up;
 use record::Exit;
 use std::fmt::Write as _;
 
@@ -24,7 +25,9 @@ pub struct Failure {
 
 impl<E: Explained> From<E> for Failure {
     fn from(error: E) -> Failure {
-        Failure { exit: error.exit(), hint: error.hint(), error: anyhow::Error::new(error) }
+        // Whoever is not waited for any longer has not failed.
+        let exit = if has_given_up() { Exit::Interrupted } else { error.exit() };
+        Failure { exit, hint: error.hint(), error: anyhow::Error::new(error) }
     }
 }
 

@@ -207,7 +207,8 @@ impl ControlPlane {
             Connector { tls: tls.cloned(), encryption, host: candidate.name(), report: Arc::clone(&report) };
         let silence = Arc::new(Silence::new(candidate.host.to_string()));
         let limit = spec.connect_limit();
-        let deadline = Instant::now() + limit;
+        let began = Instant::now();
+        let deadline = began + limit;
         silence.begin(deadline, limit);
         let connector = Limits { connector, silence: Arc::clone(&silence) };
         let result = postgres::Client::open(&config, connector, || {
@@ -224,14 +225,14 @@ impl ControlPlane {
             Err(error) => {
                 let cause = match error {
                     postgres::OpenError::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
-                        Cause::Timeout(limit.as_secs())
+                        Cause::unanswered(began.elapsed(), limit)
                     }
                     postgres::OpenError::Io(error) => Cause::Connect(error),
                     postgres::OpenError::Startup(error) => match cause(spec, &error) {
                         // No query was sent yet: the connect is late.
-                        Cause::Silent(silent) => Cause::Timeout(silent.seconds),
+                        Cause::Silent(_) => Cause::unanswered(began.elapsed(), limit),
                         Cause::Tls(TlsError::Broken { kind: io::ErrorKind::TimedOut, .. }) => {
-                            Cause::Timeout(limit.as_secs())
+                            Cause::unanswered(began.elapsed(), limit)
                         }
                         cause => cause,
                     },

@@ -10,6 +10,19 @@ pub fn end() {
     IS_ENDING.store(true, Ordering::Relaxed);
 }
 
+/// A wait was given up before its limit, because the user wants to end.
+static HAS_GIVEN_UP: AtomicBool = AtomicBool::new(false);
+
+/// Whether a wait was given up because the user wants to end: what failed with it has not failed by itself.
+pub fn has_given_up() -> bool {
+    HAS_GIVEN_UP.load(Ordering::Relaxed)
+}
+
+/// A wait is given up because the user wants to end.
+pub(crate) fn give_up() {
+    HAS_GIVEN_UP.store(true, Ordering::Relaxed);
+}
+
 /// Whether the user wants to end.
 pub(crate) fn is_ending() -> bool {
     IS_ENDING.load(Ordering::Relaxed)

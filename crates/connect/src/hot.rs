@@ -213,7 +213,7 @@ pub(crate) fn answers(
     let spec = ConnSpec { connect_timeout: Some(limit.min(spec.connect_limit())), ..spec.clone() };
     match open_bare(&spec, candidate, encryption, tls) {
         Ok(mut session) => !matches!(first_question(&spec, &mut session, "select 1"), Err(Cause::Silent(_))),
-        Err(failure) => !matches!(failure.cause, Cause::Timeout(_)),
+        Err(failure) => !matches!(failure.cause, Cause::Timeout(_) | Cause::GivenUp(_)),
     }
 }
 
@@ -234,8 +234,7 @@ pub(crate) fn open_bare(
             Cause::Tls(TlsError::Broken { kind, .. }) => *kind == io::ErrorKind::TimedOut,
             _ => false,
         };
-        // It may be less than the limit when the user wants to end.
-        let cause = if timed_out { Cause::Timeout(began.elapsed().min(limit).as_secs()) } else { cause };
+        let cause = if timed_out { Cause::unanswered(began.elapsed(), limit) } else { cause };
         Failure { cause, encrypted }
     })
 }

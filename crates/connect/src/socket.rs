@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 
 use crate::attempt::Endpoint;
 use crate::conninfo::Keepalives;
-use crate::ending::is_ending;
+use crate::ending::{give_up, is_ending};
 
 /// The end of `connect_timeout`; `None` waits for ever.
 pub(crate) type Deadline = Option<Instant>;
@@ -27,6 +27,7 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 fn slice(deadline: Deadline, began: Instant) -> io::Result<Option<Duration>> {
     let left = remaining(deadline)?;
     if left.is_some() && is_ending() && began.elapsed() >= LAST_WAIT {
+        give_up();
         return Err(io::ErrorKind::TimedOut.into());
     }
     Ok(left.map(|left| left.min(SLICE)))

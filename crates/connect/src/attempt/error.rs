@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use wire::backend::ProtocolError;
 use wire::error::ServerError;
@@ -11,7 +12,7 @@ use wire::startup::StartupError;
 use super::Endpoint;
 use crate::cluster_file::{CLUSTER_FILE_NAME, ClusterFile};
 use crate::conninfo::{ConnSpec, Host, HostSpec, SessionAttrs, SslMode};
-use crate::control::silence::Silent;
+use crate::control::silence::{Silent, has_given_up};
 use crate::settings::PoolerRefusal;
 use crate::tls::TlsError;
 
@@ -27,6 +28,9 @@ pub enum Cause {
     /// `connect_timeout` is over.
     #[error("timeout expired after {0} s")]
     Timeout(u64),
+    /// The user wanted to end before `connect_timeout` was over.
+    #[error("no answer for {0} s; given up, as the end was requested")]
+    GivenUp(u64),
     /// The server closed the connection without a message.
     #[error("the server closed the connection unexpectedly")]
     Closed,
@@ -88,6 +92,14 @@ pub(crate) fn copy_of(error: &io::Error) -> io::Error {
 }
 
 impl Cause {
+    /// A connect that was not answered in `waited`: only a request to end makes this less than the limit.
+    pub(crate) fn unanswered(waited: Duration, limit: Duration) -> Cause {
+        match waited < limit && has_given_up() {
+            true => Cause::GivenUp(waited.as_secs()),
+            false => Cause::Timeout(limit.as_secs()),
+        }
+    }
+
     /// What it means that our stream, or the one below it, has failed.
     pub(crate) fn of_stream(error: &io::Error) -> Cause {
         let inner = error.get_ref();
@@ -112,7 +124,8 @@ impl Cause {
             | Cause::SessionAttrs { .. } => false,
             Cause::Requested(error) => error.sqlstate.as_str() != "57P03",
             Cause::Startup(StartupError::Server(error)) => error.sqlstate.as_str() != "57P03",
-            Cause::TlsRefused(_)
+            Cause::GivenUp(_)
+            | Cause::TlsRefused(_)
             | Cause::Tls(_)
             | Cause::Startup(_)
             | Cause::RequirePeer { .. }
@@ -272,7 +285,7 @@ impl ConnectError {
                 "the server, or the network in between, does not respond; connect_timeout (PGCONNECT_TIMEOUT) sets the limit"
                     .to_owned(),
             ),
-            Cause::Unsupported(_) => None,
+            Cause::GivenUp(_) | Cause::Unsupported(_) => None,
         }
     }
 

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-pub use crate::ending::end;
-use crate::ending::is_ending;
+pub use crate::ending::{end, has_given_up};
+use crate::ending::{give_up, is_ending};
 use crate::socket::Socket;
 
 /// The interval of checks of a waiting session.
@@ -199,10 +199,18 @@ impl Patient {
         if let Some((at, limit)) = limit
             && (now >= at || (is_ending() && silent_for >= OTHER_AT_END))
         {
+            if now < at {
+                give_up();
+            }
             return Err(self.silent(if now >= at { limit.as_secs() } else { silent_for.as_secs() }, true));
         }
         let last = if is_ending() { OTHER_AT_END } else { Duration::MAX };
-        if patience.is_some_and(|patience| silent_for >= patience.min(last)) {
+        if let Some(patience) = patience
+            && silent_for >= patience.min(last)
+        {
+            if silent_for < patience {
+                give_up();
+            }
             return Err(self.silent(silent_for.as_secs(), true));
         }
         if let Some(elsewhere) = elsewhere {
