@@ -356,7 +356,7 @@ fn a_node_that_goes_away_is_named_and_waited_for() {
     each_postgres(|installation| {
         let mut cluster = sharded(installation, 3, 6);
         let target = cluster_of(&cluster);
-        let options = Options { chunk_rows: Some(300), ..asked(150_001, 3, Method::Copy) };
+        let options = Options { chunk_rows: Some(300), ..asked(60_001, 3, Method::Copy) };
         let mut notes = Notes::default();
         let await_chunks = |cluster: &ThrowawayCluster, node: usize, since: &str, chunks: i64| {
             let mut client = connect(&cluster.node(node).spec());
@@ -374,9 +374,9 @@ fn a_node_that_goes_away_is_named_and_waited_for() {
             cluster.node_mut(1).start_again().unwrap();
             loader.join().unwrap()
         });
-        assert_eq!((report.outcome, report.totals.rows), (Outcome::Complete, 150_001));
+        assert_eq!((report.outcome, report.totals.rows), (Outcome::Complete, 60_001));
         assert!(report.retries > 0);
-        assert_exact_on(&cluster, 150_001, 6, &spec(1));
+        assert_exact_on(&cluster, 60_001, 6, &spec(1));
         let told: Vec<&str> = notes.events.iter().map(|event| event.message.as_str()).collect();
         assert!(told.iter().any(|message| message.contains("stream 1 (n2) lost the connection")), "{told:?}");
         assert!(told.iter().any(|message| message.contains("stream 1 (n2) has reconnected")), "{told:?}");
@@ -395,7 +395,7 @@ fn a_node_that_goes_away_is_named_and_waited_for() {
         assert!(error.hint().unwrap().contains("same command again"));
         cluster.node_mut(2).start_again().unwrap();
         load_on(&cluster, &options).unwrap();
-        assert_exact_on(&cluster, 150_001, 6, &spec(1));
+        assert_exact_on(&cluster, 60_001, 6, &spec(1));
     });
 }
 

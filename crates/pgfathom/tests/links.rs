@@ -156,12 +156,18 @@ fn every_workload_runs_over_every_link() {
     let direct = links.len();
     links.extend(lab.links(relayed).into_iter().skip(1));
     let mut number = 0;
-    let is_thorough = testing::is_thorough("links through the relay on both pollers: each on one of them");
+    let is_thorough = testing::is_thorough(
+        "each workload over each link on both pollers: in turn, every other one through the relay",
+    );
     for (at, (name, link)) in links.iter().enumerate() {
         let is_relayed = at >= direct;
-        let pollers = if is_relayed && !is_thorough { &POLLERS[at % 2..][..1] } else { &POLLERS[..] };
-        for poller in pollers {
-            for (workload, transactions) in workloads {
+        for (turn, poller) in POLLERS.iter().enumerate() {
+            for (which, (workload, transactions)) in workloads.into_iter().enumerate() {
+                // Every workload goes over every direct link, and over one kind of link through the relay.
+                let parts = if is_relayed { 2 * POLLERS.len() } else { POLLERS.len() };
+                if !is_thorough && (which + at) % parts != turn {
+                    continue;
+                }
                 number += 1;
                 let out = format!("out{number}");
                 let call = format!(

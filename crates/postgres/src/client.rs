@@ -12,6 +12,7 @@ use tokio_postgres::{Config, CopyInSink, Error, NoTls, Row, RowStream, SimpleQue
 
 use crate::connection::{self, Connection};
 use crate::query::{AsQuery, Query};
+use crate::recent::Recent;
 use crate::transaction::{Transaction, TransactionBuilder};
 
 /// A session. Dropping it ends it as the protocol wants it.
@@ -206,6 +207,9 @@ pub trait GenericClient {
 
     /// Runs statements whose rows do not matter.
     fn batch_execute(&mut self, query: &str) -> Result<(), Error>;
+
+    /// What the session has found out lately.
+    fn recent(&mut self) -> &mut Recent;
 }
 
 /// The same calls, of a session and of a transaction: as methods of their own, and as those of the trait. What is generic in them ends with the kind of
@@ -345,6 +349,10 @@ macro_rules! calls {
 
             fn batch_execute(&mut self, query: &str) -> Result<(), Error> {
                 self.batch_execute(query)
+            }
+
+            fn recent(&mut self) -> &mut Recent {
+                &mut self.connection.recent
             }
         }
     };

@@ -10,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{AsyncMessage, Error};
 
+use crate::recent::Recent;
+
 /// How long the end of a session may take: a server that does not read is left alone.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -29,6 +31,7 @@ pub(crate) struct Connection {
     messages: Messages,
     /// Why the server ended the session, if this came together with a complete answer: the next request fails with it.
     ended: Option<Error>,
+    pub(crate) recent: Recent,
 }
 
 impl Connection {
@@ -37,7 +40,12 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        Connection { runtime, messages: Box::new(move |cx| connection.poll_message(cx)), ended: None }
+        Connection {
+            runtime,
+            messages: Box::new(move |cx| connection.poll_message(cx)),
+            ended: None,
+            recent: Recent::default(),
+        }
     }
 
     /// Waits for what the connection brings about.

@@ -452,7 +452,7 @@ fn statements_that_nobody_waits_for_any_more_do_not_go_on_in_the_server() {
 #[test]
 fn answers_of_any_length_are_answers_where_nobody_reads_them() {
     on_each(|_, cluster| {
-        for (text, mode, code) in [
+        for (number, (text, mode, code)) in [
             ("SELECT repeat('x', 1000000) FROM generate_series(1, 100);\n", QueryMode::Simple, None),
             ("SELECT repeat('x', 70000000);\n", QueryMode::Prepared, None),
             ("SELECT repeat('x', 10) FROM generate_series(1, 4000000);\n", QueryMode::Extended, None),
@@ -464,8 +464,15 @@ fn answers_of_any_length_are_answers_where_nobody_reads_them() {
             ),
             // Somebody reads this one, and there is no room for it.
             ("SELECT repeat('x', 70000000) AS v \\gset\n", QueryMode::Simple, Some("54000")),
-        ] {
-            for poller in [Choice::Auto, Choice::Epoll] {
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            for &poller in testing::in_turn(
+                "long answers on both pollers: in turn",
+                number,
+                &[Choice::Auto, Choice::Epoll],
+            ) {
                 let options = Options {
                     sessions: 2,
                     poller,

@@ -18,3 +18,11 @@ pub fn is_thorough(what: &str) -> bool {
     }
     is_all
 }
+
+/// Of several ways to test the same thing: all of them in a thorough run, else the one whose turn it is, so that case after case takes each of them.
+pub fn in_turn<'a, T>(what: &str, number: usize, ways: &'a [T]) -> &'a [T] {
+    match is_thorough(what) || ways.is_empty() {
+        true => ways,
+        false => std::slice::from_ref(&ways[number % ways.len()]),
+    }
+}

@@ -320,7 +320,9 @@ fn a_fresh_load_keeps_every_condition_and_each_damage_is_named() {
             };
             assert_eq!(answer.looked_at, expected, "{}", answer.condition);
         }
-        for damages in ROUNDS {
+        // The first two break each condition of the specification.
+        let is_thorough = testing::is_thorough("damages of TPC-C: two of nine rounds");
+        for damages in ROUNDS.into_iter().take(if is_thorough { ROUNDS.len() } else { 2 }) {
             let damaged = Loaded::copy(cluster.server, "damaged");
             for damage in damages {
                 damaged.execute(damage.sql).unwrap();

@@ -343,7 +343,8 @@ fn every_damage_of_a_cluster_is_named_and_nothing_else() {
     on_each(sharded, |servers| {
         let table = load_sharded(servers);
         let cluster = cluster_of(servers);
-        for Damage { name, sql, undo, mut rows, problems } in damages(&table) {
+        for (number, damage) in damages(&table).into_iter().enumerate() {
+            let Damage { name, sql, undo, mut rows, problems } = damage;
             // As single statements, because a query of several is one transaction, in which the catalog is not looked at anew.
             let apply = |sql: &[(usize, String)]| {
                 for (node, sql) in sql {
@@ -355,7 +356,7 @@ fn every_damage_of_a_cluster_is_named_and_nothing_else() {
             };
             apply(&sql);
             rows.sort();
-            for deep in [false, true] {
+            for &deep in testing::in_turn(EACH_WAY, number, &[false, true]) {
                 let report = check(&cluster, deep).unwrap();
                 assert_eq!(
                     named(&report),

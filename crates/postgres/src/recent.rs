@@ -1,0 +1,37 @@
+//! What a session has found out, and when: an expensive question that several steps ask is not sent for each of them.
+
+use std::time::{Duration, Instant};
+
+/// Answers that a session has got, by the name of the question. Whoever uses one says for how long it holds.
+#[derive(Debug, Default)]
+pub struct Recent(Vec<(&'static str, Instant)>);
+
+impl Recent {
+    /// Whether the answer is at most so old.
+    pub fn holds(&self, question: &str, for_at_most: Duration) -> bool {
+        self.0.iter().any(|(name, at)| *name == question && at.elapsed() <= for_at_most)
+    }
+
+    /// The question was answered now.
+    pub fn note(&mut self, question: &'static str) {
+        self.0.retain(|(name, _)| *name != question);
+        self.0.push((question, Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_holds_as_long_as_its_user_says() {
+        let mut recent = Recent::default();
+        assert!(!recent.holds("a", Duration::MAX));
+        recent.note("a");
+        assert!(recent.holds("a", Duration::MAX) && !recent.holds("b", Duration::MAX));
+        while recent.holds("a", Duration::from_nanos(1)) {}
+        assert!(recent.holds("a", Duration::MAX));
+        recent.note("a");
+        assert_eq!(recent.0.len(), 1);
+    }
+}
