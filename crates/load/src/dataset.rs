@@ -344,6 +344,17 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// Encodes what a row should be that says by these columns which one it is. `number` is what [`Dataset::number`] made of them.
     fn expect(&self, table: usize, number: u64, found: &[Option<&[u8]>], out: &mut Tuples) -> Expected;
 
+    /// Judges a row whose values are those that [`Dataset::expect`] made of it, by what runs have written. Whether nothing is wrong with it.
+    fn judge_written(
+        &self,
+        _table: usize,
+        _number: u64,
+        _found: &[Option<&[u8]>],
+        _verdicts: &mut dyn Verdicts,
+    ) -> bool {
+        true
+    }
+
     /// What must hold of the tables together, whatever runs have done.
     fn audit(&self, _: &mut dyn Auditor) -> Result<Audit, crate::verify::error::VerifyError> {
         Ok(Audit::default())

@@ -69,9 +69,21 @@ pub struct SessionRecord {
     pub exceptions_lost: bool,
     /// Rows it tried to insert.
     pub inserted: u64,
+    /// Its last transaction has begun, and has no outcome yet.
+    pub is_under_way: bool,
 }
 
 impl SessionRecord {
+    /// The record of a session that goes no further: a transaction that is under way now may have committed, and may have inserted a row.
+    #[must_use]
+    pub(crate) fn closed(mut self) -> SessionRecord {
+        if std::mem::take(&mut self.is_under_way) {
+            self.except((self.transactions - 1) as u32, false);
+            self.inserted += 1;
+        }
+        self
+    }
+
     fn except(&mut self, sequence: u32, is_known_failed: bool) {
         if self.exceptions.len() < EXCEPTIONS_PER_SESSION_MAX {
             self.exceptions.push(Exception { sequence, is_known_failed });
@@ -188,7 +200,11 @@ impl<W: Workload> Client<W> {
                 Ok(None) => return Ended::Over,
                 Err(error) => return Ended::Lost(error.to_string()),
             };
-            self.record.borrow_mut().transactions += 1;
+            {
+                let mut record = self.record.borrow_mut();
+                record.transactions += 1;
+                record.is_under_way = true;
+            }
             self.tally.borrow_mut().started(start);
             let sequence = sequence as u32;
             let mut tries = 0;
@@ -204,7 +220,9 @@ impl<W: Workload> Client<W> {
                         self.committed(session, state, start, item);
                         session.rest(start);
                         state.ended(&plan.mix, item, true);
-                        self.record.borrow_mut().inserted = state.inserted(&plan.mix);
+                        let mut record = self.record.borrow_mut();
+                        record.inserted = state.inserted(&plan.mix);
+                        record.is_under_way = false;
                         break;
                     }
                     // The run is over, and nothing waits for the rest of it.
@@ -246,6 +264,7 @@ impl<W: Workload> Client<W> {
                 let mut record = self.record.borrow_mut();
                 record.except(sequence, is_known_failed);
                 record.inserted = state.inserted(&plan.mix);
+                record.is_under_way = false;
                 drop(record);
                 if error.aborts_session() {
                     return Ended::Aborted(error.message());

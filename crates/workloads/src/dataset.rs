@@ -6,11 +6,11 @@ use std::sync::Arc;
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use engines::Cluster;
 use load::dataset::Dataset;
-use load::history::WriterHistory;
 use load::{LoadError, ledger};
 use postgres::Client;
 
 use crate::driving::Refusal;
+use crate::replay::Replayed;
 use crate::{chbench, documents, tpcb, tpcc, ycsb};
 
 /// All of them, in the order in which help names them.
@@ -44,7 +44,7 @@ pub struct Registration {
 }
 
 /// See [`Registration::replay`]. Gives nothing where there is no such dataset, or no run wrote into it.
-pub type Replay = fn(&Cluster) -> Result<Option<Arc<dyn WriterHistory>>, Refusal>;
+pub type Replay = fn(&Cluster) -> Result<Option<Arc<dyn Replayed>>, Refusal>;
 
 /// The flags that say how much is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

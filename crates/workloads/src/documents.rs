@@ -6,7 +6,10 @@
 pub mod content;
 mod dataset;
 pub mod family;
+mod history;
+mod replay;
 pub mod run;
 pub mod size;
+mod writer;
 
 pub use dataset::{DATASET, Documents};

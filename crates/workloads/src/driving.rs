@@ -20,7 +20,8 @@ mod writer;
 
 pub use flags::{Flag, Given, Kind, Value};
 pub use refusal::Refusal;
-pub use writer::{Announced, Announces, InMix};
+pub use writer::{Announced, Announces, Entered, InMix, LedgerEntry, RunSpec};
+pub(crate) use writer::{Named, json};
 
 /// The list: a member of [`Benchmark`] each, and who prepares it where that is done here.
 macro_rules! drivable {
@@ -116,7 +117,7 @@ pub struct Prepared {
     pub dataset: Option<record::model::Dataset>,
     /// What is compared with the server.
     pub audit: Option<Box<dyn ServerAudit>>,
-    /// What enters the run in the ledgers before its first write, where a verification can replay it.
+    /// What enters the run in the ledgers once everything is prepared, and before its first write.
     pub writer: Option<Box<dyn Announces>>,
     /// The users whose pace the run follows; `None`: it has no users of its own.
     pub users: Option<Users>,
@@ -148,6 +149,12 @@ impl Prepared {
             connects: None,
             plans_each: false,
         }
+    }
+
+    /// The same whose runs the ledger of this dataset lists by the workload's name, and nobody replays.
+    #[must_use]
+    pub(crate) fn listed_in(self, dataset: load::ledger::Dataset, workload: &'static str) -> Prepared {
+        Prepared { writer: Some(Named::boxed(dataset, workload)), ..self }
     }
 }
 
@@ -334,23 +341,6 @@ pub fn loaded(client: &mut Client, name: &str) -> Result<Option<load::ledger::Da
             .with_hint("run the same pgfathom load again: it continues where it stopped"));
     }
     Ok(found)
-}
-
-/// Enters a run in the ledger as one that writes into the tables: from now on `verify` knows that they are not as loaded. More runs than the ledger
-/// can count change nothing about that. Gives the number of the run, which no other run of this ledger has.
-///
-/// # Errors
-/// When the ledger cannot be written.
-pub(crate) fn enter_run(
-    client: &mut Client,
-    dataset: &load::ledger::Dataset,
-    workload: &str,
-) -> Result<Option<u16>, Refusal> {
-    match load::ledger::create_writer(client, dataset, &format!("{{\"workload\": \"{workload}\"}}")) {
-        Ok(run_no) => Ok(Some(run_no)),
-        Err(load::LoadError::WritersExhausted { .. }) => Ok(None),
-        Err(error) => Err(Refusal::new("cannot enter the run in the ledger").because(error)),
-    }
 }
 
 /// The server did not answer.

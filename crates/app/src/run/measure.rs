@@ -19,7 +19,7 @@ use record::model::{
 use record::totals::RunTotals;
 use record::{ClientSample, Exit, State, StepId};
 use run::control::Cause;
-use run::drive::{Account, Observer, Options, Second, drive};
+use run::drive::{Account, DriveError, Observer, Options, Second, drive};
 use run::engine::{NANOS_PER_MICRO, Nanos};
 use run::schedule::Pace;
 use run::tally::{Posted, Shape};
@@ -97,17 +97,19 @@ impl Plan {
         let pinned = if options.mix.is_users() { Pinned::Nothing } else { Pinned::Names };
         let dial = self.route.dial(spec, &options.connects, pinned, assembled.plans_each);
         let ours = options.mix.statements().to_vec();
+        assembled.writers.set_begun(true);
         let account = drive(options, dial, &stop, &mut watcher);
         context.terminal.end_progress();
         let settling = watcher.settling;
+        if account.as_ref().is_err_and(DriveError::is_before_begin) {
+            assembled.writers.set_begun(false);
+        }
         let account = account?;
         query_server(control, spec, audits, false)?;
         if let Some(settling) = settling {
             self.write_settling(recording, step, &settling, &account);
         }
-        for announced in assembled.writers {
-            announced.finish(&account.sessions)?;
-        }
+        assembled.writers.finish(&account.sessions)?;
         let mut opinion = verdict::judge(&account, duration);
         opinion.notes.extend(advice::of(&account, spec, is_shared, self.protocol()?, &ours));
         recording.keep(recording.dir().edit_step(step, |step| {

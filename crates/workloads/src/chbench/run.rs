@@ -18,7 +18,7 @@ use run::workload::{Item, TransactionError, Try, Workload};
 
 use super::dataset::{NAME, own_names};
 use super::queries::{self, QUERIES};
-use crate::driving::{Builtin, Family, Flag, Given, Kind, Prepared, Refusal, ServerAudit, Tables, enter_run};
+use crate::driving::{Builtin, Family, Flag, Given, Kind, Prepared, Refusal, ServerAudit, Tables};
 use crate::request::ask_without_rows;
 use crate::tpcc::family::check_complete;
 use crate::tpcc::orders::OrdersAudit;
@@ -177,7 +177,6 @@ impl Family for ChBenchFamily {
         let analysts = analysts(given)?;
         let found = dataset(client)?;
         let (homes, connects) = homes(given, client, &found, found.warehouses)?.unzip();
-        enter_run(client, &found.dataset, NAME)?;
         let schema = found.dataset.schema_name.clone();
         let tpcc = Tpcc {
             warehouses: found.warehouses,
@@ -196,7 +195,8 @@ impl Family for ChBenchFamily {
         let weight = asked.iter().map(|(_, weight)| weight).sum();
         let plans_each = tpcc.homes.is_some();
         let workload = ChBench::new(tpcc, &schema, analysts, weight);
-        Ok(Prepared { connects, plans_each, ..Prepared::new(workload, found.described(), audit) })
+        let prepared = Prepared::new(workload, found.described(), audit).listed_in(found.dataset, NAME);
+        Ok(Prepared { connects, plans_each, ..prepared })
     }
 }
 

@@ -1,13 +1,19 @@
 //! The table of documents as a dataset.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use engines::hash;
-use load::dataset::{Dataset, Encoder, Expected, Numbers, Parameter, Placed, Placement, Table};
+use load::dataset::{
+    Audit, Auditor, Dataset, Encoder, Expected, Numbers, Parameter, Placed, Placement, Table, Verdicts,
+};
+use load::verify::VerifyError;
 use wire::copy::values::Tuples;
 
 use super::content::{Documents as Content, Pieces};
+use super::history;
+use super::replay::{Existence, History};
 use super::size::{Sizes, SizesError};
 use crate::dataset::{Flag, Flags, Registration, Request, Size};
 
@@ -30,7 +36,7 @@ pub const DATASET: Registration = Registration {
     example: "pgfathom load documents --rows 10k --document-size 1kB..1MB DBNAME",
     build,
     recorded,
-    replay: None,
+    replay: Some(history::replay),
 };
 
 fn build(request: &Request) -> Result<Box<dyn Dataset>, load::LoadError> {
@@ -50,8 +56,13 @@ fn build(request: &Request) -> Result<Box<dyn Dataset>, load::LoadError> {
 }
 
 fn recorded(spec: &Spec, flags: &Flags) -> Option<Box<dyn Dataset>> {
+    Some(Box::new(of_flags(spec, flags)?))
+}
+
+/// Those that the ledger describes.
+pub(super) fn of_flags(spec: &Spec, flags: &Flags) -> Option<Documents> {
     let rows = flags.get("rows")?.parse().ok()?;
-    Some(Box::new(Documents::new(rows, spec.seed, flags.get(SIZE_PARAMETER)?.parse().ok()?)))
+    Some(Documents::new(rows, spec.seed, flags.get(SIZE_PARAMETER)?.parse().ok()?))
 }
 
 /// The first byte of a jsonb in binary form: its version.
@@ -67,6 +78,8 @@ pub struct Documents {
     sizes: Sizes,
     spec: Spec,
     tables: [Table; 1],
+    /// What runs have written; `None`: it is not known, or there was no run.
+    history: Option<Arc<History>>,
 }
 
 impl Documents {
@@ -88,7 +101,13 @@ impl Documents {
             fillfactor: None,
         };
         let spec = Spec { seed, key_order: KeyOrder::Sequential, compressible: Compressible::NONE };
-        Documents { content: Content::new(seed, sizes), sizes, spec, tables: [table] }
+        Documents { content: Content::new(seed, sizes), sizes, spec, tables: [table], history: None }
+    }
+
+    /// The same after what runs have written.
+    #[must_use]
+    pub(super) fn after(self, history: Arc<History>) -> Documents {
+        Documents { history: Some(history), ..self }
     }
 
     /// The text of each document.
@@ -147,11 +166,9 @@ impl Dataset for Documents {
     }
 
     fn expect(&self, _: usize, number: u64, found: &[Option<&[u8]>], out: &mut Tuples) -> Expected {
-        let version = found.get(1).copied().flatten().and_then(|bytes| bytes.try_into().ok());
-        let version = version.map_or(0, i32::from_be_bytes);
+        let version = version_of(found);
+        // What is negative differs from the version that is expected.
         let is_loaded = version == 0 && number < self.tables[0].rows;
-        // A negative version is nobody's: it differs from the one that is expected.
-        let version = u32::try_from(version).unwrap_or(0);
         out.begin(3);
         out.int8(number as i64 + 1);
         out.int4(version as i32);
@@ -159,8 +176,42 @@ impl Dataset for Documents {
             out.push(JSONB_VERSION);
             self.content.write(number + 1, version, out);
         });
-        if is_loaded { Expected::Loaded } else { Expected::Written }
+        let is_stranger = number >= self.tables[0].rows
+            && self
+                .history
+                .as_ref()
+                .is_some_and(|known| known.existence(number + 1) == Existence::Impossible);
+        match (is_loaded, is_stranger) {
+            (true, _) => Expected::Loaded,
+            (false, true) => Expected::Stranger,
+            (false, false) => Expected::Written,
+        }
     }
+
+    fn is_read_after_runs(&self) -> bool {
+        self.history.is_some()
+    }
+
+    fn judge_written(
+        &self,
+        _: usize,
+        number: u64,
+        found: &[Option<&[u8]>],
+        verdicts: &mut dyn Verdicts,
+    ) -> bool {
+        let Some(history) = &self.history else { return true };
+        history::judge(history, number, number < self.tables[0].rows, version_of(found), verdicts)
+    }
+
+    fn audit(&self, auditor: &mut dyn Auditor) -> Result<Audit, VerifyError> {
+        self.history.as_ref().map_or_else(|| Ok(Audit::default()), |known| history::audit(known, auditor))
+    }
+}
+
+/// The version in a row. A negative one is nobody's: it differs from the one that is expected.
+fn version_of(found: &[Option<&[u8]>]) -> u32 {
+    let version = found.get(1).copied().flatten().and_then(|bytes| bytes.try_into().ok());
+    u32::try_from(version.map_or(0, i32::from_be_bytes)).unwrap_or(0)
 }
 
 /// One CopyData message, cut wherever it is full: the protocol does not care where rows end.

@@ -16,7 +16,7 @@ use run::workload::{Item, TransactionError, Try, Workload};
 
 use super::schema::{ACCOUNTS, ACCOUNTS_PER_BRANCH, BRANCHES, HISTORY, TELLERS, TELLERS_PER_BRANCH};
 use crate::driving::{
-    Builtin, Family, Given, Prepared, Refusal, ServerAudit, Tables, enter_run, failed, loaded, schema_of,
+    Builtin, Family, Given, Prepared, Refusal, ServerAudit, Tables, failed, loaded, schema_of,
 };
 use crate::request::{ask, expect_commit, expect_rows};
 
@@ -220,9 +220,6 @@ impl Family for TpcbFamily {
             return Err(Refusal::new(format!("{BRANCHES} is empty")).with_hint(FILL));
         }
         let known = loaded(client, NAME)?;
-        if let Some(dataset) = &known {
-            enter_run(client, dataset, NAME)?;
-        }
         let dataset = record::model::Dataset {
             name: NAME.into(),
             format_version: known.as_ref().map_or(0, |dataset| dataset.format),
@@ -234,7 +231,11 @@ impl Family for TpcbFamily {
         };
         let weight = asked.iter().map(|(_, weight)| weight).sum();
         let audit = Books { schema: schema.clone(), scale, before: None, after: None };
-        Ok(Prepared::new(Tpcb { schema, scale, weight }, dataset, audit))
+        let prepared = Prepared::new(Tpcb { schema, scale, weight }, dataset, audit);
+        Ok(match known {
+            Some(known) => prepared.listed_in(known, NAME),
+            None => prepared,
+        })
     }
 }
 

@@ -17,7 +17,7 @@ use super::run::homes::Homes;
 use super::run::judge::Terms;
 use super::run::pace::Mix;
 use super::{TPCC, TpccDataset};
-use crate::driving::{Builtin, Family, Flag, Given, Kind, Prepared, Refusal, Search, Tables, enter_run};
+use crate::driving::{Builtin, Family, Flag, Given, Kind, Prepared, Refusal, Search, Tables};
 
 /// The least efficiency that passes, in percent, unless --efficiency is given.
 const EFFICIENCY_PERCENT_DEFAULT: f64 = 95.0;
@@ -170,8 +170,8 @@ impl Family for TpccFamily {
         let mut tpcc = workload(given, warehouses, found.run_constants(), schema);
         let (homes, connects) = homes(given, client, &found, warehouses)?.unzip();
         tpcc.homes = homes;
-        enter_run(client, &found.dataset, TPCC)?;
-        let prepared = Prepared::new(tpcc.clone(), found.described(), OrdersAudit::new(&tpcc, terms(given)));
+        let prepared = Prepared::new(tpcc.clone(), found.described(), OrdersAudit::new(&tpcc, terms(given)))
+            .listed_in(found.dataset, TPCC);
         Ok(Prepared {
             weight: requested.iter().map(|(_, weight)| weight).sum(),
             users: users(given, &tpcc),
