@@ -214,7 +214,7 @@ impl Plan {
 
     fn load(&self, context: &Context, recording: &Recording<'_>, spec: &ConnSpec) -> Result<Exit, Failure> {
         let content = Spec { seed: SEED, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
-        let options = load::Options { streams: cpus(), ..load::Options::new(self.rows, content.clone()) };
+        let options = load::Options { streams: cpus(), ..load::Options::new() };
         let dataset = Ycsb::new(self.rows, content);
         options.check(&dataset)?;
         let step = recording.dir().begin_step("load", YCSB)?;

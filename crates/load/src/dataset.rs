@@ -201,6 +201,12 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         rows.start
     }
 
+    /// About how many rows so many numbers stand for, wherever they are.
+    fn rows_in(&self, numbers: u64) -> u64 {
+        let all = u128::from(self.numbers().max(1));
+        u64::try_from(u128::from(numbers) * u128::from(self.rows()) / all).unwrap_or(u64::MAX)
+    }
+
     /// How many rows these numbers stand for.
     fn count(&self, rows: Range<u64>) -> u64 {
         rows.end - rows.start

@@ -42,7 +42,7 @@ impl Family for TpccFamily {
     }
 
     fn filled_by(&self) -> &'static str {
-        "load tpcc"
+        "load tpcc, or load chbench"
     }
 
     fn builtins(&self) -> &'static [Builtin] {
