@@ -245,7 +245,7 @@ impl Registry {
         updated
     }
 
-    /// Removes a run from all ledgers that has written nothing, and that nobody will start: a run without an end would be taken for a killed one.
+    /// Removes a run from all ledgers that has written nothing and will not begin: a run without an end would be taken for a killed one.
     ///
     /// # Errors
     /// When a ledger cannot be written.

@@ -74,6 +74,19 @@ pub struct SessionRecord {
 }
 
 impl SessionRecord {
+    #[inline]
+    fn begin(&mut self) {
+        self.transactions += 1;
+        self.is_under_way = true;
+    }
+
+    /// The last transaction has an outcome; so many rows have been tried to insert until now.
+    #[inline]
+    fn end(&mut self, inserted: u64) {
+        self.inserted = inserted;
+        self.is_under_way = false;
+    }
+
     /// The record of a session that goes no further: a transaction that is under way now may have committed, and may have inserted a row.
     #[must_use]
     pub(crate) fn closed(mut self) -> SessionRecord {
@@ -200,11 +213,7 @@ impl<W: Workload> Client<W> {
                 Ok(None) => return Ended::Over,
                 Err(error) => return Ended::Lost(error.to_string()),
             };
-            {
-                let mut record = self.record.borrow_mut();
-                record.transactions += 1;
-                record.is_under_way = true;
-            }
+            self.record.borrow_mut().begin();
             self.tally.borrow_mut().started(start);
             let sequence = sequence as u32;
             let mut tries = 0;
@@ -220,9 +229,7 @@ impl<W: Workload> Client<W> {
                         self.committed(session, state, start, item);
                         session.rest(start);
                         state.ended(&plan.mix, item, true);
-                        let mut record = self.record.borrow_mut();
-                        record.inserted = state.inserted(&plan.mix);
-                        record.is_under_way = false;
+                        self.record.borrow_mut().end(state.inserted(&plan.mix));
                         break;
                     }
                     // The run is over, and nothing waits for the rest of it.
@@ -263,8 +270,7 @@ impl<W: Workload> Client<W> {
                 state.ended(&plan.mix, item, false);
                 let mut record = self.record.borrow_mut();
                 record.except(sequence, is_known_failed);
-                record.inserted = state.inserted(&plan.mix);
-                record.is_under_way = false;
+                record.end(state.inserted(&plan.mix));
                 drop(record);
                 if error.aborts_session() {
                     return Ended::Aborted(error.message());

@@ -32,7 +32,7 @@ pub struct WriterException {
     pub session: u64,
     /// Transaction of the session.
     pub sequence: u32,
-    /// It is known to have failed; otherwise only the table can tell.
+    /// It is known to have failed; otherwise only the table shows it.
     pub failed: bool,
 }
 
@@ -43,7 +43,7 @@ pub enum Outcome {
     Committed,
     /// It has not.
     Failed,
-    /// Only the table can tell.
+    /// Only the table shows it.
     Unknown,
 }
 
@@ -92,7 +92,7 @@ pub struct SessionOutcomes {
 
 impl SessionOutcomes {
     /// Whether a transaction is among the exceptions that were kept.
-    pub fn is_exception(&self, sequence: u32) -> bool {
+    pub(crate) fn is_exception(&self, sequence: u32) -> bool {
         self.failed.contains_key(&sequence)
     }
 
@@ -188,7 +188,7 @@ pub trait Replayed: std::fmt::Debug + Send + Sync {
 }
 
 /// `later` was certainly committed after `earlier`: a later epoch, or the same session of the same run with a higher number.
-pub fn supersedes(later: Version, earlier: Version, epoch: impl Fn(u16) -> Option<u32>) -> bool {
+pub(crate) fn supersedes(later: Version, earlier: Version, epoch: impl Fn(u16) -> Option<u32>) -> bool {
     if earlier == Version::LOADED {
         return true;
     }

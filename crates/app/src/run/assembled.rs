@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use run::client::SessionRecord;
+use run::drive::DriveError;
 use run::terminals::Users;
 use run::workload::Mix as Mixed;
 use workloads::driving::{Announced, Benchmark, ServerAudit};
@@ -45,9 +46,15 @@ impl Entries {
         self.announced.push(announced);
     }
 
-    /// Whether transactions may have been started.
-    pub(super) fn set_begun(&mut self, has_begun: bool) {
-        self.has_begun = has_begun;
+    /// From now on transactions may be started.
+    pub(super) fn set_begun(&mut self) {
+        self.has_begun = true;
+    }
+
+    /// Passes on what came of driving: a run that failed before its first transaction has not begun.
+    pub(super) fn driven<T>(&mut self, result: Result<T, DriveError>) -> Result<T, DriveError> {
+        self.has_begun = !result.as_ref().is_err_and(DriveError::is_before_begin);
+        result
     }
 
     /// Reports how far each session came.
@@ -66,7 +73,7 @@ impl Drop for Entries {
     fn drop(&mut self) {
         if !self.has_begun {
             for announced in std::mem::take(&mut self.announced) {
-                // Whoever gives the run up has a failure to report.
+                // The failure that ended the run is reported.
                 let _ = announced.withdraw();
             }
         }

@@ -47,7 +47,7 @@ pub fn needs_target(flags: &BTreeMap<&'static str, Value>) -> bool {
 pub(super) fn list() -> String {
     let mut text = String::new();
     for family in FAMILIES {
-        text.push_str(&format!("On tables of {}:\n", family.filled_by()));
+        text.push_str(&format!("On tables of {}:\n", family.about().filled_by));
         for builtin in family.builtins() {
             text.push_str(&format!("  {:<14} {}\n", builtin.name, builtin.about));
         }

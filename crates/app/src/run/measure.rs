@@ -19,7 +19,7 @@ use record::model::{
 use record::totals::RunTotals;
 use record::{ClientSample, Exit, State, StepId};
 use run::control::Cause;
-use run::drive::{Account, DriveError, Observer, Options, Second, drive};
+use run::drive::{Account, Observer, Options, Second, drive};
 use run::engine::{NANOS_PER_MICRO, Nanos};
 use run::schedule::Pace;
 use run::tally::{Posted, Shape};
@@ -97,13 +97,10 @@ impl Plan {
         let pinned = if options.mix.is_users() { Pinned::Nothing } else { Pinned::Names };
         let dial = self.route.dial(spec, &options.connects, pinned, assembled.plans_each);
         let ours = options.mix.statements().to_vec();
-        assembled.writers.set_begun(true);
-        let account = drive(options, dial, &stop, &mut watcher);
+        assembled.writers.set_begun();
+        let account = assembled.writers.driven(drive(options, dial, &stop, &mut watcher));
         context.terminal.end_progress();
         let settling = watcher.settling;
-        if account.as_ref().is_err_and(DriveError::is_before_begin) {
-            assembled.writers.set_begun(false);
-        }
         let account = account?;
         query_server(control, spec, audits, false)?;
         if let Some(settling) = settling {

@@ -16,7 +16,9 @@ use run::workload::Mix as Mixed;
 use run::workload::script::Scripts;
 use run::workload::script::short_name;
 use std::sync::Arc;
-use workloads::driving::{Announces, Benchmark, Demand, InMix, Keys, LedgerEntry, ServerAudit};
+use workloads::driving::{
+    Announces, Benchmark, Demand, InMix, Keys, LedgerEntry, SCRIPTS_RUN_ON, ServerAudit,
+};
 
 /// The tables of pgbench -i.
 const PGBENCH_TABLES: [&str; 4] =
@@ -48,7 +50,7 @@ struct Parts {
 /// All built-in workloads, one line each.
 pub fn list() -> String {
     let mut text = families::list();
-    text.push_str("On tables of load tpcb, or pgbench -i:\n");
+    text.push_str(&format!("On tables of {SCRIPTS_RUN_ON}:\n"));
     for builtin in &script::BUILTINS {
         text.push_str(&format!("  {:<14} {}\n", builtin.name, builtin.description));
     }

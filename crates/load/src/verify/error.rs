@@ -15,7 +15,7 @@ pub enum VerifyError {
     /// No ledger, or no dataset in it.
     #[error("this database has no dataset loaded by pgfathom")]
     NoDataset {
-        /// The one that was asked for.
+        /// The one that was requested.
         wanted: &'static str,
     },
     /// Some chunks are missing.
@@ -78,7 +78,7 @@ pub enum VerifyError {
         "this database has tables of pgbench, but no dataset loaded by pgfathom: their expected content is unknown"
     )]
     PgbenchOnly {
-        /// The dataset that was asked for.
+        /// The dataset that was requested.
         wanted: &'static str,
     },
     /// The ledger cannot be read.

@@ -12,52 +12,14 @@ use load::verify::VerifyError;
 use wire::copy::values::Tuples;
 
 use super::content::{Documents as Content, Pieces};
-use super::history;
+use super::judge;
 use super::replay::{Existence, History};
-use super::size::{Sizes, SizesError};
-use crate::dataset::{Flag, Flags, Registration, Request, Size};
+use super::run::NAME;
+use super::size::Sizes;
+use crate::dataset::Flags;
 
-/// The flag that says how large documents are.
-const SIZE_FLAG: &str = "document-size";
 /// The name of the sizes in the ledger.
 pub(super) const SIZE_PARAMETER: &str = "document size";
-
-/// What the command knows of it.
-pub const DATASET: Registration = Registration {
-    name: "documents",
-    about: "JSON documents (jsonb) of 1 kB to 20 MB in the table documents(doc_id, doc_version, body)",
-    size: Size::Rows,
-    takes: &[],
-    flags: &[Flag {
-        name: SIZE_FLAG,
-        value_name: "SIZE",
-        help: "documents: size of a document, as 20MB, or a range in which every doubling is as frequent as the others [default: 1kB..20MB]",
-    }],
-    example: "pgfathom load documents --rows 10k --document-size 1kB..1MB DBNAME",
-    build,
-    recorded,
-    replay: Some(history::replay),
-};
-
-fn build(request: &Request) -> Result<Box<dyn Dataset>, load::LoadError> {
-    let sizes = match request.flags.get(SIZE_FLAG) {
-        None => Sizes::DEFAULT,
-        Some(text) => text.parse().map_err(|error: SizesError| load::LoadError::Option {
-            flag: "--document-size",
-            problem: error.to_string(),
-            hint: "write 20MB, 64kB or a range as 1kB..20MB".to_owned(),
-        })?,
-    };
-    let rows = match (request.rows, request.bytes) {
-        (Some(rows), _) => rows,
-        (None, bytes) => bytes.unwrap_or_default().div_ceil(sizes.mean()).max(1),
-    };
-    Ok(Box::new(Documents::new(rows, request.seed, sizes)))
-}
-
-fn recorded(spec: &Spec, flags: &Flags) -> Option<Box<dyn Dataset>> {
-    Some(Box::new(of_flags(spec, flags)?))
-}
 
 /// Those that the ledger describes.
 pub(super) fn of_flags(spec: &Spec, flags: &Flags) -> Option<Documents> {
@@ -118,7 +80,7 @@ impl Documents {
 
 impl Dataset for Documents {
     fn name(&self) -> &'static str {
-        DATASET.name
+        NAME
     }
 
     fn tables(&self) -> &[Table] {
@@ -176,12 +138,12 @@ impl Dataset for Documents {
             out.push(JSONB_VERSION);
             self.content.write(number + 1, version, out);
         });
-        let is_stranger = number >= self.tables[0].rows
+        let is_unknown = number >= self.tables[0].rows
             && self
                 .history
                 .as_ref()
                 .is_some_and(|known| known.existence(number + 1) == Existence::Impossible);
-        match (is_loaded, is_stranger) {
+        match (is_loaded, is_unknown) {
             (true, _) => Expected::Loaded,
             (false, true) => Expected::Stranger,
             (false, false) => Expected::Written,
@@ -200,15 +162,15 @@ impl Dataset for Documents {
         verdicts: &mut dyn Verdicts,
     ) -> bool {
         let Some(history) = &self.history else { return true };
-        history::judge(history, number, number < self.tables[0].rows, version_of(found), verdicts)
+        judge::judge(history, number, number < self.tables[0].rows, version_of(found), verdicts)
     }
 
     fn audit(&self, auditor: &mut dyn Auditor) -> Result<Audit, VerifyError> {
-        self.history.as_ref().map_or_else(|| Ok(Audit::default()), |known| history::audit(known, auditor))
+        self.history.as_ref().map_or_else(|| Ok(Audit::default()), |known| judge::audit(known, auditor))
     }
 }
 
-/// The version in a row. A negative one is nobody's: it differs from the one that is expected.
+/// The version in a row. A negative one is never written: it differs from the one that is expected.
 fn version_of(found: &[Option<&[u8]>]) -> u32 {
     let version = found.get(1).copied().flatten().and_then(|bytes| bytes.try_into().ok());
     u32::try_from(version.map_or(0, i32::from_be_bytes)).unwrap_or(0)

@@ -12,7 +12,7 @@ use super::run::{Documented, DocumentsRun, Draws, FILL, NAME, NAME_TX, items};
 use super::size::Sizes;
 use super::writer::Writing;
 use crate::driving::{
-    Builtin, Family, Flag, Given, Kind, Prepared, Refusal, ServerAudit, Tables, failed, loaded, schema_of,
+    About, Builtin, Family, Flag, Given, Kind, Prepared, Refusal, ServerAudit, Tables, failed,
 };
 
 /// Statements of an explicit transaction, unless the flag says otherwise, and at most.
@@ -27,40 +27,37 @@ const SIZE_FLAG: &str = "document-size";
 const SIZE_EXAMPLE: &str = "1kB..20MB";
 const STATEMENTS_FLAG: &str = "statements-per-transaction";
 
+const ABOUT: About = About {
+    title: "documents",
+    filled_by: "load documents",
+    fill: FILL,
+    builtins: &[
+        Builtin {
+            name: NAME,
+            about: "JSON documents: 50 % read, 30 % update, 20 % insert, each in a transaction of its own",
+        },
+        Builtin { name: NAME_TX, about: "the same, ten statements between BEGIN and COMMIT" },
+    ],
+    flags: &[
+        Flag {
+            long: SIZE_FLAG,
+            kind: Kind::Text("SIZE"),
+            help: "Sizes of documents that are written into a table that pgfathom did not load, as 20MB or 1kB..20MB [default: 1kB..20MB]",
+            excludes: &[],
+        },
+        Flag {
+            long: STATEMENTS_FLAG,
+            kind: Kind::Text("N"),
+            help: "Statements of a transaction of documents-tx, at most 1000 [default: 10]",
+            excludes: &[],
+        },
+    ],
+    heading: About::HEADING,
+};
+
 impl Family for DocumentsFamily {
-    fn title(&self) -> &'static str {
-        "documents"
-    }
-
-    fn filled_by(&self) -> &'static str {
-        "load documents"
-    }
-
-    fn builtins(&self) -> &'static [Builtin] {
-        &[
-            Builtin {
-                name: NAME,
-                about: "JSON documents: 50 % read, 30 % update, 20 % insert, each in a transaction of its own",
-            },
-            Builtin { name: NAME_TX, about: "the same, ten statements between BEGIN and COMMIT" },
-        ]
-    }
-
-    fn flags(&self) -> &'static [Flag] {
-        &[
-            Flag {
-                long: SIZE_FLAG,
-                kind: Kind::Text("SIZE"),
-                help: "Sizes of documents that are written into a table that pgfathom did not load, as 20MB or 1kB..20MB [default: 1kB..20MB]",
-                excludes: &[],
-            },
-            Flag {
-                long: STATEMENTS_FLAG,
-                kind: Kind::Text("N"),
-                help: "Statements of a transaction of documents-tx, at most 1000 [default: 10]",
-                excludes: &[],
-            },
-        ]
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn check(&self, given: &Given<'_>) -> Result<(), Refusal> {
@@ -79,7 +76,7 @@ impl Family for DocumentsFamily {
         client: &mut Client,
     ) -> Result<Prepared, Refusal> {
         let schema = schema(client)?;
-        let known = loaded(client, NAME)?;
+        let known = ABOUT.dataset(client, NAME)?;
         let sql = format!(
             "select min(doc_id)::int8, max(doc_id)::int8 from {}",
             load::ledger::qualified(&schema, NAME)
@@ -174,7 +171,8 @@ fn statements(given: &Given<'_>) -> Result<u64, Refusal> {
 }
 
 fn schema(client: &mut Client) -> Result<String, Refusal> {
-    schema_of(client, NAME, NAME)?
+    ABOUT
+        .schema(client, NAME, NAME)?
         .ok_or_else(|| Refusal::new("this database holds no table documents").with_hint(FILL))
 }
 

@@ -9,8 +9,7 @@ use run::random::Random;
 use run::workload::Chooser;
 use serde::{Deserialize, Serialize};
 
-use super::run::{DocumentsRun, DocumentsSession, Draws, Kind, Verb};
-use super::writer::{INSERTED_BITS, first_insert};
+use super::run::{DocumentsRun, DocumentsSession, Draws, INSERTED_BITS, Kind, Verb, first_insert};
 use crate::driving::{InMix, RunSpec};
 use crate::replay::{Outcome, Outcomes, ReplayError, Writer, supersedes};
 

@@ -31,6 +31,14 @@ const VERSION_MAX: u64 = i32::MAX as u64;
 /// What fills the table.
 pub(super) const FILL: &str = "fill it first: pgfathom load documents";
 
+/// A run inserts fewer documents than this power of two; a load makes fewer, too.
+pub(super) const INSERTED_BITS: u32 = 40;
+
+/// The first number that a run of the ledger inserts: each has a range of its own, so two runs at once never insert the same document.
+pub(super) fn first_insert(run_no: u16) -> u64 {
+    u64::from(run_no) << INSERTED_BITS
+}
+
 /// Places of the statements.
 mod statement {
     pub(super) const READ: usize = 0;
@@ -126,7 +134,7 @@ impl DocumentsSession {
         self.statements.iter().enumerate().filter_map(write)
     }
 
-    /// A transaction has had its last try. A number whose insert failed stays unused: nobody may be asked twice to insert it.
+    /// A transaction has had its last try. A number whose insert failed stays unused: no number is inserted twice.
     #[inline]
     pub(super) fn ended(&mut self) {
         self.inserted += std::mem::take(&mut self.inserting);
@@ -409,6 +417,14 @@ mod tests {
         inserted.sort_unstable();
         inserted.dedup();
         assert_eq!(inserted.len(), count, "no number is inserted twice");
+    }
+
+    #[test]
+    fn runs_of_one_ledger_insert_into_ranges_of_their_own() {
+        let (first, second) = (first_insert(1), first_insert(2));
+        assert!(first > 1_000_000_000_000 && second - first > 1_000_000_000_000);
+        let last = first_insert(load::ledger::RUN_NO_MAX as u16) + (1 << INSERTED_BITS);
+        assert!(i64::try_from(last).is_ok(), "doc_id is a bigint");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Runs that are entered in the ledgers of their dataset before their first write, so that a verification knows that the tables are not as loaded,
-//! and can replay the runs of benchmarks whose content says which write it comes from.
+//! and can replay the runs of benchmarks whose content shows which write it comes from.
 
 use std::fmt::Debug;
 
@@ -75,7 +75,7 @@ pub trait RunSpec: Debug + Serialize {
 /// A run that has been entered in the ledger of every node before its first write.
 #[derive(Debug)]
 pub struct Entered<S> {
-    /// The ledgers. They hold the mark by which others tell the run from a killed one, as long as they live.
+    /// The ledgers. They hold the mark by which others distinguish the run from a killed one, as long as they live.
     pub(crate) registry: Registry,
     /// Its number, which no other run of the dataset has.
     pub run_no: u16,
@@ -86,7 +86,7 @@ pub struct Entered<S> {
 impl<S: RunSpec> Entered<S> {
     /// Enters a run that writes into a dataset.
     ///
-    /// As long as the run is on, the ledgers' connections hold an advisory lock, so that others can tell it from a killed one.
+    /// As long as the run is on, the ledgers' connections hold an advisory lock, so that others can distinguish it from a killed one.
     ///
     /// # Errors
     /// When there is no such dataset, a ledger cannot be written, or the ledgers are out of numbers.
@@ -130,7 +130,7 @@ pub(crate) fn json(spec: &impl Serialize) -> Result<String, Refusal> {
     serde_json::to_string(spec).map_err(|error| Refusal::new("cannot describe the run").because(error))
 }
 
-/// A workload whose runs nobody replays: the ledgers only have its name, so that `verify` knows that the tables are not as loaded.
+/// A workload whose runs are not replayed: the ledgers only have its name, so that `verify` knows that the tables are not as loaded.
 #[derive(Debug)]
 pub(crate) struct Named {
     dataset: Dataset,

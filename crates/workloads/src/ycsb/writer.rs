@@ -4,10 +4,10 @@ use data::ycsb::Table;
 use engines::Cluster;
 use load::Dataset as _;
 use load::ledger::{self, Dataset};
-use load::writers::Registry;
 use postgres::Client;
 
 use super::dataset::{self, NAME, TABLE};
+use super::mixes::ABOUT;
 use super::replay::WriterSpec;
 use super::run::Ycsb;
 use crate::driving::{Announced as _, Announces, Entered, InMix, LedgerEntry, Refusal, failed, json};
@@ -16,34 +16,16 @@ use crate::driving::{Announced as _, Announces, Entered, InMix, LedgerEntry, Ref
 ///
 /// # Errors
 /// When there is none, or the ledger cannot be read.
-pub fn dataset(client: &mut Client) -> Result<Dataset, Refusal> {
-    const FILL: &str = "load it first: pgfathom load ycsb --rows 1M";
-    let missing = || Refusal::new("this database holds no YCSB dataset").with_hint(FILL);
-    if !ledger::exists(client)? {
-        return Err(missing());
-    }
-    let dataset = ledger::find_dataset(client, NAME)?.ok_or_else(missing)?;
-    if !dataset.loaded {
-        return Err(Refusal::new("the YCSB dataset of this database is not completely loaded")
-            .with_hint("run the same pgfathom load again: it continues where it stopped"));
-    }
+pub(super) fn dataset(client: &mut Client) -> Result<Dataset, Refusal> {
+    let dataset = ABOUT.dataset(client, NAME)?.ok_or_else(|| ABOUT.missing())?;
     if dataset.rows == 0 {
-        return Err(
-            Refusal::new("the YCSB dataset of this database has no rows to choose from").with_hint(FILL)
-        );
+        return Err(Refusal::new("the YCSB dataset of this database has no rows to choose from")
+            .with_hint(ABOUT.fill));
     }
     let content = dataset::Ycsb::new(dataset.rows, dataset.spec.clone());
     let names = load::dataset::table_names(content.tables(), dataset.partitions);
     ledger::check_in_place(client, &dataset, &names)?;
     Ok(dataset)
-}
-
-/// The ledgers that a run which writes must be entered in.
-///
-/// # Errors
-/// When a node cannot be reached, or none has the dataset.
-pub fn registry(cluster: &Cluster) -> Result<Registry, Refusal> {
-    Registry::open(cluster, NAME)?.ok_or_else(|| Refusal::new("this database holds no YCSB dataset"))
 }
 
 /// A workload that writes, before it is entered.
@@ -75,7 +57,7 @@ impl Announces for Writing {
 ///
 /// # Errors
 /// When a ledger cannot be written, or another run inserts.
-pub fn announce(
+fn announce(
     cluster: &Cluster,
     client: &mut Client,
     dataset: &Dataset,
