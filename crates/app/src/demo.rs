@@ -14,7 +14,6 @@ use crate::{fingerprint, human};
 use connect::ConnSpec;
 use connect::cluster_file::CLUSTER_FILE_NAME;
 use connect::control::Control;
-use data::ycsb::{Compressible, KeyOrder, Spec};
 use engines::Cluster;
 use lab::local::{self, Installation, LocalCluster, Preset, Search, UpOptions};
 use lab::throwaway::{self, Throwaway};
@@ -22,12 +21,10 @@ use load::verify::VerifyError;
 use record::{Exit, State, files};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use workloads::ycsb::dataset::{NAME as YCSB, Ycsb};
+use workloads::dataset::{DEMO, Request};
 
 /// Seed of the demo's rows: the same demo loads the same table everywhere.
 const SEED: u64 = 1;
-/// The workloads, in order: reads only, then half updates.
-const WORKLOADS: [&str; 2] = ["ycsb-c", "ycsb-a"];
 /// The buffer pool is a quarter of the memory, at most this: the demo's table is not larger.
 const SHARED_BUFFERS_MIB_MAX: u64 = 2048;
 /// And at least this, PostgreSQL's own default.
@@ -174,7 +171,7 @@ impl Plan {
         if !context.stop.is_requested() {
             exits.push(verify(context, recording, spec, false)?);
         }
-        for workload in WORKLOADS {
+        for workload in DEMO.workloads {
             if context.stop.is_requested() {
                 break;
             }
@@ -213,13 +210,13 @@ impl Plan {
     }
 
     fn load(&self, context: &Context, recording: &Recording<'_>, spec: &ConnSpec) -> Result<Exit, Failure> {
-        let content = Spec { seed: SEED, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
-        let options = load::Options { streams: cpus(), ..load::Options::new(self.rows, content.clone()) };
-        let dataset = Ycsb::new(self.rows, content);
-        options.check(&dataset)?;
-        let step = recording.dir().begin_step("load", YCSB)?;
+        let request = Request { rows: Some(self.rows), seed: SEED, ..Request::default() };
+        let options = load::Options { streams: cpus(), ..load::Options::new() };
+        let dataset = (DEMO.dataset.build)(&request)?;
+        options.check(&*dataset)?;
+        let step = recording.dir().begin_step("load", DEMO.dataset.name)?;
         let cluster = engines::Cluster::single(spec.clone());
-        let report = fill(context, recording, &step, &cluster, &dataset, &options, None)?;
+        let report = fill(context, recording, &step, &cluster, &*dataset, &options, None)?;
         print_findings(context, recording)?;
         Ok(if report.outcome.is_partial() { Exit::Interrupted } else { Exit::Ok })
     }
@@ -231,9 +228,9 @@ fn verify(
     spec: &ConnSpec,
     deep: bool,
 ) -> Result<Exit, Failure> {
-    let step = recording.dir().begin_step("verify", YCSB)?;
+    let step = recording.dir().begin_step("verify", DEMO.dataset.name)?;
     let cluster = Cluster::single(spec.clone());
-    match prove(context, recording, &step, &cluster, YCSB, &How::new(deep)) {
+    match prove(context, recording, &step, &cluster, DEMO.dataset.name, &How::new(deep)) {
         Ok(report) => {
             print_findings(context, recording)?;
             for line in differences(&report) {

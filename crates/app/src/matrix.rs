@@ -27,10 +27,7 @@ use shape::Shape;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use workloads::driving::{Announced as _, Benchmark};
-use workloads::ycsb::replay::WriterSpec;
-use workloads::ycsb::run::{Distribution, Operation as YcsbOperation, Verb, Ycsb};
-use workloads::ycsb::writer;
+use workloads::driving::{Drawn, InMix, Keyed, keyed};
 
 /// Separates the stream that orders the cells from the seed's other uses.
 const ORDER_STREAM: u64 = 0x6d61_7472_6978_2121;
@@ -79,15 +76,6 @@ impl Operation {
             Operation::Update => "update",
         }
     }
-
-    fn item(self) -> (Item, YcsbOperation) {
-        let verb = match self {
-            Operation::Select => Verb::Read,
-            Operation::Update => Verb::Update,
-        };
-        let item = Item { name: self.name().to_string(), weight: 1 };
-        (item, YcsbOperation { verb, distribution: Distribution::Uniform })
-    }
 }
 
 impl Plan {
@@ -100,9 +88,9 @@ impl Plan {
         let entry = cluster.entry_node();
         let spec = cluster.nodes[entry].spec.clone();
         let mut control = connect::control::connect(&spec)?;
-        let dataset = writer::dataset(&mut control)?;
-        let mut shape = Shape::of(&cluster, &mut control, entry, &dataset, self.client, self.only)?;
-        leave_out_updates(&cluster, &mut shape)?;
+        let rows = keyed(&mut control)?;
+        let mut shape = Shape::of(&cluster, &mut control, entry, &*rows, self.client, self.only)?;
+        leave_out_updates(&cluster, &*rows, &mut shape)?;
         let sessions = shape.pairs.len() as u64 * self.client;
         if sessions > SESSIONS_MAX {
             return Err(Failure::usage(format!(
@@ -114,7 +102,7 @@ impl Plan {
         }
         let opening = Opening::new(names::VERB, cluster.engine.name(), self.directory.as_deref());
         let recording = opening.open(context, Target::node(&cluster, entry), &mut control)?;
-        in_steps(recording, |recording| self.visit_cells(recording, &cluster, control, (&dataset, &shape)))
+        in_steps(recording, |recording| self.visit_cells(recording, &cluster, control, (&*rows, &shape)))
     }
 
     fn visit_cells(
@@ -122,7 +110,7 @@ impl Plan {
         recording: &Recording<'_>,
         cluster: &Cluster,
         mut control: connect::control::Control,
-        (dataset, shape): (&load::ledger::Dataset, &Shape),
+        (rows, shape): (&dyn Keyed, &Shape),
     ) -> Result<Outcome, NoOutcome> {
         let context = recording.context();
         for note in &shape.notes {
@@ -135,7 +123,7 @@ impl Plan {
                 cells.push(Cell::begin(recording, cluster, *operation, at as u64 * self.client, *pair)?);
             }
         }
-        let round_trips = match trips::probe(cluster, shape, dataset) {
+        let round_trips = match trips::probe(cluster, shape, rows) {
             Ok(probe) => Some(probe),
             Err(why) => {
                 context.terminal.detail(&format!("round trips cannot be measured: {why}"));
@@ -147,7 +135,7 @@ impl Plan {
             context,
             recording,
             cluster,
-            dataset,
+            rows,
             shape,
             stop: context.stop.session_flag(),
             seed: self.random_seed.unwrap_or_else(record::clock::wall_us),
@@ -181,11 +169,11 @@ impl Plan {
 
 /// With a node away nothing is updated: a run has to be entered in every node's ledger, or its number could be given out twice. Reading goes on, and
 /// finds the holes.
-fn leave_out_updates(cluster: &Cluster, shape: &mut Shape) -> Result<(), Failure> {
+fn leave_out_updates(cluster: &Cluster, rows: &dyn Keyed, shape: &mut Shape) -> Result<(), Failure> {
     if !shape.operations.contains(&Operation::Update) {
         return Ok(());
     }
-    let Err(failure) = writer::registry(cluster).map_err(Failure::from) else { return Ok(()) };
+    let Err(failure) = rows.check_ledgers(cluster).map_err(Failure::from) else { return Ok(()) };
     shape.operations.retain(|operation| *operation != Operation::Update);
     if shape.operations.is_empty() {
         return Err(failure);
@@ -203,7 +191,7 @@ struct Work<'a> {
     context: &'a Context,
     recording: &'a Recording<'a>,
     cluster: &'a Cluster,
-    dataset: &'a load::ledger::Dataset,
+    rows: &'a dyn Keyed,
     shape: &'a Shape,
     stop: Arc<StopFlag>,
     seed: u64,
@@ -221,15 +209,14 @@ impl Work<'_> {
         for round in 0..self.matrix.rounds {
             // Every round draws anew.
             let seed = self.seed.wrapping_add(round);
-            let (mut updates, mut announces) = (self.ycsb(0), None);
+            let (mut updates, mut announces) = (None, None);
             if self.shape.operations.contains(&Operation::Update) {
-                let (item, operation) = Operation::Update.item();
-                let items = [item.clone()];
-                let known = updates.clone().with_items([(item, operation)]);
-                let writer_spec = WriterSpec::new(&items, 0, &known, seed);
-                let announced = writer::announce(self.cluster, control, self.dataset, writer_spec)?;
-                updates = self.ycsb(announced.run_no);
-                announces = Some(Box::new(announced));
+                let name = Operation::Update.name().to_owned();
+                let items = [Item { name, weight: 1 }];
+                let run = InMix { items: &items, first: 0, seed };
+                let writer = self.rows.updates(self.drawn(Operation::Update));
+                let entry = writer.announce(run, self.cluster, control)?;
+                (updates, announces) = (entry.workload, entry.announced);
             }
             let mut records = vec![SessionRecord::default(); self.sessions() as usize];
             for at in self.order(cells.len(), round) {
@@ -238,11 +225,11 @@ impl Work<'_> {
                 if self.stop.requests() > 0 || cell.is_given_up() {
                     continue;
                 }
-                let ycsb = match cell.operation {
-                    Operation::Select => self.ycsb(0),
-                    Operation::Update => updates.clone(),
-                };
-                let workload = self.workload(cell.operation, ycsb)?;
+                let updates = updates.as_ref().filter(|_| cell.operation == Operation::Update);
+                let workload =
+                    updates.cloned().unwrap_or_else(|| self.rows.reads(self.drawn(cell.operation)));
+                let workload =
+                    Mix::of(workload).ok_or_else(|| Failure::usage("the operation has no weight"))?;
                 let label = format!("{visited}/{visits} {}", self.title(cell));
                 let left = cell.visit(&self.visit(&label), workload, seed)?;
                 if cell.operation == Operation::Update {
@@ -267,17 +254,9 @@ impl Work<'_> {
         self.shape.pairs.len() as u64 * self.matrix.client
     }
 
-    fn ycsb(&self, run: u16) -> Ycsb {
-        let table = data::ycsb::Table::new(self.dataset.spec.clone());
-        let rows = self.dataset.rows;
-        Ycsb::new(table, rows, rows, self.sessions(), run)
-            .with_schema(&self.dataset.schema_name)
-            .with_homes(self.shape.homes.clone())
-    }
-
-    fn workload(&self, operation: Operation, ycsb: Ycsb) -> Result<Mix<Benchmark>, Failure> {
-        Mix::of(ycsb.with_items([operation.item()]).into())
-            .ok_or_else(|| Failure::usage("the operation has no weight"))
+    fn drawn(&self, operation: Operation) -> Drawn {
+        let homes = self.shape.homes.clone();
+        Drawn { item: operation.name().to_owned(), sessions: self.sessions(), homes }
     }
 
     /// The cells in a round's own order.
@@ -325,7 +304,7 @@ impl Work<'_> {
                 Some(probe?.explain(cell.operation, (connect, data), slower, cell.p50_us()?))
             })
             .collect();
-        let mut dataset = Some(self.dataset.described());
+        let mut dataset = Some(self.rows.dataset().described());
         for (cell, distance) in cells.iter_mut().zip(distances) {
             let parameters = fields(json!({
                 names::OPERATION: cell.operation.name(),

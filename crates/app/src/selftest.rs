@@ -5,7 +5,6 @@ use crate::failure::Failure;
 use crate::human;
 use crate::skeleton::{Opening, Outcome};
 use crate::stop::Stop;
-use data::ycsb::{Compressible, FIELD_BYTES, FIELD_COUNT, KeyOrder, Spec, Table};
 use load::dataset::MESSAGE_BYTES;
 use record::clock::monotonic_ns;
 use record::totals::ClientTotals;
@@ -16,13 +15,12 @@ use run::schedule::Pace;
 use run::script::{self, Mix, Predefined, QueryMode, Source};
 use run::workload::Mix as Mixed;
 use run::workload::script::Scripts;
-use std::hint::black_box;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::prepared::Wire;
+use workloads::dataset::GENERATOR;
 use workloads::driving::Benchmark;
-use workloads::ycsb::dataset::{ROW_VALUE_BYTES, RowMessage};
 
 /// Rows between two looks at the clock: a look must cost nothing beside them.
 const ROWS_PER_LOOK: u64 = 1_000;
@@ -94,41 +92,24 @@ type Measure = fn(Duration, &Stop, &mut ClientTotals) -> Result<String, Failure>
 const MEASUREMENTS: [(&str, Measure); 4] =
     [("generator", generator), ("null sink", null_sink), ("null server", null_server), ("timer", timer)];
 
-fn table() -> Table {
-    Table::new(Spec { seed: 1, key_order: KeyOrder::Scattered, compressible: Compressible::NONE })
-}
-
-/// Keys and values of YCSB rows on one core, thrown away.
+/// Rows on one core, thrown away.
 fn generator(time: Duration, stop: &Stop, totals: &mut ClientTotals) -> Result<String, Failure> {
-    let table = table();
-    let mut fields = [[0u8; FIELD_BYTES]; FIELD_COUNT];
-    let rows_per_s = per_second(time, stop, |row| {
-        black_box(table.key(row));
-        table.row_fields(row, &mut fields);
-        black_box(&fields);
-    });
-    let bytes_per_s = rows_per_s * ROW_VALUE_BYTES as f64;
+    let rows_per_s = per_second(time, stop, (GENERATOR.rows)());
+    let bytes_per_s = rows_per_s * GENERATOR.row_bytes as f64;
     (totals.generator_rows_per_s, totals.generator_bytes_per_s) = (Some(rows_per_s), Some(bytes_per_s));
     Ok(format!(
-        "{}/s per core   {} rows/s   keys and values of YCSB rows, discarded",
+        "{}/s per core   {} rows/s   {}, discarded",
         human::bytes(bytes_per_s),
-        human::short(rows_per_s)
+        human::short(rows_per_s),
+        GENERATOR.about
     ))
 }
 
 /// The same as binary COPY, framed as a load sends it, and not sent.
 fn null_sink(time: Duration, stop: &Stop, totals: &mut ClientTotals) -> Result<String, Failure> {
-    let table = table();
-    let mut message = RowMessage::new(MESSAGE_BYTES);
-    let mut bytes = 0u64;
-    let rows_per_s = per_second(time, stop, |row| {
-        message.push(&table, row);
-        if message.is_full() {
-            bytes = black_box(message.message()).len() as u64;
-            message.clear();
-        }
-    });
-    let value_bytes_per_s = rows_per_s * ROW_VALUE_BYTES as f64;
+    let (mut push, mut bytes) = ((GENERATOR.messages)(MESSAGE_BYTES), 0);
+    let rows_per_s = per_second(time, stop, |row| bytes = push(row).unwrap_or(bytes));
+    let value_bytes_per_s = rows_per_s * GENERATOR.row_bytes as f64;
     (totals.null_sink_rows_per_s, totals.null_sink_bytes_per_s) = (Some(rows_per_s), Some(value_bytes_per_s));
     Ok(format!(
         "{}/s per core   {} rows/s   binary COPY in messages of {}, discarded",

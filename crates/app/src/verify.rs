@@ -8,7 +8,6 @@ use crate::load::stop_of;
 use crate::recording::{Recording, fields};
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target};
 use engines::Cluster;
-use load::history::WriterHistory;
 use load::verify::{
     KIND_NAMES, LIMITS, MirrorOptions, NodeReport, Subject, VerifyError, VerifyOptions, VerifyReport,
 };
@@ -21,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use workloads::dataset::{DATASETS, Replay};
+use workloads::replay::Replayed;
 
 mod progress;
 
@@ -189,7 +189,8 @@ pub fn prove(
     let history = registration.and_then(|registration| replay(context, cluster, registration.replay?));
     let find = |control: &mut postgres::Client| {
         let found = registration.map(|registration| registration.find(control)).transpose()?.flatten();
-        let after = found.as_deref().zip(history.clone()).and_then(|(found, history)| found.after(history));
+        let after =
+            found.as_deref().zip(history.as_deref()).and_then(|(found, history)| history.after(found));
         Ok(after.or(found))
     };
     let options = VerifyOptions { deep, jobs, mirror, stop: &stop, limits: LIMITS, may_hash: true };
@@ -204,7 +205,7 @@ pub fn prove(
 }
 
 /// What runs have written. If that cannot be replayed, a note reports it and only the ledger is used: a lost update is then not detected.
-fn replay(context: &Context, cluster: &Cluster, replay: Replay) -> Option<Arc<dyn WriterHistory>> {
+fn replay(context: &Context, cluster: &Cluster, replay: Replay) -> Option<Arc<dyn Replayed>> {
     match replay(cluster) {
         Ok(history) => history,
         Err(refusal) => {

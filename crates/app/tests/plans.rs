@@ -52,8 +52,8 @@ fn loading(address: Address, directory: PathBuf) -> load::Plan {
     };
     load::Plan {
         address,
-        content: Arc::new(workloads::ycsb::dataset::Ycsb::new(ROWS, content.clone())),
-        options: ::load::Options::new(ROWS, content),
+        content: Arc::new(workloads::ycsb::dataset::Ycsb::new(ROWS, content)),
+        options: ::load::Options::new(),
         progress: None,
         watching: Watching::Off,
         directory: Some(directory),

@@ -55,7 +55,7 @@ fn run() -> Result<Outcome, String> {
     };
     let rows = load::plan::parse_quantity(&rows).map_err(|error| error.to_string())?;
     let spec = Spec { seed: 1, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
-    let mut options = Options::new(rows, spec);
+    let mut options = Options::new();
     while let Some(argument) = arguments.next() {
         let mut number = || arguments.next().and_then(|text| text.parse::<u32>().ok()).ok_or(usage);
         match argument.as_str() {
@@ -87,7 +87,7 @@ fn run() -> Result<Outcome, String> {
             std::thread::sleep(SIGNAL_LOOK);
         }
     });
-    let (cluster, dataset) = (Cluster::single(target), Ycsb::new(options.rows, options.spec.clone()));
+    let (cluster, dataset) = (Cluster::single(target), Ycsb::new(rows, spec));
     let report = load::load(&cluster, &dataset, &options, &stop, &mut Printer).map_err(|error| {
         let hint = error.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
         let mut causes = String::new();

@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let installation = installations().into_iter().next().ok_or("no PostgreSQL found")?;
     let cluster = Throwaway::start(&installation, &[("shared_buffers", "2GB"), ("max_wal_size", "8GB")])?;
     let dataset = Spec { seed: 42, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
-    let options = Options { partitions: Some(partitions), ..Options::new(rows, dataset.clone()) };
+    let options = Options { partitions: Some(partitions), ..Options::new() };
     let target = Cluster::single(cluster.spec());
     load::load(&target, &Ycsb::new(rows, dataset), &options, &Stop::new(), &mut Silent)?;
     println!("PostgreSQL {}, {rows} rows, {partitions} partitions", installation.version);

@@ -201,6 +201,12 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         rows.start
     }
 
+    /// About how many rows so many numbers stand for, wherever they are.
+    fn rows_in(&self, numbers: u64) -> u64 {
+        let all = u128::from(self.numbers().max(1));
+        u64::try_from(u128::from(numbers) * u128::from(self.rows()) / all).unwrap_or(u64::MAX)
+    }
+
     /// How many rows these numbers stand for.
     fn count(&self, rows: Range<u64>) -> u64 {
         rows.end - rows.start
@@ -343,6 +349,17 @@ pub trait Dataset: fmt::Debug + Send + Sync {
 
     /// Encodes what a row should be that says by these columns which one it is. `number` is what [`Dataset::number`] made of them.
     fn expect(&self, table: usize, number: u64, found: &[Option<&[u8]>], out: &mut Tuples) -> Expected;
+
+    /// Judges a row whose values are those that [`Dataset::expect`] made of it, by what runs have written. Whether nothing is wrong with it.
+    fn judge_written(
+        &self,
+        _table: usize,
+        _number: u64,
+        _found: &[Option<&[u8]>],
+        _verdicts: &mut dyn Verdicts,
+    ) -> bool {
+        true
+    }
 
     /// What must hold of the tables together, whatever runs have done.
     fn audit(&self, _: &mut dyn Auditor) -> Result<Audit, crate::verify::error::VerifyError> {

@@ -116,6 +116,24 @@ pub enum DifferenceKind {
         /// What should.
         latest: Version,
     },
+    /// A version of a whole row that an acknowledged write has replaced: that update is lost.
+    Replaced {
+        /// The column that has the version.
+        column: &'static str,
+        /// What stands there.
+        found: u32,
+        /// What should.
+        latest: u32,
+        /// The write that it comes from.
+        by: Version,
+    },
+    /// A version of a whole row that no known run wrote.
+    NeverWritten {
+        /// The column that has the version.
+        column: &'static str,
+        /// What stands there.
+        found: u32,
+    },
     /// A well-formed value of an unknown writer.
     UnknownWriter {
         /// The field.
@@ -188,8 +206,8 @@ impl DifferenceKind {
             DifferenceKind::Damaged { .. } => 5,
             DifferenceKind::Moved { .. } => 6,
             DifferenceKind::Null { .. } => 7,
-            DifferenceKind::Stale { .. } => 8,
-            DifferenceKind::UnknownWriter { .. } => 9,
+            DifferenceKind::Stale { .. } | DifferenceKind::Replaced { .. } => 8,
+            DifferenceKind::UnknownWriter { .. } | DifferenceKind::NeverWritten { .. } => 9,
             DifferenceKind::WrongNode { .. } => 10,
             DifferenceKind::Diverged { .. } => 11,
             DifferenceKind::OnlyOn { .. } => 12,
@@ -287,6 +305,12 @@ impl Difference {
                     Writer(*found),
                     Writer(*latest)
                 )
+            }
+            DifferenceKind::Replaced { column, found, latest, by } => {
+                write!(f, "{column}{} is {found}, but {latest} of {by} was acknowledged", self.node())
+            }
+            DifferenceKind::NeverWritten { column, found } => {
+                write!(f, "{column}{} is {found}, which no known run wrote", self.node())
             }
             DifferenceKind::UnknownWriter { column, version } => {
                 write!(f, "field{column}{} holds {}, which no known run made", self.node(), Writer(*version))
@@ -390,6 +414,14 @@ mod tests {
         assert_eq!(of(damaged(), Some("n2")), "item on n2 where i_id = 7: i_name, i_data damaged");
         let copies = |copies| of(DifferenceKind::Duplicate { copies }, None);
         assert_eq!(copies(2), "item where i_id = 7: is present once too often");
+        let by = Version::new(3, 2, 9);
+        let replaced = DifferenceKind::Replaced { column: "i_version", found: 0, latest: 77, by };
+        assert_eq!(
+            of(replaced, None),
+            "item where i_id = 7: i_version is 0, but 77 of run 3, session 2, write 9 was acknowledged"
+        );
+        let never = DifferenceKind::NeverWritten { column: "i_version", found: 5 };
+        assert_eq!(of(never, None), "item where i_id = 7: i_version is 5, which no known run wrote");
         assert_eq!(copies(3), "item where i_id = 7: is present 3 times");
         let home = TableName::on("item_p3", "n1");
         assert_eq!(

@@ -274,9 +274,9 @@ pub enum LoadError {
     /// A cluster file without a node that takes writes.
     #[error("load cannot fill a cluster of standbys alone")]
     OnlyStandbys,
-    /// The TPC-C tables are spread over nodes or on one server, nothing else.
+    /// Rows of the dataset belong to one node each, or are on one server.
     #[error(
-        "load tpcc distributes warehouses over nodes, but every node of this cluster ({engine}) has every row"
+        "this dataset gives each row to one node, but every node of this cluster ({engine}) has every row"
     )]
     EveryRowEverywhere {
         /// Its name.
@@ -514,7 +514,7 @@ impl LoadError {
             LoadError::Engine { engine } => unfillable(*engine).into(),
             LoadError::OnlyStandbys => "name the primary in the cluster file, too".into(),
             LoadError::EveryRowEverywhere { .. } => {
-                "use a cluster of pgfathom up sharded, or a single server: TPC-C transactions on several nodes would \
+                "use a cluster of pgfathom up sharded, or a single server: transactions on several nodes would \
                  change the same rows, and these conflicts are not resolved".into()
             }
             LoadError::Placement { leaf, .. } => format!(

@@ -4,8 +4,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use data::ycsb::Spec;
-
 use crate::dataset::Dataset;
 use crate::error::LoadError;
 pub use crate::method::{Method, MethodError, Via, ViaError};
@@ -17,14 +15,10 @@ pub const RECONNECT_LIMIT: Duration = Duration::from_secs(300);
 /// What a load shall do.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Rows of the dataset; 0 is an empty table.
-    pub rows: u64,
     /// Hash partitions: 0 or 1 is a plain table, `None` whatever the dataset has already, else a plain table.
     pub partitions: Option<u32>,
     /// Connections that load at once.
     pub streams: usize,
-    /// Seed, key order, compressibility.
-    pub spec: Spec,
     /// `None` is whatever the dataset was begun with, else [`Method::Copy`].
     pub method: Option<Method>,
     /// Drop what is ours and start over.
@@ -107,14 +101,18 @@ impl std::str::FromStr for Segment {
     }
 }
 
+impl Default for Options {
+    fn default() -> Options {
+        Options::new()
+    }
+}
+
 impl Options {
-    /// A load of `rows` rows with every default.
-    pub fn new(rows: u64, spec: Spec) -> Options {
+    /// Every default.
+    pub fn new() -> Options {
         Options {
-            rows,
             partitions: None,
             streams: 2,
-            spec,
             method: None,
             restart: false,
             force: Vec::new(),
@@ -259,11 +257,7 @@ impl Stop {
 mod tests {
     use super::*;
     use crate::ycsb::Ycsb;
-    use data::ycsb::{Compressible, KeyOrder};
-
-    fn options(rows: u64) -> Options {
-        Options::new(rows, Spec { seed: 1, key_order: KeyOrder::Scattered, compressible: Compressible::NONE })
-    }
+    use data::ycsb::{Compressible, KeyOrder, Spec};
 
     #[test]
     fn stop_only_becomes_more_urgent() {
@@ -309,18 +303,19 @@ mod tests {
 
     #[test]
     fn impossible_options_name_their_flag_and_a_way_out() {
-        let check = |options: &Options| options.check(&Ycsb::new(options.rows, options.spec.clone()));
-        assert!(check(&options(0)).is_ok());
-        assert!(check(&options(ROWS_MAX)).is_ok());
+        let spec = Spec { seed: 1, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
+        let check = |rows: u64, options: &Options| options.check(&Ycsb::new(rows, spec.clone()));
+        assert!(check(0, &Options::new()).is_ok());
+        assert!(check(ROWS_MAX, &Options::new()).is_ok());
         let cases = [
-            (options(ROWS_MAX + 1), "--rows"),
-            (Options { partitions: Some(PARTITIONS_MAX + 1), ..options(1) }, "--partitions"),
-            (Options { streams: 0, ..options(1) }, "-j"),
-            (Options { streams: STREAMS_MAX + 1, ..options(1) }, "-j"),
-            (Options { chunk_rows: Some(0), ..options(1) }, "--chunk-rows"),
+            (ROWS_MAX + 1, Options::new(), "--rows"),
+            (1, Options { partitions: Some(PARTITIONS_MAX + 1), ..Options::new() }, "--partitions"),
+            (1, Options { streams: 0, ..Options::new() }, "-j"),
+            (1, Options { streams: STREAMS_MAX + 1, ..Options::new() }, "-j"),
+            (1, Options { chunk_rows: Some(0), ..Options::new() }, "--chunk-rows"),
         ];
-        for (options, flag) in cases {
-            let error = check(&options).unwrap_err();
+        for (rows, options, flag) in cases {
+            let error = check(rows, &options).unwrap_err();
             assert!(error.to_string().starts_with(flag), "{error}");
             assert!(error.hint().is_some());
         }

@@ -272,8 +272,8 @@ fn what_else(control: &mut Client, wanted: &'static str) -> VerifyError {
     let pgbench =
         control.query_one("select exists (select from pg_class where relname = 'pgbench_accounts')", &[]);
     match pgbench {
-        Ok(row) if row.get(0) => VerifyError::PgbenchOnly,
-        _ => VerifyError::NoDataset,
+        Ok(row) if row.get(0) => VerifyError::PgbenchOnly { wanted },
+        _ => VerifyError::NoDataset { wanted },
     }
 }
 

@@ -245,6 +245,21 @@ impl Registry {
         updated
     }
 
+    /// Removes a run from all ledgers that has written nothing and will not begin: a run without an end would be taken for a killed one.
+    ///
+    /// # Errors
+    /// When a ledger cannot be written.
+    pub fn withdraw(&mut self, run_no: u16) -> Result<(), LoadError> {
+        let sql = |source| LoadError::sql("removing the run from pgfathom.writer", source);
+        for place in &mut self.places {
+            let dataset = place.dataset.id;
+            let delete = "delete from pgfathom.writer where dataset = $1 and run_no = $2 and not finished";
+            place.control.execute(delete, &[&dataset, &i32::from(run_no)]).map_err(sql)?;
+            place.control.release().map_err(sql)?;
+        }
+        Ok(())
+    }
+
     /// Notes on every node that a run ended in order: what it did, and the transactions of each session. A node that was lost during the run is connected
     /// to again. One that stays away is passed over as long as another one takes it down.
     ///

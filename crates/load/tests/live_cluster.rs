@@ -6,10 +6,10 @@ use crate::support;
 use std::time::Duration;
 
 use lab::throwaway::{Installation, ThrowawayCluster};
-use load::{LoadError, LoadReport, Method, Options, Outcome, Segment, Stop, Via, ledger};
+use load::{LoadError, LoadReport, Method, Outcome, Segment, Stop, Via, ledger};
 use postgres::Client;
 use support::cluster::{assert_exact_on, cluster_of, local_leaves, move_leaf, rows_and_ledgers};
-use support::{Notes, connect, each_postgres, load_ycsb, load_ycsb_on, options, spec};
+use support::{Notes, Options, connect, each_postgres, load_ycsb, load_ycsb_on, options, spec};
 use workloads::ycsb::dataset as ycsb;
 
 fn sharded(installation: &Installation, nodes: u32, partitions: u32) -> ThrowawayCluster {

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use connect::ConnSpec;
 use lab::throwaway::{Installation, StopMode, Throwaway};
-use load::{LoadError, Method, Options, Outcome, Stop};
+use load::{LoadError, Method, Outcome, Stop};
 use postgres::Client;
-use support::{Notes, assert_exact, connect, each_postgres, load, load_ycsb, options, spec, start};
+use support::{Notes, Options, assert_exact, connect, each_postgres, load, load_ycsb, options, spec, start};
 use workloads::ycsb::dataset as ycsb;
 
 /// What the loading process is told in its environment: socket folder, port, rows, partitions, method.

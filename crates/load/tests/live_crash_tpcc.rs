@@ -31,7 +31,7 @@ fn each_postgres(test: impl Fn(&Installation) + Sync) {
 
 fn load_tpcc(target: &ConnSpec, observer: &mut dyn Observer) -> Result<LoadReport, LoadError> {
     let dataset = Tpcc::new(2, 1, true, None);
-    let asked = Options { reconnect_limit: Duration::from_secs(60), ..options(&dataset) };
+    let asked = Options { reconnect_limit: Duration::from_secs(60), ..options() };
     load::load(&Cluster::single(target.clone()), &dataset, &asked, &Stop::new(), observer)
 }
 

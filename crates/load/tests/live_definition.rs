@@ -7,9 +7,9 @@ use data::ycsb::{Compressible, KeyOrder, Spec};
 use lab::throwaway::{SUPERUSER, Throwaway, installations};
 use load::progress::Silent;
 use load::verify::{Verdict, VerifyError};
-use load::{LoadError, Options, Outcome, Stop};
+use load::{LoadError, Outcome, Stop};
 use support::tpcc::{load_tpcc, verify_tpcc, warehouses};
-use support::{load_ycsb, verify_ycsb, words};
+use support::{Options, load_ycsb, verify_ycsb, words};
 use workloads::tpcc::Tpcc;
 
 const ROWS: u64 = 2000;

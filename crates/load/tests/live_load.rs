@@ -2,8 +2,8 @@
 
 use crate::support;
 use connect::conninfo::SslMode;
-use load::{LoadError, Method, Options, Outcome, Stop, StopLevel};
-use support::{Notes, assert_exact, connect, each_postgres, load, load_ycsb, options, spec, start};
+use load::{LoadError, Method, Outcome, Stop, StopLevel};
+use support::{Notes, Options, assert_exact, connect, each_postgres, load, load_ycsb, options, spec, start};
 use workloads::ycsb::dataset as ycsb;
 
 #[test]

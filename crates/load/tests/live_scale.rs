@@ -13,11 +13,13 @@ use connect::conninfo::Sources;
 use engines::Cluster;
 use lab::throwaway::{Installation, ThrowawayCluster};
 use load::verify::{MirrorOptions, VerifyOptions, VerifyReport};
-use load::{Deadline, LoadError, LoadReport, Method, Options, Outcome, Stop, Via, ledger};
+use load::{Deadline, LoadError, LoadReport, Method, Outcome, Stop, Via, ledger};
 use postgres::Client;
 use support::cluster::{assert_exact_on, cluster_of, rows_and_ledgers};
 use support::verify_ycsb_on;
-use support::{Notes, assert_exact, connect, each_postgres, load, load_ycsb_on, options, spec, start};
+use support::{
+    Notes, Options, assert_exact, connect, each_postgres, load, load_ycsb_on, options, spec, start,
+};
 use workloads::ycsb::dataset as ycsb;
 
 /// What the loading process is told in its environment: cluster file, rows, rows per chunk, method, way.

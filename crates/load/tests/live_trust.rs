@@ -10,12 +10,13 @@ use connect::ConnSpec;
 use lab::throwaway::{Throwaway, ThrowawayCluster};
 use load::progress::{LoadEvent, Phase};
 use load::verify::{MirrorOptions, Verdict, VerifyError, VerifyOptions};
-use load::{LoadError, Observer, Options, Outcome, Progress, Stop};
+use load::{LoadError, Observer, Outcome, Progress, Stop};
 use record::ProgressSample;
 use support::cluster::cluster_of;
 use support::tpcc::{load_tpcc, load_tpcc_on, verify_tpcc, verify_tpcc_on, warehouses};
 use support::{
-    Notes, each_postgres, load_ycsb, load_ycsb_on, options, start, verify_ycsb, verify_ycsb_on, words,
+    Notes, Options, each_postgres, load_ycsb, load_ycsb_on, options, start, verify_ycsb, verify_ycsb_on,
+    words,
 };
 
 fn verify(spec: &ConnSpec, is_tpcc: bool) -> Result<Verdict, VerifyError> {

@@ -24,6 +24,7 @@ mod hostile;
 mod limit;
 mod links;
 mod load_cluster;
+mod mixed;
 mod node_errors;
 mod nodes;
 mod pooler;

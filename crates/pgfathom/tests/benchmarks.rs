@@ -4,6 +4,7 @@
 use crate::support;
 use lab::throwaway::{Throwaway, installations};
 use serde_json::Value;
+use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use support::{Ended, Folder, pgfathom};
@@ -23,33 +24,37 @@ const DOCUMENTS: &str = "
     insert into documents select i, 0, jsonb_build_object('id', i, 'rev', 0, 'parts', repeat('x', 500))
     from generate_series(1, 200) i;";
 
-struct Laboratory {
-    cluster: Throwaway,
-    folder: Folder,
+pub(crate) struct Laboratory {
+    pub(crate) cluster: Throwaway,
+    pub(crate) folder: Folder,
 }
 
 impl Laboratory {
-    fn new(sql: &str) -> Laboratory {
+    pub(crate) fn new(sql: &str) -> Laboratory {
         let installation = installations().pop().expect("PostgreSQL on this machine");
         let cluster = Throwaway::start(&installation, &[]).expect("a throwaway cluster starts");
         cluster.execute(sql).expect("tables");
         Laboratory { cluster, folder: Folder::new() }
     }
 
-    fn type_(&self, arguments: &str) -> Ended {
+    pub(crate) fn command(&self, arguments: &str) -> Command {
         let mut command = pgfathom(self.folder.path());
         command
             .env("PGHOST", self.cluster.socket_dir())
             .env("PGPORT", self.cluster.port().to_string())
             .env("PGUSER", lab::throwaway::SUPERUSER)
-            .env("PGDATABASE", "postgres");
-        let ended: Ended =
-            command.args(arguments.split_whitespace()).output().expect("the command starts").into();
+            .env("PGDATABASE", "postgres")
+            .args(arguments.split_whitespace());
+        command
+    }
+
+    pub(crate) fn type_(&self, arguments: &str) -> Ended {
+        let ended: Ended = self.command(arguments).output().expect("the command starts").into();
         eprintln!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
         ended
     }
 
-    fn summary(&self, arguments: &str) -> (Ended, Value) {
+    pub(crate) fn summary(&self, arguments: &str) -> (Ended, Value) {
         let ended = self.type_(&format!("{arguments} -q --watch off --format json"));
         let summary = serde_json::from_str(&ended.stdout).expect("the summary is JSON");
         (ended, summary)

@@ -322,7 +322,7 @@ fn wrong_files() {
             ),
             usage(
                 "load tpcc -s 4 --cluster peers.toml",
-                "load tpcc distributes warehouses over nodes, but every node of this cluster (multimaster) has every row",
+                "this dataset gives each row to one node, but every node of this cluster (multimaster) has every row",
                 "up sharded",
             ),
             usage(

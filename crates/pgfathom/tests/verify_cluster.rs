@@ -72,8 +72,8 @@ fn lab(servers: Result<ThrowawayCluster, LocalError>, partitions: Option<u32>) -
     let servers = servers.expect("a throwaway cluster starts");
     let cluster = Cluster::from_file(servers.file(), &Sources::of_process()).expect("its file is right");
     let spec = Spec { seed: 7, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
-    let dataset = workloads::ycsb::dataset::Ycsb::new(ROWS, spec.clone());
-    let options = Options { partitions, streams: 3, ..Options::new(ROWS, spec) };
+    let dataset = workloads::ycsb::dataset::Ycsb::new(ROWS, spec);
+    let options = Options { partitions, streams: 3, ..Options::new() };
     let report = load::load(&cluster, &dataset, &options, &Stop::new(), &mut Silent).expect("it loads");
     assert_eq!(report.outcome, Outcome::Complete);
     Lab { servers, folder: Folder::new() }

@@ -69,9 +69,34 @@ pub struct SessionRecord {
     pub exceptions_lost: bool,
     /// Rows it tried to insert.
     pub inserted: u64,
+    /// Its last transaction has begun, and has no outcome yet.
+    pub is_under_way: bool,
 }
 
 impl SessionRecord {
+    #[inline]
+    fn begin(&mut self) {
+        self.transactions += 1;
+        self.is_under_way = true;
+    }
+
+    /// The last transaction has an outcome; so many rows have been tried to insert until now.
+    #[inline]
+    fn end(&mut self, inserted: u64) {
+        self.inserted = inserted;
+        self.is_under_way = false;
+    }
+
+    /// The record of a session that goes no further: a transaction that is under way now may have committed, and may have inserted a row.
+    #[must_use]
+    pub(crate) fn closed(mut self) -> SessionRecord {
+        if std::mem::take(&mut self.is_under_way) {
+            self.except((self.transactions - 1) as u32, false);
+            self.inserted += 1;
+        }
+        self
+    }
+
     fn except(&mut self, sequence: u32, is_known_failed: bool) {
         if self.exceptions.len() < EXCEPTIONS_PER_SESSION_MAX {
             self.exceptions.push(Exception { sequence, is_known_failed });
@@ -188,7 +213,7 @@ impl<W: Workload> Client<W> {
                 Ok(None) => return Ended::Over,
                 Err(error) => return Ended::Lost(error.to_string()),
             };
-            self.record.borrow_mut().transactions += 1;
+            self.record.borrow_mut().begin();
             self.tally.borrow_mut().started(start);
             let sequence = sequence as u32;
             let mut tries = 0;
@@ -204,7 +229,7 @@ impl<W: Workload> Client<W> {
                         self.committed(session, state, start, item);
                         session.rest(start);
                         state.ended(&plan.mix, item, true);
-                        self.record.borrow_mut().inserted = state.inserted(&plan.mix);
+                        self.record.borrow_mut().end(state.inserted(&plan.mix));
                         break;
                     }
                     // The run is over, and nothing waits for the rest of it.
@@ -245,7 +270,7 @@ impl<W: Workload> Client<W> {
                 state.ended(&plan.mix, item, false);
                 let mut record = self.record.borrow_mut();
                 record.except(sequence, is_known_failed);
-                record.inserted = state.inserted(&plan.mix);
+                record.end(state.inserted(&plan.mix));
                 drop(record);
                 if error.aborts_session() {
                     return Ended::Aborted(error.message());

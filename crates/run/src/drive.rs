@@ -207,6 +207,17 @@ pub enum DriveError {
 }
 
 impl DriveError {
+    /// No transaction was started.
+    pub fn is_before_begin(&self) -> bool {
+        match self {
+            DriveError::Failed(_)
+            | DriveError::NotReady { .. }
+            | DriveError::Interrupted
+            | DriveError::NoRing(_) => true,
+            DriveError::BrokeDown(_) | DriveError::Io(_) => false,
+        }
+    }
+
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         match self {

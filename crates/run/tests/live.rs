@@ -8,6 +8,7 @@ use std::time::Duration;
 use data::ycsb::{Compressible, KeyOrder, Spec, Table};
 use lab::throwaway::{Installation, StopMode, Throwaway, installations};
 use record::clock::monotonic_ns;
+use run::client::Exception;
 use run::control::StopFlag;
 use run::dial::TargetDial;
 use run::drive::{Account, DriveError, Observer, Options, Second, drive};
@@ -369,6 +370,11 @@ fn a_stop_drains_and_a_second_stop_abandons() {
         let account = drive(options, Arc::new(TargetDial::new(cluster.spec())), &stop, &mut watch).unwrap();
         assert!(account.is_interrupted);
         assert_eq!(account.unfinished, 4);
+        // Whoever replays the run must not take their outcome for granted.
+        for record in &account.sessions {
+            let open = Exception { sequence: 0, is_known_failed: false };
+            assert_eq!((record.transactions, record.exceptions.as_slice()), (1, [open].as_slice()));
+        }
         assert!(monotonic_ns() - begun < 10_000_000_000);
     });
 }

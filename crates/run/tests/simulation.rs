@@ -29,7 +29,9 @@ use run::schedule::{Pace, Schedule};
 use run::tally::{Posted, Shape, Slot, Tally};
 use run::workload::{Item, Mix};
 use wire::prepared::Wire;
-use workloads::ycsb::replay::{History, RowVerdict, VersionVerdict, Writer, WriterSpec};
+use workloads::driving::RunSpec as _;
+use workloads::replay::Writer;
+use workloads::ycsb::replay::{History, RowVerdict, VersionVerdict, WriterSpec};
 use workloads::ycsb::run::{Distribution, Operation, Verb, Ycsb};
 
 const ROWS: u64 = 40;
@@ -465,7 +467,7 @@ fn books_balance_through_every_storm() {
         }
         *seen.entry("lost".into()).or_insert(0) += left.lost;
         *seen.entry("unknown".into()).or_insert(0) +=
-            left.spec.exceptions.iter().filter(|exception| !exception.failed).count() as u64;
+            left.spec.outcomes.exceptions.iter().filter(|exception| !exception.failed).count() as u64;
     }
     for kind in ["40001", "53100", "lost", "unknown"] {
         assert!(seen.get(kind).copied().unwrap_or(0) > SEEDS, "{kind} hardly struck: {seen:?}");

@@ -6,16 +6,47 @@ use std::sync::Arc;
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use engines::Cluster;
 use load::dataset::Dataset;
-use load::history::WriterHistory;
 use load::{LoadError, ledger};
 use postgres::Client;
 
 use crate::driving::Refusal;
+use crate::replay::Replayed;
 use crate::{chbench, documents, tpcb, tpcc, ycsb};
 
 /// All of them, in the order in which help names them.
 pub const DATASETS: &[Registration] =
     &[ycsb::DATASET, tpcc::DATASET, tpcb::DATASET, documents::DATASET, chbench::DATASET];
+
+/// What `demo` shows.
+pub const DEMO: Demo = Demo { dataset: ycsb::DATASET, workloads: ycsb::DEMO };
+
+/// What is loaded on a throwaway server, and driven there.
+#[derive(Clone, Copy, Debug)]
+pub struct Demo {
+    /// A dataset that is sized by rows.
+    pub dataset: Registration,
+    /// Built-in workloads on it, one after the other.
+    pub workloads: &'static [&'static str],
+}
+
+/// The rows by which `self` measures what the client can compute.
+pub const GENERATOR: Generator = ycsb::GENERATOR;
+
+/// Rows that are computed and thrown away.
+#[derive(Clone, Copy, Debug)]
+pub struct Generator {
+    /// What is computed.
+    pub about: &'static str,
+    /// Bytes of the values of a row.
+    pub row_bytes: u64,
+    /// Makes something that computes the row of a number.
+    pub rows: fn() -> Box<dyn FnMut(u64)>,
+    /// The same that puts the rows into messages of binary COPY of about so many bytes, and gives the length of each that is full.
+    pub messages: fn(usize) -> Messages,
+}
+
+/// Takes the number of a row; gives the length of a message that is full.
+pub type Messages = Box<dyn FnMut(u64) -> Option<usize>>;
 
 /// Values of a dataset's own flags, or its parameters in the ledger, by name.
 pub type Flags = BTreeMap<String, String>;
@@ -44,7 +75,7 @@ pub struct Registration {
 }
 
 /// See [`Registration::replay`]. Gives nothing where there is no such dataset, or no run wrote into it.
-pub type Replay = fn(&Cluster) -> Result<Option<Arc<dyn WriterHistory>>, Refusal>;
+pub type Replay = fn(&Cluster) -> Result<Option<Arc<dyn Replayed>>, Refusal>;
 
 /// The flags that say how much is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

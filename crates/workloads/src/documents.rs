@@ -6,7 +6,13 @@
 pub mod content;
 mod dataset;
 pub mod family;
+mod history;
+mod judge;
+mod registration;
+mod replay;
 pub mod run;
 pub mod size;
+mod writer;
 
-pub use dataset::{DATASET, Documents};
+pub use dataset::Documents;
+pub use registration::DATASET;

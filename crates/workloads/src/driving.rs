@@ -15,12 +15,16 @@ use run::verdict::Opinion;
 use crate::{chbench, documents, tpcb, tpcc, ycsb};
 
 mod flags;
+mod keyed;
 mod refusal;
 mod writer;
 
 pub use flags::{Flag, Given, Kind, Value};
+pub use keyed::{Drawn, Keyed, Owned, keyed};
 pub use refusal::Refusal;
-pub use writer::{Announced, Announces, InMix};
+use writer::Named;
+pub(crate) use writer::json;
+pub use writer::{Announced, Announces, Entered, InMix, LedgerEntry, RunSpec};
 
 /// The list: a member of [`Benchmark`] each, and who prepares it where that is done here.
 macro_rules! drivable {
@@ -51,6 +55,9 @@ drivable! {
     /// TPC-C with analytic queries beside it.
     ChBench(chbench::run::ChBench) by &chbench::run::ChBenchFamily;
 }
+
+/// What makes the tables that pgbench's own scripts run on.
+pub const SCRIPTS_RUN_ON: &str = tpcb::run::FILLED_BY;
 
 /// A built-in workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,7 +123,7 @@ pub struct Prepared {
     pub dataset: Option<record::model::Dataset>,
     /// What is compared with the server.
     pub audit: Option<Box<dyn ServerAudit>>,
-    /// What enters the run in the ledgers before its first write, where a verification can replay it.
+    /// What enters the run in the ledgers once everything is prepared, and before its first write.
     pub writer: Option<Box<dyn Announces>>,
     /// The users whose pace the run follows; `None`: it has no users of its own.
     pub users: Option<Users>,
@@ -149,6 +156,12 @@ impl Prepared {
             plans_each: false,
         }
     }
+
+    /// The same whose runs the ledger of this dataset lists by the workload's name, and which are not replayed.
+    #[must_use]
+    pub(crate) fn listed_in(self, dataset: load::ledger::Dataset, workload: &'static str) -> Prepared {
+        Prepared { writer: Some(Named::boxed(dataset, workload)), ..self }
+    }
 }
 
 /// A search for the largest value of a flag with which a run passes.
@@ -165,30 +178,107 @@ pub struct Search {
 /// Tables, with their schema where it is known.
 pub type Tables = Vec<(Option<String>, &'static str)>;
 
+/// What the workloads of one benchmark are called, and what they take.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// The benchmark's name in messages.
+    pub title: &'static str,
+    /// What fills their tables.
+    pub filled_by: &'static str,
+    /// What to type where the target lacks the tables.
+    pub fill: &'static str,
+    /// Their names.
+    pub builtins: &'static [Builtin],
+    /// Their flags.
+    pub flags: &'static [Flag],
+    /// The heading of their flags in the help.
+    pub heading: &'static str,
+}
+
+impl About {
+    /// The heading of flags that no benchmark has for itself.
+    pub(crate) const HEADING: &'static str = "Benchmarks";
+
+    /// The target has no such dataset.
+    pub(crate) fn missing(&self) -> Refusal {
+        Refusal::new(format!("this database holds no {} dataset", self.title)).with_hint(self.fill)
+    }
+
+    /// The dataset of this name in the target's ledger, complete; `None`: the ledger has none.
+    ///
+    /// # Errors
+    /// When it is not complete, or the ledger cannot be read.
+    pub(crate) fn dataset(
+        &self,
+        client: &mut Client,
+        name: &str,
+    ) -> Result<Option<load::ledger::Dataset>, Refusal> {
+        if !load::ledger::exists(client)? {
+            return Ok(None);
+        }
+        match load::ledger::find_dataset(client, name)? {
+            Some(dataset) if !dataset.loaded => Err(self.incomplete()),
+            found => Ok(found),
+        }
+    }
+
+    /// The dataset is there, and some chunks are missing.
+    pub(crate) fn incomplete(&self) -> Refusal {
+        Refusal::new(format!("the {} dataset of this database is not completely loaded", self.title))
+            .with_hint("run the same pgfathom load again: it continues where it stopped")
+    }
+
+    /// The schema that has a table of this name: the one of a loaded dataset, else `public`, else the first by name.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub(crate) fn schema(
+        &self,
+        client: &mut Client,
+        dataset: &str,
+        table: &str,
+    ) -> Result<Option<String>, Refusal> {
+        if let Some(known) = self.dataset(client, dataset)? {
+            return Ok(Some(known.schema_name));
+        }
+        let sql = "select n.nspname::text from pg_catalog.pg_class c
+                   join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+                   where c.relname = $1 and c.relkind in ('r', 'p', 'f')
+                   order by n.nspname <> 'public', n.nspname limit 1";
+        let row = client.query_opt(sql, &[&table]).map_err(|error| failed("look for a table", error))?;
+        Ok(row.map(|row| row.get(0)))
+    }
+}
+
+/// The sum of the weights of what was requested of a benchmark.
+pub(crate) fn weight_of(requested: &[(&'static str, u64)]) -> u64 {
+    requested.iter().map(|(_, weight)| weight).sum()
+}
+
 /// The built-in workloads of one benchmark. All of them that are requested are one workload, and share a session's state.
 pub trait Family: Debug + Sync {
-    /// The benchmark's name in messages.
-    fn title(&self) -> &'static str;
+    /// What they are called, and what they take.
+    fn about(&self) -> &'static About;
 
-    /// What fills their tables.
-    fn filled_by(&self) -> &'static str;
+    /// The benchmark's name in messages.
+    fn title(&self) -> &'static str {
+        self.about().title
+    }
 
     /// Their names.
-    fn builtins(&self) -> &'static [Builtin];
+    fn builtins(&self) -> &'static [Builtin] {
+        self.about().builtins
+    }
 
     /// Their flags.
     fn flags(&self) -> &'static [Flag] {
-        &[]
-    }
-
-    /// The heading of their flags in the help.
-    fn heading(&self) -> &'static str {
-        "Benchmarks"
+        self.about().flags
     }
 
     /// Why a flag of theirs cannot be given where none of them is run.
     fn not_run(&self, long: &str) -> Refusal {
-        let (title, name) = (self.title(), self.builtins()[0].name);
+        let About { title, builtins, .. } = self.about();
+        let name = builtins[0].name;
         Refusal::new(format!("--{long} applies to {title}, which is not run"))
             .with_hint(format!("add -b {name}, or omit --{long}"))
     }
@@ -276,6 +366,17 @@ pub trait Family: Debug + Sync {
     }
 }
 
+/// The names of all workloads that only read, and whose sessions can be held to the rows of a node; and of those that update rows, too.
+pub fn held_to_nodes() -> (Vec<&'static str>, Vec<&'static str>) {
+    let of = |is_fit: fn(&Demand) -> bool| {
+        let fits = move |family: &dyn Family, builtin: &Builtin| family.demands(builtin).iter().all(is_fit);
+        let all =
+            FAMILIES.iter().flat_map(|family| family.builtins().iter().map(|builtin| (*family, builtin)));
+        all.filter(|(family, builtin)| fits(*family, builtin)).map(|(_, builtin)| builtin.name).collect()
+    };
+    (of(|demand| !demand.writes), of(|demand| demand.keys == Keys::OfNode))
+}
+
 /// The family of a built-in workload, and the workload.
 pub fn family_of(name: &str) -> Option<(&'static dyn Family, &'static Builtin)> {
     FAMILIES.iter().find_map(|family| {
@@ -301,56 +402,6 @@ pub trait ServerAudit: Debug {
     /// Writes what the run came to into its summary, and into `opinion` what speaks against it. The benchmark's items begin at `first` among
     /// those of the mix.
     fn judge(&self, account: &Account, first: usize, summary: &mut Summary, opinion: &mut Opinion);
-}
-
-/// The schema that has a table of this name: the one of a loaded dataset, else `public`, else the first by name.
-///
-/// # Errors
-/// When the server does not answer.
-pub fn schema_of(client: &mut Client, dataset: &str, table: &str) -> Result<Option<String>, Refusal> {
-    if let Some(known) = loaded(client, dataset)? {
-        return Ok(Some(known.schema_name));
-    }
-    let sql = "select n.nspname::text from pg_catalog.pg_class c
-               join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-               where c.relname = $1 and c.relkind in ('r', 'p', 'f')
-               order by n.nspname <> 'public', n.nspname limit 1";
-    let row = client.query_opt(sql, &[&table]).map_err(|error| failed("look for a table", error))?;
-    Ok(row.map(|row| row.get(0)))
-}
-
-/// What the ledger knows of a dataset.
-///
-/// # Errors
-/// When it is there and not complete, or the ledger cannot be read.
-pub fn loaded(client: &mut Client, name: &str) -> Result<Option<load::ledger::Dataset>, Refusal> {
-    let unreadable = |error: load::LoadError| Refusal::new("cannot read the ledger").because(error);
-    if !load::ledger::exists(client).map_err(unreadable)? {
-        return Ok(None);
-    }
-    let found = load::ledger::find_dataset(client, name).map_err(unreadable)?;
-    if found.as_ref().is_some_and(|dataset| !dataset.loaded) {
-        return Err(Refusal::new(format!("the dataset {name} of this database is not completely loaded"))
-            .with_hint("run the same pgfathom load again: it continues where it stopped"));
-    }
-    Ok(found)
-}
-
-/// Enters a run in the ledger as one that writes into the tables: from now on `verify` knows that they are not as loaded. More runs than the ledger
-/// can count change nothing about that. Gives the number of the run, which no other run of this ledger has.
-///
-/// # Errors
-/// When the ledger cannot be written.
-pub(crate) fn enter_run(
-    client: &mut Client,
-    dataset: &load::ledger::Dataset,
-    workload: &str,
-) -> Result<Option<u16>, Refusal> {
-    match load::ledger::create_writer(client, dataset, &format!("{{\"workload\": \"{workload}\"}}")) {
-        Ok(run_no) => Ok(Some(run_no)),
-        Err(load::LoadError::WritersExhausted { .. }) => Ok(None),
-        Err(error) => Err(Refusal::new("cannot enter the run in the ledger").because(error)),
-    }
 }
 
 /// The server did not answer.

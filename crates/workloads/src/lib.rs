@@ -8,6 +8,7 @@ pub mod conditions;
 pub mod dataset;
 pub mod documents;
 pub mod driving;
+pub mod replay;
 pub mod request;
 pub mod tpcb;
 pub mod tpcc;

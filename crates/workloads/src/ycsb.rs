@@ -2,13 +2,18 @@
 
 pub mod dataset;
 mod family;
+mod generator;
 mod history;
-pub mod homes;
+mod homes;
+mod keyed;
 pub mod mixes;
 mod registration;
 pub mod replay;
 pub mod run;
-pub mod writer;
+mod writer;
 
 pub use family::YcsbFamily;
+pub use generator::GENERATOR;
+pub use keyed::keyed;
+pub use mixes::DEMO;
 pub use registration::DATASET;

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use connect::ConnSpec;
 use engines::Cluster;
 use lab::throwaway::{Installation, Throwaway, installations};
-use load::dataset::Dataset;
 use prove::conditions::{Answer, Condition, Options, Outcome, ProveError, Report, WITNESSES_MAX, prove};
 use workloads::tpcb::Tpcb;
 use workloads::tpcb::conditions::{B1, B2, B3, B4, B5, B6, TpcbConditions};
@@ -55,7 +54,7 @@ fn server(installation: &Installation) -> &'static Throwaway {
         let server = Box::leak(Box::new(Throwaway::start(installation, &[("max_wal_size", "4GB")]).unwrap()));
         server.execute(&format!("create database {LOADED}")).unwrap();
         let dataset = workloads::tpcc::Tpcc::new(WAREHOUSES, 1, false, None);
-        let options = load::Options::new(dataset.numbers(), dataset.spec().clone());
+        let options = load::Options::new();
         let (target, stop) = (Cluster::single(server.spec().with_dbname(LOADED)), load::Stop::new());
         load::load(&target, &dataset, &options, &stop, &mut load::progress::Silent).unwrap();
         server
@@ -512,7 +511,7 @@ fn balances_of_tpcb_are_kept_and_each_damage_is_named() {
     let found = installations();
     let cluster = Throwaway::start(&found[found.len() - 1], &[]).unwrap();
     let dataset = Tpcb::new(2, 1, None);
-    let options = load::Options::new(dataset.numbers(), dataset.spec().clone());
+    let options = load::Options::new();
     let (target, stop) = (Cluster::single(cluster.spec()), load::Stop::new());
     load::load(&target, &dataset, &options, &stop, &mut load::progress::Silent).unwrap();
     let judge = |spec: &ConnSpec| {

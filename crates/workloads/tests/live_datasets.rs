@@ -43,8 +43,8 @@ impl Observer for Quiet {
     fn event(&mut self, _: &LoadEvent) {}
 }
 
-fn options(dataset: &dyn Dataset) -> Options {
-    Options { streams: 3, ..Options::new(dataset.numbers(), dataset.spec().clone()) }
+fn options() -> Options {
+    Options { streams: 3, ..Options::new() }
 }
 
 fn load_on(cluster: &Cluster, dataset: &dyn Dataset, options: &Options) -> Result<LoadReport, LoadError> {
@@ -104,7 +104,7 @@ fn tpcb_is_what_pgbench_makes_and_pgbench_runs_on_it() {
              alter table pgbench_branches set schema theirs; alter table pgbench_history set schema theirs",
         )
         .unwrap();
-        let report = load_on(&cluster, &dataset, &options(&dataset)).unwrap();
+        let report = load_on(&cluster, &dataset, &options()).unwrap();
         assert_eq!((report.outcome, report.rows), (Outcome::Complete, 100_011));
         for table in ["pgbench_accounts", "pgbench_tellers", "pgbench_branches", "pgbench_history"] {
             let differing = format!(
@@ -158,13 +158,13 @@ fn what_pgbench_breaks_on_purpose_is_not_called_damage() {
         let server = start(installation);
         let target = server.spec();
         let (cluster, dataset) = (Cluster::single(target.clone()), Tpcb::new(1, 1, Some(90)));
-        load_on(&cluster, &dataset, &options(&dataset)).unwrap();
+        load_on(&cluster, &dataset, &options()).unwrap();
         let Some(()) = pgbench(&server, &["-n", "-N", "-t", "20"]) else { return };
         let report = verify_on(&cluster, &dataset, false);
         assert_eq!(report.verdict(), Verdict::CannotTell, "{report:?}");
         assert!(report.audit.unknown[0].contains("simple-update"), "{report:?}");
         let other = Tpcb::new(1, 1, None);
-        let refused = load_on(&cluster, &other, &options(&other)).unwrap_err();
+        let refused = load_on(&cluster, &other, &options()).unwrap_err();
         assert!(refused.to_string().contains("fill factor 90"), "{refused}");
     });
 }
@@ -187,11 +187,8 @@ fn every_loading_flag_works_for_every_dataset() {
         let count = if testing::is_thorough(LARGE_TOO) { datasets.len() } else { datasets.len() - 1 };
         for dataset in &datasets[..count] {
             let dataset = &**dataset;
-            let plain = Options {
-                restart: true,
-                chunk_rows: Some((dataset.numbers() / 9).max(1)),
-                ..options(dataset)
-            };
+            let plain =
+                Options { restart: true, chunk_rows: Some((dataset.numbers() / 9).max(1)), ..options() };
             let ways = [
                 (2, Method::Freeze, true),
                 (0, Method::Copy, false),
@@ -237,7 +234,7 @@ fn a_load_whose_sessions_are_killed_continues_and_ends_exact() {
         let target = server.spec();
         let cluster = Cluster::single(target.clone());
         let dataset = Documents::new(200, 3, "100kB..400kB".parse().unwrap());
-        let asked = Options { chunk_rows: Some(10), partitions: Some(2), ..options(&dataset) };
+        let asked = Options { chunk_rows: Some(10), partitions: Some(2), ..options() };
         let report = std::thread::scope(|scope| {
             let loading = scope.spawn(|| load_on(&cluster, &dataset, &asked));
             let mut sql = client(&target);
@@ -264,7 +261,7 @@ fn documents_are_proved_in_every_version_and_damage_is_named() {
         let target = server.spec();
         let cluster = Cluster::single(target.clone());
         let dataset = Documents::new(40, 11, "1kB..6MB".parse().unwrap());
-        load_on(&cluster, &dataset, &options(&dataset)).unwrap();
+        load_on(&cluster, &dataset, &options()).unwrap();
         assert_exact(&cluster, &dataset);
         let mut sql = client(&target);
         let mut write = |id: u64, version: u32| {
@@ -318,8 +315,7 @@ fn on_a_cluster_every_row_is_where_its_key_belongs() {
                 if is_large && !testing::is_thorough(LARGE) {
                     continue;
                 }
-                let asked =
-                    Options { restart: true, method: Some(method), via: Some(via), ..options(dataset) };
+                let asked = Options { restart: true, method: Some(method), via: Some(via), ..options() };
                 let report = load_on(&cluster, dataset, &asked).unwrap();
                 // Two nodes: a table that every node has whole is there twice.
                 let rows = dataset.rows() + dataset.whole_rows();

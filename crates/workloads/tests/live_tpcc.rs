@@ -9,7 +9,6 @@ use connect::ConnSpec;
 use data::tpcc::{Population, Table};
 use engines::Cluster;
 use lab::throwaway::{Installation, Throwaway, installations};
-use load::dataset::Dataset;
 use load::ledger;
 use load::progress::Silent;
 use load::verify::{
@@ -36,12 +35,12 @@ fn warehouses(warehouses: u32) -> Tpcc {
     Tpcc::new(warehouses, 1, false, None)
 }
 
-fn options(dataset: &Tpcc) -> Options {
-    Options::new(dataset.numbers(), dataset.spec().clone())
+fn options() -> Options {
+    Options::new()
 }
 
 fn load(target: &ConnSpec, dataset: &Tpcc) -> Result<LoadReport, LoadError> {
-    load_with(target, dataset, &options(dataset))
+    load_with(target, dataset, &options())
 }
 
 fn load_with(target: &ConnSpec, dataset: &Tpcc, options: &Options) -> Result<LoadReport, LoadError> {
@@ -185,7 +184,7 @@ fn two_warehouses_are_loaded_as_the_specification_says() {
         let again = load(&target, &Tpcc::new(2, 7, false, None)).unwrap();
         assert_eq!(again.outcome, Outcome::AlreadyComplete);
         let one = Tpcc::new(1, 8, false, None);
-        let report = load_with(&target, &one, &Options { restart: true, ..options(&one) }).unwrap();
+        let report = load_with(&target, &one, &Options { restart: true, ..options() }).unwrap();
         assert_eq!(report.rows, Population::new(8).rows(1));
         for asked in [Tpcc::new(1, 8, true, None), Tpcc::new(1, 8, false, Some(90))] {
             let hint = load(&target, &asked).unwrap_err().hint().unwrap();
@@ -205,7 +204,7 @@ fn foreign_tables_are_refused_unless_named() {
         let asked = warehouses(1);
         let error = load(&target, &asked).unwrap_err();
         assert!(matches!(&error, LoadError::ForeignTable { name, .. } if name == "item"), "{error}");
-        let one = Options { force: vec!["item".into()], ..options(&asked) };
+        let one = Options { force: vec!["item".into()], ..options() };
         let error = load_with(&target, &asked, &one).unwrap_err();
         assert!(matches!(&error, LoadError::ForeignTable { name, .. } if name == "stock"), "{error}");
         let mut client = connect(&target);
@@ -215,7 +214,7 @@ fn foreign_tables_are_refused_unless_named() {
             "still there"
         );
         assert!(find(&mut client).unwrap().is_none());
-        let both = Options { force: vec!["item".into(), "stock".into()], ..options(&asked) };
+        let both = Options { force: vec!["item".into(), "stock".into()], ..options() };
         let report = load_with(&target, &asked, &both).unwrap();
         assert_eq!(report.outcome, Outcome::Complete);
     });
@@ -240,7 +239,7 @@ fn a_stopped_load_continues() {
         let target = cluster.spec();
         let (asked, stop) = (warehouses(2), Stop::new());
         let cluster = Cluster::single(target.clone());
-        let report = load::load(&cluster, &asked, &options(&asked), &stop, &mut StopAt(&stop, 1)).unwrap();
+        let report = load::load(&cluster, &asked, &options(), &stop, &mut StopAt(&stop, 1)).unwrap();
         assert_eq!(report.outcome, Outcome::Interrupted);
         assert!(report.totals.chunks >= 1 && report.totals.chunks < report.chunks_total, "{report:?}");
         let safe = report.totals.rows;
@@ -464,7 +463,7 @@ fn what_is_gone_changed_or_unknown_is_said() {
         let cluster = start(installation);
         let spec = cluster.spec();
         let verify_fails = || try_verify(&spec, false, &Stop::new()).unwrap_err();
-        assert!(matches!(verify_fails(), VerifyError::NoDataset));
+        assert!(matches!(verify_fails(), VerifyError::NoDataset { .. }));
         load(&spec, &warehouses(1)).unwrap();
         let mut client = connect(&spec);
         client.batch_execute("update pgfathom.dataset set loaded_at = null").unwrap();

@@ -5,9 +5,8 @@ use crate::failure::Failure;
 use connect::cluster_file::Role;
 use connect::control::Control;
 use engines::Cluster;
-use load::ledger::Dataset;
 use run::routing::{Homes, KeyOwners};
-use workloads::ycsb::homes::{self, Owned};
+use workloads::driving::{Keyed, Owned};
 
 /// The cells, and how sessions are held to their columns.
 #[derive(Debug)]
@@ -30,7 +29,7 @@ impl Shape {
         cluster: &Cluster,
         control: &mut Control,
         entry: usize,
-        dataset: &Dataset,
+        rows: &dyn Keyed,
         sessions_each: u64,
         only: Option<Operation>,
     ) -> Result<Shape, Failure> {
@@ -42,9 +41,9 @@ impl Shape {
                 "one server makes a matrix of one cell; name the nodes of a cluster with --cluster FILE";
             return Ok(Shape { pairs: vec![(0, Some(0))], notes: vec![note.to_string()], ..whole });
         }
-        match homes::placed(cluster, control, entry, dataset, "matrix")? {
+        match rows.placed(cluster, control, entry, "matrix")? {
             Owned::Everywhere => whole.of_copies(cluster),
-            Owned::Split(owners) => whole.of_owners(cluster, owners, dataset, sessions_each),
+            Owned::Split(owners) => whole.of_owners(cluster, owners, rows, sessions_each),
         }
     }
 
@@ -76,25 +75,21 @@ impl Shape {
         mut self,
         cluster: &Cluster,
         owners: KeyOwners,
-        dataset: &Dataset,
+        rows: &dyn Keyed,
         sessions_each: u64,
     ) -> Result<Shape, Failure> {
-        let table = data::ycsb::Table::new(dataset.spec.clone());
         let alone = Homes::new(owners.clone(), vec![0], 1);
-        let has_rows = |node: usize| {
-            alone
-                .as_ref()
-                .is_some_and(|homes| homes.has_rows(node as u16, dataset.rows, |row| table.key(row)))
-        };
+        let has_rows = |node: usize| alone.as_ref().is_some_and(|homes| rows.has_rows(homes, node as u16));
         let columns: Vec<usize> = (0..cluster.nodes.len()).filter(|node| has_rows(*node)).collect();
-        let rows = (0..cluster.nodes.len()).filter(|node| cluster.nodes[*node].role != Role::Standby);
+        let entries = (0..cluster.nodes.len()).filter(|node| cluster.nodes[*node].role != Role::Standby);
         for node in cluster.data_nodes().filter(|node| !columns.contains(node)) {
             self.notes
                 .push(format!("{} owns no row of this dataset: it has no column", cluster.nodes[node].name));
         }
-        self.pairs = rows.flat_map(|row| columns.iter().map(move |column| (row, Some(*column)))).collect();
+        self.pairs =
+            entries.flat_map(|entry| columns.iter().map(move |column| (entry, Some(*column)))).collect();
         let homes = self.pairs.iter().filter_map(|(_, data)| *data).map(|data| data as u16).collect();
-        self.homes = Some(homes::hold(cluster, owners.clone(), homes, sessions_each, dataset, "matrix")?);
+        self.homes = Some(rows.hold(cluster, owners.clone(), homes, sessions_each, "matrix")?);
         self.owners = Some(owners);
         Ok(self)
     }

@@ -19,11 +19,12 @@ use crate::failure::Failure;
 use connect::control::Control;
 use engines::Cluster;
 use engines::profile::NodeLinks;
-use load::ledger::{self, Dataset};
+
 use record::statistics::median;
 use record::totals::{Distance, RoundTripsBy};
 use std::collections::HashMap;
 use std::time::Instant;
+use workloads::driving::Keyed;
 
 /// Statements that open what is opened once per connection.
 const FIRST_STATEMENTS: usize = 8;
@@ -90,7 +91,7 @@ struct Counter {
 ///
 /// # Errors
 /// In words, when the nodes cannot be queried at all.
-pub(super) fn probe(cluster: &Cluster, shape: &Shape, dataset: &Dataset) -> Result<Probe, String> {
+pub(super) fn probe(cluster: &Cluster, shape: &Shape, rows: &dyn Keyed) -> Result<Probe, String> {
     let mut probe = Probe::default();
     if !shape.pairs.iter().any(|(connect, data)| data.is_some_and(|data| data != *connect)) {
         return Ok(probe);
@@ -98,7 +99,7 @@ pub(super) fn probe(cluster: &Cluster, shape: &Shape, dataset: &Dataset) -> Resu
     let mut nodes: Vec<Option<Node>> = (0..cluster.nodes.len())
         .map(|at| {
             let needed = shape.pairs.iter().any(|(connect, data)| *connect == at || *data == Some(at));
-            if needed { Node::open(cluster, at, shape, dataset).ok() } else { None }
+            if needed { Node::open(cluster, at, shape, rows).ok() } else { None }
         })
         .collect();
     let is_fdw = cluster.engine.links == NodeLinks::ForeignServers;
@@ -126,23 +127,18 @@ pub(super) fn probe(cluster: &Cluster, shape: &Shape, dataset: &Dataset) -> Resu
 }
 
 impl Node {
-    fn open(cluster: &Cluster, at: usize, shape: &Shape, dataset: &Dataset) -> Result<Node, Failure> {
+    fn open(cluster: &Cluster, at: usize, shape: &Shape, rows: &dyn Keyed) -> Result<Node, Failure> {
         let mut control = connect::control::connect(&cluster.nodes[at].spec)?;
-        let table = ledger::qualified(&dataset.schema_name, "usertable");
         let failed = |error| Failure::caused("cannot prepare a statement of the probe", error);
-        let select =
-            control.prepare(&format!("select * from {table} where ycsb_key = $1")).map_err(failed)?;
-        let update = control
-            .prepare(&format!("update {table} set field0 = field0 where ycsb_key = $1"))
-            .map_err(failed)?;
+        let [select, update] = rows.probes();
+        let select = control.prepare(&select).map_err(failed)?;
+        let update = control.prepare(&update).map_err(failed)?;
         let counter = Counter::of(&mut control);
-        let content = data::ycsb::Table::new(dataset.spec.clone());
-        let keys = (0..dataset.rows.min(ROWS_TRIED_MAX))
-            .map(|row| content.key(row))
-            .filter(|key| shape.owners.as_ref().is_some_and(|owners| usize::from(owners.node_of(key)) == at))
-            .take(COUNTED_STATEMENTS)
-            .map(|key| String::from_utf8_lossy(&key).into_owned())
-            .collect();
+        let is_here = |key: &String| {
+            shape.owners.as_ref().is_some_and(|owners| usize::from(owners.node_of(key.as_bytes())) == at)
+        };
+        let tried = (0..rows.dataset().rows.min(ROWS_TRIED_MAX)).map(|row| rows.key(row));
+        let keys = tried.filter(is_here).take(COUNTED_STATEMENTS).collect();
         Ok(Node { control, select, update, counter, keys })
     }
 

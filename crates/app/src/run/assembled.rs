@@ -1,5 +1,8 @@
 //! A workload that is ready to be driven.
 
+use crate::failure::Failure;
+use run::client::SessionRecord;
+use run::drive::DriveError;
 use run::terminals::Users;
 use run::workload::Mix as Mixed;
 use workloads::driving::{Announced, Benchmark, ServerAudit};
@@ -16,7 +19,7 @@ pub(crate) struct Assembled {
     /// What its benchmarks compare with the server, each with the place of its first item.
     pub audits: Vec<(usize, Box<dyn ServerAudit>)>,
     /// What reports its end to the ledgers.
-    pub writers: Vec<Box<dyn Announced>>,
+    pub writers: Entries,
     /// It uses pgbench's own tables.
     pub uses_pgbench_tables: bool,
     /// The users whose pace it follows, where a benchmark has some.
@@ -27,4 +30,52 @@ pub(crate) struct Assembled {
     pub plans_each: bool,
     /// `:scale` of its scripts, if it has any.
     pub scale: Option<i64>,
+}
+
+/// The entries of a run in ledgers. Unless it begins, they are removed: an entry without an end is taken for a killed run, and makes `verify` accept
+/// more.
+#[derive(Debug, Default)]
+pub(crate) struct Entries {
+    announced: Vec<Box<dyn Announced>>,
+    has_begun: bool,
+}
+
+impl Entries {
+    /// Adds one.
+    pub(super) fn push(&mut self, announced: Box<dyn Announced>) {
+        self.announced.push(announced);
+    }
+
+    /// From now on transactions may be started.
+    pub(super) fn set_begun(&mut self) {
+        self.has_begun = true;
+    }
+
+    /// Passes on what came of driving: a run that failed before its first transaction has not begun.
+    pub(super) fn driven<T>(&mut self, result: Result<T, DriveError>) -> Result<T, DriveError> {
+        self.has_begun = !result.as_ref().is_err_and(DriveError::is_before_begin);
+        result
+    }
+
+    /// Reports how far each session came.
+    ///
+    /// # Errors
+    /// When a ledger cannot be written.
+    pub(super) fn finish(&mut self, sessions: &[SessionRecord]) -> Result<(), Failure> {
+        for announced in std::mem::take(&mut self.announced) {
+            announced.finish(sessions)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Entries {
+    fn drop(&mut self) {
+        if !self.has_begun {
+            for announced in std::mem::take(&mut self.announced) {
+                // The failure that ended the run is reported.
+                let _ = announced.withdraw();
+            }
+        }
+    }
 }

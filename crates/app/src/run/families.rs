@@ -1,7 +1,7 @@
 //! Benchmarks that describe themselves: their names, their flags, and how they come into a run. Nothing here knows which they are.
 
 use super::Plan;
-use super::assembled::Assembled;
+use super::assembled::{Assembled, Entries};
 use super::scripts::Selected;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -47,7 +47,7 @@ pub fn needs_target(flags: &BTreeMap<&'static str, Value>) -> bool {
 pub(super) fn list() -> String {
     let mut text = String::new();
     for family in FAMILIES {
-        text.push_str(&format!("On tables of {}:\n", family.filled_by()));
+        text.push_str(&format!("On tables of {}:\n", family.about().filled_by));
         for builtin in family.builtins() {
             text.push_str(&format!("  {:<14} {}\n", builtin.name, builtin.about));
         }
@@ -165,7 +165,7 @@ impl Plan {
             name: name.clone(),
             datasets: vec![],
             audits: prepared.audit.into_iter().map(|audit| (0, audit)).collect(),
-            writers: vec![],
+            writers: Entries::default(),
             uses_pgbench_tables: false,
             users: prepared.users,
             connects: None,

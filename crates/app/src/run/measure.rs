@@ -97,7 +97,8 @@ impl Plan {
         let pinned = if options.mix.is_users() { Pinned::Nothing } else { Pinned::Names };
         let dial = self.route.dial(spec, &options.connects, pinned, assembled.plans_each);
         let ours = options.mix.statements().to_vec();
-        let account = drive(options, dial, &stop, &mut watcher);
+        assembled.writers.set_begun();
+        let account = assembled.writers.driven(drive(options, dial, &stop, &mut watcher));
         context.terminal.end_progress();
         let settling = watcher.settling;
         let account = account?;
@@ -105,9 +106,7 @@ impl Plan {
         if let Some(settling) = settling {
             self.write_settling(recording, step, &settling, &account);
         }
-        for announced in assembled.writers {
-            announced.finish(&account.sessions)?;
-        }
+        assembled.writers.finish(&account.sessions)?;
         let mut opinion = verdict::judge(&account, duration);
         opinion.notes.extend(advice::of(&account, spec, is_shared, self.protocol()?, &ours));
         recording.keep(recording.dir().edit_step(step, |step| {

@@ -1,6 +1,6 @@
 //! From `-b` and `-f` to a workload: names looked up, scripts compiled, the dataset requested, the run entered among its writers.
 
-use super::assembled::Assembled;
+use super::assembled::{Assembled, Entries};
 use super::scripts::{Read, Script, Selected};
 use super::{Plan, Protocol, Weighted, families};
 use crate::connection::users_relation;
@@ -16,7 +16,9 @@ use run::workload::Mix as Mixed;
 use run::workload::script::Scripts;
 use run::workload::script::short_name;
 use std::sync::Arc;
-use workloads::driving::{Announces, Benchmark, Demand, InMix, Keys, ServerAudit};
+use workloads::driving::{
+    Announces, Benchmark, Demand, InMix, Keys, LedgerEntry, SCRIPTS_RUN_ON, ServerAudit,
+};
 
 /// The tables of pgbench -i.
 const PGBENCH_TABLES: [&str; 4] =
@@ -48,7 +50,7 @@ struct Parts {
 /// All built-in workloads, one line each.
 pub fn list() -> String {
     let mut text = families::list();
-    text.push_str("On tables of load tpcb, or pgbench -i:\n");
+    text.push_str(&format!("On tables of {SCRIPTS_RUN_ON}:\n"));
     for builtin in &script::BUILTINS {
         text.push_str(&format!("  {:<14} {}\n", builtin.name, builtin.description));
     }
@@ -285,18 +287,20 @@ impl Plan {
             Mixed::new(parts.iter().cloned())
                 .ok_or_else(|| Failure::usage("all weights are 0: nothing would run"))
         };
-        let mut mix = mixed(&parts)?;
-        let mut writers = Vec::new();
+        let items = mixed(&parts)?;
+        let mut writers = Entries::default();
         for (part, writer) in assembled.writers {
-            let run = InMix { items: mix.items(), first: mix.parts()[part].first_item, seed };
+            let run = InMix { items: items.items(), first: items.parts()[part].first_item, seed };
             let cluster = self.ledgers(control, spec, writer.dataset())?;
-            let (workload, announced) = writer.announce(run, &cluster, control)?;
-            parts[part].0 = workload;
-            writers.push(announced);
+            let LedgerEntry { workload, announced } = writer.announce(run, &cluster, control)?;
+            if let Some(workload) = workload {
+                parts[part].0 = workload;
+            }
+            if let Some(announced) = announced {
+                writers.push(announced);
+            }
         }
-        if !writers.is_empty() {
-            mix = mixed(&parts)?;
-        }
+        let mix = mixed(&parts)?;
         let audits = assembled.audits.into_iter();
         Ok(Assembled {
             name: self.workload_name()?,

@@ -117,7 +117,7 @@ impl Route {
                     Some(_) => return address.spec(context),
                     None => {
                         let spec = address.spec(context)?;
-                        // Whoever cannot be queried is one server.
+                        // A target that cannot be queried counts as one server.
                         match Cluster::discover(&spec) {
                             Ok(cluster) if is_sharded(&cluster) => cluster,
                             _ => return Ok(spec),
@@ -233,8 +233,9 @@ impl Route {
                 writer.name, standby.name
             ))
             .hint(format!(
-                "add --connect {}, or drive a workload that only reads, as ycsb-c",
-                names_of(cluster, cluster.data_nodes())
+                "add --connect {}, or drive a workload that only reads: {}",
+                names_of(cluster, cluster.data_nodes()),
+                workloads::driving::held_to_nodes().0.join(", ")
             )));
         }
         let Some(flag) = self.holding() else { return Ok(()) };
@@ -244,13 +245,19 @@ impl Route {
                     return Err(Failure::usage(format!(
                         "{flag} draws the keys of one node, and a script draws its own: {name}"
                     ))
-                    .hint("omit it for scripts (--connect with names works), or use a ycsb workload"));
+                    .hint(format!(
+                        "omit it for scripts (--connect with names works), or use one of {}",
+                        workloads::driving::held_to_nodes().1.join(", ")
+                    )));
                 }
                 Keys::New => {
                     return Err(Failure::usage(format!(
                         "{flag} cannot hold inserts to a node, and {name} inserts: which node gets a new row follows from its key"
                     ))
-                    .hint("use a workload without inserts: ycsb-a, ycsb-b, ycsb-c, ycsb-f, ycsb-select, ycsb-update"));
+                    .hint(format!(
+                        "use a workload without inserts: {}",
+                        workloads::driving::held_to_nodes().1.join(", ")
+                    )));
                 }
                 Keys::OfNode => {}
             }

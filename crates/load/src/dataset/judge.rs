@@ -90,7 +90,9 @@ impl RowJudge for ByExpectation<'_> {
         let (columns, is_changed) = self.wrong_columns(found);
         if !columns.is_empty() {
             verdicts.wrong(number, DifferenceKind::OtherValues { columns });
-        } else if is_changed || expected == Expected::Written {
+        } else if self.content.judge_written(self.number, number, found, verdicts)
+            && (is_changed || expected == Expected::Written)
+        {
             verdicts.accepted(1);
         }
         if number < self.table.rows { Presence::Must(number) } else { Presence::May(number) }

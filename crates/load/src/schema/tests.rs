@@ -26,47 +26,38 @@ fn tables() -> Vec<Table> {
 }
 
 /// The check of the options against the dataset, for a YCSB table.
-fn check_identity(dataset: &Dataset, options: &Options) -> Result<(), LoadError> {
-    let requested = Ycsb::new(options.rows, options.spec.clone());
-    super::check_identity(dataset, &BTreeMap::new(), &requested, options)
+fn check_identity(dataset: &Dataset, requested: &(Ycsb, Options)) -> Result<(), LoadError> {
+    super::check_identity(dataset, &BTreeMap::new(), &requested.0, &requested.1)
 }
 
 #[test]
 fn every_difference_of_identity_is_refused_with_both_values() {
-    let requested = Options::new(1000, spec(1));
+    let of = |rows: u64, spec: Spec| (Ycsb::new(rows, spec), Options::new());
+    let by = |options: Options| (Ycsb::new(1000, spec(1)), options);
+    let requested = of(1000, spec(1));
     assert!(check_identity(&dataset(), &requested).is_ok());
-    assert!(check_identity(&dataset(), &Options { partitions: Some(8), ..requested.clone() }).is_ok());
+    assert!(check_identity(&dataset(), &by(Options { partitions: Some(8), ..Options::new() })).is_ok());
     let sequential = Spec { key_order: KeyOrder::Sequential, ..spec(1) };
     let compressible = Spec { compressible: Compressible::MAX, ..spec(1) };
     let cases = [
-        (Options { spec: spec(2), ..requested.clone() }, "seed 1", "specifies 2", "--seed 1"),
-        (Options { rows: 2000, ..requested.clone() }, "rows 1000", "specifies 2000", "--rows 1000"),
+        (of(1000, spec(2)), "seed 1", "specifies 2", "--seed 1"),
+        (of(2000, spec(1)), "rows 1000", "specifies 2000", "--rows 1000"),
+        (of(1000, sequential), "key order scattered", "sequential", "--key-order scattered"),
+        (of(1000, compressible), "compressibility 1.0", "6.0", "--compressible 1.0"),
         (
-            Options { spec: sequential, ..requested.clone() },
-            "key order scattered",
-            "sequential",
-            "--key-order scattered",
-        ),
-        (
-            Options { spec: compressible, ..requested.clone() },
-            "compressibility 1.0",
-            "6.0",
-            "--compressible 1.0",
-        ),
-        (
-            Options { partitions: Some(4), ..requested.clone() },
+            by(Options { partitions: Some(4), ..Options::new() }),
             "partitions 8",
             "specifies 4",
             "--partitions 8",
         ),
         (
-            Options { partitions: Some(1), ..requested.clone() },
+            by(Options { partitions: Some(1), ..Options::new() }),
             "partitions 8",
             "specifies 0",
             "--partitions 8",
         ),
         (
-            Options { method: Some(Method::Freeze), ..requested.clone() },
+            by(Options { method: Some(Method::Freeze), ..Options::new() }),
             "method copy",
             "freeze",
             "--method copy",
@@ -80,7 +71,7 @@ fn every_difference_of_identity_is_refused_with_both_values() {
         assert!(hint.contains(flag) && hint.contains("--restart"), "{hint}");
     }
     let loaded = Dataset { loaded: true, ..dataset() };
-    let again = check_identity(&loaded, &Options { method: Some(Method::Freeze), ..requested.clone() });
+    let again = check_identity(&loaded, &by(Options { method: Some(Method::Freeze), ..Options::new() }));
     assert!(again.unwrap_err().to_string().contains("method copy"), "finished data stays as it was loaded");
     let newer = Dataset { format: FORMAT_VERSION + 1, ..dataset() };
     assert!(check_identity(&newer, &requested).unwrap_err().to_string().contains("format 2"));
@@ -88,7 +79,7 @@ fn every_difference_of_identity_is_refused_with_both_values() {
 
 #[test]
 fn two_differences_give_two_flags() {
-    let error = check_identity(&dataset(), &Options::new(5, spec(9))).unwrap_err();
+    let error = check_identity(&dataset(), &(Ycsb::new(5, spec(9)), Options::new())).unwrap_err();
     assert!(error.hint().unwrap().contains("--seed 1 --rows 1000"));
 }
 
@@ -164,7 +155,7 @@ fn a_node_has_its_own_leaves_and_points_at_the_others() {
 #[test]
 fn a_layout_is_continued_as_it_was_begun() {
     let there = Layout { token: 5, nodes: vec!["n1".into(), "n2".into()], ..Layout::default() };
-    let requested = Options::new(1000, spec(1));
+    let requested = Options::new();
     let check = |layout: &Layout, options: &Options, nodes| {
         check_layout(&dataset(), layout, options, Shape::Sharded, nodes)
     };

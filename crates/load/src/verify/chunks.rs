@@ -118,14 +118,14 @@ pub(super) fn ledger_keys(
                     }
                     let mut of_chunk = of_chunk.lock().unwrap_or_else(PoisonError::into_inner);
                     *of_chunk = (of_chunk.0.wrapping_add(sum), of_chunk.1 + size);
-                    setting.workers.did(rows.end - rows.start);
+                    setting.workers.did(content.rows_in(rows.end - rows.start));
                     start = rows.end;
                 }
             }
         })
     });
     let mut leaves = vec![(Sum::default(), 0); numbering.count()];
-    for share in coordinator.run(&setting.workers, Phase::Ledger, content.numbers(), tasks.collect())? {
+    for share in coordinator.run(&setting.workers, Phase::Ledger, content.rows(), tasks.collect())? {
         for ((sum, bytes), (part, more)) in leaves.iter_mut().zip(share) {
             sum.add(part.rows, part.hash);
             *bytes += more;

@@ -14,7 +14,10 @@ use crate::error::{LoadError, sqlstate_of};
 pub enum VerifyError {
     /// No ledger, or no dataset in it.
     #[error("this database has no dataset loaded by pgfathom")]
-    NoDataset,
+    NoDataset {
+        /// The one that was requested.
+        wanted: &'static str,
+    },
     /// Some chunks are missing.
     #[error("the load of dataset {dataset} is not complete")]
     Incomplete {
@@ -74,7 +77,10 @@ pub enum VerifyError {
     #[error(
         "this database has tables of pgbench, but no dataset loaded by pgfathom: their expected content is unknown"
     )]
-    PgbenchOnly,
+    PgbenchOnly {
+        /// The dataset that was requested.
+        wanted: &'static str,
+    },
     /// The ledger cannot be read.
     #[error(transparent)]
     Ledger(#[from] LoadError),
@@ -145,8 +151,10 @@ impl VerifyError {
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            VerifyError::NoDataset => {
-                "load one first: pgfathom load ycsb --rows 1M, or pgfathom load tpcc -s 1"
+            VerifyError::NoDataset { wanted } => {
+                return Some(format!(
+                    "load it first: pgfathom load {wanted}; pgfathom load --help has an example of each dataset"
+                ));
             }
             VerifyError::RowSecurity { table } => {
                 return Some(format!(
@@ -156,8 +164,10 @@ impl VerifyError {
             VerifyError::OtherDataset { found, .. } => {
                 return Some(format!("verify the loaded dataset: pgfathom verify {found}"));
             }
-            VerifyError::PgbenchOnly => {
-                "pgfathom verifies only its own datasets: pgfathom load ycsb, or pgfathom load tpcc"
+            VerifyError::PgbenchOnly { wanted } => {
+                return Some(format!(
+                    "pgfathom verifies only what it has loaded itself: pgfathom load {wanted}"
+                ));
             }
             VerifyError::Engine { .. } => {
                 "name one node with -h and -p to verify what that node returns; docs/engines.md lists the engines whose nodes pgfathom reads"
@@ -217,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_users_meet_has_a_hint() {
-        assert!(VerifyError::NoDataset.hint().unwrap().contains("load ycsb"));
+        assert!(VerifyError::NoDataset { wanted: "ycsb" }.hint().unwrap().contains("load ycsb"));
         let format = |found| VerifyError::Format { dataset: "ycsb".into(), found, known: 1 };
         assert!(format(2).hint().unwrap().contains("newer"));
         assert!(format(0).hint().unwrap().contains("older"));

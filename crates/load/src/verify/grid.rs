@@ -280,8 +280,13 @@ impl<'a> Numbers<'a> {
         Numbers { selection, tables, ends, next: AtomicU64::new(0) }
     }
 
+    /// About how many rows these numbers stand for.
+    pub(super) fn rows(&self, content: &dyn Dataset) -> u64 {
+        content.rows_in(self.total())
+    }
+
     /// About how many numbers there are.
-    pub(super) fn total(&self) -> u64 {
+    fn total(&self) -> u64 {
         let of_table = |(at, cells, _): &(usize, Vec<usize>, u64)| match self.selection.grid.shape(*at) {
             Shape::Out => 0,
             Shape::Numbers { per_cell, .. } => (cells.len() as u64 * per_cell).min(self.ends[*at]),

@@ -68,7 +68,7 @@ fn name_batch(
         Box::new(move || {
             let mut findings = Findings::default();
             while let Some((at, cell, rows)) = numbers.take(&setting.workers)? {
-                setting.workers.did(rows.end - rows.start);
+                setting.workers.did(setting.content.rows_in(rows.end - rows.start));
                 let table = setting.catalog.tables[at].table;
                 let is_here = |row: u64| {
                     cell.or_else(|| cells.grid.cell(setting.content, at, table, row))
@@ -91,7 +91,8 @@ fn name_batch(
             Ok(findings)
         })
     });
-    let shares = coordinator.run(&setting.workers, Phase::Name, numbers.total(), tasks.collect())?;
+    let shares =
+        coordinator.run(&setting.workers, Phase::Name, numbers.rows(setting.content), tasks.collect())?;
     for share in shares {
         judged.findings.merge(share);
     }

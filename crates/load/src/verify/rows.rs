@@ -73,7 +73,7 @@ pub(super) fn judge(
     let (mut sums, mut found) = (grid.zeros(), grid.zeros());
     let (mut bytes, mut read) = (vec![0; sums.len()], vec![0; setting.catalog.leaves.len()]);
     let mut findings = Findings::default();
-    for share in coordinator.run(&setting.workers, Phase::Judge, numbers.total(), tasks)? {
+    for share in coordinator.run(&setting.workers, Phase::Judge, numbers.rows(setting.content), tasks)? {
         let share = match share {
             Reading::Side(share) => share,
             Reading::Judged(share, more) => {

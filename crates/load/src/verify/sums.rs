@@ -88,7 +88,7 @@ fn both_sides(
     }
     let (mut expected, mut found) = (selection.grid.zeros(), selection.grid.zeros());
     let (mut rows, mut bytes) = (vec![0; setting.catalog.leaves.len()], vec![0; expected.len()]);
-    for share in coordinator.run(&setting.workers, phase, numbers.total(), tasks)? {
+    for share in coordinator.run(&setting.workers, phase, numbers.rows(setting.content), tasks)? {
         share.add_to((&mut expected, &mut bytes), (&mut found, &mut rows));
     }
     Ok((expected, found, rows, bytes))
@@ -157,7 +157,7 @@ fn loaded_sums(setting: &Setting<'_>, grid: &Grid, numbers: &Numbers<'_>) -> Res
         let table = setting.catalog.tables[at].table;
         match grid.shape(at) {
             Shape::Buckets { bits, slots } => {
-                setting.workers.did(rows.end - rows.start);
+                setting.workers.did(setting.content.rows_in(rows.end - rows.start));
                 let sums = &mut sums[grid.of_table(at)];
                 setting.content.add_loaded(table, rows, &mut Buckets::new(slots, *bits, sums));
             }

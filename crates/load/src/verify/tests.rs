@@ -51,7 +51,7 @@ fn database(cluster: &Throwaway, name: &str) -> ConnSpec {
 fn load(cluster: &Throwaway, name: &str, rows: u64, partitions: u32, spec: Spec) -> Table {
     cluster.execute(&format!("create database {name}")).unwrap();
     let mut client = control::connect(&database(cluster, name)).unwrap();
-    let options = Options { partitions: Some(partitions), ..Options::new(rows, spec.clone()) };
+    let options = Options { partitions: Some(partitions), ..Options::new() };
     let target = Cluster::single(database(cluster, name));
     let mut sessions = NodeSessions::connect(&target).unwrap();
     let prepared =
@@ -588,7 +588,7 @@ fn a_table_that_is_written_meanwhile_is_seen_at_one_moment() {
 fn databases_without_a_complete_dataset_are_refused() {
     on_each(|cluster| {
         let error = |name: &str| check(&database(cluster, name), false, None).unwrap_err();
-        assert!(matches!(error("postgres"), VerifyError::NoDataset));
+        assert!(matches!(error("postgres"), VerifyError::NoDataset { .. }));
         assert!(matches!(error("nowhere"), VerifyError::Connect { .. }));
         load(cluster, "refused", 10, 0, spec_of(SEED));
         for (sql, expected) in [

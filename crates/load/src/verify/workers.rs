@@ -303,7 +303,7 @@ mod tests {
     }
 
     fn no_connection() -> Result<Box<dyn Socket>, VerifyError> {
-        Err(VerifyError::NoDataset)
+        Err(VerifyError::NoDataset { wanted: "ycsb" })
     }
 
     #[test]

@@ -12,11 +12,14 @@ use engines::Cluster;
 use lab::throwaway::{Installation, Throwaway, installations};
 use load::progress::LoadEvent;
 use load::verify::{Subject, VerifyError, VerifyOptions, VerifyReport};
-use load::{LoadError, LoadReport, Observer, Options, Progress, Stop};
+use load::{LoadError, LoadReport, Observer, Progress, Stop};
 use postgres::Client;
 use record::ProgressSample;
-use workloads::ycsb::dataset::{self as ycsb, Ycsb};
+use workloads::ycsb::dataset as ycsb;
 
+pub(crate) use asked::Options;
+
+pub(crate) mod asked;
 pub(crate) mod cluster;
 pub(crate) mod tpcc;
 
@@ -125,8 +128,8 @@ pub(crate) fn load_ycsb_on(
     stop: &Stop,
     observer: &mut dyn Observer,
 ) -> Result<LoadReport, LoadError> {
-    let dataset = Ycsb::new(options.rows, options.spec.clone());
-    load::load(cluster, &dataset, options, stop, observer)
+    let (dataset, options) = options.parts();
+    load::load(cluster, &dataset, &options, stop, observer)
 }
 
 pub(crate) fn load(target: &ConnSpec, options: &Options) -> Result<LoadReport, LoadError> {

@@ -2,7 +2,6 @@
 
 use connect::ConnSpec;
 use engines::Cluster;
-use load::dataset::Dataset;
 use load::verify::{Subject, VerifyError, VerifyOptions, VerifyReport};
 use load::{LoadError, LoadReport, Observer, Options, Stop};
 use workloads::tpcc::{DATASET, TPCC, Tpcc};
@@ -13,8 +12,8 @@ pub(crate) fn warehouses(warehouses: u32) -> Tpcc {
 }
 
 /// The options of a load with every default.
-pub(crate) fn options(dataset: &Tpcc) -> Options {
-    Options::new(dataset.numbers(), dataset.spec().clone())
+pub(crate) fn options() -> Options {
+    Options::new()
 }
 
 pub(crate) fn load_tpcc(
@@ -30,7 +29,7 @@ pub(crate) fn load_tpcc_on(
     dataset: &Tpcc,
     observer: &mut dyn Observer,
 ) -> Result<LoadReport, LoadError> {
-    load::load(cluster, dataset, &options(dataset), &Stop::new(), observer)
+    load::load(cluster, dataset, &options(), &Stop::new(), observer)
 }
 
 /// Verifies what the database holds of TPC-C.

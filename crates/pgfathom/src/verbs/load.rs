@@ -173,7 +173,7 @@ impl Load {
 
     fn plan(self) -> Result<Plan, Failure> {
         let content = self.content()?;
-        let options = self.options(&*content)?;
+        let options = self.options()?;
         Ok(Plan {
             address: self.connection.address()?,
             content: content.into(),
@@ -184,7 +184,7 @@ impl Load {
         })
     }
 
-    fn options(&self, content: &dyn load::Dataset) -> Result<load::Options, Failure> {
+    fn options(&self) -> Result<load::Options, Failure> {
         let too_large = |flag: &str| {
             Failure::usage(format!("{flag}: the number is too large")).hint("give a smaller number")
         };
@@ -213,7 +213,7 @@ impl Load {
             unlogged: self.unlogged,
             keep_free_bytes: self.keep_free,
             deadline: self.deadline.clone(),
-            ..load::Options::new(content.numbers(), content.spec().clone())
+            ..load::Options::new()
         })
     }
 }

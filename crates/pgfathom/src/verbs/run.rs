@@ -39,10 +39,14 @@ pub struct Run {
     /// The database.
     #[command(flatten)]
     pub connection: Connection,
-    /// Built-in workload, with a weight after @; may be given several times. ycsb-a ... ycsb-f, ycsb-select and ycsb-update
-    /// on tables of `load ycsb`; tpcc on those of `load tpcc`; chbench on those of `load chbench`; documents and documents-tx on those
-    /// of `load documents`; tpcb, select-only, simple-update and tpcb-like on those of `load tpcb` or pgbench -i. `-b list` names them all
-    #[arg(short, long = "builtin", value_name = "NAME[@W]", value_parser = weighted, help_heading = "Workload")]
+    #[arg(
+        short,
+        long = "builtin",
+        value_name = "NAME[@W]",
+        value_parser = weighted,
+        help_heading = "Workload",
+        help = families::builtins()
+    )]
     pub builtin: Vec<Weighted>,
     /// pgbench script, with a weight after @; may be given several times
     #[arg(

@@ -13,6 +13,12 @@ use std::time::Duration;
 /// How long a node may take to apply what others had written, unless `--lag-limit` is given.
 const LAG_LIMIT_DEFAULT: &str = "60";
 
+/// The help of what to verify.
+fn what() -> String {
+    let names: Vec<&str> = workloads::dataset::DATASETS.iter().map(|dataset| dataset.name).collect();
+    format!("What to verify: {} [default: what the database holds]", names.join(", "))
+}
+
 /// The flags of `verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -20,8 +26,7 @@ The expected content is recorded in the database itself, in the ledger that load
 It reads every node of a cluster (--cluster FILE, or a target that is one of its nodes), and compares what their catalogs record of each other.
 Exit code 3: a difference was found; the output names the rows. Exit code 8: no difference was found, but some values cannot be judged.")]
 pub struct Verify {
-    /// What to verify: ycsb, tpcc or another dataset of load [default: what the database holds]
-    #[arg(value_name = "WHAT")]
+    #[arg(value_name = "WHAT", help = what())]
     pub what: Option<String>,
     /// The database.
     #[command(flatten)]

@@ -39,6 +39,29 @@ fn long_modules_only_become_fewer() {
     hold("long-modules", &format!("Modules of more than {MODULE_LINES} lines."), &long.collect());
 }
 
+/// A benchmark is one folder of `workloads`: other code asks the lists of that crate. `data` has content with golden vectors.
+#[test]
+fn benchmarks_are_named_in_their_folders_only() {
+    let datasets = workloads::dataset::DATASETS.iter().map(|dataset| dataset.name);
+    let titles = workloads::driving::FAMILIES.iter().map(|family| family.title());
+    // That one is a word of English, too.
+    let names: BTreeSet<String> =
+        datasets.chain(titles).map(str::to_lowercase).filter(|name| name != "documents").collect();
+    assert!(names.len() > 5, "{names:?}");
+    let is_outside = |file: &str| !file.starts_with("crates/workloads/") && !file.starts_with("crates/data/");
+    let names_one = |line: &String| {
+        let line = line.trim().to_lowercase();
+        !line.starts_with("//") && names.iter().any(|name| line.contains(name))
+    };
+    let found =
+        production().into_iter().filter(|(file, lines)| is_outside(file) && lines.iter().any(names_one));
+    hold(
+        "benchmark-names",
+        "Modules outside of workloads that name a benchmark.",
+        &found.map(|(file, _)| file).collect(),
+    );
+}
+
 /// Clippy refuses functions of more than seven arguments; nobody may switch that off.
 #[test]
 fn seven_arguments_are_enough() {

@@ -136,7 +136,7 @@ fn run_worker<W: Workload>(
     let unanswered = worker.take_unanswered();
     let schedule = shared.schedule.borrow().clone();
     Ok(Worked {
-        sessions: records.iter().map(|record| record.borrow().clone()).collect(),
+        sessions: records.iter().map(|record| record.borrow().clone().closed()).collect(),
         schedule,
         unanswered,
         traffic: worker.traffic(),

@@ -1,5 +1,7 @@
 //! A weighted mix of workloads: the plan that all sessions share.
 
+use std::collections::HashSet;
+
 use super::{Item, TransactionError, Try, Workload, is_complete};
 use crate::audit::Audits;
 use crate::engine::Nanos;
@@ -70,12 +72,19 @@ impl<W: Workload> Mix<W> {
     /// A mix of workloads, each with what its items' weights are multiplied by. `None` when no item has a weight.
     pub fn new(workloads: impl IntoIterator<Item = (W, u64)>) -> Option<Mix<W>> {
         let (mut parts, mut items, mut part_of, mut statements) = (Vec::new(), vec![], vec![], vec![]);
+        let mut names = HashSet::new();
         for (workload, weight) in workloads {
             let (first_item, first_statement) = (items.len(), statements.len());
             let own = workload.items();
             part_of.extend(own.iter().map(|_| parts.len()));
             items.extend(own.into_iter().map(|item| Item { weight: item.weight * weight, ..item }));
-            statements.extend(workload.statements());
+            for mut statement in workload.statements() {
+                // Workloads that share transactions share their names, and a session of the server has each name once.
+                while !names.insert(statement.name.clone()) {
+                    statement.name.push_str(&format!("_{}", parts.len()));
+                }
+                statements.push(statement);
+            }
             parts.push(Part {
                 workload,
                 first_item,
@@ -226,5 +235,44 @@ impl<W: Workload> MixSession<W> {
     #[inline]
     pub fn inserted(&self, mix: &Mix<W>) -> u64 {
         mix.parts.iter().zip(&self.states).map(|(part, state)| part.workload.inserted(state)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Workloads that share their statements.
+    #[derive(Debug)]
+    struct Shared(&'static [&'static str]);
+
+    impl Workload for Shared {
+        type Session = ();
+
+        fn items(&self) -> Vec<Item> {
+            vec![Item { name: "one".into(), weight: 1 }]
+        }
+
+        fn statements(&self) -> Vec<StatementSpec> {
+            self.0.iter().map(|name| StatementSpec::ours((*name).to_owned(), "SELECT 1".into())).collect()
+        }
+
+        fn session(&self, _: u64) -> Result<(), String> {
+            Ok(())
+        }
+
+        async fn transaction(&self, _: usize, (): &mut (), _: Try<'_>) -> Result<(), TransactionError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_two_statements_of_a_mix_have_one_name() {
+        let workloads = [Shared(&["a", "b"]), Shared(&["b", "a_1"]), Shared(&["a", "b", "c"])];
+        let mix = Mix::new(workloads.map(|workload| (workload, 1))).expect("weights");
+        let names: Vec<&str> = mix.statements().iter().map(|statement| &*statement.name).collect();
+        assert_eq!(names, ["a", "b", "b_1", "a_1", "a_2", "b_2", "c"]);
+        let alone = Mix::of(Shared(&["a", "b"])).expect("weights");
+        assert_eq!(alone.statements()[1].name, "b", "a workload alone keeps its names");
     }
 }

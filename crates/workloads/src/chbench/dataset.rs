@@ -271,6 +271,8 @@ mod tests {
         let dataset = dataset();
         let tpcc = Tpcc::new(2, 3, false, None);
         let end = tpcc.numbers();
+        assert!(dataset.rows() < dataset.numbers(), "an order has 5 to 15 lines of 16 numbers");
+        assert_eq!(dataset.rows_in(dataset.numbers()), dataset.rows(), "progress counts rows");
         assert_eq!(dataset.numbers(), end + 10_067);
         let chunks = dataset.chunks().expect("chunks");
         assert_eq!((chunks.rows(), chunks.count()), (dataset.numbers(), 8));

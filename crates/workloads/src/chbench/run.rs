@@ -18,7 +18,9 @@ use run::workload::{Item, TransactionError, Try, Workload};
 
 use super::dataset::{NAME, own_names};
 use super::queries::{self, QUERIES};
-use crate::driving::{Builtin, Family, Flag, Given, Kind, Prepared, Refusal, ServerAudit, Tables, enter_run};
+use crate::driving::{
+    About, Builtin, Family, Flag, Given, Kind, Prepared, Refusal, ServerAudit, Tables, weight_of,
+};
 use crate::request::ask_without_rows;
 use crate::tpcc::family::check_complete;
 use crate::tpcc::orders::OrdersAudit;
@@ -121,33 +123,30 @@ impl Workload for ChBench {
     }
 }
 
+const ABOUT: About = About {
+    title: "CH-benCHmark",
+    filled_by: "load chbench",
+    fill: FILL,
+    builtins: &[Builtin {
+        name: NAME,
+        about: "CH-benCHmark: TPC-C's transactions, and 22 analytic queries beside them on the same tables",
+    }],
+    flags: &[Flag {
+        long: ANALYSTS_FLAG,
+        kind: Kind::Text("N"),
+        help: "So many of the sessions (-c) ask analytic queries, the others run transactions [default: 1]",
+        excludes: &[],
+    }],
+    heading: About::HEADING,
+};
+
 /// `-b chbench`.
 #[derive(Debug)]
 pub struct ChBenchFamily;
 
 impl Family for ChBenchFamily {
-    fn title(&self) -> &'static str {
-        "CH-benCHmark"
-    }
-
-    fn filled_by(&self) -> &'static str {
-        "load chbench"
-    }
-
-    fn builtins(&self) -> &'static [Builtin] {
-        &[Builtin {
-            name: NAME,
-            about: "CH-benCHmark: TPC-C's transactions, and 22 analytic queries beside them on the same tables",
-        }]
-    }
-
-    fn flags(&self) -> &'static [Flag] {
-        &[Flag {
-            long: ANALYSTS_FLAG,
-            kind: Kind::Text("N"),
-            help: "So many of the sessions (-c) ask analytic queries, the others run transactions [default: 1]",
-            excludes: &[],
-        }]
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn check(&self, given: &Given<'_>) -> Result<(), Refusal> {
@@ -177,7 +176,6 @@ impl Family for ChBenchFamily {
         let analysts = analysts(given)?;
         let found = dataset(client)?;
         let (homes, connects) = homes(given, client, &found, found.warehouses)?.unzip();
-        enter_run(client, &found.dataset, NAME)?;
         let schema = found.dataset.schema_name.clone();
         let tpcc = Tpcc {
             warehouses: found.warehouses,
@@ -193,22 +191,22 @@ impl Family for ChBenchFamily {
         };
         let terms = Terms { has_terminals: false, efficiency_percent_min: 0.0 };
         let audit = Hybrid { orders: OrdersAudit::new(&tpcc, terms), analysts };
-        let weight = asked.iter().map(|(_, weight)| weight).sum();
+        let weight = weight_of(asked);
         let plans_each = tpcc.homes.is_some();
         let workload = ChBench::new(tpcc, &schema, analysts, weight);
-        Ok(Prepared { connects, plans_each, ..Prepared::new(workload, found.described(), audit) })
+        let prepared = Prepared::new(workload, found.described(), audit).listed_in(found.dataset, NAME);
+        Ok(Prepared { connects, plans_each, ..prepared })
     }
 }
 
 /// The dataset in the target, complete.
 fn dataset(client: &mut Client) -> Result<TpccDataset, Refusal> {
-    let missing = || Refusal::new("this database holds no CH-benCHmark dataset").with_hint(FILL);
     if !ledger::exists(client)? {
-        return Err(missing());
+        return Err(ABOUT.missing());
     }
     let Some(found) = find_named(client, NAME)? else {
         return Err(match find_named(client, TPCC)? {
-            None => missing(),
+            None => ABOUT.missing(),
             Some(found) => Refusal::new(
                 "this database holds TPC-C without the suppliers, nations and regions of CH-benCHmark",
             )
@@ -218,7 +216,7 @@ fn dataset(client: &mut Client) -> Result<TpccDataset, Refusal> {
             )),
         });
     };
-    check_complete(client, "CH-benCHmark", &found)?;
+    check_complete(client, &ABOUT, &found)?;
     let own: Vec<String> = own_names().map(str::to_owned).collect();
     ledger::check_in_place(client, &found.dataset, &own)?;
     Ok(found)

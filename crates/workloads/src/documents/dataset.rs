@@ -1,57 +1,30 @@
 //! The table of documents as a dataset.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use data::ycsb::{Compressible, KeyOrder, Spec};
 use engines::hash;
-use load::dataset::{Dataset, Encoder, Expected, Numbers, Parameter, Placed, Placement, Table};
+use load::dataset::{
+    Audit, Auditor, Dataset, Encoder, Expected, Numbers, Parameter, Placed, Placement, Table, Verdicts,
+};
+use load::verify::VerifyError;
 use wire::copy::values::Tuples;
 
 use super::content::{Documents as Content, Pieces};
-use super::size::{Sizes, SizesError};
-use crate::dataset::{Flag, Flags, Registration, Request, Size};
+use super::judge;
+use super::replay::{Existence, History};
+use super::run::NAME;
+use super::size::Sizes;
+use crate::dataset::Flags;
 
-/// The flag that says how large documents are.
-const SIZE_FLAG: &str = "document-size";
 /// The name of the sizes in the ledger.
 pub(super) const SIZE_PARAMETER: &str = "document size";
 
-/// What the command knows of it.
-pub const DATASET: Registration = Registration {
-    name: "documents",
-    about: "JSON documents (jsonb) of 1 kB to 20 MB in the table documents(doc_id, doc_version, body)",
-    size: Size::Rows,
-    takes: &[],
-    flags: &[Flag {
-        name: SIZE_FLAG,
-        value_name: "SIZE",
-        help: "documents: size of a document, as 20MB, or a range in which every doubling is as frequent as the others [default: 1kB..20MB]",
-    }],
-    example: "pgfathom load documents --rows 10k --document-size 1kB..1MB DBNAME",
-    build,
-    recorded,
-    replay: None,
-};
-
-fn build(request: &Request) -> Result<Box<dyn Dataset>, load::LoadError> {
-    let sizes = match request.flags.get(SIZE_FLAG) {
-        None => Sizes::DEFAULT,
-        Some(text) => text.parse().map_err(|error: SizesError| load::LoadError::Option {
-            flag: "--document-size",
-            problem: error.to_string(),
-            hint: "write 20MB, 64kB or a range as 1kB..20MB".to_owned(),
-        })?,
-    };
-    let rows = match (request.rows, request.bytes) {
-        (Some(rows), _) => rows,
-        (None, bytes) => bytes.unwrap_or_default().div_ceil(sizes.mean()).max(1),
-    };
-    Ok(Box::new(Documents::new(rows, request.seed, sizes)))
-}
-
-fn recorded(spec: &Spec, flags: &Flags) -> Option<Box<dyn Dataset>> {
+/// Those that the ledger describes.
+pub(super) fn of_flags(spec: &Spec, flags: &Flags) -> Option<Documents> {
     let rows = flags.get("rows")?.parse().ok()?;
-    Some(Box::new(Documents::new(rows, spec.seed, flags.get(SIZE_PARAMETER)?.parse().ok()?)))
+    Some(Documents::new(rows, spec.seed, flags.get(SIZE_PARAMETER)?.parse().ok()?))
 }
 
 /// The first byte of a jsonb in binary form: its version.
@@ -67,6 +40,8 @@ pub struct Documents {
     sizes: Sizes,
     spec: Spec,
     tables: [Table; 1],
+    /// What runs have written; `None`: it is not known, or there was no run.
+    history: Option<Arc<History>>,
 }
 
 impl Documents {
@@ -88,7 +63,13 @@ impl Documents {
             fillfactor: None,
         };
         let spec = Spec { seed, key_order: KeyOrder::Sequential, compressible: Compressible::NONE };
-        Documents { content: Content::new(seed, sizes), sizes, spec, tables: [table] }
+        Documents { content: Content::new(seed, sizes), sizes, spec, tables: [table], history: None }
+    }
+
+    /// The same after what runs have written.
+    #[must_use]
+    pub(super) fn after(self, history: Arc<History>) -> Documents {
+        Documents { history: Some(history), ..self }
     }
 
     /// The text of each document.
@@ -99,7 +80,7 @@ impl Documents {
 
 impl Dataset for Documents {
     fn name(&self) -> &'static str {
-        DATASET.name
+        NAME
     }
 
     fn tables(&self) -> &[Table] {
@@ -147,11 +128,9 @@ impl Dataset for Documents {
     }
 
     fn expect(&self, _: usize, number: u64, found: &[Option<&[u8]>], out: &mut Tuples) -> Expected {
-        let version = found.get(1).copied().flatten().and_then(|bytes| bytes.try_into().ok());
-        let version = version.map_or(0, i32::from_be_bytes);
+        let version = version_of(found);
+        // What is negative differs from the version that is expected.
         let is_loaded = version == 0 && number < self.tables[0].rows;
-        // A negative version is nobody's: it differs from the one that is expected.
-        let version = u32::try_from(version).unwrap_or(0);
         out.begin(3);
         out.int8(number as i64 + 1);
         out.int4(version as i32);
@@ -159,8 +138,42 @@ impl Dataset for Documents {
             out.push(JSONB_VERSION);
             self.content.write(number + 1, version, out);
         });
-        if is_loaded { Expected::Loaded } else { Expected::Written }
+        let is_unknown = number >= self.tables[0].rows
+            && self
+                .history
+                .as_ref()
+                .is_some_and(|known| known.existence(number + 1) == Existence::Impossible);
+        match (is_loaded, is_unknown) {
+            (true, _) => Expected::Loaded,
+            (false, true) => Expected::Stranger,
+            (false, false) => Expected::Written,
+        }
     }
+
+    fn is_read_after_runs(&self) -> bool {
+        self.history.is_some()
+    }
+
+    fn judge_written(
+        &self,
+        _: usize,
+        number: u64,
+        found: &[Option<&[u8]>],
+        verdicts: &mut dyn Verdicts,
+    ) -> bool {
+        let Some(history) = &self.history else { return true };
+        judge::judge(history, number, number < self.tables[0].rows, version_of(found), verdicts)
+    }
+
+    fn audit(&self, auditor: &mut dyn Auditor) -> Result<Audit, VerifyError> {
+        self.history.as_ref().map_or_else(|| Ok(Audit::default()), |known| judge::audit(known, auditor))
+    }
+}
+
+/// The version in a row. A negative one is never written: it differs from the one that is expected.
+fn version_of(found: &[Option<&[u8]>]) -> u32 {
+    let version = found.get(1).copied().flatten().and_then(|bytes| bytes.try_into().ok());
+    u32::try_from(version.map_or(0, i32::from_be_bytes)).unwrap_or(0)
 }
 
 /// One CopyData message, cut wherever it is full: the protocol does not care where rows end.

@@ -8,19 +8,16 @@ use run::verdict::Opinion;
 
 use super::content::Documents;
 use super::dataset::SIZE_PARAMETER;
-use super::run::{Documented, DocumentsRun, FILL, NAME, NAME_TX, items};
+use super::run::{Documented, DocumentsRun, Draws, FILL, NAME, NAME_TX, items};
 use super::size::Sizes;
+use super::writer::Writing;
 use crate::driving::{
-    Builtin, Family, Flag, Given, Kind, Prepared, Refusal, ServerAudit, Tables, enter_run, failed, loaded,
-    schema_of,
+    About, Builtin, Family, Flag, Given, Kind, Prepared, Refusal, ServerAudit, Tables, failed,
 };
 
 /// Statements of an explicit transaction, unless the flag says otherwise, and at most.
 const STATEMENTS_DEFAULT: u64 = 10;
 const STATEMENTS_MAX: u64 = 1_000;
-
-/// A run inserts fewer documents than this power of two; a load makes fewer, too.
-const INSERTED_BITS: u32 = 40;
 
 /// `-b documents` and `-b documents-tx`.
 #[derive(Debug)]
@@ -30,40 +27,37 @@ const SIZE_FLAG: &str = "document-size";
 const SIZE_EXAMPLE: &str = "1kB..20MB";
 const STATEMENTS_FLAG: &str = "statements-per-transaction";
 
+const ABOUT: About = About {
+    title: "documents",
+    filled_by: "load documents",
+    fill: FILL,
+    builtins: &[
+        Builtin {
+            name: NAME,
+            about: "JSON documents: 50 % read, 30 % update, 20 % insert, each in a transaction of its own",
+        },
+        Builtin { name: NAME_TX, about: "the same, ten statements between BEGIN and COMMIT" },
+    ],
+    flags: &[
+        Flag {
+            long: SIZE_FLAG,
+            kind: Kind::Text("SIZE"),
+            help: "Sizes of documents that are written into a table that pgfathom did not load, as 20MB or 1kB..20MB [default: 1kB..20MB]",
+            excludes: &[],
+        },
+        Flag {
+            long: STATEMENTS_FLAG,
+            kind: Kind::Text("N"),
+            help: "Statements of a transaction of documents-tx, at most 1000 [default: 10]",
+            excludes: &[],
+        },
+    ],
+    heading: About::HEADING,
+};
+
 impl Family for DocumentsFamily {
-    fn title(&self) -> &'static str {
-        "documents"
-    }
-
-    fn filled_by(&self) -> &'static str {
-        "load documents"
-    }
-
-    fn builtins(&self) -> &'static [Builtin] {
-        &[
-            Builtin {
-                name: NAME,
-                about: "JSON documents: 50 % read, 30 % update, 20 % insert, each in a transaction of its own",
-            },
-            Builtin { name: NAME_TX, about: "the same, ten statements between BEGIN and COMMIT" },
-        ]
-    }
-
-    fn flags(&self) -> &'static [Flag] {
-        &[
-            Flag {
-                long: SIZE_FLAG,
-                kind: Kind::Text("SIZE"),
-                help: "Sizes of documents that are written into a table that pgfathom did not load, as 20MB or 1kB..20MB [default: 1kB..20MB]",
-                excludes: &[],
-            },
-            Flag {
-                long: STATEMENTS_FLAG,
-                kind: Kind::Text("N"),
-                help: "Statements of a transaction of documents-tx, at most 1000 [default: 10]",
-                excludes: &[],
-            },
-        ]
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn check(&self, given: &Given<'_>) -> Result<(), Refusal> {
@@ -82,7 +76,7 @@ impl Family for DocumentsFamily {
         client: &mut Client,
     ) -> Result<Prepared, Refusal> {
         let schema = schema(client)?;
-        let known = loaded(client, NAME)?;
+        let known = ABOUT.dataset(client, NAME)?;
         let sql = format!(
             "select min(doc_id)::int8, max(doc_id)::int8 from {}",
             load::ledger::qualified(&schema, NAME)
@@ -106,17 +100,16 @@ impl Family for DocumentsFamily {
         };
         let sizes = sizes(given, known.as_ref(), client)?;
         let seed = known.as_ref().map_or(given.seed, |dataset| dataset.spec.seed);
-        let run_no = match &known {
-            Some(dataset) => enter_run(client, dataset, NAME)?,
-            None => None,
-        };
         let workload = DocumentsRun {
             schema: schema.clone(),
             documents: Documents::new(seed, sizes),
-            first: first as u64,
-            count,
-            first_insert: first_insert(run_no, last as u64),
-            sessions: given.sessions,
+            // Behind what is there; a run that is entered in a ledger gets a range of its own.
+            draws: Draws {
+                first: first as u64,
+                count,
+                first_insert: last as u64 + 1,
+                sessions: given.sessions,
+            },
             items: items(asked, statements(given)?),
         };
         let dataset = record::model::Dataset {
@@ -131,7 +124,11 @@ impl Family for DocumentsFamily {
             .into_iter()
             .collect(),
         };
-        Ok(Prepared::new(workload, dataset, Reported))
+        let prepared = Prepared::new(workload.clone(), dataset, Reported);
+        Ok(match known {
+            Some(dataset) => Prepared { writer: Some(Box::new(Writing { workload, dataset })), ..prepared },
+            None => prepared,
+        })
     }
 }
 
@@ -173,14 +170,9 @@ fn statements(given: &Given<'_>) -> Result<u64, Refusal> {
     }
 }
 
-/// The number from which a run inserts. One that the ledger has numbered has a range of its own, so two runs at once never insert the same document;
-/// any other begins behind the last document that is there.
-fn first_insert(run_no: Option<u16>, last: u64) -> u64 {
-    run_no.map_or(last + 1, |run_no| u64::from(run_no) << INSERTED_BITS)
-}
-
 fn schema(client: &mut Client) -> Result<String, Refusal> {
-    schema_of(client, NAME, NAME)?
+    ABOUT
+        .schema(client, NAME, NAME)?
         .ok_or_else(|| Refusal::new("this database holds no table documents").with_hint(FILL))
 }
 
@@ -212,19 +204,5 @@ impl ServerAudit for Reported {
             figures.push(Figure::new("COMMIT, p99", commits.quantile_us(0.99) as f64 / 1e3, "ms"));
         }
         summary.benchmarks.push(Found { name: "documents".into(), figures, checks: vec![] });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_of_one_ledger_insert_into_ranges_of_their_own() {
-        assert_eq!(first_insert(None, 200), 201);
-        let (first, second) = (first_insert(Some(1), 200), first_insert(Some(2), 1 << 41));
-        assert!(first > 1_000_000_000_000 && second - first > 1_000_000_000_000);
-        let last = first_insert(Some(load::ledger::RUN_NO_MAX as u16), 0) + (1 << INSERTED_BITS);
-        assert!(i64::try_from(last).is_ok(), "doc_id is a bigint");
     }
 }

@@ -12,6 +12,7 @@ use run::engine::session::Session;
 use run::random::Random;
 use run::statement::StatementSpec;
 use run::workload::{Item, TransactionError, Try, Workload};
+use serde::{Deserialize, Serialize};
 use wire::backend::{Columns, tag};
 use wire::prepared::Template;
 
@@ -30,6 +31,14 @@ const VERSION_MAX: u64 = i32::MAX as u64;
 /// What fills the table.
 pub(super) const FILL: &str = "fill it first: pgfathom load documents";
 
+/// A run inserts fewer documents than this power of two; a load makes fewer, too.
+pub(super) const INSERTED_BITS: u32 = 40;
+
+/// The first number that a run of the ledger inserts: each has a range of its own, so two runs at once never insert the same document.
+pub(super) fn first_insert(run_no: u16) -> u64 {
+    u64::from(run_no) << INSERTED_BITS
+}
+
 /// Places of the statements.
 mod statement {
     pub(super) const READ: usize = 0;
@@ -40,15 +49,17 @@ mod statement {
 }
 
 /// What a statement does to a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Verb {
     Read,
     Update,
     Insert,
 }
 
-/// What a type of transactions does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a type of transactions does. Ledgers have it in this form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
     /// One statement in autocommit.
     Alone(Verb),
@@ -61,13 +72,19 @@ pub(super) enum Kind {
 pub struct DocumentsRun {
     pub(super) schema: String,
     pub(super) documents: Documents,
+    pub(super) draws: Draws,
+    pub(super) items: Vec<(Item, Kind)>,
+}
+
+/// What the draws of a run depend on, beside its seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Draws {
     /// The first loaded document, and how many there are.
     pub(super) first: u64,
     pub(super) count: u64,
-    /// The first number that a run may insert.
+    /// The first number that the run may insert.
     pub(super) first_insert: u64,
     pub(super) sessions: u64,
-    pub(super) items: Vec<(Item, Kind)>,
 }
 
 /// What a session keeps between transactions.
@@ -94,10 +111,42 @@ struct Traffic {
     commit: Option<Nanos>,
 }
 
-impl DocumentsRun {
+impl DocumentsSession {
+    /// Session number `session` of the whole run.
+    pub(super) fn new(session: u64) -> DocumentsSession {
+        DocumentsSession {
+            session,
+            inserted: 0,
+            inserting: 0,
+            statements: Vec::new(),
+            text: Vec::new(),
+            done: Traffic::default(),
+        }
+    }
+
+    /// The documents that the transaction under way writes, each with the version that it leaves: its last one.
+    pub(super) fn left(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let is_last =
+            |at: usize| self.statements.get(at + 1).is_none_or(|next| next.0 != self.statements[at].0);
+        let write = move |(at, &(document, verb, version)): (usize, &(u64, Verb, u64))| {
+            (verb != Verb::Read && is_last(at)).then_some((document, version as u32))
+        };
+        self.statements.iter().enumerate().filter_map(write)
+    }
+
+    /// A transaction has had its last try. A number whose insert failed stays unused: no number is inserted twice.
+    #[inline]
+    pub(super) fn ended(&mut self) {
+        self.inserted += std::mem::take(&mut self.inserting);
+    }
+}
+
+impl Draws {
     /// Draws what a transaction does. Documents come in ascending order: two transactions that update the same ones wait for each other, and
-    /// never in a circle.
-    fn draw(&self, kind: Kind, state: &mut DocumentsSession, random: &mut Random) {
+    /// never in a circle. The order of draws is part of what ledgers have about a run: another one needs another
+    /// [`WriterSpec`](super::replay::WriterSpec).
+    #[inline]
+    pub(super) fn draw(&self, kind: Kind, state: &mut DocumentsSession, random: &mut Random) {
         state.statements.clear();
         state.inserting = 0;
         let count = match kind {
@@ -127,7 +176,9 @@ impl DocumentsRun {
         }
         state.statements.sort_unstable();
     }
+}
 
+impl DocumentsRun {
     async fn statement(
         &self,
         (session, templates): (&Session, &[Template]),
@@ -231,14 +282,7 @@ impl Workload for DocumentsRun {
     }
 
     fn session(&self, session: u64) -> Result<DocumentsSession, String> {
-        Ok(DocumentsSession {
-            session,
-            inserted: 0,
-            inserting: 0,
-            statements: Vec::new(),
-            text: Vec::new(),
-            done: Traffic::default(),
-        })
+        Ok(DocumentsSession::new(session))
     }
 
     async fn transaction(
@@ -249,7 +293,7 @@ impl Workload for DocumentsRun {
     ) -> Result<(), TransactionError> {
         let Try { session, templates, random, .. } = attempt;
         let kind = self.items[item].1;
-        self.draw(kind, state, random);
+        self.draws.draw(kind, state, random);
         state.done = Traffic::default();
         let is_block = matches!(kind, Kind::Together(_));
         for at in 0..state.statements.len() {
@@ -267,8 +311,7 @@ impl Workload for DocumentsRun {
 
     #[inline]
     fn ended(&self, _: usize, state: &mut DocumentsSession, _: bool) {
-        // A number whose insert failed stays unused: nobody may be asked twice to insert it.
-        state.inserted += std::mem::take(&mut state.inserting);
+        state.ended();
     }
 
     #[inline]
@@ -346,10 +389,7 @@ mod tests {
         DocumentsRun {
             schema: "public".into(),
             documents: Documents::new(1, Sizes::new(300, 900).expect("sizes")),
-            first: 1,
-            count: 50,
-            first_insert: 51,
-            sessions: 3,
+            draws: Draws { first: 1, count: 50, first_insert: 51, sessions: 3 },
             items: items(&[(NAME, 1), (NAME_TX, 2)], statements),
         }
     }
@@ -362,7 +402,7 @@ mod tests {
             let mut state = workload.session(number).expect("a session");
             for sequence in 0..50 {
                 let mut random = Random::for_transaction(1, number, sequence);
-                workload.draw(Kind::Together(20), &mut state, &mut random);
+                workload.draws.draw(Kind::Together(20), &mut state, &mut random);
                 assert_eq!(state.statements.len(), 20);
                 assert!(state.statements.is_sorted());
                 for (document, verb, version) in &state.statements {
@@ -377,6 +417,14 @@ mod tests {
         inserted.sort_unstable();
         inserted.dedup();
         assert_eq!(inserted.len(), count, "no number is inserted twice");
+    }
+
+    #[test]
+    fn runs_of_one_ledger_insert_into_ranges_of_their_own() {
+        let (first, second) = (first_insert(1), first_insert(2));
+        assert!(first > 1_000_000_000_000 && second - first > 1_000_000_000_000);
+        let last = first_insert(load::ledger::RUN_NO_MAX as u16) + (1 << INSERTED_BITS);
+        assert!(i64::try_from(last).is_ok(), "doc_id is a bigint");
     }
 
     #[test]

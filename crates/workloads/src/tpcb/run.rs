@@ -16,7 +16,7 @@ use run::workload::{Item, TransactionError, Try, Workload};
 
 use super::schema::{ACCOUNTS, ACCOUNTS_PER_BRANCH, BRANCHES, HISTORY, TELLERS, TELLERS_PER_BRANCH};
 use crate::driving::{
-    Builtin, Family, Given, Prepared, Refusal, ServerAudit, Tables, enter_run, failed, loaded, schema_of,
+    About, Builtin, Family, Given, Prepared, Refusal, ServerAudit, Tables, failed, weight_of,
 };
 use crate::request::{ask, expect_commit, expect_rows};
 
@@ -26,6 +26,8 @@ const NAME: &str = "tpcb";
 const DELTA_MAX: i64 = 5_000;
 /// Accounts are summed up to this scale: reading more of them twice would take longer than many a run.
 const SCALE_SUMMED_MAX: u64 = 200;
+/// What makes the tables: pgbench's have the same names.
+pub(crate) const FILLED_BY: &str = "load tpcb, or pgbench -i";
 /// What fills the tables.
 const FILL: &str = "fill it first: pgfathom load tpcb -s 10";
 
@@ -181,24 +183,25 @@ impl Sums for Changes {
     }
 }
 
+const ABOUT: About = About {
+    title: "TPC-B",
+    filled_by: FILLED_BY,
+    fill: FILL,
+    builtins: &[Builtin {
+        name: NAME,
+        about: "TPC-B's transaction in one round trip; the balances are checked afterwards",
+    }],
+    flags: &[],
+    heading: About::HEADING,
+};
+
 /// `-b tpcb`.
 #[derive(Debug)]
 pub struct TpcbFamily;
 
 impl Family for TpcbFamily {
-    fn title(&self) -> &'static str {
-        "TPC-B"
-    }
-
-    fn filled_by(&self) -> &'static str {
-        "load tpcb, or pgbench -i"
-    }
-
-    fn builtins(&self) -> &'static [Builtin] {
-        &[Builtin {
-            name: NAME,
-            about: "TPC-B's transaction in one round trip; the balances are checked afterwards",
-        }]
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn tables(&self, client: &mut Client) -> Result<Tables, Refusal> {
@@ -219,10 +222,7 @@ impl Family for TpcbFamily {
         if scale == 0 {
             return Err(Refusal::new(format!("{BRANCHES} is empty")).with_hint(FILL));
         }
-        let known = loaded(client, NAME)?;
-        if let Some(dataset) = &known {
-            enter_run(client, dataset, NAME)?;
-        }
+        let known = ABOUT.dataset(client, NAME)?;
         let dataset = record::model::Dataset {
             name: NAME.into(),
             format_version: known.as_ref().map_or(0, |dataset| dataset.format),
@@ -232,14 +232,19 @@ impl Family for TpcbFamily {
                 .into_iter()
                 .collect(),
         };
-        let weight = asked.iter().map(|(_, weight)| weight).sum();
+        let weight = weight_of(asked);
         let audit = Books { schema: schema.clone(), scale, before: None, after: None };
-        Ok(Prepared::new(Tpcb { schema, scale, weight }, dataset, audit))
+        let prepared = Prepared::new(Tpcb { schema, scale, weight }, dataset, audit);
+        Ok(match known {
+            Some(known) => prepared.listed_in(known, NAME),
+            None => prepared,
+        })
     }
 }
 
 fn schema(client: &mut Client) -> Result<String, Refusal> {
-    schema_of(client, NAME, BRANCHES)?
+    ABOUT
+        .schema(client, NAME, BRANCHES)?
         .ok_or_else(|| Refusal::new("this database holds none of TPC-B's tables").with_hint(FILL))
 }
 

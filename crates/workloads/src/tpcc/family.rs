@@ -17,12 +17,12 @@ use super::run::homes::Homes;
 use super::run::judge::Terms;
 use super::run::pace::Mix;
 use super::{TPCC, TpccDataset};
-use crate::driving::{Builtin, Family, Flag, Given, Kind, Prepared, Refusal, Search, Tables, enter_run};
+use crate::driving::{
+    About, Builtin, Family, Flag, Given, Kind, Prepared, Refusal, Search, Tables, weight_of,
+};
 
 /// The least efficiency that passes, in percent, unless --efficiency is given.
 const EFFICIENCY_PERCENT_DEFAULT: f64 = 95.0;
-/// What fills the tables.
-const FILL: &str = "load it first: pgfathom load tpcc -s 10";
 
 const WAREHOUSES: &str = "warehouses";
 const NO_DELAYS: &str = "no-delays";
@@ -32,78 +32,72 @@ const SIMULATE: &str = "simulate";
 const UNTIL_SLO: &str = "until-slo";
 const EFFICIENCY: &str = "efficiency";
 
+const FLAGS: &[Flag] = &[
+    Flag {
+        long: WAREHOUSES,
+        kind: Kind::Count,
+        help: "Drive only so many of the loaded warehouses, ten terminals each [default: all]",
+        excludes: &[],
+    },
+    Flag {
+        long: NO_DELAYS,
+        kind: Kind::Switch,
+        help: "No keying and think times: every session starts its next transaction when the last one has ended",
+        excludes: &[],
+    },
+    Flag {
+        long: ISOLATION,
+        kind: Kind::Isolation,
+        help: "Isolation level: rc, rr, ser (read committed, repeatable read, serializable) [default: rc]",
+        excludes: &[],
+    },
+    Flag {
+        long: DECK,
+        kind: Kind::Switch,
+        help: "Take transactions from the deck of clause 5.2.4.2 instead of choosing them at random by 45/43/4/4/4",
+        excludes: &[],
+    },
+    Flag {
+        long: SIMULATE,
+        kind: Kind::Time,
+        help: "Use no database: each transaction takes this long (milliseconds, or as 5ms). Shows the cost of the client alone; \
+               needs --warehouses",
+        excludes: &[],
+    },
+    Flag {
+        long: UNTIL_SLO,
+        kind: Kind::Switch,
+        help: "Find the largest number of warehouses that passes: 90th percentiles within their limits and --efficiency reached; \
+               each step takes --warmup and -T",
+        excludes: &[NO_DELAYS, SIMULATE, WAREHOUSES],
+    },
+    Flag {
+        long: EFFICIENCY,
+        kind: Kind::Percent,
+        help: "The least efficiency that passes, in percent of 12.86 New-Orders per minute and warehouse [default: 95]",
+        excludes: &[NO_DELAYS],
+    },
+];
+
+const ABOUT: About = About {
+    title: "TPC-C",
+    filled_by: "load tpcc, or load chbench",
+    fill: "load it first: pgfathom load tpcc -s 10",
+    builtins: &[Builtin {
+        name: TPCC,
+        about: "the five transactions of TPC-C with keying and think times; not a TPC result",
+    }],
+    flags: FLAGS,
+    heading: "TPC-C (-b tpcc)",
+};
+
 /// `-b tpcc`.
 #[derive(Debug)]
 pub struct TpccFamily;
 
 impl Family for TpccFamily {
-    fn title(&self) -> &'static str {
-        "TPC-C"
-    }
-
-    fn filled_by(&self) -> &'static str {
-        "load tpcc"
-    }
-
-    fn builtins(&self) -> &'static [Builtin] {
-        &[Builtin {
-            name: TPCC,
-            about: "the five transactions of TPC-C with keying and think times; not a TPC result",
-        }]
-    }
-
-    fn heading(&self) -> &'static str {
-        "TPC-C (-b tpcc)"
-    }
-
-    fn flags(&self) -> &'static [Flag] {
-        const FLAGS: &[Flag] = &[
-            Flag {
-                long: WAREHOUSES,
-                kind: Kind::Count,
-                help: "Drive only so many of the loaded warehouses, ten terminals each [default: all]",
-                excludes: &[],
-            },
-            Flag {
-                long: NO_DELAYS,
-                kind: Kind::Switch,
-                help: "No keying and think times: every session starts its next transaction when the last one has ended",
-                excludes: &[],
-            },
-            Flag {
-                long: ISOLATION,
-                kind: Kind::Isolation,
-                help: "Isolation level: rc, rr, ser (read committed, repeatable read, serializable) [default: rc]",
-                excludes: &[],
-            },
-            Flag {
-                long: DECK,
-                kind: Kind::Switch,
-                help: "Take transactions from the deck of clause 5.2.4.2 instead of choosing them at random by 45/43/4/4/4",
-                excludes: &[],
-            },
-            Flag {
-                long: SIMULATE,
-                kind: Kind::Time,
-                help: "Use no database: each transaction takes this long (milliseconds, or as 5ms). Shows the cost of the client alone; \
-                       needs --warehouses",
-                excludes: &[],
-            },
-            Flag {
-                long: UNTIL_SLO,
-                kind: Kind::Switch,
-                help: "Find the largest number of warehouses that passes: 90th percentiles within their limits and --efficiency reached; \
-                       each step takes --warmup and -T",
-                excludes: &[NO_DELAYS, SIMULATE, WAREHOUSES],
-            },
-            Flag {
-                long: EFFICIENCY,
-                kind: Kind::Percent,
-                help: "The least efficiency that passes, in percent of 12.86 New-Orders per minute and warehouse [default: 95]",
-                excludes: &[NO_DELAYS],
-            },
-        ];
-        FLAGS
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn check(&self, given: &Given<'_>) -> Result<(), Refusal> {
@@ -170,10 +164,10 @@ impl Family for TpccFamily {
         let mut tpcc = workload(given, warehouses, found.run_constants(), schema);
         let (homes, connects) = homes(given, client, &found, warehouses)?.unzip();
         tpcc.homes = homes;
-        enter_run(client, &found.dataset, TPCC)?;
-        let prepared = Prepared::new(tpcc.clone(), found.described(), OrdersAudit::new(&tpcc, terms(given)));
+        let prepared = Prepared::new(tpcc.clone(), found.described(), OrdersAudit::new(&tpcc, terms(given)))
+            .listed_in(found.dataset, TPCC);
         Ok(Prepared {
-            weight: requested.iter().map(|(_, weight)| weight).sum(),
+            weight: weight_of(requested),
             users: users(given, &tpcc),
             connects,
             plans_each: tpcc.homes.is_some(),
@@ -272,24 +266,19 @@ fn in_words(warehouses: u32) -> String {
 /// # Errors
 /// When there is none, or not all of it.
 pub fn dataset(client: &mut Client) -> Result<TpccDataset, Refusal> {
-    let missing = || Refusal::new("this database holds no TPC-C dataset").with_hint(FILL);
     if !ledger::exists(client)? {
-        return Err(missing());
+        return Err(ABOUT.missing());
     }
-    let found = super::find(client)?.ok_or_else(missing)?;
-    check_complete(client, "TPC-C", &found)?;
+    let found = super::find(client)?.ok_or_else(|| ABOUT.missing())?;
+    check_complete(client, &ABOUT, &found)?;
     Ok(found)
 }
 
 /// Refuses the dataset of a benchmark that is not completely loaded, or whose tables of TPC-C are not in their place.
-pub(crate) fn check_complete(client: &mut Client, title: &str, found: &TpccDataset) -> Result<(), Refusal> {
-    let TpccDataset { dataset, warehouses, .. } = found;
+pub(crate) fn check_complete(client: &mut Client, about: &About, found: &TpccDataset) -> Result<(), Refusal> {
+    let TpccDataset { dataset, .. } = found;
     if !dataset.loaded {
-        return Err(Refusal::new(format!("the {title} dataset of this database is not completely loaded"))
-            .with_hint(format!(
-                "continue where it stopped: pgfathom load {} -s {warehouses}",
-                dataset.name
-            )));
+        return Err(about.incomplete());
     }
     Ok(ledger::check_in_place(client, dataset, &found.table_names())?)
 }

@@ -206,7 +206,7 @@ impl Workload for Tpcc {
         state.done = Done::of(profile);
         let home = self.home(state, random);
         if let Some(takes) = self.simulate {
-            draw::audit(self, profile, home, random, &mut state.done);
+            state.done.draw(self, profile, home, random);
             session.sleep_until(session.now() + takes).await;
             return Ok(());
         }

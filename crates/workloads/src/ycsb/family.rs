@@ -5,31 +5,10 @@ use postgres::Client;
 
 use super::dataset::TABLE;
 use super::homes;
-use super::mixes::{CORE, CoreWorkload, PURE};
+use super::mixes::{ABOUT, CORE, CoreWorkload, KEYS, PURE};
 use super::run::{Distribution, Verb, Ycsb};
 use super::writer::{self, Writing};
-use crate::driving::{Builtin, Demand, Family, Flag, Given, Keys, Kind, Prepared, Refusal, Tables};
-
-/// How rows are picked.
-const KEYS: &str = "keys";
-
-const FLAGS: &[Flag] = &[Flag {
-    long: KEYS,
-    kind: Kind::Choice("WAY", &["uniform", "zipfian", "latest"]),
-    help: "Distribution of the keys of YCSB workloads, instead of their own: uniform, zipfian, latest",
-    excludes: &[],
-}];
-
-/// The names alone, as `-b list` shows them.
-static BUILTINS: [Builtin; CORE.len()] = {
-    let mut all = [CORE[0].builtin; CORE.len()];
-    let mut at = 1;
-    while at < all.len() {
-        all[at] = CORE[at].builtin;
-        at += 1;
-    }
-    all
-};
+use crate::driving::{About, Builtin, Demand, Family, Given, Keys, Prepared, Refusal, Tables};
 
 fn core(name: &str) -> Option<&'static CoreWorkload> {
     CORE.iter().find(|core| core.builtin.name == name)
@@ -40,24 +19,8 @@ fn core(name: &str) -> Option<&'static CoreWorkload> {
 pub struct YcsbFamily;
 
 impl Family for YcsbFamily {
-    fn title(&self) -> &'static str {
-        "YCSB"
-    }
-
-    fn filled_by(&self) -> &'static str {
-        "load ycsb"
-    }
-
-    fn builtins(&self) -> &'static [Builtin] {
-        &BUILTINS
-    }
-
-    fn flags(&self) -> &'static [Flag] {
-        FLAGS
-    }
-
-    fn heading(&self) -> &'static str {
-        "Workload"
+    fn about(&self) -> &'static About {
+        &ABOUT
     }
 
     fn not_run(&self, long: &str) -> Refusal {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use data::ycsb::{Table, Version};
 use engines::Cluster;
-use load::LoadError;
+use load::dataset::Dataset;
 use load::history::{Expect, VersionJudgement, WriterHistory};
-use load::writers::Registry;
 
 use super::dataset::NAME;
-use super::replay::{History, ReplayError, RowVerdict, VersionVerdict, Writer, WriterSpec};
+use super::replay::{History, RowVerdict, VersionVerdict, WriterSpec};
 use crate::driving::Refusal;
+use crate::replay::{Recorded, ReplayError, Writer};
 
 /// The replayed history of one dataset.
 #[derive(Debug)]
@@ -21,53 +21,31 @@ struct Replayed(History);
 ///
 /// # Errors
 /// When the ledger cannot be read, or a run was recorded in a form this program does not know.
-pub(super) fn replay(cluster: &Cluster) -> Result<Option<Arc<dyn WriterHistory>>, Refusal> {
-    let mut registry = match Registry::open(cluster, NAME) {
-        Ok(Some(registry)) => registry,
-        // A node that cannot be reached is reported by the verification itself.
-        Ok(None) | Err(LoadError::Connect(_)) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let dataset = registry.dataset().clone();
-    let writers = registry.writers()?;
-    if writers.is_empty() || dataset.rows == 0 {
-        return Ok(None);
-    }
-    let times = registry.times()?;
+pub(super) fn replay(cluster: &Cluster) -> Result<Option<Arc<dyn crate::replay::Replayed>>, Refusal> {
+    let Some(Recorded { dataset, writers }) = Recorded::read(cluster, NAME)? else { return Ok(None) };
     let writers = writers
         .into_iter()
         .map(|writer| {
-            let run = writer.run_no;
-            let spec: WriterSpec = serde_json::from_str(&writer.spec)
+            let Writer { run, epoch, spec, transactions } = writer;
+            let spec = serde_json::from_str::<WriterSpec>(&spec)
                 .map_err(|error| ReplayError::Damaged { run, what: error.to_string() })?;
-            let transactions = writer.finished.then_some(writer.transactions);
-            Ok(Writer { run, epoch: epoch(&times, run), spec, transactions })
+            Ok(Writer { run, epoch, spec, transactions })
         })
-        .collect::<Result<Vec<Writer>, ReplayError>>();
+        .collect::<Result<Vec<_>, ReplayError>>();
     let table = Table::new(dataset.spec.clone());
     let history = writers.and_then(|writers| History::replay(&table, dataset.rows, writers));
     let history = history.map_err(|error| Refusal::new(error.to_string()))?;
-    Ok(Some(Arc::new(Replayed(history))))
+    Ok(Some(Arc::new(OfYcsb(Arc::new(Replayed(history))))))
 }
 
-/// Runs that overlapped in time share an epoch, so that neither makes the other's writes stale; a run without an end is never
-/// known to have come first.
-fn epoch(times: &[(u16, i64, Option<i64>)], run: u16) -> u32 {
-    let mut finished: Vec<(i64, i64, u16)> =
-        times.iter().filter_map(|&(run, start, end)| Some((start, end?, run))).collect();
-    finished.sort_unstable();
-    let mut epoch = 0;
-    let mut latest_end = i64::MIN;
-    for (start, end, number) in finished {
-        if start > latest_end {
-            epoch += 1;
-        }
-        latest_end = latest_end.max(end);
-        if number == run {
-            return epoch;
-        }
+/// The history, for the dataset that a database holds.
+#[derive(Debug)]
+struct OfYcsb(Arc<Replayed>);
+
+impl crate::replay::Replayed for OfYcsb {
+    fn after(&self, found: &dyn Dataset) -> Option<Box<dyn Dataset>> {
+        found.after(Arc::clone(&self.0) as Arc<dyn WriterHistory>)
     }
-    u32::MAX
 }
 
 impl WriterHistory for Replayed {
@@ -94,18 +72,5 @@ impl WriterHistory for Replayed {
             VersionVerdict::Foreign => VersionJudgement::UnknownWriter,
             VersionVerdict::NotJudgeable(why) => VersionJudgement::NotJudgeable { why },
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::epoch;
-
-    #[test]
-    fn runs_that_overlap_share_an_epoch() {
-        let times =
-            [(1, 0, Some(10)), (2, 11, Some(20)), (3, 15, Some(30)), (4, 31, None), (5, 40, Some(50))];
-        let epochs: Vec<u32> = (1..=5).map(|run| epoch(&times, run)).collect();
-        assert_eq!(epochs, [1, 2, 2, u32::MAX, 3]);
     }
 }

@@ -10,7 +10,7 @@ use record::number::counted as plural;
 use run::routing::{Homes, KeyOwners};
 
 use super::dataset::TABLE;
-use crate::driving::{Entry, Refusal};
+use crate::driving::{Entry, Owned, Refusal};
 
 /// Keys on which client and server have to agree before sessions are held to nodes.
 const SELF_TEST_KEYS: u64 = 512;
@@ -39,7 +39,7 @@ pub(super) fn of_sessions(
 ///
 /// # Errors
 /// When a node has no row, or next to none.
-pub fn hold(
+pub(super) fn hold(
     cluster: &Cluster,
     owners: KeyOwners,
     nodes: Vec<u16>,
@@ -61,21 +61,12 @@ pub fn hold(
     }
 }
 
-/// Where rows are.
-#[derive(Clone, Debug)]
-pub enum Owned {
-    /// Each on its node.
-    Split(KeyOwners),
-    /// On every node.
-    Everywhere,
-}
-
 /// Who owns which key, from the catalog of the node `entry` that `client` is connected to, tested against that server. `asker` is named
 /// in errors.
 ///
 /// # Errors
 /// When the catalog does not tell, or the server disagrees.
-pub fn placed(
+pub(super) fn placed(
     cluster: &Cluster,
     client: &mut Client,
     entry: usize,

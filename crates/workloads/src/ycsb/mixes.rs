@@ -2,8 +2,8 @@
 
 use run::workload::Item;
 
-use super::run::{Distribution, Operation, Verb};
-use crate::driving::Builtin;
+use super::run::{Distribution, FILL, Operation, Verb};
+use crate::driving::{About, Builtin, Flag, Kind};
 
 /// A built-in workload, and (verb, distribution, percent) of its mix.
 #[derive(Clone, Copy, Debug)]
@@ -32,44 +32,84 @@ impl CoreWorkload {
 /// Reads only, and nothing but updates, of rows that are all alike.
 pub(super) const PURE: [&str; 2] = ["ycsb-select", "ycsb-update"];
 
+const fn core(
+    name: &'static str,
+    about: &'static str,
+    mix: &'static [(Verb, Distribution, u64)],
+) -> CoreWorkload {
+    CoreWorkload { builtin: Builtin { name, about }, mix }
+}
+
+/// What `demo` drives: reads, then as many updates as reads.
+pub const DEMO: &[&str] = &["ycsb-c", "ycsb-a"];
+
 /// The core workloads A to F, and the pure ones.
 pub const CORE: &[CoreWorkload] = &[
-    CoreWorkload {
-        builtin: Builtin { name: "ycsb-a", about: "update heavy: 50 % read, 50 % update, zipfian" },
-        mix: &[(Verb::Read, Distribution::Zipfian, 50), (Verb::Update, Distribution::Zipfian, 50)],
-    },
-    CoreWorkload {
-        builtin: Builtin { name: "ycsb-b", about: "read mostly: 95 % read, 5 % update, zipfian" },
-        mix: &[(Verb::Read, Distribution::Zipfian, 95), (Verb::Update, Distribution::Zipfian, 5)],
-    },
-    CoreWorkload {
-        builtin: Builtin { name: "ycsb-c", about: "read only: 100 % read, zipfian" },
-        mix: &[(Verb::Read, Distribution::Zipfian, 100)],
-    },
-    CoreWorkload {
-        builtin: Builtin { name: "ycsb-d", about: "read latest: 95 % read of the newest rows, 5 % insert" },
-        mix: &[(Verb::Read, Distribution::Latest, 95), (Verb::Insert, Distribution::Latest, 5)],
-    },
-    CoreWorkload {
-        builtin: Builtin {
-            name: "ycsb-e",
-            about: "short ranges: 95 % scan of up to 100 rows, 5 % insert, zipfian",
-        },
-        mix: &[(Verb::Scan, Distribution::Zipfian, 95), (Verb::Insert, Distribution::Zipfian, 5)],
-    },
-    CoreWorkload {
-        builtin: Builtin { name: "ycsb-f", about: "50 % read, 50 % read-modify-write, zipfian" },
-        mix: &[(Verb::Read, Distribution::Zipfian, 50), (Verb::ReadModifyWrite, Distribution::Zipfian, 50)],
-    },
-    CoreWorkload {
-        builtin: Builtin { name: "ycsb-select", about: "simple select: one row by key, all rows alike" },
-        mix: &[(Verb::Read, Distribution::Uniform, 100)],
-    },
-    CoreWorkload {
-        builtin: Builtin {
-            name: "ycsb-update",
-            about: "simple update: one field of one row by key, all rows alike",
-        },
-        mix: &[(Verb::Update, Distribution::Uniform, 100)],
-    },
+    core(
+        "ycsb-a",
+        "update heavy: 50 % read, 50 % update, zipfian",
+        &[(Verb::Read, Distribution::Zipfian, 50), (Verb::Update, Distribution::Zipfian, 50)],
+    ),
+    core(
+        "ycsb-b",
+        "read mostly: 95 % read, 5 % update, zipfian",
+        &[(Verb::Read, Distribution::Zipfian, 95), (Verb::Update, Distribution::Zipfian, 5)],
+    ),
+    core("ycsb-c", "read only: 100 % read, zipfian", &[(Verb::Read, Distribution::Zipfian, 100)]),
+    core(
+        "ycsb-d",
+        "read latest: 95 % read of the newest rows, 5 % insert",
+        &[(Verb::Read, Distribution::Latest, 95), (Verb::Insert, Distribution::Latest, 5)],
+    ),
+    core(
+        "ycsb-e",
+        "short ranges: 95 % scan of up to 100 rows, 5 % insert, zipfian",
+        &[(Verb::Scan, Distribution::Zipfian, 95), (Verb::Insert, Distribution::Zipfian, 5)],
+    ),
+    core(
+        "ycsb-f",
+        "50 % read, 50 % read-modify-write, zipfian",
+        &[(Verb::Read, Distribution::Zipfian, 50), (Verb::ReadModifyWrite, Distribution::Zipfian, 50)],
+    ),
+    core(
+        "ycsb-select",
+        "simple select: one row by key, all rows alike",
+        &[(Verb::Read, Distribution::Uniform, 100)],
+    ),
+    core(
+        "ycsb-update",
+        "simple update: one field of one row by key, all rows alike",
+        &[(Verb::Update, Distribution::Uniform, 100)],
+    ),
 ];
+
+/// How rows are picked.
+pub(super) const KEYS: &str = "keys";
+
+const FLAGS: &[Flag] = &[Flag {
+    long: KEYS,
+    kind: Kind::Choice("WAY", &["uniform", "zipfian", "latest"]),
+    help: "Distribution of the keys of YCSB workloads, instead of their own: uniform, zipfian, latest",
+    excludes: &[],
+}];
+
+/// The names alone, as `-b list` shows them.
+static BUILTINS: [Builtin; CORE.len()] = {
+    let mut all = [CORE[0].builtin; CORE.len()];
+    let mut at = 1;
+    while at < all.len() {
+        all[at] = CORE[at].builtin;
+        at += 1;
+    }
+    all
+};
+
+/// What the workloads are called, and what they take.
+pub(super) const ABOUT: About = About {
+    title: "YCSB",
+    filled_by: "load ycsb",
+    fill: FILL,
+    builtins: &BUILTINS,
+    flags: FLAGS,
+    heading: "Workload",
+};

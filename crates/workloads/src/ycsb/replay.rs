@@ -12,6 +12,8 @@ use run::workload::{Chooser, Item};
 use serde::{Deserialize, Serialize};
 
 use super::run::{Distribution, Operation, Verb, Ycsb, YcsbSession};
+use crate::driving::RunSpec;
+use crate::replay::{Outcome, Outcomes, ReplayError, Writer, supersedes};
 
 /// Version of [`WriterSpec`]'s JSON form.
 pub(crate) const WRITER_SPEC_VERSION: u32 = 2;
@@ -39,14 +41,11 @@ pub struct WriterSpec {
     /// Its mix, in order.
     pub mix: Vec<WriterItem>,
     /// Filled at the end: transactions that did not simply commit.
-    #[serde(default)]
-    pub exceptions: Vec<WriterException>,
+    #[serde(flatten)]
+    pub outcomes: Outcomes,
     /// Filled at the end, or by whoever finds a killed run's rows: no row from here on was inserted.
     #[serde(default)]
     pub insert_end: Option<u64>,
-    /// Filled at the end: sessions with more exceptions than were kept.
-    #[serde(default)]
-    pub incomplete_sessions: Vec<u64>,
 }
 
 /// One item of a mix.
@@ -59,17 +58,6 @@ pub struct WriterItem {
     /// YCSB's operation; `None` for a script, which writes no versions.
     #[serde(default)]
     pub operation: Option<(String, String)>,
-}
-
-/// A transaction that did not simply commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WriterException {
-    /// Session of the run.
-    pub session: u64,
-    /// Transaction of the session.
-    pub sequence: u32,
-    /// It is known to have failed; otherwise only the table can tell.
-    pub failed: bool,
 }
 
 impl WriterSpec {
@@ -91,26 +79,8 @@ impl WriterSpec {
             first_insert: ycsb.first_insert(),
             homes: ycsb.homes().cloned(),
             mix: items.iter().enumerate().map(item).collect(),
-            exceptions: Vec::new(),
+            outcomes: Outcomes::default(),
             insert_end: None,
-            incomplete_sessions: Vec::new(),
-        }
-    }
-
-    /// Adds what the sessions left behind.
-    pub fn finish(&mut self, sessions: &[SessionRecord]) {
-        let busiest = sessions.iter().map(|record| record.inserted).max().unwrap_or(0);
-        self.insert_end = Some(self.first_insert + busiest * self.sessions);
-        for (session, record) in sessions.iter().enumerate() {
-            let session = session as u64;
-            self.exceptions.extend(record.exceptions.iter().map(|exception| WriterException {
-                session,
-                sequence: exception.sequence,
-                failed: exception.is_known_failed,
-            }));
-            if record.exceptions_lost {
-                self.incomplete_sessions.push(session);
-            }
         }
     }
 
@@ -126,7 +96,7 @@ impl WriterSpec {
 
     fn plan(&self, table: &Table, run: u16) -> Result<Plan, ReplayError> {
         if !(WITHOUT_HOMES..=WRITER_SPEC_VERSION).contains(&self.version) {
-            return Err(ReplayError::Version { run, version: self.version });
+            return Err(ReplayError::Version { run, version: self.version, known: WRITER_SPEC_VERSION });
         }
         let operation = |item: &WriterItem| {
             let Some((verb, distribution)) = &item.operation else { return Ok(None) };
@@ -151,6 +121,14 @@ impl WriterSpec {
     }
 }
 
+impl RunSpec for WriterSpec {
+    fn finish(&mut self, sessions: &[SessionRecord]) {
+        let busiest = sessions.iter().map(|record| record.inserted).max().unwrap_or(0);
+        self.insert_end = Some(self.first_insert + busiest * self.sessions);
+        self.outcomes = Outcomes::of(sessions);
+    }
+}
+
 /// What is needed to draw a run's transactions again.
 #[derive(Clone, Debug)]
 struct Plan {
@@ -165,40 +143,6 @@ impl Plan {
     fn operation(&self, random: &mut Random) -> Option<Operation> {
         self.operations[self.chooser.choose(random)]
     }
-}
-
-/// A run as the target's ledger has it.
-#[derive(Clone, Debug)]
-pub struct Writer {
-    /// Its number, which its versions carry.
-    pub run: u16,
-    /// Runs that overlapped in time share an epoch; a higher one began after the lower one had ended.
-    pub epoch: u32,
-    /// What it was.
-    pub spec: WriterSpec,
-    /// Transactions each session began; `None` when the run never reported its end: it was killed.
-    pub transactions: Option<Vec<u64>>,
-}
-
-/// Why a history cannot be replayed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReplayError {
-    /// Written by another version of this program.
-    #[error("run {run} was recorded in form {version}, this program knows forms up to {WRITER_SPEC_VERSION}")]
-    Version {
-        /// The run.
-        run: u16,
-        /// Its form.
-        version: u32,
-    },
-    /// Not what this program writes.
-    #[error("the record of run {run} is damaged: {what}")]
-    Damaged {
-        /// The run.
-        run: u16,
-        /// What is wrong.
-        what: String,
-    },
 }
 
 /// What a version in a field means.
@@ -259,7 +203,7 @@ fn field_number(row: u64, column: u64) -> u64 {
 #[derive(Debug)]
 pub struct History {
     rows: u64,
-    writers: Vec<(Writer, Plan)>,
+    writers: Vec<(Writer<WriterSpec>, Plan)>,
     writes: Vec<Write>,
     /// The writes are not complete: too many.
     overflow: bool,
@@ -267,7 +211,11 @@ pub struct History {
 
 impl History {
     /// Replays `writers` over a table with `rows` loaded rows.
-    pub fn replay(table: &Table, rows: u64, writers: Vec<Writer>) -> Result<History, ReplayError> {
+    pub fn replay(
+        table: &Table,
+        rows: u64,
+        writers: Vec<Writer<WriterSpec>>,
+    ) -> Result<History, ReplayError> {
         let mut history = History { rows, writers: Vec::new(), writes: Vec::new(), overflow: false };
         for writer in writers {
             let plan = writer.spec.plan(table, writer.run)?;
@@ -335,26 +283,12 @@ impl History {
         let later = field
             .chain(self.of(field_number(row, WHOLE_ROW)))
             .filter(|write| write.is_certain())
-            .find(|write| self.supersedes(write.version(), version));
+            .find(|write| supersedes(write.version(), version, |run| self.epoch(run)));
         match later {
             Some(write) => {
                 VersionVerdict::Stale { latest: self.last_of_session(row, column, write.version()) }
             }
             None => VersionVerdict::Acceptable,
-        }
-    }
-
-    /// `later` was certainly committed after `earlier`: a later epoch, or the same session of the same run with a higher number.
-    fn supersedes(&self, later: Version, earlier: Version) -> bool {
-        if earlier == Version::LOADED {
-            return true;
-        }
-        if later.run() == earlier.run() && later.session() == earlier.session() {
-            return later.sequence() > earlier.sequence();
-        }
-        match (self.epoch(later.run()), self.epoch(earlier.run())) {
-            (Some(later), Some(earlier)) => later > earlier,
-            _ => false,
         }
     }
 
@@ -380,7 +314,7 @@ impl History {
             Some(transactions) => {
                 let count = transactions.get(usize::from(version.session())).copied().unwrap_or(0);
                 if u64::from(version.sequence()) >= count
-                    || writer.is_known_failed(session, version.sequence())
+                    || writer.spec.outcomes.is_known_failed(session, version.sequence())
                 {
                     return false;
                 }
@@ -427,31 +361,15 @@ impl History {
     }
 }
 
-impl Writer {
-    fn is_known_failed(&self, session: u64, sequence: u32) -> bool {
-        self.spec.exceptions.iter().any(|exception| {
-            exception.failed && exception.session == session && exception.sequence == sequence
-        })
-    }
-}
-
 /// Draws all writes of one session; false when there are too many to keep.
 fn replay_session(
-    writer: &Writer,
+    writer: &Writer<WriterSpec>,
     plan: &Plan,
     session: u64,
     transactions: u64,
     writes: &mut Vec<Write>,
 ) -> bool {
-    let exceptions: std::collections::HashMap<u32, bool> = writer
-        .spec
-        .exceptions
-        .iter()
-        .filter(|exception| exception.session == session)
-        .map(|exception| (exception.sequence, exception.failed))
-        .collect();
-    // Where not all exceptions were kept, none of the session's writes is certain.
-    let is_incomplete = writer.spec.incomplete_sessions.contains(&session);
+    let outcomes = writer.spec.outcomes.of_session(session);
     let mut state = YcsbSession::new(session);
     for sequence in 0..transactions.min(u64::from(u32::MAX)) {
         let sequence = sequence as u32;
@@ -461,18 +379,18 @@ fn replay_session(
             continue;
         }
         let draw = plan.ycsb.draw(operation, &state, &mut random);
-        let exception = exceptions.get(&sequence);
-        if exception != Some(&true) {
+        let outcome = outcomes.get(sequence);
+        if outcome != Outcome::Failed {
             if writes.len() == WRITES_MAX {
                 return false;
             }
-            let uncertain = u64::from(exception.is_some() || is_incomplete);
+            let uncertain = u64::from(outcome == Outcome::Unknown);
             let version = Version::new(writer.run, session as u16, sequence).as_u64() << 1 | uncertain;
             let column = if operation.verb == Verb::Insert { WHOLE_ROW } else { draw.column as u64 };
             writes.push(Write { field: field_number(draw.row, column), version });
         }
         if operation.verb == Verb::Insert {
-            state.insert_ended(exception.is_none());
+            state.insert_ended(!outcomes.is_exception(sequence));
         }
     }
     true

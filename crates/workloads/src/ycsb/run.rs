@@ -25,7 +25,7 @@ use super::dataset::TABLE;
 /// YCSB's `maxscanlength`.
 pub(crate) const SCAN_ROWS_MAX: u64 = 100;
 /// What to type where its table is missing.
-const FILL: &str = "load it first: pgfathom load ycsb --rows 1M";
+pub(super) const FILL: &str = "load it first: pgfathom load ycsb --rows 1M";
 /// Draws of a key before the nearest row of the wanted node is taken instead. A node with a thousandth of the rows is missed so often
 /// once in 20,000 transactions.
 const DRAWS_MAX: u32 = 10_000;
@@ -174,7 +174,7 @@ impl Ycsb {
 
     /// The same on the table in this schema, whatever the search path says.
     #[must_use]
-    pub fn with_schema(self, schema: &str) -> Ycsb {
+    pub(super) fn with_schema(self, schema: &str) -> Ycsb {
         Ycsb { schema: Some(schema.to_owned()), ..self }
     }
 
@@ -197,7 +197,7 @@ impl Ycsb {
 
     /// The same, with sessions that draw only keys of their own nodes. Inserts are not held to it: their rows are counted through.
     #[must_use]
-    pub fn with_homes(self, homes: Option<Homes>) -> Ycsb {
+    pub(super) fn with_homes(self, homes: Option<Homes>) -> Ycsb {
         Ycsb { homes: homes.map(Arc::new), ..self }
     }
 

@@ -420,7 +420,7 @@ fn a_leaf_that_moved_is_verified_where_it_is() {
 fn a_cluster_that_is_not_loaded_is_refused() {
     let servers = sharded(&installations()[0]);
     let cluster = cluster_of(&servers);
-    assert!(matches!(check(&cluster, false), Err(VerifyError::NoDataset)));
+    assert!(matches!(check(&cluster, false), Err(VerifyError::NoDataset { .. })));
     load_sharded(&servers);
     servers.node(1).execute("update pgfathom.dataset set loaded_at = null").unwrap();
     let error = check(&cluster, false).unwrap_err();

@@ -14,14 +14,28 @@ pub struct Flags(BTreeMap<&'static str, Value>);
 
 impl Args for Flags {
     fn augment_args(command: Command) -> Command {
-        let flags =
-            FAMILIES.iter().flat_map(|family| family.flags().iter().map(|flag| (family.heading(), flag)));
+        let flags = FAMILIES
+            .iter()
+            .flat_map(|family| family.flags().iter().map(|flag| (family.about().heading, flag)));
         flags.fold(command, |command, (heading, flag)| command.arg(argument(flag).help_heading(heading)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
         Flags::augment_args(command)
     }
+}
+
+/// The help of -b.
+pub(super) fn builtins() -> String {
+    let of_pgbench = workloads::driving::SCRIPTS_RUN_ON;
+    let own = FAMILIES.iter().map(|family| {
+        let names: Vec<&str> = family.builtins().iter().map(|builtin| builtin.name).collect();
+        format!("{} on tables of {}", names.join(", "), family.about().filled_by)
+    });
+    format!(
+        "Built-in workload, with a weight after @; may be given several times. {}; pgbench's own on tables of {of_pgbench}. -b list describes them all",
+        own.collect::<Vec<_>>().join("; ")
+    )
 }
 
 fn argument(flag: &'static Flag) -> Arg {

@@ -2,10 +2,11 @@
 
 use record::Latency;
 
-use super::draw::{NewOrder, Payment, UNUSED_ITEM};
+use super::draw::{Delivery, Home, NewOrder, OrderStatus, Payment, StockLevel, UNUSED_ITEM};
 use super::{Profile, Tpcc};
 use run::audit::Sums;
 use run::engine::Nanos;
+use run::random::Random;
 
 /// Numbers of nodes that are counted apart; the last stands for itself and more.
 pub const NODES_MAX: usize = 8;
@@ -58,6 +59,27 @@ impl Done {
             nodes: 1,
             round_trips: 0,
             database: 0,
+        }
+    }
+
+    /// Draws a transaction's input and notes what is counted about it, without a database.
+    pub(super) fn draw(&mut self, tpcc: &Tpcc, profile: Profile, home: Home, random: &mut Random) {
+        match profile {
+            Profile::NewOrder => {
+                let input = NewOrder::draw(random, tpcc, home);
+                self.order(&input, tpcc);
+                self.is_rolled_back = input.lines().iter().any(|line| line.i_id == UNUSED_ITEM);
+            }
+            Profile::Payment => self.payment(&Payment::draw(random, tpcc, home), tpcc),
+            Profile::OrderStatus => {
+                self.is_by_name = OrderStatus::draw(random, tpcc, home).customer.is_by_name();
+            }
+            Profile::Delivery => {
+                Delivery::draw(random, home);
+            }
+            Profile::StockLevel => {
+                StockLevel::draw(random, home);
+            }
         }
     }
 

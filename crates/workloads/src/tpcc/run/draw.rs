@@ -8,8 +8,7 @@ use data::tpcc::{
     CUSTOMERS_PER_DISTRICT, DISTRICTS_PER_WAREHOUSE, ITEMS, LINES_PER_ORDER, LINES_PER_ORDER_MAX,
 };
 
-use super::audit::Done;
-use super::{Profile, TERMINALS_PER_WAREHOUSE, Tpcc};
+use super::{TERMINALS_PER_WAREHOUSE, Tpcc};
 use run::random::Random;
 
 /// Lines of the longest order.
@@ -247,26 +246,5 @@ impl StockLevel {
     /// Draws a question at a terminal at `home`.
     pub fn draw(random: &mut Random, home: Home) -> StockLevel {
         StockLevel { w_id: home.w_id, d_id: home.d_id, threshold: uniform(random, 10, 20) } // 2.8.1.2
-    }
-}
-
-/// Draws a transaction's input and notes what an audit counts, without a database.
-pub(super) fn audit(tpcc: &Tpcc, profile: Profile, home: Home, random: &mut Random, done: &mut Done) {
-    match profile {
-        Profile::NewOrder => {
-            let input = NewOrder::draw(random, tpcc, home);
-            done.order(&input, tpcc);
-            done.is_rolled_back = input.lines().iter().any(|line| line.i_id == UNUSED_ITEM);
-        }
-        Profile::Payment => done.payment(&Payment::draw(random, tpcc, home), tpcc),
-        Profile::OrderStatus => {
-            done.is_by_name = OrderStatus::draw(random, tpcc, home).customer.is_by_name();
-        }
-        Profile::Delivery => {
-            Delivery::draw(random, home);
-        }
-        Profile::StockLevel => {
-            StockLevel::draw(random, home);
-        }
     }
 }

@@ -288,7 +288,7 @@ fn nodes_are_counted_by_where_the_warehouses_are() {
         // The same transaction, as the program counts it.
         let mut done = audit::Done::of(Profile::NewOrder);
         let mut random = Random::for_transaction(5, 1, sequence);
-        draw::audit(&tpcc, Profile::NewOrder, home, &mut random, &mut done);
+        done.draw(&tpcc, Profile::NewOrder, home, &mut random);
         audit.count(&done, None);
     }
     for (sequence, payment) in (0..).zip(draw(|random| Payment::draw(random, &tpcc, home))) {
@@ -297,7 +297,7 @@ fn nodes_are_counted_by_where_the_warehouses_are() {
         wide += u64::from(count > 1);
         let mut done = audit::Done::of(Profile::Payment);
         let mut random = Random::for_transaction(5, 1, sequence);
-        draw::audit(&tpcc, Profile::Payment, home, &mut random, &mut done);
+        done.draw(&tpcc, Profile::Payment, home, &mut random);
         audit.count(&done, None);
     }
     assert_eq!(audit.nodes[Profile::NewOrder as usize], orders);
@@ -309,7 +309,7 @@ fn nodes_are_counted_by_where_the_warehouses_are() {
     // Profiles that only read, and Delivery, stay at home.
     for profile in [Profile::OrderStatus, Profile::Delivery, Profile::StockLevel] {
         let mut done = audit::Done::of(profile);
-        draw::audit(&tpcc, profile, home, &mut Random::for_transaction(5, 1, 1), &mut done);
+        done.draw(&tpcc, profile, home, &mut Random::for_transaction(5, 1, 1));
         assert_eq!(done.nodes, 1);
     }
 }

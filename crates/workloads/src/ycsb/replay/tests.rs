@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use data::ycsb::{Compressible, KeyOrder, Spec};
 
 use super::*;
+use crate::replay::WriterException;
 use ::run::client::Exception;
 use ::run::routing::KeyOwners;
 use ::run::workload::Mix;
@@ -31,7 +32,7 @@ fn model(
     run: u16,
     transactions: &[u64],
     exceptions: &[WriterException],
-) -> Writer {
+) -> Writer<WriterSpec> {
     model_with(fields, mix, run, transactions, exceptions, None)
 }
 
@@ -43,7 +44,7 @@ fn model_with(
     transactions: &[u64],
     exceptions: &[WriterException],
     homes: Option<Homes>,
-) -> Writer {
+) -> Writer<WriterSpec> {
     let sessions = transactions.len() as u64;
     let ycsb = Ycsb::new(table(), ROWS, ROWS, sessions, run).with_homes(homes).with_items(items(mix));
     let workloads = Mix::of(ycsb.clone()).unwrap();
@@ -71,7 +72,7 @@ fn model_with(
         }
     }
     let mut spec = WriterSpec::new(workloads.items(), 0, &ycsb, SEED);
-    spec.exceptions = exceptions.to_vec();
+    spec.outcomes.exceptions = exceptions.to_vec();
     spec.insert_end = Some(ROWS + inserted_max * sessions);
     Writer { run, epoch: u32::from(run), spec, transactions: Some(transactions.to_vec()) }
 }
@@ -212,10 +213,11 @@ fn the_record_of_a_session_becomes_exceptions() {
         exceptions: vec![Exception { sequence: 4, is_known_failed: true }],
         exceptions_lost: true,
         inserted: 3,
+        is_under_way: false,
     };
     spec.finish(&[SessionRecord::default(), record]);
-    assert_eq!(spec.exceptions, [WriterException { session: 1, sequence: 4, failed: true }]);
-    assert_eq!(spec.incomplete_sessions, [1]);
+    assert_eq!(spec.outcomes.exceptions, [WriterException { session: 1, sequence: 4, failed: true }]);
+    assert_eq!(spec.outcomes.incomplete_sessions, [1]);
     assert_eq!(
         (spec.insert_end, spec.next_insert()),
         (Some(ROWS + 3 * 2), Some(ROWS)),
