@@ -356,7 +356,7 @@ fn every_damage_of_a_cluster_is_named_and_nothing_else() {
             };
             apply(&sql);
             rows.sort();
-            for &deep in testing::in_turn(EACH_WAY, number, &[false, true]) {
+            for &deep in testing::in_turn(crate::verify::tests::EACH_WAY, number, &[false, true]) {
                 let report = check(&cluster, deep).unwrap();
                 assert_eq!(
                     named(&report),
