@@ -25,7 +25,7 @@ pub struct Failure {
 
 impl<E: Explained> From<E> for Failure {
     fn from(error: E) -> Failure {
-        // Whoever is not waited for any longer has not failed.
+        // What the command no longer waits for has not failed.
         let exit = if has_given_up() { Exit::Interrupted } else { error.exit() };
         Failure { exit, hint: error.hint(), error: anyhow::Error::new(error) }
     }

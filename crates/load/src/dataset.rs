@@ -44,7 +44,8 @@ pub(crate) use sums::cell;
 pub use sums::{Buckets, Hashing, Sum};
 
 pub use encoder::{Encoder, MESSAGE_BYTES, Numbers, TupleEncoder};
-pub use leaves::{Leaves, Placed, Placement, leaf_names, range_partition, table_names};
+pub(crate) use leaves::leaf_names;
+pub use leaves::{Leaves, Placed, Placement, range_partition, table_names};
 pub(crate) use leaves::{NO_LEAF, Span};
 
 /// What a dataset is loaded into.
@@ -96,12 +97,12 @@ pub struct Table {
 
 impl Table {
     /// The names of its columns, with commas between.
-    pub fn column_list(&self) -> String {
+    pub(crate) fn column_list(&self) -> String {
         self.columns.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether PostgreSQL takes its key on the partitioned table: only with the column that it is partitioned by. Otherwise each leaf has a key of its own.
-    pub fn key_of_parent(&self) -> Option<&'static str> {
+    pub(crate) fn key_of_parent(&self) -> Option<&'static str> {
         self.key.filter(|key| key.split(", ").any(|column| Some(column) == self.placement.column()))
     }
 

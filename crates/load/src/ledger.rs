@@ -49,7 +49,8 @@ mod writer;
 pub use chunk::{ChunkTotals, chunk_totals};
 pub(crate) use chunk::{Claim, Coverage, chunk_totals_in, coverage};
 pub(crate) use chunk::{Extent, odd_chunks};
-pub use history::{HISTORY_INTERVAL, HistoryPoint, history};
+pub(crate) use history::HISTORY_INTERVAL;
+pub use history::{HistoryPoint, history};
 pub(crate) use history::{HistoryRow, append_history};
 pub use owned::check_in_place;
 pub(crate) use owned::{
@@ -58,14 +59,15 @@ pub(crate) use owned::{
 pub use parameter::parameters;
 pub(crate) use parameter::set_parameters;
 pub(crate) use pending::{forget_pending, note_pending_sql, settle_pending_sql};
-pub use writer::{Writer, create_writer, finish_writer, update_writer_spec, writer_times, writers};
+pub use writer::{Writer, create_writer, finish_writer, writers};
+pub(crate) use writer::{update_writer_spec, writer_times};
 
 /// Version of the ledger's own tables, kept in the comment of the schema. A load makes version 2 of version 1; everything that only reads
 /// takes both.
-pub const LEDGER_VERSION: u32 = 2;
+pub(crate) const LEDGER_VERSION: u32 = 2;
 
 /// The oldest version that this program reads and continues.
-pub const LEDGER_VERSION_MIN: u32 = 1;
+pub(crate) const LEDGER_VERSION_MIN: u32 = 1;
 
 /// The schema of the ledger.
 pub const SCHEMA: &str = "pgfathom";

@@ -12,7 +12,7 @@ pub use crate::method::{Method, MethodError, Via, ViaError};
 use crate::plan::{PARTITIONS_MAX, ROWS_MAX, STREAMS_MAX};
 
 /// How long a stream tries to get back to a server that went away.
-pub const RECONNECT_LIMIT: Duration = Duration::from_secs(300);
+pub(crate) const RECONNECT_LIMIT: Duration = Duration::from_secs(300);
 
 /// What a load shall do.
 #[derive(Clone, Debug)]

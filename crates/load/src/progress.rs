@@ -134,7 +134,7 @@ pub struct Progress {
 
 impl Progress {
     /// Bytes of values of the rows done.
-    pub fn bytes_done(&self) -> u64 {
+    pub(crate) fn bytes_done(&self) -> u64 {
         self.rows_done.saturating_mul(self.row_bytes)
     }
 
@@ -144,12 +144,12 @@ impl Progress {
     }
 
     /// Bytes of values per second over the last tick.
-    pub fn bytes_per_s_now(&self) -> f64 {
+    pub(crate) fn bytes_per_s_now(&self) -> f64 {
         self.rows_per_s_now * self.row_bytes as f64
     }
 
     /// Bytes of values per second since the copy phase began.
-    pub fn bytes_per_s_mean(&self) -> f64 {
+    pub(crate) fn bytes_per_s_mean(&self) -> f64 {
         self.rows_per_s_mean * self.row_bytes as f64
     }
 }

@@ -118,7 +118,7 @@ impl<'a> Numbers<'a> {
     }
 
     /// How many are left.
-    pub fn count_left(&self) -> u64 {
+    pub(crate) fn count_left(&self) -> u64 {
         self.end - self.at
     }
 }

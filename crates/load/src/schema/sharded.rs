@@ -9,7 +9,8 @@ use engines::cluster::Cluster;
 use engines::trust::TRUSTED;
 use postgres::{GenericClient, Transaction};
 
-use super::{NamedNode, columns_sql, parameters_sql, tablespace_sql};
+use super::NamedNode;
+use super::create::{columns_sql, parameters_sql, tablespace_sql};
 use crate::dataset::{Leaves, Table};
 use crate::error::LoadError;
 use crate::ledger::{Dataset, Layout, qualified, quoted};

@@ -1,4 +1,7 @@
 use super::*;
+use std::collections::BTreeMap;
+
+use crate::dataset::Table;
 use crate::ycsb::Ycsb;
 use data::ycsb::{Compressible, KeyOrder, Spec};
 
@@ -28,7 +31,7 @@ fn tables() -> Vec<Table> {
 /// The check of the options against the dataset, for a YCSB table.
 fn check_identity(dataset: &Dataset, options: &Options) -> Result<(), LoadError> {
     let requested = Ycsb::new(options.rows, options.spec.clone());
-    super::check_identity(dataset, &BTreeMap::new(), &requested, options)
+    super::check::check_identity(dataset, &BTreeMap::new(), &requested, options)
 }
 
 #[test]
@@ -166,7 +169,7 @@ fn a_layout_is_continued_as_it_was_begun() {
     let there = Layout { token: 5, nodes: vec!["n1".into(), "n2".into()], ..Layout::default() };
     let requested = Options::new(1000, spec(1));
     let check = |layout: &Layout, options: &Options, nodes| {
-        check_layout(&dataset(), layout, options, Shape::Sharded, nodes)
+        super::check::check_layout(&dataset(), layout, options, Shape::Sharded, nodes)
     };
     assert!(check(&there, &requested, 2).is_ok());
     let refused = |layout: &Layout, options: &Options, nodes, message: &str, hint: &str| {

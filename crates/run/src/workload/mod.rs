@@ -194,7 +194,8 @@ impl TransactionError {
         }
     }
 
-    /// A session was given to another workload than its own: a mistake of the caller, reported instead of a panic in mid-run.
+    /// A session's state was given to another workload: a mistake of the caller, reported instead of a panic during a run. For
+    /// [`crate::workloads!`].
     pub fn mismatched() -> TransactionError {
         TransactionError::Script("the session's state belongs to another workload".into())
     }
