@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_already_told_is_not_told_again() {
+    fn a_cause_already_reported_is_not_repeated() {
         let cause = std::io::Error::other("disk full");
         let failure = Failure::caused("cannot write run.json: disk full", cause);
         assert_eq!(failure.render(false), "error: cannot write run.json: disk full\n");

@@ -166,7 +166,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// Seed, key order and compressibility.
     fn spec(&self) -> &Spec;
 
-    /// What else its rows depend on: whoever continues a load must agree.
+    /// What else its rows depend on: a load that continues must agree.
     fn parameters(&self) -> Vec<Parameter>;
 
     /// The same dataset, with the parameters that were not given as an earlier load recorded them; `None`: it has none such.
@@ -229,7 +229,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// The placement key of a row as text.
     fn key(&self, row: u64) -> String;
 
-    /// The condition in SQL that holds for the rows of one segment and no others that a load makes; `None`: only their keys tell.
+    /// The condition in SQL that holds for the rows of one segment and no others that a load makes; `None`: only their keys show it.
     fn condition(&self, _table: usize, _segment: &Range<u64>) -> Option<String> {
         None
     }
@@ -245,7 +245,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// The number of a row inside of its table, from the columns that were found, in binary form; `None` for rows that no load makes.
     fn number(&self, table: usize, found: &[Option<&[u8]>]) -> Option<u64>;
 
-    /// The same number in SQL, of type bigint. Null and out of range for rows that no load makes. Not asked for where there are
+    /// The same number in SQL, of type bigint. Null and out of range for rows that no load makes. Not called where there are
     /// [cells](Dataset::cell).
     fn number_sql(&self, _table: usize) -> String {
         "0".to_owned()
@@ -327,7 +327,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         segment.start - before..segment.end - before
     }
 
-    /// Tells `each` of the rows of these numbers of a table, as they were loaded.
+    /// Calls `each` with the rows of these numbers of a table, as they were loaded.
     fn each_loaded(&self, table: usize, numbers: Range<u64>, each: &mut dyn FnMut(u64, &Tuples)) {
         let mut out = Tuples::new(1 << 10);
         for number in numbers {
@@ -342,7 +342,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Encodes what a row should be that says by these columns which one it is. `number` is what [`Dataset::number`] made of them.
+    /// Encodes the expected content of the row that these columns identify. `number` is what [`Dataset::number`] made of them.
     fn expect(&self, table: usize, number: u64, found: &[Option<&[u8]>], out: &mut Tuples) -> Expected;
 
     /// What must hold of the tables together, whatever runs have done.

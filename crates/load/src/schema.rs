@@ -195,7 +195,7 @@ pub(crate) fn remove(client: &mut impl GenericClient, dataset: &Dataset) -> Resu
     let names = ledger::owned_names(client, dataset.id)?;
     let relations = ledger::relations(client, &dataset.schema_name, &names, Some(dataset.id))?;
     ledger::delete_dataset(client, dataset.id)?;
-    // Partitions go with their table, whoever has put them there; what was taken out of it is dropped by its kind.
+    // Partitions are dropped with their table, even those that others attached; a detached one is dropped separately.
     let drop = |kind: &str, wanted: fn(char) -> bool| {
         let ours = relations.iter().filter(|relation| relation.ours && wanted(relation.kind));
         let names: Vec<String> =

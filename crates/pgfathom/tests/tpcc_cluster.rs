@@ -1,30 +1,15 @@
 //! TPC-C on a cluster sharded by postgres_fdw, by the command: warehouses on their nodes, proved there, driven across, and every damage found. On
 //! every PostgreSQL found, one cluster each, because loading is what takes the time.
 
-use crate::support;
+use crate::labs;
+use crate::support::Ended;
 use lab::throwaway::{ThrowawayCluster, installations};
+use labs::ClusterLab;
 use serde_json::Value;
-use support::{Ended, Folder, pgfathom};
 
-struct Lab {
-    servers: ThrowawayCluster,
-    folder: Folder,
-}
-
-impl Lab {
+impl ClusterLab {
     fn typed(&self, arguments: &str) -> Ended {
-        let file = self.servers.cluster_toml().display().to_string();
-        let mut command = pgfathom(self.folder.path());
-        command.args(arguments.split_whitespace()).args(["--cluster", &file]);
-        let ended: Ended = command.output().expect("the command starts").into();
-        eprintln!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        ended
-    }
-
-    fn expect(&self, exit: i32, arguments: &str) -> Ended {
-        let ended = self.typed(arguments);
-        assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        ended
+        labs::typed(self.command(arguments), arguments)
     }
 
     fn execute(&self, node: usize, sql: &str) {
@@ -42,10 +27,7 @@ impl Lab {
     }
 
     fn step(&self, directory: &str) -> Value {
-        let path = self.folder.path().join(directory).join("run.json");
-        let text = std::fs::read_to_string(path).expect("it was written");
-        let run: Value = serde_json::from_str(&text).expect("it is JSON");
-        run["steps"][0].clone()
+        self.run_json(directory)["steps"][0].clone()
     }
 
     /// Conditions that a proof found broken.
@@ -66,7 +48,7 @@ fn warehouses_live_on_their_nodes_and_transactions_cross_them() {
             scope.spawn(move || {
                 let servers =
                     ThrowawayCluster::sharded(installation, 2, 12).expect("a throwaway cluster starts");
-                let lab = Lab { servers, folder: Folder::new() };
+                let lab = ClusterLab::new(servers);
                 load(&lab);
                 misplaced_rows_are_named(&lab);
                 books_are_kept(&lab);
@@ -79,7 +61,7 @@ fn warehouses_live_on_their_nodes_and_transactions_cross_them() {
 }
 
 /// A load, and what a kill of it leaves, which the next one continues.
-fn load(lab: &Lab) {
+fn load(lab: &ClusterLab) {
     let loaded = lab.expect(0, "load tpcc -s 2 -j 2 --fillfactor 90 -o loaded");
     assert!(loaded.stdout.contains("nodes    n1 "), "{}", loaded.stdout);
     let totals = lab.step("loaded")["totals"].clone();
@@ -118,7 +100,7 @@ fn load(lab: &Lab) {
 }
 
 /// Two nodes think that the stock of warehouse 1 is theirs.
-fn misplaced_rows_are_named(lab: &Lab) {
+fn misplaced_rows_are_named(lab: &ClusterLab) {
     lab.execute(
         1,
         "alter table stock detach partition stock_p0; alter foreign table stock_p0 rename to stock_away;
@@ -139,7 +121,7 @@ fn misplaced_rows_are_named(lab: &Lab) {
 }
 
 /// All conditions hold after the load, each having looked at every row of both nodes.
-fn books_are_kept(lab: &Lab) {
+fn books_are_kept(lab: &ClusterLab) {
     lab.expect(0, "prove tpcc -o kept");
     let step = lab.step("kept");
     let checks = step["checks"].as_array().expect("checks");
@@ -155,7 +137,7 @@ fn books_are_kept(lab: &Lab) {
 }
 
 /// What the client says of nodes is what the nodes say: both count remote payments and orders.
-fn drive(lab: &Lab) {
+fn drive(lab: &ClusterLab) {
     let driven = lab.typed("run -b tpcc --no-delays -c 4 -T 2 --max-tries 20 -q --format json -o driven");
     // On a busy machine the client may be the limit; the books must be right all the same.
     assert!(matches!(driven.exit, Some(0 | 2 | 5)), "{:?}", driven.exit);
@@ -212,7 +194,7 @@ fn drive(lab: &Lab) {
 }
 
 /// The largest number of warehouses that passes: the second one is too slow. The seed makes users of both begin within the few seconds of a step.
-fn search(lab: &Lab) {
+fn search(lab: &ClusterLab) {
     lab.execute(
         1,
         "create function doze() returns trigger language plpgsql as $$ begin perform pg_sleep(5.2); return new; end $$;
@@ -250,7 +232,7 @@ fn search(lab: &Lab) {
 }
 
 /// Half of a payment that spans both nodes, and a catalogue that differs.
-fn damage(lab: &Lab) {
+fn damage(lab: &ClusterLab) {
     lab.execute(0, "insert into history_p0 values (5, 1, 2, 1, 1, now(), 3.5, 'torn')");
     lab.execute(1, "update item set i_price = i_price + 1 where i_id = 7");
     lab.expect(3, "prove tpcc -o damaged");

@@ -77,7 +77,8 @@ pub(super) fn check_identity(
     content: &dyn dataset::Dataset,
     options: &Options,
 ) -> Result<(), LoadError> {
-    let asked_partitions = options.partitions.map(|partitions| if partitions == 1 { 0 } else { partitions });
+    let requested_partitions =
+        options.partitions.map(|partitions| if partitions == 1 { 0 } else { partitions });
     let mut existing: Vec<(&'static str, Option<&str>, String, Option<String>)> = vec![
         ("format", None, dataset.format.to_string(), Some(FORMAT_VERSION.to_string())),
         ("seed", Some("--seed"), dataset.spec.seed.to_string(), Some(content.spec().seed.to_string())),
@@ -92,7 +93,7 @@ pub(super) fn check_identity(
             "partitions",
             Some("--partitions"),
             dataset.partitions.to_string(),
-            asked_partitions.map(|partitions| partitions.to_string()),
+            requested_partitions.map(|partitions| partitions.to_string()),
         ),
         (
             "method",
@@ -176,8 +177,8 @@ pub(super) fn check_layout(
     Ok(())
 }
 
-/// Refuses tables whose indexes lie elsewhere than they do, and tables that are not where the map says. Only datasets with a map are looked
-/// at. A leaf that came from another node lies where its mover has put it.
+/// Refuses a table that is in another tablespace than its index. Only datasets with a list of tablespaces are checked. A leaf that was moved
+/// from another node may be in any tablespace.
 fn check_tablespaces(
     client: &mut impl GenericClient,
     dataset: &Dataset,

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_asked_for_is_read() {
+    fn only_what_is_requested_is_read() {
         let jobs = |wanted: Condition| jobs_of(&PROBES, &[wanted].into(), (1, 9), 1, 1);
         assert!(jobs(A).iter().all(|job| job.probe.conditions == [A]));
         // Two conditions share a query: requesting one of them runs it once.

@@ -17,7 +17,7 @@ use super::{Answer, Outcome, Progress, TICK, WITNESSES_MAX, run_quietly, text_of
 pub(super) struct Found {
     pub(super) looked_at: u64,
     pub(super) broken: u64,
-    /// With the range and the node that they were found in, and in that order, whoever was first.
+    /// With the range and the node that they were found in, in this order.
     pub(super) witnesses: Vec<(i64, usize, String)>,
     pub(super) error: Option<String>,
 }

@@ -78,7 +78,7 @@ pub struct Link {
     skip_from: usize,
     outgoing: Vec<u8>,
     sent: usize,
-    /// A ring holds the socket, too: closing it here would not tell the peer.
+    /// A ring holds the socket, too: closing it here would not notify the peer.
     is_in_ring: bool,
     /// How the server is requested to give up what it executes, where it sent a key.
     cancel: Option<Box<CancelToken>>,
@@ -312,7 +312,7 @@ impl Link {
     }
 
     /// Takes what the socket holds. A short read means that it is drained, and no second call is made to learn that; but when the
-    /// peer has closed (`to_the_end`), it is read until that shows, because no further event will tell.
+    /// peer has closed (`to_the_end`), it is read until that shows, because no further event will come.
     #[inline]
     pub fn receive(&mut self, to_the_end: bool) -> Result<(), LinkError> {
         if self.tls.is_some() {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a run did, as its replay would tell: rows 0..10 had field1 written by its session 0, twice each; row `ROWS` was inserted.
+/// What a run did, as its replay would show: rows 0..10 had field1 written by its session 0, twice each; row `ROWS` was inserted.
 #[derive(Debug)]
 pub(super) struct Run;
 
