@@ -67,7 +67,8 @@ fn crate_of(file: &str) -> &str {
 
 /// The function, constant or static that a line declares for other crates.
 fn declared(line: &str) -> Option<&str> {
-    let line = line.trim_start().strip_prefix("pub ")?;
+    // The name of a macro's function is a parameter of the macro.
+    let line = line.trim_start().strip_prefix("pub ").filter(|line| !line.contains("fn $"))?;
     let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
     loop {
         match words.next()? {
