@@ -95,7 +95,7 @@ impl Address {
         }
     }
 
-    /// The same for whoever only looks: nodes that cannot be reached are reported, and never an error.
+    /// The same for a verb that only reads: a node that cannot be reached is reported, and is no error.
     ///
     /// # Errors
     /// As [`Address::spec`]; also when no node answers, or the cluster file is wrong.

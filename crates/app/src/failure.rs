@@ -25,7 +25,7 @@ pub struct Failure {
 
 impl<E: Explained> From<E> for Failure {
     fn from(error: E) -> Failure {
-        // Whoever is not waited for any longer has not failed.
+        // What the command no longer waits for has not failed.
         let exit = if has_given_up() { Exit::Interrupted } else { error.exit() };
         Failure { exit, hint: error.hint(), error: anyhow::Error::new(error) }
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_already_told_is_not_told_again() {
+    fn a_cause_already_reported_is_not_repeated() {
         let cause = std::io::Error::other("disk full");
         let failure = Failure::caused("cannot write run.json: disk full", cause);
         assert_eq!(failure.render(false), "error: cannot write run.json: disk full\n");

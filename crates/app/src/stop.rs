@@ -38,11 +38,11 @@ pub enum Reply {
     Leave,
 }
 
-/// Whether an end is requested, shared by everybody who has to notice.
+/// Whether an end was requested. All who have to notice share it.
 #[derive(Clone, Default)]
 pub struct Stop {
     drain: Arc<AtomicBool>,
-    /// How many say that nothing is in flight. The requester takes it as well: whoever takes its word back knows that no request has ended us.
+    /// The number of [`IdleGuard`]s. A request takes this lock, too: a guard that is dropped knows that no request has ended the process.
     idle: Arc<Mutex<usize>>,
     listeners: Arc<Mutex<Vec<Listener>>>,
     cleanups: Arc<Mutex<Vec<(u64, Cleanup)>>>,
@@ -115,7 +115,7 @@ impl Stop {
         flag
     }
 
-    /// The same for the sessions of a run, which tell one request from two.
+    /// The same for the sessions of a run, which distinguish one request from two.
     pub(crate) fn session_flag(&self) -> Arc<StopFlag> {
         let flag = Arc::new(StopFlag::default());
         self.forward({
@@ -130,7 +130,7 @@ impl Stop {
     }
 
     /// Until the guard is dropped the first request ends the process at once, whatever call it sits in: a file that nothing writes, a lock that
-    /// nobody gives back. For what comes before the work.
+    /// is never released. For what comes before the work.
     pub(crate) fn nothing_in_flight(&self) -> IdleGuard {
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         IdleGuard { stop: self.clone() }

@@ -303,7 +303,7 @@ fn content_result(report: &VerifyReport, found: &[String]) -> (CheckResult, Stri
 const CLUSTER_CHECKS: [&str; 4] = ["placement", "definition", "ledger", "replication"];
 
 /// What a node came to, in a word or two.
-fn told_of_node(node: &NodeReport) -> String {
+fn detail_of_node(node: &NodeReport) -> String {
     let tables = match node.tables_differing {
         0 => None,
         1 => Some("1 table differs".to_string()),
@@ -323,7 +323,7 @@ fn node_result(node: &NodeReport) -> NodeResult {
         rows: node.rows_found,
         rows_expected: node.rows_expected,
         valid: node.tables_differing + node.problems == 0,
-        detail: told_of_node(node),
+        detail: detail_of_node(node),
     }
 }
 
@@ -334,7 +334,7 @@ fn node_check(node: &NodeReport) -> Check {
         scope: format!("{}, {}", node.name, human::plural(node.leaves, "leaf table")),
         rows: node.rows_found,
         result: if is_exact { CheckResult::Ok } else { CheckResult::Fail },
-        detail: told_of_node(node),
+        detail: detail_of_node(node),
         counterexamples: vec![],
     }
 }
@@ -395,7 +395,7 @@ pub fn differences(report: &VerifyReport) -> Vec<String> {
                 node.name,
                 human::plural(node.leaves, "leaf table"),
                 human::count(node.rows_found),
-                told_of_node(node)
+                detail_of_node(node)
             )
         })
         .collect();

@@ -8,7 +8,7 @@
 //! neither; if the answer to `commit` is lost, the next attempt finds the ledger row and knows.
 //! Commits wait for the WAL like anybody's: one wait per 96 MB costs nothing, and what the user has seen as safe stays safe.
 //!
-//! **Many loaders** share the chunks of a dataset. A chunk belongs to whoever gets an advisory lock on it, which ends with the transaction,
+//! **Many loaders** share the chunks of a dataset. A chunk belongs to the session that gets an advisory lock on it, which ends with the transaction,
 //! however that ends. No loader waits for it: a chunk that another loader has in its hands is set aside and looked at again when nothing else is left.
 //! A chunk that another loader has completed since costs one round trip and no hashing.
 //!
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_is_locked_before_the_ledger_is_asked() {
+    fn a_chunk_is_locked_before_the_ledger_is_read() {
         let task = Task { chunk: 7, leaves: Arc::new([1, 4]), owned: Arc::default(), sorted: None };
         let key = lock::chunk(3, 7);
         let whole = claim_sql(3, &task, false);

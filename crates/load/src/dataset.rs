@@ -44,7 +44,8 @@ pub(crate) use sums::cell;
 pub use sums::{Buckets, Hashing, Sum};
 
 pub use encoder::{Encoder, MESSAGE_BYTES, Numbers, TupleEncoder};
-pub use leaves::{Leaves, Placed, Placement, leaf_names, range_partition, table_names};
+pub(crate) use leaves::leaf_names;
+pub use leaves::{Leaves, Placed, Placement, range_partition, table_names};
 pub(crate) use leaves::{NO_LEAF, Span};
 
 /// What a dataset is loaded into.
@@ -96,12 +97,12 @@ pub struct Table {
 
 impl Table {
     /// The names of its columns, with commas between.
-    pub fn column_list(&self) -> String {
+    pub(crate) fn column_list(&self) -> String {
         self.columns.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether PostgreSQL takes its key on the partitioned table: only with the column that it is partitioned by. Otherwise each leaf has a key of its own.
-    pub fn key_of_parent(&self) -> Option<&'static str> {
+    pub(crate) fn key_of_parent(&self) -> Option<&'static str> {
         self.key.filter(|key| key.split(", ").any(|column| Some(column) == self.placement.column()))
     }
 
@@ -165,7 +166,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// Seed, key order and compressibility.
     fn spec(&self) -> &Spec;
 
-    /// What else its rows depend on: whoever continues a load must agree.
+    /// What else its rows depend on: a load that continues must agree.
     fn parameters(&self) -> Vec<Parameter>;
 
     /// The same dataset, with the parameters that were not given as an earlier load recorded them; `None`: it has none such.
@@ -234,7 +235,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// The placement key of a row as text.
     fn key(&self, row: u64) -> String;
 
-    /// The condition in SQL that holds for the rows of one segment and no others that a load makes; `None`: only their keys tell.
+    /// The condition in SQL that holds for the rows of one segment and no others that a load makes; `None`: only their keys show it.
     fn condition(&self, _table: usize, _segment: &Range<u64>) -> Option<String> {
         None
     }
@@ -250,7 +251,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
     /// The number of a row inside of its table, from the columns that were found, in binary form; `None` for rows that no load makes.
     fn number(&self, table: usize, found: &[Option<&[u8]>]) -> Option<u64>;
 
-    /// The same number in SQL, of type bigint. Null and out of range for rows that no load makes. Not asked for where there are
+    /// The same number in SQL, of type bigint. Null and out of range for rows that no load makes. Not called where there are
     /// [cells](Dataset::cell).
     fn number_sql(&self, _table: usize) -> String {
         "0".to_owned()
@@ -332,7 +333,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         segment.start - before..segment.end - before
     }
 
-    /// Tells `each` of the rows of these numbers of a table, as they were loaded.
+    /// Calls `each` with the rows of these numbers of a table, as they were loaded.
     fn each_loaded(&self, table: usize, numbers: Range<u64>, each: &mut dyn FnMut(u64, &Tuples)) {
         let mut out = Tuples::new(1 << 10);
         for number in numbers {
@@ -347,7 +348,7 @@ pub trait Dataset: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Encodes what a row should be that says by these columns which one it is. `number` is what [`Dataset::number`] made of them.
+    /// Encodes the expected content of the row that these columns identify. `number` is what [`Dataset::number`] made of them.
     fn expect(&self, table: usize, number: u64, found: &[Option<&[u8]>], out: &mut Tuples) -> Expected;
 
     /// Judges a row whose values are those that [`Dataset::expect`] made of it, by what runs have written. Whether nothing is wrong with it.

@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_difference_says_where_and_what() {
+    fn every_difference_names_its_place_and_its_kind() {
         let of = |kind| {
             let key = "user000000000000000007".to_owned();
             Difference { kind, key, row: Some(7), table: TableName::local("usertable_p1"), subject: None }

@@ -371,7 +371,7 @@ impl Dispatcher {
                 queue.prepared.insert(chunk, sorted);
             }
         }
-        self.tell(state);
+        self.publish(state);
     }
 
     /// A stream has no more to do with the task's chunk: `covered` leaves of it are loaded (`None`: all), by whomever; `Some(&[])` if none.
@@ -388,7 +388,7 @@ impl Dispatcher {
                 queue.cover(chunk, divided.as_deref());
             }
         }
-        self.tell(state);
+        self.publish(state);
     }
 
     /// The same where a chunk is a leaf.
@@ -399,7 +399,7 @@ impl Dispatcher {
         let mut state = self.state();
         state.queues[node].flying.remove(&leaf);
         state.queues[node].cover(leaf, None);
-        self.tell(state);
+        self.publish(state);
     }
 
     /// Another loader has the task's chunk in its hands.
@@ -409,14 +409,14 @@ impl Dispatcher {
         let queue = &mut state.queues[node];
         queue.flying.remove(&chunk);
         queue.busy.push_back((now + BUSY_PAUSE, chunk));
-        self.tell(state);
+        self.publish(state);
     }
 
     /// Gives a node nothing new, or something again. Returns whether that is a change.
     pub(crate) fn set_paused(&self, node: usize, pause: bool) -> bool {
         let mut state = self.state();
         let changed = if pause { state.paused.insert(node) } else { state.paused.remove(&node) };
-        self.tell(state);
+        self.publish(state);
         changed
     }
 
@@ -424,7 +424,7 @@ impl Dispatcher {
     pub(crate) fn set_stale(&self) {
         let mut state = self.state();
         state.stale = true;
-        self.tell(state);
+        self.publish(state);
     }
 
     /// Whether a new plan is wanted.
@@ -440,7 +440,7 @@ impl Dispatcher {
             *queue = Queue { flying, ..Queue::new(plan) };
         }
         state.stale = false;
-        self.tell(state);
+        self.publish(state);
     }
 
     /// What each node owns by the present plan.
@@ -468,7 +468,7 @@ impl Dispatcher {
 
     /// Ends the waits of [`Dispatcher::wait`].
     pub(crate) fn wake(&self) {
-        self.tell(self.state());
+        self.publish(self.state());
     }
 
     /// Waits until something has changed since `seen`, at most this long.
@@ -482,7 +482,8 @@ impl Dispatcher {
         self.state().changes
     }
 
-    fn tell(&self, mut state: MutexGuard<'_, State>) {
+    /// Counts the change and wakes those who wait for one.
+    fn publish(&self, mut state: MutexGuard<'_, State>) {
         state.changes += 1;
         drop(state);
         self.changed.notify_all();

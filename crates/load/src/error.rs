@@ -1,11 +1,11 @@
 //! What can go wrong while filling a target, in words that name the flag, the table or the server's own message.
 
+mod hint;
+
 use std::error::Error;
 use std::time::Duration;
 
 use connect::ConnectError;
-use engines::profile::LoadPath;
-use engines::trust::TRUSTED_WORDS;
 use wire::backend::ProtocolError;
 use wire::error::{ServerError, SqlState};
 
@@ -365,14 +365,6 @@ pub enum LoadError {
     },
 }
 
-/// Why an engine cannot be loaded.
-fn unfillable(engine: engines::Engine) -> &'static str {
-    match engine.load {
-        LoadPath::None(reason) => reason,
-        LoadPath::Leaves | LoadPath::EachNode | LoadPath::Table => "name its nodes with --cluster",
-    }
-}
-
 impl LoadError {
     pub(crate) fn sql(doing: impl Into<String>, source: postgres::Error) -> LoadError {
         LoadError::Sql { doing: doing.into(), source }
@@ -447,114 +439,6 @@ impl LoadError {
             _ => None,
         }
     }
-
-    /// What to type next.
-    pub fn hint(&self) -> Option<String> {
-        let hint = match self {
-            LoadError::Option { hint, .. } => hint.clone(),
-            LoadError::Node { source, .. } => return source.hint(),
-            LoadError::Connect(_) if self.is_no_room() => return sqlstate_hint(self.sqlstate()?),
-            LoadError::Connect(error) => return error.hint(),
-            LoadError::ServerLost { .. } => {
-                "start the server (its log has the reason), then run the same command again: it continues".into()
-            }
-            _ if self.is_connection_lost() => {
-                "read the server's log, then run the same command again: it continues".into()
-            }
-            LoadError::Lost { .. } | LoadError::Sql { .. } | LoadError::Stream { .. } => {
-                return sqlstate_hint(self.sqlstate()?);
-            }
-            LoadError::TooManyAttempts { .. } => {
-                "read the server's log; the same command again continues with the missing chunks".into()
-            }
-            LoadError::DiskFull { .. } => {
-                "free space on the server (its message above names the file), then run the same command again: it continues; \
-                 loaded chunks stay loaded".into()
-            }
-            LoadError::Protocol { .. } => {
-                "if there is a proxy or pooler in between, connect to the server itself and run the same command again".into()
-            }
-            LoadError::RowCount { .. } => "if the table has a trigger or rule, drop it, then load again with --restart".into(),
-            LoadError::ForeignTable { name, droppable: true, .. } => format!(
-                "choose another database or schema (search_path), or drop it with --force {name}"
-            ),
-            LoadError::ForeignTable { .. } | LoadError::TableOfOther { .. } => "choose another database or schema (search_path)".into(),
-            LoadError::ReplicatesAll { .. } => "pgfathom cannot load such a cluster".into(),
-            LoadError::ForeignSchema { is_empty } => schema_hint(*is_empty).into(),
-            LoadError::LedgerVersion { found, known } if found > known => "use the newer pgfathom that wrote it".into(),
-            LoadError::LedgerVersion { .. } => {
-                "use the older pgfathom that wrote it, or drop it and start over: drop schema pgfathom cascade".into()
-            }
-            LoadError::OtherDataset { matching, .. } => {
-                format!("continue the existing load with {matching}, or drop it and start over with --restart")
-            }
-            LoadError::DamagedLedger { .. } | LoadError::ChangedTable { .. } => "start over with --restart".into(),
-            LoadError::NotTrusted { object, owner } => format!(
-                "connect as {owner} (-U {owner}), give {object} to a role of yours (alter ... owner to), or choose another database; \
-                 {TRUSTED_WORDS}"
-            ),
-            LoadError::ForeignCode { owner, .. } => format!("drop it, or connect as {owner} (-U {owner})"),
-            LoadError::MayAttach { table, owner, .. } => engines::trust::revoke(table, owner),
-            LoadError::Attached { .. } => "drop it: it could change or refuse the rows that are loaded".into(),
-            LoadError::NotATable { name, .. } => format!("drop or rename {name}, then load the dataset anew with --restart"),
-            LoadError::MovedTable { table, now } => format!(
-                "move it back to {table} (alter table {now} set schema or rename to), or load the dataset again with --restart"
-            ),
-            LoadError::RowSecurity { table } => format!(
-                "it can hide rows: use a superuser or a role with bypassrls; or alter table {table} disable row level security"
-            ),
-            LoadError::Contradiction { .. } => {
-                "the tables of the schema pgfathom were changed: undo that, or load the dataset again with --restart".into()
-            }
-            LoadError::NoSchema => "create one, or name one: PGOPTIONS='-c search_path=public'".into(),
-            LoadError::Routing { .. } => {
-                "load without --partitions, and report this bug: it must not happen on PostgreSQL 11 or later with a \
-                 deterministic collation".into()
-            }
-            LoadError::Engine { engine } => unfillable(*engine).into(),
-            LoadError::OnlyStandbys => "name the primary in the cluster file, too".into(),
-            LoadError::EveryRowEverywhere { .. } => {
-                "use a cluster of pgfathom up sharded, or a single server: transactions on several nodes would \
-                 change the same rows, and these conflicts are not resolved".into()
-            }
-            LoadError::Placement { leaf, .. } => format!(
-                "check {leaf} on every node: exactly one must have it as a table, the others as a foreign table for it; \
-                 then run the same command again"
-            ),
-            LoadError::NoServer { other, .. } => format!(
-                "create it with postgres_fdw (create server {other} ...) and a user mapping, as pgfathom up sharded does; a server of a role that this session does not trust does not count"
-            ),
-            LoadError::MixedCluster { .. } => {
-                "a --restart was interrupted, or the cluster file names a node of another cluster; start over with --restart".into()
-            }
-            LoadError::Interrupted => return None,
-            LoadError::Emptied => "start over with --restart; without --unlogged a crash loses nothing".into(),
-            LoadError::SplitTablespace { index, its, .. } => format!(
-                "move the index to its table: alter index {index} set tablespace {its}; or start over with --restart"
-            ),
-            LoadError::Published { publication } => format!(
-                "remove it for the load: alter publication {publication} drop table usertable; a publication of all tables must be \
-                 replaced by one that names its tables"
-            ),
-            LoadError::Behind { .. } => {
-                "check pg_stat_subscription and the server's log on the subscribing node: its apply worker waits or fails; then run \
-                 the same command again".into()
-            }
-            LoadError::Unwatchable { .. } => {
-                "run pgfathom on that host, or grant its role pg_execute_server_program (the server then runs df), or omit --keep-free \
-                 out".into()
-            }
-            LoadError::Restarted => "run the same command again after the other one has ended".into(),
-            LoadError::WritersBusy => {
-                "end that session (pg_locks shows it), or wait until it has ended, and run again".into()
-            }
-            LoadError::TwoWriters { .. } => {
-                "a node may have been restored from a backup or used alone; load the dataset again with --restart".into()
-            }
-            LoadError::WritersExhausted { .. } => "load the dataset again with --restart".into(),
-        };
-        Some(hint)
-    }
 }
 
 /// The SQLSTATE of an error of the control connection.
@@ -562,124 +446,5 @@ pub(crate) fn sqlstate_of(error: &postgres::Error) -> Option<SqlState> {
     <[u8; 5]>::try_from(error.code()?.code().as_bytes()).ok().map(SqlState)
 }
 
-/// Hints for what servers refuse most often while a dataset is created or loaded.
-fn sqlstate_hint(state: SqlState) -> Option<String> {
-    let hint = match &state.0 {
-        b"42501" => {
-            "the role lacks a privilege: it needs CREATE on the database (for schema pgfathom) and on the table's schema"
-        }
-        b"53200" => {
-            "raise max_locks_per_transaction on the server (every partition takes a lock), or use fewer --partitions"
-        }
-        // Reserved connections are refused with the same code.
-        b"53300" => {
-            "use fewer streams with -j, or raise the limit that was reached: max_connections, or CONNECTION LIMIT of the role or database"
-        }
-        b"25006" => {
-            "this server is a standby or read only: connect to the primary, for example with target_session_attrs=read-write"
-        }
-        b"2BP01" => "another object depends on the old table, for example a view: drop it first",
-        b"42P01" => {
-            "another pgfathom may have restarted the load of this dataset; run the same command again"
-        }
-        b"42704" => {
-            "create the tablespace first (on every node of a cluster), or leave --tablespace and --tablespaces out"
-        }
-        b"57014" => {
-            "an administrator or statement_timeout cancelled it; running the same command again continues"
-        }
-        b"55P03" => {
-            "another session holds a lock on the table (lock_timeout); running the same command again continues"
-        }
-        _ => return None,
-    };
-    Some(hint.to_owned())
-}
-
-/// The hint for a schema of our name without a ledger.
-fn schema_hint(is_empty: bool) -> &'static str {
-    match is_empty {
-        true => {
-            "its tables are on the coordinator, if this is a worker: connect there, or name the nodes with --cluster"
-        }
-        false => "choose another database, or rename that schema",
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use lab::throwaway::{Throwaway, installations};
-
-    fn server_error(code: &[u8; 5]) -> ServerError {
-        ServerError {
-            severity: "ERROR".into(),
-            sqlstate: SqlState(*code),
-            message: "no".into(),
-            detail: None,
-            hint: None,
-            position: None,
-        }
-    }
-
-    #[test]
-    fn refusals_name_both_values_and_the_flag() {
-        let error = LoadError::OtherDataset {
-            dataset: "ycsb".into(),
-            what: "seed",
-            existing: "1".into(),
-            requested: "2".into(),
-            matching: "--seed 1".into(),
-        };
-        assert_eq!(
-            error.to_string(),
-            "the dataset ycsb in this database has seed 1, but this load specifies 2"
-        );
-        assert!(error.hint().unwrap().contains("--seed 1") && error.hint().unwrap().contains("--restart"));
-    }
-
-    #[test]
-    fn what_a_server_refuses_often_has_a_hint() {
-        let stream = |code| LoadError::Stream {
-            doing: "loading chunk 3".into(),
-            source: Box::new(server_error(code)),
-        };
-        for code in [b"42501", b"53200", b"53300", b"25006", b"57014"] {
-            assert!(stream(code).hint().is_some());
-        }
-        assert_eq!(stream(b"XX000").hint(), None, "there is no hint for an internal error");
-        let full = LoadError::DiskFull { done: 3, total: 9, source: Box::new(server_error(b"53100")) };
-        assert_eq!(full.to_string(), "the server's disk is full (3 of 9 chunks are committed)");
-        assert!(full.hint().unwrap().contains("same command again"));
-    }
-
-    #[test]
-    fn only_what_can_be_dropped_is_offered_to_force() {
-        let foreign =
-            |droppable| LoadError::ForeignTable { name: "usertable".into(), kind: "table", droppable };
-        assert!(foreign(true).hint().unwrap().contains("--force usertable"));
-        assert!(!foreign(false).hint().unwrap().contains("--force"));
-    }
-
-    /// The limits of time for sessions and transactions have codes of their own.
-    #[test]
-    fn a_session_that_the_server_ends_is_a_lost_connection_with_its_words() {
-        let server = Throwaway::start(&installations()[0], &[]).unwrap();
-        // Each limit with a statement that leaves the session where the limit applies.
-        for (limit, statement, code) in [
-            ("idle_session_timeout", "select 1", b"57P05"),
-            ("idle_in_transaction_session_timeout", "begin", b"25P03"),
-        ] {
-            let mut control = connect::control::connect(&server.spec()).unwrap();
-            control.batch_execute(&format!("set {limit} = '1ms'")).unwrap();
-            let mut lost = None;
-            testing::wait_for("the end of the session", || {
-                lost = control.batch_execute(statement).err();
-                lost.is_some()
-            });
-            let error = LoadError::sql("waiting", lost.unwrap());
-            assert!(error.is_connection_lost(), "{error:?}");
-            assert_eq!(error.sqlstate(), Some(SqlState(*code)), "{error:?}");
-        }
-    }
-}
+mod tests;

@@ -13,11 +13,11 @@
 //!
 //! **Waves.** Which rows belong to a leaf is known only after hashing all keys, as a hash cannot be run backwards. If every leaf did
 //! that by itself, a table of P partitions would cost P hashes per row: 70 partitions 5 us, several times the price of making the
-//! row. So the streams work through the leaves in waves, one leaf per stream, and share one pass over the row numbers: whoever has
+//! row. So the streams work through the leaves in waves, one leaf per stream, and share one pass over the row numbers: the stream that has
 //! nothing to send takes the next block of row numbers, hashes it and hands each stream the rows of its leaf. That is P/j hashes per
 //! row, spread over j streams. More leaves at once would cost fewer hashes and a larger loss when the load is killed.
 //!
-//! A leaf gets its blocks in order, so the rows of a leaf lie in ascending order of row number whoever hashed them.
+//! A leaf gets its blocks in order, so the rows of a leaf are in ascending order of row number, on either way of hashing.
 //!
 //! **Two loaders** on one dataset share the leaves: a leaf is claimed with an advisory lock that no loader waits for. Waiting could hold
 //! up a wave that in turn holds up the other loader's.

@@ -2,7 +2,7 @@
 //!
 //! Every such value names the write that made it. Whether that write took place, and whether it is the last one that should be seen, only
 //! the runs know. Their draws are a pure function of (seed, session, sequence), so a run can be replayed without a server; this crate
-//! must not know `run`, hence the trait. [`LedgerHistory`] is what can be said without a replay.
+//! must not know `run`, hence the trait. [`LedgerHistory`] is what the ledger alone shows, without a replay.
 
 use data::ycsb::Version;
 
@@ -13,13 +13,13 @@ use crate::ledger::Writer;
 pub enum Expect {
     /// Its insert was acknowledged.
     Present,
-    /// Nobody inserted it.
+    /// No run inserted it.
     Absent,
     /// Its insert may or may not have been committed.
     Either,
 }
 
-/// What is to be said about a version found in a field whose bytes are right.
+/// The judgement of a version found in a field whose bytes are right.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum VersionJudgement {
     /// It may be what stands there now.
@@ -31,7 +31,7 @@ pub enum VersionJudgement {
     },
     /// No known run wrote this field with this version.
     UnknownWriter,
-    /// The history is not enough to tell.
+    /// The history does not show it.
     NotJudgeable {
         /// Why.
         why: &'static str,
@@ -45,13 +45,13 @@ pub trait WriterHistory: std::fmt::Debug + Send + Sync {
         true
     }
 
-    /// Asked for row numbers from the end of the loaded rows on.
+    /// Called for row numbers from the end of the loaded rows on.
     fn expects_row(&self, row: u64) -> Expect;
 
     /// No row from here on is [`Expect::Present`]; at least the number of loaded rows.
     fn rows_end(&self) -> u64;
 
-    /// Judges the version of a field. Asked for every field of rows for which [`WriterHistory::wrote_row`] holds, the version of the
+    /// Judges the version of a field. Called for every field of rows for which [`WriterHistory::wrote_row`] holds, the version of the
     /// load included, and for every field of another version elsewhere.
     fn judge_version(&self, row: u64, column: usize, version: Version) -> VersionJudgement;
 }

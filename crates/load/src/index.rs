@@ -312,7 +312,7 @@ impl Finish<'_> {
         }
     }
 
-    /// The words that put an index where its table lies, whoever has put it there.
+    /// The clause that puts an index into the tablespace of its table.
     fn index_tablespace(&self, client: &mut Client, table: &str) -> Result<Option<String>, LoadError> {
         let tablespace = tablespace_of(client, self.dataset, table)?;
         Ok(tablespace.map(|name| format!(" tablespace {}", quoted(&name))))

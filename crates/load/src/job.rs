@@ -70,7 +70,7 @@ impl Job<'_> {
         let nodes: Vec<&str> = self.places.iter().map(|place| place.name.as_str()).collect();
         let leaves = leaf_names(self.work.content.tables(), self.work.dataset.partitions);
         for message in shard::moves(&before, &after, &nodes, &leaves) {
-            self.work.tell(record::event::NOTE, message, Some(begun.elapsed()));
+            self.work.report(record::event::NOTE, message, Some(begun.elapsed()));
         }
         self.dispatcher.replan(plans);
         let counters = self.work.counters;
@@ -94,7 +94,7 @@ pub(crate) enum PartEnd {
     Stale,
 }
 
-/// The rows of a chunk by leaf, whoever has hashed them.
+/// The rows of a chunk by leaf. The client or the server has hashed them.
 pub(crate) enum Rows<'a> {
     Own(&'a Buckets),
     Shared(&'a Sorted),

@@ -2,7 +2,7 @@
 //!
 //! | table | a row is |
 //! |---|---|
-//! | `dataset` | the identity of one dataset: whoever continues it must agree with every column |
+//! | `dataset` | the identity of one dataset: a load that continues it must agree with every column |
 //! | `chunk` | one loaded chunk, inserted in the transaction that loads its rows: there are exactly the chunks of committed rows |
 //! | `object` | one table that is ours, by oid and by name: nothing else is ever truncated or dropped |
 //! | `writer` | one run that writes into the dataset, so that verification knows which versions can exist |
@@ -49,7 +49,8 @@ mod writer;
 pub use chunk::{ChunkTotals, chunk_totals};
 pub(crate) use chunk::{Claim, Coverage, chunk_totals_in, coverage};
 pub(crate) use chunk::{Extent, odd_chunks};
-pub use history::{HISTORY_INTERVAL, HistoryPoint, history};
+pub(crate) use history::HISTORY_INTERVAL;
+pub use history::{HistoryPoint, history};
 pub(crate) use history::{HistoryRow, append_history};
 pub use owned::check_in_place;
 pub(crate) use owned::{
@@ -58,14 +59,15 @@ pub(crate) use owned::{
 pub use parameter::parameters;
 pub(crate) use parameter::set_parameters;
 pub(crate) use pending::{forget_pending, note_pending_sql, settle_pending_sql};
-pub use writer::{Writer, create_writer, finish_writer, update_writer_spec, writer_times, writers};
+pub use writer::{Writer, create_writer, finish_writer, writers};
+pub(crate) use writer::{update_writer_spec, writer_times};
 
 /// Version of the ledger's own tables, kept in the comment of the schema. A load makes version 2 of version 1; everything that only reads
 /// takes both.
-pub const LEDGER_VERSION: u32 = 2;
+pub(crate) const LEDGER_VERSION: u32 = 2;
 
 /// The oldest version that this program reads and continues.
-pub const LEDGER_VERSION_MIN: u32 = 1;
+pub(crate) const LEDGER_VERSION_MIN: u32 = 1;
 
 /// The schema of the ledger.
 pub const SCHEMA: &str = "pgfathom";
@@ -108,7 +110,7 @@ pub(crate) mod lock {
 }
 
 /// No other role makes anything in the new schema, whatever the default privileges are.
-const NO_STRANGERS: &str = "
+const OWNER_ONLY: &str = "
 do $$ declare one record; begin
     for one in select distinct case a.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as role
         from pg_namespace n cross join aclexplode(n.nspacl) a
@@ -264,11 +266,11 @@ impl Dataset {
 pub struct Layout {
     /// The same on every node of a cluster; 0 on a single server.
     pub token: i64,
-    /// Names of the nodes that hold rows, in the order in which leaves were dealt to them; empty: one server.
+    /// Names of the nodes that hold rows, in the order in which leaves were assigned to them; empty: one server.
     pub nodes: Vec<String>,
     /// How rows get to their nodes.
     pub via: Via,
-    /// Tablespaces that leaves and their indexes are dealt to; `None`: made before the ledger knew.
+    /// Tablespaces that leaves and their indexes are assigned to in turn; `None`: made before the ledger knew.
     pub tablespaces: Option<Vec<String>>,
     /// The tables are unlogged.
     pub unlogged: bool,
@@ -315,7 +317,7 @@ pub(crate) fn create_if_missing(client: &mut impl GenericClient) -> Result<(), L
     let comment = schema_mark_sql();
     match version(client)? {
         None => {
-            let ddl = format!("create schema {SCHEMA}; {comment}; {NO_STRANGERS} {DDL} {DDL_2}");
+            let ddl = format!("create schema {SCHEMA}; {comment}; {OWNER_ONLY} {DDL} {DDL_2}");
             sql("creating the schema pgfathom", client.batch_execute(&ddl))?;
         }
         Some(1) => sql("upgrading the ledger", client.batch_execute(&format!("{comment}; {DDL_2}")))?,

@@ -10,7 +10,7 @@ pub use crate::method::{Method, MethodError, Via, ViaError};
 use crate::plan::{PARTITIONS_MAX, ROWS_MAX, STREAMS_MAX};
 
 /// How long a stream tries to get back to a server that went away.
-pub const RECONNECT_LIMIT: Duration = Duration::from_secs(300);
+pub(crate) const RECONNECT_LIMIT: Duration = Duration::from_secs(300);
 
 /// What a load shall do.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct Options {
     pub restart: bool,
     /// Names of foreign tables that may be dropped because the user typed them.
     pub force: Vec<String>,
-    /// Tablespaces that leaf tables are dealt to, each with its index; none is the server's default, or as an earlier load made it.
+    /// Tablespaces that leaf tables are assigned to in turn, each with its index; none is the server's default, or as an earlier load made it.
     pub tablespaces: Vec<String>,
     /// How long a stream tries to get back to a server that went away.
     pub reconnect_limit: Duration,
@@ -185,7 +185,7 @@ impl Options {
     }
 }
 
-/// A request to stop, shared with whoever catches signals. Requests only ever become more urgent.
+/// A request to stop, shared with the signal handler. Requests only ever become more urgent.
 ///
 /// | level | set by | a stream |
 /// |---|---|---|

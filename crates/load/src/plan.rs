@@ -5,10 +5,10 @@
 
 /// A chunk holds about this many bytes of values. Small enough that a kill repeats seconds of work on slow disks, large enough that
 /// a commit per chunk costs nothing and that each of 70 partitions still gets more than a megabyte of it.
-pub const CHUNK_VALUE_BYTES: u64 = 96 << 20;
+pub(crate) const CHUNK_VALUE_BYTES: u64 = 96 << 20;
 
 /// A load is cut into at least this many chunks per stream, so that streams of unequal speed end at about the same time.
-pub const CHUNKS_PER_STREAM_MIN: u64 = 4;
+pub(crate) const CHUNKS_PER_STREAM_MIN: u64 = 4;
 
 /// The ledger never holds more rows than this per dataset: beyond it chunks grow instead. One bit each must fit in memory.
 pub const CHUNKS_MAX: u64 = 1 << 24;
@@ -37,7 +37,7 @@ pub struct Chunks {
 
 impl Chunks {
     /// Cuts `rows` of so many bytes each for this many streams. `rows` must be at most [`ROWS_MAX`]; the caller refuses more with a message.
-    pub fn for_streams(rows: u64, row_bytes: u64, streams: usize) -> Chunks {
+    pub(crate) fn for_streams(rows: u64, row_bytes: u64, streams: usize) -> Chunks {
         let streams = streams.max(1) as u64;
         let by_size = rows.div_ceil((CHUNK_VALUE_BYTES / row_bytes.max(1)).clamp(1, CHUNK_ROWS_MAX));
         // A multiple of the streams, so that no stream works alone on a last chunk.
@@ -46,7 +46,7 @@ impl Chunks {
     }
 
     /// Cuts `rows` for streams that each load a node's share of a chunk, so that a share is what a chunk is on a single server.
-    pub fn for_nodes(rows: u64, row_bytes: u64, streams: usize, nodes: usize) -> Chunks {
+    pub(crate) fn for_nodes(rows: u64, row_bytes: u64, streams: usize, nodes: usize) -> Chunks {
         let nodes = nodes.max(1) as u64;
         let share = Chunks::for_streams(rows.div_ceil(nodes), row_bytes, streams.div_ceil(nodes as usize));
         let length = (share.chunk_rows() * nodes).min(CHUNK_ROWS_MAX).max(rows.div_ceil(CHUNKS_MAX));
@@ -54,7 +54,7 @@ impl Chunks {
     }
 
     /// The chunks of a dataset that has been begun with this chunk length.
-    pub fn of_length(rows: u64, chunk_rows: u64) -> Chunks {
+    pub(crate) fn of_length(rows: u64, chunk_rows: u64) -> Chunks {
         Chunks { runs: vec![(rows, chunk_rows.max(1))] }
     }
 
@@ -98,7 +98,7 @@ impl Chunks {
 }
 
 /// The bound of a hash partition as PostgreSQL writes it.
-pub fn bound_text(modulus: u32, remainder: u32) -> String {
+pub(crate) fn bound_text(modulus: u32, remainder: u32) -> String {
     format!("FOR VALUES WITH (modulus {modulus}, remainder {remainder})")
 }
 

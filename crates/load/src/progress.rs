@@ -134,7 +134,7 @@ pub struct Progress {
 
 impl Progress {
     /// Bytes of values of the rows done.
-    pub fn bytes_done(&self) -> u64 {
+    pub(crate) fn bytes_done(&self) -> u64 {
         self.rows_done.saturating_mul(self.row_bytes)
     }
 
@@ -144,12 +144,12 @@ impl Progress {
     }
 
     /// Bytes of values per second over the last tick.
-    pub fn bytes_per_s_now(&self) -> f64 {
+    pub(crate) fn bytes_per_s_now(&self) -> f64 {
         self.rows_per_s_now * self.row_bytes as f64
     }
 
     /// Bytes of values per second since the copy phase began.
-    pub fn bytes_per_s_mean(&self) -> f64 {
+    pub(crate) fn bytes_per_s_mean(&self) -> f64 {
         self.rows_per_s_mean * self.row_bytes as f64
     }
 }
@@ -338,7 +338,7 @@ impl Meter {
             return None;
         }
         let slowest = progress.slowest_node.as_ref();
-        let tell = |message| Some(LoadEvent { kind: record::event::NOTE, message, duration: None });
+        let note = |message| Some(LoadEvent { kind: record::event::NOTE, message, duration: None });
         let rates = |node: &SlowestNode| {
             let (its, others) =
                 (record::number::short(node.rows_per_s), record::number::short(node.others_rows_per_s));
@@ -347,12 +347,12 @@ impl Meter {
         match (slowest, &self.slow) {
             (Some(node), reported) if node.share() < SLOW_SHARE && reported.as_ref() != Some(&node.name) => {
                 self.slow = Some(node.name.clone());
-                tell(format!("{} is slow: {}", node.name, rates(node)))
+                note(format!("{} is slow: {}", node.name, rates(node)))
             }
             (Some(node), Some(reported)) if node.share() > RECOVERED_SHARE => {
                 let message = format!("{reported} keeps up again: the slowest node loads {}", rates(node));
                 self.slow = None;
-                tell(message)
+                note(message)
             }
             _ => None,
         }

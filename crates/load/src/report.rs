@@ -13,7 +13,7 @@ pub enum Outcome {
     Interrupted,
     /// A stop rule ended it, see [`LoadReport::reason`]; what is committed stays, and the same command continues.
     Stopped,
-    /// This load's segment is there, those of others are not yet; whoever is last makes keys and statistics.
+    /// This load's segment is there, those of others are not yet; the last load makes keys and statistics.
     SegmentComplete,
 }
 

@@ -160,7 +160,7 @@ impl<S: Socket> Session<S> {
         Ok(())
     }
 
-    /// Gives up whatever is under way and rolls back. Afterwards the session is as good as new, or the error says that its connection
+    /// Gives up whatever is under way and rolls back. Afterwards the session is as good as new, or the error reports that its connection
     /// is not.
     pub(crate) fn roll_back(&mut self) -> Result<(), SessionError> {
         self.out.clear();

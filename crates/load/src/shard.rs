@@ -4,7 +4,7 @@
 //!
 //! People and rebalancers move partitions between nodes; at the scale of weeks that happens while a load runs. What a mover does is: keep
 //! writers out of the leaf, carry its committed rows to another node, make it a partition there and a foreign table here, let writers in
-//! again. The load must neither lose a row nor load one twice, whenever that happens and whoever is loading. Four things do it:
+//! again. The load must neither lose a row nor load one twice, whenever that happens, with any number of loaders. Four things do it:
 //!
 //! 1. **A pair of chunk and leaf is loaded when the ledger of any node has it** ([`crate::ledger`]). The leaf takes its rows along and leaves its
 //!    ledger rows behind, which stay true: they say what was loaded, not where it is.
@@ -199,7 +199,7 @@ pub(crate) fn settled(
     }
 }
 
-/// Reads something that may be locked by whoever moves a leaf, with a limit to the wait for each lock.
+/// Reads something that may be locked by the session that moves a leaf, with a limit to the wait for each lock.
 pub(crate) fn within<T>(
     client: &mut Client,
     limit: Duration,
@@ -259,7 +259,7 @@ pub(crate) fn moves(
     leaves.iter().enumerate().filter_map(moved).collect()
 }
 
-/// The statements with which a stream, inside its transaction, keeps its leaves where they are and looks whether they are what the plan says. The
+/// The statements with which a stream, inside its transaction, keeps its leaves where they are and checks that they are where the plan has them. The
 /// last one gives one row per leaf that is.
 ///
 /// The parents come first, then the leaves as they ascend: the order in which `alter table ... detach partition` locks too. Without
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_are_told_by_leaf() {
+    fn moves_are_reported_by_leaf() {
         let owned = |leaves: &[(u16, u32)]| -> Owned {
             leaves.iter().map(|(leaf, oid)| (*leaf, Some(partition(*leaf, true, *oid).attachment))).collect()
         };

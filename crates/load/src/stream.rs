@@ -87,7 +87,7 @@ impl<'a> Work<'a> {
     }
 
     /// Reports to the coordinator what happened.
-    pub(crate) fn tell(&self, kind: &'static str, message: String, duration: Option<Duration>) {
+    pub(crate) fn report(&self, kind: &'static str, message: String, duration: Option<Duration>) {
         // A coordinator that is gone needs no report.
         let _ = self.messages.send(Message::Event(LoadEvent { kind, message, duration }));
     }
@@ -256,7 +256,7 @@ impl<'a> Stream<'a> {
                     if let Some(lost_at) = lost_at {
                         let waited = lost_at.elapsed();
                         let message = format!("{} has reconnected", self.name());
-                        self.tell(record::event::RECONNECT, message, Some(waited));
+                        self.report(record::event::RECONNECT, message, Some(waited));
                     }
                 }
                 (Err(error), None) if !error.is_connection_lost() || error.is_no_room() => return Err(error),
@@ -388,7 +388,7 @@ impl<'a> Stream<'a> {
             }
             Fate::Repeat => {
                 self.attempts += 1;
-                self.tell(record::event::ERROR, format!("{what} is repeated: {error}"), None);
+                self.report(record::event::ERROR, format!("{what} is repeated: {error}"), None);
                 self.roll_back();
             }
             Fate::Reconnect if self.losses >= LOSSES_MAX => {
@@ -397,7 +397,7 @@ impl<'a> Stream<'a> {
             }
             Fate::Reconnect => {
                 self.losses += 1;
-                self.tell(
+                self.report(
                     record::event::ERROR,
                     format!("{} lost the connection: {error}", self.name()),
                     None,
@@ -442,8 +442,8 @@ impl<'a> Stream<'a> {
         }
     }
 
-    pub(crate) fn tell(&self, kind: &'static str, message: String, duration: Option<Duration>) {
-        self.work.tell(kind, message, duration);
+    pub(crate) fn report(&self, kind: &'static str, message: String, duration: Option<Duration>) {
+        self.work.report(kind, message, duration);
     }
 
     /// Ends the stream in order.
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_tells_whether_the_end_is_near() {
+    fn the_pace_shows_whether_the_end_is_near() {
         let begun = Instant::now() - Duration::from_secs(10);
         let remaining = |sent| Pace { begun, sent, bytes: 0, total: 1000 }.remaining();
         assert_eq!(remaining(0), Duration::MAX, "nothing is known before the first rows");

@@ -2,7 +2,7 @@
 //! knowledge of the placement does, and the control against which loading straight to the owners is measured.
 //!
 //! **Exact all the same**, although a transaction here writes to several nodes and their commits are not one. `postgres_fdw` commits on
-//! the other nodes first and here last (`pgfdw_xact_callback` in `contrib/postgres_fdw/connection.c`); whoever dies in between leaves rows on some
+//! the other nodes first and here last (`pgfdw_xact_callback` in `contrib/postgres_fdw/connection.c`); a session that ends in between leaves rows on some
 //! nodes and no ledger row. So:
 //!
 //! 1. Before the first row of a chunk is sent, the chunk is noted in `pgfathom.pending` on the entry node, in a transaction of its own.
@@ -96,7 +96,7 @@ pub(crate) fn repair(
                     "chunk {} was loaded in part through the entry node: {deleted} rows of it were deleted, and it is loaded again",
                     task.chunk
                 );
-                stream.tell(record::event::NOTE, message, None);
+                stream.report(record::event::NOTE, message, None);
                 return Ok(());
             }
             Err(error) if attempts < REPAIR_ATTEMPTS && (error.is_connection_lost() || is_moving(&error)) => {

@@ -1,12 +1,12 @@
 //! The runs that write into a dataset, in a cluster whose nodes have a ledger each.
 //!
-//! A run may write on any node, and whoever verifies may come through any node. So a run enters itself in the ledger of *every* node that
+//! A run may write on any node, and `verify` may connect to any node. So a run enters itself in the ledger of *every* node that
 //! can hold rows, before its first write: wherever a value of it is found, its number is known there. Reading takes the union: a node that
 //! was down when a run ended, or that came later, does not make a run unknown that another node knows.
 //!
 //! Numbers are given once in the cluster. A run that begins takes the tables of all nodes, none of them by waiting while it holds another:
 //! two runs that begin at once, each from its own entry node, would otherwise each wait for the other. As long as it is on, a run
-//! holds an advisory lock on every node, so that anybody, through any node, can tell it from a killed one.
+//! holds an advisory lock on every node, so that a session on any node can distinguish it from a killed one.
 
 use std::time::{Duration, Instant};
 
@@ -268,19 +268,19 @@ impl Registry {
     pub fn finish(&mut self, run_no: u16, spec_json: &str, transactions: &[u64]) -> Result<(), LoadError> {
         let finished = self.places.iter_mut().map(|place| {
             // Only the second statement makes the run a finished one; cut in between, it is judged like a killed one.
-            let tell = |control: &mut Control, dataset: &Dataset| {
+            let send = |control: &mut Control, dataset: &Dataset| {
                 ledger::update_writer_spec(&mut **control, dataset, run_no, spec_json)?;
                 ledger::finish_writer(&mut **control, dataset, run_no, transactions)?;
                 control
                     .release()
                     .map_err(|source| LoadError::sql("ending the run in pgfathom.writer", source))
             };
-            if !place.control.is_closed() && tell(&mut place.control, &place.dataset).is_ok() {
+            if !place.control.is_closed() && send(&mut place.control, &place.dataset).is_ok() {
                 return Ok(());
             }
             place.control = crate::connections::shared(&place.spec)?;
             place.marks.clear();
-            tell(&mut place.control, &place.dataset)
+            send(&mut place.control, &place.dataset)
         });
         some(finished.collect())
     }

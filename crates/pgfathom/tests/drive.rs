@@ -1,54 +1,18 @@
 //! The command drives real servers and proves afterwards what it did to them: every PostgreSQL found, each on a throwaway cluster.
 
+use crate::labs::{self, ServerLab};
 use crate::support;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lab::throwaway::{Throwaway, installations};
 use serde_json::Value;
-use support::{Ended, Folder, pgfathom};
+use support::Ended;
 
 const ROWS: &str = "3000";
 
-/// A cluster, and a folder to type commands in.
-struct Lab {
-    cluster: Throwaway,
-    folder: Folder,
-}
-
-impl Lab {
-    /// Types a command; the connection comes from the environment, as a user would set it.
-    fn command(&self, arguments: &str) -> Command {
-        let mut command = pgfathom(self.folder.path());
-        command
-            .env("PGHOST", self.cluster.socket_dir())
-            .env("PGPORT", self.cluster.port().to_string())
-            .env("PGUSER", lab::throwaway::SUPERUSER)
-            .env("PGDATABASE", "postgres")
-            .args(arguments.split_whitespace());
-        command
-    }
-
-    fn type_(&self, arguments: &str) -> Ended {
-        let ended: Ended = self.command(arguments).output().expect("the command starts").into();
-        eprintln!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        ended
-    }
-
-    fn expect(&self, exit: i32, arguments: &str) -> Ended {
-        let ended = self.type_(arguments);
-        assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        ended
-    }
-
-    fn sql(&self, sql: &str) -> String {
-        self.cluster.value(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).unwrap_or_default()
-    }
-}
-
 /// Runs `test` on every installation, in parallel, with a loaded dataset.
-fn on_each(test: impl Fn(&Lab) + Sync) {
+fn on_each(test: impl Fn(&ServerLab) + Sync) {
     let found = installations();
     assert!(!found.is_empty(), "no PostgreSQL on this machine: run make test, which installs it");
     std::thread::scope(|scope| {
@@ -56,7 +20,7 @@ fn on_each(test: impl Fn(&Lab) + Sync) {
             let test = &test;
             scope.spawn(move || {
                 let cluster = Throwaway::start(installation, &[]).expect("a throwaway cluster starts");
-                let lab = Lab { cluster, folder: Folder::new() };
+                let lab = ServerLab::new(cluster);
                 lab.expect(0, &format!("load ycsb --rows {ROWS} --partitions 3 -o loaded"));
                 test(&lab);
             });
@@ -69,11 +33,6 @@ fn keys_in(told: &str) -> Vec<&str> {
     told.split_whitespace()
         .filter(|word| word.starts_with("user") && word.len() == data::ycsb::KEY_BYTES)
         .collect()
-}
-
-fn json(path: &Path) -> Value {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_json::from_str(&text).expect("whole JSON")
 }
 
 #[test]
@@ -199,7 +158,7 @@ fn an_interrupted_run_drains_and_reports_what_it_has() {
         assert_eq!(ended.exit, Some(130), "{}", ended.stderr);
         assert_eq!(ended.stderr.lines().last(), Some("run: interrupted"));
         assert!(ended.stdout.contains("ycsb-a.update"), "a partial report\n{}", ended.stdout);
-        let run = json(&lab.folder.path().join("interrupted/run.json"));
+        let run = lab.run_json("interrupted");
         assert_eq!(run["state"], "interrupted");
         assert!(run["summary"]["transactions"].as_u64() > Some(0));
         lab.expect(0, "verify --deep");
@@ -239,7 +198,7 @@ fn errors_of_the_target_end_with_2_and_are_listed_by_code() {
             "{}",
             ended.stdout
         );
-        let run = json(&lab.folder.path().join("half/run.json"));
+        let run = lab.run_json("half");
         let summary = &run["summary"];
         let (done, failed) = (summary["transactions"].as_u64(), summary["errors"].as_u64());
         assert_eq!(done.zip(failed).map(|(done, failed)| done + failed), Some(100));
@@ -250,9 +209,10 @@ fn errors_of_the_target_end_with_2_and_are_listed_by_code() {
 #[test]
 fn a_rate_is_kept_and_accounted_for() {
     on_each(|lab| {
-        let ended = lab.type_("run -b ycsb-b -c 4 -T 2 -R 300 -L 2s --warmup 500ms -o rate");
+        let arguments = "run -b ycsb-b -c 4 -T 2 -R 300 -L 2s --warmup 500ms -o rate";
+        let ended = labs::typed(lab.command(arguments), arguments);
         assert!(matches!(ended.exit, Some(0 | 5)), "{}{}", ended.stdout, ended.stderr);
-        let run = json(&lab.folder.path().join("rate/run.json"));
+        let run = lab.run_json("rate");
         let totals = &run["steps"][0]["totals"];
         let count = |name: &str| totals[name].as_u64().unwrap_or_else(|| panic!("no {name} in {totals}"));
         assert_eq!(count("scheduled"), count("started") + count("skipped") + count("unstarted"));

@@ -1,7 +1,7 @@
 //! The engines that `scripts/engines` has built, each on a cluster of three nodes: loaded, verified, driven and proved by the command.
 
+use crate::labs::{self, ClusterLab};
 use std::path::Path;
-use std::process::Command;
 
 use crate::support;
 use lab::local::{Installation, Topology};
@@ -11,44 +11,15 @@ use support::{Ended, Folder, pgfathom};
 
 const DATASETS: [&str; 4] = ["ycsb", "tpcc", "tpcb", "documents"];
 
-/// A cluster of an engine, and a folder to type commands in.
-struct Lab {
-    servers: ThrowawayCluster,
-    folder: Folder,
-}
-
-impl Lab {
+impl ClusterLab {
     /// Nothing, where the engine is not built.
-    fn start(need: &'static str, topology: &Topology) -> Option<Lab> {
+    fn start(need: &'static str, topology: &Topology) -> Option<ClusterLab> {
         let programs = built(need, topology.kind())?;
         let installation =
             Installation::at(Path::new(&programs)).expect("an engine that was built has a server");
         let servers =
             ThrowawayCluster::start(&installation, topology, &[]).expect("a throwaway cluster starts");
-        Some(Lab { servers, folder: Folder::new() })
-    }
-
-    fn type_(&self, exit: i32, mut command: Command, arguments: &str) -> Ended {
-        let ended: Ended = command.output().expect("the command starts").into();
-        assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        ended
-    }
-
-    /// Types a command about the cluster as its file names it.
-    fn expect(&self, exit: i32, arguments: &str) -> Ended {
-        let mut command = pgfathom(self.folder.path());
-        command.args(arguments.split_whitespace()).arg("--cluster").arg(self.servers.cluster_toml());
-        self.type_(exit, command, arguments)
-    }
-
-    /// Types a command about one node, from which the others are found.
-    fn expect_at(&self, exit: i32, arguments: &str, node: usize) -> Ended {
-        let server = self.servers.node(node);
-        let mut command = pgfathom(self.folder.path());
-        command.args(arguments.split_whitespace());
-        command.arg("-h").arg(server.socket_dir()).args(["-p", &server.port().to_string()]);
-        command.args(["-U", "postgres", "-d", "postgres"]);
-        self.type_(exit, command, arguments)
+        Some(ClusterLab::new(servers))
     }
 
     fn load_and_verify(&self) {
@@ -79,10 +50,8 @@ impl Lab {
             assert_eq!(result, Some("agrees"), "{check}: {claims:#?}");
         }
         for what in ["bank", "ack", "hermitage"] {
-            let (mut command, arguments) =
-                (pgfathom(self.folder.path()), format!("prove {what} -T 3 -o {what}"));
-            command.args(arguments.split_whitespace()).arg("--cluster").arg(self.servers.cluster_toml());
-            let ended: Ended = command.output().expect("the command starts").into();
+            let arguments = format!("prove {what} -T 3 -o {what}");
+            let ended = labs::typed(self.command(&arguments), &arguments);
             // Three seconds on a busy host may be too few for a verdict (8), but a promise that was broken is another code.
             assert!(
                 matches!(ended.exit, Some(0 | 8)),
@@ -90,17 +59,10 @@ impl Lab {
                 ended.stdout,
                 ended.stderr
             );
-            let run = self.summary(what);
+            let run = self.run_json(what);
             let promises = run["steps"][0]["promises"].as_array().expect("promises").len();
             assert!(promises > 0, "{what}: {run}");
         }
-    }
-
-    fn summary(&self, directory: &str) -> Value {
-        let path = self.folder.path().join(directory).join("run.json");
-        let text =
-            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        serde_json::from_str(&text).expect("run.json is JSON")
     }
 }
 
@@ -111,11 +73,11 @@ fn built(need: &'static str, engine: &str) -> Option<std::path::PathBuf> {
 
 #[test]
 fn citus_is_loaded_verified_driven_and_proved() {
-    let Some(lab) = Lab::start("engine-citus", &Topology::Citus { nodes: 3 }) else { return };
+    let Some(lab) = ClusterLab::start("engine-citus", &Topology::Citus { nodes: 3 }) else { return };
     lab.load_and_verify();
     for routed in ["each", "owner"] {
         lab.expect(0, &format!("run -b ycsb-a -c 6 -t 20 --connect {routed} -o {routed}"));
-        assert_eq!(lab.summary(routed)["target"]["engine"], "citus");
+        assert_eq!(lab.run_json(routed)["target"]["engine"], "citus");
     }
     // A worker names the coordinator, which has the ledger.
     let told = lab.expect_at(0, "verify ycsb", 2).stdout;
@@ -127,10 +89,10 @@ fn citus_is_loaded_verified_driven_and_proved() {
 
 #[test]
 fn postgres_pro_multimaster_is_loaded_verified_driven_and_proved() {
-    let Some(lab) = Lab::start("engine-mtm", &Topology::Mtm { nodes: 3 }) else { return };
+    let Some(lab) = ClusterLab::start("engine-mtm", &Topology::Mtm { nodes: 3 }) else { return };
     lab.load_and_verify();
     lab.expect(0, "run -b ycsb-a -c 3 -t 20 --connect each -o each");
-    assert_eq!(lab.summary("each")["target"]["engine"], "mtm");
+    assert_eq!(lab.run_json("each")["target"]["engine"], "mtm");
     for node in [0, 2] {
         lab.expect_at(0, "verify ycsb", node);
     }

@@ -1,43 +1,24 @@
 //! Clusters are filled by the command: every PostgreSQL found, each on a throwaway cluster of three nodes.
 
-use crate::support;
+use crate::{labs, support};
 use lab::throwaway::{ThrowawayCluster, installations};
+use labs::{ClusterLab, expect};
 use serde_json::Value;
-use support::{Ended, Folder, pgfathom};
+use support::{Ended, pgfathom};
 
-struct Lab {
-    servers: ThrowawayCluster,
-    folder: Folder,
+/// Types a command with this connection instead of the cluster file.
+fn with_connection(lab: &ClusterLab, exit: i32, arguments: &str, connection: &[&str]) -> Ended {
+    let mut command = pgfathom(lab.folder.path());
+    command.args(arguments.split_whitespace()).args(connection);
+    expect(exit, command, arguments)
 }
 
-impl Lab {
-    /// Types a command about the cluster as its file names it.
-    fn expect(&self, exit: i32, arguments: &str) -> Ended {
-        let file = self.servers.cluster_toml().display().to_string();
-        self.typed(exit, arguments, &["--cluster", &file])
-    }
-
-    fn typed(&self, exit: i32, arguments: &str, connection: &[&str]) -> Ended {
-        let mut command = pgfathom(self.folder.path());
-        command.args(arguments.split_whitespace()).args(connection);
-        let ended: Ended = command.output().expect("the command starts").into();
-        eprintln!("$ pgfathom {arguments} {}\n{}{}", connection.join(" "), ended.stdout, ended.stderr);
-        assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}");
-        ended
-    }
-
-    fn json(&self, path: &str) -> Value {
-        let text = std::fs::read_to_string(self.folder.path().join(path)).expect("it was written");
-        serde_json::from_str(&text).expect("it is JSON")
-    }
-}
-
-fn on_each(test: impl Fn(&Lab)) {
+fn on_each(test: impl Fn(&ClusterLab)) {
     let found = installations();
     assert!(!found.is_empty(), "these tests need a PostgreSQL");
     for installation in &found {
         let servers = ThrowawayCluster::sharded(installation, 3, 6).expect("a throwaway cluster starts");
-        test(&Lab { servers, folder: Folder::new() });
+        test(&ClusterLab::new(servers));
     }
 }
 
@@ -49,7 +30,7 @@ fn a_cluster_is_filled_in_segments_and_verified() {
         let second = lab.expect(0, "load ycsb --rows 6000 -j 3 --segment 2/2 --format json -o second");
         let summary: Value = serde_json::from_str(&second.stdout).expect("the summary");
         assert_eq!(summary["rows"], 3000);
-        let run = lab.json("second/run.json");
+        let run = lab.run_json("second");
         assert_eq!(run["target"]["engine"], "fdw-sharded");
         let nodes = run["steps"][0]["totals"]["nodes"].as_array().expect("the nodes").clone();
         let names: Vec<&str> = nodes.iter().filter_map(|node| node["name"].as_str()).collect();
@@ -65,7 +46,7 @@ fn a_cluster_is_filled_in_segments_and_verified() {
         let entry = lab.servers.node(1);
         let (host, port) = (entry.socket_dir().display().to_string(), entry.port().to_string());
         let plain = ["-h", &host, "-p", &port, "-U", "postgres", "-d", "postgres"];
-        let again = lab.typed(0, "load ycsb --rows 6000", &plain);
+        let again = with_connection(lab, 0, "load ycsb --rows 6000", &plain);
         assert!(again.stderr.contains("all rows were already loaded"), "{}", again.stderr);
         let shown = lab.expect(0, "load ycsb --rows 900 --restart --via connect -o slow");
         assert!(shown.stdout.contains("nodes    n1 900 rows"), "{}", shown.stdout);
@@ -83,7 +64,7 @@ fn stop_rules_and_mistakes_end_with_their_codes() {
             stopped.stderr
         );
         assert!(stopped.stderr.contains("run the same command again to continue"), "{}", stopped.stderr);
-        assert_eq!(lab.json("cut/run.json")["steps"][0]["state"], "interrupted");
+        assert_eq!(lab.run_json("cut")["steps"][0]["state"], "interrupted");
         let low = lab.expect(2, "load ycsb --rows 50M -j 3 --keep-free 1000PB -o low");
         assert!(low.stderr.contains("--keep-free requires 1 EB"), "{}", low.stderr);
         let cases = [
@@ -121,7 +102,8 @@ fn stop_rules_and_mistakes_end_with_their_codes() {
             node.execute("create role poor login").expect("a role is made");
         }
         let file = lab.servers.cluster_toml().display().to_string();
-        let ended = lab.typed(1, "load ycsb --rows 9 --restart", &["--cluster", &file, "-U", "poor"]);
+        let ended =
+            with_connection(lab, 1, "load ycsb --rows 9 --restart", &["--cluster", &file, "-U", "poor"]);
         assert!(ended.stderr.contains("node n1 failed"), "{}", ended.stderr);
         assert!(ended.stderr.contains("hint: the role lacks a privilege"), "{}", ended.stderr);
     });

@@ -1,7 +1,6 @@
 //! Sessions sent to the nodes of real clusters, and the matrix of them: what the servers themselves counted is what was asked for.
 
-use crate::{relay, support};
-use std::path::Path;
+use crate::{labs, relay, support};
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,15 +30,11 @@ impl Lab {
     }
 
     fn type_(&self, arguments: &str) -> Ended {
-        let ended: Ended = self.command(arguments).output().expect("the command starts").into();
-        eprintln!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        ended
+        labs::typed(self.command(arguments), arguments)
     }
 
     fn expect(&self, exit: i32, arguments: &str) -> Ended {
-        let ended = self.type_(arguments);
-        assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        ended
+        labs::expect(exit, self.command(arguments), arguments)
     }
 
     fn sql(&self, node: usize, sql: &str) -> String {
@@ -52,13 +47,8 @@ impl Lab {
     }
 
     fn json(&self, path: &str) -> Value {
-        json(&self.folder.path().join(path))
+        labs::json(&self.folder.path().join(path))
     }
-}
-
-fn json(path: &Path) -> Value {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_json::from_str(&text).expect("whole JSON")
 }
 
 /// Runs `test` on every installation, in parallel, on a cluster of this kind.

@@ -1,60 +1,33 @@
 //! Scripts as pgbench's users type them: how they are sent, what scale they see, when they are read, what a run says that committed nothing.
 //! Every PostgreSQL found, each on a throwaway cluster.
 
+use crate::labs::ServerLab;
 use crate::{mistakes, support};
 use std::io::Write as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lab::throwaway::{Throwaway, installations};
 use mistakes::{check, usage};
 use serde_json::Value;
-use support::{Ended, Folder, pgfathom};
+use support::Ended;
 
 /// What a test waits for comes within this time, or not at all.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// Rows of pgbench_branches, and a hundredth of what pgbench would make of it: only the keys matter here.
 const SCALE: u64 = 2;
 
-/// A cluster with pgbench's tables, and a folder to type commands in.
-struct Lab {
-    cluster: Throwaway,
-    folder: Folder,
-}
-
-impl Lab {
-    fn command(&self, arguments: &str) -> Command {
-        let mut command = pgfathom(self.folder.path());
-        command
-            .env("PGHOST", self.cluster.socket_dir())
-            .env("PGPORT", self.cluster.port().to_string())
-            .env("PGUSER", lab::throwaway::SUPERUSER)
-            .env("PGDATABASE", "postgres")
-            .args(arguments.split_whitespace());
-        command
-    }
-
-    fn expect(&self, exit: i32, arguments: &str) -> Ended {
-        let ended: Ended = self.command(arguments).output().expect("the command starts").into();
-        assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        ended
-    }
-
-    fn sql(&self, sql: &str) -> String {
-        self.cluster.value(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).unwrap_or_default()
-    }
-
+impl ServerLab {
     fn count(&self, table: &str) -> u64 {
         self.sql(&format!("select count(*) from {table}")).parse().expect("a count")
     }
 
     fn step(&self, run: &str) -> Value {
-        json(&self.folder.path().join(run).join("run.json"))["steps"][0].clone()
+        self.run_json(run)["steps"][0].clone()
     }
 }
 
-fn on_each(test: impl Fn(&Lab) + Sync) {
+fn on_each(test: impl Fn(&ServerLab) + Sync) {
     let found = installations();
     assert!(!found.is_empty(), "no PostgreSQL on this machine: run make test, which installs it");
     std::thread::scope(|scope| {
@@ -73,15 +46,10 @@ fn on_each(test: impl Fn(&Lab) + Sync) {
                      create table t (x int)"
                 );
                 cluster.execute(&tables).expect("pgbench's tables");
-                test(&Lab { cluster, folder: Folder::new() });
+                test(&ServerLab::new(cluster));
             });
         }
     });
-}
-
-fn json(path: &Path) -> Value {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_json::from_str(&text).expect("whole JSON")
 }
 
 #[test]
@@ -184,7 +152,7 @@ fn a_script_is_read_once_from_standard_input_and_for_all_steps_of_a_sweep() {
             child.stdin.take().expect("a pipe").write_all(b"SELECT 1;\n").expect("it reads");
             let ended: Ended = child.wait_with_output().expect("it ends").into();
             assert_eq!(ended.exit, Some(0), "{flags}: {}{}", ended.stdout, ended.stderr);
-            let run = json(&lab.folder.path().join(run).join("run.json"));
+            let run = lab.run_json(&run);
             let all = run["steps"].as_array().expect("steps");
             assert_eq!(all.len(), steps);
             for step in all {
@@ -211,7 +179,7 @@ fn a_script_is_read_once_from_standard_input_and_for_all_steps_of_a_sweep() {
         let ended: Ended = child.wait_with_output().expect("it ends").into();
         // On a full machine the client may be the limit: that is no failure of the script.
         assert!(matches!(ended.exit, Some(0 | 5)), "{:?} {}{}", ended.exit, ended.stdout, ended.stderr);
-        let run = json(&lab.folder.path().join("edited/run.json"));
+        let run = lab.run_json("edited");
         for step in run["steps"].as_array().expect("steps") {
             assert_eq!(
                 (&step["summary"]["errors"], &step["parameters"]["scripts"][0]["sha256"]),
@@ -263,7 +231,7 @@ fn the_beginning_of_a_name_means_what_it_means_for_pgbench() {
             ("si", "simple-update"),
         ] {
             let ended = lab.expect(0, &format!("run -b {typed} -t 2 -o named-{typed}"));
-            assert_eq!(json(&lab.folder.path().join(format!("named-{typed}/run.json")))["name"], name);
+            assert_eq!(lab.run_json(&format!("named-{typed}"))["name"], name);
             let told = format!("-b {typed} is {name}, as for pgbench; tpcc and tpcb begin like that, too");
             assert_eq!(ended.stderr.contains(&told), "tpcc".starts_with(typed), "{}", ended.stderr);
         }

@@ -1,5 +1,6 @@
 //! Sweeps on real servers, every PostgreSQL found: short steps, and what must hold of them however fast the machine is.
 
+use crate::labs::ServerLab;
 use crate::{mistakes, support};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,30 +11,9 @@ use mistakes::{check, usage};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
 
-/// A server with a dataset, and a folder to type commands in.
-struct Lab {
-    cluster: Throwaway,
-    folder: Folder,
-}
-
-impl Lab {
-    fn command(&self, arguments: &str) -> Command {
-        let mut command = pgfathom(self.folder.path());
-        command
-            .env("PGHOST", self.cluster.socket_dir())
-            .env("PGPORT", self.cluster.port().to_string())
-            .env("PGUSER", lab::throwaway::SUPERUSER)
-            .env("PGDATABASE", "postgres")
-            .args(arguments.split_whitespace());
-        command
-    }
-
-    fn expect(&self, exits: &[i32], arguments: &str) -> Ended {
+impl ServerLab {
+    fn expect_one_of(&self, exits: &[i32], arguments: &str) -> Ended {
         ended(&mut self.command(arguments), exits, arguments)
-    }
-
-    fn run_json(&self, name: &str) -> Value {
-        run_json(self.folder.path(), name)
     }
 }
 
@@ -67,11 +47,11 @@ fn on_each_installation(test: impl Fn(&Installation) + Sync) {
 }
 
 /// Runs `test` on every installation, in parallel, with a loaded dataset and these settings.
-fn on_each(settings: &[(&str, &str)], test: impl Fn(&Lab) + Sync) {
+fn on_each(settings: &[(&str, &str)], test: impl Fn(&ServerLab) + Sync) {
     on_each_installation(|installation| {
         let cluster = Throwaway::start(installation, settings).expect("a throwaway cluster starts");
-        let lab = Lab { cluster, folder: Folder::new() };
-        lab.expect(&[0], "load ycsb --rows 3000 -o loaded");
+        let lab = ServerLab::new(cluster);
+        lab.expect_one_of(&[0], "load ycsb --rows 3000 -o loaded");
         test(&lab);
     });
 }
@@ -95,11 +75,11 @@ const FINE: [i32; 2] = [0, 5];
 #[test]
 fn every_number_of_sessions_is_a_step_with_statistics_and_a_checkpoint_before_it() {
     on_each(&[], |lab| {
-        lab.cluster
+        lab.server
             .execute("delete from pg_statistic where starelid = 'usertable'::regclass")
             .expect("superuser");
-        let ended =
-            lab.expect(&FINE, "run -b ycsb-a -c 1,2,4,...,8 -T 600ms --warmup 300ms --repeat 2 -o sweep");
+        let ended = lab
+            .expect_one_of(&FINE, "run -b ycsb-a -c 1,2,4,...,8 -T 600ms --warmup 300ms --repeat 2 -o sweep");
         let run = lab.run_json("sweep");
         let keys: Vec<String> = steps(&run).into_iter().map(|(key, ..)| key).collect();
         let passes = [(1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (4, 2), (2, 2), (1, 2)];
@@ -108,7 +88,7 @@ fn every_number_of_sessions_is_a_step_with_statistics_and_a_checkpoint_before_it
         assert_eq!(plan["checkpoints"], true, "{plan}");
         assert_eq!(texts(&plan["analyzed"]), ["single: public.usertable"], "{plan}");
         assert_eq!(
-            lab.cluster
+            lab.server
                 .value("select (count(*) > 0)::text from pg_stats where tablename = 'usertable'")
                 .expect("sql")
                 .as_deref(),
@@ -150,7 +130,7 @@ fn every_number_of_sessions_is_a_step_with_statistics_and_a_checkpoint_before_it
             ended.stdout
         );
         // What eight runs wrote can be judged.
-        lab.expect(&[0], "verify --deep");
+        lab.expect_one_of(&[0], "verify --deep");
     });
 }
 
@@ -158,7 +138,7 @@ fn every_number_of_sessions_is_a_step_with_statistics_and_a_checkpoint_before_it
 fn a_warm_up_ends_when_throughput_has_settled_or_its_time_is_over() {
     on_each(&[], |lab| {
         // Any throughput lies within a hundred percent of itself, nearly always.
-        lab.expect(&FINE, "run -b ycsb-c -c 1,2 -T 300ms --warmup 20 --settle 100 -o early");
+        lab.expect_one_of(&FINE, "run -b ycsb-c -c 1,2 -T 300ms --warmup 20 --settle 100 -o early");
         let run = lab.run_json("early");
         for step in run["steps"].as_array().expect("steps") {
             let place = &step["sweep"];
@@ -173,7 +153,7 @@ fn a_warm_up_ends_when_throughput_has_settled_or_its_time_is_over() {
                 measure["end_us"].as_u64().zip(measure["start_us"].as_u64()).map(|(end, start)| end - start);
             assert!(length.is_some_and(|us| (250_000..3_000_000).contains(&us)), "{measure}");
         }
-        lab.expect(
+        lab.expect_one_of(
             &FINE,
             "run -b ycsb-c -c 1,2 -T 300ms --warmup 3500ms --settle 0 --no-analyze --no-checkpoint -o whole",
         );
@@ -193,7 +173,7 @@ fn a_warm_up_ends_when_throughput_has_settled_or_its_time_is_over() {
 #[test]
 fn a_step_that_fails_does_not_lose_the_others() {
     on_each(&[("max_connections", "20")], |lab| {
-        let ended = lab.expect(&[2], "run -b ycsb-c -c 2,40,3 -T 300ms --format json -o partly");
+        let ended = lab.expect_one_of(&[2], "run -b ycsb-c -c 2,40,3 -T 300ms --format json -o partly");
         let summary: Value = serde_json::from_str(&ended.stdout).expect("JSON");
         assert!(ended.stderr.contains("max_connections is 20"), "{}", ended.stderr);
         let points = &summary["sweep"]["curves"][0]["points"];
@@ -211,7 +191,7 @@ fn a_step_that_fails_does_not_lose_the_others() {
             .collect();
         assert_eq!(states, ["finished", "failed", "finished"]);
         assert_eq!(run["state"], "finished");
-        let ended = lab.expect(&[1], "run -b ycsb-c -c 30,40 -T 300ms -o nothing");
+        let ended = lab.expect_one_of(&[1], "run -b ycsb-c -c 30,40 -T 300ms -o nothing");
         assert!(
             ended.stderr.contains("error: not a single step of the sweep could be measured"),
             "{}",
@@ -224,13 +204,13 @@ fn a_step_that_fails_does_not_lose_the_others() {
 #[test]
 fn what_a_role_may_not_do_is_said_and_the_sweep_goes_on() {
     on_each(&[], |lab| {
-        lab.cluster
+        lab.server
             .execute(
                 "create role reader login; grant usage on schema pgfathom to reader;
                  grant select on all tables in schema pgfathom to reader; grant select on usertable to reader",
             )
             .expect("superuser");
-        lab.expect(&FINE, "run -b ycsb-c -c 1,2 -T 300ms -U reader -o reader");
+        lab.expect_one_of(&FINE, "run -b ycsb-c -c 1,2 -T 300ms -U reader -o reader");
         let plan = &lab.run_json("reader")["sweep"];
         let missing = texts(&plan["missing"]);
         assert!(missing.iter().any(|what| what.contains("no right to analyze public.usertable")), "{plan}");
@@ -243,7 +223,10 @@ fn what_a_role_may_not_do_is_said_and_the_sweep_goes_on() {
 #[test]
 fn mixes_of_reads_and_updates_are_compared_with_the_pure_ones() {
     on_each(&[], |lab| {
-        lab.expect(&[0, 5], "run --read-update 100/0,50/50,0/100 -c 2 -T 700ms --warmup 300ms -o mixes");
+        lab.expect_one_of(
+            &[0, 5],
+            "run --read-update 100/0,50/50,0/100 -c 2 -T 700ms --warmup 300ms -o mixes",
+        );
         let run = lab.run_json("mixes");
         let keys: Vec<String> = steps(&run).into_iter().map(|(key, ..)| key).collect();
         assert_eq!(keys, ["run-r100u0-c2", "run-r50u50-c2", "run-r0u100-c2"]);
@@ -270,7 +253,7 @@ fn mixes_of_reads_and_updates_are_compared_with_the_pure_ones() {
             );
             assert!(number("read_slowdown") > 0.0 && number("update_slowdown") > 0.0);
         }
-        lab.expect(&[0], "verify --deep");
+        lab.expect_one_of(&[0], "verify --deep");
     });
 }
 
@@ -315,7 +298,7 @@ fn an_interrupted_sweep_reports_what_it_has() {
 #[test]
 fn a_single_run_may_be_repeated_at_a_rate() {
     on_each(&[], |lab| {
-        lab.expect(&FINE, "run -b ycsb-c -c 2 -R 200 -T 500ms --repeat 3 -o repeated");
+        lab.expect_one_of(&FINE, "run -b ycsb-c -c 2 -R 200 -T 500ms --repeat 3 -o repeated");
         let run = lab.run_json("repeated");
         assert_eq!(steps(&run).iter().map(|(_, _, pass)| *pass).collect::<Vec<_>>(), [1, 2, 3]);
         assert!(run["summary"]["tps"].is_number(), "one number of sessions has a throughput");

@@ -1,30 +1,15 @@
 //! TPC-C on a cluster sharded by postgres_fdw, by the command: warehouses on their nodes, proved there, driven across, and every damage found. On
 //! every PostgreSQL found, one cluster each, because loading is what takes the time.
 
-use crate::support;
+use crate::labs;
+use crate::support::Ended;
 use lab::throwaway::{ThrowawayCluster, installations};
+use labs::ClusterLab;
 use serde_json::Value;
-use support::{Ended, Folder, pgfathom};
 
-struct Lab {
-    servers: ThrowawayCluster,
-    folder: Folder,
-}
-
-impl Lab {
+impl ClusterLab {
     fn typed(&self, arguments: &str) -> Ended {
-        let file = self.servers.cluster_toml().display().to_string();
-        let mut command = pgfathom(self.folder.path());
-        command.args(arguments.split_whitespace()).args(["--cluster", &file]);
-        let ended: Ended = command.output().expect("the command starts").into();
-        eprintln!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        ended
-    }
-
-    fn expect(&self, exit: i32, arguments: &str) -> Ended {
-        let ended = self.typed(arguments);
-        assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        ended
+        labs::typed(self.command(arguments), arguments)
     }
 
     fn execute(&self, node: usize, sql: &str) {
@@ -42,10 +27,7 @@ impl Lab {
     }
 
     fn step(&self, directory: &str) -> Value {
-        let path = self.folder.path().join(directory).join("run.json");
-        let text = std::fs::read_to_string(path).expect("it was written");
-        let run: Value = serde_json::from_str(&text).expect("it is JSON");
-        run["steps"][0].clone()
+        self.run_json(directory)["steps"][0].clone()
     }
 
     /// Conditions that a proof found broken.
@@ -66,7 +48,7 @@ fn warehouses_live_on_their_nodes_and_transactions_cross_them() {
             scope.spawn(move || {
                 let servers =
                     ThrowawayCluster::sharded(installation, 2, 12).expect("a throwaway cluster starts");
-                let lab = Lab { servers, folder: Folder::new() };
+                let lab = ClusterLab::new(servers);
                 let is_thorough =
                     testing::is_thorough("TPC-C on a cluster: loaded, driven, damaged and proved, without loads that were cut, a search and runs meanwhile");
                 load(&lab);
@@ -87,7 +69,7 @@ fn warehouses_live_on_their_nodes_and_transactions_cross_them() {
 }
 
 /// Every row at its owner.
-fn load(lab: &Lab) {
+fn load(lab: &ClusterLab) {
     let loaded = lab.expect(0, "load tpcc -s 2 -j 2 --fillfactor 90 -o loaded");
     assert!(loaded.stdout.contains("nodes    n1 "), "{}", loaded.stdout);
     let totals = lab.step("loaded")["totals"].clone();
@@ -101,7 +83,7 @@ fn load(lab: &Lab) {
 }
 
 /// What a kill of a load leaves is continued by the next one.
-fn cut_loads_continue(lab: &Lab) {
+fn cut_loads_continue(lab: &ClusterLab) {
     // As after a kill between two chunks: the customers of warehouse 2 have not been committed on n2.
     lab.execute(
         1,
@@ -130,7 +112,7 @@ fn cut_loads_continue(lab: &Lab) {
 }
 
 /// Two nodes think that the stock of warehouse 1 is theirs.
-fn misplaced_rows_are_named(lab: &Lab) {
+fn misplaced_rows_are_named(lab: &ClusterLab) {
     lab.execute(
         1,
         "alter table stock detach partition stock_p0; alter foreign table stock_p0 rename to stock_away;
@@ -151,7 +133,7 @@ fn misplaced_rows_are_named(lab: &Lab) {
 }
 
 /// All conditions hold after the load, each having looked at every row of both nodes.
-fn books_are_kept(lab: &Lab) {
+fn books_are_kept(lab: &ClusterLab) {
     lab.expect(0, "prove tpcc -o kept");
     let step = lab.step("kept");
     let checks = step["checks"].as_array().expect("checks");
@@ -167,7 +149,7 @@ fn books_are_kept(lab: &Lab) {
 }
 
 /// What the client says of nodes is what the nodes say: both count remote payments and orders.
-fn drive(lab: &Lab) {
+fn drive(lab: &ClusterLab) {
     let driven = lab.typed("run -b tpcc --no-delays -c 4 -T 2 --max-tries 20 -q --format json -o driven");
     // On a busy machine the client may be the limit; the books must be right all the same.
     assert!(matches!(driven.exit, Some(0 | 2 | 5)), "{:?}", driven.exit);
@@ -207,7 +189,7 @@ fn drive(lab: &Lab) {
 }
 
 /// While transactions enter anywhere, only what spans nodes may look torn.
-fn books_while_it_runs(lab: &Lab) {
+fn books_while_it_runs(lab: &ClusterLab) {
     std::thread::scope(|scope| {
         let running = scope.spawn(|| {
             lab.typed("run -b tpcc --no-delays --connect each -c 2 -T 4 --max-tries 20 -q --format json")
@@ -224,7 +206,7 @@ fn books_while_it_runs(lab: &Lab) {
 }
 
 /// The largest number of warehouses that passes: the second one is too slow. The seed makes users of both begin within the few seconds of a step.
-fn search(lab: &Lab) {
+fn search(lab: &ClusterLab) {
     lab.execute(
         1,
         "create function doze() returns trigger language plpgsql as $$ begin perform pg_sleep(5.2); return new; end $$;
@@ -262,7 +244,7 @@ fn search(lab: &Lab) {
 }
 
 /// Half of a payment that spans both nodes, and a catalogue that differs.
-fn damage(lab: &Lab) {
+fn damage(lab: &ClusterLab) {
     lab.execute(0, "insert into history_p0 values (5, 1, 2, 1, 1, now(), 3.5, 'torn')");
     lab.execute(1, "update item set i_price = i_price + 1 where i_id = 7");
     lab.expect(3, "prove tpcc -o damaged");

@@ -1,6 +1,6 @@
 //! Clusters are verified, driven and verified again, by the command: every PostgreSQL found, each on a throwaway cluster of three nodes.
 
-use crate::support;
+use crate::labs::ClusterLab;
 use std::path::Path;
 
 use connect::conninfo::Sources;
@@ -11,64 +11,18 @@ use lab::throwaway::{ThrowawayCluster, installations};
 use load::progress::Silent;
 use load::{Options, Outcome, Stop};
 use serde_json::Value;
-use support::{Ended, Folder, pgfathom};
 
 const ROWS: u64 = 3000;
 const PARTITIONS: u32 = 6;
 
-/// A loaded cluster, and a folder to type commands in.
-struct Lab {
-    servers: ThrowawayCluster,
-    folder: Folder,
-}
-
-impl Lab {
-    fn type_(&self, arguments: &str, connection: &[&str]) -> Ended {
-        let mut command = pgfathom(self.folder.path());
-        command.args(arguments.split_whitespace()).args(connection);
-        let ended: Ended = command.output().expect("the command starts").into();
-        eprintln!("$ pgfathom {arguments} {}\n{}{}", connection.join(" "), ended.stdout, ended.stderr);
-        ended
-    }
-
-    /// Types a command about the cluster as its file names it.
-    fn expect(&self, exit: i32, arguments: &str) -> Ended {
-        let file = self.servers.cluster_toml().display().to_string();
-        let ended = self.type_(arguments, &["--cluster", &file]);
-        assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        ended
-    }
-
-    /// Types a command about one node, from which the others are found.
-    fn expect_at(&self, exit: i32, arguments: &str, node: usize) -> Ended {
-        let server = self.servers.node(node);
-        let (host, port) = (server.socket_dir().display().to_string(), server.port().to_string());
-        let ended = self.type_(arguments, &["-h", &host, "-p", &port, "-U", "postgres", "-d", "postgres"]);
-        assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        ended
-    }
-
-    fn sql(&self, node: usize, sql: &str) -> String {
-        let value = self.servers.node(node).value(sql);
-        value.unwrap_or_else(|error| panic!("{sql}: {error}")).unwrap_or_default()
-    }
-
-    fn summary(&self, directory: &str) -> Value {
-        let path = self.folder.path().join(directory).join("run.json");
-        let text =
-            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        serde_json::from_str(&text).expect("run.json is JSON")
-    }
-}
-
-fn on_each(test: impl Fn(&Lab)) {
+fn on_each(test: impl Fn(&ClusterLab)) {
     for installation in &installations() {
         test(&lab(ThrowawayCluster::sharded(installation, 3, PARTITIONS), Some(PARTITIONS)));
     }
 }
 
 /// Loads the dataset into a cluster.
-fn lab(servers: Result<ThrowawayCluster, LocalError>, partitions: Option<u32>) -> Lab {
+fn lab(servers: Result<ThrowawayCluster, LocalError>, partitions: Option<u32>) -> ClusterLab {
     let servers = servers.expect("a throwaway cluster starts");
     let cluster = Cluster::from_file(servers.file(), &Sources::of_process()).expect("its file is right");
     let spec = Spec { seed: 7, key_order: KeyOrder::Scattered, compressible: Compressible::NONE };
@@ -76,7 +30,7 @@ fn lab(servers: Result<ThrowawayCluster, LocalError>, partitions: Option<u32>) -
     let options = Options { partitions, streams: 3, ..Options::new() };
     let report = load::load(&cluster, &dataset, &options, &Stop::new(), &mut Silent).expect("it loads");
     assert_eq!(report.outcome, Outcome::Complete);
-    Lab { servers, folder: Folder::new() }
+    ClusterLab::new(servers)
 }
 
 fn keys_in(text: &str) -> Vec<&str> {
@@ -98,7 +52,7 @@ fn every_node_is_told_and_what_is_wrong_is_named() {
         for node in 0..3 {
             lab.expect_at(0, "verify", node);
         }
-        let run = lab.summary("exact");
+        let run = lab.run_json("exact");
         assert_eq!(run["target"]["engine"], "fdw-sharded");
         assert_eq!(run["summary"]["nodes"].as_array().map(Vec::len), Some(3));
 
@@ -128,7 +82,7 @@ fn every_node_is_told_and_what_is_wrong_is_named() {
         ] {
             assert!(ended.stdout.contains(&line), "{line}\n{}", ended.stdout);
         }
-        let run = lab.summary("wrong");
+        let run = lab.run_json("wrong");
         let nodes = run["summary"]["nodes"].as_array().expect("nodes").clone();
         let valid: Vec<Option<bool>> = nodes.iter().map(|node| node["valid"].as_bool()).collect();
         assert_eq!(valid, [Some(false), Some(true), Some(true)]);
@@ -156,7 +110,7 @@ fn what_runs_write_through_any_node_is_accepted_and_a_lost_update_is_not() {
         }
         let told = lab.expect(0, "verify --deep -o written").stdout;
         assert!(told.contains("accepted"), "{told}");
-        let accepted = lab.summary("written")["steps"][0]["totals"]["updates_accepted"].as_u64();
+        let accepted = lab.run_json("written")["steps"][0]["totals"]["updates_accepted"].as_u64();
         assert!(accepted > Some(300), "{accepted:?}");
         lab.expect_at(0, "verify", 2);
 

@@ -216,140 +216,79 @@ pub trait GenericClient {
 /// query: the futures are compiled here, and not again in every crate that sends one.
 macro_rules! calls {
     ($type:ty, |$this:ident| $inner:expr) => {
+        calls!(
+            $type,
+            |$this| $inner,
+            [
+                /// Runs a statement; gives the rows it changed.
+                execute by execute_as -> u64,
+                /// Runs a query.
+                query by query_as -> Vec<Row>,
+                /// Runs a query that gives one row.
+                query_one by query_one_as -> Row,
+                /// Runs a query that gives one row or none.
+                query_opt by query_opt_as -> Option<Row>,
+            ],
+            [
+                /// Prepares a statement.
+                prepare -> Statement,
+                /// Runs statements by the simple protocol.
+                simple_query -> Vec<SimpleQueryMessage>,
+                /// Runs statements whose rows do not matter.
+                batch_execute -> (),
+            ]
+        );
+    };
+    (
+        $type:ty, |$this:ident| $inner:expr,
+        [$($(#[$about:meta])* $call:ident by $call_as:ident -> $output:ty,)*],
+        [$($(#[$text_about:meta])* $text_call:ident -> $text_output:ty,)*]
+    ) => {
         impl $type {
-            /// Runs a statement; gives the rows it changed.
-            pub fn execute<T: ?Sized + AsQuery>(
-                &mut self,
-                query: &T,
-                params: Params<'_>,
-            ) -> Result<u64, Error> {
-                self.execute_as(query.as_query(), params)
-            }
+            $(
+                $(#[$about])*
+                pub fn $call<T: ?Sized + AsQuery>(
+                    &mut self,
+                    query: &T,
+                    params: Params<'_>,
+                ) -> Result<$output, Error> {
+                    self.$call_as(query.as_query(), params)
+                }
 
-            fn execute_as(&mut self, query: Query<'_>, params: Params<'_>) -> Result<u64, Error> {
-                let $this = self;
-                match query {
-                    Query::Text(text) => $this.connection.block_on($inner.execute(text, params)),
-                    Query::Prepared(statement) => {
-                        $this.connection.block_on($inner.execute(statement, params))
+                fn $call_as(&mut self, query: Query<'_>, params: Params<'_>) -> Result<$output, Error> {
+                    let $this = self;
+                    match query {
+                        Query::Text(text) => $this.connection.block_on($inner.$call(text, params)),
+                        Query::Prepared(statement) => {
+                            $this.connection.block_on($inner.$call(statement, params))
+                        }
                     }
                 }
-            }
-
-            /// Runs a query.
-            pub fn query<T: ?Sized + AsQuery>(
-                &mut self,
-                query: &T,
-                params: Params<'_>,
-            ) -> Result<Vec<Row>, Error> {
-                self.query_as(query.as_query(), params)
-            }
-
-            fn query_as(&mut self, query: Query<'_>, params: Params<'_>) -> Result<Vec<Row>, Error> {
-                let $this = self;
-                match query {
-                    Query::Text(text) => $this.connection.block_on($inner.query(text, params)),
-                    Query::Prepared(statement) => $this.connection.block_on($inner.query(statement, params)),
+            )*
+            $(
+                $(#[$text_about])*
+                pub fn $text_call(&mut self, query: &str) -> Result<$text_output, Error> {
+                    let $this = self;
+                    $this.connection.block_on($inner.$text_call(query))
                 }
-            }
-
-            /// Runs a query that gives one row.
-            pub fn query_one<T: ?Sized + AsQuery>(
-                &mut self,
-                query: &T,
-                params: Params<'_>,
-            ) -> Result<Row, Error> {
-                self.query_one_as(query.as_query(), params)
-            }
-
-            fn query_one_as(&mut self, query: Query<'_>, params: Params<'_>) -> Result<Row, Error> {
-                let $this = self;
-                match query {
-                    Query::Text(text) => $this.connection.block_on($inner.query_one(text, params)),
-                    Query::Prepared(statement) => {
-                        $this.connection.block_on($inner.query_one(statement, params))
-                    }
-                }
-            }
-
-            /// Runs a query that gives one row or none.
-            pub fn query_opt<T: ?Sized + AsQuery>(
-                &mut self,
-                query: &T,
-                params: Params<'_>,
-            ) -> Result<Option<Row>, Error> {
-                self.query_opt_as(query.as_query(), params)
-            }
-
-            fn query_opt_as(&mut self, query: Query<'_>, params: Params<'_>) -> Result<Option<Row>, Error> {
-                let $this = self;
-                match query {
-                    Query::Text(text) => $this.connection.block_on($inner.query_opt(text, params)),
-                    Query::Prepared(statement) => {
-                        $this.connection.block_on($inner.query_opt(statement, params))
-                    }
-                }
-            }
-
-            /// Prepares a statement.
-            pub fn prepare(&mut self, query: &str) -> Result<Statement, Error> {
-                let $this = self;
-                $this.connection.block_on($inner.prepare(query))
-            }
-
-            /// Runs statements by the simple protocol.
-            pub fn simple_query(&mut self, query: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
-                let $this = self;
-                $this.connection.block_on($inner.simple_query(query))
-            }
-
-            /// Runs statements whose rows do not matter.
-            pub fn batch_execute(&mut self, query: &str) -> Result<(), Error> {
-                let $this = self;
-                $this.connection.block_on($inner.batch_execute(query))
-            }
+            )*
         }
 
         impl GenericClient for $type {
-            fn execute<T: ?Sized + AsQuery>(&mut self, query: &T, params: Params<'_>) -> Result<u64, Error> {
-                self.execute(query, params)
-            }
-
-            fn query<T: ?Sized + AsQuery>(
-                &mut self,
-                query: &T,
-                params: Params<'_>,
-            ) -> Result<Vec<Row>, Error> {
-                self.query(query, params)
-            }
-
-            fn query_one<T: ?Sized + AsQuery>(
-                &mut self,
-                query: &T,
-                params: Params<'_>,
-            ) -> Result<Row, Error> {
-                self.query_one(query, params)
-            }
-
-            fn query_opt<T: ?Sized + AsQuery>(
-                &mut self,
-                query: &T,
-                params: Params<'_>,
-            ) -> Result<Option<Row>, Error> {
-                self.query_opt(query, params)
-            }
-
-            fn prepare(&mut self, query: &str) -> Result<Statement, Error> {
-                self.prepare(query)
-            }
-
-            fn simple_query(&mut self, query: &str) -> Result<Vec<SimpleQueryMessage>, Error> {
-                self.simple_query(query)
-            }
-
-            fn batch_execute(&mut self, query: &str) -> Result<(), Error> {
-                self.batch_execute(query)
-            }
+            $(
+                fn $call<T: ?Sized + AsQuery>(
+                    &mut self,
+                    query: &T,
+                    params: Params<'_>,
+                ) -> Result<$output, Error> {
+                    self.$call(query, params)
+                }
+            )*
+            $(
+                fn $text_call(&mut self, query: &str) -> Result<$text_output, Error> {
+                    self.$text_call(query)
+                }
+            )*
 
             fn recent(&mut self) -> &mut Recent {
                 &mut self.connection.recent

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Answers that a session has got, by the name of the question. Whoever uses one says for how long it holds.
+/// Answers that a session has got, by the name of the question. The caller decides for how long one holds.
 #[derive(Debug, Default)]
 pub struct Recent(Vec<(&'static str, Instant)>);
 
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_holds_as_long_as_its_user_says() {
+    fn an_answer_holds_as_long_as_the_caller_decides() {
         let mut recent = Recent::default();
         assert!(!recent.holds("a", Duration::MAX));
         recent.note("a");

@@ -12,7 +12,10 @@
 //! snapshot, one connection does all the work, and a note reports it. A query that fails is a failure of its conditions, never a zero.
 
 mod condition;
+mod error;
+mod jobs;
 mod nodes;
+mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,19 +23,18 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use connect::hot::{self, CancelToken, HotConnection, QueryError};
-use connect::{ConnSpec, ConnectError, sql};
+use connect::{ConnSpec, sql};
 use engines::Cluster;
 
 pub use condition::{Access, Condition, Names, Others, Probe, Table};
+pub use error::ProveError;
+use jobs::{Job, jobs_of};
 pub use nodes::Node;
 use nodes::Opened;
+use workers::{Found, Sessions, Work, together};
 
 /// Things that break a condition are named at most so many times; all are counted.
 pub const WITNESSES_MAX: usize = 20;
-/// Ranges of the queries by key are cut so that each connection gets about so many: the slowest one then matters little.
-const RANGES_PER_CONNECTION: u64 = 4;
-/// And no range is longer than this, so that an interrupt need not wait for a long query to be repeated.
-const RANGE_MAX: u64 = 500;
 /// How often the coordinator checks the stop flag and reports progress.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -196,115 +198,6 @@ pub struct Progress {
     pub looked_at: u64,
 }
 
-/// Why there is no answer at all.
-#[derive(Debug, thiserror::Error)]
-pub enum ProveError {
-    /// No connection.
-    #[error("cannot connect to the target")]
-    Connect(#[from] ConnectError),
-    /// One of the tables is not there.
-    #[error("there is no table {table} in this database")]
-    NoTable {
-        /// Its name.
-        table: &'static str,
-        /// What fills it.
-        fill: &'static str,
-    },
-    /// A table, or something attached to it, belongs to a role whose code must not run with our rights.
-    #[error("{0}")]
-    NotTrusted(engines::trust::Distrust),
-    /// There is nothing to judge.
-    #[error("{what}")]
-    Empty {
-        /// What is missing.
-        what: String,
-        /// What to type next.
-        hint: String,
-    },
-    /// A statement before the conditions failed.
-    #[error("{doing} failed")]
-    Sql {
-        /// What it was for.
-        doing: &'static str,
-        /// What happened.
-        source: Box<QueryError>,
-    },
-    /// The server's answer does not fit the query.
-    #[error("{doing}: the server's answer makes no sense")]
-    Answer {
-        /// What it was for.
-        doing: &'static str,
-    },
-    /// The system refused a thread.
-    #[error("this machine refused a thread")]
-    Thread(#[from] std::io::Error),
-    /// The user stopped it.
-    #[error("interrupted before there was an answer")]
-    Interrupted,
-}
-
-impl ProveError {
-    /// What to type next.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            ProveError::Connect(error) => error.hint(),
-            ProveError::NoTable { fill, .. } => {
-                Some(format!("load it: {fill}, or name the database that holds the tables"))
-            }
-            ProveError::NotTrusted(distrust) => Some(distrust.hint()),
-            ProveError::Empty { hint, .. } => Some(hint.clone()),
-            ProveError::Sql { .. } => {
-                Some("the role needs SELECT on the tables; see also the log of the server".into())
-            }
-            ProveError::Answer { .. } | ProveError::Thread(_) | ProveError::Interrupted => None,
-        }
-    }
-}
-
-impl ProveError {
-    /// A statement before the conditions failed.
-    pub fn sql(doing: &'static str) -> impl Fn(QueryError) -> ProveError {
-        move |source| ProveError::Sql { doing, source: Box::new(source) }
-    }
-}
-
-/// One query over one range, on one node.
-#[derive(Clone, Copy, Debug)]
-struct Job {
-    probe: &'static Probe,
-    /// In the order of the nodes.
-    node: usize,
-    from: i64,
-    to: i64,
-}
-
-/// What has been found about a condition.
-#[derive(Clone, Debug, Default)]
-struct Found {
-    looked_at: u64,
-    broken: u64,
-    /// With the range and the node that they were found in, and in that order, whoever was first.
-    witnesses: Vec<(i64, usize, String)>,
-    error: Option<String>,
-}
-
-/// What the connections share.
-#[derive(Debug)]
-struct Work<'a> {
-    /// What ranges are of.
-    units: &'static str,
-    jobs: &'a [Job],
-    /// What the tables are on each node.
-    names: &'a [Names],
-    wanted: &'a BTreeSet<Condition>,
-    /// What no connection has taken yet, the next one last.
-    left: Mutex<Vec<usize>>,
-    done: AtomicU64,
-    looked_at: AtomicU64,
-    found: Mutex<BTreeMap<Condition, Found>>,
-    stop: &'a AtomicBool,
-}
-
 /// Judges the conditions. `observer` receives how far it is, from this thread.
 ///
 /// # Errors
@@ -403,40 +296,19 @@ fn prove_watched(
         found: Mutex::new(conditions.iter().map(|condition| (*condition, Found::default())).collect()),
         stop: watch.stop,
     };
-    let mut workers: Vec<Sessions> = Vec::new();
     // The connections that share their snapshots must stay as they are until the others are done.
-    let keepers = match snapshots {
-        None => {
-            workers.push(nodes.into_iter().map(|node| node.control).collect());
-            Vec::new()
-        }
+    let (workers, keepers) = match snapshots {
+        None => (vec![nodes.into_iter().map(|node| node.control).collect()], Vec::new()),
         Some(snapshots) => {
-            for _ in 0..jobs.min(list.len()) {
-                let sessions = std::iter::zip(&nodes, &snapshots).map(|(node, snapshot)| {
-                    let mut connection = watch.connect(&node.spec)?;
-                    let import = format!("set transaction snapshot {}", sql::literal(snapshot));
-                    run(&mut connection, "sharing the snapshot", &import)?;
-                    Ok(connection)
-                });
-                workers.push(sessions.collect::<Result<Sessions, ProveError>>()?);
-            }
-            nodes
+            let import = |_| import_snapshots(&nodes, &snapshots, watch);
+            ((0..jobs.min(list.len())).map(import).collect::<Result<_, _>>()?, nodes)
         }
     };
-    let jobs = workers.iter().map(Vec::len).sum();
+    let jobs = workers.iter().map(Sessions::len).sum();
     together(workers, &work, observer)?;
     drop(keepers);
     for (condition, found) in work.found.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        let outcome = match found.error {
-            // A difference that was seen stands, whatever else could not be looked at.
-            _ if found.broken > 0 => Outcome::Broken {
-                count: found.broken,
-                witnesses: found.witnesses.into_iter().map(|(_, _, witness)| witness).collect(),
-            },
-            Some(error) => Outcome::Failed { error },
-            None => Outcome::Kept,
-        };
-        answers.insert(condition, Answer { condition, looked_at: found.looked_at, outcome });
+        answers.insert(condition, found.answer(condition));
     }
     Ok(Report {
         answers: answers.into_values().collect(),
@@ -448,172 +320,16 @@ fn prove_watched(
     })
 }
 
-/// One connection to each node, in their order, in their snapshots.
-type Sessions = Vec<HotConnection>;
-
-/// The queries that are needed, cut into ranges, the most expensive first.
-fn jobs_of(
-    probes: &'static [Probe],
-    conditions: &BTreeSet<Condition>,
-    (from, to): (i64, i64),
-    connections: usize,
-    nodes: usize,
-) -> Vec<Job> {
-    let connections = connections as u64;
-    let count = (to - from + 1) as u64;
-    let mut jobs = Vec::new();
-    for probe in probes.iter().filter(|probe| probe.conditions.iter().any(|one| conditions.contains(one))) {
-        let length = match probe.access {
-            Access::WholeTable => count.div_ceil(connections),
-            Access::ByKey => count.div_ceil(connections * RANGES_PER_CONNECTION).min(RANGE_MAX),
-            Access::Once => count,
-        }
-        .max(1) as i64;
-        let mut first = from;
-        while first <= to {
-            let last = to.min(first + length - 1);
-            jobs.extend((0..nodes).map(|node| Job { probe, node, from: first, to: last }));
-            first = last + 1;
-        }
-    }
-    jobs
-}
-
-/// Runs the list on all connections.
-fn together(
-    workers: Vec<Sessions>,
-    work: &Work<'_>,
-    observer: &mut dyn FnMut(Progress),
-) -> Result<(), ProveError> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = workers
-            .into_iter()
-            .map(|sessions| {
-                std::thread::Builder::new()
-                    .name("prover".into())
-                    .spawn_scoped(scope, move || member(sessions, work))
-            })
-            .collect();
-        let mut refused = None;
-        let threads: Vec<_> = threads
-            .into_iter()
-            .filter_map(|thread| thread.map_err(|error| refused = Some(error)).ok())
-            .collect();
-        while !threads.iter().all(|thread| thread.is_finished()) {
-            observer(Progress {
-                done: work.done.load(Ordering::Relaxed),
-                total: work.jobs.len() as u64,
-                looked_at: work.looked_at.load(Ordering::Relaxed),
-            });
-            std::thread::sleep(TICK);
-        }
-        for thread in threads {
-            if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
-            }
-        }
-        let left = std::mem::take(&mut *work.left.lock().unwrap_or_else(PoisonError::into_inner));
-        match refused {
-            // Fewer hands do the same work, as long as there is one.
-            Some(error) if !left.is_empty() => Err(error.into()),
-            _ => {
-                for at in left {
-                    note_error(work, &work.jobs[at], "every connection was lost before this was looked at");
-                }
-                Ok(())
-            }
-        }
-    })
-}
-
-/// One worker's part.
-fn member(mut sessions: Sessions, work: &Work<'_>) {
-    let left = || work.left.lock().unwrap_or_else(PoisonError::into_inner);
-    loop {
-        if work.stop.load(Ordering::Relaxed) {
-            return;
-        }
-        let Some(at) = left().pop() else { return };
-        let job = &work.jobs[at];
-        // The snapshot survives an error only behind a savepoint.
-        let requested =
-            || if job.probe.others.is_some() { 0..work.names.len() } else { job.node..job.node + 1 };
-        if requested().any(|node| run_quietly(&mut sessions[node], "savepoint here").is_err()) {
-            left().push(at);
-            return;
-        }
-        if let Err(error) = judge(&mut sessions, work, job) {
-            note_error(work, job, &error.to_string());
-            // If this fails, too, the next savepoint does, and the others take over.
-            requested().for_each(|node| drop(run_quietly(&mut sessions[node], "rollback to savepoint here")));
-        }
-        work.done.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-fn note_error(work: &Work<'_>, job: &Job, error: &str) {
-    let mut found = work.found.lock().unwrap_or_else(PoisonError::into_inner);
-    for condition in job.probe.conditions {
-        if let Some(found) = found.get_mut(condition) {
-            let place = format!("{} {} to {}: {error}", work.units, job.from, job.to);
-            found.error.get_or_insert(place);
-        }
-    }
-}
-
-/// One query, and those that name what it counted.
-fn judge(sessions: &mut Sessions, work: &Work<'_>, job: &Job) -> Result<(), QueryError> {
-    let wider;
-    let names = match job.probe.others.filter(|_| work.names.len() > 1) {
-        Some(others) => {
-            wider = nodes::with_others(sessions, work.names, job, others)?;
-            &wider
-        }
-        None => &work.names[job.node],
-    };
-    let connection = &mut sessions[job.node];
-    let rows = connection.simple_query(&job.probe.count_sql(names, job.from, job.to))?;
-    let nonsense = || QueryError::Io(std::io::Error::other("the server's counts make no sense"));
-    let counts: Vec<u64> = rows
-        .first()
-        .ok_or_else(nonsense)?
-        .iter()
-        .map(|value| text_of(value.as_deref()).parse().map_err(|_| nonsense()))
-        .collect::<Result<_, _>>()?;
-    if counts.len() != 1 + job.probe.conditions.len() {
-        return Err(nonsense());
-    }
-    for (condition, &broken) in job.probe.conditions.iter().zip(&counts[1..]) {
-        if !work.wanted.contains(condition) {
-            continue;
-        }
-        let mut witnesses = Vec::new();
-        if broken > 0 {
-            let sql = job.probe.witness_sql(*condition, names, (job.from, job.to), WITNESSES_MAX);
-            witnesses = connection.simple_query(&sql)?.iter().map(|row| witness(job.probe, row)).collect();
-        }
-        let mut found = work.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(found) = found.get_mut(condition) else { continue };
-        found.looked_at += counts[0];
-        found.broken += broken;
-        found.witnesses.extend(witnesses.into_iter().map(|witness| (job.from, job.node, witness)));
-        found.witnesses.sort_by_key(|(from, node, _)| (*from, *node));
-        found.witnesses.truncate(WITNESSES_MAX);
-    }
-    work.looked_at.fetch_add(counts[0], Ordering::Relaxed);
-    Ok(())
-}
-
-/// `w_id 3, w_ytd 300000.00, district_ytd 299990.00`
-fn witness(probe: &Probe, row: &[Option<Vec<u8>>]) -> String {
-    let pairs = probe.columns.iter().zip(row);
-    pairs
-        .map(|(name, value)| match value {
-            Some(value) => format!("{name} {}", String::from_utf8_lossy(value)),
-            None => format!("{name} missing"),
+/// One connection to each node, in the snapshot of that node.
+fn import_snapshots(nodes: &[Node], snapshots: &[String], watch: &Watch<'_>) -> Result<Sessions, ProveError> {
+    std::iter::zip(nodes, snapshots)
+        .map(|(node, snapshot)| {
+            let mut connection = watch.connect(&node.spec)?;
+            let import = format!("set transaction snapshot {}", sql::literal(snapshot));
+            run(&mut connection, "sharing the snapshot", &import)?;
+            Ok(connection)
         })
-        .collect::<Vec<_>>()
-        .join(", ")
+        .collect()
 }
 
 fn text_of(value: Option<&[u8]>) -> String {
@@ -635,54 +351,4 @@ fn run_quietly(connection: &mut HotConnection, sql: &str) -> Result<(), QueryErr
 fn text(connection: &mut HotConnection, sql: &str) -> Result<String, QueryError> {
     let rows = connection.simple_query(sql)?;
     Ok(rows.first().and_then(|row| row.first()).map(|value| text_of(value.as_deref())).unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const A: Condition = Condition::new(1, "A", "a", "row");
-    const B: Condition = Condition::new(2, "B", "b", "row");
-    const C: Condition = Condition::new(3, "C", "c", "row");
-
-    const fn probe(conditions: &'static [Condition], access: Access) -> Probe {
-        Probe { conditions, access, columns: &["w_id", "w_ytd", "district_ytd"], sql: "", others: None }
-    }
-
-    static PROBES: [Probe; 3] =
-        [probe(&[A], Access::WholeTable), probe(&[B, C], Access::ByKey), probe(&[C], Access::Once)];
-
-    #[test]
-    fn ranges_cover_everything_once_for_each_query() {
-        let all: BTreeSet<Condition> = [A, B, C].into();
-        for (from, to) in [(1, 1), (1, 2), (3, 10), (1, 15_000), (7, 100_000)] {
-            for connections in [1, 2, 7, 64] {
-                let jobs = jobs_of(&PROBES, &all, (from, to), connections, 2);
-                for (probe, node) in PROBES.iter().flat_map(|probe| [(probe, 0), (probe, 1)]) {
-                    let mut next = from;
-                    let own = |job: &&Job| std::ptr::eq(job.probe, probe) && job.node == node;
-                    for job in jobs.iter().filter(own) {
-                        assert_eq!(job.from, next);
-                        assert!(job.to >= job.from);
-                        next = job.to + 1;
-                    }
-                    assert_eq!(next, to + 1, "{probe:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn only_what_is_asked_for_is_read() {
-        let jobs = |wanted: Condition| jobs_of(&PROBES, &[wanted].into(), (1, 9), 1, 1);
-        assert!(jobs(A).iter().all(|job| job.probe.conditions == [A]));
-        // Two conditions share a query: requesting one of them runs it once.
-        assert_eq!(jobs(B).len(), RANGES_PER_CONNECTION as usize - 1);
-    }
-
-    #[test]
-    fn a_witness_names_each_number() {
-        let row = [Some(b"3".to_vec()), Some(b"300000.00".to_vec()), None];
-        assert_eq!(witness(&PROBES[0], &row), "w_id 3, w_ytd 300000.00, district_ytd missing");
-    }
 }

@@ -1,14 +1,14 @@
-//! Text of strangers made fit for a terminal and a page.
+//! Text from outside, made safe for a terminal and a page.
 //!
 //! A table may be called by an escape sequence, a server's message may move the cursor, and a name may turn the writing direction round:
-//! none of that may act on whoever reads it. Such characters are shown by their number, in the form in which JSON writes them, so that JSON
+//! none of that may take effect where it is shown. Such characters are shown by their number, in the form in which JSON writes them, so that JSON
 //! stays the same JSON.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a character acts on a terminal or on the text around it, where it should only be seen. Line feeds and tabs are left to whoever
-/// lays out the text.
+/// Whether a character acts on a terminal or on the text around it, where it should only be seen. Line feeds and tabs are left to the
+/// layout of the text.
 pub fn is_active(c: char) -> bool {
     match c {
         '\n' | '\t' => false,

@@ -198,7 +198,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_empty_recorder_says_nothing() {
+    fn an_empty_recorder_has_no_values() {
         let latency = Latency::new();
         assert!(latency.is_empty());
         assert_eq!(latency.summary(), None);

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_their_units() {
+    fn names_contain_their_units() {
         let detail = |name, value| {
             let (label, text) = named(name, value);
             format!("{label}: {text}")

@@ -274,7 +274,7 @@ mod tests {
         for weaker in Standing::ALL {
             for stronger in Standing::ALL {
                 let bound = weaker.bounds(stronger);
-                // Whoever reads "kept" of the stronger one may rely on the weaker one.
+                // If the stronger one is kept, so is the weaker one.
                 assert!(bound != Standing::Kept || weaker == Standing::Kept, "{weaker:?} {stronger:?}");
                 // What is refuted stays refuted.
                 assert!(weaker > Standing::ByDesign || bound <= weaker, "{weaker:?} {stronger:?}");

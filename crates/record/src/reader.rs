@@ -1,7 +1,7 @@
 //! Reading run directories: whole, partial, crashed, of other versions, or made by other programs.
 //!
-//! What a killed writer leaves is read as far as it goes: files that are missing, a torn last line. [`RunReader::missing`] says in
-//! sentences what is not there, for the report to show. What no writer of ours leaves is an error: a `run.json` that is none, noise in
+//! What a killed writer leaves is read as far as it goes: files that are missing, a torn last line. [`RunReader::missing`] lists in
+//! sentences what is missing, for the report to show. What no writer of ours leaves is an error: a `run.json` that is none, noise in
 //! place of the latency log, a later schema version, and links, pipes and devices in place of files.
 
 use crate::SCHEMA_VERSION;

@@ -5,7 +5,7 @@
 //! replaced by rename. A killed process leaves every line but possibly the last, and a `run.json` with the state "running".
 //!
 //! A directory that can no longer be written (a full disk) does not stop the work: what could not be written is left out whole, the run
-//! stays in memory, and [`RunDir::lost`] returns the first error. Whoever closes the directory has to check it.
+//! stays in memory, and [`RunDir::lost`] returns the first error. The caller that closes the directory has to check it.
 
 use crate::clock::{self, Clock};
 use crate::error::RecordError;
@@ -32,7 +32,7 @@ pub const DEFAULT_ROOT: &str = "runs";
 pub(crate) const NAME_TRIES: u32 = 1000;
 /// Longest part of a directory's or step's name that comes from the user's words.
 const NAME_CHARS_MAX: usize = 60;
-/// Verbs whose answer is a rate: whoever else had the processors is part of it.
+/// Verbs whose result is a rate, which depends on the other processes on the host.
 const RATED_VERBS: [&str; 4] = ["run", "load", "matrix", "self"];
 /// Room for a line of `watch`; only a guess to spare growing.
 const WATCHED_LINE_BYTES: usize = 250;

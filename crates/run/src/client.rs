@@ -51,7 +51,7 @@ pub struct Plan<W> {
 pub struct Exception {
     /// The transaction's number within its session.
     pub sequence: u32,
-    /// Whether it is known to have failed. If not, its connection was lost while it was under way, and only the table can tell.
+    /// Whether it is known to have failed. If not, its connection was lost while it was under way, and only the table shows it.
     pub is_known_failed: bool,
 }
 

@@ -130,7 +130,7 @@ pub struct Account {
     pub client_cpu: Nanos,
     /// CPU time of the worker thread with the least time to spare, as a share of the measured window, 0 to 1.
     pub worker_cpu_share_max: f64,
-    /// The share of the measured window that the same thread was ready to run but had no CPU; `None` where the kernel does not tell.
+    /// The share of the measured window that the same thread was ready to run but had no CPU; `None` where the kernel does not report it.
     pub worker_wait_share_max: Option<f64>,
     /// System calls and bytes of all sessions, connecting and warm-up included.
     pub traffic: Traffic,

@@ -98,7 +98,7 @@ impl Watch {
             return;
         }
         self.follow(beat);
-        // Whoever is still away, or was until this second's end, has not come back with it.
+        // A node that is still away, or was until the end of this second, has not come back in it.
         let everybody = self.outages[self.open..].iter().map(|one| one.to.unwrap_or(Nanos::MAX)).max();
         if everybody.is_some_and(|back| beat.to > back) {
             remember(&mut self.recent, (beat.from, rate), BACK_SECONDS);
@@ -271,7 +271,7 @@ mod tests {
         );
     }
 
-    /// A second of a run: commits at these moments, in thousandths of a second since the run's begin, and so many failures.
+    /// A second of a run: commits at these times, in thousandths of a second since the run's begin, and so many failures.
     fn beat(second: u64, commits_ms: &[u64], failed: u64) -> Beat {
         let at = |ms: Option<&u64>| ms.map_or(0, |ms| ms * S / 1_000);
         Beat {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_in_which_everything_fails_are_told_with_the_error_and_the_count() {
+    fn seconds_in_which_everything_fails_are_reported_with_the_error_and_the_count() {
         let outages = outages_of(&[
             beat(0, &[5, 995], 0),
             beat(1, &[1_000, 1_700], 20),

@@ -92,7 +92,7 @@ pub struct Homes {
 }
 
 impl Homes {
-    /// Sessions in groups of `sessions_each`, the groups dealt out over `nodes` by turns. `None` when something is missing.
+    /// Sessions in groups of `sessions_each`, the groups assigned to `nodes` in turn. `None` when something is missing.
     pub fn new(owners: KeyOwners, nodes: Vec<u16>, sessions_each: u64) -> Option<Homes> {
         let homes = Homes { owners, nodes, sessions_each };
         homes.is_whole().then_some(homes)
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_dealt_out() {
+    fn sessions_are_assigned_in_turn() {
         let each = Connects::by_turns(3, &[0, 1, 2], 7);
         assert_eq!(each.sessions(), [3, 2, 2]);
         assert_eq!([each.of(0), each.of(4), each.of(6)], [0, 1, 0]);

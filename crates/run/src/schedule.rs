@@ -216,7 +216,7 @@ impl Schedule {
 
     /// To be called once, after the run has ended at `over`: how many arrivals were due before its end and never begun, because all sessions
     /// were busy, or gone. They count as scheduled: `scheduled = started + skipped + unstarted`. A run can be over before its time, because
-    /// nobody is left in it; then nothing is due behind that. A schedule without an end, which ends when its sessions have done their number of
+    /// no session is left in it; then nothing is due behind that. A schedule without an end, which ends when its sessions have done their number of
     /// transactions, leaves nothing unstarted.
     pub(crate) fn take_unstarted(&mut self, over: Nanos) -> u64 {
         if self.end == Nanos::MAX {

@@ -77,7 +77,7 @@ impl PrepareError {
             PrepareError::Refused { spec, error, is_made_by_script } => match error.sqlstate.as_str() {
                 // A syntax error at a parameter: a name, or a part of one, where the server takes no value.
                 "42601" => error.position.is_some_and(|position| is_parameter_at(&spec.sql, position)),
-                // Types that a value would tell: indeterminate, ambiguous parameter, ambiguous function.
+                // Types that a value would determine: indeterminate, ambiguous parameter, ambiguous function.
                 "42P18" | "42P08" | "42725" => spec.parameters > 0,
                 _ => *is_made_by_script,
             },

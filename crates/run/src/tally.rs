@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn warm_up_and_measured_window_are_told_apart_by_the_schedule() {
+    fn warm_up_and_measured_window_are_distinguished_by_the_schedule() {
         let mut tally = Tally::new(Shape { types: 1, nodes: 2 }, true, None);
         tally.measure_from(1_000_000);
         for scheduled in [999_999, 1_000_000] {

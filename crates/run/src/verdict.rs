@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_a_success_is_told_with_what_there_was_instead() {
+    fn a_run_without_a_success_is_reported_with_what_there_was_instead() {
         let mut account = account();
         account.posted.measured.types[0] = crate::tally::TypeTally { failed: 40, ..Default::default() };
         account.worker_cpu_share_max = 1.0;
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_dropped_statements_in_the_server_is_told() {
+    fn what_became_of_dropped_statements_in_the_server_is_reported() {
         let detail = |cancelled, still_at_work| {
             let account = Account { unfinished: 3, cancelled, still_at_work, ..account() };
             judge(&account, None).notes.remove(0)
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn aborted_sessions_are_told() {
+    fn aborted_sessions_are_reported() {
         let mut some = account();
         some.sessions = vec![Default::default(); 3];
         (some.aborted, some.abort) = (2, Some("x: end of script reached".into()));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_without_their_standbys_are_told() {
+    fn commits_without_their_standbys_are_reported() {
         let mut weak = account();
         weak.weak_commits = 3;
         let opinion = judge(&weak, None);
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_told_with_the_way_back() {
+    fn an_outage_is_reported_with_its_recovery() {
         let detail = |change: fn(&mut Outage)| {
             let mut account = account();
             let mut outage = Outage {

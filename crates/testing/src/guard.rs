@@ -46,7 +46,7 @@ impl Drop for Running {
     }
 }
 
-/// Tells threads to stop, at the latest when it is dropped: a scope that is left by a panic joins its threads first.
+/// Stops threads, at the latest when it is dropped: a scope that is left by a panic joins its threads first.
 #[derive(Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 

@@ -30,7 +30,7 @@ impl fmt::Display for Lack {
     }
 }
 
-/// Says, and writes down for `scripts/test`, that the test that calls it cannot be made on this machine. The caller returns after it.
+/// Prints, and writes down for `scripts/test`, that the test that calls it cannot be made on this machine. The caller returns after it.
 #[track_caller]
 pub fn skip(lack: &Lack) {
     let thread = std::thread::current();

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn command_tags_tell_the_rows() {
+    fn command_tags_contain_the_rows() {
         assert_eq!(rows_affected(b"UPDATE 3\0"), Some(3));
         assert_eq!(rows_affected(b"INSERT 0 5\0"), Some(5));
         assert_eq!(rows_affected(b"BEGIN\0"), None);

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_holds_one_tuple_even_when_it_is_wider_than_asked() {
+    fn a_message_holds_one_tuple_even_when_it_is_wider_than_requested() {
         let tuples = FixedTuples::new(TupleShape::new(&[100]), 10);
         assert_eq!(tuples.capacity(), 1);
     }

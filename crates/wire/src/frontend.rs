@@ -174,7 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn messages_are_what_the_documentation_says() {
+    fn messages_are_as_documented() {
         let mut out = Vec::new();
         query(&mut out, "select 1");
         assert_eq!(out, b"Q\0\0\0\x0dselect 1\0");

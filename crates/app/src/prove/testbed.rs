@@ -261,8 +261,8 @@ impl Testbed {
     }
 }
 
-/// The nodes at this address. Of a connection string with several hosts each is a node, so that whoever takes writes can be another one in the
-/// end; those that do not answer now may do so then.
+/// The nodes at this address. Each host of a connection string is a node, because another one may take writes at the end of the proof. A host
+/// that does not answer now may do so then.
 fn reach(address: &Address, context: &Context) -> Result<Cluster, Failure> {
     if address.file().is_none() {
         let mut spec = address.spec(context)?;

@@ -1,4 +1,4 @@
-//! What to do about the errors that a run met, where their code and the way it was connected tell.
+//! What to do about the errors of a run, as far as their SQLSTATE and the kind of connection show it.
 
 use super::Protocol;
 use connect::ConnSpec;

@@ -16,7 +16,7 @@ use workloads::driving::{Builtin, Demand, FAMILIES, Family, Given, Prepared, Sea
 /// A family, and the names and weights of its workloads in a mix.
 type Chosen = (&'static dyn Family, Vec<(&'static str, u64)>);
 
-/// The families of a mix, each with the workloads that are asked of it.
+/// The families of a mix, each with the workloads that are requested of it.
 fn families(requested: &[Selected]) -> Vec<Chosen> {
     let of = |family: &'static dyn Family| {
         let own: Vec<(&'static str, u64)> = requested

@@ -82,7 +82,7 @@ pub(super) fn builtin_name(wanted: &str) -> Result<&'static str, Failure> {
 }
 
 /// What a beginning that several names share was taken for, where pgbench's names decided, or where a name of ours is a beginning of one of
-/// pgbench's: somebody may have meant the other.
+/// pgbench's: the user may have meant the other.
 pub(super) fn taken_for(wanted: &str) -> Option<String> {
     let name = builtin_name(wanted).ok()?;
     if name == wanted {
@@ -359,7 +359,7 @@ impl Plan {
     }
 
     /// `:scale` as pgbench has it: with its own built-in scripts the branches of its tables, whatever was requested, because other keys do
-    /// not exist; else what the user says, or 1. `-D scale=N` goes before both, and is refused where it is wrong.
+    /// not exist; else the user's value, or 1. `-D scale=N` goes before both, and is refused where it is wrong.
     fn scale(
         &self,
         control: &mut Control,

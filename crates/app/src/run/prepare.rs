@@ -8,7 +8,7 @@ use connect::{ConnSpec, cluster_file::Role};
 use engines::{Cluster, ClusterNode};
 
 /// Relations that hold rows of a table on this node: the table, or its local partitions; whether others are elsewhere, and whether
-/// this role may analyze it. Owner, owner of the database, superuser, and since PostgreSQL 17 whoever has MAINTAIN.
+/// this role may analyze it. Owner, owner of the database, superuser, and since PostgreSQL 17 a role with MAINTAIN.
 const RELATIONS: &str = "
     with recursive tree(oid) as (
         select pg_catalog.to_regclass($1)::pg_catalog.oid

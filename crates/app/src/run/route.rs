@@ -38,7 +38,7 @@ impl Route {
     }
 }
 
-/// How sessions are dealt out over nodes.
+/// How sessions are assigned to nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Way {
     /// By turns over all nodes.
@@ -99,7 +99,7 @@ pub(crate) fn node_named(cluster: &Cluster, flag: &str, name: &str) -> Result<us
 }
 
 impl Route {
-    /// Finds the cluster where one is requested, checks the names, and tells the node to ask about the dataset: the first one that
+    /// Finds the cluster where one is requested, checks the names, and returns the node to query about the dataset: the first one that
     /// owns rows. Without these flags that is the target itself; but where `seeks_owner` and rows are spread by `postgres_fdw`, it is as if
     /// `--connect owner` had been typed.
     pub(crate) fn resolve(
@@ -158,7 +158,7 @@ impl Route {
         Ok(spec)
     }
 
-    /// The nodes, where sessions are dealt out over them.
+    /// The nodes, if sessions are assigned to them.
     pub(crate) fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_ref()
     }
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_dealt_out_as_asked() {
+    fn sessions_are_assigned_as_requested() {
         let shards = [Role::Shard; 3];
         let sessions = |connect: &str, roles: &[Role]| route(connect, roles).connects(6, 1).sessions();
         assert_eq!(sessions("each", &shards), [2, 2, 2]);

@@ -22,7 +22,7 @@ pub enum Cause {
     /// The host name has no address.
     #[error("the host name could not be resolved: {0}")]
     Resolve(io::Error),
-    /// Nobody answers there.
+    /// No server answers there.
     #[error("{}", lower(.0))]
     Connect(io::Error),
     /// `connect_timeout` is over.

@@ -285,7 +285,7 @@ fn the_order_of_authority_is_psqls() {
 }
 
 #[test]
-fn every_variable_is_heard() {
+fn every_variable_is_read() {
     let env = [
         ("PGHOST", "a,b"),
         ("PGHOSTADDR", "10.0.0.1,10.0.0.2"),

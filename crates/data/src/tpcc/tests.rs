@@ -93,7 +93,7 @@ fn every_customer_of_a_district_has_one_order() {
 }
 
 #[test]
-fn orders_are_as_clause_4_3_3_1_says() {
+fn orders_are_as_clause_4_3_3_1_requires() {
     let mut counts = [0u32; LINES_PER_ORDER_MAX as usize + 1];
     let mut carriers = [0u32; 11];
     for (population, w_id, d_id) in each_district() {
@@ -128,7 +128,7 @@ fn orders_are_as_clause_4_3_3_1_says() {
 }
 
 #[test]
-fn customers_are_as_clause_4_3_3_1_says() {
+fn customers_are_as_clause_4_3_3_1_requires() {
     let mut bad_credits = 0u32;
     for (population, w_id, d_id) in each_district() {
         for c_id in (1..=CUSTOMERS_PER_DISTRICT).step_by(7) {

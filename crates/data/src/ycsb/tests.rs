@@ -65,7 +65,7 @@ proptest! {
         prop_assert_eq!(table.row_of_key(&key).is_some(), well_formed);
     }
 
-    /// Whoever computes a row, from whatever chunk and with whichever call, computes the same bytes.
+    /// A row has the same bytes in every chunk and through every call.
     #[test]
     fn any_split_into_chunks_makes_the_same_rows(
         seed: u64,
@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn rejects_every_flip_of_one_byte_and_says_where(
+    fn rejects_every_flip_of_one_byte_and_names_its_place(
         seed: u64, percent in percents(), row in rows(), column in 0..FIELD_COUNT, version in versions(),
         flip in 1u8..=255,
     ) {

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn says_who_wrote() {
+    fn names_the_writer() {
         assert_eq!(Version::LOADED.to_string(), "loaded");
         assert_eq!(Version::new(3, 12, 40).to_string(), "run 3, session 12, write 40");
         assert_eq!(Version::new(0, 0, 0), Version::LOADED);

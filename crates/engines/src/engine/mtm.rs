@@ -2,6 +2,7 @@
 //! and the open mmts (`multimaster--1.0.sql`).
 
 use super::detect::extension_has;
+use super::multimaster::{EACH_NODE, LONG_FORK, ONE_NODE, SERIALIZABLE};
 use crate::profile::short::{A, F, M};
 use crate::profile::{
     Arrangement, Arrival, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation,
@@ -23,8 +24,6 @@ const REPLICATIONS: [Replication; 1] = [Replication {
     own_subscriptions: Some("mtm_sub_"),
 }];
 
-const EACH_NODE: &str = "on each node";
-const ONE_NODE: &str = "SERIALIZABLE holds on one node only";
 const RETRY: &str = "40001";
 const RETRY_ELSEWHERE: &str = "two sessions of one node; of two nodes one is refused (40001)";
 
@@ -84,18 +83,8 @@ pub(super) static PROFILE: Profile = Profile {
             why: "no promise was found",
             change: "let each row be written on one node only",
         },
-        Expectation {
-            case: Case::LongFork,
-            may_happen: Some(true),
-            why: "each node shows its own commits first and the others' when they arrive",
-            change: "read data whose order matters on one node",
-        },
-        Expectation {
-            case: Case::Serializable,
-            may_happen: Some(true),
-            why: "SERIALIZABLE tracks the reads of one node's transactions only",
-            change: "run serializable transactions on one node",
-        },
+        LONG_FORK,
+        SERIALIZABLE,
         Expectation {
             case: Case::ReadYourWrites,
             may_happen: None,

@@ -88,8 +88,22 @@ const REPLICATIONS: [Replication; 4] = [
     },
 ];
 
-const EACH_NODE: &str = "on each node";
-const ONE_NODE: &str = "SERIALIZABLE holds on one node only";
+pub(super) const EACH_NODE: &str = "on each node";
+pub(super) const ONE_NODE: &str = "SERIALIZABLE holds on one node only";
+/// Where nodes commit first and then send their changes to each other.
+pub(super) const LONG_FORK: Expectation = Expectation {
+    case: Case::LongFork,
+    may_happen: Some(true),
+    why: "each node shows its own commits first and the others' when they arrive",
+    change: "read data whose order matters on one node",
+};
+/// Where nodes do not send what transactions read.
+pub(super) const SERIALIZABLE: Expectation = Expectation {
+    case: Case::Serializable,
+    may_happen: Some(true),
+    why: "SERIALIZABLE tracks the reads of one node's transactions only",
+    change: "run serializable transactions on one node",
+};
 
 pub(super) static PROFILE: Profile = Profile {
     name: "multimaster",
@@ -139,18 +153,8 @@ pub(super) static PROFILE: Profile = Profile {
             why: "no promise was found: row locks apply to one node",
             change: "let each row be written on one node only",
         },
-        Expectation {
-            case: Case::LongFork,
-            may_happen: Some(true),
-            why: "each node shows its own commits first and the others' when they arrive",
-            change: "read data whose order matters on one node",
-        },
-        Expectation {
-            case: Case::Serializable,
-            may_happen: Some(true),
-            why: "SERIALIZABLE tracks the reads of one node's transactions only",
-            change: "run serializable transactions on one node",
-        },
+        LONG_FORK,
+        SERIALIZABLE,
         Expectation {
             case: Case::ReadYourWrites,
             may_happen: Some(true),

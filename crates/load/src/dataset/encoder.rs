@@ -22,7 +22,7 @@ pub trait Encoder {
     /// Rows that end in the message.
     fn rows(&self) -> u64;
 
-    /// Bytes of their values, where [`Dataset::place`] does not tell them; else 0.
+    /// Bytes of their values, where [`Dataset::place`] does not give them; else 0.
     fn value_bytes(&self) -> u64 {
         0
     }
@@ -42,19 +42,19 @@ pub trait Encoder {
 pub struct TupleEncoder<F> {
     tuples: Tuples,
     push: F,
-    tells_bytes: bool,
+    counts_bytes: bool,
 }
 
 impl<F: FnMut(u64, &mut Tuples)> TupleEncoder<F> {
     /// Of messages of about this length.
     pub fn new(message_bytes: usize, push: F) -> TupleEncoder<F> {
-        TupleEncoder { tuples: Tuples::new(message_bytes), push, tells_bytes: false }
+        TupleEncoder { tuples: Tuples::new(message_bytes), push, counts_bytes: false }
     }
 
     /// It gives the bytes of the values, because the dataset does not know them when it places rows.
     #[must_use]
     pub fn telling_bytes(self) -> TupleEncoder<F> {
-        TupleEncoder { tells_bytes: true, ..self }
+        TupleEncoder { counts_bytes: true, ..self }
     }
 }
 
@@ -80,7 +80,7 @@ impl<F: FnMut(u64, &mut Tuples)> Encoder for TupleEncoder<F> {
     }
 
     fn value_bytes(&self) -> u64 {
-        if self.tells_bytes { self.tuples.value_bytes() } else { 0 }
+        if self.counts_bytes { self.tuples.value_bytes() } else { 0 }
     }
 
     fn message(&mut self) -> &[u8] {
@@ -118,7 +118,7 @@ impl<'a> Numbers<'a> {
     }
 
     /// How many are left.
-    pub fn count_left(&self) -> u64 {
+    pub(crate) fn count_left(&self) -> u64 {
         self.end - self.at
     }
 }

@@ -144,7 +144,7 @@ impl Leaves {
 }
 
 /// The names of all leaf tables, in the order of their numbers: the table itself without partitions, else `usertable_p0` and so on.
-pub fn leaf_names(tables: &[Table], partitions: u32) -> Vec<String> {
+pub(crate) fn leaf_names(tables: &[Table], partitions: u32) -> Vec<String> {
     tables.iter().flat_map(|table| table.leaf_names(partitions)).collect()
 }
 

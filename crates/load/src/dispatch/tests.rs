@@ -75,7 +75,7 @@ fn one_stream_hashes_and_all_nodes_have_it() {
 }
 
 #[test]
-fn a_stream_that_never_gets_to_hashing_holds_up_nobody() {
+fn a_stream_that_never_gets_to_hashing_holds_up_no_other() {
     let plan = |leaves: &[u16]| NodePlan::new(owned(leaves), &all(1), &[], &|_| None);
     let dispatcher = Dispatcher::new(true, vec![plan(&[0]), plan(&[1])]);
     let now = Instant::now();

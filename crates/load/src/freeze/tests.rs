@@ -96,9 +96,9 @@ fn nothing_is_hashed_before_every_slot_is_claimed() {
     let dataset = Ycsb::new(100, spec());
     let wave = Wave::new(&dataset, Leaves::new(1, 2), &[0, 1]);
     wave.set(0, SlotState::Live);
-    let asked = AtomicBool::new(false);
+    let called = AtomicBool::new(false);
     // The slot waits for the other one until it has to give up.
-    assert!(wave.next(0, &|| asked.swap(true, Ordering::Relaxed)).is_none());
+    assert!(wave.next(0, &|| called.swap(true, Ordering::Relaxed)).is_none());
     assert_eq!(wave.board().next_block, 0);
     wave.set(1, SlotState::Live);
     assert!(wave.next(0, &|| false).is_some());

@@ -15,7 +15,7 @@ use super::sql;
 use crate::error::LoadError;
 
 /// How often a loader writes a row per node; it writes one more at its end.
-pub const HISTORY_INTERVAL: Duration = Duration::from_secs(60);
+pub(crate) const HISTORY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// One row as the loader appends it.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -159,7 +159,7 @@ pub(crate) fn owned_names(client: &mut impl GenericClient, id: i32) -> Result<Ve
     Ok(sql("reading pgfathom.object", rows)?.iter().map(|row| row.get(0)).collect())
 }
 
-/// Refuses a ledger that does not list all tables of a dataset, as no process looks at what it does not list, and one that says of one server
+/// Refuses a ledger that does not list all tables of a dataset, as no process looks at what it does not list, and one that lists for one server
 /// what is true of several only.
 fn check_listed(
     client: &mut impl GenericClient,
@@ -180,7 +180,7 @@ fn check_listed(
     Err(LoadError::Contradiction { dataset: dataset.name.clone(), problem })
 }
 
-/// Refuses a dataset whose tables this session should not use: they are views by now, bear another name, belong to somebody it does not trust,
+/// Refuses a dataset whose tables this session should not use: they are views by now, bear another name, belong to a role it does not trust,
 /// or call what such a one has made. `expected` are the tables that the ledger must list. Tables that are gone are passed over.
 ///
 /// # Errors

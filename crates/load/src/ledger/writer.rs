@@ -68,7 +68,7 @@ pub fn finish_writer(
 ///
 /// # Errors
 /// When the writer is not in the ledger (its dataset was started over), `spec_json` is no JSON, or the query fails.
-pub fn update_writer_spec(
+pub(crate) fn update_writer_spec(
     client: &mut impl GenericClient,
     dataset: &Dataset,
     run_no: u16,
@@ -89,7 +89,7 @@ pub fn update_writer_spec(
 ///
 /// # Errors
 /// When the query fails.
-pub fn writer_times(
+pub(crate) fn writer_times(
     client: &mut impl GenericClient,
     dataset: &Dataset,
 ) -> Result<Vec<(u16, i64, Option<i64>)>, LoadError> {

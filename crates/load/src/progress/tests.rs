@@ -14,7 +14,7 @@ fn node(name: &str) -> NodeCounters {
 
 /// Six streams of three nodes; each tick every stream sends its share.
 #[test]
-fn a_slow_node_is_told_once_and_when_it_has_recovered() {
+fn a_slow_node_is_reported_once_and_when_it_has_recovered() {
     let mut counters = Counters::new(6, 100, 1_000_000, ROW_VALUE_BYTES);
     counters.nodes = ["n1", "n2", "n3"].map(node).into();
     let start = Instant::now();

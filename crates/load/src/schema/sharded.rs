@@ -9,7 +9,8 @@ use engines::cluster::Cluster;
 use engines::trust::TRUSTED;
 use postgres::{GenericClient, Transaction};
 
-use super::{NamedNode, columns_sql, parameters_sql, tablespace_sql};
+use super::NamedNode;
+use super::create::{columns_sql, parameters_sql, tablespace_sql};
 use crate::dataset::{Leaves, Table};
 use crate::error::LoadError;
 use crate::ledger::{Dataset, Layout, qualified, quoted};
@@ -18,10 +19,10 @@ use crate::shard::{self, literal};
 /// Leaves per node of a new dataset by default: enough to move some to a node that is added.
 pub(crate) const PARTITIONS_PER_NODE: u32 = 4;
 
-/// PostgreSQL's port when a foreign server does not say.
+/// PostgreSQL's port, for a foreign server that names none.
 const PORT_DEFAULT: u16 = 5432;
 
-/// Which node each leaf is on: where one of the nodes that have the dataset has it as a table, else dealt out in turn.
+/// Which node each leaf is on: where one of the nodes that have the dataset has it as a table, else assigned in turn.
 pub(super) fn owners(
     transactions: &mut [Transaction<'_>],
     found: &[Option<(Dataset, Layout)>],
@@ -121,7 +122,7 @@ fn create_table_sql(
         return format!("create {unlogged}table {parent} {columns}{fillfactor}{tablespace};");
     };
     let mut sql = format!("create table {parent} {columns} partition by {by};");
-    // Tablespaces are dealt out among the leaves of this node.
+    // Tablespaces are assigned in turn to the leaves of this node.
     let mut place = 0;
     for (remainder, name) in table.leaf_names(dataset.partitions).iter().enumerate() {
         let leaf = qualified(&dataset.schema_name, name);

@@ -1,4 +1,7 @@
 use super::*;
+use std::collections::BTreeMap;
+
+use crate::dataset::Table;
 use crate::ycsb::Ycsb;
 use data::ycsb::{Compressible, KeyOrder, Spec};
 
@@ -27,7 +30,7 @@ fn tables() -> Vec<Table> {
 
 /// The check of the options against the dataset, for a YCSB table.
 fn check_identity(dataset: &Dataset, requested: &(Ycsb, Options)) -> Result<(), LoadError> {
-    super::check_identity(dataset, &BTreeMap::new(), &requested.0, &requested.1)
+    super::check::check_identity(dataset, &BTreeMap::new(), &requested.0, &requested.1)
 }
 
 #[test]
@@ -157,7 +160,7 @@ fn a_layout_is_continued_as_it_was_begun() {
     let there = Layout { token: 5, nodes: vec!["n1".into(), "n2".into()], ..Layout::default() };
     let requested = Options::new();
     let check = |layout: &Layout, options: &Options, nodes| {
-        check_layout(&dataset(), layout, options, Shape::Sharded, nodes)
+        super::check::check_layout(&dataset(), layout, options, Shape::Sharded, nodes)
     };
     assert!(check(&there, &requested, 2).is_ok());
     let refused = |layout: &Layout, options: &Options, nodes, message: &str, hint: &str| {

@@ -162,7 +162,7 @@ fn an_error_of_an_earlier_copy_leaves_the_later_ones_to_be_rolled_back() {
 }
 
 #[test]
-fn what_a_server_says_before_it_hangs_up_is_the_error() {
+fn the_last_message_before_the_server_closes_is_the_error() {
     let mut session = session(&[refused("FATAL", "57P01")], 10);
     let replies = std::mem::take(&mut session.socket.replies);
     session.begin_copy("copy x").unwrap();

@@ -201,11 +201,11 @@ pub(super) fn agree(task: &Task<'_>, sites: &mut [Site]) -> Result<Agreed, Verif
         return Err(what_else(&mut sites[0].control, name));
     };
     let (mut ids, mut problems) = (Vec::with_capacity(sites.len()), Vec::new());
-    for (site, (dataset, says)) in sites.iter().zip(datasets.into_iter().zip(&identities)) {
+    for (site, (dataset, own)) in sites.iter().zip(datasets.into_iter().zip(&identities)) {
         let node = site.name.clone().unwrap_or_default();
-        if *says != identities[chosen] {
-            let (says, others) = (says.clone(), identities[chosen].clone());
-            problems.push(Problem::OtherDataset { node, says, others });
+        if *own != identities[chosen] {
+            let (own, others) = (own.clone(), identities[chosen].clone());
+            problems.push(Problem::OtherDataset { node, own, others });
             ids.push(None);
             continue;
         }

@@ -1,6 +1,6 @@
 //! Cells: into how many parts tables are divided, so that two numbers for each of them say whether everything in it is as expected.
 //!
-//! A cell is a range of row numbers, or a bucket of keys in one partition where only the client can tell the number of a row.
+//! A cell is a range of row numbers, or a bucket of keys in one partition where only the client can compute the number of a row.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

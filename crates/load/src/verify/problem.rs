@@ -38,7 +38,7 @@ pub enum Problem {
         /// The leaf.
         leaf: String,
         /// Where that catalog points: a table on a node, or a server that is no node.
-        says: String,
+        catalogued: String,
         /// Where the leaf is.
         owner: String,
     },
@@ -56,8 +56,8 @@ pub enum Problem {
         /// The node.
         node: String,
         /// What its ledger has.
-        says: String,
-        /// What the others say.
+        own: String,
+        /// What those of the others have.
         others: String,
     },
     /// The ledger's chunks do not add up to the rows that were loaded.
@@ -185,14 +185,14 @@ impl fmt::Display for Problem {
             Problem::TwoOwners { leaf, owner, other } => {
                 write!(f, "{leaf} is a table on {other} as well as on {owner}")
             }
-            Problem::Misdirected { node, leaf, says, owner } => {
-                write!(f, "{leaf}: the catalog of {node} has it {says}, but it is on {owner}")
+            Problem::Misdirected { node, leaf, catalogued, owner } => {
+                write!(f, "{leaf}: the catalog of {node} has it {catalogued}, but it is on {owner}")
             }
             Problem::Dangling { node, leaf, target } => {
                 write!(f, "{leaf}: the catalog of {node} has it {target}, but there is no such table")
             }
-            Problem::OtherDataset { node, says, others } => {
-                write!(f, "the ledger of {node} has {says}, but the others have {others}")
+            Problem::OtherDataset { node, own, others } => {
+                write!(f, "the ledger of {node} has {own}, but the others have {others}")
             }
             Problem::LedgerRows { node, ledger: in_ledger, rows } => {
                 write!(f, "{} counts {in_ledger} loaded rows instead of {rows}", ledger(node))

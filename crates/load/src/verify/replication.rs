@@ -1,7 +1,7 @@
 //! Waiting for replication, so that a node that is only late is not taken for one that is wrong.
 //!
 //! What has been written when the waiting begins is a position in the log of each source. A follower that has confirmed that position, or
-//! replayed it, has it all. Nothing is written to make that happen: sources tell idle followers of their position by themselves.
+//! replayed it, has it all. Nothing is written to make that happen: a source sends its position to idle followers unprompted.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -120,7 +120,7 @@ fn expected(
     while let Some((at, cell, rows)) = numbers.take(&setting.workers)? {
         let table = setting.catalog.tables[at].table;
         match cell {
-            // What encoding costs is paid for the bytes, which tell the numbers as well.
+            // What encoding costs is paid for the bytes, which show the numbers as well.
             Some(cell) if !content.places_bytes() => {
                 content.each_loaded(table, rows, &mut |number, tuple| {
                     sums[cell].add(1, number_hash(number));

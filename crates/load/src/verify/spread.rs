@@ -318,21 +318,21 @@ fn check(
         // Reported as one of two owners, if it is not the one.
         Some(Attached::Local(_)) => None,
         Some(Attached::Foreign { node: Err(server), .. }) => {
-            let says = format!("on the server {server}, which is not a node of this cluster");
-            Some(Problem::Misdirected { node: this, leaf, says, owner: owner_name })
+            let catalogued = format!("on the server {server}, which is not a node of this cluster");
+            Some(Problem::Misdirected { node: this, leaf, catalogued, owner: owner_name })
         }
         Some(Attached::Foreign { node: Ok(at), target, .. }) => {
             let right = *at == owner && target.0 == local.schema && target.1 == local.name;
             // A table of the same name in another schema is another one.
             let table =
                 if target.0 == local.schema { target.1.clone() } else { target.0.clone() + "." + &target.1 };
-            let says = TableName::on(table, nodes[*at]).to_string();
+            let catalogued = TableName::on(table, nodes[*at]).to_string();
             match () {
                 () if right => None,
                 () if !there[*at].contains(target) => {
-                    Some(Problem::Dangling { node: this, leaf, target: says })
+                    Some(Problem::Dangling { node: this, leaf, target: catalogued })
                 }
-                () => Some(Problem::Misdirected { node: this, leaf, says, owner: owner_name }),
+                () => Some(Problem::Misdirected { node: this, leaf, catalogued, owner: owner_name }),
             }
         }
     }
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_that_nobody_has_belongs_where_others_look() {
+    fn a_leaf_that_no_node_has_belongs_where_others_look() {
         let mut views = views();
         views[2].leaves.remove(&2);
         let mut there = there(&views);
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_the_table_is_told_once() {
+    fn a_node_without_the_table_is_reported_once() {
         let mut views = views();
         views[1].has_table = false;
         views[1].leaves.clear();

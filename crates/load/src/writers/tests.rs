@@ -74,7 +74,7 @@ fn runs_that_begin_at_once_through_any_node_get_numbers_of_their_own() {
 }
 
 #[test]
-fn a_run_that_is_on_is_told_from_a_killed_one_through_any_node() {
+fn a_run_that_is_on_is_distinguished_from_a_killed_one_through_any_node() {
     let servers = servers();
     let mut on = Registry::open(&cluster(&servers, 0), NAME).unwrap().unwrap();
     let run_no = on.create("{}").unwrap();
@@ -95,7 +95,7 @@ fn a_run_that_is_on_is_told_from_a_killed_one_through_any_node() {
 }
 
 #[test]
-fn a_node_that_was_down_when_a_run_ended_makes_nobody_doubt_it() {
+fn a_node_that_was_down_when_a_run_ended_is_not_in_doubt() {
     let mut servers = servers();
     let mut registry = Registry::open(&cluster(&servers, 0), NAME).unwrap().unwrap();
     let first = registry.create("{\"a\": 1}").unwrap();
@@ -130,7 +130,7 @@ fn a_node_that_was_down_when_a_run_ended_makes_nobody_doubt_it() {
 }
 
 #[test]
-fn a_table_that_somebody_locks_is_not_waited_for_forever() {
+fn a_table_that_another_session_locks_is_not_waited_for_forever() {
     let servers = servers();
     let mut registry = Registry::open(&cluster(&servers, 0), NAME).unwrap().unwrap();
     let mut blocker = connect::control::connect(&servers[1].spec()).unwrap();

@@ -21,7 +21,7 @@ const PAIRS_MAX: u64 = 2_000;
 const CONTROL_PAIRS: u64 = 20;
 /// The least pairs of each form, however short the time. They are interleaved explicitly, so each is a real trial: if none shows the anomaly, the
 /// anomaly happens in less than one of ten. A verdict takes as many ([`crate::promise`]).
-pub const PAIRS_MIN: u64 = 30;
+pub(crate) const PAIRS_MIN: u64 = 30;
 
 /// The reads and writes of the two transactions of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -173,7 +173,7 @@ pub(super) fn outliers(
         let name = Some(connect[node].clone());
         found.push(Outlier { what: Part::Own, connect: name.clone(), data: name, ..odd });
     }
-    // A single path needs a row and a column that tell what would be usual.
+    // A single path needs a row and a column that show what is usual.
     if connect.len().min(data.len()) >= NODES_MIN {
         for (path, odd) in odd(|effects| &effects.paths) {
             let (row, column) = (path / data.len(), path % data.len());

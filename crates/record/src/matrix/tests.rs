@@ -78,7 +78,7 @@ fn the_published_matrix_names_node_7_and_the_diagonal() {
 }
 
 #[test]
-fn a_healthy_cluster_names_nobody() {
+fn a_healthy_cluster_names_no_node() {
     for n in [1, 2, 3, 4, 7, 16] {
         for own in [1.0, 12.0] {
             let matrix = healthy(n, own, |_, _| 1.0);
@@ -144,7 +144,7 @@ fn a_planted_slow_node_is_named_at_any_size_and_place() {
 }
 
 #[test]
-fn rows_columns_owners_and_paths_are_told_apart() {
+fn rows_columns_owners_and_paths_are_distinguished() {
     type Change = fn(usize, usize) -> f64;
     type Case = (&'static str, Change, (Part, Option<&'static str>, Option<&'static str>), &'static str);
     let cases: [Case; 5] = [

@@ -71,7 +71,7 @@ fn a_later_version_is_refused_and_fields_that_are_not_known_are_kept() {
 }
 
 #[test]
-fn damage_is_said_and_the_rest_is_read() {
+fn damage_is_reported_and_the_rest_is_read() {
     let reader = Folder::of(&[
         ("run.json", r#"{"schema_version":1,"state":"finished"}"#),
         ("samples.ndjson", "{\"schema_version\":1}\n{\"t_us\":1,\"source\":\"host\"}\nrubbish\n{\"t_us\":2,\"source\":\"host\"}\n"),

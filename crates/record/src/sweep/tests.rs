@@ -74,7 +74,7 @@ fn a_knee_beyond_what_was_measured_is_not_named() {
 }
 
 #[test]
-fn too_few_points_and_points_without_a_law_say_that_nothing_can_be_told() {
+fn too_few_points_and_points_without_a_law_report_that_there_is_no_law() {
     for few in [1, 2, 3] {
         let curve = only_curve(&planted(LAW, &DOUBLING[..few]));
         assert!(curve.fit.is_none() && curve.knee_sessions.is_none());

@@ -56,8 +56,8 @@ impl Cost {
         (all_us > 0).then(|| self.cpu_us() as f64 / all_us as f64)
     }
 
-    /// `monitoring took 0.6 % of the CPU: 11.8 ms a second of 2 processors (sampling 2.1, queries in the server 8.6, perf 1.1)`; `None` if nobody
-    /// kept an account.
+    /// `monitoring took 0.6 % of the CPU: 11.8 ms a second of 2 processors (sampling 2.1, queries in the server 8.6, perf 1.1)`; `None` if it
+    /// was not measured.
     pub fn words(&self) -> Option<String> {
         const US_PER_MS: f64 = 1000.0;
         let share = self.share()?;

@@ -21,7 +21,7 @@ fn lines_survive_writing_and_reading() {
 }
 
 #[test]
-fn what_is_not_known_is_absent_and_what_is_zero_is_said() {
+fn what_is_not_known_is_absent_and_what_is_zero_is_present() {
     let server = Server { node: "n1".to_string(), deadlocks: Some(0), ..Server::default() };
     assert_eq!(serde_json::to_string(&server).expect("JSON"), r#"{"node":"n1","deadlocks":0}"#);
 }

@@ -33,7 +33,7 @@ fn what() -> What {
 }
 
 #[test]
-fn a_default_name_tells_time_verb_and_name_and_never_clashes() {
+fn a_default_name_has_time_verb_and_name_and_never_clashes() {
     let folder = Folder::new();
     let names: Vec<String> = (0..3)
         .map(|_| RunDir::create_under(&folder.0, &what()).unwrap())
@@ -172,7 +172,7 @@ fn a_single_step_speaks_for_its_run() {
 }
 
 #[test]
-fn a_run_left_by_an_error_says_failed() {
+fn a_run_left_by_an_error_has_failed() {
     let folder = Folder::new();
     let dir = RunDir::create_under(&folder.0, &what()).unwrap();
     let step = dir.begin_step("run", "ycsb-a").unwrap();

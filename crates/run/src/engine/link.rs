@@ -1,16 +1,19 @@
 //! One connection's buffers: what is to be sent, what was received, and where the reply ends.
 
+mod error;
+mod stream;
+
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::RawFd;
 
 use super::thin::{THIN_FROM, Thinned, thin};
 use connect::hot::CancelToken;
-use rustix::net::{RecvFlags, SendFlags};
+pub use error::LinkError;
+use error::{is_too_long, too_long_or_damaged};
 use rustls::ClientConnection;
+pub use stream::{Pipe, Stream};
 use wire::backend::{Frames, ProtocolError, ReplyScanner, Scan, TransactionStatus, tag};
-use wire::error::{ServerError, SqlState};
+use wire::error::ServerError;
 
 /// First size of a receive buffer: as large as libpq's.
 const RECEIVE_BUFFER_BYTES: usize = 16 * 1024;
@@ -19,156 +22,6 @@ const SEND_BUFFER_BYTES: usize = 4 * 1024;
 
 /// A server that sends this much without a pause is not waited for: the other sessions of the worker are.
 const READ_AT_ONCE_MAX: u64 = 1 << 30;
-
-/// A byte stream that never blocks.
-pub trait Pipe: std::fmt::Debug + Send {
-    /// As `Read::read` on a non-blocking socket.
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
-    /// As `Write::write` on a non-blocking socket.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
-}
-
-/// The ways to reach a server.
-#[derive(Debug)]
-pub enum Stream {
-    /// A unix socket.
-    Unix(UnixStream),
-    /// A TCP socket.
-    Tcp(TcpStream),
-    /// A simulated network, for tests.
-    Simulated(Box<dyn Pipe>),
-}
-
-impl Stream {
-    /// Makes a socket non-blocking; a simulated stream always is.
-    pub fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
-        match self {
-            Stream::Unix(stream) => stream.set_nonblocking(is_nonblocking),
-            Stream::Tcp(stream) => stream.set_nonblocking(is_nonblocking),
-            Stream::Simulated(_) => Ok(()),
-        }
-    }
-
-    /// Nothing more is sent or received; the peer learns it. Best effort: the peer may be gone.
-    fn shut_down(&self) {
-        let _ = match self {
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Simulated(_) => Ok(()),
-        };
-    }
-
-    /// The descriptor to watch; a simulated stream has none.
-    pub fn fd(&self) -> Option<RawFd> {
-        match self {
-            Stream::Unix(stream) => Some(stream.as_raw_fd()),
-            Stream::Tcp(stream) => Some(stream.as_raw_fd()),
-            Stream::Simulated(_) => None,
-        }
-    }
-}
-
-impl Read for Stream {
-    #[inline]
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => receive(stream, buffer),
-            Stream::Tcp(stream) => receive(stream, buffer),
-            Stream::Simulated(pipe) => pipe.read(buffer),
-        }
-    }
-}
-
-impl Write for Stream {
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => send(stream, bytes),
-            Stream::Tcp(stream) => send(stream, bytes),
-            Stream::Simulated(pipe) => pipe.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The system call without libc's wrapper, whose cancellation points cost every call of a process with threads. It never waits, whatever
-/// the socket's own mode: an io_uring needs sockets that are not in non-blocking mode.
-#[inline]
-fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
-    let (received, _) = rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT)?;
-    Ok(received)
-}
-
-/// Likewise; a peer that is gone is an error and not a signal.
-#[inline]
-fn send(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
-}
-
-/// Why a connection is of no use any more.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    /// The server closed the connection without a word.
-    #[error("the server closed the connection unexpectedly")]
-    Closed,
-    /// The server sent a reason, and closed the connection.
-    #[error("{0}")]
-    Fatal(ServerError),
-    /// The socket failed.
-    #[error("the connection broke: {0}")]
-    Io(#[from] io::Error),
-    /// What came is not the protocol.
-    #[error(transparent)]
-    Protocol(#[from] ProtocolError),
-    /// TLS failed.
-    #[error("TLS failed: {0}")]
-    Tls(#[from] rustls::Error),
-    /// A statement made the server wait for rows, or send some, outside of any result.
-    #[error("a COPY from or to the client began, which a transaction cannot go on with")]
-    Copy,
-    /// A result that is read, or an answer without rows, is longer than a session keeps.
-    #[error(
-        "the answer is longer than this client takes ({} MiB of what it has to keep)",
-        wire::REPLY_BYTES_MAX >> 20
-    )]
-    TooLong,
-}
-
-/// A length that a server may send, and that nothing here is prepared for.
-fn is_too_long(error: &ProtocolError) -> bool {
-    match error {
-        ProtocolError::TooMuch { .. } => true,
-        ProtocolError::Length { tag, length } => {
-            matches!(
-                *tag,
-                tag::DATA_ROW | tag::ERROR_RESPONSE | tag::NOTICE_RESPONSE | tag::NOTIFICATION_RESPONSE
-            ) && (4..1 << 30).contains(length)
-        }
-        _ => false,
-    }
-}
-
-fn too_long_or_damaged(error: ProtocolError) -> LinkError {
-    if is_too_long(&error) { LinkError::TooLong } else { error.into() }
-}
-
-impl LinkError {
-    /// The code to count it under: the server's own where it gave one, else 08006, connection failure.
-    pub fn sqlstate(&self) -> SqlState {
-        match self {
-            LinkError::Fatal(error) => error.sqlstate,
-            LinkError::Protocol(_) => SqlState(*b"08P01"),
-            // Feature not supported: here it is the client's.
-            LinkError::Copy => SqlState(*b"0A000"),
-            // Program limit exceeded, likewise.
-            LinkError::TooLong => SqlState(*b"54000"),
-            _ => SqlState(*b"08006"),
-        }
-    }
-}
 
 /// A whole reply, still in the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,7 +78,7 @@ pub struct Link {
     skip_from: usize,
     outgoing: Vec<u8>,
     sent: usize,
-    /// A ring holds the socket, too: closing it here would not tell the peer.
+    /// A ring holds the socket, too: closing it here would not notify the peer.
     is_in_ring: bool,
     /// How the server is requested to give up what it executes, where it sent a key.
     cancel: Option<Box<CancelToken>>,
@@ -459,7 +312,7 @@ impl Link {
     }
 
     /// Takes what the socket holds. A short read means that it is drained, and no second call is made to learn that; but when the
-    /// peer has closed (`to_the_end`), it is read until that shows, because no further event will tell.
+    /// peer has closed (`to_the_end`), it is read until that shows, because no further event will come.
     #[inline]
     pub fn receive(&mut self, to_the_end: bool) -> Result<(), LinkError> {
         if self.tls.is_some() {

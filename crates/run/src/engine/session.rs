@@ -105,7 +105,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// What has to be known of a reply whoever reads it.
+    /// What every reader of a reply has to know.
     #[inline]
     fn take_note(&mut self, reply: Reply) {
         self.status = Some(reply.status);
@@ -372,7 +372,7 @@ impl Session {
         .await
     }
 
-    /// The run is over, or is being stopped: whoever retries for long gives up.
+    /// The run is over, or is being stopped: a session that retries for long gives up.
     pub fn is_over(&self) -> bool {
         self.now() >= self.shared.schedule.borrow().end()
     }

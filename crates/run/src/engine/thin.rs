@@ -117,7 +117,7 @@ mod tests {
         }
         let mut all = whole.clone();
         let with_rows = thin(&mut all, false);
-        assert_eq!(with_rows.kept, wanted.len() + 3_005, "whoever reads rows has them");
+        assert_eq!(with_rows.kept, wanted.len() + 3_005, "a session that reads rows has them");
     }
 
     #[test]

@@ -189,7 +189,7 @@ impl<R: Reactor> Worker<R> {
         }
     }
 
-    /// The run's end has been set or has moved: whoever pauses looks again whether there is a use in it.
+    /// The run's end has been set or has moved: a session that pauses checks again whether to go on.
     fn wake_pauses(&mut self) {
         let pauses_end = self.shared.pauses_end.get();
         if pauses_end == self.pauses_end {

@@ -37,7 +37,7 @@ impl Random {
     /// The draws of transaction number `sequence` of session `session` in a run seeded with `seed`.
     ///
     /// Two different triples never share a state: the first word is a bijection of a 64-bit digest of the triple, and where two
-    /// digests collide the raw numbers, folded into the other words, still tell the triples apart.
+    /// digests collide the raw numbers, folded into the other words, still distinguish the triples.
     #[must_use]
     pub fn for_transaction(seed: u64, session: u64, sequence: u64) -> Random {
         let digest = mix(seed.wrapping_add(GOLDEN));

@@ -153,7 +153,7 @@ fn between_takes_both_ends_and_the_whole_range() {
 }
 
 #[test]
-fn uniform_normal_and_waiting_times_have_their_moments() {
+fn uniform_normal_and_waiting_times_have_their_mean_and_variance() {
     let mut random = Random::for_transaction(SEED, 0, 2);
     let draws = 200_000;
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
@@ -204,7 +204,7 @@ fn exponential_cells_have_the_manuals_probabilities() {
         let expected: Vec<f64> = (0..10).map(|i| f(f64::from(i)) - f(f64::from(i) + 1.0)).collect();
         assert_fits(&format!("exponential {parameter}"), &counts, &expected);
     }
-    // A parameter too small to tell from flat, and one that leaves only the first value.
+    // A parameter too small to distinguish from a uniform one, and one that leaves only the first value.
     let mut random = Random::for_transaction(SEED, 2, 99);
     let counts = tally(4, 100_000, || exponential(&mut random, 0, 3, 1e-300) as u64);
     assert_fits("exponential 1e-300", &counts, &[0.25; 4]);

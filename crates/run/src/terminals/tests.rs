@@ -112,7 +112,7 @@ fn parts_are_all_of_it() {
 }
 
 #[test]
-fn those_who_wait_are_counted_even_while_nobody_claims() {
+fn those_who_wait_are_counted_even_while_none_is_claimed() {
     let mut terminals = Terminals::new(users(1_000), 0, Groups::one());
     let now = 400 * SECOND;
     assert_eq!(terminals.waiting(now), 1_000, "all are due by then, beyond a whole turn of the wheel");
@@ -126,7 +126,7 @@ fn those_who_wait_are_counted_even_while_nobody_claims() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Hangs terminals at any ticks and takes them down at any times: each comes exactly once, never before its tick, and nobody who is
+    /// Hangs terminals at any ticks and takes them down at any times: each comes exactly once, never before its tick, and none that is
     /// due is left behind.
     #[test]
     fn the_wheel_keeps_its_promises(

@@ -22,7 +22,7 @@
 //!
 //! # How a transaction is chosen
 //!
-//! The first draw of a transaction's stream chooses among all items of the mix, by weight. Whoever replays a run repeats that draw, so it is part
+//! The first draw of a transaction's stream chooses among all items of the mix, by weight. A replay of the run repeats that draw, so it is part
 //! of what a run leaves behind: an order of items and their weights, nothing else.
 
 mod mix;
@@ -160,7 +160,7 @@ pub enum TransactionError {
     /// The transaction is over for this client, and inside a transaction block for the server: nothing of it is committed, and all that
     /// follows would be part of it.
     Open(String),
-    /// The run is over, and whoever it belongs to was not waited for: its outcome is unknown, and it is no error.
+    /// The run is over and did not wait for this transaction: its outcome is unknown, and it is no error.
     Dropped,
 }
 
@@ -194,7 +194,8 @@ impl TransactionError {
         }
     }
 
-    /// A session was given to another workload than its own: a mistake of the caller, reported instead of a panic in mid-run.
+    /// A session's state was given to another workload: a mistake of the caller, reported instead of a panic during a run. For
+    /// [`crate::workloads!`].
     pub fn mismatched() -> TransactionError {
         TransactionError::Script("the session's state belongs to another workload".into())
     }

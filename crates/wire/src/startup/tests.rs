@@ -43,7 +43,7 @@ fn feed(options: StartupOptions, bytes: &[u8]) -> Result<(Established, Vec<u8>),
 }
 
 #[test]
-fn the_startup_message_is_what_the_documentation_says() {
+fn the_startup_message_is_as_documented() {
     let mut out = Vec::new();
     Startup::new(options(), &mut out);
     assert_eq!(out, b"\0\0\0\x20\0\x03\0\0user\0ann\0database\0shop\0\0");
@@ -88,7 +88,7 @@ fn md5_answers_the_challenge() {
 }
 
 #[test]
-fn missing_and_empty_passwords_are_told() {
+fn missing_and_empty_passwords_are_reported() {
     for password in [None, Some(Vec::new())] {
         for (request, method) in [
             (auth(3, b""), "password"),

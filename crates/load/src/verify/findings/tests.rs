@@ -143,7 +143,7 @@ fn a_table_full_of_damage_is_counted_and_named_up_to_the_limit() {
 }
 
 #[test]
-fn a_row_of_the_wrong_node_is_said_to_be_at_home_too_only_if_it_is() {
+fn a_row_of_the_wrong_node_is_reported_at_home_too_only_if_it_is() {
     with_setting(|setting| {
         let home = TableName::on("usertable_p1", "n2");
         let misplaced = |is_home_too| DifferenceKind::WrongNode { home: home.clone(), is_home_too };

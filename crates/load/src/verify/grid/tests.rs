@@ -98,7 +98,7 @@ fn what_is_read_of_a_partition_is_what_was_chosen_of_it() {
         let most: Vec<usize> = (0..=second / 2).collect();
         assert_eq!(part(&most, 1), Part::All, "a filter would spare little");
         assert_eq!(Selection::all(grid.clone()).part(setting, 0, 2), Part::All);
-        // Only the client can tell the numbers of these rows.
+        // Only the client can compute the numbers of these rows.
         let ranges = Selection::of(Grid::new([Shape::numbers(setting.content, 0)]), [1]);
         assert_eq!(ranges.part(setting, 0, 0), Part::All);
     });

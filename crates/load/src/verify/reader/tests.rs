@@ -93,7 +93,7 @@ fn an_empty_table_is_a_header_and_a_trailer() {
 }
 
 #[test]
-fn refusals_lost_connections_and_other_protocols_are_told_apart() {
+fn refusals_lost_connections_and_other_protocols_are_distinguished() {
     let (result, _) = values(&mut reader(&[ERROR, READY], 9));
     assert!(matches!(result, Err(VerifyError::Server { source, .. }) if source.message == "cancelled"));
     let (result, _) = values(&mut reader(&[(b'H', b"\x01\0\x01\0\x01")], 9));

@@ -127,7 +127,7 @@ fn what_the_socket_does_not_take_goes_out_later_and_in_order() {
 }
 
 #[test]
-fn last_words_and_the_end_are_both_heard() {
+fn the_last_message_and_the_end_are_both_received() {
     let Some(mut reactor) = reactor(1) else { return };
     let fatal = b"E\0\0\0\x20SFATAL\0VFATAL\0C57P01\0Mbye\0\0";
     let mut message = fatal.to_vec();
@@ -156,7 +156,7 @@ fn a_send_to_a_peer_that_is_gone_ends_the_link() {
 }
 
 #[test]
-fn a_new_connection_hears_nothing_of_the_old_one() {
+fn a_new_connection_receives_nothing_of_the_old_one() {
     let Some(mut reactor) = reactor(1) else { return };
     let (mut link, mut server) = adopt(&mut reactor, 0);
     for round in 0..200u8 {

@@ -254,7 +254,7 @@ fn carets_stand_under_the_mistake_in_any_text() {
 }
 
 #[test]
-fn the_quoted_parameter_says_what_to_write() {
+fn the_quoted_parameter_shows_what_to_write() {
     let error = compile_in(QueryMode::Prepared, "\\set x 1\nSELECT 'key:x';").unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -267,7 +267,7 @@ fn the_quoted_parameter_says_what_to_write() {
 }
 
 #[test]
-fn limits_are_told() {
+fn limits_are_reported() {
     let error = compile(&" ".repeat(SCRIPT_BYTES_MAX + 1)).unwrap_err();
     assert_eq!(error.to_string(), "test.sql: the script is 16777217 bytes long; the limit is 16777216");
     let error = compile(&";".repeat(COMMANDS_MAX + 1)).unwrap_err();

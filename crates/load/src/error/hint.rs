@@ -1,0 +1,169 @@
+//! What to type next, for each error of a load.
+
+use engines::profile::LoadPath;
+use engines::trust::TRUSTED_WORDS;
+use wire::error::SqlState;
+
+use super::LoadError;
+
+impl LoadError {
+    /// What to type next.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            LoadError::Option { hint, .. } => hint.clone(),
+            LoadError::Node { source, .. } => return source.hint(),
+            LoadError::Connect(_) if self.is_no_room() => return sqlstate_hint(self.sqlstate()?),
+            LoadError::Connect(error) => return error.hint(),
+            LoadError::ServerLost { .. } => {
+                "start the server (its log has the reason), then run the same command again: it continues".into()
+            }
+            _ if self.is_connection_lost() => {
+                "read the server's log, then run the same command again: it continues".into()
+            }
+            LoadError::Lost { .. } | LoadError::Sql { .. } | LoadError::Stream { .. } => {
+                return sqlstate_hint(self.sqlstate()?);
+            }
+            LoadError::TooManyAttempts { .. } => {
+                "read the server's log; the same command again continues with the missing chunks".into()
+            }
+            LoadError::DiskFull { .. } => {
+                "free space on the server (its message above names the file), then run the same command again: it continues; \
+                 loaded chunks stay loaded".into()
+            }
+            LoadError::Protocol { .. } => {
+                "if there is a proxy or pooler in between, connect to the server itself and run the same command again".into()
+            }
+            LoadError::RowCount { .. } => "if the table has a trigger or rule, drop it, then load again with --restart".into(),
+            LoadError::ForeignTable { name, droppable: true, .. } => format!(
+                "choose another database or schema (search_path), or drop it with --force {name}"
+            ),
+            LoadError::ForeignTable { .. } | LoadError::TableOfOther { .. } => "choose another database or schema (search_path)".into(),
+            LoadError::ReplicatesAll { .. } => "pgfathom cannot load such a cluster".into(),
+            LoadError::ForeignSchema { is_empty } => schema_hint(*is_empty).into(),
+            LoadError::LedgerVersion { found, known } if found > known => "use the newer pgfathom that wrote it".into(),
+            LoadError::LedgerVersion { .. } => {
+                "use the older pgfathom that wrote it, or drop it and start over: drop schema pgfathom cascade".into()
+            }
+            LoadError::OtherDataset { matching, .. } => {
+                format!("continue the existing load with {matching}, or drop it and start over with --restart")
+            }
+            LoadError::DamagedLedger { .. } | LoadError::ChangedTable { .. } => "start over with --restart".into(),
+            LoadError::NotTrusted { object, owner } => format!(
+                "connect as {owner} (-U {owner}), give {object} to a role of yours (alter ... owner to), or choose another database; \
+                 {TRUSTED_WORDS}"
+            ),
+            LoadError::ForeignCode { owner, .. } => format!("drop it, or connect as {owner} (-U {owner})"),
+            LoadError::MayAttach { table, owner, .. } => engines::trust::revoke(table, owner),
+            LoadError::Attached { .. } => "drop it: it could change or refuse the rows that are loaded".into(),
+            LoadError::NotATable { name, .. } => format!("drop or rename {name}, then load the dataset anew with --restart"),
+            LoadError::MovedTable { table, now } => format!(
+                "move it back to {table} (alter table {now} set schema or rename to), or load the dataset again with --restart"
+            ),
+            LoadError::RowSecurity { table } => format!(
+                "it can hide rows: use a superuser or a role with bypassrls; or alter table {table} disable row level security"
+            ),
+            LoadError::Contradiction { .. } => {
+                "the tables of the schema pgfathom were changed: undo that, or load the dataset again with --restart".into()
+            }
+            LoadError::NoSchema => "create one, or name one: PGOPTIONS='-c search_path=public'".into(),
+            LoadError::Routing { .. } => {
+                "load without --partitions, and report this bug: it must not happen on PostgreSQL 11 or later with a \
+                 deterministic collation".into()
+            }
+            LoadError::Engine { engine } => unfillable(*engine).into(),
+            LoadError::OnlyStandbys => "name the primary in the cluster file, too".into(),
+            LoadError::EveryRowEverywhere { .. } => {
+                "use a cluster of pgfathom up sharded, or a single server: transactions on several nodes would \
+                 change the same rows, and these conflicts are not resolved".into()
+            }
+            LoadError::Placement { leaf, .. } => format!(
+                "check {leaf} on every node: exactly one must have it as a table, the others as a foreign table for it; \
+                 then run the same command again"
+            ),
+            LoadError::NoServer { other, .. } => format!(
+                "create it with postgres_fdw (create server {other} ...) and a user mapping, as pgfathom up sharded does; a server of a role that this session does not trust does not count"
+            ),
+            LoadError::MixedCluster { .. } => {
+                "a --restart was interrupted, or the cluster file names a node of another cluster; start over with --restart".into()
+            }
+            LoadError::Interrupted => return None,
+            LoadError::Emptied => "start over with --restart; without --unlogged a crash loses nothing".into(),
+            LoadError::SplitTablespace { index, its, .. } => format!(
+                "move the index to its table: alter index {index} set tablespace {its}; or start over with --restart"
+            ),
+            LoadError::Published { publication } => format!(
+                "remove it for the load: alter publication {publication} drop table usertable; a publication of all tables must be \
+                 replaced by one that names its tables"
+            ),
+            LoadError::Behind { .. } => {
+                "check pg_stat_subscription and the server's log on the subscribing node: its apply worker waits or fails; then run \
+                 the same command again".into()
+            }
+            LoadError::Unwatchable { .. } => {
+                "run pgfathom on that host, or grant its role pg_execute_server_program (the server then runs df), or omit --keep-free \
+                 out".into()
+            }
+            LoadError::Restarted => "run the same command again after the other one has ended".into(),
+            LoadError::WritersBusy => {
+                "end that session (pg_locks shows it), or wait until it has ended, and run again".into()
+            }
+            LoadError::TwoWriters { .. } => {
+                "a node may have been restored from a backup or used alone; load the dataset again with --restart".into()
+            }
+            LoadError::WritersExhausted { .. } => "load the dataset again with --restart".into(),
+        };
+        Some(hint)
+    }
+}
+
+/// Why an engine cannot be loaded.
+fn unfillable(engine: engines::Engine) -> &'static str {
+    match engine.load {
+        LoadPath::None(reason) => reason,
+        LoadPath::Leaves | LoadPath::EachNode | LoadPath::Table => "name its nodes with --cluster",
+    }
+}
+
+/// Hints for what servers refuse most often while a dataset is created or loaded.
+fn sqlstate_hint(state: SqlState) -> Option<String> {
+    let hint = match &state.0 {
+        b"42501" => {
+            "the role lacks a privilege: it needs CREATE on the database (for schema pgfathom) and on the table's schema"
+        }
+        b"53200" => {
+            "raise max_locks_per_transaction on the server (every partition takes a lock), or use fewer --partitions"
+        }
+        // Reserved connections are refused with the same code.
+        b"53300" => {
+            "use fewer streams with -j, or raise the limit that was reached: max_connections, or CONNECTION LIMIT of the role or database"
+        }
+        b"25006" => {
+            "this server is a standby or read only: connect to the primary, for example with target_session_attrs=read-write"
+        }
+        b"2BP01" => "another object depends on the old table, for example a view: drop it first",
+        b"42P01" => {
+            "another pgfathom may have restarted the load of this dataset; run the same command again"
+        }
+        b"42704" => {
+            "create the tablespace first (on every node of a cluster), or leave --tablespace and --tablespaces out"
+        }
+        b"57014" => {
+            "an administrator or statement_timeout cancelled it; running the same command again continues"
+        }
+        b"55P03" => {
+            "another session holds a lock on the table (lock_timeout); running the same command again continues"
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+/// The hint for a schema of our name without a ledger.
+fn schema_hint(is_empty: bool) -> &'static str {
+    match is_empty {
+        true => {
+            "its tables are on the coordinator, if this is a worker: connect there, or name the nodes with --cluster"
+        }
+        false => "choose another database, or rename that schema",
+    }
+}

@@ -1,0 +1,107 @@
+//! A throwaway server or cluster, and a folder to type commands in.
+
+use crate::support::{Ended, Folder, pgfathom};
+use lab::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// One server. Commands find it through the environment, as a user would set it.
+pub(crate) struct ServerLab {
+    pub(crate) server: Throwaway,
+    pub(crate) folder: Folder,
+}
+
+impl ServerLab {
+    pub(crate) fn new(server: Throwaway) -> ServerLab {
+        ServerLab { server, folder: Folder::new() }
+    }
+
+    pub(crate) fn command(&self, arguments: &str) -> Command {
+        let mut command = pgfathom(self.folder.path());
+        command
+            .env("PGHOST", self.server.socket_dir())
+            .env("PGPORT", self.server.port().to_string())
+            .env("PGUSER", SUPERUSER)
+            .env("PGDATABASE", "postgres")
+            .args(arguments.split_whitespace());
+        command
+    }
+
+    /// Types a command, which must end with this code.
+    pub(crate) fn expect(&self, exit: i32, arguments: &str) -> Ended {
+        expect(exit, self.command(arguments), arguments)
+    }
+
+    pub(crate) fn sql(&self, sql: &str) -> String {
+        self.server.value(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).unwrap_or_default()
+    }
+
+    /// The `run.json` of a run directory.
+    pub(crate) fn run_json(&self, directory: &str) -> Value {
+        json(&self.folder.path().join(directory).join("run.json"))
+    }
+}
+
+/// Several servers, described by a cluster file.
+pub(crate) struct ClusterLab {
+    pub(crate) servers: ThrowawayCluster,
+    pub(crate) folder: Folder,
+}
+
+impl ClusterLab {
+    pub(crate) fn new(servers: ThrowawayCluster) -> ClusterLab {
+        ClusterLab { servers, folder: Folder::new() }
+    }
+
+    /// A command about the cluster as its file names it.
+    pub(crate) fn command(&self, arguments: &str) -> Command {
+        let mut command = pgfathom(self.folder.path());
+        command.args(arguments.split_whitespace()).arg("--cluster").arg(self.servers.cluster_toml());
+        command
+    }
+
+    /// Types a command about the cluster, which must end with this code.
+    pub(crate) fn expect(&self, exit: i32, arguments: &str) -> Ended {
+        expect(exit, self.command(arguments), arguments)
+    }
+
+    /// Types a command about one node, from which the others are found.
+    pub(crate) fn expect_at(&self, exit: i32, arguments: &str, node: usize) -> Ended {
+        let server = self.servers.node(node);
+        let mut command = pgfathom(self.folder.path());
+        command.args(arguments.split_whitespace()).arg("-h").arg(server.socket_dir());
+        command.args(["-p", &server.port().to_string(), "-U", SUPERUSER, "-d", "postgres"]);
+        expect(exit, command, arguments)
+    }
+
+    pub(crate) fn sql(&self, node: usize, sql: &str) -> String {
+        let value = self.servers.node(node).value(sql);
+        value.unwrap_or_else(|error| panic!("n{}: {sql}: {error}", node + 1)).unwrap_or_default()
+    }
+
+    /// The `run.json` of a run directory.
+    pub(crate) fn run_json(&self, directory: &str) -> Value {
+        json(&self.folder.path().join(directory).join("run.json"))
+    }
+}
+
+/// Runs a command and prints what it wrote.
+pub(crate) fn typed(mut command: Command, arguments: &str) -> Ended {
+    let ended: Ended = command.output().expect("the command starts").into();
+    eprintln!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+    ended
+}
+
+/// Runs a command, which must end with this code.
+pub(crate) fn expect(exit: i32, command: Command, arguments: &str) -> Ended {
+    let ended = typed(command, arguments);
+    assert_eq!(ended.exit, Some(exit), "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+    ended
+}
+
+/// A file of JSON.
+pub(crate) fn json(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}

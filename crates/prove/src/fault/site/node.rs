@@ -1,0 +1,50 @@
+//! One node of the cluster under test.
+
+use connect::{ConnSpec, cluster_file::Role};
+use lab::local::Instance;
+
+use super::super::{Disk, Proxy};
+
+/// One node.
+#[derive(Debug)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
+    /// The direct way to it.
+    pub spec: ConnSpec,
+    /// Its processes, if faults are allowed.
+    pub instance: Option<Instance>,
+    /// Why they may not.
+    pub spared: String,
+    /// The separate disk of its data.
+    pub disk: Option<Disk>,
+    /// What clients go through.
+    pub proxy: Option<Proxy>,
+}
+
+impl Node {
+    /// A node that must not be disturbed, for this reason.
+    pub fn spared(name: &str, role: Role, spec: ConnSpec, why: &str) -> Node {
+        Node {
+            name: name.to_owned(),
+            role,
+            spec,
+            instance: None,
+            spared: why.to_owned(),
+            disk: None,
+            proxy: None,
+        }
+    }
+
+    /// A node whose processes may get faults.
+    pub fn hurtable(name: &str, role: Role, spec: ConnSpec, instance: Instance) -> Node {
+        Node { instance: Some(instance), ..Node::spared(name, role, spec, "") }
+    }
+
+    /// The way that clients take.
+    pub(crate) fn client_spec(&self) -> ConnSpec {
+        self.proxy.as_ref().map_or_else(|| self.spec.clone(), |proxy| proxy.through(&self.spec))
+    }
+}

@@ -1,0 +1,300 @@
+//! The queries that do not run at every tick: each part has an interval of its own.
+
+use super::counters::Counters;
+use super::session::Failed;
+use super::{Link, Node, REFUSED_FACTOR, Up, core, facts, is_local, json, progress, relations};
+use crate::collect::{Batch, Collect, Place, Tick, With};
+use crate::log;
+use crate::meter::Meter;
+use record::event;
+use record::watched::ClockOffset;
+use serde_json::Value;
+
+/// Round trips of which the shortest gives the clock's offset.
+const CLOCK_PROBES: u32 = 5;
+
+/// A query that does not run at every tick.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    Facts,
+    Clock,
+    Ages,
+    Tables,
+    Statements,
+    WaitProfile,
+    Io,
+    Subscriptions,
+    Progress,
+}
+
+/// Every part, in the order of the queries.
+pub(super) const PARTS: [Part; 9] = [
+    Part::Facts,
+    Part::Clock,
+    Part::Ages,
+    Part::Progress,
+    Part::Io,
+    Part::Subscriptions,
+    Part::WaitProfile,
+    Part::Statements,
+    Part::Tables,
+];
+
+impl Part {
+    /// Its interval, in seconds.
+    pub(super) fn cadence_s(self) -> u64 {
+        match self {
+            // Also at once after a reload of the configuration.
+            Part::Facts => 600,
+            Part::Clock | Part::Ages | Part::Tables => 60,
+            Part::Statements | Part::WaitProfile | Part::Progress => 10,
+            Part::Io | Part::Subscriptions => 5,
+        }
+    }
+
+    /// Its name, and what is unknown without it.
+    pub(super) fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Part::Facts => ("settings", "the configuration of the server"),
+            Part::Clock => {
+                ("clock", "how far the server's clock is from ours: its log lines may be at the wrong second")
+            }
+            Part::Ages => ("age of databases", "how far the next vacuum against wraparound is"),
+            Part::Tables => (
+                "tables",
+                "which tables grow, are scanned, or are vacuumed without effect; tables without primary key; indexes in other tablespaces",
+            ),
+            Part::Statements => ("statements", "which statements take the time"),
+            Part::WaitProfile => ("wait profile", "waits shorter than the sampling interval"),
+            Part::Io => ("server I/O", "reads, writes and syncs by kind of backend"),
+            Part::Subscriptions => ("subscriptions", "whether changes of other servers are applied"),
+            Part::Progress => ("progress", "the progress of vacuums, index builds and copies"),
+        }
+    }
+}
+
+/// The state of a part, and when it is due.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) part: Part,
+    pub(super) due_us: u64,
+    pub(super) last_us: Option<u64>,
+    pub(super) counters: Counters,
+}
+
+impl Node {
+    pub(super) fn turn(&mut self, part: Part) -> &mut Turn {
+        let index = PARTS.iter().position(|other| *other == part).expect("every part has its turn");
+        &mut self.turns[index]
+    }
+
+    /// Queries the parts that are due.
+    pub(super) fn query_parts(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
+        for index in 0..self.turns.len() {
+            let now_us = tick.clock.now_us();
+            if now_us < self.turns[index].due_us {
+                continue;
+            }
+            let part = self.turns[index].part;
+            let (name, lost) = part.words();
+            let mut counters = std::mem::take(&mut self.turns[index].counters);
+            let last_us = self.turns[index].last_us;
+            let answered = self.query_part(part, tick, last_us, &mut counters, batch);
+            let went_back = counters.went_back();
+            self.turns[index].counters = counters;
+            // A coarser cadence of the whole is a coarser cadence of each part.
+            let cadence_us = (part.cadence_s() * 1_000_000).max(tick.cadence_us);
+            let mut wait_us = cadence_us;
+            match answered {
+                Ok(()) => {
+                    self.turns[index].last_us = Some(tick.clock.now_us());
+                    let place = self.place();
+                    self.recorded.found(batch, now_us, &place, name);
+                    if went_back {
+                        let event = self.event(
+                            now_us,
+                            event::RESET,
+                            format!("{}: counters of {name} went back", self.name),
+                        );
+                        batch.event(event.with("what", name));
+                    }
+                }
+                Err(failed) => {
+                    if !failed.is_passing() {
+                        wait_us = cadence_us * REFUSED_FACTOR;
+                    }
+                    self.refused(name, lost, failed, now_us, batch)?;
+                }
+            }
+            self.turns[index].due_us = now_us + wait_us;
+        }
+        Ok(())
+    }
+
+    pub(super) fn query_part(
+        &mut self,
+        part: Part,
+        tick: &Tick,
+        last_us: Option<u64>,
+        counters: &mut Counters,
+        batch: &mut Batch,
+    ) -> Result<(), Failed> {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        let Up { session, probe, .. } = up.as_mut();
+        let sql = match part {
+            Part::Facts => return self.query_facts(tick, batch),
+            Part::Clock => return self.query_clock(tick, batch),
+            Part::Ages => Some(facts::AGES.to_string()),
+            Part::Tables => Some(relations::tables(probe)),
+            Part::Statements => relations::statements(probe),
+            Part::WaitProfile => relations::wait_profile(probe),
+            Part::Io => relations::io(probe),
+            Part::Subscriptions => relations::subscriptions(probe),
+            Part::Progress => progress::question(probe),
+        };
+        // Parts that this server does not have were reported with the facts.
+        let Some(sql) = sql else { return Ok(()) };
+        let begin_us = tick.clock.now_us();
+        let answer = session.query(&sql, &[])?;
+        let t_us = tick.clock.now_us();
+        let interval_us = last_us.map_or(0, |last| t_us - last);
+        let answered =
+            core::Answered { node: &self.name, t_us, interval_us, queried_us: t_us - begin_us, rtt_us: None };
+        match part {
+            Part::Tables => relations::tables_answer(&answered, &answer, counters, batch),
+            Part::WaitProfile => relations::wait_profile_answer(&answered, &answer, counters, batch),
+            Part::Io => relations::io_answer(&answered, &answer, counters, batch),
+            Part::Subscriptions => relations::subscriptions_answer(&answered, &answer, counters, batch),
+            Part::Progress => progress::answer(&self.name, t_us, &answer, batch),
+            Part::Statements => {
+                let unknown = relations::statements_answer(&answered, &answer, counters, &self.texts, batch);
+                if !unknown.is_empty() {
+                    let ids: Vec<i64> = unknown.iter().filter_map(|id| id.parse().ok()).collect();
+                    let answer = session.query(&relations::texts(probe), &[&ids])?;
+                    relations::texts_answer(&self.name, t_us, &answer, &mut self.texts, batch);
+                }
+            }
+            _ => {
+                self.slow.database_age_xids = json::count(&answer, "xids");
+                self.slow.database_age_mxids = json::count(&answer, "mxids");
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn query_facts(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        let answer = match up.session.query(&facts::question(), &[]) {
+            Err(Failed::Refused { .. }) => up.session.query(&facts::question_without_places(), &[])?,
+            answer => answer?,
+        };
+        let t_us = tick.clock.now_us();
+        let place = Place::Node(self.name.clone());
+        for (what, is_there, lost) in [
+            ("pg_stat_statements", !up.probe.statements.columns.is_empty(), Part::Statements.words().1),
+            ("pg_stat_kcache", !up.probe.kcache.columns.is_empty(), "CPU time by statement"),
+            ("pg_wait_sampling", !up.probe.wait_sampling.columns.is_empty(), Part::WaitProfile.words().1),
+            ("pg_stat_io", !up.probe.io.is_empty(), Part::Io.words().1),
+        ] {
+            if !is_there {
+                self.recorded.missing(
+                    batch,
+                    t_us,
+                    place.missing(what, "missing, or not readable for our role", lost),
+                );
+            }
+        }
+        let (known, changed) =
+            facts::answer(&place, t_us, &answer, &mut self.recorded, &mut self.slow, batch);
+        let is_first = self.known == facts::Known::default();
+        self.is_local = is_local(&self.spec, known.backend_pid);
+        if self.is_local && up.backend.is_none() {
+            up.backend = known.backend_pid.and_then(Meter::of);
+        }
+        self.known = facts::Known { backend_pid: None, ..known };
+        if !changed.is_empty() {
+            let message = format!("{}: {}", self.name, changed.join(", "));
+            batch.event(self.event(t_us, event::SETTINGS_CHANGED, message));
+        }
+        if is_first || !changed.is_empty() || self.log.is_none() {
+            self.find_log(tick, batch)?;
+        }
+        Ok(())
+    }
+
+    /// Finds the log of a server on this host.
+    pub(super) fn find_log(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        let mut files = Value::Null;
+        if self.known.collects_log {
+            for question in [facts::LOG_FILE, facts::LOG_FILE_JSON] {
+                match up.session.query(question, &[]) {
+                    Ok(Value::Object(more)) => match &mut files {
+                        Value::Object(all) => all.extend(more),
+                        _ => files = Value::Object(more),
+                    },
+                    Ok(_) | Err(Failed::Refused { .. }) => {}
+                    Err(gone) => return Err(gone),
+                }
+            }
+        }
+        let found = log::find(&log::Wanted {
+            is_local: self.is_local,
+            data_directory: self.known.data_directory.as_deref(),
+            destination: &self.known.log_destination,
+            collects: self.known.collects_log,
+            file_of: &|kind| files[kind].as_str().map(str::to_string),
+        });
+        let place = Place::Node(self.name.clone());
+        let t_us = tick.clock.now_us();
+        match found {
+            Ok(source) => {
+                self.recorded.found(batch, t_us, &place, "server log");
+                let style = log::Style {
+                    line_prefix: self.known.log_line_prefix.clone(),
+                    language: self.known.lc_messages.clone(),
+                };
+                match &mut self.log {
+                    Some(log) if log.source() == &source => log.restyle(style),
+                    log => *log = Some(log::Follower::new(place, source, style)),
+                }
+            }
+            Err(why) => {
+                self.log = None;
+                let lost = "reasons and phases of checkpoints, work of autovacuum, deadlocks with their statements, lock waits, temporary files, errors and crashes";
+                self.recorded.missing(batch, t_us, place.missing("server log", why, lost));
+            }
+        }
+        Ok(())
+    }
+
+    /// The clock by the midpoint method: the server's reading lies between our two, and the shortest round trip is the most exact.
+    pub(super) fn query_clock(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        let mut best: Option<(u64, i64)> = None;
+        for _ in 0..CLOCK_PROBES {
+            let (begin_us, begin_wall_us) = (record::clock::monotonic_us(), record::clock::wall_us());
+            let answer = up.session.query(
+                "select json_build_object('now', (extract(epoch from clock_timestamp()) * 1000000)::bigint)::text",
+                &[],
+            )?;
+            let rtt_us = record::clock::monotonic_us() - begin_us;
+            let Some(theirs_us) = answer["now"].as_i64() else { continue };
+            if best.is_none_or(|(shortest, _)| rtt_us < shortest) {
+                best = Some((rtt_us, theirs_us - (begin_wall_us as i64 + (rtt_us / 2) as i64)));
+            }
+        }
+        if let Some((rtt_us, offset_us)) = best {
+            self.offset_us = offset_us;
+            batch.reading(
+                tick.clock.now_us(),
+                ClockOffset {
+                    node: self.name.clone(),
+                    offset_us: Some(offset_us),
+                    error_us: Some(rtt_us.div_ceil(2)),
+                },
+            );
+        }
+        Ok(())
+    }
+}
