@@ -15,6 +15,7 @@ use super::preset::Machine;
 use super::process;
 use super::server::{self, Server};
 use super::topology::{self, Link, Peer, Planned, Topology};
+use super::patroni;
 use super::{Installation, LocalError, Preset, Registry, standby};
 use connect::Secret;
 use connect::cluster_file::Role;
@@ -112,6 +113,17 @@ pub struct LocalCluster {
     pub connect_s: f64,
     /// Notes: a server that was not changed.
     pub notes: Vec<String>,
+    /// Proxies in front of the nodes.
+    pub fronts: Vec<Front>,
+}
+
+/// An address of a proxy in front of the nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Front {
+    /// What goes there: `writes`, `reads`.
+    pub name: String,
+    /// How to connect.
+    pub connection: String,
 }
 
 /// What `down` did.
@@ -183,8 +195,12 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
         let _ = fs::remove_dir(&dir);
     }
     let _lock = marked?;
-    let result =
-        options.registry.add(&dir).and_then(|()| make(&dir, servers, &planned, &Mutex::new(ports), options));
+    let result = options.registry.add(&dir).and_then(|()| match &options.topology {
+        Topology::Patroni(managed) => {
+            patroni::make(&dir, &servers, &mut ports, managed, &options.all_settings(), options)
+        }
+        _ => make(&dir, servers, &planned, &Mutex::new(ports), options),
+    });
     if result.is_err() {
         // The files of this attempt are removed; if that fails, `down` can do it later.
         let _ = remove(&dir);
@@ -203,7 +219,7 @@ fn name_node(error: LocalError, planned: &[Planned], name: &str) -> LocalError {
 
 /// Consecutive ports for the servers of one cluster.
 #[derive(Debug)]
-struct Ports {
+pub(super) struct Ports {
     next: u16,
     fixed: bool,
     tcp: bool,
@@ -215,12 +231,13 @@ impl Ports {
         Ports {
             next: options.port.unwrap_or(PORT_DEFAULT),
             fixed: options.port.is_some(),
-            tcp: options.tcp,
+            // The programs of a failover manager use TCP in any case.
+            tcp: options.tcp || matches!(options.topology, Topology::Patroni(_)),
             socket_dir: socket_dir.to_owned(),
         }
     }
 
-    fn next(&mut self) -> Result<u16, LocalError> {
+    pub(super) fn next(&mut self) -> Result<u16, LocalError> {
         let port = if self.fixed {
             folder::claim_port(self.next, &self.socket_dir, self.tcp)?
         } else {
@@ -284,7 +301,7 @@ fn make(
     let file = describe(&servers, options);
     file.write(&dir.join(CLUSTER_FILE_NAME))?;
     let spec = file.entry(&Sources::of_process())?.spec;
-    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s, start_s, connect_s, notes: Vec::new() })
+    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s, start_s, connect_s, notes: Vec::new(), fronts: Vec::new() })
 }
 
 /// Makes the files of one server and starts it. Returns the seconds of both.
@@ -374,7 +391,7 @@ fn add_standbys(
 }
 
 /// A generated password: the nodes of one cluster reach each other with it over TCP.
-fn new_password() -> Result<Secret, LocalError> {
+pub(super) fn new_password() -> Result<Secret, LocalError> {
     const BYTES: usize = 24;
     let source = Path::new("/dev/urandom");
     let mut bytes = [0_u8; BYTES];
@@ -385,7 +402,7 @@ fn new_password() -> Result<Secret, LocalError> {
 }
 
 /// The content of `cluster.toml`.
-fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
+pub(super) fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
     let user = servers.first().and_then(Server::user);
     ClusterFile {
         format: CLUSTER_FILE_FORMAT,
@@ -397,7 +414,7 @@ fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
             version: options.installation.version.to_string(),
             preset: options.preset.name().to_owned(),
             partitions: options.topology.partitions(),
-            sync: options.topology.replication().map(|replication| replication.sync.to_string()),
+            sync: options.topology.sync(),
             os_user: user.map(|user| user.name.clone()),
         }),
         node: servers
@@ -431,10 +448,13 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
             wanted: options.topology.kind(),
         });
     }
+    let socket_dir = folder::marked_socket_dir(dir).unwrap_or_else(|| dir.join("run"));
+    if options.topology.kind() == patroni::KIND {
+        return patroni::start_again(dir, file, &socket_dir, user);
+    }
     // The binaries that made it, if they still exist: another major version could not read the files.
     let made = file.made.as_ref().and_then(|made| Installation::at(&made.binaries).ok());
     let installation = made.unwrap_or_else(|| options.installation.clone());
-    let socket_dir = folder::marked_socket_dir(dir).unwrap_or_else(|| dir.join("run"));
     let server = |node: &Node| -> Server {
         let data_dir = node.data_directory.clone().unwrap_or_else(|| dir.join("data"));
         Server {
@@ -474,7 +494,7 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
     drop(lock);
     let spec = file.entry(&Sources::of_process())?.spec;
     let start_s = times.into_iter().fold(0.0, f64::max);
-    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s: 0.0, start_s, connect_s: 0.0, notes })
+    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s: 0.0, start_s, connect_s: 0.0, notes, fronts: Vec::new() })
 }
 
 /// The former primary of a cluster in which a standby was promoted, and that standby: if it were started, it would be a second primary.
@@ -528,6 +548,7 @@ fn remove(dir: &Path) -> Result<Removed, LocalError> {
         Some(name) if node_dirs.len() > 1 => error.on(&name.to_string_lossy()),
         _ => error,
     };
+    patroni::end_programs(dir, &node_dirs)?;
     let stopped = topology::at_once(data_dirs.len(), |number| {
         server::stop_for_good(&data_dirs[number]).map_err(|error| at_node(error, number))
     })?;
@@ -535,6 +556,9 @@ fn remove(dir: &Path) -> Result<Removed, LocalError> {
         u32::try_from(stopped.into_iter().filter(|stopped| *stopped).count()).unwrap_or(u32::MAX);
     if let Some(outside) = folder::marked_socket_dir(dir).filter(|socket_dir| !socket_dir.starts_with(dir)) {
         folder::remove_outside_socket_dir(&outside, &data_dirs);
+    }
+    for path in patroni::leftovers(dir, &node_dirs) {
+        remove_entry(&path)?;
     }
     for node_dir in &node_dirs {
         remove_entry(&node_dir.join("data"))?;

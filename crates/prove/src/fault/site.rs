@@ -9,23 +9,28 @@ use std::time::{Duration, Instant};
 use connect::conninfo::SessionAttrs;
 use connect::{ConnSpec, cluster_file::Role, poll};
 use engines::{Cluster, Engine};
-use lab::local::{Instance, StopMode};
+use lab::local::{Instance, StopMode, Supervision};
 use record::clock::monotonic_ns;
 
 use super::{Disk, Fault, FaultError, Journal, Links, Plan, Proxy, Step, Undo, disk};
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, number};
 use crate::live::claim::Proof;
 
 /// The time limit for an answer to a control session.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// For this long after a fault is undone, its effects may still reach clients.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
+/// The same where a failover manager reacts to it.
+const MANAGED_GRACE: Duration = Duration::from_secs(30);
 /// The time limit for the search for the primary.
 const FOLLOW_PATIENCE: Duration = Duration::from_secs(2);
 /// The interval of polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a cluster may take until it takes writes again after everything was undone.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
+/// Standbys that stream, and those that commits wait for.
+const FOLLOWING: &str = "select count(*) filter (where state = 'streaming'), \
+     count(*) filter (where sync_state in ('sync', 'quorum')) from pg_catalog.pg_stat_replication";
 /// Names of our prepared transactions begin with this.
 const ORPHAN_PREFIX: &str = "pgfathom-orphan-";
 
@@ -67,6 +72,32 @@ impl Node {
         Node { instance: Some(instance), ..Node::spared(name, role, spec, "") }
     }
 
+    /// Whether a failover manager decides what it does.
+    pub(crate) fn is_managed(&self) -> bool {
+        self.instance.as_ref().is_some_and(|instance| instance.supervision() != Supervision::Ours)
+    }
+
+    /// Why a fault is not possible with its failover manager, or without one.
+    fn objection_of_manager(&self, fault: Fault) -> Option<String> {
+        let supervision = self.instance.as_ref()?.supervision();
+        let name = &self.name;
+        match (fault, supervision) {
+            (Fault::Crash | Fault::Switchover | Fault::Store, Supervision::Ours) => {
+                Some(format!("no failover manager works on {name}; pgfathom up patroni starts one"))
+            }
+            (Fault::Crash | Fault::Switchover | Fault::Store, Supervision::ForeignManager) => Some(format!(
+                "the failover manager of {name} was not started by pgfathom up: its processes are unknown"
+            )),
+            (Fault::Promote, Supervision::Manager | Supervision::ForeignManager) => {
+                Some(format!("the failover manager of {name} decides which node is the primary: use switchover"))
+            }
+            (Fault::Partition, Supervision::Manager | Supervision::ForeignManager) => {
+                Some(format!("the failover manager of {name} sets the connections between the nodes itself"))
+            }
+            _ => None,
+        }
+    }
+
     /// The way that clients take.
     pub(crate) fn client_spec(&self) -> ConnSpec {
         self.proxy.as_ref().map_or_else(|| self.spec.clone(), |proxy| proxy.through(&self.spec))
@@ -88,6 +119,8 @@ enum Injury {
     Full { node: usize, id: u64 },
     /// A prepared transaction.
     Orphan { id: u64 },
+    /// The store of the failover manager is down.
+    Storeless { id: u64 },
 }
 
 /// One thing that happened.
@@ -141,6 +174,8 @@ pub struct Site {
     proof: Proof,
     /// What could not be cleaned up, and how to do it.
     notes: Mutex<Vec<String>>,
+    /// The way of clients, if they take another one than to the nodes: a proxy or a pooler in front of them.
+    front: Option<ConnSpec>,
 }
 
 /// A note before verdicts about an engine that pgfathom was never run on.
@@ -174,7 +209,23 @@ impl Site {
             disturbed_until_ns: AtomicU64::new(0),
             proof: Proof::new(),
             notes: Mutex::new(notes),
+            front: None,
         }
+    }
+
+    /// Clients connect here, and what is here finds the node that takes writes.
+    pub fn use_front(&mut self, front: ConnSpec) {
+        self.front = Some(front);
+    }
+
+    /// Whether clients come through something in front of the nodes.
+    pub fn has_front(&self) -> bool {
+        self.front.is_some()
+    }
+
+    /// For how long after a fault its effects may still reach clients: a failover manager may act only when its lease has ended, and restarts servers.
+    pub(crate) fn grace(&self) -> Duration {
+        if self.nodes.iter().any(Node::is_managed) { MANAGED_GRACE } else { GRACE }
     }
 
     /// A cluster that the user runs: faults may only hit our own sessions.
@@ -239,6 +290,11 @@ impl Site {
 
     /// How clients reach the primary.
     pub fn entry(&self) -> ConnSpec {
+        self.front.clone().unwrap_or_else(|| self.direct())
+    }
+
+    /// The nodes themselves, whichever takes writes.
+    pub(crate) fn direct(&self) -> ConnSpec {
         let mut entry = self.nodes[self.primary()].client_spec();
         if self.nodes.iter().any(|node| node.role == Role::Standby) {
             entry.hosts = self.nodes.iter().flat_map(|node| node.client_spec().hosts).collect();
@@ -255,7 +311,7 @@ impl Site {
     /// Finds the node that takes writes now: a cluster manager may have promoted it. When none does, nothing changes.
     pub(crate) fn follow_primary(&self) {
         if self.nodes.iter().any(|node| node.role == Role::Standby)
-            && let Ok(client) = Client::connect(&self.entry(), FOLLOW_PATIENCE)
+            && let Ok(client) = Client::connect(&self.direct(), FOLLOW_PATIENCE)
         {
             self.set_primary(&client);
         }
@@ -263,7 +319,7 @@ impl Site {
 
     /// The session's server takes writes.
     fn set_primary(&self, client: &Client) {
-        // The hosts of the entry are those of the nodes in order, one or more for each.
+        // The hosts are those of the nodes in order, one or more for each.
         let counts = self.nodes.iter().map(|node| node.client_spec().hosts.len());
         let mut ends = counts.scan(0, |end, count| {
             *end += count;
@@ -297,6 +353,9 @@ impl Site {
         let at = &self.nodes[node];
         if fault.hurts_server() && fault != Fault::Promote && at.instance.is_none() {
             return Err(format!("{} must not be disturbed: {}", at.name, at.spared));
+        }
+        if let Some(why) = at.objection_of_manager(fault) {
+            return Err(why);
         }
         match fault {
             Fault::Promote if at.role != Role::Standby => Err(format!("{} is not a standby", at.name)),
@@ -359,14 +418,30 @@ impl Site {
         let at = &self.nodes[node];
         self.disturbed_until_ns.store(u64::MAX, Ordering::Release);
         match fault {
-            Fault::Kill | Fault::Power => {
+            Fault::Kill | Fault::Crash | Fault::Power => {
                 let instance = self.instance(fault, node)?;
                 let id = self.note_start(instance)?;
                 self.hurt(Injury::Down { node, id, needs_power: fault == Fault::Power });
                 if let (Fault::Power, Some(disk)) = (fault, &at.disk) {
                     disk.cut_power()?;
                 }
-                instance.kill9()?;
+                match fault {
+                    Fault::Crash => instance.crash()?,
+                    _ => instance.kill9()?,
+                }
+            }
+            Fault::Switchover => {
+                let to = (node != self.primary()).then_some(at.name.as_str());
+                let from = &self.nodes[self.primary()];
+                self.instance(fault, self.primary())?.switch_over(&from.name, to)?;
+                self.follow_primary();
+                self.calm_down();
+            }
+            Fault::Store => {
+                let instance = self.instance(fault, node)?;
+                let id = self.journal.note(Undo::StartStore { data_dir: instance.data_dir().to_owned() })?;
+                self.hurt(Injury::Storeless { id });
+                instance.kill_store()?;
             }
             Fault::Pause => {
                 let instance = self.instance(fault, node)?;
@@ -460,7 +535,7 @@ impl Site {
                 | Injury::Proxied { node }
                 | Injury::Parted { node }
                 | Injury::Full { node, .. } => Some(*node),
-                Injury::Orphan { .. } => None,
+                Injury::Orphan { .. } | Injury::Storeless { .. } => None,
             };
             if name.is_some() && node.is_some_and(|node| Some(self.nodes[node].name.as_str()) != name) {
                 self.hurt(injury);
@@ -483,7 +558,7 @@ impl Site {
     fn calm_down(&self) {
         let is_whole = self.injuries.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         if is_whole && self.disturbed_until_ns.load(Ordering::Acquire) == u64::MAX {
-            let grace_ns = u64::try_from(GRACE.as_nanos()).unwrap_or(u64::MAX);
+            let grace_ns = u64::try_from(self.grace().as_nanos()).unwrap_or(u64::MAX);
             self.disturbed_until_ns.store(monotonic_ns().saturating_add(grace_ns), Ordering::Release);
         }
     }
@@ -520,7 +595,7 @@ impl Site {
             }
             Injury::Parted { node } => self.links.iter().for_each(|links| links.join(*node)),
             Injury::Proxied { node } => self.nodes[*node].proxy.iter().for_each(Proxy::heal),
-            Injury::Orphan { id } => self.journal.undo(*id)?,
+            Injury::Orphan { id } | Injury::Storeless { id } => self.journal.undo(*id)?,
             Injury::Full { node, id } => {
                 self.journal.undo(*id)?;
                 self.start(*node)?;
@@ -530,7 +605,8 @@ impl Site {
                     disk.power_on()?;
                 }
                 let was_replaced = self.nodes[*node].role == Role::Primary && self.primary() != *node;
-                if !was_replaced {
+                // A failover manager makes it a standby.
+                if !was_replaced || self.nodes[*node].is_managed() {
                     self.start(*node)?;
                 }
                 id.iter().for_each(|id| self.journal.forget(*id));
@@ -580,6 +656,36 @@ impl Site {
         happened
     }
 
+    /// How many standbys follow the primary, and how many of those its commits wait for; `None`: no primary answers.
+    pub fn following(&self) -> Option<[i64; 2]> {
+        let mut client = Client::connect(&self.direct(), FOLLOW_PATIENCE).ok()?;
+        let reply = client.request(FOLLOWING).ok()?;
+        let row = reply.rows().first()?;
+        Some([number(row.first()?)?, number(row.get(1)?)?])
+    }
+
+    /// Waits until as many standbys follow the primary as before, and the failover managers know it: a repeat begins like the first.
+    ///
+    /// # Errors
+    /// What is missing, in words.
+    pub fn await_following(&self, before: [i64; 2]) -> Result<(), String> {
+        let is_whole = |now: &[i64; 2]| now[0] >= before[0] && now[1] >= before[1];
+        let mut last = None;
+        let whole = poll::until(QUIET_TIMEOUT, || {
+            last = self.following();
+            last.filter(is_whole)
+        });
+        match (whole, last) {
+            (Some(_), _) => Ok(()),
+            (None, None) => Err(format!("no primary answered within {} s", QUIET_TIMEOUT.as_secs())),
+            (None, Some([following, _])) => Err(format!(
+                "{following} of {} standbys follow the primary after {} s",
+                before[0],
+                QUIET_TIMEOUT.as_secs()
+            )),
+        }
+    }
+
     /// Syncs everything written so far to the separate disks of nodes: a checkpoint hands it to the kernel, also with fsync off, and
     /// the kernel writes it. A failure becomes a note.
     pub fn settle(&self) {
@@ -618,7 +724,10 @@ impl Site {
             );
             match requested {
                 Ok((client, reply)) if reply.number() == Some(0) => {
-                    self.set_primary(&client);
+                    match self.has_front() {
+                        true => self.follow_primary(),
+                        false => self.set_primary(&client),
+                    }
                     return Ok(());
                 }
                 // No other program would start it.

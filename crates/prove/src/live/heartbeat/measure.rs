@@ -131,8 +131,10 @@ pub(super) fn would_show(probes: &[Probe], counts: impl Fn(&Probe) -> bool) -> O
     Some(total(&planted) > total(probes))
 }
 
-/// When faults of the plan were active: from each injection to the end of the next healing, if there was one.
-pub(super) fn windows(happened: &[Happened]) -> Vec<Span> {
+/// When faults of the plan were active: from each injection to the end of the next healing, if there was one. `grace`: how long their effects may last after
+/// that; [`GRACE`] is understood.
+pub(super) fn windows(happened: &[Happened], grace: Duration) -> Vec<Span> {
+    let more_ns = grace.saturating_sub(GRACE).as_nanos() as u64;
     let end_of = |one: &Happened| one.at_ns + one.took.as_nanos() as u64;
     happened
         .iter()
@@ -145,11 +147,13 @@ pub(super) fn windows(happened: &[Happened]) -> Vec<Span> {
                 (Some(Fault::Restart), None) => end_of(one),
                 _ => u64::MAX,
             };
-            Span { begin_ns: one.at_ns, end_ns }
+            Span { begin_ns: one.at_ns, end_ns: end_ns.saturating_add(more_ns) }
         })
         .collect()
 }
 
+/// The last answer before a fault is at most this old.
+const RECENT_NS: u64 = OUTAGE_MIN.as_nanos() as u64;
 /// The beat in nanoseconds.
 const BEAT_NS: u64 = BEAT.as_nanos() as u64;
 
@@ -170,7 +174,14 @@ pub(super) fn outage(probes: &[Probe], fault: &Span, end_ns: u64, counts: impl F
     let latency = |probe: &Probe| probe.answered_ns.map(|answered| answered.saturating_sub(probe.due_ns));
     let after: Vec<&Probe> = probes.iter().filter(in_time).collect();
     let is_later = |probe: &&&Probe| probe.due_ns >= fault.end_ns && counts(probe);
-    let answered = after.iter().filter(is_later).filter_map(|probe| probe.answered_ns).min();
+    // A primary that loses its manager's store goes on for a while: what counts is the end of the outage that follows, if one does.
+    let is_its = |gap: &&Gap| {
+        gap.end_ns > fault_ns && gap.begin_ns < end_ns && gap.begin_ns.saturating_add(RECENT_NS) >= fault_ns
+    };
+    let answered = match gaps(probes, &[], &counts).iter().find(is_its) {
+        Some(gap) => gap.is_over.then_some(gap.end_ns),
+        None => after.iter().filter(is_later).filter_map(|probe| probe.answered_ns).min(),
+    };
     let before: Vec<&Probe> = probes.iter().filter(|probe| probe.due_ns < fault_ns).collect();
     let share = |probes: &[&Probe]| {
         let good = probes.iter().filter(|probe| probe.answered_ns.is_some() && counts(probe)).count();

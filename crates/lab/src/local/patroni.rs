@@ -1,0 +1,419 @@
+//! A cluster under a failover manager: Patroni beside each server, etcd as the store of its state, and haproxy in front.
+//!
+//! Each program works in a folder of the cluster and is found again by that folder, whatever happened to the process that started it. Only loopback addresses
+//! and sockets in the cluster's folder are used; nothing of the system's services is read or changed. The store and the REST interface require a password,
+//! because both can change the settings of the servers.
+
+mod config;
+mod job;
+mod member;
+
+pub(super) use member::{Manager, Member};
+
+use connect::cluster_file::ClusterFile;
+use connect::conninfo::{ConnSpec, Sources};
+use connect::{Secret, control, poll};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use self::config::{Fronts, STORE_USER, Shared};
+use self::job::Job;
+use super::cluster::{Front, LocalCluster, Ports, UpOptions, describe, new_password};
+use super::folder::{make_private_dir, make_socket_dir, write_as};
+use super::http::Request;
+use super::server::Server;
+use super::topology::{self, SUPERUSER};
+use super::{Installation, LocalError, process};
+use connect::os_user::OsUser;
+
+/// Name of the cluster in the store.
+const SCOPE: &str = "pgfathom";
+/// Its kind on the command line and in `cluster.toml`.
+pub(crate) const KIND: &str = "patroni";
+/// Patroni's own default of `ttl`, in seconds.
+pub const TTL_S_DEFAULT: u32 = 30;
+/// The least: a lease of etcd is not shorter, and Patroni needs time for its requests within it.
+const TTL_S_MIN: u32 = 6;
+/// The most.
+const TTL_S_MAX: u32 = 3600;
+/// How long a program may take to answer for the first time.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// The time limit for one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Whether Patroni makes commits wait for a standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SynchronousMode {
+    /// They do not wait: a failover can lose acknowledged commits.
+    #[default]
+    Off,
+    /// They wait for one standby, as long as there is one.
+    On,
+    /// They wait for one standby always: without a standby nothing is written.
+    Strict,
+}
+
+impl SynchronousMode {
+    /// All of them.
+    pub const ALL: [SynchronousMode; 3] =
+        [SynchronousMode::Off, SynchronousMode::On, SynchronousMode::Strict];
+
+    /// Its word on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            SynchronousMode::Off => "off",
+            SynchronousMode::On => "on",
+            SynchronousMode::Strict => "strict",
+        }
+    }
+
+    /// The mode of this name.
+    pub fn parse(name: &str) -> Option<SynchronousMode> {
+        SynchronousMode::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+}
+
+/// The servers, and how Patroni manages them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Managed {
+    /// How many servers.
+    pub nodes: u32,
+    /// Whether commits wait for a standby.
+    pub synchronous_mode: SynchronousMode,
+    /// How long the primary keeps its role without renewing it (`ttl`).
+    pub ttl_s: u32,
+}
+
+impl Managed {
+    /// What commits wait for, for `cluster.toml`.
+    pub(super) fn sync(self) -> String {
+        format!("synchronous_mode {}", self.synchronous_mode.name())
+    }
+
+    /// Whether it is possible on this host: what is missing is named before anything is made.
+    pub(super) fn check(self, installation: &Installation) -> Result<(), LocalError> {
+        let wrong = |problem: String, hint: &str| {
+            Err(LocalError::Topology { problem, hint: hint.to_owned() })
+        };
+        if self.nodes < 2 {
+            return wrong(
+                "a failover needs another server to go to".to_owned(),
+                "--nodes 3, or: pgfathom up single",
+            );
+        }
+        if !(TTL_S_MIN..=TTL_S_MAX).contains(&self.ttl_s) {
+            return wrong(
+                format!("a ttl of {} s: Patroni and its store need {TTL_S_MIN} to {TTL_S_MAX}", self.ttl_s),
+                "--ttl 30 is Patroni's own default",
+            );
+        }
+        let missing: Vec<&str> =
+            job::PROGRAMS.into_iter().filter(|name| job::find_program(name).is_none()).collect();
+        if !missing.is_empty() {
+            return wrong(
+                format!("not installed on this host: {}", missing.join(", ")),
+                "apt-get install patroni etcd-server haproxy, and stop the services that the packages start",
+            );
+        }
+        let missing = missing_clients(installation);
+        if !missing.is_empty() {
+            return wrong(
+                format!("Patroni needs {} of PostgreSQL, which {} has not", missing.join(", "), installation.bin_dir.display()),
+                "apt-get install postgresql postgresql-client, and choose its folder with --pg-bin",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The programs beside the server that Patroni starts, and that are not there.
+fn missing_clients(installation: &Installation) -> Vec<&'static str> {
+    ["pg_basebackup", "pg_rewind", "pg_isready", "pg_controldata", "pg_ctl"]
+        .into_iter()
+        .filter(|name| !installation.program(name).is_file())
+        .collect()
+}
+
+/// Whether these binaries have everything that Patroni needs of PostgreSQL.
+pub(super) fn suits(installation: &Installation) -> bool {
+    missing_clients(installation).is_empty()
+}
+
+/// All of its programs in the cluster's folder.
+struct Programs {
+    store: Job,
+    managers: Vec<Job>,
+    front: Job,
+}
+
+impl Programs {
+    fn of(dir: &Path, node_dirs: &[PathBuf]) -> Programs {
+        Programs {
+            store: Job::store(dir),
+            managers: node_dirs.iter().map(|dir| Job::manager(dir)).collect(),
+            front: Job::front(dir),
+        }
+    }
+}
+
+/// The ports besides those of the servers.
+struct MorePorts {
+    fronts: Fronts,
+    rest: Vec<u16>,
+    store: u16,
+    store_peer: u16,
+}
+
+impl MorePorts {
+    fn choose(ports: &mut Ports, nodes: usize) -> Result<MorePorts, LocalError> {
+        let fronts = Fronts { write: ports.next()?, read: ports.next()? };
+        let rest = (0..nodes).map(|_| ports.next()).collect::<Result<_, _>>()?;
+        Ok(MorePorts { fronts, rest, store: ports.next()?, store_peer: ports.next()? })
+    }
+}
+
+/// The steps after the marker.
+pub(super) fn make(
+    dir: &Path,
+    servers: &[Server],
+    ports: &mut Ports,
+    managed: &Managed,
+    settings: &[(String, String)],
+    options: &UpOptions,
+) -> Result<LocalCluster, LocalError> {
+    let begin = Instant::now();
+    let Some(first) = servers.first() else {
+        return Err(LocalError::Incomplete { dir: dir.to_owned() });
+    };
+    let user = first.user();
+    make_socket_dir(&first.socket_dir, user)?;
+    let more = MorePorts::choose(ports, servers.len())?;
+    let password = new_password()?;
+    let shared = Shared {
+        managed,
+        bin_dir: &options.installation.bin_dir,
+        socket_dir: &first.socket_dir,
+        store_port: more.store,
+        password: &password,
+        settings,
+        checksums: options.checksums,
+    };
+    write_files(dir, servers, &more, &shared, options.tcp)?;
+    let node_dirs: Vec<PathBuf> = servers.iter().map(|server| server.dir.clone()).collect();
+    let programs = Programs::of(dir, &node_dirs);
+    start_store(&programs.store, user, more.store)?;
+    protect_store(more.store, &password)?;
+    let connect_s = begin.elapsed().as_secs_f64();
+
+    let begin = Instant::now();
+    // One first, so that the first node of the cluster file is the primary.
+    let start = |at: usize, path: &str| -> Result<(), LocalError> {
+        let started = programs.managers[at].start(user).and_then(|()| {
+            await_state(&programs.managers[at], more.rest[at], path)
+        });
+        started.map_err(|error| error.on(&servers[at].name))
+    };
+    start(0, "/primary")?;
+    let initdb_s = begin.elapsed().as_secs_f64();
+    let begin = Instant::now();
+    topology::at_once(servers.len() - 1, |number| start(number + 1, "/replica"))?;
+    programs.front.start(user)?;
+    let file = describe(servers, options);
+    await_whole(&file, &first.spec(), managed.synchronous_mode)?;
+    let front = ConnSpec::unix(&first.socket_dir, more.fronts.write, SUPERUSER, SUPERUSER);
+    await_connection(&programs.front, &front)?;
+    file.write(&dir.join(connect::cluster_file::CLUSTER_FILE_NAME))?;
+    let spec = file.entry(&Sources::of_process())?.spec;
+    let start_s = begin.elapsed().as_secs_f64();
+    let fronts = fronts(&first.socket_dir, more.fronts);
+    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s, start_s, connect_s, notes: Vec::new(), fronts })
+}
+
+/// The addresses of haproxy.
+fn fronts(socket_dir: &Path, ports: Fronts) -> Vec<Front> {
+    let front = |name: &str, port: u16| Front {
+        name: name.to_owned(),
+        connection: ConnSpec::unix(socket_dir, port, SUPERUSER, SUPERUSER).describe(),
+    };
+    vec![front("writes", ports.write), front("reads", ports.read)]
+}
+
+/// The configuration of every program, readable by its user only.
+fn write_files(
+    dir: &Path,
+    servers: &[Server],
+    more: &MorePorts,
+    shared: &Shared<'_>,
+    tcp: bool,
+) -> Result<(), LocalError> {
+    let user = servers.first().and_then(Server::user);
+    let members: Vec<config::Member<'_>> = std::iter::zip(servers, &more.rest)
+        .map(|(server, rest)| config::Member {
+            name: &server.name,
+            dir: &server.dir,
+            port: server.port,
+            rest_port: *rest,
+        })
+        .collect();
+    let owned_dir = |path: &Path| -> Result<(), LocalError> {
+        make_private_dir(path)?;
+        user.map_or(Ok(()), |user| process::give(path, user))
+    };
+    for (server, member) in std::iter::zip(servers, &members) {
+        server.make_dir()?;
+        write_as(&server.dir.join(job::MANAGER_FILE), config::patroni(shared, member).as_bytes(), user)?;
+    }
+    let (store, front) = (Job::store(dir), Job::front(dir));
+    owned_dir(store.dir())?;
+    let text = config::etcd(store.dir(), more.store, more.store_peer);
+    write_as(&store.dir().join(job::STORE_FILE), text.as_bytes(), user)?;
+    owned_dir(front.dir())?;
+    let text = config::haproxy(shared.socket_dir, more.fronts, tcp, &members);
+    write_as(&front.dir().join(job::FRONT_FILE), text.as_bytes(), user)
+}
+
+fn start_store(store: &Job, user: Option<&OsUser>, port: u16) -> Result<(), LocalError> {
+    store.start(user)?;
+    await_answer(store, || {
+        let request = Request {
+            method: "GET",
+            port,
+            path: "/health",
+            login: None,
+            body: "",
+            timeout: REQUEST_TIMEOUT,
+        };
+        // It answers 503 before it has elected itself.
+        request.send().is_ok_and(|answer| answer.status == 200)
+    })
+}
+
+/// Requires a password of every client of the store: who writes there can give the servers any setting.
+fn protect_store(port: u16, password: &Secret) -> Result<(), LocalError> {
+    let user = format!(r#"{{"name":"{STORE_USER}","password":"{}"}}"#, password.reveal());
+    for (path, body) in [
+        ("/v3/auth/role/add", r#"{"name":"root"}"#),
+        ("/v3/auth/user/add", user.as_str()),
+        ("/v3/auth/user/grant", r#"{"user":"root","role":"root"}"#),
+        ("/v3/auth/enable", "{}"),
+    ] {
+        let request = Request { method: "POST", port, path, login: None, body, timeout: REQUEST_TIMEOUT };
+        let answer = request.send().map_err(LocalError::io("ask etcd for", path))?;
+        if answer.status != 200 {
+            return Err(LocalError::Program {
+                program: "etcd".to_owned(),
+                status: format!("{path}: {}", answer.status),
+                output: answer.body,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Waits until a program does what it is there for, or has ended.
+fn await_answer(job: &Job, mut is_there: impl FnMut() -> bool) -> Result<(), LocalError> {
+    let ended = || LocalError::Program {
+        program: job.name().to_owned(),
+        status: "it ended".to_owned(),
+        output: process::log_tail(&job.log()),
+    };
+    let found = poll::until(START_TIMEOUT, || match is_there() {
+        true => Some(Ok(())),
+        false => (!job.is_up()).then(|| Err(ended())),
+    });
+    found.unwrap_or_else(|| {
+        Err(LocalError::Program {
+            program: job.name().to_owned(),
+            status: format!("no answer in {} s", START_TIMEOUT.as_secs()),
+            output: process::log_tail(&job.log()),
+        })
+    })
+}
+
+/// Waits until the REST interface of a node reports the state that `path` asks for.
+fn await_state(manager: &Job, port: u16, path: &str) -> Result<(), LocalError> {
+    await_answer(manager, || {
+        let request =
+            Request { method: "GET", port, path, login: None, body: "", timeout: REQUEST_TIMEOUT };
+        request.send().is_ok_and(|answer| answer.status == 200)
+    })
+}
+
+fn await_connection(job: &Job, spec: &ConnSpec) -> Result<(), LocalError> {
+    await_answer(job, || control::connect(spec).is_ok())
+}
+
+/// Waits until every standby streams from the primary, and commits wait for one of them if they have to.
+fn await_whole(file: &ClusterFile, primary: &ConnSpec, mode: SynchronousMode) -> Result<(), LocalError> {
+    let standbys = i64::try_from(file.node.len().saturating_sub(1)).unwrap_or(i64::MAX);
+    let question = "select count(*) filter (where state = 'streaming'), \
+                    count(*) filter (where sync_state in ('sync', 'quorum')) from pg_catalog.pg_stat_replication";
+    let is_whole = || -> Result<bool, LocalError> {
+        let mut client = control::connect(primary)?;
+        let row = client.query_one(question, &[]).map_err(|source| LocalError::Sql {
+            what: "read pg_stat_replication".to_owned(),
+            source,
+        })?;
+        let (streaming, synchronous): (i64, i64) = (row.get(0), row.get(1));
+        Ok(streaming >= standbys && (mode == SynchronousMode::Off || synchronous > 0))
+    };
+    match poll::until(START_TIMEOUT, || is_whole().is_ok_and(|whole| whole).then_some(())) {
+        Some(()) => Ok(()),
+        None => Err(LocalError::NotFollowing {
+            node: "of Patroni".to_owned(),
+            waited_s: START_TIMEOUT.as_secs(),
+        }),
+    }
+}
+
+/// Starts the programs of a stopped cluster again; which node becomes the primary is Patroni's decision.
+pub(super) fn start_again(dir: &Path, file: ClusterFile, socket_dir: &Path, user: Option<&OsUser>) -> Result<LocalCluster, LocalError> {
+    let begin = Instant::now();
+    let node_dirs = super::folder::marked_node_dirs(dir);
+    let programs = Programs::of(dir, &node_dirs);
+    let all = || std::iter::once(&programs.store).chain(&programs.managers).chain([&programs.front]);
+    if all().all(Job::is_up) {
+        let connection = file.node.first().map(|node| node.connection.clone()).unwrap_or_default();
+        return Err(LocalError::AlreadyUp { dir: dir.to_owned(), connection });
+    }
+    make_socket_dir(socket_dir, user)?;
+    for job in all() {
+        job.start(user)?;
+    }
+    let spec = file.entry(&Sources::of_process())?.spec;
+    let first = programs.managers.first().unwrap_or(&programs.store);
+    await_connection(first, &spec)?;
+    let fronts = config::fronts_in(&fs::read_to_string(programs.front.dir().join(job::FRONT_FILE)).unwrap_or_default())
+        .map_or_else(Vec::new, |ports| fronts(socket_dir, ports));
+    let start_s = begin.elapsed().as_secs_f64();
+    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s: 0.0, start_s, connect_s: 0.0, notes: Vec::new(), fronts })
+}
+
+/// Ends every program in a cluster's folder that would start a server again. Without Patroni there is none.
+pub(super) fn end_programs(dir: &Path, node_dirs: &[PathBuf]) -> Result<(), LocalError> {
+    let Programs { store, managers, front } = Programs::of(dir, node_dirs);
+    managers.iter().chain([&front, &store]).try_for_each(Job::kill)
+}
+
+/// What it leaves in a cluster's folder, and in those of the nodes.
+pub(super) fn leftovers(dir: &Path, node_dirs: &[PathBuf]) -> Vec<PathBuf> {
+    let of_node = |node: &PathBuf| -> Vec<PathBuf> {
+        fs::read_dir(node)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| {
+                let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                // A data directory that pg_rewind could not repair is kept beside the new one.
+                [job::MANAGER_FILE, "patroni.log", "pgpass"].iter().any(|ours| name.starts_with(ours))
+                    || name.starts_with("data_") || name.starts_with("data.")
+            })
+            .collect()
+    };
+    let is_managed = |node: &&PathBuf| node.join(job::MANAGER_FILE).is_file();
+    let mut left: Vec<PathBuf> = node_dirs.iter().filter(is_managed).flat_map(of_node).collect();
+    left.extend([Job::store(dir), Job::front(dir)].iter().filter(|job| job.has_file()).map(|job| job.dir().to_owned()));
+    left
+}
