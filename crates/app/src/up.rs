@@ -120,7 +120,9 @@ fn text(cluster: &LocalCluster) -> String {
     if nodes.len() == 1 || cluster.spec.hosts.len() > 1 {
         lines.push(format!("connect  psql '{}'", cluster.spec.describe()));
     }
-    lines.extend(cluster.fronts.iter().map(|front| format!("haproxy  {:6}  psql '{}'", front.name, front.connection)));
+    lines.extend(
+        cluster.fronts.iter().map(|front| format!("haproxy  {:6}  psql '{}'", front.name, front.connection)),
+    );
     // The rest of the WAL is the tables' own, and it is they that leave it out.
     let preset = cluster.file.made.as_ref().map(|made| made.preset.as_str());
     let unlogged = if preset == Some(Preset::NoWal.name()) { " --unlogged" } else { "" };

@@ -7,6 +7,7 @@
 pub mod disk;
 pub mod journal;
 pub mod links;
+mod manager;
 mod mount;
 pub mod plan;
 pub mod proxy;

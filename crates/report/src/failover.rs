@@ -15,8 +15,7 @@ pub(crate) fn line(failover: &Failover) -> String {
         ("of reads", failover.downtime_read_percent.as_ref(), percent),
     ];
     words.extend(
-        more.into_iter()
-            .filter_map(|(name, value, form)| Some(format!("{name} {}", spread(value?, form)))),
+        more.into_iter().filter_map(|(name, value, form)| Some(format!("{name} {}", spread(value?, form)))),
     );
     let repeats = match failover.repeats {
         1 => "1 repeat".to_owned(),

@@ -11,11 +11,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::folder::{self, MARKER_NAME};
+use super::patroni;
 use super::preset::Machine;
 use super::process;
 use super::server::{self, Server};
 use super::topology::{self, Link, Peer, Planned, Topology};
-use super::patroni;
 use super::{Installation, LocalError, Preset, Registry, standby};
 use connect::Secret;
 use connect::cluster_file::Role;
@@ -301,7 +301,16 @@ fn make(
     let file = describe(&servers, options);
     file.write(&dir.join(CLUSTER_FILE_NAME))?;
     let spec = file.entry(&Sources::of_process())?.spec;
-    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s, start_s, connect_s, notes: Vec::new(), fronts: Vec::new() })
+    Ok(LocalCluster {
+        dir: dir.to_owned(),
+        file,
+        spec,
+        initdb_s,
+        start_s,
+        connect_s,
+        notes: Vec::new(),
+        fronts: Vec::new(),
+    })
 }
 
 /// Makes the files of one server and starts it. Returns the seconds of both.
@@ -494,7 +503,16 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
     drop(lock);
     let spec = file.entry(&Sources::of_process())?.spec;
     let start_s = times.into_iter().fold(0.0, f64::max);
-    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s: 0.0, start_s, connect_s: 0.0, notes, fronts: Vec::new() })
+    Ok(LocalCluster {
+        dir: dir.to_owned(),
+        file,
+        spec,
+        initdb_s: 0.0,
+        start_s,
+        connect_s: 0.0,
+        notes,
+        fronts: Vec::new(),
+    })
 }
 
 /// The former primary of a cluster in which a standby was promoted, and that standby: if it were started, it would be a second primary.

@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn answers_are_taken_apart() {
-        let answer = parse("HTTP/1.0 503 Service Unavailable\r\nServer: x\r\n\r\n{\"role\": \"replica\"}\n").unwrap();
+        let answer =
+            parse("HTTP/1.0 503 Service Unavailable\r\nServer: x\r\n\r\n{\"role\": \"replica\"}\n").unwrap();
         assert_eq!(answer, Answer { status: 503, body: "{\"role\": \"replica\"}".to_owned() });
         assert_eq!(parse("HTTP/1.1 200 OK\r\n\r\n").unwrap().status, 200);
         for text in ["", "HTTP/1.1 200 OK\r\n", "SSH-2.0-x\r\n\r\n", "HTTP/1.1 many\r\n\r\n"] {
@@ -106,7 +107,15 @@ mod tests {
     /// The test vectors of RFC 4648.
     #[test]
     fn logins_are_encoded() {
-        let vectors = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("fooba", "Zm9vYmE="), ("foobar", "Zm9vYmFy")];
+        let vectors = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ];
         for (text, encoded) in vectors {
             assert_eq!(base64(text.as_bytes()), encoded, "{text}");
         }

@@ -11,7 +11,7 @@ mod member;
 pub(super) use member::{Manager, Member};
 
 use connect::cluster_file::ClusterFile;
-use connect::conninfo::{ConnSpec, Sources};
+use connect::conninfo::{ConnSpec, SessionAttrs, Sources};
 use connect::{Secret, control, poll};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -93,9 +93,8 @@ impl Managed {
 
     /// Whether it is possible on this host: what is missing is named before anything is made.
     pub(super) fn check(self, installation: &Installation) -> Result<(), LocalError> {
-        let wrong = |problem: String, hint: &str| {
-            Err(LocalError::Topology { problem, hint: hint.to_owned() })
-        };
+        let wrong =
+            |problem: String, hint: &str| Err(LocalError::Topology { problem, hint: hint.to_owned() });
         if self.nodes < 2 {
             return wrong(
                 "a failover needs another server to go to".to_owned(),
@@ -108,8 +107,7 @@ impl Managed {
                 "--ttl 30 is Patroni's own default",
             );
         }
-        let missing: Vec<&str> =
-            job::PROGRAMS.into_iter().filter(|name| job::find_program(name).is_none()).collect();
+        let missing = missing_programs(|name| job::find_program(name).is_some());
         if !missing.is_empty() {
             return wrong(
                 format!("not installed on this host: {}", missing.join(", ")),
@@ -119,12 +117,21 @@ impl Managed {
         let missing = missing_clients(installation);
         if !missing.is_empty() {
             return wrong(
-                format!("Patroni needs {} of PostgreSQL, which {} has not", missing.join(", "), installation.bin_dir.display()),
+                format!(
+                    "Patroni needs {} of PostgreSQL, which {} has not",
+                    missing.join(", "),
+                    installation.bin_dir.display()
+                ),
                 "apt-get install postgresql postgresql-client, and choose its folder with --pg-bin",
             );
         }
         Ok(())
     }
+}
+
+/// What is not installed.
+fn missing_programs(is_there: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    job::PROGRAMS.into_iter().filter(|name| !is_there(name)).collect()
 }
 
 /// The programs beside the server that Patroni starts, and that are not there.
@@ -197,7 +204,12 @@ pub(super) fn make(
         store_port: more.store,
         password: &password,
         settings,
-        checksums: options.checksums,
+        checksums: match options.checksums {
+            Some(true) => Some("data-checksums"),
+            // Older versions have no word for it: there it is off by default.
+            Some(false) if options.installation.version.major >= 18 => Some("no-data-checksums"),
+            _ => None,
+        },
     };
     write_files(dir, servers, &more, &shared, options.tcp)?;
     let node_dirs: Vec<PathBuf> = servers.iter().map(|server| server.dir.clone()).collect();
@@ -209,9 +221,9 @@ pub(super) fn make(
     let begin = Instant::now();
     // One first, so that the first node of the cluster file is the primary.
     let start = |at: usize, path: &str| -> Result<(), LocalError> {
-        let started = programs.managers[at].start(user).and_then(|()| {
-            await_state(&programs.managers[at], more.rest[at], path)
-        });
+        let started = programs.managers[at]
+            .start(user)
+            .and_then(|()| await_state(&programs.managers[at], more.rest[at], path));
         started.map_err(|error| error.on(&servers[at].name))
     };
     start(0, "/primary")?;
@@ -222,12 +234,21 @@ pub(super) fn make(
     let file = describe(servers, options);
     await_whole(&file, &first.spec(), managed.synchronous_mode)?;
     let front = ConnSpec::unix(&first.socket_dir, more.fronts.write, SUPERUSER, SUPERUSER);
-    await_connection(&programs.front, &front)?;
+    await_front(&programs.front, &front, servers.len())?;
     file.write(&dir.join(connect::cluster_file::CLUSTER_FILE_NAME))?;
     let spec = file.entry(&Sources::of_process())?.spec;
     let start_s = begin.elapsed().as_secs_f64();
     let fronts = fronts(&first.socket_dir, more.fronts);
-    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s, start_s, connect_s, notes: Vec::new(), fronts })
+    Ok(LocalCluster {
+        dir: dir.to_owned(),
+        file,
+        spec,
+        initdb_s,
+        start_s,
+        connect_s,
+        notes: Vec::new(),
+        fronts,
+    })
 }
 
 /// The addresses of haproxy.
@@ -276,14 +297,8 @@ fn write_files(
 fn start_store(store: &Job, user: Option<&OsUser>, port: u16) -> Result<(), LocalError> {
     store.start(user)?;
     await_answer(store, || {
-        let request = Request {
-            method: "GET",
-            port,
-            path: "/health",
-            login: None,
-            body: "",
-            timeout: REQUEST_TIMEOUT,
-        };
+        let request =
+            Request { method: "GET", port, path: "/health", login: None, body: "", timeout: REQUEST_TIMEOUT };
         // It answers 503 before it has elected itself.
         request.send().is_ok_and(|answer| answer.status == 200)
     })
@@ -334,14 +349,21 @@ fn await_answer(job: &Job, mut is_there: impl FnMut() -> bool) -> Result<(), Loc
 /// Waits until the REST interface of a node reports the state that `path` asks for.
 fn await_state(manager: &Job, port: u16, path: &str) -> Result<(), LocalError> {
     await_answer(manager, || {
-        let request =
-            Request { method: "GET", port, path, login: None, body: "", timeout: REQUEST_TIMEOUT };
+        let request = Request { method: "GET", port, path, login: None, body: "", timeout: REQUEST_TIMEOUT };
         request.send().is_ok_and(|answer| answer.status == 200)
     })
 }
 
 fn await_connection(job: &Job, spec: &ConnSpec) -> Result<(), LocalError> {
     await_answer(job, || control::connect(spec).is_ok())
+}
+
+/// Waits until haproxy leads to the primary only: before its first checks it takes every server for one.
+fn await_front(job: &Job, front: &ConnSpec, nodes: usize) -> Result<(), LocalError> {
+    let mut writable = front.clone();
+    writable.target_session_attrs = SessionAttrs::ReadWrite;
+    // New connections go to the servers in turn.
+    await_answer(job, || (0..2 * nodes).all(|_| control::connect(&writable).is_ok()))
 }
 
 /// Waits until every standby streams from the primary, and commits wait for one of them if they have to.
@@ -351,24 +373,27 @@ fn await_whole(file: &ClusterFile, primary: &ConnSpec, mode: SynchronousMode) ->
                     count(*) filter (where sync_state in ('sync', 'quorum')) from pg_catalog.pg_stat_replication";
     let is_whole = || -> Result<bool, LocalError> {
         let mut client = control::connect(primary)?;
-        let row = client.query_one(question, &[]).map_err(|source| LocalError::Sql {
-            what: "read pg_stat_replication".to_owned(),
-            source,
-        })?;
+        let row = client
+            .query_one(question, &[])
+            .map_err(|source| LocalError::Sql { what: "read pg_stat_replication".to_owned(), source })?;
         let (streaming, synchronous): (i64, i64) = (row.get(0), row.get(1));
         Ok(streaming >= standbys && (mode == SynchronousMode::Off || synchronous > 0))
     };
     match poll::until(START_TIMEOUT, || is_whole().is_ok_and(|whole| whole).then_some(())) {
         Some(()) => Ok(()),
-        None => Err(LocalError::NotFollowing {
-            node: "of Patroni".to_owned(),
-            waited_s: START_TIMEOUT.as_secs(),
-        }),
+        None => {
+            Err(LocalError::NotFollowing { node: "of Patroni".to_owned(), waited_s: START_TIMEOUT.as_secs() })
+        }
     }
 }
 
 /// Starts the programs of a stopped cluster again; which node becomes the primary is Patroni's decision.
-pub(super) fn start_again(dir: &Path, file: ClusterFile, socket_dir: &Path, user: Option<&OsUser>) -> Result<LocalCluster, LocalError> {
+pub(super) fn start_again(
+    dir: &Path,
+    file: ClusterFile,
+    socket_dir: &Path,
+    user: Option<&OsUser>,
+) -> Result<LocalCluster, LocalError> {
     let begin = Instant::now();
     let node_dirs = super::folder::marked_node_dirs(dir);
     let programs = Programs::of(dir, &node_dirs);
@@ -384,10 +409,21 @@ pub(super) fn start_again(dir: &Path, file: ClusterFile, socket_dir: &Path, user
     let spec = file.entry(&Sources::of_process())?.spec;
     let first = programs.managers.first().unwrap_or(&programs.store);
     await_connection(first, &spec)?;
-    let fronts = config::fronts_in(&fs::read_to_string(programs.front.dir().join(job::FRONT_FILE)).unwrap_or_default())
-        .map_or_else(Vec::new, |ports| fronts(socket_dir, ports));
+    let fronts = config::fronts_in(
+        &fs::read_to_string(programs.front.dir().join(job::FRONT_FILE)).unwrap_or_default(),
+    )
+    .map_or_else(Vec::new, |ports| fronts(socket_dir, ports));
     let start_s = begin.elapsed().as_secs_f64();
-    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s: 0.0, start_s, connect_s: 0.0, notes: Vec::new(), fronts })
+    Ok(LocalCluster {
+        dir: dir.to_owned(),
+        file,
+        spec,
+        initdb_s: 0.0,
+        start_s,
+        connect_s: 0.0,
+        notes: Vec::new(),
+        fronts,
+    })
 }
 
 /// Ends every program in a cluster's folder that would start a server again. Without Patroni there is none.
@@ -405,15 +441,66 @@ pub(super) fn leftovers(dir: &Path, node_dirs: &[PathBuf]) -> Vec<PathBuf> {
             .flatten()
             .map(|entry| entry.path())
             .filter(|path| {
-                let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                let name =
+                    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
                 // A data directory that pg_rewind could not repair is kept beside the new one.
                 [job::MANAGER_FILE, "patroni.log", "pgpass"].iter().any(|ours| name.starts_with(ours))
-                    || name.starts_with("data_") || name.starts_with("data.")
+                    || name.starts_with("data_")
+                    || name.starts_with("data.")
             })
             .collect()
     };
     let is_managed = |node: &&PathBuf| node.join(job::MANAGER_FILE).is_file();
     let mut left: Vec<PathBuf> = node_dirs.iter().filter(is_managed).flat_map(of_node).collect();
-    left.extend([Job::store(dir), Job::front(dir)].iter().filter(|job| job.has_file()).map(|job| job.dir().to_owned()));
+    left.extend(
+        [Job::store(dir), Job::front(dir)]
+            .iter()
+            .filter(|job| job.has_file())
+            .map(|job| job.dir().to_owned()),
+    );
     left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::Version;
+
+    fn managed(nodes: u32, ttl_s: u32) -> Managed {
+        Managed { nodes, synchronous_mode: SynchronousMode::Off, ttl_s }
+    }
+
+    #[test]
+    fn what_is_not_installed_is_named() {
+        assert_eq!(missing_programs(|_| false), ["patroni", "etcd", "haproxy"]);
+        assert_eq!(missing_programs(|name| name != "etcd"), ["etcd"]);
+        assert!(missing_programs(|_| true).is_empty());
+    }
+
+    #[test]
+    fn impossible_clusters_are_refused_with_what_to_type() {
+        let nowhere =
+            Installation { bin_dir: "/nowhere/bin".into(), version: Version { major: 15, minor: 0 } };
+        for (managed, words, hint) in [
+            (managed(1, 30), "another server", "--nodes 3"),
+            (managed(3, 5), "a ttl of 5 s", "--ttl 30"),
+            (managed(3, 100_000), "a ttl of 100000 s", "--ttl 30"),
+        ] {
+            let error = managed.check(&nowhere).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+            assert!(error.hint().unwrap().contains(hint), "{:?}", error.hint());
+        }
+        // Either the packages are missing, or these binaries have no pg_rewind.
+        let error = managed(3, 30).check(&nowhere).unwrap_err();
+        assert!(error.hint().unwrap().contains("apt-get install"), "{:?}", error.hint());
+        assert!(!suits(&nowhere));
+    }
+
+    #[test]
+    fn every_mode_is_read_by_its_name() {
+        for mode in SynchronousMode::ALL {
+            assert_eq!(SynchronousMode::parse(mode.name()), Some(mode));
+        }
+        assert_eq!(SynchronousMode::parse("maybe"), None);
+    }
 }

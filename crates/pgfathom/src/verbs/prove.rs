@@ -263,7 +263,7 @@ impl Prove {
             place,
             fault: flags.fault,
             allow_faults: flags.allow_faults,
-            through: flags.through,
+            through: flags.through.map(|front| *front),
             time: flags.time,
             client: flags.client,
             isolation: flags.isolation,

@@ -9,28 +9,23 @@ use std::time::{Duration, Instant};
 use connect::conninfo::SessionAttrs;
 use connect::{ConnSpec, cluster_file::Role, poll};
 use engines::{Cluster, Engine};
-use lab::local::{Instance, StopMode, Supervision};
+use lab::local::{Instance, StopMode};
 use record::clock::monotonic_ns;
 
 use super::{Disk, Fault, FaultError, Journal, Links, Plan, Proxy, Step, Undo, disk};
-use crate::client::{Client, ClientError, number};
+use crate::client::{Client, ClientError};
 use crate::live::claim::Proof;
 
 /// The time limit for an answer to a control session.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// For this long after a fault is undone, its effects may still reach clients.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// The same where a failover manager reacts to it.
-const MANAGED_GRACE: Duration = Duration::from_secs(30);
 /// The time limit for the search for the primary.
-const FOLLOW_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const FOLLOW_PATIENCE: Duration = Duration::from_secs(2);
 /// The interval of polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a cluster may take until it takes writes again after everything was undone.
-const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
-/// Standbys that stream, and those that commits wait for.
-const FOLLOWING: &str = "select count(*) filter (where state = 'streaming'), \
-     count(*) filter (where sync_state in ('sync', 'quorum')) from pg_catalog.pg_stat_replication";
+pub(super) const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
 /// Names of our prepared transactions begin with this.
 const ORPHAN_PREFIX: &str = "pgfathom-orphan-";
 
@@ -70,32 +65,6 @@ impl Node {
     /// A node whose processes may get faults.
     pub fn hurtable(name: &str, role: Role, spec: ConnSpec, instance: Instance) -> Node {
         Node { instance: Some(instance), ..Node::spared(name, role, spec, "") }
-    }
-
-    /// Whether a failover manager decides what it does.
-    pub(crate) fn is_managed(&self) -> bool {
-        self.instance.as_ref().is_some_and(|instance| instance.supervision() != Supervision::Ours)
-    }
-
-    /// Why a fault is not possible with its failover manager, or without one.
-    fn objection_of_manager(&self, fault: Fault) -> Option<String> {
-        let supervision = self.instance.as_ref()?.supervision();
-        let name = &self.name;
-        match (fault, supervision) {
-            (Fault::Crash | Fault::Switchover | Fault::Store, Supervision::Ours) => {
-                Some(format!("no failover manager works on {name}; pgfathom up patroni starts one"))
-            }
-            (Fault::Crash | Fault::Switchover | Fault::Store, Supervision::ForeignManager) => Some(format!(
-                "the failover manager of {name} was not started by pgfathom up: its processes are unknown"
-            )),
-            (Fault::Promote, Supervision::Manager | Supervision::ForeignManager) => {
-                Some(format!("the failover manager of {name} decides which node is the primary: use switchover"))
-            }
-            (Fault::Partition, Supervision::Manager | Supervision::ForeignManager) => {
-                Some(format!("the failover manager of {name} sets the connections between the nodes itself"))
-            }
-            _ => None,
-        }
     }
 
     /// The way that clients take.
@@ -221,11 +190,6 @@ impl Site {
     /// Whether clients come through something in front of the nodes.
     pub fn has_front(&self) -> bool {
         self.front.is_some()
-    }
-
-    /// For how long after a fault its effects may still reach clients: a failover manager may act only when its lease has ended, and restarts servers.
-    pub(crate) fn grace(&self) -> Duration {
-        if self.nodes.iter().any(Node::is_managed) { MANAGED_GRACE } else { GRACE }
     }
 
     /// A cluster that the user runs: faults may only hit our own sessions.
@@ -654,36 +618,6 @@ impl Site {
             happened.push(Happened { step: step.clone(), node, at_ns, took, error: done.err() });
         }
         happened
-    }
-
-    /// How many standbys follow the primary, and how many of those its commits wait for; `None`: no primary answers.
-    pub fn following(&self) -> Option<[i64; 2]> {
-        let mut client = Client::connect(&self.direct(), FOLLOW_PATIENCE).ok()?;
-        let reply = client.request(FOLLOWING).ok()?;
-        let row = reply.rows().first()?;
-        Some([number(row.first()?)?, number(row.get(1)?)?])
-    }
-
-    /// Waits until as many standbys follow the primary as before, and the failover managers know it: a repeat begins like the first.
-    ///
-    /// # Errors
-    /// What is missing, in words.
-    pub fn await_following(&self, before: [i64; 2]) -> Result<(), String> {
-        let is_whole = |now: &[i64; 2]| now[0] >= before[0] && now[1] >= before[1];
-        let mut last = None;
-        let whole = poll::until(QUIET_TIMEOUT, || {
-            last = self.following();
-            last.filter(is_whole)
-        });
-        match (whole, last) {
-            (Some(_), _) => Ok(()),
-            (None, None) => Err(format!("no primary answered within {} s", QUIET_TIMEOUT.as_secs())),
-            (None, Some([following, _])) => Err(format!(
-                "{following} of {} standbys follow the primary after {} s",
-                before[0],
-                QUIET_TIMEOUT.as_secs()
-            )),
-        }
     }
 
     /// Syncs everything written so far to the separate disks of nodes: a checkpoint hands it to the kernel, also with fsync off, and

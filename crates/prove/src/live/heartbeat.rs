@@ -165,7 +165,9 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         });
         let (there, control) = read.map_err(lost_rows)?;
         let name = tables.shards[shard - 1].clone();
-        report.shards.push(ShardReport { control, ..of_shard(name, [of(0), of(1)], &there, &happened, site.grace()) });
+        report
+            .shards
+            .push(ShardReport { control, ..of_shard(name, [of(0), of(1)], &there, &happened, site.grace()) });
     }
     tables.remove(site);
     report.happened = happened;

@@ -23,7 +23,8 @@ pub(super) struct Shared<'a> {
     pub(super) password: &'a Secret,
     /// Lines of `postgresql.conf`.
     pub(super) settings: &'a [(String, String)],
-    pub(super) checksums: Option<bool>,
+    /// An argument of initdb.
+    pub(super) checksums: Option<&'static str>,
 }
 
 /// One node.
@@ -75,9 +76,8 @@ pub(super) fn patroni(shared: &Shared<'_>, member: &Member<'_>) -> String {
         let _ = writeln!(text, "        {name}: {}", quoted(value));
     }
     text.push_str("  initdb:\n    - encoding: UTF8\n    - locale: C\n    - auth: trust\n    - no-sync\n");
-    match shared.checksums {
-        Some(true) => text.push_str("    - data-checksums\n"),
-        Some(false) | None => {}
+    if let Some(word) = shared.checksums {
+        let _ = writeln!(text, "    - {word}");
     }
     let _ = write!(
         text,
@@ -187,7 +187,7 @@ mod tests {
             store_port: 5440,
             password: &Secret::new("word"),
             settings: &settings,
-            checksums: Some(true),
+            checksums: Some("data-checksums"),
         };
         patroni(&shared, &member())
     }
@@ -208,8 +208,13 @@ mod tests {
         }
         assert_eq!(rest_in(&off), Some((5437, "root".to_owned(), "word".to_owned())));
         assert_eq!(rest_in("scope: x\n"), None);
-        assert!(text(SynchronousMode::On).contains("synchronous_mode: true\n    synchronous_mode_strict: false"));
-        assert!(text(SynchronousMode::Strict).contains("synchronous_mode: true\n    synchronous_mode_strict: true"));
+        assert!(
+            text(SynchronousMode::On).contains("synchronous_mode: true\n    synchronous_mode_strict: false")
+        );
+        assert!(
+            text(SynchronousMode::Strict)
+                .contains("synchronous_mode: true\n    synchronous_mode_strict: true")
+        );
     }
 
     /// Without a password on the socket, nothing may lead from TCP to a socket.
@@ -220,7 +225,10 @@ mod tests {
         assert_eq!(fronts_in(&quiet), Some(fronts));
         assert!(!quiet.contains("bind 127.0.0.1"), "{quiet}");
         assert!(quiet.contains("bind unix@/c/run/.s.PGSQL.5435 mode 700"), "{quiet}");
-        assert!(quiet.contains("server n1 unix@/c/run/.s.PGSQL.5432 maxconn 300 check addr 127.0.0.1 port 5437"), "{quiet}");
+        assert!(
+            quiet.contains("server n1 unix@/c/run/.s.PGSQL.5432 maxconn 300 check addr 127.0.0.1 port 5437"),
+            "{quiet}"
+        );
         let open = haproxy(Path::new("/c/run"), fronts, true, &[member()]);
         assert!(open.contains("bind 127.0.0.1:5435") && open.contains("server n1 127.0.0.1:5432 "), "{open}");
         assert!(!open.contains("server n1 unix@"), "{open}");

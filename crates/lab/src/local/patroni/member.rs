@@ -7,9 +7,9 @@ use std::time::Duration;
 use connect::os_user::OsUser;
 use rustix::process::Signal;
 
+use super::super::LocalError;
 use super::super::folder;
 use super::super::http::Request;
-use super::super::LocalError;
 use super::config;
 use super::job::{Job, MANAGER_FILE};
 
@@ -40,7 +40,10 @@ impl Manager {
         let node_dir = data_dir.parent()?;
         let cluster = node_dir.parent()?;
         if folder::is_marked(cluster) && node_dir.join(MANAGER_FILE).is_file() {
-            return Some(Manager::Ours(Member { cluster: cluster.to_owned(), node_dir: node_dir.to_owned() }));
+            return Some(Manager::Ours(Member {
+                cluster: cluster.to_owned(),
+                node_dir: node_dir.to_owned(),
+            }));
         }
         data_dir.join(SIGN).is_file().then_some(Manager::Foreign)
     }

@@ -29,7 +29,7 @@ pub struct Flags {
     pub allow_faults: bool,
     /// Sessions of the load connect here, to a proxy or a pooler in front of the cluster whose nodes the target names: a connection string
     #[arg(long, value_name = "CONNINFO", value_parser = front, conflicts_with = "local", help_heading = "Faults")]
-    pub through: Option<ConnSpec>,
+    pub through: Option<Box<ConnSpec>>,
     /// Undo the faults that a killed prove left behind, and do nothing else
     #[arg(long, exclusive = true, help_heading = "Faults")]
     pub heal: bool,
@@ -66,12 +66,12 @@ pub struct Flags {
     pub random_seed: Option<u64>,
 }
 
-fn front(text: &str) -> Result<ConnSpec, ValueError> {
+fn front(text: &str) -> Result<Box<ConnSpec>, ValueError> {
     let resolved = conninfo::parse(text, &Sources::of_process()).map_err(|error| {
         let hint = error.hint().unwrap_or_else(|| "write it as \"host=/run/proxy port=5000\"".to_owned());
         ValueError::new(error.to_string(), hint)
     })?;
-    Ok(resolved.spec)
+    Ok(Box::new(resolved.spec))
 }
 
 /// `--local`.

@@ -117,12 +117,20 @@ pub fn silence(probes: &[Probe], counts: impl Fn(&Probe) -> bool) -> (u64, f64) 
 
 /// The control of [`gaps`]: whether it detects an outage when answers of twice the shortest outage are removed. `None`: there are too few answers.
 pub(super) fn would_show(probes: &[Probe], counts: impl Fn(&Probe) -> bool) -> Option<bool> {
-    let from_ns = probes.get(probes.len() / 4)?.due_ns;
-    let until_ns = from_ns + 2 * OUTAGE_MIN.as_nanos() as u64;
-    if probes.last()?.due_ns < until_ns {
-        return None;
-    }
-    let is_out = |probe: &Probe| (from_ns..until_ns).contains(&probe.due_ns);
+    /// How many places are tried: in the outage of a fault there are no answers to remove.
+    const PLACES: usize = 16;
+    let last_ns = probes.last()?.due_ns;
+    let span_ns = 2 * OUTAGE_MIN.as_nanos() as u64;
+    let is_answered = |probe: &Probe| probe.answered_ns.is_some() && counts(probe);
+    let answers = |from_ns: u64| {
+        let due = probes.iter().filter(|probe| (from_ns..from_ns + span_ns).contains(&probe.due_ns));
+        due.filter(|probe| is_answered(probe)).count()
+    };
+    let places = (0..PLACES).map(|place| probes[place * probes.len() / PLACES].due_ns);
+    let from_ns = places
+        .filter(|from_ns| last_ns >= from_ns + span_ns)
+        .max_by_key(|from_ns| (answers(*from_ns), std::cmp::Reverse(*from_ns)))?;
+    let is_out = |probe: &Probe| (from_ns..from_ns + span_ns).contains(&probe.due_ns);
     let planted: Vec<Probe> = probes
         .iter()
         .map(|probe| Probe { answered_ns: probe.answered_ns.filter(|_| !is_out(probe)), ..*probe })
@@ -243,6 +251,27 @@ mod tests {
         let fault = Span { begin_ns: 1_000 + 100 * BEAT_NS, end_ns: 1_000 + 100 * BEAT_NS + 14_000_000 };
         let found = outage(&all, &fault, u64::MAX, |_| true);
         assert_eq!(found.back_us, Some((50 * BEAT_NS + 1_000_000) / 1_000));
+    }
+
+    /// A primary that loses the store of its manager answers until its lease ends.
+    #[test]
+    fn an_outage_that_begins_later_is_the_one_of_the_fault() {
+        let all = probes(600, |number| (!(300..450).contains(&number)).then_some(1_000_000));
+        let found = outage(&all, &at(1_000 + 100 * BEAT_NS), u64::MAX, |_| true);
+        assert_eq!(found.back_us, Some((350 * BEAT_NS + 1_000_000) / 1_000));
+        let never = probes(600, |number| (number < 300).then_some(1_000_000));
+        assert_eq!(outage(&never, &at(1_000 + 100 * BEAT_NS), u64::MAX, |_| true).back_us, None);
+    }
+
+    /// Wherever the outage of a fault is, the control removes answers elsewhere; where there are none to remove, it shows nothing.
+    #[test]
+    fn the_control_is_no_part_of_the_outage() {
+        for begin in [100, 325, 600] {
+            let all = probes(1_300, |number| (!(begin..begin + 310).contains(&number)).then_some(1_000_000));
+            assert_eq!(would_show(&all, |_| true), Some(true), "from probe {begin}");
+        }
+        assert_eq!(would_show(&probes(1_300, |_| None), |_| true), Some(false));
+        assert_eq!(would_show(&probes(60, Some), |_| true), None);
     }
 
     #[test]
