@@ -534,23 +534,6 @@ fn place(testbed: &Testbed, settings: &Settings) -> String {
 
 type Watched = Vec<Promise>;
 
-/// What is reported when a fault of the plan cannot be injected here.
-fn objection(testbed: &Testbed, trial: &Trial, place: &str) -> Option<Promise> {
-    let site = &testbed.site;
-    if let Some((fault, why)) = site.objection(&trial.plan) {
-        return Some(verdicts::not_possible(trial.what.word(), place, &trial.plan, fault, &why));
-    }
-    if trial.plan.needs_proxy() && (site.has_front() || site.nodes.iter().any(|node| node.proxy.is_none())) {
-        let fault = trial.plan.faults().into_iter().find(|fault| fault.needs_proxy()).unwrap_or(Fault::Cut);
-        let why = match site.has_front() {
-            true => "with --through, clients do not connect through the proxies of pgfathom",
-            false => "clients do not connect through a proxy",
-        };
-        return Some(verdicts::not_possible(trial.what.word(), place, &trial.plan, fault, why));
-    }
-    None
-}
-
 fn watched(
     testbed: &Testbed,
     trial: &Trial,
@@ -560,7 +543,7 @@ fn watched(
 ) -> Result<Watched, LiveError> {
     let site = &testbed.site;
     let place = place(testbed, settings);
-    if let Some(promise) = objection(testbed, trial, &place) {
+    if let Some(promise) = trial.objection(&testbed.site, &place) {
         return Ok(vec![promise]);
     }
     let name = testbed.name.as_str();

@@ -261,7 +261,7 @@ impl Testbed {
     }
 }
 
-/// The nodes at this address. Of a connection string with several hosts each is a node, so that whoever takes writes can be another one in the
+/// The nodes at this address. Of a connection string with several hosts each is a node, so that the one that takes writes can be another one in the
 /// end; those that do not answer now may do so then.
 fn reach(address: &Address, context: &Context) -> Result<Cluster, Failure> {
     if address.file().is_none() {

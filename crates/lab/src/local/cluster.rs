@@ -4,12 +4,16 @@
 //! `cluster.toml`, and, written before anything else, the marker that shows that the folder is ours. Whatever interrupts `up`, the marker exists, and `down`
 //! can find and remove the rest. `up` holds a lock on the marker while it works, so `down` never removes the folder meanwhile.
 
+mod managed;
+mod ports;
+
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use self::ports::Ports;
 use super::folder::{self, MARKER_NAME};
 use super::patroni;
 use super::preset::Machine;
@@ -142,16 +146,7 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     if folder::is_marked(&dir) {
         return start_again(&dir, options, user.as_ref());
     }
-    options.topology.check(&options.installation)?;
-    options.preset.check(&options.topology)?;
-    if let Some((name, _)) = options.settings.iter().find(|(name, _)| name == SYNC_NAMES)
-        && options.topology.replication().is_some()
-    {
-        return Err(LocalError::Topology {
-            problem: format!("{name} cannot be set before the standbys are there"),
-            hint: "use --sync, for example --sync \"ANY 1 (s1, s2)\"".to_owned(),
-        });
-    }
+    check(options)?;
     let occupied = fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
     if occupied || dir.is_file() {
         return Err(LocalError::NotEmpty { dir });
@@ -196,9 +191,7 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     }
     let _lock = marked?;
     let result = options.registry.add(&dir).and_then(|()| match &options.topology {
-        Topology::Patroni(managed) => {
-            patroni::make(&dir, &servers, &mut ports, managed, &options.all_settings(), options)
-        }
+        Topology::Patroni(managed) => managed::make(&dir, &servers, &mut ports, managed, options),
         _ => make(&dir, servers, &planned, &Mutex::new(ports), options),
     });
     if result.is_err() {
@@ -212,40 +205,25 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     result
 }
 
+/// Whether the cluster is possible here, before anything is made.
+fn check(options: &UpOptions) -> Result<(), LocalError> {
+    options.topology.check(&options.installation)?;
+    options.preset.check(&options.topology)?;
+    match options.settings.iter().find(|(name, _)| name == SYNC_NAMES) {
+        Some((name, _)) if options.topology.sync().is_some() => Err(LocalError::Topology {
+            problem: format!("{name} cannot be set before the standbys are there"),
+            hint: match options.topology {
+                Topology::Patroni(_) => "use --synchronous-mode on".to_owned(),
+                _ => "use --sync, for example --sync \"ANY 1 (s1, s2)\"".to_owned(),
+            },
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// An error with the name of its node, unless there is only one.
 fn name_node(error: LocalError, planned: &[Planned], name: &str) -> LocalError {
     if planned.len() > 1 { error.on(name) } else { error }
-}
-
-/// Consecutive ports for the servers of one cluster.
-#[derive(Debug)]
-pub(super) struct Ports {
-    next: u16,
-    fixed: bool,
-    tcp: bool,
-    socket_dir: PathBuf,
-}
-
-impl Ports {
-    fn new(options: &UpOptions, socket_dir: &Path) -> Ports {
-        Ports {
-            next: options.port.unwrap_or(PORT_DEFAULT),
-            fixed: options.port.is_some(),
-            // The programs of a failover manager use TCP in any case.
-            tcp: options.tcp || matches!(options.topology, Topology::Patroni(_)),
-            socket_dir: socket_dir.to_owned(),
-        }
-    }
-
-    pub(super) fn next(&mut self) -> Result<u16, LocalError> {
-        let port = if self.fixed {
-            folder::claim_port(self.next, &self.socket_dir, self.tcp)?
-        } else {
-            folder::first_free_port(self.next, &self.socket_dir, self.tcp)?
-        };
-        self.next = port.checked_add(1).unwrap_or(port);
-        Ok(port)
-    }
 }
 
 /// The steps after the marker.
@@ -400,7 +378,7 @@ fn add_standbys(
 }
 
 /// A generated password: the nodes of one cluster reach each other with it over TCP.
-pub(super) fn new_password() -> Result<Secret, LocalError> {
+fn new_password() -> Result<Secret, LocalError> {
     const BYTES: usize = 24;
     let source = Path::new("/dev/urandom");
     let mut bytes = [0_u8; BYTES];
@@ -411,7 +389,7 @@ pub(super) fn new_password() -> Result<Secret, LocalError> {
 }
 
 /// The content of `cluster.toml`.
-pub(super) fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
+fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
     let user = servers.first().and_then(Server::user);
     ClusterFile {
         format: CLUSTER_FILE_FORMAT,
@@ -440,6 +418,16 @@ pub(super) fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
     }
 }
 
+/// A folder keeps its kind.
+fn check_kind(dir: &Path, file: &ClusterFile, wanted: &'static str) -> Result<(), LocalError> {
+    match &file.made {
+        Some(made) if made.kind != wanted => {
+            Err(LocalError::OtherKind { dir: dir.to_owned(), kind: made.kind.clone(), wanted })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Starts the servers of one of our clusters that do not run, for example after a reboot of the host.
 fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result<LocalCluster, LocalError> {
     let lock = folder::lock_marker(dir)?;
@@ -448,18 +436,10 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
         Err(ClusterFileError::Io { .. }) => return Err(LocalError::Incomplete { dir: dir.to_owned() }),
         Err(error) => return Err(error.into()),
     };
-    if let Some(made) = &file.made
-        && made.kind != options.topology.kind()
-    {
-        return Err(LocalError::OtherKind {
-            dir: dir.to_owned(),
-            kind: made.kind.clone(),
-            wanted: options.topology.kind(),
-        });
-    }
+    check_kind(dir, &file, options.topology.kind())?;
     let socket_dir = folder::marked_socket_dir(dir).unwrap_or_else(|| dir.join("run"));
     if options.topology.kind() == patroni::KIND {
-        return patroni::start_again(dir, file, &socket_dir, user);
+        return managed::start_again(dir, file, &socket_dir, user);
     }
     // The binaries that made it, if they still exist: another major version could not read the files.
     let made = file.made.as_ref().and_then(|made| Installation::at(&made.binaries).ok());

@@ -210,12 +210,12 @@ impl Instance {
         self.manager.as_ref().and_then(Manager::member)
     }
 
-    /// As [`Instance::kill9`], after the same for its failover manager: as when the host is lost.
+    /// As [`Instance::kill9`]; `with_manager`: after the same for its failover manager, as when the host is lost.
     ///
     /// # Errors
     /// As [`Instance::kill9`].
-    pub fn crash(&self) -> Result<(), LocalError> {
-        if let Some(member) = self.member() {
+    pub fn end(&self, with_manager: bool) -> Result<(), LocalError> {
+        if let Some(member) = self.member().filter(|_| with_manager) {
             member.kill()?;
         }
         self.kill9()

@@ -10,8 +10,7 @@ mod member;
 
 pub(super) use member::{Manager, Member};
 
-use connect::cluster_file::ClusterFile;
-use connect::conninfo::{ConnSpec, SessionAttrs, Sources};
+use connect::conninfo::{ConnSpec, SessionAttrs};
 use connect::{Secret, control, poll};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,11 +18,8 @@ use std::time::{Duration, Instant};
 
 use self::config::{Fronts, STORE_USER, Shared};
 use self::job::Job;
-use super::cluster::{Front, LocalCluster, Ports, UpOptions, describe, new_password};
 use super::folder::{make_private_dir, make_socket_dir, write_as};
 use super::http::Request;
-use super::server::Server;
-use super::topology::{self, SUPERUSER};
 use super::{Installation, LocalError, process};
 use connect::os_user::OsUser;
 
@@ -165,115 +161,95 @@ impl Programs {
 }
 
 /// The ports besides those of the servers.
-struct MorePorts {
-    fronts: Fronts,
-    rest: Vec<u16>,
-    store: u16,
-    store_peer: u16,
+#[derive(Debug)]
+pub(super) struct MorePorts {
+    /// Of haproxy: for writes, for reads.
+    pub(super) fronts: [u16; 2],
+    /// Of the REST interfaces, node by node.
+    pub(super) rest: Vec<u16>,
+    /// Of etcd: for clients, for other members.
+    pub(super) store: [u16; 2],
 }
 
-impl MorePorts {
-    fn choose(ports: &mut Ports, nodes: usize) -> Result<MorePorts, LocalError> {
-        let fronts = Fronts { write: ports.next()?, read: ports.next()? };
-        let rest = (0..nodes).map(|_| ports.next()).collect::<Result<_, _>>()?;
-        Ok(MorePorts { fronts, rest, store: ports.next()?, store_peer: ports.next()? })
-    }
+/// A node to be made: its name, its folder, its port.
+#[derive(Clone, Debug)]
+pub(super) struct Spot {
+    pub(super) name: String,
+    pub(super) dir: PathBuf,
+    pub(super) port: u16,
 }
 
-/// The steps after the marker.
-pub(super) fn make(
-    dir: &Path,
-    servers: &[Server],
-    ports: &mut Ports,
-    managed: &Managed,
-    settings: &[(String, String)],
-    options: &UpOptions,
-) -> Result<LocalCluster, LocalError> {
+/// Everything that the programs are configured with.
+#[derive(Debug)]
+pub(super) struct Order<'a> {
+    pub(super) managed: &'a Managed,
+    pub(super) spots: &'a [Spot],
+    pub(super) ports: MorePorts,
+    pub(super) user: Option<&'a OsUser>,
+    pub(super) installation: &'a Installation,
+    pub(super) socket_dir: &'a Path,
+    /// haproxy listens on 127.0.0.1, too.
+    pub(super) tcp: bool,
+    pub(super) password: Secret,
+    pub(super) settings: &'a [(String, String)],
+    pub(super) checksums: Option<bool>,
+    /// The way to the first node, and to what haproxy makes of writes.
+    pub(super) entry: ConnSpec,
+    pub(super) front: ConnSpec,
+}
+
+/// The steps after the marker. Returns the seconds for the store, the first node, and the others.
+pub(super) fn make(dir: &Path, order: &Order<'_>) -> Result<[f64; 3], LocalError> {
     let begin = Instant::now();
-    let Some(first) = servers.first() else {
-        return Err(LocalError::Incomplete { dir: dir.to_owned() });
-    };
-    let user = first.user();
-    make_socket_dir(&first.socket_dir, user)?;
-    let more = MorePorts::choose(ports, servers.len())?;
-    let password = new_password()?;
-    let shared = Shared {
-        managed,
-        bin_dir: &options.installation.bin_dir,
-        socket_dir: &first.socket_dir,
-        store_port: more.store,
-        password: &password,
-        settings,
-        checksums: match options.checksums {
-            Some(true) => Some("data-checksums"),
-            // Older versions have no word for it: there it is off by default.
-            Some(false) if options.installation.version.major >= 18 => Some("no-data-checksums"),
-            _ => None,
-        },
-    };
-    write_files(dir, servers, &more, &shared, options.tcp)?;
-    let node_dirs: Vec<PathBuf> = servers.iter().map(|server| server.dir.clone()).collect();
+    let user = order.user;
+    make_socket_dir(order.socket_dir, user)?;
+    write_files(dir, order)?;
+    let node_dirs: Vec<PathBuf> = order.spots.iter().map(|spot| spot.dir.clone()).collect();
     let programs = Programs::of(dir, &node_dirs);
-    start_store(&programs.store, user, more.store)?;
-    protect_store(more.store, &password)?;
-    let connect_s = begin.elapsed().as_secs_f64();
+    start_store(&programs.store, user, order.ports.store[0])?;
+    protect_store(order.ports.store[0], &order.password)?;
+    let store_s = begin.elapsed().as_secs_f64();
 
     let begin = Instant::now();
+    let on =
+        |at: usize, result: Result<(), LocalError>| result.map_err(|error| error.on(&order.spots[at].name));
+    let await_node =
+        |at: usize, path: &str| on(at, await_state(&programs.managers[at], order.ports.rest[at], path));
     // One first, so that the first node of the cluster file is the primary.
-    let start = |at: usize, path: &str| -> Result<(), LocalError> {
-        let started = programs.managers[at]
-            .start(user)
-            .and_then(|()| await_state(&programs.managers[at], more.rest[at], path));
-        started.map_err(|error| error.on(&servers[at].name))
-    };
-    start(0, "/primary")?;
-    let initdb_s = begin.elapsed().as_secs_f64();
+    on(0, programs.managers[0].start(user))?;
+    await_node(0, "/primary")?;
+    let first_s = begin.elapsed().as_secs_f64();
     let begin = Instant::now();
-    topology::at_once(servers.len() - 1, |number| start(number + 1, "/replica"))?;
+    (1..order.spots.len()).try_for_each(|at| on(at, programs.managers[at].start(user)))?;
+    (1..order.spots.len()).try_for_each(|at| await_node(at, "/replica"))?;
     programs.front.start(user)?;
-    let file = describe(servers, options);
-    await_whole(&file, &first.spec(), managed.synchronous_mode)?;
-    let front = ConnSpec::unix(&first.socket_dir, more.fronts.write, SUPERUSER, SUPERUSER);
-    await_front(&programs.front, &front, servers.len())?;
-    file.write(&dir.join(connect::cluster_file::CLUSTER_FILE_NAME))?;
-    let spec = file.entry(&Sources::of_process())?.spec;
-    let start_s = begin.elapsed().as_secs_f64();
-    let fronts = fronts(&first.socket_dir, more.fronts);
-    Ok(LocalCluster {
-        dir: dir.to_owned(),
-        file,
-        spec,
-        initdb_s,
-        start_s,
-        connect_s,
-        notes: Vec::new(),
-        fronts,
-    })
-}
-
-/// The addresses of haproxy.
-fn fronts(socket_dir: &Path, ports: Fronts) -> Vec<Front> {
-    let front = |name: &str, port: u16| Front {
-        name: name.to_owned(),
-        connection: ConnSpec::unix(socket_dir, port, SUPERUSER, SUPERUSER).describe(),
-    };
-    vec![front("writes", ports.write), front("reads", ports.read)]
+    await_whole(order.spots.len() - 1, &order.entry, order.managed.synchronous_mode)?;
+    await_front(&programs.front, &order.front, order.spots.len())?;
+    Ok([store_s, first_s, begin.elapsed().as_secs_f64()])
 }
 
 /// The configuration of every program, readable by its user only.
-fn write_files(
-    dir: &Path,
-    servers: &[Server],
-    more: &MorePorts,
-    shared: &Shared<'_>,
-    tcp: bool,
-) -> Result<(), LocalError> {
-    let user = servers.first().and_then(Server::user);
-    let members: Vec<config::Member<'_>> = std::iter::zip(servers, &more.rest)
-        .map(|(server, rest)| config::Member {
-            name: &server.name,
-            dir: &server.dir,
-            port: server.port,
+fn write_files(dir: &Path, order: &Order<'_>) -> Result<(), LocalError> {
+    let (user, [store_port, peer_port]) = (order.user, order.ports.store);
+    let shared = Shared {
+        managed: order.managed,
+        bin_dir: &order.installation.bin_dir,
+        socket_dir: order.socket_dir,
+        store_port,
+        password: &order.password,
+        settings: order.settings,
+        checksums: match order.checksums {
+            Some(true) => Some("data-checksums"),
+            // Older versions have no word for it: there it is off by default.
+            Some(false) if order.installation.version.major >= 18 => Some("no-data-checksums"),
+            _ => None,
+        },
+    };
+    let members: Vec<config::Member<'_>> = std::iter::zip(order.spots, &order.ports.rest)
+        .map(|(spot, rest)| config::Member {
+            name: &spot.name,
+            dir: &spot.dir,
+            port: spot.port,
             rest_port: *rest,
         })
         .collect();
@@ -281,16 +257,17 @@ fn write_files(
         make_private_dir(path)?;
         user.map_or(Ok(()), |user| process::give(path, user))
     };
-    for (server, member) in std::iter::zip(servers, &members) {
-        server.make_dir()?;
-        write_as(&server.dir.join(job::MANAGER_FILE), config::patroni(shared, member).as_bytes(), user)?;
+    for member in &members {
+        owned_dir(member.dir)?;
+        write_as(&member.dir.join(job::MANAGER_FILE), config::patroni(&shared, member).as_bytes(), user)?;
     }
     let (store, front) = (Job::store(dir), Job::front(dir));
     owned_dir(store.dir())?;
-    let text = config::etcd(store.dir(), more.store, more.store_peer);
+    let text = config::etcd(store.dir(), store_port, peer_port);
     write_as(&store.dir().join(job::STORE_FILE), text.as_bytes(), user)?;
     owned_dir(front.dir())?;
-    let text = config::haproxy(shared.socket_dir, more.fronts, tcp, &members);
+    let [write, read] = order.ports.fronts;
+    let text = config::haproxy(order.socket_dir, Fronts { write, read }, order.tcp, &members);
     write_as(&front.dir().join(job::FRONT_FILE), text.as_bytes(), user)
 }
 
@@ -367,8 +344,8 @@ fn await_front(job: &Job, front: &ConnSpec, nodes: usize) -> Result<(), LocalErr
 }
 
 /// Waits until every standby streams from the primary, and commits wait for one of them if they have to.
-fn await_whole(file: &ClusterFile, primary: &ConnSpec, mode: SynchronousMode) -> Result<(), LocalError> {
-    let standbys = i64::try_from(file.node.len().saturating_sub(1)).unwrap_or(i64::MAX);
+fn await_whole(standbys: usize, primary: &ConnSpec, mode: SynchronousMode) -> Result<(), LocalError> {
+    let standbys = i64::try_from(standbys).unwrap_or(i64::MAX);
     let question = "select count(*) filter (where state = 'streaming'), \
                     count(*) filter (where sync_state in ('sync', 'quorum')) from pg_catalog.pg_stat_replication";
     let is_whole = || -> Result<bool, LocalError> {
@@ -387,43 +364,23 @@ fn await_whole(file: &ClusterFile, primary: &ConnSpec, mode: SynchronousMode) ->
     }
 }
 
-/// Starts the programs of a stopped cluster again; which node becomes the primary is Patroni's decision.
+/// Starts the programs of a stopped cluster again, and waits until one node takes writes: which, is Patroni's decision. Returns the ports of haproxy; `None`: all
+/// programs run already.
 pub(super) fn start_again(
     dir: &Path,
-    file: ClusterFile,
-    socket_dir: &Path,
+    node_dirs: &[PathBuf],
+    entry: &ConnSpec,
     user: Option<&OsUser>,
-) -> Result<LocalCluster, LocalError> {
-    let begin = Instant::now();
-    let node_dirs = super::folder::marked_node_dirs(dir);
-    let programs = Programs::of(dir, &node_dirs);
+) -> Result<Option<[u16; 2]>, LocalError> {
+    let programs = Programs::of(dir, node_dirs);
     let all = || std::iter::once(&programs.store).chain(&programs.managers).chain([&programs.front]);
     if all().all(Job::is_up) {
-        let connection = file.node.first().map(|node| node.connection.clone()).unwrap_or_default();
-        return Err(LocalError::AlreadyUp { dir: dir.to_owned(), connection });
+        return Ok(None);
     }
-    make_socket_dir(socket_dir, user)?;
-    for job in all() {
-        job.start(user)?;
-    }
-    let spec = file.entry(&Sources::of_process())?.spec;
-    let first = programs.managers.first().unwrap_or(&programs.store);
-    await_connection(first, &spec)?;
-    let fronts = config::fronts_in(
-        &fs::read_to_string(programs.front.dir().join(job::FRONT_FILE)).unwrap_or_default(),
-    )
-    .map_or_else(Vec::new, |ports| fronts(socket_dir, ports));
-    let start_s = begin.elapsed().as_secs_f64();
-    Ok(LocalCluster {
-        dir: dir.to_owned(),
-        file,
-        spec,
-        initdb_s: 0.0,
-        start_s,
-        connect_s: 0.0,
-        notes: Vec::new(),
-        fronts,
-    })
+    all().try_for_each(|job| job.start(user))?;
+    await_connection(programs.managers.first().unwrap_or(&programs.store), entry)?;
+    let text = fs::read_to_string(programs.front.dir().join(job::FRONT_FILE)).unwrap_or_default();
+    Ok(config::fronts_in(&text).map(|fronts| [fronts.write, fronts.read]))
 }
 
 /// Ends every program in a cluster's folder that would start a server again. Without Patroni there is none.

@@ -389,24 +389,10 @@ impl Site {
                 if let (Fault::Power, Some(disk)) = (fault, &at.disk) {
                     disk.cut_power()?;
                 }
-                match fault {
-                    Fault::Crash => instance.crash()?,
-                    _ => instance.kill9()?,
-                }
+                instance.end(fault == Fault::Crash)?;
             }
-            Fault::Switchover => {
-                let to = (node != self.primary()).then_some(at.name.as_str());
-                let from = &self.nodes[self.primary()];
-                self.instance(fault, self.primary())?.switch_over(&from.name, to)?;
-                self.follow_primary();
-                self.calm_down();
-            }
-            Fault::Store => {
-                let instance = self.instance(fault, node)?;
-                let id = self.journal.note(Undo::StartStore { data_dir: instance.data_dir().to_owned() })?;
-                self.hurt(Injury::Storeless { id });
-                instance.kill_store()?;
-            }
+            Fault::Switchover => self.switch_over(node)?,
+            Fault::Store => self.kill_store(node)?,
             Fault::Pause => {
                 let instance = self.instance(fault, node)?;
                 let id = self.journal.note(Undo::Resume { data_dir: instance.data_dir().to_owned() })?;
@@ -459,6 +445,24 @@ impl Site {
                 proxy.inject(proxied);
             }
         }
+        Ok(())
+    }
+
+    /// The store of the failover manager of this node is killed.
+    fn kill_store(&self, node: usize) -> Result<(), FaultError> {
+        let instance = self.instance(Fault::Store, node)?;
+        let id = self.journal.note(Undo::StartStore { data_dir: instance.data_dir().to_owned() })?;
+        self.hurt(Injury::Storeless { id });
+        Ok(instance.kill_store()?)
+    }
+
+    /// The failover manager makes this node the primary, or another one than this if it is the primary.
+    fn switch_over(&self, node: usize) -> Result<(), FaultError> {
+        let primary = self.primary();
+        let to = (node != primary).then_some(self.nodes[node].name.as_str());
+        self.instance(Fault::Switchover, primary)?.switch_over(&self.nodes[primary].name, to)?;
+        self.follow_primary();
+        self.calm_down();
         Ok(())
     }
 

@@ -125,7 +125,7 @@ pub(super) fn haproxy(socket_dir: &Path, fronts: Fronts, tcp: bool, members: &[M
              default-server inter 1s fall 3 rise 2 on-marked-down shutdown-sessions\n"
         );
         for member in members {
-            // Whoever comes over TCP has to give a password, so haproxy goes on over TCP.
+            // A client over TCP has to give a password, so haproxy goes on over TCP.
             let back = match tcp {
                 true => format!("127.0.0.1:{}", member.port),
                 false => format!("unix@{}", socket(member.port)),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_configured_as_asked_and_every_value_is_quoted() {
+    fn a_node_is_configured_as_requested_and_every_value_is_quoted() {
         let off = text(SynchronousMode::Off);
         for line in [
             "name: n1\n",

@@ -180,7 +180,7 @@ mod tests {
             let command = command.arg("600").current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
             testing::Running::new(command.spawn().unwrap())
         };
-        let _stranger = start(&other.join("haproxy"), &other);
+        let _other = start(&other.join("haproxy"), &other);
         let _editor = start(&sleep, &ours);
         assert!(!job.is_up());
         let running = start(&ours.join("haproxy"), &ours);
