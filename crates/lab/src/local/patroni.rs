@@ -364,8 +364,8 @@ fn await_whole(standbys: usize, primary: &ConnSpec, mode: SynchronousMode) -> Re
     }
 }
 
-/// Starts the programs of a stopped cluster again, and waits until one node takes writes: which, is Patroni's decision. Returns the ports of haproxy; `None`: all
-/// programs run already.
+/// Starts the programs of a stopped cluster again, and waits until a node takes writes; Patroni decides which one. Returns the ports of haproxy;
+/// `None`: all programs run already.
 pub(super) fn start_again(
     dir: &Path,
     node_dirs: &[PathBuf],
