@@ -49,20 +49,23 @@ impl Site {
         if self.nodes.iter().any(Node::is_managed) { MANAGED_GRACE } else { GRACE }
     }
 
-    /// How many standbys follow the primary, and how many of those its commits wait for; `None`: no primary answers.
-    pub fn following(&self) -> Option<[i64; 2]> {
+    /// How many standbys follow the primary, how many of those its commits wait for, and how many nodes accept sessions, which a standby does later than it
+    /// follows. `None`: no primary answers.
+    pub fn following(&self) -> Option<[i64; 3]> {
         let mut client = Client::connect(&self.direct(), FOLLOW_PATIENCE).ok()?;
         let reply = client.request(FOLLOWING).ok()?;
         let row = reply.rows().first()?;
-        Some([number(row.first()?)?, number(row.get(1)?)?])
+        let answers = |node: &&Node| Client::connect(&node.spec, FOLLOW_PATIENCE).is_ok();
+        let answering = i64::try_from(self.nodes.iter().filter(answers).count()).ok()?;
+        Some([number(row.first()?)?, number(row.get(1)?)?, answering])
     }
 
     /// Waits until as many standbys follow the primary as before, and the failover managers know it: a repeat begins like the first.
     ///
     /// # Errors
     /// What is missing, in words.
-    pub fn await_following(&self, before: [i64; 2]) -> Result<(), String> {
-        let is_whole = |now: &[i64; 2]| now[0] >= before[0] && now[1] >= before[1];
+    pub fn await_following(&self, before: [i64; 3]) -> Result<(), String> {
+        let is_whole = |now: &[i64; 3]| std::iter::zip(now, before).all(|(now, before)| *now >= before);
         let mut last = None;
         let whole = poll::until(QUIET_TIMEOUT, || {
             last = self.following();
@@ -71,7 +74,7 @@ impl Site {
         match (whole, last) {
             (Some(_), _) => Ok(()),
             (None, None) => Err(format!("no primary answered within {} s", QUIET_TIMEOUT.as_secs())),
-            (None, Some([following, _])) => Err(format!(
+            (None, Some([following, ..])) => Err(format!(
                 "{following} of {} standbys follow the primary after {} s",
                 before[0],
                 QUIET_TIMEOUT.as_secs()
