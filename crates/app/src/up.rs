@@ -40,8 +40,12 @@ impl Plan {
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         let search = Search { pg_bin: self.pg_bin.clone(), extension: self.topology.extension() };
         let found = local::find_installations(&search, |name| std::env::var_os(name))?;
-        let installation =
-            found.into_iter().next().ok_or_else(|| Failure::usage("no PostgreSQL server was found"))?;
+        // Of those that have what the topology needs besides the server, else of all: the check names what is missing.
+        let suitable = found.iter().position(|one| self.topology.suits(one)).unwrap_or(0);
+        let installation = found
+            .into_iter()
+            .nth(suitable)
+            .ok_or_else(|| Failure::usage("no PostgreSQL server was found"))?;
         let dir = self.dir.clone().unwrap_or_else(|| local::default_dir(self.topology.kind()));
         context.terminal.detail(&format!("up: {installation}"));
         let options = UpOptions {
@@ -116,6 +120,9 @@ fn text(cluster: &LocalCluster) -> String {
     if nodes.len() == 1 || cluster.spec.hosts.len() > 1 {
         lines.push(format!("connect  psql '{}'", cluster.spec.describe()));
     }
+    lines.extend(
+        cluster.fronts.iter().map(|front| format!("haproxy  {:6}  psql '{}'", front.name, front.connection)),
+    );
     // The rest of the WAL is the tables' own, and it is they that leave it out.
     let preset = cluster.file.made.as_ref().map(|made| made.preset.as_str());
     let unlogged = if preset == Some(Preset::NoWal.name()) { " --unlogged" } else { "" };
@@ -143,6 +150,11 @@ fn json(cluster: &LocalCluster) -> serde_json::Value {
         "cluster_file": cluster.dir.join(CLUSTER_FILE_NAME).display().to_string(),
         "connection": cluster.spec.describe(),
         "nodes": nodes,
+        "proxies": cluster
+            .fronts
+            .iter()
+            .map(|front| json!({"name": front.name, "connection": front.connection}))
+            .collect::<Vec<_>>(),
         "initdb_s": cluster.initdb_s,
         "connect_s": cluster.connect_s,
         "start_s": cluster.start_s,

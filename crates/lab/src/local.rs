@@ -3,8 +3,10 @@
 mod cluster;
 mod error;
 pub(crate) mod folder;
+mod http;
 mod installation;
 mod instance;
+mod patroni;
 mod preset;
 pub(crate) mod process;
 mod registry;
@@ -13,10 +15,11 @@ mod server;
 pub(crate) mod standby;
 pub(crate) mod topology;
 
-pub use cluster::{LocalCluster, Removed, UpOptions, default_dir, down, is_ours, is_up, up};
+pub use cluster::{Front, LocalCluster, Removed, UpOptions, default_dir, down, is_ours, is_up, up};
 pub use error::LocalError;
 pub use installation::{Extension, Installation, Search, Version, find_installations, installations};
-pub use instance::Instance;
+pub use instance::{Instance, Supervision, resume_in, start_store_of};
+pub use patroni::{Managed, SynchronousMode, TTL_S_DEFAULT};
 pub use preset::Preset;
 pub use process::{StopMode, servers_in};
 pub use registry::{Registry, state_dir};

@@ -18,6 +18,7 @@ mod drive;
 mod engines;
 mod evidence;
 mod failover;
+mod failover_manager;
 mod files;
 mod full_disk;
 mod fuzz_corpus;

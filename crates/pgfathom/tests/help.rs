@@ -74,7 +74,7 @@ fn the_flags_of_each_verb_are_these() {
             "prove",
             format!(
                 "{connection} --allow-faults --client --conditions --elle --fault --heal --isolation --jobs --level --local --output-dir --progress \
-                 --random-seed --repeat --set --strict --synchronous-commit --time --warehouses --watch"
+                 --random-seed --repeat --set --strict --synchronous-commit --through --time --warehouses --watch"
             ),
         ),
         (
@@ -88,7 +88,7 @@ fn the_flags_of_each_verb_are_these() {
         ),
         (
             "up",
-            "--checksums --dir --nodes --partitions --pg-bin --port --preset --set --socket-dir --standbys --sync --synchronous-commit --tcp"
+            "--checksums --dir --nodes --partitions --pg-bin --port --preset --set --socket-dir --standbys --sync --synchronous-commit --synchronous-mode --tcp --ttl"
                 .to_string(),
         ),
         ("down", "--all".to_string()),

@@ -7,6 +7,7 @@
 pub mod disk;
 pub mod journal;
 pub mod links;
+mod manager;
 mod mount;
 pub mod plan;
 pub mod proxy;
@@ -27,12 +28,18 @@ pub use site::{Happened, Node, Site};
 pub enum Fault {
     /// SIGKILL to every process. Written data stays in the page cache: this tests recovery, not fsync.
     Kill,
-    /// SIGSTOP to every process: the node neither answers nor leaves.
+    /// The same to the node's failover manager, too: as when the host is lost.
+    Crash,
+    /// SIGSTOP to every process, those of a failover manager included: the node neither answers nor leaves.
     Pause,
     /// A fast stop and a start.
     Restart,
     /// A standby is made the primary.
     Promote,
+    /// The failover manager is requested to make another node the primary.
+    Switchover,
+    /// The store of the failover manager is killed.
+    Store,
     /// The disk is cut off, the processes are killed, the file system is mounted again: unsynced data is lost.
     Power,
     /// The disk of the data directory is filled to the last block.
@@ -59,11 +66,14 @@ pub enum Fault {
 
 impl Fault {
     /// All faults; those with a parameter have a typical one.
-    pub const ALL: [Fault; 15] = [
+    pub const ALL: [Fault; 18] = [
         Fault::Kill,
+        Fault::Crash,
         Fault::Pause,
         Fault::Restart,
         Fault::Promote,
+        Fault::Switchover,
+        Fault::Store,
         Fault::Power,
         Fault::Full,
         Fault::Partition,
@@ -81,9 +91,12 @@ impl Fault {
     pub fn word(self) -> &'static str {
         match self {
             Fault::Kill => "kill",
+            Fault::Crash => "crash",
             Fault::Pause => "pause",
             Fault::Restart => "restart",
             Fault::Promote => "promote",
+            Fault::Switchover => "switchover",
+            Fault::Store => "store",
             Fault::Power => "power",
             Fault::Full => "full",
             Fault::Partition => "partition",
@@ -102,9 +115,12 @@ impl Fault {
     pub fn description(self) -> &'static str {
         match self {
             Fault::Kill => "kill -9",
+            Fault::Crash => "server and failover manager killed",
             Fault::Pause => "all processes stopped (SIGSTOP)",
             Fault::Restart => "restart",
             Fault::Promote => "standby promoted",
+            Fault::Switchover => "switchover",
+            Fault::Store => "store of the failover manager killed",
             Fault::Power => "power cut",
             Fault::Full => "disk full",
             Fault::Partition => "cut off from the other nodes",

@@ -270,7 +270,7 @@ fn after_all(
     let not_back = |error: LiveError| LiveError::NotBack(Box::new(error));
     site.quiesce().map_err(|error| not_back(error.into()))?;
     let mut client = again(|| Ok(Client::connect(&site.entry(), patience)?)).map_err(not_back)?;
-    observed.meet_last(&mut client);
+    observed.meet_last(&mut client, site.primary());
     tables.check(site, &mut client)?;
     Ok(client)
 }

@@ -3,6 +3,7 @@
 //!
 //! What each engine promises at which level stands in its profile (`engines::profile`); what a setting takes back stands here.
 
+mod failover;
 mod heartbeat;
 mod hermitage;
 mod least;

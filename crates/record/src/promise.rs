@@ -4,8 +4,10 @@
 //! "0 seen" is evidence only with a number behind it, so every line has `n`, the bound that n allows (below 3/n with 95 % confidence, the rule of
 //! three) and a positive control: the same observation where the anomaly must show.
 
+mod failover;
 mod of_steps;
 
+pub use failover::{Failover, Spread};
 pub use of_steps::{of, verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -149,6 +151,9 @@ pub struct Promise {
     /// What to change, where something should be.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub change: String,
+    /// What the faults cost, where there were any and this line has measured it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failover: Option<Failover>,
     /// Figures, units last in their names: `rpo_us`, `rto_write_us`.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub figures: Map<String, Value>,

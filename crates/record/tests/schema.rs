@@ -15,7 +15,7 @@ use record::model::{
     Check, CheckResult, Dataset, ErrorStatistics, NodeStatistics, OutageStatistics, Phase, Setting, State,
     Target, TypeStatistics,
 };
-use record::promise::{Control, Promise, Reading, Standing};
+use record::promise::{Control, Failover, Promise, Reading, Spread, Standing};
 use record::sample::{ClientSample, ProgressSample, SOURCE_LOAD, SOURCE_VERIFY, Sample};
 use record::sweep::{Curve, Fit, Mix, Place, Plan, Point, Repeat};
 use record::totals::{
@@ -441,6 +441,15 @@ fn full_directory() -> Folder {
             witness: vec!["none".into()],
             why: "WAL is flushed before the reply".into(),
             change: "nothing".into(),
+            failover: Some(Failover {
+                repeats: 2,
+                lost_commits: Spread::of([Some(0.0), Some(3.0)]),
+                rpo_us: Some(Spread::of([Some(0.0)])),
+                rto_write_us: Some(Spread::of([Some(1e6), None])),
+                rto_read_us: Some(Spread::of([None])),
+                downtime_write_percent: Some(Spread::of([Some(12.5)])),
+                downtime_read_percent: Some(Spread::of([Some(12.5)])),
+            }),
             figures: object(json!({"rpo_us": 0})),
         }];
     })

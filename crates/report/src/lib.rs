@@ -11,6 +11,7 @@ mod compare;
 mod directory;
 mod driven;
 mod facts;
+mod failover;
 mod filled;
 mod findings;
 mod flame;

@@ -1,5 +1,6 @@
 //! The verdicts on promises: on the terminal a paragraph each and a table of faults by settings, on the page tables.
 
+use crate::failover;
 use crate::html::markup::{Cell, Row, escape, table};
 use crate::layout::{columns, fold, push};
 use record::model::Run;
@@ -67,6 +68,9 @@ fn paragraph(out: &mut String, promise: &Promise) {
     );
     if promise.n > 0 {
         fold(out, INDENT, &evidence(promise));
+    }
+    if let Some(failover) = &promise.failover {
+        fold(out, INDENT, &failover::line(failover));
     }
     let figures = figures(promise);
     if !figures.is_empty() {
@@ -221,6 +225,7 @@ pub(crate) fn section(out: &mut String, run: &Run) {
         ("read in", true),
     ];
     table(out, "Verdict for each promise", &head, &rows);
+    failover::section(out, &promises);
     let mut workloads: Vec<&str> = Vec::new();
     for promise in &promises {
         if !workloads.contains(&promise.workload.as_str()) {
@@ -308,6 +313,7 @@ mod tests {
             witness: vec!["lost: transaction 7".into(), "2".into(), "3".into(), "4".into()],
             why: "the WAL writer had not written it".into(),
             change: "set synchronous_commit = on".into(),
+            failover: None,
             figures: json!({"rpo_us": 4_200, "rpo_bytes": 8_192, "holes": 0, "rto_write_us": [1_000, null], "share_lost": 0.0001})
                 .as_object()
                 .cloned()

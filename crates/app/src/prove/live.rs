@@ -14,6 +14,7 @@ use ::prove::fault::{self, Fault, Journal, journal};
 use ::prove::live::tables::SCHEMA;
 use ::prove::live::{Isolation, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin, wide};
 use ::prove::promise::{self as verdicts, Settings};
+use connect::ConnSpec;
 use connect::conninfo::SessionAttrs;
 use record::model::Step;
 use record::promise::{self, Promise, Standing};
@@ -90,6 +91,8 @@ pub struct Plan {
     pub fault: Option<Faults>,
     /// Faults may hurt servers that pgfathom did not make.
     pub allow_faults: bool,
+    /// Sessions connect here, to a proxy or a pooler in front of the cluster.
+    pub through: Option<ConnSpec>,
     /// How long each workload is watched.
     pub time: Duration,
     /// Sessions that write.
@@ -118,6 +121,7 @@ impl Plan {
             place,
             fault: None,
             allow_faults: false,
+            through: None,
             time: Duration::from_secs(10),
             client: 4,
             isolation: None,
@@ -290,7 +294,11 @@ impl Plan {
             Source::Made(wanted) => wanted,
             // What is drawn for a cluster that is there does without proxies: nothing is changed on its nodes that was not requested.
             Source::There(address) => {
-                return Testbed::there(address, context, journal, (self.allow_faults, planned));
+                let mut testbed = Testbed::there(address, context, journal, (self.allow_faults, planned))?;
+                if let Some(front) = &self.through {
+                    testbed.site.use_front(front.clone());
+                }
+                return Ok(testbed);
             }
         };
         let needs = if is_random { Needs::ALL } else { planned };
@@ -386,12 +394,17 @@ impl Plan {
         let history_files = history::HistoryFiles { dir: recording.path(), elle: self.elle.as_deref() };
         let begin = Instant::now();
         let mut repeats = Vec::new();
+        let following = if testbed.is_made() { None } else { testbed.site.following() };
         for number in 1..=self.repeat {
             if number > 1 {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
                 testbed = self.fresh(chapter, context, testbed, journal)?;
+                if let Some(Err(why)) = following.map(|before| testbed.site.await_following(before)) {
+                    testbed.site.note(format!("repeat {number} was not begun: {why}"));
+                    break;
+                }
                 context.terminal.detail(&format!("repeat {number} of {}", self.repeat));
             }
             let watched = once(&testbed, trial, &options, history_files, stop);
@@ -521,20 +534,6 @@ fn place(testbed: &Testbed, settings: &Settings) -> String {
 
 type Watched = Vec<Promise>;
 
-/// What is reported when a fault of the plan cannot be injected here.
-fn objection(testbed: &Testbed, trial: &Trial, place: &str) -> Option<Promise> {
-    let site = &testbed.site;
-    if let Some((fault, why)) = site.objection(&trial.plan) {
-        return Some(verdicts::not_possible(trial.what.word(), place, &trial.plan, fault, &why));
-    }
-    if trial.plan.needs_proxy() && site.nodes.iter().any(|node| node.proxy.is_none()) {
-        let fault = trial.plan.faults().into_iter().find(|fault| fault.needs_proxy()).unwrap_or(Fault::Cut);
-        let why = "clients do not connect through a proxy";
-        return Some(verdicts::not_possible(trial.what.word(), place, &trial.plan, fault, why));
-    }
-    None
-}
-
 fn watched(
     testbed: &Testbed,
     trial: &Trial,
@@ -544,7 +543,7 @@ fn watched(
 ) -> Result<Watched, LiveError> {
     let site = &testbed.site;
     let place = place(testbed, settings);
-    if let Some(promise) = objection(testbed, trial, &place) {
+    if let Some(promise) = trial.objection(&testbed.site, &place) {
         return Ok(vec![promise]);
     }
     let name = testbed.name.as_str();

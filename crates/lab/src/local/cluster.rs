@@ -4,13 +4,18 @@
 //! `cluster.toml`, and, written before anything else, the marker that shows that the folder is ours. Whatever interrupts `up`, the marker exists, and `down`
 //! can find and remove the rest. `up` holds a lock on the marker while it works, so `down` never removes the folder meanwhile.
 
+mod managed;
+mod ports;
+
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use self::ports::Ports;
 use super::folder::{self, MARKER_NAME};
+use super::patroni;
 use super::preset::Machine;
 use super::process;
 use super::server::{self, Server};
@@ -112,6 +117,17 @@ pub struct LocalCluster {
     pub connect_s: f64,
     /// Notes: a server that was not changed.
     pub notes: Vec<String>,
+    /// Proxies in front of the nodes.
+    pub fronts: Vec<Front>,
+}
+
+/// An address of a proxy in front of the nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Front {
+    /// What goes there: `writes`, `reads`.
+    pub name: String,
+    /// How to connect.
+    pub connection: String,
 }
 
 /// What `down` did.
@@ -130,16 +146,7 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     if folder::is_marked(&dir) {
         return start_again(&dir, options, user.as_ref());
     }
-    options.topology.check(&options.installation)?;
-    options.preset.check(&options.topology)?;
-    if let Some((name, _)) = options.settings.iter().find(|(name, _)| name == SYNC_NAMES)
-        && options.topology.replication().is_some()
-    {
-        return Err(LocalError::Topology {
-            problem: format!("{name} cannot be set before the standbys are there"),
-            hint: "use --sync, for example --sync \"ANY 1 (s1, s2)\"".to_owned(),
-        });
-    }
+    check(options)?;
     let occupied = fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
     if occupied || dir.is_file() {
         return Err(LocalError::NotEmpty { dir });
@@ -183,8 +190,10 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
         let _ = fs::remove_dir(&dir);
     }
     let _lock = marked?;
-    let result =
-        options.registry.add(&dir).and_then(|()| make(&dir, servers, &planned, &Mutex::new(ports), options));
+    let result = options.registry.add(&dir).and_then(|()| match &options.topology {
+        Topology::Patroni(managed) => managed::make(&dir, &servers, &mut ports, managed, options),
+        _ => make(&dir, servers, &planned, &Mutex::new(ports), options),
+    });
     if result.is_err() {
         // The files of this attempt are removed; if that fails, `down` can do it later.
         let _ = remove(&dir);
@@ -196,39 +205,25 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
     result
 }
 
+/// Whether the cluster is possible here, before anything is made.
+fn check(options: &UpOptions) -> Result<(), LocalError> {
+    options.topology.check(&options.installation)?;
+    options.preset.check(&options.topology)?;
+    match options.settings.iter().find(|(name, _)| name == SYNC_NAMES) {
+        Some((name, _)) if options.topology.sync().is_some() => Err(LocalError::Topology {
+            problem: format!("{name} cannot be set before the standbys are there"),
+            hint: match options.topology {
+                Topology::Patroni(_) => "use --synchronous-mode on".to_owned(),
+                _ => "use --sync, for example --sync \"ANY 1 (s1, s2)\"".to_owned(),
+            },
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// An error with the name of its node, unless there is only one.
 fn name_node(error: LocalError, planned: &[Planned], name: &str) -> LocalError {
     if planned.len() > 1 { error.on(name) } else { error }
-}
-
-/// Consecutive ports for the servers of one cluster.
-#[derive(Debug)]
-struct Ports {
-    next: u16,
-    fixed: bool,
-    tcp: bool,
-    socket_dir: PathBuf,
-}
-
-impl Ports {
-    fn new(options: &UpOptions, socket_dir: &Path) -> Ports {
-        Ports {
-            next: options.port.unwrap_or(PORT_DEFAULT),
-            fixed: options.port.is_some(),
-            tcp: options.tcp,
-            socket_dir: socket_dir.to_owned(),
-        }
-    }
-
-    fn next(&mut self) -> Result<u16, LocalError> {
-        let port = if self.fixed {
-            folder::claim_port(self.next, &self.socket_dir, self.tcp)?
-        } else {
-            folder::first_free_port(self.next, &self.socket_dir, self.tcp)?
-        };
-        self.next = port.checked_add(1).unwrap_or(port);
-        Ok(port)
-    }
 }
 
 /// The steps after the marker.
@@ -284,7 +279,16 @@ fn make(
     let file = describe(&servers, options);
     file.write(&dir.join(CLUSTER_FILE_NAME))?;
     let spec = file.entry(&Sources::of_process())?.spec;
-    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s, start_s, connect_s, notes: Vec::new() })
+    Ok(LocalCluster {
+        dir: dir.to_owned(),
+        file,
+        spec,
+        initdb_s,
+        start_s,
+        connect_s,
+        notes: Vec::new(),
+        fronts: Vec::new(),
+    })
 }
 
 /// Makes the files of one server and starts it. Returns the seconds of both.
@@ -397,7 +401,7 @@ fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
             version: options.installation.version.to_string(),
             preset: options.preset.name().to_owned(),
             partitions: options.topology.partitions(),
-            sync: options.topology.replication().map(|replication| replication.sync.to_string()),
+            sync: options.topology.sync(),
             os_user: user.map(|user| user.name.clone()),
         }),
         node: servers
@@ -414,6 +418,16 @@ fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
     }
 }
 
+/// A folder keeps its kind.
+fn check_kind(dir: &Path, file: &ClusterFile, wanted: &'static str) -> Result<(), LocalError> {
+    match &file.made {
+        Some(made) if made.kind != wanted => {
+            Err(LocalError::OtherKind { dir: dir.to_owned(), kind: made.kind.clone(), wanted })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Starts the servers of one of our clusters that do not run, for example after a reboot of the host.
 fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result<LocalCluster, LocalError> {
     let lock = folder::lock_marker(dir)?;
@@ -422,19 +436,14 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
         Err(ClusterFileError::Io { .. }) => return Err(LocalError::Incomplete { dir: dir.to_owned() }),
         Err(error) => return Err(error.into()),
     };
-    if let Some(made) = &file.made
-        && made.kind != options.topology.kind()
-    {
-        return Err(LocalError::OtherKind {
-            dir: dir.to_owned(),
-            kind: made.kind.clone(),
-            wanted: options.topology.kind(),
-        });
+    check_kind(dir, &file, options.topology.kind())?;
+    let socket_dir = folder::marked_socket_dir(dir).unwrap_or_else(|| dir.join("run"));
+    if options.topology.kind() == patroni::KIND {
+        return managed::start_again(dir, file, &socket_dir, user);
     }
     // The binaries that made it, if they still exist: another major version could not read the files.
     let made = file.made.as_ref().and_then(|made| Installation::at(&made.binaries).ok());
     let installation = made.unwrap_or_else(|| options.installation.clone());
-    let socket_dir = folder::marked_socket_dir(dir).unwrap_or_else(|| dir.join("run"));
     let server = |node: &Node| -> Server {
         let data_dir = node.data_directory.clone().unwrap_or_else(|| dir.join("data"));
         Server {
@@ -474,7 +483,16 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
     drop(lock);
     let spec = file.entry(&Sources::of_process())?.spec;
     let start_s = times.into_iter().fold(0.0, f64::max);
-    Ok(LocalCluster { dir: dir.to_owned(), file, spec, initdb_s: 0.0, start_s, connect_s: 0.0, notes })
+    Ok(LocalCluster {
+        dir: dir.to_owned(),
+        file,
+        spec,
+        initdb_s: 0.0,
+        start_s,
+        connect_s: 0.0,
+        notes,
+        fronts: Vec::new(),
+    })
 }
 
 /// The former primary of a cluster in which a standby was promoted, and that standby: if it were started, it would be a second primary.
@@ -528,6 +546,7 @@ fn remove(dir: &Path) -> Result<Removed, LocalError> {
         Some(name) if node_dirs.len() > 1 => error.on(&name.to_string_lossy()),
         _ => error,
     };
+    patroni::end_programs(dir, &node_dirs)?;
     let stopped = topology::at_once(data_dirs.len(), |number| {
         server::stop_for_good(&data_dirs[number]).map_err(|error| at_node(error, number))
     })?;
@@ -535,6 +554,9 @@ fn remove(dir: &Path) -> Result<Removed, LocalError> {
         u32::try_from(stopped.into_iter().filter(|stopped| *stopped).count()).unwrap_or(u32::MAX);
     if let Some(outside) = folder::marked_socket_dir(dir).filter(|socket_dir| !socket_dir.starts_with(dir)) {
         folder::remove_outside_socket_dir(&outside, &data_dirs);
+    }
+    for path in patroni::leftovers(dir, &node_dirs) {
+        remove_entry(&path)?;
     }
     for node_dir in &node_dirs {
         remove_entry(&node_dir.join("data"))?;

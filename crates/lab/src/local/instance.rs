@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::folder::remove_sockets;
+use super::patroni::{Manager, Member};
 use super::process::{self, Lifetime, PidFile};
 use super::{Installation, LocalError, StopMode};
 use connect::cluster_file::{ClusterFile, Node};
@@ -32,6 +33,50 @@ pub struct Instance {
     log: PathBuf,
     user: Option<OsUser>,
     lifetime: Lifetime,
+    manager: Option<Manager>,
+}
+
+/// Who starts a server after its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Supervision {
+    /// We do.
+    Ours,
+    /// A failover manager that `up` started: it can be stopped with its server.
+    Manager,
+    /// A failover manager whose processes are unknown.
+    ForeignManager,
+}
+
+/// Lets all processes of a server go on, and those of its failover manager.
+///
+/// # Errors
+/// When that is not permitted.
+pub fn resume_in(data_dir: &Path) -> Result<(), LocalError> {
+    for pid in process::servers_in(data_dir) {
+        process::send_signal(pid, Signal::CONT).map_err(LocalError::io("signal the server in", data_dir))?;
+    }
+    match Manager::of(data_dir).as_ref().and_then(Manager::member) {
+        Some(member) => member.signal(Signal::CONT),
+        None => Ok(()),
+    }
+}
+
+/// Starts the store of the failover manager of a server, unless it runs.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start_store_of(data_dir: &Path) -> Result<(), LocalError> {
+    let user = owner(data_dir)?;
+    match Manager::of(data_dir).as_ref().and_then(Manager::member) {
+        Some(member) => member.start_store(user.as_ref()),
+        None => Ok(()),
+    }
+}
+
+/// The user that a server runs as, when we are root.
+fn owner(data_dir: &Path) -> Result<Option<OsUser>, LocalError> {
+    let owner = fs::metadata(data_dir).map_err(LocalError::io("look at", data_dir))?.uid();
+    Ok(if rustix::process::geteuid().is_root() { OsUser::by_uid(owner) } else { None })
 }
 
 impl Instance {
@@ -47,6 +92,7 @@ impl Instance {
             log: log.to_owned(),
             user: user.cloned(),
             lifetime: Lifetime::OurProcess,
+            manager: None,
         }
     }
 
@@ -59,14 +105,14 @@ impl Instance {
             problem: format!("{}: {problem}", bin_dir.display()),
             hint: "name the binaries that the server was started with".to_owned(),
         })?;
-        let owner = fs::metadata(data_dir).map_err(LocalError::io("look at", data_dir))?.uid();
-        let is_root = rustix::process::geteuid().is_root();
+        let user = owner(data_dir)?;
         Ok(Instance {
             installation,
             data_dir: data_dir.to_owned(),
             log: log.to_owned(),
-            user: if is_root { OsUser::by_uid(owner) } else { None },
+            user,
             lifetime: Lifetime::Independent,
+            manager: Manager::of(data_dir),
         })
     }
 
@@ -106,6 +152,15 @@ impl Instance {
         self.lifetime == Lifetime::OurProcess
     }
 
+    /// Who starts it after its end.
+    pub fn supervision(&self) -> Supervision {
+        match &self.manager {
+            None => Supervision::Ours,
+            Some(Manager::Ours(_)) => Supervision::Manager,
+            Some(Manager::Foreign) => Supervision::ForeignManager,
+        }
+    }
+
     /// Its processes at this moment.
     pub fn pids(&self) -> Vec<u32> {
         process::servers_in(&self.data_dir)
@@ -130,11 +185,14 @@ impl Instance {
         Ok(())
     }
 
-    /// Stops every process (SIGSTOP): the server neither answers nor closes a connection.
+    /// Stops every process (SIGSTOP), those of its failover manager first: the server neither answers nor closes a connection.
     ///
     /// # Errors
     /// When that is not permitted.
     pub fn pause(&self) -> Result<(), LocalError> {
+        if let Some(member) = self.member() {
+            member.signal(Signal::STOP)?;
+        }
         self.signal_all(Signal::STOP)
     }
 
@@ -143,7 +201,47 @@ impl Instance {
     /// # Errors
     /// When that is not permitted.
     pub fn resume(&self) -> Result<(), LocalError> {
-        self.signal_all(Signal::CONT)
+        self.signal_all(Signal::CONT)?;
+        self.member().map_or(Ok(()), |member| member.signal(Signal::CONT))
+    }
+
+    /// The failover manager, if its processes are known.
+    fn member(&self) -> Option<&Member> {
+        self.manager.as_ref().and_then(Manager::member)
+    }
+
+    /// As [`Instance::kill9`]; `with_manager`: after the same for its failover manager, as when the host is lost.
+    ///
+    /// # Errors
+    /// As [`Instance::kill9`].
+    pub fn end(&self, with_manager: bool) -> Result<(), LocalError> {
+        if let Some(member) = self.member().filter(|_| with_manager) {
+            member.kill()?;
+        }
+        self.kill9()
+    }
+
+    /// Requests a switchover from its failover manager: `name` is its name there, `to` the new primary, or the one that the manager chooses.
+    ///
+    /// # Errors
+    /// When the manager refuses, or there is none.
+    pub fn switch_over(&self, name: &str, to: Option<&str>) -> Result<(), LocalError> {
+        self.member().map_or_else(|| Err(self.no_manager()), |member| member.switch_over(name, to))
+    }
+
+    /// Kills the store in which the failover managers keep who is the primary.
+    ///
+    /// # Errors
+    /// When that is not permitted, or there is none.
+    pub fn kill_store(&self) -> Result<(), LocalError> {
+        self.member().map_or_else(|| Err(self.no_manager()), Member::kill_store)
+    }
+
+    fn no_manager(&self) -> LocalError {
+        LocalError::Topology {
+            problem: format!("no failover manager of pgfathom works beside {}", self.data_dir.display()),
+            hint: "pgfathom up patroni starts one".to_owned(),
+        }
     }
 
     /// Kills every process with SIGKILL and waits until none is left. Written data stays in the kernel's page cache: this is
@@ -176,6 +274,9 @@ impl Instance {
     /// # Errors
     /// When it does not start; the end of its log is part of the error.
     pub fn start(&self) -> Result<(), LocalError> {
+        if self.manager.is_some() {
+            return self.await_manager();
+        }
         if self.is_up() {
             return Ok(());
         }
@@ -194,6 +295,19 @@ impl Instance {
             self.lifetime,
         )?;
         process::wait_ready(&mut child, &self.data_dir, &self.log, START_TIMEOUT)
+    }
+
+    /// Starts the failover manager, if it is ours and does not run, and waits until it has started the server: a second postmaster of ours would be in its way.
+    fn await_manager(&self) -> Result<(), LocalError> {
+        if let Some(member) = self.member() {
+            member.start(self.user.as_ref())?;
+        }
+        let is_ready = || self.is_up() && PidFile::read(&self.data_dir).is_some_and(|file| file.ready);
+        poll::until(START_TIMEOUT, || is_ready().then_some(())).ok_or_else(|| LocalError::NotReady {
+            data_dir: self.data_dir.clone(),
+            waited_s: START_TIMEOUT.as_secs(),
+            log: process::log_tail(&self.log),
+        })
     }
 
     fn not_stopped(&self) -> LocalError {

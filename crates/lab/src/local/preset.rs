@@ -77,6 +77,7 @@ impl Preset {
         let replicates = matches!(
             topology,
             Topology::Replicated(_)
+                | Topology::Patroni(_)
                 | Topology::Multimaster { .. }
                 | Topology::Citus { .. }
                 | Topology::Mtm { .. }

@@ -136,7 +136,7 @@ pub(crate) fn spawn_postmaster(
 
 /// Spawns from a thread that lives as long as the process: Linux sends the parent-death signal when the spawning *thread*
 /// ends, and tests start servers in short-lived ones.
-fn spawn_from_lasting_thread(mut command: Command) -> io::Result<Child> {
+pub(super) fn spawn_from_lasting_thread(mut command: Command) -> io::Result<Child> {
     type Job = Box<dyn FnOnce() + Send>;
     static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
@@ -154,6 +154,12 @@ fn spawn_from_lasting_thread(mut command: Command) -> io::Result<Child> {
     });
     spawner.send(job).map_err(|_| io::Error::other("the spawning thread is gone"))?;
     result.recv().map_err(io::Error::other)?
+}
+
+/// Takes note of the end of a child that nothing else waits for, so that it does not stay a zombie as long as our process lives.
+pub(super) fn reap(mut child: Child) {
+    // Without a thread it stays one, which is harmless.
+    let _ = std::thread::Builder::new().name("reap".to_owned()).spawn(move || child.wait());
 }
 
 /// The content of `postmaster.pid`.

@@ -12,6 +12,7 @@ pub(crate) mod sharded;
 pub use multimaster::{PUBLICATION, subscription};
 pub use replicated::{CommitLevel, Replication, SyncStandbys};
 
+use super::patroni::{self, Managed};
 use super::{Extension, Installation, LocalError};
 use connect::Secret;
 use connect::cluster_file::Role;
@@ -46,6 +47,8 @@ pub enum Topology {
         /// Servers.
         nodes: u32,
     },
+    /// A primary and standbys under a failover manager.
+    Patroni(Managed),
     /// A coordinator and workers, if the extension is installed.
     Citus {
         /// Servers, the coordinator included.
@@ -81,6 +84,7 @@ impl Topology {
         match self {
             Topology::Single => "single",
             Topology::Replicated(_) => "replicated",
+            Topology::Patroni(_) => patroni::KIND,
             Topology::Sharded { .. } => "sharded",
             Topology::Multimaster { .. } => "multimaster",
             Topology::Citus { .. } => "citus",
@@ -102,7 +106,7 @@ impl Topology {
     /// The engine's name in `cluster.toml`.
     pub fn engine(&self) -> &'static str {
         match self {
-            Topology::Single | Topology::Replicated(_) => "postgres",
+            Topology::Single | Topology::Replicated(_) | Topology::Patroni(_) => "postgres",
             Topology::Sharded { .. } => "fdw-sharded",
             Topology::Multimaster { .. } | Topology::Pgactive { .. } => "multimaster",
             Topology::Citus { .. } => "citus",
@@ -132,6 +136,11 @@ impl Topology {
                 );
                 nodes
             }
+            Topology::Patroni(managed) => {
+                let mut nodes = numbered("n", managed.nodes, Role::Standby);
+                nodes.iter_mut().take(1).for_each(|node| node.role = Role::Primary);
+                nodes
+            }
             Topology::Sharded { nodes, .. } => numbered("n", *nodes, Role::Shard),
             Topology::Multimaster { nodes } | Topology::Mtm { nodes } | Topology::Pgactive { nodes } => {
                 numbered("m", *nodes, Role::Peer)
@@ -150,6 +159,19 @@ impl Topology {
             Topology::Sharded { partitions, .. } => Some(*partitions),
             _ => None,
         }
+    }
+
+    /// What a commit waits for, in words.
+    pub(crate) fn sync(&self) -> Option<String> {
+        match self {
+            Topology::Patroni(managed) => Some(managed.sync()),
+            _ => self.replication().map(|replication| replication.sync.to_string()),
+        }
+    }
+
+    /// Whether these binaries have the programs that it needs besides the server.
+    pub fn suits(&self, installation: &Installation) -> bool {
+        !matches!(self, Topology::Patroni(_)) || patroni::suits(installation)
     }
 
     /// The standbys that a commit waits for, if there are any.
@@ -230,6 +252,9 @@ impl Topology {
                 ),
             );
         }
+        if let Topology::Patroni(managed) = self {
+            managed.check(installation)?;
+        }
         match self.extension() {
             Some(extension) if !installation.has_extension(extension) => {
                 Err(LocalError::Extension { name: extension.name, hint: extension.hint.to_owned() })
@@ -242,7 +267,7 @@ impl Topology {
     pub(crate) fn settings(&self, installation: &Installation) -> Vec<(String, String)> {
         let major = installation.version.major;
         let settings = match self {
-            Topology::Single => Vec::new(),
+            Topology::Single | Topology::Patroni(_) => Vec::new(),
             Topology::Replicated(replication) => replicated::settings(replication, major),
             Topology::Sharded { .. } => sharded::settings(major),
             Topology::Multimaster { nodes } => multimaster::settings(*nodes, major),
@@ -323,7 +348,7 @@ pub(crate) fn execute_all(peer: &Peer, statements: &[Statement]) -> Result<(), L
 /// Standbys were already copied and started; when they stream, the caller makes the primary wait for them.
 pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> Result<(), LocalError> {
     match topology {
-        Topology::Single => Ok(()),
+        Topology::Single | Topology::Patroni(_) => Ok(()),
         Topology::Replicated(_) => replicated::connect(peers),
         Topology::Sharded { .. } => on_each(peers, |me| {
             sharded::check(&peers[me])?;

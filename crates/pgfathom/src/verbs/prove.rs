@@ -31,11 +31,12 @@ Examples:
   pgfathom prove bank --cluster cluster.toml       does one SELECT see half of a transfer?
   pgfathom prove hb --local replicated --fault kill@2s,promote@3s -T 8 --repeat 10  ten failovers: min, median, max
   pgfathom prove ack --local replicated --fault partition@3s,promote@4s,heal@6s     split brain: which writes are lost?
+  pgfathom prove hb --cluster cluster.toml --fault crash@5s -T 60 --repeat 5   the same with up patroni, which fails over by itself
   pgfathom prove verreg --isolation serializable DBNAME  random transactions, recorded and checked
   pgfathom prove all --local all                   every promise, on clusters made for it
   pgfathom prove engine --cluster cluster.toml     does this cluster do what pgfathom claims of its engine?
   pgfathom prove --heal                            undo the faults of a prove that was killed
-Faults: kill, pause, restart, promote, power, full, partition, cut, blackhole, blackhole-requests,
+Faults: kill, crash, pause, restart, promote, switchover, store, power, full, partition, cut, blackhole, blackhole-requests,
 blackhole-replies, delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They are injected only into clusters of up and
 those of --local, unless --allow-faults is given.
 Exit code 3: a promise is broken, and the output names a witness; with --strict also if any anomaly was seen. Exit code 8: none is broken, but some could not be judged.")]
@@ -262,6 +263,7 @@ impl Prove {
             place,
             fault: flags.fault,
             allow_faults: flags.allow_faults,
+            through: flags.through.map(|front| *front),
             time: flags.time,
             client: flags.client,
             isolation: flags.isolation,

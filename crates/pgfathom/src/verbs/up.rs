@@ -4,7 +4,10 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::quantity::ValueError;
 use clap::{Args, ValueEnum};
-use lab::local::{self, CommitLevel, PARTITIONS_PER_NODE_DEFAULT, Replication, SyncStandbys, Topology};
+use lab::local::{
+    self, CommitLevel, Managed, PARTITIONS_PER_NODE_DEFAULT, Replication, SyncStandbys, SynchronousMode,
+    TTL_S_DEFAULT, Topology,
+};
 use record::Exit;
 use std::path::PathBuf;
 
@@ -21,13 +24,15 @@ Examples:
   pgfathom up single --dir /tmp/pg --port 5433 --set shared_buffers=1GB
   pgfathom up sharded --nodes 3 --partitions 12
   pgfathom up replicated --standbys 2 --sync \"ANY 1 (s1, s2)\" --synchronous-commit remote_apply
+  pgfathom up patroni --nodes 3 --synchronous-mode on
   pgfathom up multimaster --nodes 2 --preset laptop
 Presets: tuned, sized for this host and the number of servers on it; stock, PostgreSQL's own defaults; careless, tuned, and a
 crash of the host loses data; nowal, like careless with as little WAL as possible; hugewal, no checkpoint during a run;
 replication-1 and -2, commits wait for the standbys' disks, or until they have applied them; laptop, little memory and disk.
 pgfathom down stops and deletes it.")]
 pub struct Up {
-    /// What to start: single, one server; replicated, a primary and its standbys; sharded, hash partitions over several servers
+    /// What to start: single, one server; replicated, a primary and its standbys; patroni, the same under Patroni, which fails over by itself,
+    /// with etcd and haproxy; sharded, hash partitions over several servers
     /// with postgres_fdw; multimaster, logical replication between all; citus, mtm (Postgres Pro Multimaster) and pgactive, where that
     /// extension is installed
     #[arg(value_name = "KIND", value_enum, hide_possible_values = true)]
@@ -44,6 +49,12 @@ pub struct Up {
     /// Standbys that a commit waits for: async, or as "FIRST 1 (s1, s2)" or "ANY 1 (s1, s2)" [default: the first two]
     #[arg(long, value_name = "NAMES", help_heading = "Topology")]
     pub sync: Option<String>,
+    /// Whether Patroni makes commits wait for a standby: off, on, or strict, also while there is none [default: off]
+    #[arg(long, value_name = "MODE", value_parser = synchronous_mode, help_heading = "Topology")]
+    pub synchronous_mode: Option<SynchronousMode>,
+    /// Seconds for which the primary keeps its role under Patroni without renewing it [default: 30]
+    #[arg(long, value_name = "SECONDS", help_heading = "Topology")]
+    pub ttl: Option<u32>,
     /// How far a commit waits: off, local, remote_write, on or remote_apply [default: on, or the preset's]
     #[arg(long, value_name = "LEVEL", value_parser = commit_level, help_heading = "Topology")]
     pub synchronous_commit: Option<CommitLevel>,
@@ -90,6 +101,8 @@ pub enum Kind {
     Single,
     /// A primary and its standbys
     Replicated,
+    /// A primary and standbys under a failover manager
+    Patroni,
     /// Hash partitions over several servers
     Sharded,
     /// Logical replication between all servers
@@ -107,6 +120,7 @@ impl Kind {
         match self {
             Kind::Single => "single",
             Kind::Replicated => "replicated",
+            Kind::Patroni => "patroni",
             Kind::Sharded => "sharded",
             Kind::Multimaster => "multimaster",
             Kind::Citus => "citus",
@@ -149,6 +163,16 @@ fn commit_level(text: &str) -> Result<CommitLevel, ValueError> {
     })
 }
 
+fn synchronous_mode(text: &str) -> Result<SynchronousMode, ValueError> {
+    let names: Vec<&str> = SynchronousMode::ALL.iter().map(|mode| mode.name()).collect();
+    SynchronousMode::parse(text).ok_or_else(|| {
+        ValueError::new(
+            format!("{text:?} is not a mode of Patroni"),
+            format!("choose one of {}", names.join(", ")),
+        )
+    })
+}
+
 fn setting(text: &str) -> Result<(String, String), ValueError> {
     let hint = "write NAME=VALUE as in postgresql.conf, as --set shared_buffers=1GB";
     let (name, value) =
@@ -167,11 +191,13 @@ impl Up {
             (
                 "--nodes",
                 self.nodes.is_some(),
-                &[Kind::Sharded, Kind::Multimaster, Kind::Citus, Kind::Mtm, Kind::Pgactive][..],
+                &[Kind::Patroni, Kind::Sharded, Kind::Multimaster, Kind::Citus, Kind::Mtm, Kind::Pgactive][..],
             ),
             ("--partitions", self.partitions.is_some(), &[Kind::Sharded]),
             ("--standbys", self.standbys.is_some(), &[Kind::Replicated]),
             ("--sync", self.sync.is_some(), &[Kind::Replicated]),
+            ("--synchronous-mode", self.synchronous_mode.is_some(), &[Kind::Patroni]),
+            ("--ttl", self.ttl.is_some(), &[Kind::Patroni]),
             ("--synchronous-commit", self.synchronous_commit.is_some(), &[Kind::Replicated]),
         ];
         for (flag, given, kinds) in flags {
@@ -193,6 +219,11 @@ impl Up {
                     None => SyncStandbys::default_for(standbys),
                 },
                 commit: self.synchronous_commit,
+            }),
+            Kind::Patroni => Topology::Patroni(Managed {
+                nodes,
+                synchronous_mode: self.synchronous_mode.unwrap_or_default(),
+                ttl_s: self.ttl.unwrap_or(TTL_S_DEFAULT),
             }),
             Kind::Multimaster => Topology::Multimaster { nodes },
             Kind::Citus => Topology::Citus { nodes },

@@ -45,6 +45,11 @@ pub enum Undo {
         /// Its log.
         log: PathBuf,
     },
+    /// Starts the store of the failover manager of this server again.
+    StartStore {
+        /// Where the server works.
+        data_dir: PathBuf,
+    },
     /// A file of ours is removed.
     Remove {
         /// Which one.
@@ -80,6 +85,9 @@ impl Undo {
         match self {
             Undo::Resume { data_dir } => format!("let the server in {} go on", data_dir.display()),
             Undo::Start { data_dir, .. } => format!("start the server in {}", data_dir.display()),
+            Undo::StartStore { data_dir } => {
+                format!("start the store of the failover manager of {}", data_dir.display())
+            }
             Undo::Remove { path } => format!("remove {}", path.display()),
             Undo::Unmount { mount, .. } => format!("unmount {}", mount.display()),
             Undo::RollBack { connection, name } => format!("roll back {name} on {connection}"),
@@ -93,8 +101,11 @@ impl Undo {
     /// When that is not possible now.
     pub fn undo(&self) -> Result<(), FaultError> {
         match self {
-            Undo::Resume { data_dir } => {
-                signal_servers(data_dir, Signal::CONT);
+            Undo::Resume { data_dir } => Ok(lab::local::resume_in(data_dir)?),
+            Undo::StartStore { data_dir } => {
+                if data_dir.exists() {
+                    lab::local::start_store_of(data_dir)?;
+                }
                 Ok(())
             }
             Undo::Start { bin_dir, data_dir, log } => {

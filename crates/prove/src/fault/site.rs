@@ -26,11 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// For this long after a fault is undone, its effects may still reach clients.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 /// The time limit for the search for the primary.
-const FOLLOW_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const FOLLOW_PATIENCE: Duration = Duration::from_secs(2);
 /// The interval of polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a cluster may take until it takes writes again after everything was undone.
-const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
+pub(super) const QUIET_TIMEOUT: Duration = Duration::from_secs(120);
 /// Names of our prepared transactions begin with this.
 const ORPHAN_PREFIX: &str = "pgfathom-orphan-";
 
@@ -85,6 +85,8 @@ pub struct Site {
     proof: Proof,
     /// What could not be cleaned up, and how to do it.
     notes: Mutex<Vec<String>>,
+    /// The way of clients, if they take another one than to the nodes: a proxy or a pooler in front of them.
+    front: Option<ConnSpec>,
 }
 
 /// A note before verdicts about an engine that pgfathom was never run on.
@@ -118,7 +120,18 @@ impl Site {
             disturbed_until_ns: AtomicU64::new(0),
             proof: Proof::new(),
             notes: Mutex::new(notes),
+            front: None,
         }
+    }
+
+    /// Clients connect here, and what is here finds the node that takes writes.
+    pub fn use_front(&mut self, front: ConnSpec) {
+        self.front = Some(front);
+    }
+
+    /// Whether clients come through something in front of the nodes.
+    pub fn has_front(&self) -> bool {
+        self.front.is_some()
     }
 
     /// A cluster that the user runs: faults may only hit our own sessions.
@@ -183,6 +196,11 @@ impl Site {
 
     /// How clients reach the primary.
     pub fn entry(&self) -> ConnSpec {
+        self.front.clone().unwrap_or_else(|| self.direct())
+    }
+
+    /// The nodes themselves, whichever takes writes.
+    pub(crate) fn direct(&self) -> ConnSpec {
         let mut entry = self.nodes[self.primary()].client_spec();
         if self.nodes.iter().any(|node| node.role == Role::Standby) {
             entry.hosts = self.nodes.iter().flat_map(|node| node.client_spec().hosts).collect();
@@ -199,7 +217,7 @@ impl Site {
     /// Finds the node that takes writes now: a cluster manager may have promoted it. When none does, nothing changes.
     pub(crate) fn follow_primary(&self) {
         if self.nodes.iter().any(|node| node.role == Role::Standby)
-            && let Ok(client) = Client::connect(&self.entry(), FOLLOW_PATIENCE)
+            && let Ok(client) = Client::connect(&self.direct(), FOLLOW_PATIENCE)
         {
             self.set_primary(&client);
         }
@@ -207,7 +225,7 @@ impl Site {
 
     /// The session's server takes writes.
     fn set_primary(&self, client: &Client) {
-        // The hosts of the entry are those of the nodes in order, one or more for each.
+        // The hosts are those of the nodes in order, one or more for each.
         let counts = self.nodes.iter().map(|node| node.client_spec().hosts.len());
         let mut ends = counts.scan(0, |end, count| {
             *end += count;
@@ -241,6 +259,9 @@ impl Site {
         let at = &self.nodes[node];
         if fault.hurts_server() && fault != Fault::Promote && at.instance.is_none() {
             return Err(format!("{} must not be disturbed: {}", at.name, at.spared));
+        }
+        if let Some(why) = at.objection_of_manager(fault) {
+            return Err(why);
         }
         match fault {
             Fault::Promote if at.role != Role::Standby => Err(format!("{} is not a standby", at.name)),
@@ -355,7 +376,10 @@ impl Site {
             );
             match requested {
                 Ok((client, reply)) if reply.number() == Some(0) => {
-                    self.set_primary(&client);
+                    match self.has_front() {
+                        true => self.follow_primary(),
+                        false => self.set_primary(&client),
+                    }
                     return Ok(());
                 }
                 // No other program would start it.

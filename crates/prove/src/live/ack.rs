@@ -290,7 +290,10 @@ fn ends(happened: &[Happened]) -> Vec<Span> {
     let mut is_replaced = false;
     let ends = happened.iter().filter(|one| {
         let is_end = match one.step.fault {
-            Some(fault) => !matches!(fault, Fault::Partition | Fault::Pause | Fault::Promote),
+            Some(fault) => !matches!(
+                fault,
+                Fault::Partition | Fault::Pause | Fault::Promote | Fault::Switchover | Fault::Store
+            ),
             None => is_replaced,
         };
         is_replaced |= one.error.is_none() && one.step.fault == Some(Fault::Promote);

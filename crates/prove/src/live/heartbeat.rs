@@ -124,7 +124,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         .filter(|node| {
             let role = site.nodes[*node].role;
             *node != site.primary()
-                && matches!(role, Role::Standby | Role::Peer)
+                && matches!(role, Role::Standby | Role::Peer | Role::Primary)
                 && !site.engine.layout.is_spread()
         })
         .collect();
@@ -165,7 +165,9 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         });
         let (there, control) = read.map_err(lost_rows)?;
         let name = tables.shards[shard - 1].clone();
-        report.shards.push(ShardReport { control, ..of_shard(name, [of(0), of(1)], &there, &happened) });
+        report
+            .shards
+            .push(ShardReport { control, ..of_shard(name, [of(0), of(1)], &there, &happened, site.grace()) });
     }
     tables.remove(site);
     report.happened = happened;
@@ -222,10 +224,11 @@ fn of_shard(
     [writes, reads]: [&[Probe]; 2],
     there: &HashSet<u64>,
     happened: &[Happened],
+    grace: Duration,
 ) -> ShardReport {
     let survives = |probe: &Probe| there.contains(&probe.number);
     let faults = super::ack::Report::faults(happened);
-    let windows = windows(happened);
+    let windows = windows(happened, grace);
     let answered = |probes: &[Probe]| {
         [probes.len() as u64, probes.iter().filter(|probe| probe.answered_ns.is_some()).count() as u64]
     };

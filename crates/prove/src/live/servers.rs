@@ -119,12 +119,14 @@ impl Observed {
     }
 
     /// Adds the server that takes writes at the end, to which perhaps no session has connected.
-    pub(super) fn meet_last(&mut self, client: &mut Client) {
+    pub(super) fn meet_last(&mut self, client: &mut Client, primary: usize) {
         let registry = Registry(Mutex::new(std::mem::take(&mut self.incarnations)));
         registry.meet(client);
         self.incarnations = registry.into_incarnations();
         if self.has_failed_over() {
-            self.taker = standby_name(client);
+            // The name under which it followed before: a failover manager removes that setting from a primary.
+            let before = self.names.get(primary).cloned().flatten();
+            self.taker = before.or_else(|| standby_name(client));
         }
     }
 }
@@ -252,13 +254,17 @@ fn standby_name(client: &mut Client) -> Option<String> {
 
 /// The names of all standbys of a site, by node.
 pub(super) fn names(site: &Site) -> Vec<Option<String>> {
-    let name = |role: Role, spec| match role {
-        Role::Standby if site.engine.links == NodeLinks::Streaming => {
-            Client::connect(spec, PATIENCE).ok().and_then(|mut client| standby_name(&mut client))
+    let has_standbys = site.nodes.iter().any(|node| node.role == Role::Standby);
+    // Roles change: the primary of the cluster file may be a standby by now.
+    let name = |spec| match site.engine.links {
+        NodeLinks::Streaming if has_standbys => {
+            let mut client = Client::connect(spec, PATIENCE).ok()?;
+            let follows = client.request("select pg_catalog.pg_is_in_recovery()::int").ok()?;
+            if follows.number() == Some(1) { standby_name(&mut client) } else { None }
         }
         _ => None,
     };
-    site.nodes.iter().map(|node| name(node.role, &node.spec)).collect()
+    site.nodes.iter().map(|node| name(&node.spec)).collect()
 }
 
 /// Polls until the end.

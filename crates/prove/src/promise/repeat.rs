@@ -12,7 +12,15 @@ const WITNESSES_MAX: usize = 10;
 /// What the repeats of one trial come to: a promise for each promise, setting and fault of theirs. One trial stays as it is. What was looked at too seldom, all
 /// repeats together, is not tested.
 pub fn together(trials: Vec<Vec<Promise>>) -> Vec<Promise> {
+    let failover = super::failover::of(&trials);
     let mut promises = added_up(trials);
+    // At the line that it belongs to: lost commits, or answers.
+    let has = |name: &str, promise: &Promise| promise.figures.contains_key(name);
+    let place = promises.iter().position(|one| has("rto_write_us", one));
+    let place = place.or_else(|| promises.iter().position(|one| has("lost", one)));
+    if let Some(promise) = place.and_then(|place| promises.get_mut(place)) {
+        promise.failover = failover;
+    }
     promises.iter_mut().for_each(enough);
     promises
 }
@@ -23,9 +31,10 @@ fn added_up(trials: Vec<Vec<Promise>>) -> Vec<Promise> {
     }
     let mut groups: Vec<Vec<Promise>> = Vec::new();
     for promise in trials.into_iter().flatten() {
+        // Not the setting: a failover manager writes another name into synchronous_standby_names after each failover.
         let is_same = |other: &Promise| {
-            (&other.workload, &other.promise, &other.setting, &other.fault)
-                == (&promise.workload, &promise.promise, &promise.setting, &promise.fault)
+            (&other.workload, &other.promise, &other.fault)
+                == (&promise.workload, &promise.promise, &promise.fault)
         };
         match groups.iter_mut().find(|group| group.first().is_some_and(is_same)) {
             Some(group) => group.push(promise),
@@ -61,6 +70,13 @@ fn merged(group: Vec<Promise>) -> Option<Promise> {
         control.seen = all().map(|one| one.seen).sum();
     }
     promise.witness = group.iter().flat_map(|one| one.witness.iter().cloned()).take(WITNESSES_MAX).collect();
+    let mut settings: Vec<&str> = Vec::new();
+    for one in &group {
+        if !settings.contains(&one.setting.as_str()) {
+            settings.push(&one.setting);
+        }
+    }
+    promise.setting = settings.join("; or ");
     promise.figures = figures(&group);
     promise.figures.insert("repeats".to_owned(), json!(repeats));
     if !untested.is_empty() {

@@ -116,7 +116,7 @@ impl Settings {
     pub(super) fn excuse(&self, faults: &[Fault], has_standbys: bool, observed: &Observed) -> Option<Excuse> {
         let excuse = |why: &str, change| Some(Excuse { why: why.to_owned(), change });
         let has = |fault: Fault| faults.contains(&fault);
-        let injected = has(Fault::Kill) || has(Fault::Power) || has(Fault::Full);
+        let injected = has(Fault::Kill) || has(Fault::Crash) || has(Fault::Power) || has(Fault::Full);
         // Another session may have done it.
         let restarted = observed.restarts() > 0;
         if self.synchronous_commit == "off" && (injected || restarted || observed.has_failed_over()) {

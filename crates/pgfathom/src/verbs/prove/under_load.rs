@@ -5,6 +5,8 @@ use ::prove::fault::Plan;
 use ::prove::live::Isolation;
 use app::prove::live::{self, Faults};
 use clap::{Args, ValueEnum};
+use connect::ConnSpec;
+use connect::conninfo::{self, Sources};
 use std::time::Duration;
 
 /// How long each workload is watched unless -T is given, in seconds.
@@ -25,6 +27,9 @@ pub struct Flags {
     /// Permit faults on servers that pgfathom up did not create, if their cluster file names their data directories
     #[arg(long, help_heading = "Faults")]
     pub allow_faults: bool,
+    /// Sessions of the load connect here, to a proxy or a pooler in front of the cluster whose nodes the target names: a connection string
+    #[arg(long, value_name = "CONNINFO", value_parser = front, conflicts_with = "local", help_heading = "Faults")]
+    pub through: Option<Box<ConnSpec>>,
     /// Undo the faults that a killed prove left behind, and do nothing else
     #[arg(long, exclusive = true, help_heading = "Faults")]
     pub heal: bool,
@@ -59,6 +64,14 @@ pub struct Flags {
     /// Seed of every random choice
     #[arg(long, value_name = "SEED", value_parser = quantity::count, help_heading = "Load and faults")]
     pub random_seed: Option<u64>,
+}
+
+fn front(text: &str) -> Result<Box<ConnSpec>, ValueError> {
+    let resolved = conninfo::parse(text, &Sources::of_process()).map_err(|error| {
+        let hint = error.hint().unwrap_or_else(|| "write it as \"host=/run/proxy port=5000\"".to_owned());
+        ValueError::new(error.to_string(), hint)
+    })?;
+    Ok(Box::new(resolved.spec))
 }
 
 /// `--local`.

@@ -8,7 +8,7 @@ use lab::local::{Instance, StopMode};
 use record::clock::monotonic_ns;
 
 use super::super::{Fault, FaultError, Proxy, Undo};
-use super::{GRACE, ORPHAN_PREFIX, QUIET_TIMEOUT, Site};
+use super::{ORPHAN_PREFIX, QUIET_TIMEOUT, Site};
 
 /// Faults of a node that are not undone.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub(super) enum Injury {
     Full { node: usize, id: u64 },
     /// A prepared transaction.
     Orphan { id: u64 },
+    /// The store of the failover manager is down.
+    Storeless { id: u64 },
 }
 
 impl Site {
@@ -47,15 +49,17 @@ impl Site {
         let at = &self.nodes[node];
         self.disturbed_until_ns.store(u64::MAX, Ordering::Release);
         match fault {
-            Fault::Kill | Fault::Power => {
+            Fault::Kill | Fault::Crash | Fault::Power => {
                 let instance = self.instance(fault, node)?;
                 let id = self.note_start(instance)?;
                 self.hurt(Injury::Down { node, id, needs_power: fault == Fault::Power });
                 if let (Fault::Power, Some(disk)) = (fault, &at.disk) {
                     disk.cut_power()?;
                 }
-                instance.kill9()?;
+                instance.end(fault == Fault::Crash)?;
             }
+            Fault::Switchover => self.switch_over(node)?,
+            Fault::Store => self.kill_store(node)?,
             Fault::Pause => {
                 let instance = self.instance(fault, node)?;
                 let id = self.journal.note(Undo::Resume { data_dir: instance.data_dir().to_owned() })?;
@@ -111,6 +115,24 @@ impl Site {
         Ok(())
     }
 
+    /// The store of the failover manager of this node is killed.
+    fn kill_store(&self, node: usize) -> Result<(), FaultError> {
+        let instance = self.instance(Fault::Store, node)?;
+        let id = self.journal.note(Undo::StartStore { data_dir: instance.data_dir().to_owned() })?;
+        self.hurt(Injury::Storeless { id });
+        Ok(instance.kill_store()?)
+    }
+
+    /// The failover manager makes this node the primary, or another one than this if it is the primary.
+    fn switch_over(&self, node: usize) -> Result<(), FaultError> {
+        let primary = self.primary();
+        let to = (node != primary).then_some(self.nodes[node].name.as_str());
+        self.instance(Fault::Switchover, primary)?.switch_over(&self.nodes[primary].name, to)?;
+        self.follow_primary();
+        self.calm_down();
+        Ok(())
+    }
+
     /// A server that outlives this process has to be started again from the journal; a throwaway one ends with this process.
     pub(super) fn note_start(&self, instance: &Instance) -> Result<Option<u64>, FaultError> {
         if instance.is_throwaway() {
@@ -148,7 +170,7 @@ impl Site {
                 | Injury::Proxied { node }
                 | Injury::Parted { node }
                 | Injury::Full { node, .. } => Some(*node),
-                Injury::Orphan { .. } => None,
+                Injury::Orphan { .. } | Injury::Storeless { .. } => None,
             };
             if name.is_some() && node.is_some_and(|node| Some(self.nodes[node].name.as_str()) != name) {
                 self.hurt(injury);
@@ -171,7 +193,7 @@ impl Site {
     pub(super) fn calm_down(&self) {
         let is_whole = self.injuries.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         if is_whole && self.disturbed_until_ns.load(Ordering::Acquire) == u64::MAX {
-            let grace_ns = u64::try_from(GRACE.as_nanos()).unwrap_or(u64::MAX);
+            let grace_ns = u64::try_from(self.grace().as_nanos()).unwrap_or(u64::MAX);
             self.disturbed_until_ns.store(monotonic_ns().saturating_add(grace_ns), Ordering::Release);
         }
     }
@@ -203,7 +225,7 @@ impl Site {
             }
             Injury::Parted { node } => self.links.iter().for_each(|links| links.join(*node)),
             Injury::Proxied { node } => self.nodes[*node].proxy.iter().for_each(Proxy::heal),
-            Injury::Orphan { id } => self.journal.undo(*id)?,
+            Injury::Orphan { id } | Injury::Storeless { id } => self.journal.undo(*id)?,
             Injury::Full { node, id } => {
                 self.journal.undo(*id)?;
                 self.start(*node)?;
@@ -213,7 +235,8 @@ impl Site {
                     disk.power_on()?;
                 }
                 let was_replaced = self.nodes[*node].role == Role::Primary && self.primary() != *node;
-                if !was_replaced {
+                // A failover manager makes it a standby.
+                if !was_replaced || self.nodes[*node].is_managed() {
                     self.start(*node)?;
                 }
                 id.iter().for_each(|id| self.journal.forget(*id));

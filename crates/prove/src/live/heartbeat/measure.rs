@@ -117,12 +117,20 @@ pub fn silence(probes: &[Probe], counts: impl Fn(&Probe) -> bool) -> (u64, f64) 
 
 /// The control of [`gaps`]: whether it detects an outage when answers of twice the shortest outage are removed. `None`: there are too few answers.
 pub(super) fn would_show(probes: &[Probe], counts: impl Fn(&Probe) -> bool) -> Option<bool> {
-    let from_ns = probes.get(probes.len() / 4)?.due_ns;
-    let until_ns = from_ns + 2 * OUTAGE_MIN.as_nanos() as u64;
-    if probes.last()?.due_ns < until_ns {
-        return None;
-    }
-    let is_out = |probe: &Probe| (from_ns..until_ns).contains(&probe.due_ns);
+    /// How many places are tried: in the outage of a fault there are no answers to remove.
+    const PLACES: usize = 16;
+    let last_ns = probes.last()?.due_ns;
+    let span_ns = 2 * OUTAGE_MIN.as_nanos() as u64;
+    let is_answered = |probe: &Probe| probe.answered_ns.is_some() && counts(probe);
+    let answers = |from_ns: u64| {
+        let due = probes.iter().filter(|probe| (from_ns..from_ns + span_ns).contains(&probe.due_ns));
+        due.filter(|probe| is_answered(probe)).count()
+    };
+    let places = (0..PLACES).map(|place| probes[place * probes.len() / PLACES].due_ns);
+    let from_ns = places
+        .filter(|from_ns| last_ns >= from_ns + span_ns)
+        .max_by_key(|from_ns| (answers(*from_ns), std::cmp::Reverse(*from_ns)))?;
+    let is_out = |probe: &Probe| (from_ns..from_ns + span_ns).contains(&probe.due_ns);
     let planted: Vec<Probe> = probes
         .iter()
         .map(|probe| Probe { answered_ns: probe.answered_ns.filter(|_| !is_out(probe)), ..*probe })
@@ -131,8 +139,10 @@ pub(super) fn would_show(probes: &[Probe], counts: impl Fn(&Probe) -> bool) -> O
     Some(total(&planted) > total(probes))
 }
 
-/// When faults of the plan were active: from each injection to the end of the next healing, if there was one.
-pub(super) fn windows(happened: &[Happened]) -> Vec<Span> {
+/// When faults of the plan were active: from each injection to the end of the next healing, if there was one. `grace`: how long their effects may last after
+/// that; [`GRACE`] is understood.
+pub(super) fn windows(happened: &[Happened], grace: Duration) -> Vec<Span> {
+    let more_ns = grace.saturating_sub(GRACE).as_nanos() as u64;
     let end_of = |one: &Happened| one.at_ns + one.took.as_nanos() as u64;
     happened
         .iter()
@@ -145,11 +155,13 @@ pub(super) fn windows(happened: &[Happened]) -> Vec<Span> {
                 (Some(Fault::Restart), None) => end_of(one),
                 _ => u64::MAX,
             };
-            Span { begin_ns: one.at_ns, end_ns }
+            Span { begin_ns: one.at_ns, end_ns: end_ns.saturating_add(more_ns) }
         })
         .collect()
 }
 
+/// The last answer before a fault is at most this old.
+const RECENT_NS: u64 = OUTAGE_MIN.as_nanos() as u64;
 /// The beat in nanoseconds.
 const BEAT_NS: u64 = BEAT.as_nanos() as u64;
 
@@ -170,7 +182,14 @@ pub(super) fn outage(probes: &[Probe], fault: &Span, end_ns: u64, counts: impl F
     let latency = |probe: &Probe| probe.answered_ns.map(|answered| answered.saturating_sub(probe.due_ns));
     let after: Vec<&Probe> = probes.iter().filter(in_time).collect();
     let is_later = |probe: &&&Probe| probe.due_ns >= fault.end_ns && counts(probe);
-    let answered = after.iter().filter(is_later).filter_map(|probe| probe.answered_ns).min();
+    // A primary that loses its manager's store goes on for a while: what counts is the end of the outage that follows, if one does.
+    let is_its = |gap: &&Gap| {
+        gap.end_ns > fault_ns && gap.begin_ns < end_ns && gap.begin_ns.saturating_add(RECENT_NS) >= fault_ns
+    };
+    let answered = match gaps(probes, &[], &counts).iter().find(is_its) {
+        Some(gap) => gap.is_over.then_some(gap.end_ns),
+        None => after.iter().filter(is_later).filter_map(|probe| probe.answered_ns).min(),
+    };
     let before: Vec<&Probe> = probes.iter().filter(|probe| probe.due_ns < fault_ns).collect();
     let share = |probes: &[&Probe]| {
         let good = probes.iter().filter(|probe| probe.answered_ns.is_some() && counts(probe)).count();
@@ -232,6 +251,27 @@ mod tests {
         let fault = Span { begin_ns: 1_000 + 100 * BEAT_NS, end_ns: 1_000 + 100 * BEAT_NS + 14_000_000 };
         let found = outage(&all, &fault, u64::MAX, |_| true);
         assert_eq!(found.back_us, Some((50 * BEAT_NS + 1_000_000) / 1_000));
+    }
+
+    /// A primary that loses the store of its manager answers until its lease ends.
+    #[test]
+    fn an_outage_that_begins_later_is_the_one_of_the_fault() {
+        let all = probes(600, |number| (!(300..450).contains(&number)).then_some(1_000_000));
+        let found = outage(&all, &at(1_000 + 100 * BEAT_NS), u64::MAX, |_| true);
+        assert_eq!(found.back_us, Some((350 * BEAT_NS + 1_000_000) / 1_000));
+        let never = probes(600, |number| (number < 300).then_some(1_000_000));
+        assert_eq!(outage(&never, &at(1_000 + 100 * BEAT_NS), u64::MAX, |_| true).back_us, None);
+    }
+
+    /// Wherever the outage of a fault is, the control removes answers elsewhere; where there are none to remove, it shows nothing.
+    #[test]
+    fn the_control_is_no_part_of_the_outage() {
+        for begin in [100, 325, 600] {
+            let all = probes(1_300, |number| (!(begin..begin + 310).contains(&number)).then_some(1_000_000));
+            assert_eq!(would_show(&all, |_| true), Some(true), "from probe {begin}");
+        }
+        assert_eq!(would_show(&probes(1_300, |_| None), |_| true), Some(false));
+        assert_eq!(would_show(&probes(60, Some), |_| true), None);
     }
 
     #[test]
