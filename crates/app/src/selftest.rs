@@ -241,15 +241,15 @@ fn timer(time: Duration, stop: &Stop, totals: &mut ClientTotals) -> Result<Strin
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_measurement_gives_finite_positive_numbers() {
+    /// All measurements with so much time for each; how many numbers they gave.
+    fn measure_all(time: Duration) -> usize {
         let (mut totals, mut count) = (ClientTotals::default(), 0);
         for (name, measure) in MEASUREMENTS {
-            let line = measure(Duration::from_millis(20), &Stop::default(), &mut totals).unwrap();
-            assert!(!line.is_empty());
+            let line = measure(time, &Stop::default(), &mut totals).unwrap();
+            assert!(!line.is_empty(), "{name} is reported");
             let numbers = serde_json::to_value(totals).unwrap();
             let numbers = numbers.as_object().unwrap();
-            assert!(numbers.len() > count, "{name} gives numbers");
+            assert!(numbers.len() >= count, "{name} takes no number away");
             count = numbers.len();
             for (number, value) in numbers {
                 assert!(
@@ -258,6 +258,14 @@ mod tests {
                 );
             }
         }
-        assert_eq!(count, 13);
+        count
+    }
+
+    #[test]
+    fn every_measurement_gives_finite_positive_numbers() {
+        // On a busy host a thread may not run at all for some milliseconds: then there is nothing to report, and more time is given.
+        let mut times = (0..).map(|doubled| Duration::from_millis(20 << doubled)).take(9);
+        let count = times.by_ref().map(measure_all).find(|count| *count == 13);
+        assert_eq!(count, Some(13), "with up to 5 s for each");
     }
 }

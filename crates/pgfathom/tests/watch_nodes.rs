@@ -167,3 +167,27 @@ fn both_sides_of_streaming_replication_are_found_as_far_as_anybody_knows() {
     let (_, reader) = watch.end();
     assert!(missing(&reader).iter().all(|(_, what, _)| what != "server"), "{:?}", missing(&reader));
 }
+
+/// The address of a standby as the server shows it ends with the length of a network mask: with it no host can be found.
+#[test]
+fn a_standby_on_the_network_is_reported_with_its_address() {
+    let has_receiver = |one: &lab::local::Installation| one.bin_dir.join("pg_receivewal").exists();
+    let installation =
+        installations().into_iter().find(has_receiver).expect("a PostgreSQL with pg_receivewal");
+    let options = lab::throwaway::Options { tcp: true, ..Default::default() };
+    let server = options.start(&installation).expect("a server");
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path().join("wal")).expect("a folder for the WAL");
+    let mut receiver = std::process::Command::new(installation.bin_dir.join("pg_receivewal"));
+    let port = server.port().to_string();
+    receiver.args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-D", "wal"]).current_dir(folder.path());
+    let _receiver = testing::Running::new(receiver.stderr(Stdio::null()).spawn().expect("it starts"));
+    testing::wait_for("a stream of WAL", || {
+        let streams = server.value("select count(*) from pg_stat_replication where state = 'streaming'");
+        streams.is_ok_and(|streams| streams.as_deref() == Some("1"))
+    });
+    let watch = Watch::begin(&folder, "network", &uri(&server));
+    watch.until("the standby is missing", |reader| {
+        away(reader, "pg_receivewal").is_some_and(|why| why.contains("streams from the primary (127.0.0.1)"))
+    });
+}

@@ -22,7 +22,7 @@ const NAME_HINT: &str =
 
 /// Standbys that stream from this server. A walsender for logical decoding is not a standby; a hidden one has no state.
 const STANDBYS: &str = "
-    select r.application_name, r.client_addr::text \
+    select r.application_name, pg_catalog.host(r.client_addr) \
     from pg_catalog.pg_stat_replication r \
     where r.state in ('streaming', 'catchup') \
       and not exists (select from pg_catalog.pg_replication_slots s where s.active_pid = r.pid and s.slot_type = 'logical') \
