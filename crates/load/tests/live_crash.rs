@@ -14,6 +14,7 @@ use connect::ConnSpec;
 use lab::throwaway::{Installation, StopMode, Throwaway};
 use load::{LoadError, Method, Outcome, Stop};
 use postgres::Client;
+use support::random::Random;
 use support::{Notes, Options, assert_exact, connect, each_postgres, load, load_ycsb, options, spec, start};
 use workloads::ycsb::dataset as ycsb;
 
@@ -65,23 +66,6 @@ fn spawn_loader(cluster: &Throwaway, rows: u64, partitions: u32, method: Method)
         .stderr(Stdio::inherit())
         .spawn()
         .expect("the test program starts again")
-}
-
-/// A number that differs from call to call, as good as a test needs. The seed is printed when a test fails.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Random {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        let seed = now.as_nanos() as u64;
-        println!("seed of this run: {seed}");
-        Random(seed)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % bound
-    }
 }
 
 /// Rows in the table and rows in the ledger, seen by one snapshot; `None` before they exist.

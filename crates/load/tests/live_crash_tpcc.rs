@@ -14,6 +14,7 @@ use lab::throwaway::{Installation, Throwaway, installations};
 use load::verify::Verdict;
 use load::{LoadError, LoadEvent, LoadReport, Observer, Options, Outcome, Progress, Stop};
 use postgres::Client;
+use support::random::Random;
 use support::tpcc::{options, verify_tpcc};
 use workloads::tpcc::{Tpcc, find};
 
@@ -64,22 +65,6 @@ fn spawn_loader(cluster: &Throwaway) -> Child {
         .stderr(Stdio::inherit())
         .spawn()
         .expect("the test program starts again")
-}
-
-/// A number that differs from call to call, as good as a test needs. The seed is printed when a test fails.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Random {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        println!("seed of this run: {}", now.as_nanos() as u64);
-        Random(now.as_nanos() as u64)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % bound
-    }
 }
 
 fn connect(target: &ConnSpec) -> Client {

@@ -121,6 +121,19 @@ pub struct LocalCluster {
     pub fronts: Vec<Front>,
 }
 
+impl LocalCluster {
+    /// The cluster that this file describes, with the seconds that its connections, its data directories and its start took.
+    fn of(
+        dir: &Path,
+        file: ClusterFile,
+        [connect_s, initdb_s, start_s]: [f64; 3],
+    ) -> Result<LocalCluster, LocalError> {
+        let spec = file.entry(&Sources::of_process())?.spec;
+        let (dir, notes, fronts) = (dir.to_owned(), Vec::new(), Vec::new());
+        Ok(LocalCluster { dir, file, spec, initdb_s, start_s, connect_s, notes, fronts })
+    }
+}
+
 /// An address of a proxy in front of the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Front {
@@ -278,17 +291,7 @@ fn make(
 
     let file = describe(&servers, options);
     file.write(&dir.join(CLUSTER_FILE_NAME))?;
-    let spec = file.entry(&Sources::of_process())?.spec;
-    Ok(LocalCluster {
-        dir: dir.to_owned(),
-        file,
-        spec,
-        initdb_s,
-        start_s,
-        connect_s,
-        notes: Vec::new(),
-        fronts: Vec::new(),
-    })
+    LocalCluster::of(dir, file, [connect_s, initdb_s, start_s])
 }
 
 /// Makes the files of one server and starts it. Returns the seconds of both.
@@ -481,18 +484,8 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
         server.start_again().map_err(|error| if several { error.on(&server.name) } else { error })
     })?;
     drop(lock);
-    let spec = file.entry(&Sources::of_process())?.spec;
     let start_s = times.into_iter().fold(0.0, f64::max);
-    Ok(LocalCluster {
-        dir: dir.to_owned(),
-        file,
-        spec,
-        initdb_s: 0.0,
-        start_s,
-        connect_s: 0.0,
-        notes,
-        fronts: Vec::new(),
-    })
+    Ok(LocalCluster { notes, ..LocalCluster::of(dir, file, [0.0, 0.0, start_s])? })
 }
 
 /// The former primary of a cluster in which a standby was promoted, and that standby: if it were started, it would be a second primary.

@@ -1,6 +1,7 @@
 //! Two loaders of one cluster that are killed again and again.
 
 use super::*;
+use crate::support::random::Random;
 
 /// What the loading process is told in its environment: cluster file, rows, rows per chunk, method, way.
 const CHILD: &str = "PGFATHOM_TEST_CLUSTER_LOADER";
@@ -43,22 +44,6 @@ fn spawn_loader(nodes: &ThrowawayCluster, rows: u64, chunk_rows: u64, method: Me
         .stderr(Stdio::inherit())
         .spawn()
         .expect("the test program starts again")
-}
-
-/// A number that differs from call to call, as good as a test needs. The seed is printed when a test fails.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Random {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        println!("seed of this run: {}", now.as_nanos() as u64);
-        Random(now.as_nanos() as u64)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % bound
-    }
 }
 
 pub(super) fn verified(cluster: &Cluster) -> VerifyReport {

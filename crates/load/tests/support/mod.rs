@@ -21,6 +21,7 @@ pub(crate) use asked::Options;
 
 pub(crate) mod asked;
 pub(crate) mod cluster;
+pub(crate) mod random;
 pub(crate) mod tpcc;
 
 /// Runs `test` against every PostgreSQL found, at once.

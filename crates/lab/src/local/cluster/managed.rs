@@ -47,21 +47,11 @@ pub(super) fn make(
         front: ConnSpec::unix(&first.socket_dir, fronts[0], SUPERUSER, SUPERUSER),
         ports,
     };
-    let [connect_s, initdb_s, start_s] = patroni::make(dir, &order)?;
+    let times_s = patroni::make(dir, &order)?;
     let file = describe(servers, options);
     file.write(&dir.join(CLUSTER_FILE_NAME))?;
-    let spec = file.entry(&Sources::of_process())?.spec;
     let fronts = described(&first.socket_dir, fronts);
-    Ok(LocalCluster {
-        dir: dir.to_owned(),
-        file,
-        spec,
-        initdb_s,
-        start_s,
-        connect_s,
-        notes: Vec::new(),
-        fronts,
-    })
+    Ok(LocalCluster { fronts, ..LocalCluster::of(dir, file, times_s)? })
 }
 
 /// Starts the programs of a stopped cluster again.
@@ -77,16 +67,9 @@ pub(super) fn start_again(
     let Some(fronts) = patroni::start_again(dir, &folder::marked_node_dirs(dir), &spec, user)? else {
         return Err(LocalError::AlreadyUp { dir: dir.to_owned(), connection: spec.describe() });
     };
-    Ok(LocalCluster {
-        dir: dir.to_owned(),
-        file,
-        spec,
-        initdb_s: 0.0,
-        start_s: begin.elapsed().as_secs_f64(),
-        connect_s: 0.0,
-        notes: Vec::new(),
-        fronts: described(socket_dir, fronts),
-    })
+    let start_s = begin.elapsed().as_secs_f64();
+    let fronts = described(socket_dir, fronts);
+    Ok(LocalCluster { fronts, ..LocalCluster::of(dir, file, [0.0, 0.0, start_s])? })
 }
 
 /// The addresses of haproxy.
