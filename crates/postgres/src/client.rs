@@ -7,7 +7,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::TlsConnect;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Config, CopyInSink, Error, NoTls, Row, RowStream, SimpleQueryMessage, Statement};
 
 use crate::connection::{self, Connection};
@@ -119,7 +119,12 @@ impl Client {
 
     /// Runs a query whose rows are read one by one.
     pub fn query_raw(&mut self, query: &str, params: &[&(dyn ToSql + Sync)]) -> Result<RowIter<'_>, Error> {
-        let rows = self.connection.block_on(self.client.query_raw(query, params.iter().copied()))?;
+        let rows = if params.is_empty() {
+            self.connection
+                .block_on(self.client.query_typed_raw(query, std::iter::empty::<(&str, Type)>()))?
+        } else {
+            self.connection.block_on(self.client.query_raw(query, params.iter().copied()))?
+        };
         Ok(RowIter { connection: &mut self.connection, rows: Box::pin(rows) })
     }
 
@@ -221,13 +226,13 @@ macro_rules! calls {
             |$this| $inner,
             [
                 /// Runs a statement; gives the rows it changed.
-                execute by execute_as -> u64,
+                execute by execute_as, alone execute_typed -> u64,
                 /// Runs a query.
-                query by query_as -> Vec<Row>,
+                query by query_as, alone query_typed -> Vec<Row>,
                 /// Runs a query that gives one row.
-                query_one by query_one_as -> Row,
+                query_one by query_one_as, alone query_typed_one -> Row,
                 /// Runs a query that gives one row or none.
-                query_opt by query_opt_as -> Option<Row>,
+                query_opt by query_opt_as, alone query_typed_opt -> Option<Row>,
             ],
             [
                 /// Prepares a statement.
@@ -241,7 +246,7 @@ macro_rules! calls {
     };
     (
         $type:ty, |$this:ident| $inner:expr,
-        [$($(#[$about:meta])* $call:ident by $call_as:ident -> $output:ty,)*],
+        [$($(#[$about:meta])* $call:ident by $call_as:ident, alone $alone:ident -> $output:ty,)*],
         [$($(#[$text_about:meta])* $text_call:ident -> $text_output:ty,)*]
     ) => {
         impl $type {
@@ -258,6 +263,11 @@ macro_rules! calls {
                 fn $call_as(&mut self, query: Query<'_>, params: Params<'_>) -> Result<$output, Error> {
                     let $this = self;
                     match query {
+                        // There are no types to ask the server for, so it is one round trip and not two: a verb asks some dozens of such
+                        // questions before it begins.
+                        Query::Text(text) if params.is_empty() => {
+                            $this.connection.block_on($inner.$alone(text, &[]))
+                        }
                         Query::Text(text) => $this.connection.block_on($inner.$call(text, params)),
                         Query::Prepared(statement) => {
                             $this.connection.block_on($inner.$call(statement, params))
