@@ -39,6 +39,16 @@ impl Workspace {
 
     /// Runs the script over suites of these names.
     fn run(&self, suites: &[(&str, &str)], environment: &[(&str, &str)]) -> (Option<i32>, String) {
+        self.run_named(&[], suites, environment)
+    }
+
+    /// The same, only for suites whose names hold one of these words.
+    fn run_named(
+        &self,
+        words: &[&str],
+        suites: &[(&str, &str)],
+        environment: &[(&str, &str)],
+    ) -> (Option<i32>, String) {
         let manifest = self.0.join("crates/a/Cargo.toml");
         let artifact = |kind: &str, name: &str, is_test: bool, program: &Path| {
             format!(
@@ -54,12 +64,17 @@ impl Workspace {
         std::fs::write(self.0.join("artifacts"), artifacts).unwrap();
         let cargo = self.program("cargo", &format!("cat {}", self.0.join("artifacts").display()));
         let mut command = Command::new("bash");
-        command.arg(self.0.join("scripts/test")).env("CARGO", cargo).env_remove("PGFATHOM_STRICT");
+        command
+            .arg(self.0.join("scripts/test"))
+            .args(words)
+            .env("CARGO", cargo)
+            .env_remove("PGFATHOM_STRICT");
         let settings = [
             "PGFATHOM_TEST_LIMIT_S",
             "PGFATHOM_TEST_SUITES",
             "PGFATHOM_TEST_DIR",
             "PGFATHOM_TEST_ALL",
+            "PGFATHOM_TEST_PUSH",
             "PGFATHOM_TEST_POSTGRES",
             "CARGO_TARGET_DIR",
         ];
@@ -189,6 +204,42 @@ fn what_is_left_for_the_whole_run_is_told_and_only_what_the_list_names() {
     let (code, said) = workspace.run(&[("three", &thin("the other half"))], &[STRICT]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("thin a/three the other half"), "{said}");
+}
+
+#[test]
+fn what_takes_long_waits_for_a_push_and_a_named_suite_leaves_nothing_to_it() {
+    let workspace = Workspace::new(
+        "push",
+        "later a/one never\npush a/one slow\nservers a/one 15\npush a/two\nservers a/two 18\n",
+    );
+    let called_with = |arguments: &str| {
+        let tests = listing(&["never", "slow", "quick"]);
+        format!(
+            "{tests}; [ \"$*\" = '{arguments}' ] || exit 101; echo 15 >>\"$PGFATHOM_TEST_SERVERS\"; {PASSED}"
+        )
+    };
+    let two = format!("echo 18 >>\"$PGFATHOM_TEST_SERVERS\"; {PASSED}");
+    // Before a commit; the releases are asked for where all tests are that need them.
+    let (code, said) =
+        workspace.run(&[("one", &called_with("--exact quick")), ("two", "exit 101")], &[STRICT]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("left for continuous integration (.ci/run): 2 whole tests or suites"), "{said}");
+    assert!(said.contains("left for make test-all: 1 whole tests or suites"), "{said}");
+    // At a push.
+    let push = ("PGFATHOM_TEST_PUSH", "1");
+    let suites = [("one", called_with("--exact slow quick")), ("two", two.clone())];
+    let suites = suites.each_ref().map(|(name, script)| (*name, script.as_str()));
+    let (code, said) = workspace.run(&suites, &[STRICT, push]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("left for continuous integration"), "{said}");
+    // And in the whole run.
+    let all = ("PGFATHOM_TEST_ALL", "1");
+    let (code, said) = workspace.run(&[("one", &called_with("")), ("two", &two)], &[STRICT, all]);
+    assert_eq!(code, Some(0), "{said}");
+    // A suite that somebody names.
+    let (code, said) = workspace.run_named(&["a/"], &suites, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("2 suites, 2 tests passed"), "{said}");
 }
 
 #[test]
