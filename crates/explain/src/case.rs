@@ -441,3 +441,5 @@ impl Case {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::fed;

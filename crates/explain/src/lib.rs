@@ -8,6 +8,7 @@
 pub mod case;
 pub mod decompose;
 pub mod intervention;
+pub mod node_time;
 pub mod rule;
 pub mod rules;
 pub mod series;
@@ -65,6 +66,7 @@ pub fn judge(case: &Case, tool_version: &str) -> Findings {
         let checked = Checked { rule: rule.id.to_string(), title: rule.title.to_string(), state, why };
         findings.checked.push(checked);
     }
+    findings.node_time = node_time::all(case);
     findings.client_time = decompose::all(case);
     findings.validity = validity::of(case);
     findings.rank();

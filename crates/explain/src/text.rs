@@ -1,8 +1,9 @@
-//! Findings for a terminal: plain ASCII, ranked, with what to try; then where the clients' time went.
+//! Findings for a terminal, plain ASCII: where the time of all sessions went, what was found, worst first, with what to try; then where the time of
+//! our own clients went.
 
 use crate::units;
 use record::Findings;
-use record::finding::{CheckState, ClientTime, Finding, Severity, Window};
+use record::finding::{CheckState, ClientTime, Finding, NodeTime, Severity, StatementTime, Window};
 
 /// Lines are folded at this width.
 const WIDTH: usize = 110;
@@ -23,6 +24,10 @@ pub enum Detail {
 /// The page; ends with a line feed.
 pub fn text(findings: &Findings, detail: Detail) -> String {
     let mut out = String::new();
+    for time in &findings.node_time {
+        node_time(&mut out, time, detail);
+        out.push('\n');
+    }
     if findings.findings.is_empty() {
         out.push_str("nothing found\n");
     }
@@ -78,12 +83,13 @@ const BRIEF_MAX: usize = 3;
 pub fn brief(findings: &Findings, is_watched: bool) -> Vec<String> {
     let clean = findings.checked.iter().filter(|checked| checked.state == CheckState::Clean).count();
     let untold = findings.checked.len() - clean;
-    let mut lines: Vec<String> = findings
-        .findings
-        .iter()
-        .take(BRIEF_MAX)
-        .map(|finding| format!("finding: {} {}: {}", severity(finding.severity), finding.id, finding.claim))
-        .collect();
+    let mut lines: Vec<String> = findings.node_time.iter().filter_map(busiest).collect();
+    let worst = findings.findings.iter().take(BRIEF_MAX);
+    lines.extend(
+        worst.map(|finding| {
+            format!("finding: {} {}: {}", severity(finding.severity), finding.id, finding.claim)
+        }),
+    );
     match findings.findings.len() {
         0 => lines.push(format!("findings: none; {clean} rules found nothing, {untold} had no data")),
         count if count > BRIEF_MAX => lines.push(format!("findings: {} more", count - BRIEF_MAX)),
@@ -96,6 +102,101 @@ pub fn brief(findings: &Findings, is_watched: bool) -> Vec<String> {
         );
     }
     lines
+}
+
+/// Below so many average sessions a node is idle: what few samples found there is no answer to anything.
+const BUSY_MIN: f64 = 0.1;
+/// Statements shown in the short form.
+const STATEMENTS_MAX: usize = 5;
+/// Parts below this share are shown in the full form only.
+const PART_SHARE_MIN: f64 = 0.005;
+/// Characters of a statement that are shown.
+const STATEMENT_CHARS: usize = 120;
+
+/// A node's time in one line: `time: n1: 8.1 active sessions: 63 % waiting for a CPU, 21 % on a CPU; 63 % statement 42`.
+fn busiest(time: &NodeTime) -> Option<String> {
+    if time.active < BUSY_MIN {
+        return None;
+    }
+    let largest = time.parts.iter().filter(|part| part.share >= PART_SHARE_MIN).take(3);
+    let parts: Vec<String> =
+        largest.map(|part| format!("{} {}", units::percent(part.share), part.name)).collect();
+    let statement = time.statements.first().map_or(String::new(), |statement| {
+        format!("; {} in statement {}", units::percent(statement.share), statement.query_id)
+    });
+    Some(format!("time: {}: {:.1} active sessions: {}{statement}", time.node, time.active, parts.join(", ")))
+}
+
+fn node_time(out: &mut String, time: &NodeTime, detail: Detail) {
+    let head = format!(
+        "time of all sessions at {}: {:.2} active on average over {:.0} s, and {:.2} idle in a transaction",
+        time.node, time.active, time.seconds, time.idle_in_transaction
+    );
+    fold(out, "", &head);
+    if time.active < BUSY_MIN && detail == Detail::Short {
+        out.push_str("  the server is idle\n");
+        return;
+    }
+    let last = time.parts.len().saturating_sub(1);
+    for (at, part) in time.parts.iter().enumerate() {
+        if part.share < PART_SHARE_MIN && detail == Detail::Short && at != last {
+            continue;
+        }
+        let events: Vec<String> =
+            part.events.iter().map(|(name, share)| format!("{name} {}", units::percent(*share))).collect();
+        let how = if part.is_counted { "counted" } else { "" };
+        let line = format!(
+            "  {:<24} {:>8} {:>8.2}  {:<8} {}",
+            part.name,
+            units::percent(part.share),
+            part.sessions,
+            how,
+            events.join(", ")
+        );
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    let most = if detail == Detail::Short { STATEMENTS_MAX } else { usize::MAX };
+    for statement in time.statements.iter().take(most) {
+        statement_time(out, statement);
+    }
+    if detail == Detail::Full {
+        for note in &time.notes {
+            fold(out, "  note: ", note);
+        }
+    }
+}
+
+fn statement_time(out: &mut String, statement: &StatementTime) {
+    let mut figures = vec![format!("statement {}", statement.query_id)];
+    let mut add = |value: Option<f64>, words: &dyn Fn(f64) -> String| {
+        figures.extend(value.filter(|value| *value > 0.0).map(words));
+    };
+    add(statement.calls_per_s, &|calls| format!("{} calls/s", units::count(calls)));
+    add(statement.mean_ms, &|ms| units::us(ms * 1e3));
+    add(statement.plan_ms, &|ms| format!("{} of planning", units::us(ms * 1e3)));
+    add(statement.rows, &|rows| format!("{} rows", units::short(rows)));
+    add(statement.blocks, &|blocks| format!("{} blocks", units::short(blocks)));
+    add(statement.blocks_read, &|blocks| format!("{} of them read", units::short(blocks)));
+    add(statement.temp_bytes, &|bytes| format!("{} temporary", units::bytes(bytes)));
+    add(statement.wal_bytes, &|bytes| format!("{} WAL", units::bytes(bytes)));
+    let label = format!("  {:>6}  ", units::percent(statement.share));
+    fold(out, &label, &figures.join(", "));
+    let below = " ".repeat(label.len());
+    if !statement.text.is_empty() {
+        let text: String = statement.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let shown: String = text.chars().take(STATEMENT_CHARS).collect();
+        let more = if shown.len() < text.len() { "..." } else { "" };
+        fold(out, &below, &format!("{shown}{more}"));
+    }
+    if !statement.events.is_empty() {
+        let events: Vec<String> = statement
+            .events
+            .iter()
+            .map(|(name, share)| format!("{name} {}", units::percent(*share)))
+            .collect();
+        fold(out, &below, &format!("seen in {}", events.join(", ")));
+    }
 }
 
 fn severity(severity: Severity) -> &'static str {

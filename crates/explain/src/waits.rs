@@ -161,6 +161,22 @@ impl Waits {
         found
     }
 
+    /// Statements with the sessions seen running them, summed over the ticks of the whole recording.
+    pub(crate) fn statements(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.statements.iter().map(|(query_id, events)| (query_id.as_str(), events.values().sum()))
+    }
+
+    /// What the sessions of a statement were seen in, the largest first, with their shares of what was seen of it.
+    pub(crate) fn events_of(&self, query_id: &str, most: usize) -> Vec<(String, f64)> {
+        let Some(events) = self.statements.get(query_id) else { return vec![] };
+        let all: f64 = events.values().sum();
+        let mut events: Vec<(String, f64)> =
+            events.iter().map(|(event, seen)| (name(event), seen / all)).collect();
+        events.sort_by(|left, right| right.1.total_cmp(&left.1));
+        events.truncate(most);
+        events
+    }
+
     /// The statement that was seen most in events that fit, with its share of what was seen there with a name.
     pub(crate) fn worst_statement(&self, fits: impl Fn(&str, &str) -> bool) -> Option<(&str, f64)> {
         let seen = |events: &BTreeMap<Event, f64>| -> f64 {

@@ -33,6 +33,9 @@ pub struct Findings {
     pub findings: Vec<Finding>,
     /// Every rule that claims nothing: it looked and found nothing, or could not look.
     pub checked: Vec<Checked>,
+    /// Where the time of all sessions went, per node, whoever drove them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub node_time: Vec<NodeTime>,
     /// Where the clients' time went, per driven step.
     pub client_time: Vec<ClientTime>,
     /// What limits the trust in the run as a whole, one sentence each: why it is invalid, who else had the processors.
@@ -343,6 +346,97 @@ pub struct Part {
     /// The same as a share of it.
     pub share: f64,
     /// The largest wait events in it, with their shares; empty if it has none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<(String, f64)>,
+}
+
+/// Where the time of a node's sessions went, as average sessions: two sessions in a state all the time, or four half of it, are 2.0.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct NodeTime {
+    /// The node.
+    pub node: String,
+    /// The time that was looked at.
+    pub seconds: f64,
+    /// Samples of the sessions in that time.
+    pub samples: u64,
+    /// Sessions running a statement, on average: what the parts add up to.
+    pub active: f64,
+    /// Whether `active` is the server's own count (`pg_stat_database.active_time`), and not that of the samples.
+    pub is_counted: bool,
+    /// Sessions idle in a transaction, on average: not part of `active`.
+    pub idle_in_transaction: f64,
+    /// The parts, the largest first; `unaccounted` is last and always there. No part is negative.
+    pub parts: Vec<NodePart>,
+    /// The statements that took the most of the time, the costliest first; empty without pg_stat_statements and query ids.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub statements: Vec<StatementTime>,
+    /// What a careful reader should know about them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// A part of a node's session time.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct NodePart {
+    /// `on a CPU`, `waiting for a CPU`, `reading`, `WAL and commit`, `locks`, ..., `unaccounted`.
+    pub name: String,
+    /// Average sessions.
+    pub sessions: f64,
+    /// Of the active sessions.
+    pub share: f64,
+    /// Whether counters measured it, and not samples.
+    pub is_counted: bool,
+    /// The largest wait events in it, with their shares; empty if it has none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<(String, f64)>,
+}
+
+/// What a statement took of a node's session time. Figures of an execution are means.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct StatementTime {
+    /// `queryid`.
+    pub query_id: String,
+    /// Its database; empty where only samples know the statement.
+    pub database: String,
+    /// Its text, constants replaced; empty if it is not known.
+    pub text: String,
+    /// Average sessions that ran it.
+    pub sessions: f64,
+    /// Of the active sessions.
+    pub share: f64,
+    /// Whether `pg_stat_statements` counted it, and not samples.
+    pub is_counted: bool,
+    /// Executions a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls_per_s: Option<f64>,
+    /// Time of an execution.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_ms: Option<f64>,
+    /// Time of planning it; absent without `pg_stat_statements.track_planning`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan_ms: Option<f64>,
+    /// Rows that it returns or changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<f64>,
+    /// Blocks that it touches in shared buffers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<f64>,
+    /// Of these, blocks that had to be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks_read: Option<f64>,
+    /// Bytes of temporary files that it writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temp_bytes: Option<f64>,
+    /// WAL that it writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wal_bytes: Option<f64>,
+    /// What its sessions were seen waiting for, with the shares of its samples.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<(String, f64)>,
 }

@@ -39,6 +39,10 @@ pub struct NodeState {
     pub ours: Vec<u32>,
     /// How many there are.
     pub ours_count: u64,
+    /// The server processes of all clients' sessions with their parallel workers, up to the limit; without that of the watch itself.
+    pub backends: Vec<u32>,
+    /// How many there are.
+    pub backends_count: u64,
     /// Active client sessions.
     pub sessions_active: u64,
     /// Sessions that wait for a lock.

@@ -40,7 +40,7 @@ use files::{Files, Tree};
 use kernel_log::{Follower, Message};
 use machine::Machine;
 use record::event;
-use schedule::{Ours, Schedules};
+use schedule::{Processes, Schedules};
 use server::{Part, Server};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -155,11 +155,17 @@ impl LocalHost {
         self.files.opened()
     }
 
-    /// Our own sessions on this machine.
-    fn ours(&self) -> Vec<Ours> {
-        let local =
-            self.board.nodes().into_iter().filter(|(_, state)| state.is_local && !state.ours.is_empty());
-        local.map(|(node, state)| Ours { node, pids: state.ours, count: state.ours_count }).collect()
+    /// The server's processes on this machine that serve sessions.
+    fn serving(&self) -> Vec<Processes> {
+        let local = self.board.nodes().into_iter().filter(|(_, state)| state.is_local);
+        let groups = local.flat_map(|(node, state)| {
+            [
+                (schedule::SESSIONS, state.ours, state.ours_count),
+                (schedule::BACKENDS, state.backends, state.backends_count),
+            ]
+            .map(|(who, pids, count)| Processes { node: node.clone(), who, pids, count })
+        });
+        groups.filter(|processes| !processes.pids.is_empty()).collect()
     }
 
     fn follow_log(&mut self, tick: &Tick, batch: &mut Batch) {
@@ -284,7 +290,7 @@ impl Collect for LocalHost {
         let now_us = tick.clock.now_us().max(tick.now_us);
         self.machine.tick(&mut self.files, now_us, &servers, batch);
         if self.files.is_live() {
-            let ours = self.ours();
+            let ours = self.serving();
             self.schedules.tick(self.machine.host(), tick.clock.now_us(), &ours, batch);
         }
         self.pulse.set(self.machine.system_pct());

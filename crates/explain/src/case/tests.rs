@@ -1,6 +1,6 @@
 use super::*;
 
-fn fed(lines: &[&str]) -> Case {
+pub(crate) fn fed(lines: &[&str]) -> Case {
     let mut case = Case::default();
     for line in lines {
         case.take(Sample::parse(line).expect("a sample"));

@@ -43,6 +43,12 @@ line! {
         temp_files: Option<u64>,
         /// Deadlocks.
         deadlocks: Option<u64>,
+        /// Time that sessions spent running statements (14). A statement counts when it has ended.
+        active_ms: Option<f64>,
+        /// Time that they spent idle in a transaction, aborted ones included (14).
+        idle_in_transaction_ms: Option<f64>,
+        /// Sessions opened (14).
+        sessions_opened: Option<u64>,
         /// WAL written, by the distance of the insert positions (primary) or replay positions (standby).
         wal_bytes: Option<u64>,
         /// WAL records (`pg_stat_wal`).

@@ -176,7 +176,7 @@ line! {
         host: String,
         /// The node whose sessions they serve; empty for threads of the client.
         node: String,
-        /// `sessions` or `client`.
+        /// `sessions` of pgfathom, `backends` of all clients with their parallel workers, or `client`.
         who: String,
         /// How many there are.
         tasks: u64,

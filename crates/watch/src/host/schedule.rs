@@ -1,5 +1,5 @@
-//! The scheduler's account of the server processes of our own sessions, and of the client's threads that drive them: time on a CPU, and
-//! time runnable without one.
+//! The scheduler's account of the server processes of all sessions, of those of our own, and of the client's threads that drive them: time on a
+//! CPU, and time runnable without one.
 //!
 //! Samples of sessions miss short states, and a process that has received a statement but waits for a CPU still counts
 //! as idle. The scheduler's counters miss nothing, so with them the CPU time of a transaction, and its waits for CPU, are exact and
@@ -11,15 +11,19 @@ use crate::meter::Meter;
 use record::watched::Schedule;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Server processes read per node; with more sessions these represent all. Each is an open file.
+/// Server processes of our own sessions read per node; with more sessions these represent all. Each is an open file.
 pub const SESSIONS_MAX: usize = 64;
+/// The same for all sessions of a node, whosever they are.
+pub const BACKENDS_MAX: usize = 512;
 /// The prefix of the names of the client's threads that drive load.
 const CLIENT_THREADS: &str = "worker ";
 /// Threads of the client that are read.
 const THREADS_MAX: usize = 64;
 
-/// `who` of the server's processes.
+/// `who` of the server's processes for our own sessions.
 pub const SESSIONS: &str = "sessions";
+/// `who` of the server's processes for all sessions, with their parallel workers.
+pub const BACKENDS: &str = "backends";
 /// `who` of the client's threads.
 pub const CLIENT: &str = "client";
 
@@ -90,12 +94,14 @@ impl Sum {
     }
 }
 
-/// Our own sessions of a node.
+/// Server processes of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Ours {
+pub struct Processes {
     /// Node.
     pub node: String,
-    /// Process ids, [`SESSIONS_MAX`] at most.
+    /// [`SESSIONS`] or [`BACKENDS`].
+    pub who: &'static str,
+    /// Process ids, [`SESSIONS_MAX`] or [`BACKENDS_MAX`] at most.
     pub pids: Vec<u32>,
     /// How many there are.
     pub count: u64,
@@ -104,20 +110,20 @@ pub struct Ours {
 /// Reads them tick by tick.
 #[derive(Debug, Default)]
 pub struct Schedules {
-    sessions: BTreeMap<String, Group>,
+    groups: BTreeMap<(String, &'static str), Group>,
     client: Group,
     /// Threads of this process that drive, and those that do not.
     threads: BTreeMap<u32, bool>,
 }
 
 impl Schedules {
-    /// Samples our sessions on this host, and our own threads.
-    pub fn tick(&mut self, host: &str, now_us: u64, ours: &[Ours], batch: &mut Batch) {
-        self.sessions.retain(|node, _| ours.iter().any(|one| one.node == *node));
-        for one in ours {
-            let group = self.sessions.entry(one.node.clone()).or_default();
+    /// Samples the server's processes on this host, and our own threads.
+    pub fn tick(&mut self, host: &str, now_us: u64, processes: &[Processes], batch: &mut Batch) {
+        self.groups.retain(|(node, who), _| processes.iter().any(|one| (&one.node, one.who) == (node, who)));
+        for one in processes {
+            let group = self.groups.entry((one.node.clone(), one.who)).or_default();
             if let Some(sum) = group.look(&one.pids, now_us, Meter::of) {
-                sum.record_change(host, &one.node, SESSIONS, one.count, now_us, batch);
+                sum.record_change(host, &one.node, one.who, one.count, now_us, batch);
             }
         }
         let threads = self.driving_threads();
@@ -148,9 +154,9 @@ mod tests {
     use record::watched::Sampled;
     use std::sync::mpsc::channel;
 
-    fn lines(schedules: &mut Schedules, now_us: u64, ours: &[Ours]) -> Vec<(u64, Schedule)> {
+    fn lines(schedules: &mut Schedules, now_us: u64, processes: &[Processes]) -> Vec<(u64, Schedule)> {
         let mut batch = Batch::default();
-        schedules.tick("h", now_us, ours, &mut batch);
+        schedules.tick("h", now_us, processes, &mut batch);
         let line = |(_, interval_us, line)| match line {
             Sampled::Schedule(line) => (interval_us, line),
             other => panic!("{other:?}"),
@@ -173,21 +179,28 @@ mod tests {
             })
             .expect("a thread");
         let mut schedules = Schedules::default();
-        let me = Ours { node: "n1".into(), pids: vec![std::process::id(), u32::MAX >> 1], count: 100 };
+        let pids = vec![std::process::id(), u32::MAX >> 1];
+        let me = Processes { node: "n1".into(), who: SESSIONS, pids: pids.clone(), count: 100 };
+        let all = Processes { node: "n1".into(), who: BACKENDS, pids, count: 2 };
+        let both = [me, all];
         let round = || {
             go.send(()).expect("it is there");
             detail.recv().expect("it worked");
         };
         round();
-        assert!(lines(&mut schedules, 1_000_000, std::slice::from_ref(&me)).is_empty(), "no basis yet");
+        assert!(lines(&mut schedules, 1_000_000, &both).is_empty(), "no basis yet");
         round();
-        let reported_now = lines(&mut schedules, 3_000_000, &[me]);
-        let [(interval_us, sessions), (_, client)] = &reported_now[..] else { panic!("{reported_now:?}") };
+        let reported_now = lines(&mut schedules, 3_000_000, &both);
+        let [(interval_us, sessions), (_, backends), (_, client)] = &reported_now[..] else {
+            panic!("{reported_now:?}")
+        };
         assert_eq!(
             (*interval_us, sessions.who.as_str(), sessions.node.as_str()),
             (2_000_000, SESSIONS, "n1")
         );
         assert_eq!((sessions.tasks, sessions.looked), (100, 1), "one stands for all");
+        assert_eq!((backends.who.as_str(), backends.tasks, backends.looked), (BACKENDS, 2, 1));
+        assert!(backends.run_us > Some(0), "{backends:?}");
         assert_eq!((client.who.as_str(), client.node.as_str()), (CLIENT, ""));
         assert_eq!((client.tasks, client.looked), (1, 1));
         assert!(client.run_us > Some(0) && client.turns > Some(0), "{client:?}");

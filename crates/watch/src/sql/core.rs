@@ -5,7 +5,7 @@
 
 use crate::board::{NodeState, Process};
 use crate::collect::Batch;
-use crate::host::schedule::SESSIONS_MAX;
+use crate::host::schedule::{BACKENDS_MAX, SESSIONS_MAX};
 use crate::sql::counters::Counters;
 use crate::sql::json::{self, age, count, flag, list, micros, number, text};
 use crate::sql::probe::{Probe, column};
@@ -18,6 +18,8 @@ const REMARKABLE_S: u32 = 2;
 const HORIZON_XIDS: u32 = 100_000;
 /// The same for standbys and slots, which are always there and always a little behind.
 const FOLLOWER_XIDS: u64 = 1000;
+/// What serves a client's session.
+const BACKEND: &str = "backend_type in ('client backend', 'parallel worker')";
 /// Sessions and holders named per tick.
 const NAMED_MAX: u32 = 10;
 /// Active processes passed to the collector of the host.
@@ -42,6 +44,10 @@ const DATABASE: &[&str] = &[
     "temp_bytes",
     "temp_files",
     "deadlocks",
+    // From 14 on: milliseconds that sessions spent in a state, and how many were opened.
+    "active_time",
+    "idle_in_transaction_time",
+    "sessions",
 ];
 const CHECKPOINTS: &[&str] = &["timed", "requested", "buffers", "write_ms", "sync_ms", "backend_fsync"];
 const WAL: &[&str] = &["wal_records", "wal_fpi", "wal_buffers_full"];
@@ -71,7 +77,8 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
     let leader = column(&probe.activity_columns, "leader_pid", "null::int");
     let lsn = "case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn() else pg_catalog.pg_current_wal_insert_lsn() end";
-    let sums: Vec<String> = DATABASE.iter().map(|name| format!("sum({name}) {name}")).collect();
+    let there = DATABASE.iter().filter(|name| probe.database.contains(**name));
+    let sums: Vec<String> = there.map(|name| format!("sum({name}) {name}")).collect();
     let mut parts = vec![
         format!("'waits', (select json_agg(w) from (select backend_type backend, state, case wait_type when '' then '{WAIT_CPU}' else wait_type end wait_type,
             case wait_type when '' then '{WAIT_CPU}' else wait_event end wait_event, query_id::text query_id, count(*) sessions
@@ -79,9 +86,11 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
         format!("'counts', (select row_to_json(c) from (select count(*) filter (where client) total, count(*) filter (where client and state = 'active') active,
             count(*) filter (where client and state like 'idle in transaction%') idle_in_transaction, count(*) filter (where wait_type = 'Lock') waiting_lock,
             count(*) filter (where backend_type = 'autovacuum worker') autovacuum, count(*) filter (where backend_type is null) masked,
-            extract(epoch from clock_timestamp() - min(xact_start) filter (where client)) oldest, count(*) filter (where {is_ours}) ours,
+            extract(epoch from clock_timestamp() - min(xact_start) filter (where client)) oldest, count(*) filter (where {is_ours}) ours, count(*) filter (where {BACKEND}) backends,
             coalesce(bool_or(reports), false) reports from a) c)"),
         format!("'ours', (select json_agg(pid) from (select pid from a where {is_ours} order by pid limit {SESSIONS_MAX}) o)"),
+        // Those at work first: with more than can be read, they are the ones that have used something.
+        format!("'backends', (select json_agg(pid) from (select pid from a where {BACKEND} order by state = 'active' desc, state_change desc nulls last limit {BACKENDS_MAX}) o)"),
         format!("'processes', (select json_agg(json_build_array(pid, backend_type, case wait_type when '' then '' else wait_type || ':' || wait_event end))
           from (select * from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' limit {PROCESSES_MAX}) p)"),
         format!("'lockers', (select json_agg(pid) from (select pid from a where wait_type = 'Lock' order by query_start limit {LOCKERS_MAX}) l)"),
@@ -266,6 +275,9 @@ pub(crate) fn answer(
     state.active = list(answer, "processes").iter().filter_map(process).collect();
     state.ours = list(answer, "ours").iter().filter_map(|pid| u32::try_from(pid.as_i64()?).ok()).collect();
     state.ours_count = count(counts, "ours").unwrap_or(0);
+    state.backends =
+        list(answer, "backends").iter().filter_map(|pid| u32::try_from(pid.as_i64()?).ok()).collect();
+    state.backends_count = count(counts, "backends").unwrap_or(0);
     state.sessions_active = server.sessions_active.unwrap_or(0);
     state.sessions_blocked = server.sessions_waiting_lock.unwrap_or(0);
     state.oldest_transaction_s = server.oldest_transaction_s.unwrap_or(0.0);
@@ -347,6 +359,9 @@ fn counted(answer: &Value, memory: &mut Memory, server: &mut Server, moment: &mu
     server.temp_bytes = database.count("temp_bytes");
     server.temp_files = database.count("temp_files");
     server.deadlocks = database.count("deadlocks");
+    server.active_ms = database.number("active_time");
+    server.idle_in_transaction_ms = database.number("idle_in_transaction_time");
+    server.sessions_opened = database.count("sessions");
     let wal = delta("pg_stat_wal", WAL, &answer["wal"]);
     server.wal_records = wal.count("wal_records");
     server.wal_fpi = wal.count("wal_fpi");

@@ -12,6 +12,7 @@ pub(crate) struct Probe {
     pub(crate) activity: &'static str,
     pub(crate) activity_columns: BTreeSet<String>,
     pub(crate) locks_columns: BTreeSet<String>,
+    pub(crate) database: BTreeSet<String>,
     pub(crate) bgwriter: BTreeSet<String>,
     pub(crate) checkpointer: BTreeSet<String>,
     pub(crate) wal: BTreeSet<String>,
@@ -82,6 +83,7 @@ impl Probe {
             probe.activity_columns = session.columns(ACTIVITY_VIEW)?;
         }
         probe.locks_columns = session.columns("pg_catalog.pg_locks")?;
+        probe.database = session.columns("pg_catalog.pg_stat_database")?;
         probe.bgwriter = session.columns("pg_catalog.pg_stat_bgwriter")?;
         probe.checkpointer = session.columns("pg_catalog.pg_stat_checkpointer")?;
         probe.wal = session.columns("pg_catalog.pg_stat_wal")?;

@@ -1,0 +1,269 @@
+//! Where the time of a node's sessions went: of all of them, whoever drove them.
+//!
+//! The whole is what the server counts itself (`pg_stat_database.active_time`, from PostgreSQL 14 on). CPU time, and waiting for a CPU, are what the
+//! kernel's scheduler counted for the processes that serve sessions. What remains of the whole is shared out by samples of `pg_stat_activity`:
+//! samples say in what proportion, counters say how much. The rest that neither explains is printed, and never negative.
+//!
+//! A process that is woken up from a wait still shows that wait until it has a CPU, and the scheduler counts the same moment as waiting for a CPU.
+//! So where both together are more than the whole, the scheduler is believed and the samples are scaled down.
+
+use crate::case::{Case, Lines};
+use crate::waits::{self, Waits, Who};
+use record::finding::{NodePart, NodeTime, StatementTime, Window};
+use record::watched::WAIT_CPU;
+use std::collections::BTreeMap;
+
+/// Name of the part in which the sessions' processes compute.
+pub const ON_CPU: &str = "on a CPU";
+/// Name of the part in which they could compute but have no CPU.
+pub const FOR_CPU: &str = "waiting for a CPU";
+/// Name of both together where the scheduler was not read.
+pub const CPU: &str = "CPU, or waiting for one";
+/// Name of the rest.
+pub const UNACCOUNTED: &str = "unaccounted";
+/// Wait events listed per part and statement.
+const EVENTS_MAX: usize = 3;
+/// Statements listed.
+const STATEMENTS_MAX: usize = 10;
+/// Statements below this share of the time are not listed.
+const STATEMENT_SHARE_MIN: f64 = 0.01;
+/// The server's count is believed unless it is below this share of what the samples show.
+const COUNTED_SHARE_MIN: f64 = 0.8;
+/// Fewer samples than these share nothing out.
+const SAMPLES_MIN: f64 = 3.0;
+/// Bytes of a block, by default.
+const BLOCK_BYTES: f64 = 8192.0;
+
+/// What a session does while it shows this wait, in words for the table.
+fn part_of(kind: &str, event: &str) -> &'static str {
+    match (kind, event) {
+        (WAIT_CPU, _) => CPU,
+        ("IO", event) if event.starts_with("WAL") || event.starts_with("Wal") => "WAL and commit",
+        ("LWLock", event) if event.starts_with("WAL") => "WAL and commit",
+        ("IPC", "SyncRep") => "synchronous replication",
+        ("IO", event) if event.starts_with("BufFile") => "temporary files",
+        ("IO", event) if event.ends_with("Extend") => "extending files",
+        ("IO", event) if event.ends_with("Read") || event.ends_with("Prefetch") => "reading",
+        ("IO", "AioIoCompletion" | "AioIoUringExecution" | "AioIoUringSubmit") => "reading",
+        ("IO", _) => "writing and other I/O",
+        ("Lock", _) => "locks",
+        ("LWLock", _) => "lightweight locks",
+        ("BufferPin" | "Buffer", _) => "buffer pins",
+        ("Client", _) => "the client",
+        ("Timeout", "VacuumDelay") => "cost limit of vacuum",
+        ("Timeout", "SpinDelay") => "spinlocks",
+        ("Timeout", _) => "sleeping by design",
+        ("IPC", "ExecuteGather" | "ParallelFinish" | "HashBuildHashInner") => "parallel workers",
+        ("IPC", _) => "other processes",
+        ("Extension", _) => "extensions",
+        _ => "other waits",
+    }
+}
+
+/// Every node whose sessions were sampled.
+pub fn all(case: &Case) -> Vec<NodeTime> {
+    let mut windows: Vec<Window> = case.driven().into_iter().map(|(_, window)| window).collect();
+    if windows.is_empty() {
+        windows.push(Window::new(0, u64::MAX));
+    }
+    waits::merge(&mut windows);
+    case.nodes().into_iter().filter_map(|node| of(case, node, &windows)).collect()
+}
+
+/// One node; `None` if its sessions were hardly sampled.
+pub fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
+    let server = case.one("server", node)?;
+    let samples = case.looks(node, windows);
+    if samples < SAMPLES_MIN {
+        return None;
+    }
+    let nothing = Waits::default();
+    let waits = case.waits(node).unwrap_or(&nothing);
+    let sampled = |who: Who| waits.seen_within(who, windows) / samples;
+    let counted = |field: &str| sessions_of(server, field, windows);
+    let (seen, by_server) = (sampled(Who::Client), counted("active_ms"));
+    // A statement is counted when it has ended: one that outlasts the recording is known to the samples alone.
+    let is_counted = by_server.is_some_and(|sessions| sessions >= seen * COUNTED_SHARE_MIN);
+    let mut notes = vec![];
+    if let Some(sessions) = by_server.filter(|_| !is_counted) {
+        notes.push(format!(
+            "the server has counted {sessions:.2} active sessions so far: statements that have not ended are missing there, so the samples are the measure"
+        ));
+    }
+    let scheduler = scheduled(case, node, windows);
+    let mut active = by_server.filter(|_| is_counted).unwrap_or(seen);
+    if let Some((run, wait)) = scheduler {
+        // A process that has received a statement and has no CPU to read it with counts as idle everywhere else.
+        active = active.max(run + wait);
+    }
+    let parts = parts(waits, windows, samples, active, scheduler);
+    if scheduler.is_none() && parts.iter().any(|part| part.name == CPU) {
+        notes.push(
+            "the server's processes cannot be read from here: a CPU and waiting for one are not told apart"
+                .to_string(),
+        );
+    }
+    notes.push(format!("waits are shared out by {samples:.0} samples of the sessions"));
+    Some(NodeTime {
+        node: node.to_string(),
+        seconds: seconds(server, windows),
+        samples: samples as u64,
+        active,
+        is_counted: is_counted || scheduler.is_some(),
+        idle_in_transaction: counted("idle_in_transaction_ms")
+            .unwrap_or(0.0)
+            .max(sampled(Who::IdleInTransaction)),
+        parts,
+        statements: statements(case, node, windows, waits, active),
+        notes,
+    })
+}
+
+/// The time that the readings of a node cover.
+fn seconds(server: &Lines, windows: &[Window]) -> f64 {
+    let points = server.ticks.within(windows);
+    points.points().iter().map(|point| point.interval_us as f64).sum::<f64>() / 1e6
+}
+
+/// Milliseconds that sessions spent in a state, as average sessions.
+fn sessions_of(server: &Lines, field: &str, windows: &[Window]) -> Option<f64> {
+    let series = server.series(field)?.within(windows);
+    let covered_ms: f64 = series.points().iter().map(|point| point.interval_us as f64 / 1e3).sum();
+    (covered_ms > 0.0).then(|| series.sum() / covered_ms)
+}
+
+/// What the scheduler counted for the node's sessions: on a CPU, and waiting for one, as average sessions.
+fn scheduled(case: &Case, node: &str, windows: &[Window]) -> Option<(f64, f64)> {
+    let lines = case.at("schedule", node).find(|thing| thing.name == "backends")?.lines;
+    let inside = |field: &str| Some(lines.series(field)?.within(windows)).filter(|series| !series.is_empty());
+    // The processes that were read represent the others.
+    let all = inside("tasks")?.sum() / inside("looked")?.sum().max(1.0);
+    let sessions = |field: &str| Some(inside(field)?.rate() / 1e6 * all);
+    Some((sessions("run_us")?, sessions("wait_us")?))
+}
+
+/// The parts, the largest first, and the rest.
+fn parts(
+    waits: &Waits,
+    windows: &[Window],
+    samples: f64,
+    active: f64,
+    scheduler: Option<(f64, f64)>,
+) -> Vec<NodePart> {
+    let mut sampled: BTreeMap<&str, (f64, Vec<(String, f64)>)> = BTreeMap::new();
+    for (event, series) in waits.of(Who::Client) {
+        let sessions = series.within(windows).sum() / samples;
+        let name = part_of(&event.0, &event.1);
+        if sessions <= 0.0 || name == CPU && scheduler.is_some() {
+            continue;
+        }
+        let part = sampled.entry(name).or_default();
+        part.0 += sessions;
+        if event.0 != WAIT_CPU {
+            part.1.push((waits::name(event), sessions));
+        }
+    }
+    let (run, wait) = scheduler.unwrap_or_default();
+    let left = (active - run - wait).max(0.0);
+    let all: f64 = sampled.values().map(|(sessions, _)| sessions).sum();
+    let scale = if all > left { left / all } else { 1.0 };
+    let share = |sessions: f64| if active > 0.0 { sessions / active } else { 0.0 };
+    let part = |name: &str, sessions: f64, is_counted: bool, events: Vec<(String, f64)>| NodePart {
+        name: name.to_string(),
+        sessions,
+        share: share(sessions),
+        is_counted,
+        events,
+    };
+    let mut parts: Vec<NodePart> = sampled
+        .into_iter()
+        .map(|(name, (sessions, mut events))| {
+            events.sort_by(|left, right| right.1.total_cmp(&left.1));
+            events.truncate(EVENTS_MAX);
+            events.iter_mut().for_each(|(_, sessions)| *sessions = share(*sessions * scale));
+            part(name, sessions * scale, false, events)
+        })
+        .collect();
+    if scheduler.is_some() {
+        parts.push(part(ON_CPU, run, true, vec![]));
+        parts.push(part(FOR_CPU, wait, true, vec![]));
+    }
+    parts.sort_by(|left, right| right.sessions.total_cmp(&left.sessions));
+    let explained: f64 = parts.iter().map(|part| part.sessions).sum();
+    parts.push(part(UNACCOUNTED, (active - explained).max(0.0), false, vec![]));
+    parts
+}
+
+/// The statements that took the most of the time: as pg_stat_statements counted them, else as the samples show them.
+fn statements(case: &Case, node: &str, windows: &[Window], waits: &Waits, active: f64) -> Vec<StatementTime> {
+    let covered_s = polled_s(case, node, windows);
+    let mut all: Vec<StatementTime> =
+        case.at("statement", node).filter_map(|thing| counted(thing.lines, windows, covered_s)).collect();
+    if all.is_empty() {
+        let samples = case.looks(node, &[Window::new(0, u64::MAX)]);
+        let seen = waits.statements().map(|(query_id, sessions)| StatementTime {
+            query_id: query_id.to_string(),
+            sessions: sessions / samples,
+            ..StatementTime::default()
+        });
+        all.extend(seen);
+    }
+    for statement in &mut all {
+        statement.share = if active > 0.0 { (statement.sessions / active).min(1.0) } else { 0.0 };
+    }
+    all.retain(|statement| statement.share >= STATEMENT_SHARE_MIN);
+    all.sort_by(|left, right| right.sessions.total_cmp(&left.sessions));
+    all.truncate(STATEMENTS_MAX);
+    for statement in &mut all {
+        statement.text = case.query(&statement.query_id).unwrap_or("").to_string();
+        statement.events = waits.events_of(&statement.query_id, EVENTS_MAX);
+    }
+    all
+}
+
+/// The time over which the statements of a node were counted. A statement has a line only where it ran, so the polls of all of them count.
+fn polled_s(case: &Case, node: &str, windows: &[Window]) -> f64 {
+    let polls: Vec<Window> = case
+        .at("statement", node)
+        .filter_map(|thing| Some(thing.lines.series("calls")?.within(windows)))
+        .filter(|calls| !calls.is_empty())
+        .map(|calls| calls.window())
+        .collect();
+    let (from_us, to_us) =
+        (polls.iter().map(|poll| poll.from_us).min(), polls.iter().map(|poll| poll.to_us).max());
+    let between_s = from_us.zip(to_us).map_or(0.0, |(from, to)| to.saturating_sub(from) as f64 / 1e6);
+    // Between two steps nothing is looked at.
+    let inside_s: f64 = windows.iter().map(|window| window.length_us() as f64 / 1e6).sum();
+    between_s.min(inside_s)
+}
+
+/// What pg_stat_statements counted for a statement; `None` if nothing.
+fn counted(lines: &Lines, windows: &[Window], covered_s: f64) -> Option<StatementTime> {
+    let inside = |field: &str| lines.series(field).map(|series| series.within(windows));
+    let (count, total_ms) = (inside("calls")?.sum(), inside("total_ms")?.sum());
+    if count <= 0.0 || covered_s <= 0.0 {
+        return None;
+    }
+    let each = |field: &str| inside(field).map(|series| series.sum() / count);
+    let plan_ms = each("plan_ms").filter(|ms| *ms > 0.0);
+    let all_ms = total_ms + plan_ms.unwrap_or(0.0) * count;
+    let blocks_read = each("shared_read");
+    Some(StatementTime {
+        query_id: lines.word("query_id").to_string(),
+        database: lines.word("database").to_string(),
+        sessions: all_ms / 1e3 / covered_s,
+        is_counted: true,
+        calls_per_s: Some(count / covered_s),
+        mean_ms: Some(total_ms / count),
+        plan_ms,
+        rows: each("rows"),
+        blocks: each("shared_hit").map(|hit| hit + blocks_read.unwrap_or(0.0)),
+        blocks_read,
+        temp_bytes: each("temp_written").map(|blocks| blocks * BLOCK_BYTES),
+        wal_bytes: each("wal_bytes"),
+        ..StatementTime::default()
+    })
+}
+
+#[cfg(test)]
+mod tests;
