@@ -59,6 +59,9 @@ drivable! {
 /// What makes the tables that pgbench's own scripts run on.
 pub const SCRIPTS_RUN_ON: &str = tpcb::run::FILLED_BY;
 
+/// What to type where these tables are missing.
+pub const FILL_SCRIPTS: &str = tpcb::run::FILL_SCRIPTS;
+
 /// A built-in workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Builtin {
@@ -193,6 +196,8 @@ pub struct About {
     pub flags: &'static [Flag],
     /// The heading of their flags in the help.
     pub heading: &'static str,
+    /// Examples for help, without `pgfathom run`, and what they do.
+    pub examples: &'static [(&'static str, &'static str)],
 }
 
 impl About {
@@ -360,9 +365,10 @@ pub trait Family: Debug + Sync {
         Ok(1)
     }
 
-    /// Whether a step of a search passes.
-    fn passes(&self, _summary: &Summary) -> bool {
-        false
+    /// Whether a step of a search passes: the benchmark says so itself.
+    fn passes(&self, summary: &Summary) -> bool {
+        let own = summary.benchmarks.iter().find(|benchmark| benchmark.name == self.title());
+        own.is_some_and(|benchmark| benchmark.passes == Some(true))
     }
 }
 
