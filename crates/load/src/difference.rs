@@ -257,9 +257,7 @@ impl Difference {
     fn of_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             DifferenceKind::Missing => write!(f, "missing from {}", self.table),
-            DifferenceKind::LostInsert { by } => {
-                write!(f, "missing{}, but its insert by {by} was acknowledged", self.node())
-            }
+            DifferenceKind::LostInsert { by } => self.of_lost_insert(f, *by),
             DifferenceKind::Duplicate { copies } => write!(f, "{copies} copies in {}", self.table),
             DifferenceKind::WrongPartition { home } => write!(f, "is in {}, belongs in {home}", self.table),
             DifferenceKind::WrongNode { home, is_home_too: true } => {
@@ -324,6 +322,10 @@ impl Difference {
                 write!(f, "field{column}{} holds {}, which no known run made", self.node(), Writer(*version))
             }
         }
+    }
+
+    fn of_lost_insert(&self, f: &mut fmt::Formatter<'_>, by: Version) -> fmt::Result {
+        write!(f, "missing{}, but its insert by {by} was acknowledged", self.node())
     }
 
     /// In a cluster, where the row is, behind the name of a field.

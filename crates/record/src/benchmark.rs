@@ -95,7 +95,7 @@ pub struct Figure {
     /// What it must be at least.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_least: Option<f64>,
-    /// Whether that is reached, as far as chance allows to tell.
+    /// Whether that is reached, with regard to chance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
     /// What else belongs to it.

@@ -147,7 +147,7 @@ impl Prepared {
     }
 
     /// The same without anything that is compared with the server.
-    pub fn unaudited(workload: impl Into<Benchmark>, dataset: record::model::Dataset) -> Prepared {
+    pub(crate) fn unaudited(workload: impl Into<Benchmark>, dataset: record::model::Dataset) -> Prepared {
         Prepared {
             workload: workload.into(),
             weight: 1,
@@ -365,7 +365,7 @@ pub trait Family: Debug + Sync {
         Ok(1)
     }
 
-    /// Whether a step of a search passes: the benchmark says so itself.
+    /// Whether a step of a search passes, by the benchmark's own entry.
     fn passes(&self, summary: &Summary) -> bool {
         let own = summary.benchmarks.iter().find(|benchmark| benchmark.name == self.title());
         own.is_some_and(|benchmark| benchmark.passes == Some(true))

@@ -271,8 +271,8 @@ impl ServerAudit for Hybrid {
         let mut answer = self.orders.answer(account, first, (&own, &others), opinion);
         let queries = &account.posted.measured.types[first + PROFILES..first + PROFILES + QUERIES];
         let hours = account.measured().as_secs_f64() / 3_600.0;
-        let asked: u64 = queries.iter().map(|tally| tally.transactions).sum();
-        let per_hour = if hours > 0.0 { asked as f64 / hours } else { 0.0 };
+        let count: u64 = queries.iter().map(|tally| tally.transactions).sum();
+        let per_hour = if hours > 0.0 { count as f64 / hours } else { 0.0 };
         answer.name = ABOUT.title.into();
         answer.settings.push(Setting::number(
             ANALYSTS_FLAG,
@@ -288,10 +288,10 @@ impl ServerAudit for Hybrid {
         }
         if let Some(requests) = &mut answer.requests {
             // Each query is one request.
-            requests.awaited += asked;
-            requests.transactions += asked;
+            requests.awaited += count;
+            requests.transactions += count;
         }
-        if asked > 0 {
+        if count > 0 {
             answer.tables.push(table_of(queries));
         }
         summary.benchmarks.push(answer);

@@ -13,11 +13,11 @@ use run::drive::Account;
 use run::tally::TypeTally;
 
 /// The benchmark's name in messages and reports.
-pub const TITLE: &str = "TPC-C";
+pub(crate) const TITLE: &str = "TPC-C";
 /// What every report of such a run has.
-pub const DISCLAIMER: &str =
+const DISCLAIMER: &str =
     "not a TPC result: unaudited, not comparable with results published by the TPC (see docs/tpcc.md)";
-/// The setting that says how many warehouses were driven.
+/// The setting for the number of driven warehouses.
 const WAREHOUSES: &str = "warehouses";
 
 /// What stands in a report about requests of several statements.
@@ -79,7 +79,12 @@ impl Sums {
 }
 
 /// Orders of the whole run by both counts. `own` are those of the benchmark that is judged, `others` those of another one on the same tables.
-pub fn count_orders(account: &Account, own: &Sums, others: &Sums, (before, after): (i64, i64)) -> Check {
+pub(crate) fn count_orders(
+    account: &Account,
+    own: &Sums,
+    others: &Sums,
+    (before, after): (i64, i64),
+) -> Check {
     let ((committed, unknown), (theirs, their_unknown)) = (own.orders(), others.orders());
     let count = Count {
         client: committed + theirs,
