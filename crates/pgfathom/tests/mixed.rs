@@ -66,8 +66,9 @@ fn a_document_whose_update_was_lost_is_named() {
     }
     let lost: Vec<String> = (0..2)
         .map(|number| {
-            let sql =
-                format!("select doc_id::text from documents order by doc_id desc offset {number} limit 1");
+            let sql = format!(
+                "select d.doc_id::text from documents d order by d.doc_id desc offset {number} limit 1"
+            );
             value(&laboratory, &sql)
         })
         .collect();

@@ -183,17 +183,17 @@ mod tests {
         let expected = "  Wholesale
   not audited
   10 shops, SERIALIZABLE
-  sales             12,346 /min
-  efficiency               80 %   at least 95 %   MISSED
+  sales           12,346 /min
+  efficiency             80 %   at least 95 %   MISSED
   returns      10.00 % of 100   0.9 to 1.1 %    OUTSIDE
   checked
   sales are booked   BROKEN   9 of 10
-  profile        p90   at most
-  Sale       1.90 ms       5 s   ok
-  Return           -       5 s
-  nodes           1         2
-  Sale      75.00 %   25.00 %
-  Return          -         -
+  profile       p90   at most
+  Sale      1.90 ms       5 s   ok
+  Return          -       5 s
+  nodes          1         2
+  Sale     75.00 %   25.00 %
+  Return         -         -
   a sale takes two requests
 ";
         assert_eq!(out, expected);
