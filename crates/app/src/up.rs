@@ -8,6 +8,7 @@ use lab::local::{self, LocalCluster, Preset, Search, Topology, UpOptions};
 use record::Exit;
 use serde_json::json;
 use std::path::PathBuf;
+use workloads::dataset::DEMO;
 
 /// Which cluster to start, and where.
 #[derive(Clone, Debug)]
@@ -128,7 +129,11 @@ fn text(cluster: &LocalCluster) -> String {
     let unlogged = if preset == Some(Preset::NoWal.name()) { " --unlogged" } else { "" };
     // What replicates every table at once cannot be loaded node by node.
     if cluster.file.made.as_ref().is_none_or(|made| lab::local::is_loadable(&made.kind)) {
-        lines.push(format!("next     pgfathom load ycsb --rows 1M{unlogged} --cluster {}", file.display()));
+        lines.push(format!(
+            "next     pgfathom load {} --rows 1M{unlogged} --cluster {}",
+            DEMO.dataset.name,
+            file.display()
+        ));
     }
     lines.push(format!("remove   pgfathom down {}", cluster.dir.display()));
     lines.join("\n")

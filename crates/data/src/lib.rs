@@ -19,6 +19,8 @@ pub mod tpcc;
 pub mod ycsb;
 
 pub use permutation::Permutation;
+// Every dataset has these.
+pub use ycsb::{Compressible, CompressibleError, KeyOrder, Spec, Version};
 
 /// The version of the dataset format made by this crate; part of a dataset's identity.
 pub const FORMAT_VERSION: u32 = 1;

@@ -13,6 +13,7 @@ mod scheduler;
 use crate::case::Case;
 use crate::rule::Need;
 use crate::waits::{self, Who};
+use record::Summary;
 use record::finding::{ClientTime, Part, Window};
 use record::watched::WAIT_CPU;
 use scheduler::Taken;
@@ -50,12 +51,19 @@ pub fn all(case: &Case) -> Vec<ClientTime> {
     case.driven().into_iter().filter_map(|(step, window)| of(case, &step.key, window)).collect()
 }
 
+/// Round trips per transaction as benchmarks counted them; `None` unless they counted those of all transactions.
+fn counted_trips(summary: &Summary) -> Option<f64> {
+    let counted = || summary.benchmarks.iter().filter_map(|benchmark| benchmark.requests);
+    let awaited: u64 = counted().map(|requests| requests.awaited).sum();
+    let transactions: u64 = counted().map(|requests| requests.transactions).sum();
+    let is_complete = awaited > 0 && transactions >= summary.transactions.unwrap_or(u64::MAX);
+    is_complete.then(|| awaited as f64 / transactions as f64)
+}
+
 /// Statements per transaction, each a round trip, and how that is known.
 fn trips(case: &Case, step: &str, window: Window, transactions: f64) -> (f64, String) {
-    if let Some(tpcc) =
-        case.run.step(step).and_then(|step| step.summary.tpcc.as_ref()).filter(|tpcc| tpcc.round_trips > 0.0)
-    {
-        return (tpcc.round_trips, "the client counted the round trips".to_string());
+    if let Some(counted) = case.run.step(step).and_then(|step| counted_trips(&step.summary)) {
+        return (counted, "the client counted the round trips".to_string());
     }
     let calls: f64 = case
         .things("statement")
@@ -270,4 +278,27 @@ pub(crate) fn share_of(case: &Case, fits: impl Fn(&str, &str) -> bool) -> Option
         us += seen / looks * seconds * 1e6 / time.transactions.max(1) as f64;
     }
     Some((us / time.response_us_mean).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::benchmark::{Benchmark, Requests};
+
+    #[test]
+    fn round_trips_are_counted_only_if_all_transactions_counted_them() {
+        let of = |awaited, transactions| Benchmark {
+            requests: Some(Requests { awaited, transactions }),
+            ..Benchmark::default()
+        };
+        let summary = |transactions, benchmarks| Summary {
+            transactions: Some(transactions),
+            benchmarks,
+            ..Summary::default()
+        };
+        let both = || vec![of(20, 10), of(30, 30), Benchmark::default()];
+        assert_eq!(counted_trips(&summary(40, both())), Some(1.25));
+        assert_eq!(counted_trips(&summary(90, both())), None, "50 are of a workload that does not count");
+        assert_eq!(counted_trips(&summary(0, vec![of(0, 0)])), None);
+    }
 }

@@ -25,7 +25,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use data::ycsb::{Spec, Version};
+use data::{Spec, Version};
 use wire::copy::values::Tuples;
 
 use crate::error::LoadError;
@@ -392,6 +392,23 @@ pub trait Auditor {
     /// # Errors
     /// When a server cannot answer.
     fn sum(&mut self, query: &str) -> Result<i128, crate::verify::error::VerifyError>;
+
+    /// Runs a query for the leaves in the same way, and returns the numbers of all its rows from all leaves.
+    ///
+    /// # Errors
+    /// When a server cannot answer.
+    fn numbers(&mut self, query: &str) -> Result<Vec<i64>, crate::verify::error::VerifyError>;
+}
+
+/// A row that a run has inserted, and that is not there although its commit was acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LostInsert {
+    /// Its table.
+    pub table: usize,
+    /// Its number in the table.
+    pub number: u64,
+    /// The write that inserted it.
+    pub by: Version,
 }
 
 /// What an audit came to.
@@ -403,4 +420,18 @@ pub struct Audit {
     pub broken: Vec<String>,
     /// What cannot be decided, and why.
     pub unknown: Vec<String>,
+    /// Inserted rows that are missing, [`NAMED_MAX`](crate::difference::NAMED_MAX) of them at most.
+    pub lost: Vec<LostInsert>,
+    /// How many there are.
+    pub lost_total: u64,
+}
+
+impl Audit {
+    /// Counts an inserted row that is missing, and remembers it while there is room.
+    pub fn lose(&mut self, row: LostInsert) {
+        self.lost_total += 1;
+        if self.lost.len() < crate::difference::NAMED_MAX {
+            self.lost.push(row);
+        }
+    }
 }

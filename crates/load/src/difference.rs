@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use data::ycsb::Version;
+use data::Version;
 
 /// At most this many differences of each kind are named; all are counted.
 pub const NAMED_MAX: usize = 100;
@@ -116,6 +116,11 @@ pub enum DifferenceKind {
         /// What should.
         latest: Version,
     },
+    /// Not there, although the commit of its insert was acknowledged.
+    LostInsert {
+        /// The write that inserted it.
+        by: Version,
+    },
     /// A version of a whole row that an acknowledged write has replaced: that update is lost.
     Replaced {
         /// The column that has the version.
@@ -198,7 +203,7 @@ impl DifferenceKind {
     /// Number of the kind, into [`KIND_NAMES`] and the totals of a report.
     pub fn index(&self) -> usize {
         match self {
-            DifferenceKind::Missing => 0,
+            DifferenceKind::Missing | DifferenceKind::LostInsert { .. } => 0,
             DifferenceKind::Duplicate { .. } => 1,
             DifferenceKind::WrongPartition { .. } => 2,
             DifferenceKind::Stranger { .. } => 3,
@@ -252,6 +257,7 @@ impl Difference {
     fn of_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             DifferenceKind::Missing => write!(f, "missing from {}", self.table),
+            DifferenceKind::LostInsert { by } => self.of_lost_insert(f, *by),
             DifferenceKind::Duplicate { copies } => write!(f, "{copies} copies in {}", self.table),
             DifferenceKind::WrongPartition { home } => write!(f, "is in {}, belongs in {home}", self.table),
             DifferenceKind::WrongNode { home, is_home_too: true } => {
@@ -316,6 +322,10 @@ impl Difference {
                 write!(f, "field{column}{} holds {}, which no known run made", self.node(), Writer(*version))
             }
         }
+    }
+
+    fn of_lost_insert(&self, f: &mut fmt::Formatter<'_>, by: Version) -> fmt::Result {
+        write!(f, "missing{}, but its insert by {by} was acknowledged", self.node())
     }
 
     /// In a cluster, where the row is, behind the name of a field.
@@ -419,6 +429,10 @@ mod tests {
         assert_eq!(
             of(replaced, None),
             "item where i_id = 7: i_version is 0, but 77 of run 3, session 2, write 9 was acknowledged"
+        );
+        assert_eq!(
+            of(DifferenceKind::LostInsert { by }, None),
+            "item where i_id = 7: missing, but its insert by run 3, session 2, write 9 was acknowledged"
         );
         let never = DifferenceKind::NeverWritten { column: "i_version", found: 5 };
         assert_eq!(of(never, None), "item where i_id = 7: i_version is 5, which no known run wrote");

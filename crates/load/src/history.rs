@@ -4,7 +4,7 @@
 //! the runs know. Their draws are a pure function of (seed, session, sequence), so a run can be replayed without a server; this crate
 //! must not know `run`, hence the trait. [`LedgerHistory`] is what the ledger alone shows, without a replay.
 
-use data::ycsb::Version;
+use data::Version;
 
 use crate::ledger::Writer;
 

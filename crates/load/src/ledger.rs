@@ -32,7 +32,7 @@
 //! ```
 
 pub use connect::sql::{identifier as quoted, qualified};
-use data::ycsb::{Compressible, KeyOrder, Spec};
+use data::{Compressible, KeyOrder, Spec};
 use postgres::{GenericClient, Row};
 
 use crate::error::LoadError;
@@ -76,8 +76,17 @@ pub const SCHEMA: &str = "pgfathom";
 pub const RUN_NO_MAX: i32 = (1 << 14) - 1;
 
 /// Its tables.
-const TABLES: [&str; 9] =
-    ["dataset", "chunk", "object", "writer", "progress", "pending", "unlogged", "tpcc", "parameter"];
+const TABLES: [&str; 9] = [
+    "dataset",
+    "chunk",
+    "object",
+    "writer",
+    "progress",
+    "pending",
+    "unlogged",
+    parameter::OF_OLDER,
+    "parameter",
+];
 
 /// Start of the schema's comment; the version follows.
 const SCHEMA_MARK: &str = "pgfathom ledger ";
@@ -167,7 +176,7 @@ create table pgfathom.writer (
 );
 comment on table pgfathom.dataset is 'what each dataset consists of; a load that disagrees is refused; loaded_at is null until it is complete';
 comment on table pgfathom.chunk is 'one row per loaded chunk, inserted in the transaction that loads its rows';
-comment on column pgfathom.chunk.checksum is 'sum of hashtextextended(ycsb_key, 8816678312871386365) over the rows, modulo 2^64';
+comment on column pgfathom.chunk.checksum is 'sum of hashtextextended(key, 8816678312871386365) over the rows, modulo 2^64';
 comment on table pgfathom.object is 'the tables that belong to a dataset: pgfathom changes or drops no others';
 comment on table pgfathom.writer is 'one row per run that writes versions into a dataset';
 comment on column pgfathom.writer.transactions is 'transactions per session, an array, filled when the run has finished';

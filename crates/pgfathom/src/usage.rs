@@ -9,7 +9,7 @@ use std::error::Error as _;
 
 /// Planned verbs that this version lacks, with what to use instead.
 const LATER_VERBS: &[(&str, &str)] = &[
-    ("plan", "pgfathom load ycsb --help names the sizes that load takes"),
+    ("plan", "pgfathom load --help names the sizes that load takes"),
     ("check", "pgfathom self shows whether this client is good enough"),
     ("compare", "pgfathom report --format json RUN prints the figures of one run"),
     ("serve", "pgfathom report RUN writes one page that opens without a server"),
@@ -30,15 +30,15 @@ const HABITS: &[(&str, &str)] = &[
     ("--sessions", "-c 8 or --client 8"),
     ("--threads", "-j 2 or --jobs 2"),
     ("--workers", "-j 2 or --jobs 2"),
-    ("--url", "the target is the last argument: pgfathom run -b ycsb-c postgresql://host/dbname"),
-    ("--uri", "the target is the last argument: pgfathom run -b ycsb-c postgresql://host/dbname"),
-    ("--dsn", "the target is the last argument: pgfathom run -b ycsb-c postgresql://host/dbname"),
+    ("--url", "the target is the last argument: pgfathom run -b NAME postgresql://host/dbname"),
+    ("--uri", "the target is the last argument: pgfathom run -b NAME postgresql://host/dbname"),
+    ("--dsn", "the target is the last argument: pgfathom run -b NAME postgresql://host/dbname"),
     ("--database", "-d DBNAME or --dbname DBNAME"),
     ("--user", "-U NAME or --username NAME"),
     ("--json", "--format json"),
     ("--output", "-o DIR names the run directory, --format text|json what is printed"),
     ("--no-color", "--color never"),
-    ("--scale", "load tpcc takes -s, load ycsb --rows or --size; run takes -s for pgbench's tables"),
+    ("--scale", "load takes -s or, by what is loaded, --rows or --size; run takes -s for pgbench's tables"),
 ];
 
 /// Flags of pgbench without an equivalent, in the order of `pgbench --help`, and what to use here.
@@ -304,7 +304,7 @@ fn missing(error: &clap::Error, verb: Option<&str>, command: &clap::Command) -> 
         None => format!("{name} is missing"),
     });
     match (verb, name) {
-        (Some("load"), _) => failure.hint("pgfathom load ycsb --rows 1M DBNAME"),
+        (Some("load"), _) => failure.hint(workloads::dataset::DEMO.dataset.example),
         (Some("up"), _) => failure.hint("pgfathom up single"),
         (Some("report"), _) => failure.hint(
             "name a run directory (the last line of a run's output names it): pgfathom report runs/...",

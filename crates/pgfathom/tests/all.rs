@@ -1,5 +1,7 @@
 //! All tests of this crate in one program; `scripts/test` runs each module as a suite of its own.
 
+#[path = "support/benchmark.rs"]
+mod found;
 #[path = "support/labs.rs"]
 mod labs;
 #[path = "support/mistakes.rs"]

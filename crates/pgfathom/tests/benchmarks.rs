@@ -1,6 +1,7 @@
 //! Benchmarks by the command: TPC-B whose balances are checked, documents with and without explicit transactions, and TPC-C with analytic
 //! queries beside it.
 
+use crate::found::Found;
 use crate::support;
 use lab::throwaway::{Throwaway, installations};
 use serde_json::Value;
@@ -70,9 +71,7 @@ fn broken(summary: &Value) -> Vec<&str> {
 }
 
 fn figure(summary: &Value, name: &str) -> f64 {
-    let figures = summary["benchmarks"][0]["figures"].as_array().expect("figures");
-    let found = figures.iter().find(|figure| figure["name"] == name).expect(name);
-    found["value"].as_f64().expect("a value")
+    Found(summary["benchmarks"][0].clone()).figure(name)
 }
 
 #[test]
@@ -230,10 +229,13 @@ fn analytic_queries_run_beside_tpcc_and_each_of_them_finds_rows() {
     let (ended, summary) =
         laboratory.summary("run -b chbench -c 6 --analysts 4 --random-seed 3 -T 6 -o both");
     assert!(matches!(ended.exit, Some(0 | 5)), "{:?}", ended.exit);
-    assert_eq!(summary["tpcc"]["orders"]["agree"], true);
-    assert!(summary["tpcc"]["tpmc"].as_f64().expect("a rate") > 0.0);
-    assert!(figure(&summary, "analytic queries") > 0.0);
-    assert_eq!(figure(&summary, "sessions that ask queries"), 4.0);
+    let found = Found::of(&summary, "CH-benCHmark");
+    let orders = found.check("orders counted by client and server").expect("orders are counted");
+    assert_eq!(orders["holds"], true, "{orders}");
+    assert!(found.figure("New-Orders per minute (tpmC)") > 0.0);
+    assert!(found.figure("analytic queries") > 0.0);
+    assert_eq!(found.setting("analysts"), Some(4.0));
+    assert!(found.row("query", 0)[0] > Some(0.0), "{found:?}");
     let schema: Vec<String> = workloads::chbench::queries::all("public");
     for (number, query) in (1..).zip(schema) {
         let count = laboratory.cluster.value(&format!("select count(*)::text from ({query}) q"));

@@ -255,7 +255,7 @@ fn wrong_files() {
             usage("run -f good.sql@0", "all weights are 0: nothing would run", "above 0"),
             usage("run -b ycsb-z", "-b ycsb-z: there is no built-in workload of that name", "-b list"),
             usage("run -b ycsb", "-b ycsb: 8 built-in workloads begin with that", "ycsb-a"),
-            usage("run", "nothing to run: neither -b nor -f was given", "-b ycsb-c"),
+            usage("run", "nothing to run: neither -b nor -f was given", "-b ycsb-select"),
             usage(
                 "run -b ycsb-a -D a=1",
                 "-D sets a variable of scripts, and no script is run",

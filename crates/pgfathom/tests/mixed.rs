@@ -3,6 +3,8 @@
 use std::process::Stdio;
 
 use crate::benchmarks::Laboratory;
+use crate::found::Found;
+use serde_json::Value;
 use testing::{Running, wait_for};
 
 /// The only value of a query.
@@ -62,10 +64,26 @@ fn a_document_whose_update_was_lost_is_named() {
         put("after_two");
         assert_exit(&laboratory, 0, "verify documents -q");
     }
-    let delete = "delete from documents where doc_id = (select max(doc_id) from documents)";
-    laboratory.cluster.execute(delete).expect("a lost insert");
-    let told = assert_exit(&laboratory, 3, "verify documents");
-    assert!(told.contains("run 2 inserted "), "{told}");
+    let lost: Vec<String> = (0..2)
+        .map(|number| {
+            let sql = format!(
+                "select d.doc_id::text from documents d order by d.doc_id desc offset {number} limit 1"
+            );
+            value(&laboratory, &sql)
+        })
+        .collect();
+    let delete = format!("delete from documents where doc_id in ({})", lost.join(", "));
+    laboratory.cluster.execute(&delete).expect("lost inserts");
+    for flags in ["", " --deep"] {
+        let told = assert_exit(&laboratory, 3, &format!("verify documents{flags}"));
+        assert!(told.contains("run 2 inserted "), "{told}");
+        for document in &lost {
+            let named =
+                format!("documents where doc_id = {document}: missing, but its insert by run 2, session ");
+            assert!(told.contains(&named), "{named} in {told}");
+        }
+        assert_eq!(told.matches(": missing, but its insert by ").count(), 2, "{told}");
+    }
     let stranger = "insert into documents select (2::bigint << 40) + 999999999, doc_version, body from documents limit 1";
     laboratory.cluster.execute(stranger).expect("a stranger");
     let told = assert_exit(&laboratory, 3, "verify documents");
@@ -133,6 +151,73 @@ fn what_was_under_way_at_the_end_may_be_there_or_not() {
         assert_exit(&laboratory, 0, &format!("verify {dataset} --deep -q"));
         let finished = "select bool_and(finished)::text from pgfathom.writer";
         assert_eq!(value(&laboratory, finished), "true", "{workload}");
+    }
+}
+
+/// Both run the transactions of TPC-C on the same tables: each has its own figures, and the server's orders are those of both.
+#[test]
+fn two_benchmarks_on_the_same_tables_have_an_entry_and_an_audit_each() {
+    let laboratory = Laboratory::new("select 1");
+    assert_exit(&laboratory, 0, "load chbench -s 1 -q --watch off -o loaded");
+    let (ended, summary) =
+        laboratory.summary("run -b tpcc@3 -b chbench@1 --no-delays -c 4 --analysts 1 -T 4 -o both");
+    assert!(matches!(ended.exit, Some(0 | 5)), "{}", ended.stderr);
+    let text = std::fs::read_to_string(laboratory.folder.path().join("both/run.json")).expect("run.json");
+    let run: Value = serde_json::from_str(&text).expect("JSON");
+    let types = run["steps"][0]["types"].as_array().expect("types");
+    let count = |name: &str| {
+        let found: Vec<_> = types.iter().filter(|kind| kind["name"] == name).collect();
+        assert_eq!(found.len(), 1, "{name} in {types:?}");
+        found[0]["transactions"].as_f64().expect("a count")
+    };
+    let mut orders = vec![];
+    for (name, beside) in [("TPC-C", ""), ("CH-benCHmark", "chbench.")] {
+        let found = Found::of(&summary, name);
+        let own = count(&format!("{beside}New-Order"));
+        assert_eq!(found.row("profile", 0)[0], Some(own), "{found:?}");
+        let per_minute = found.figure("New-Orders per minute (tpmC)");
+        let counted = per_minute / 60.0 * summary["duration_s"].as_f64().expect("seconds");
+        assert!(own > 0.0 && (counted - own).abs() < 1.0, "{name}: {counted} in its rate, {own} by type");
+        let check = found.check("orders counted by client and server").expect("orders are counted").clone();
+        assert_eq!(check["holds"], true, "{check}");
+        assert!(check["detail"].as_str().expect("words").contains("by other workloads of this run"));
+        orders.push(check["count"].clone());
+    }
+    assert_eq!(orders[0], orders[1], "there is one number of orders");
+    assert!(count("New-Order") > 2.0 * count("chbench.New-Order"), "of four transactions three are TPC-C's");
+    let report = assert_exit(&laboratory, 0, "report both");
+    let lines: Vec<&str> = report.lines().map(str::trim).collect();
+    let titles: Vec<&&str> = lines.iter().filter(|line| ["TPC-C", "CH-benCHmark"].contains(line)).collect();
+    assert_eq!(titles, [&"TPC-C", &"CH-benCHmark"], "{report}");
+    assert_eq!(report.matches("New-Orders per minute (tpmC)").count(), 2, "{report}");
+    assert_eq!(report.matches("orders counted by client and server").count(), 2, "{report}");
+    let page = std::fs::read_to_string(laboratory.folder.path().join("both/report.html")).expect("a page");
+    for title in ["<h3>TPC-C</h3>", "<h3>CH-benCHmark</h3>"] {
+        assert_eq!(page.matches(title).count(), 1, "{title}");
+    }
+}
+
+/// Orders that nobody in this run has made are noticed by both.
+#[test]
+fn orders_of_a_stranger_are_noticed_by_each_of_two_benchmarks() {
+    let laboratory = Laboratory::new("select 1");
+    assert_exit(&laboratory, 0, "load chbench -s 1 -q --watch off -o loaded");
+    let (ended, summary) = std::thread::scope(|scope| {
+        let typed = "run -b tpcc -b chbench --no-delays -c 3 --analysts 1 -T 5 -o foreign";
+        let run = scope.spawn(|| laboratory.summary(typed));
+        let samples = laboratory.folder.path().join("foreign/samples.ndjson");
+        wait_for("the first second", || {
+            std::fs::read_to_string(&samples).is_ok_and(|text| text.contains("\"source\":\"client\""))
+        });
+        let orders = "update district set d_next_o_id = d_next_o_id + 1000000 where d_id = 1";
+        laboratory.cluster.execute(orders).expect("an update");
+        run.join().expect("the command ran")
+    });
+    assert_eq!(ended.exit, Some(5), "{}", ended.stderr);
+    for name in ["TPC-C", "CH-benCHmark"] {
+        let found = Found::of(&summary, name);
+        let check = found.check("orders counted by client and server").expect("orders are counted");
+        assert_eq!(check["holds"], false, "{check}");
     }
 }
 

@@ -1,11 +1,15 @@
 //! TPC-C on a cluster sharded by postgres_fdw, by the command: warehouses on their nodes, proved there, driven across, and every damage found. On
 //! every PostgreSQL found, one cluster each, because loading is what takes the time.
 
+use crate::found::Found;
 use crate::labs;
 use crate::support::Ended;
 use lab::throwaway::{ThrowawayCluster, installations};
 use labs::ClusterLab;
 use serde_json::Value;
+
+/// The check of orders.
+const ORDERS: &str = "orders counted by client and server";
 
 impl ClusterLab {
     fn typed(&self, arguments: &str) -> Ended {
@@ -154,16 +158,16 @@ fn drive(lab: &ClusterLab) {
     // On a busy machine the client may be the limit; the books must be right all the same.
     assert!(matches!(driven.exit, Some(0 | 2 | 5)), "{:?}", driven.exit);
     let summary: Value = serde_json::from_str(&driven.stdout).expect("the summary is JSON");
-    let tpcc = &summary["tpcc"];
-    assert_eq!(tpcc["orders"]["agree"], true, "{tpcc}");
+    let tpcc = Found::of(&summary, "TPC-C");
+    assert_eq!(tpcc.check(ORDERS).expect("orders are counted")["holds"], true, "{tpcc:?}");
     let nodes = |profile: usize| -> Vec<u64> {
-        let counts = tpcc["profiles"][profile]["nodes"].as_array().expect("counts by nodes");
-        counts.iter().map(|count| count.as_u64().expect("a count")).collect()
+        let counts = tpcc.row("nodes touched", profile);
+        counts.iter().map(|count| count.expect("a count") as u64).collect()
     };
     let (new_orders, payments) = (nodes(0), nodes(1));
-    assert!(payments.len() == 2 && new_orders[0] > 0, "{tpcc}");
+    assert!(payments.len() == 2 && new_orders[0] > 0, "{tpcc:?}");
     for reader in [2, 4] {
-        assert!(nodes(reader).len() <= 1, "{tpcc}");
+        assert_eq!(nodes(reader)[1], 0, "{tpcc:?}");
     }
     let remote_payments = lab.count("select count(*) from only history_{p} where h_w_id <> h_c_w_id");
     let remote_orders = lab.count(
@@ -172,10 +176,10 @@ fn drive(lab: &ClusterLab) {
     );
     assert!(remote_payments > 0 && remote_orders > 0, "{remote_payments} {remote_orders}");
     if summary["errors"] == 0 {
-        assert_eq!(payments[1], remote_payments, "{tpcc}");
-        let all: u64 = tpcc["nodes"].as_array().expect("counts").iter().filter_map(Value::as_u64).sum();
-        let two_phase = tpcc["two_phase_percent"].as_f64().expect("a share") / 100.0 * all as f64;
-        assert_eq!(two_phase.round() as u64, remote_payments + remote_orders, "{tpcc}");
+        assert_eq!(payments[1], remote_payments, "{tpcc:?}");
+        let all: u64 = (0..5).flat_map(nodes).sum();
+        let two_phase = tpcc.figure("two-phase commits") / 100.0 * all as f64;
+        assert_eq!(two_phase.round() as u64, remote_payments + remote_orders, "{tpcc:?}");
     }
     // Sessions enter at the owner of their warehouses.
     let by_node = lab.step("driven")["nodes"].clone();
@@ -200,7 +204,8 @@ fn books_while_it_runs(lab: &ClusterLab) {
         assert!(broken.iter().all(|code| matches!(code.as_str(), "C10" | "X13" | "X25")), "{broken:?}");
         let ended = running.join().expect("the command ran");
         let summary: Value = serde_json::from_str(&ended.stdout).expect("the summary is JSON");
-        assert_eq!(summary["tpcc"]["orders"]["agree"], true);
+        let orders = Found::of(&summary, "TPC-C").check(ORDERS).cloned().expect("orders are counted");
+        assert_eq!(orders["holds"], true, "{orders}");
     });
     lab.expect(0, "prove tpcc -o quiet");
 }
@@ -233,13 +238,17 @@ fn search(lab: &ClusterLab) {
         serde_json::from_str(&std::fs::read_to_string(path).expect("written")).expect("it is JSON");
     let steps = run["steps"].as_array().expect("steps");
     let tried = |step: &Value| {
-        (step["summary"]["tpcc"]["warehouses"].clone(), step["summary"]["tpcc"]["passes"].clone())
+        let tried = &step["summary"]["tried"];
+        assert_eq!(tried["unit"], "warehouse", "{step}");
+        let passes = Found::of(&step["summary"], "TPC-C").0["passes"].clone();
+        assert_eq!(tried["passes"], passes);
+        (tried["number"].clone(), passes)
     };
     let mut tried: Vec<(Value, Value)> = steps.iter().map(tried).collect();
     // What a busy machine has spoiled was tried once more.
     tried.dedup();
     assert_eq!(tried, [(1.into(), true.into()), (2.into(), false.into())]);
-    let misses = steps[steps.len() - 1]["summary"]["tpcc"]["misses"].to_string();
+    let misses = Found::of(&steps[steps.len() - 1]["summary"], "TPC-C").0["misses"].to_string();
     assert!(misses.contains("at the 90th percentile, 5 s are allowed"), "{misses}");
 }
 

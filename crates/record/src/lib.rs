@@ -44,7 +44,6 @@ pub mod statistics;
 pub mod summary;
 pub mod sweep;
 pub mod totals;
-pub mod tpcc;
 pub mod usl;
 pub mod watched;
 pub mod writer;
@@ -61,7 +60,6 @@ pub use reader::RunReader;
 pub use sample::{ClientSample, ProgressSample};
 pub use summary::{LatencySummary, Summary};
 pub use sweep::Sweep;
-pub use tpcc::Tpcc;
 pub use writer::{RunDir, StepId, What};
 
 /// Version of every file of the run directory. A higher one is refused: what its fields mean is not known here.

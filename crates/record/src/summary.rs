@@ -7,7 +7,6 @@ use crate::finding::{Finding, Findings, worst_first};
 pub use crate::latency_summary::LatencySummary;
 use crate::matrix::{self, Matrix};
 use crate::sweep::Sweep;
-use crate::tpcc::Tpcc;
 use serde::{Deserialize, Serialize};
 
 /// What was found on one node of a cluster.
@@ -29,6 +28,19 @@ pub struct NodeResult {
     pub detail: String,
 }
 
+/// A step of a search for the largest number of something with which a benchmark passes.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Tried {
+    /// The number.
+    pub number: u64,
+    /// One of what it counts: `warehouse`.
+    pub unit: String,
+    /// The benchmark kept its limits.
+    pub passes: bool,
+}
+
 /// The `summary` of `run.json` and of each of its steps. Fields that do not apply are left out.
 ///
 /// For a command of several steps the outer summary adds up what can be added (duration, transactions, errors, retries), takes
@@ -39,7 +51,7 @@ pub struct NodeResult {
 pub struct Summary {
     /// The verb: `load`, `verify`, `run`, `demo`, ...
     pub verb: String,
-    /// What was loaded or driven: `ycsb`, `ycsb-a`, a script's name.
+    /// What was loaded or driven: a benchmark, a workload, a script's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// False if the result proves nothing about the target, or the proof failed.
@@ -83,12 +95,12 @@ pub struct Summary {
     /// What the same transaction gave for every pair of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matrix: Option<Matrix>,
-    /// What a run of TPC-C found.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tpcc: Option<Tpcc>,
-    /// What benchmarks found about themselves.
+    /// What benchmarks found about themselves, each workload of a mix for itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub benchmarks: Vec<Benchmark>,
+    /// What this step tried, if the command searches for the largest number with which a benchmark passes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tried: Option<Tried>,
     /// Claims about causes, worst first; `null` if they were not looked for.
     pub findings: Option<Vec<Finding>>,
     /// Summaries of the steps, if the command had several.

@@ -5,7 +5,7 @@
 
 mod validator;
 
-use record::benchmark;
+use record::benchmark::{self, Benchmark, Column, Count, Figure, Requests, Row, Share, Table};
 use record::event::{self, Event};
 use record::finding::{
     self, CheckState, Checked, ClientTime, Findings, Level, Part as TimePart, Remedy, Severity, Window,
@@ -22,7 +22,6 @@ use record::totals::{
     CellTotals, ClientTotals, ConditionTotals, Distance, HistoryTotals, LoadTotals, LoadedNode, RoundTripsBy,
     RunTotals, ScriptTotals, VerifyTotals,
 };
-use record::tpcc::{DISCLAIMER, Tpcc, TpccOrders, TpccProfile, TpccShare};
 use record::watched::Sampled;
 use record::{Kind, Latency, LatencySummary, Matrix, RunDir, Summary, Sweep, Verdict, What};
 use serde_json::{Map, Value, json};
@@ -103,57 +102,44 @@ fn full_summary() -> Summary {
             ..Default::default()
         }],
         matrix: Some(full_matrix()),
-        tpcc: Some(full_tpcc()),
-        benchmarks: vec![benchmark::Benchmark {
-            name: "chbench".into(),
-            figures: vec![benchmark::Figure {
-                name: "queries per hour".into(),
-                value: 1.5,
-                unit: "QphH".into(),
-            }],
-            checks: vec![benchmark::Check { holds: Some(true), ..benchmark::Check::default() }],
-        }],
+        benchmarks: vec![full_benchmark()],
+        tried: Some(record::summary::Tried { number: 12, unit: "warehouse".into(), passes: true }),
         steps: vec![],
     }
 }
 
-fn full_tpcc() -> Tpcc {
-    let latency = Some(LatencySummary::default());
-    Tpcc {
-        disclaimer: DISCLAIMER.into(),
-        warehouses: 10,
-        terminals: Some(100),
-        simulated_ms: Some(5.0),
-        isolation: "READ COMMITTED".into(),
-        mix: "deck".into(),
-        batching: "none".into(),
-        tpmc: 125.0,
-        committed_per_minute: 124.0,
-        efficiency_percent: Some(97.2),
-        profiles: vec![TpccProfile {
-            name: "New-Order".into(),
-            transactions: 10,
-            response_us_p90: Some(900),
-            limit_us: 5_000_000,
-            nodes: vec![9, 1],
+fn full_benchmark() -> Benchmark {
+    let share = |count, of, percent| Share::judge("rollbacks", "2.4.1.4", count, of, percent);
+    Benchmark {
+        name: "chbench".into(),
+        disclaimer: "not a TPC result".into(),
+        settings: vec![benchmark::Setting::number("warehouses", 10.0, "10 warehouses".into())],
+        figures: vec![Figure {
+            at_least: Some(95.0),
+            met: Some(true),
+            detail: "of 12.86".into(),
+            ..Figure::new("queries per hour", 1.5, "QphH")
         }],
-        session_wait_us: latency,
-        transaction_us: latency,
-        database_us: latency,
-        round_trips: 1.9,
-        audit: vec![
-            TpccShare::judge("rollbacks", "2.4.1.4", 1, 100, (0.9, 1.1)),
-            TpccShare::judge("by name", "2.5.1.2", 0, 0, (57.0, 63.0)),
-            TpccShare::judge("Payment", "5.2.3", 10, 100, (43.0, 100.0)),
-            TpccShare::judge("Payment", "5.2.3", 50, 100, (0.0, 100.0)),
+        tables: vec![Table {
+            name: "profile".into(),
+            columns: vec![Column::new("p90", "us"), Column::new("at most", "us")],
+            rows: vec![Row { name: "Payment".into(), values: vec![Some(9.0), None], met: Some(true) }],
+            are_parts: true,
+        }],
+        shares: vec![
+            share(1, 100, (0.9, 1.1)),
+            share(0, 0, (57.0, 63.0)),
+            share(10, 100, (43.0, 100.0)),
+            share(50, 100, (0.0, 100.0)),
         ],
-        delivered: 10,
-        skipped_deliveries: 1,
-        nodes: vec![9, 1],
-        nodes_mean: 1.1,
-        two_phase_percent: 10.0,
-        orders: Some(TpccOrders::new(10, 1, 3_001, 3_011)),
-        passes: false,
+        checks: vec![benchmark::Check {
+            holds: Some(true),
+            count: Some(Count { client: 10, unknown: 1, server: 10 }),
+            ..benchmark::Check::default()
+        }],
+        notes: vec!["requests share round trips".into()],
+        requests: Some(Requests { awaited: 18, transactions: 10 }),
+        passes: Some(false),
         misses: vec!["too slow".into()],
     }
 }

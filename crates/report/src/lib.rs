@@ -21,12 +21,12 @@ mod layout;
 mod matrix;
 mod nodes;
 mod prove;
+mod search;
 mod statements;
 mod sweep;
 mod text;
 mod tile;
 mod timeline;
-mod tpcc;
 mod unseen;
 mod vacuum;
 

@@ -29,8 +29,9 @@ pub(crate) fn page(facts: &Facts) -> String {
         }
     }
     crate::prove::print(&mut out, &facts.reader.run);
-    if let Some(steps) = crate::tpcc::search(facts) {
-        fold(&mut out, "search ", &crate::tpcc::search_sentence(&steps));
+    let search = crate::search::steps(facts);
+    if let Some(steps) = &search {
+        fold(&mut out, "search ", &crate::search::sentence(steps));
     }
     let reasons = answer::reasons(facts);
     if !reasons.is_empty() {
@@ -43,9 +44,8 @@ pub(crate) fn page(facts: &Facts) -> String {
     waits(&mut out, facts);
     crate::unseen::print(&mut out, facts);
     // For a search only the resulting step is reported in full.
-    let search = crate::tpcc::search(facts);
     let is_shown =
-        |step: &&StepFacts| search.as_ref().is_none_or(|steps| crate::tpcc::is_answer(steps, step));
+        |step: &&StepFacts| search.as_ref().is_none_or(|steps| crate::search::is_answer(steps, step));
     let steps = facts.steps.iter().filter(|step| !step.is_plain_cell());
     for step in steps.filter(is_shown) {
         details(&mut out, step);
@@ -140,9 +140,6 @@ fn details(out: &mut String, step: &StepFacts) {
     if !is_in_sweep {
         latency_table(out, step);
         crate::nodes::print(out, &step.step.nodes);
-    }
-    if let Some(tpcc) = &step.step.summary.tpcc {
-        crate::tpcc::print(out, tpcc);
     }
     for benchmark in &step.step.summary.benchmarks {
         crate::benchmark::print(out, benchmark);

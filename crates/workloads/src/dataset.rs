@@ -66,6 +66,10 @@ pub struct Registration {
     pub flags: &'static [Flag],
     /// A command that works.
     pub example: &'static str,
+    /// Examples for help, without `pgfathom load`.
+    pub examples: &'static [&'static str],
+    /// What `-s/--scale` counts, and how large one is; `None`: it takes no scale.
+    pub scale_unit: Option<&'static str>,
     /// Makes it as the user wants it.
     pub build: fn(&Request) -> Result<Box<dyn Dataset>, LoadError>,
     /// Makes it of what the ledger has. `None`: these make no dataset.

@@ -59,6 +59,9 @@ drivable! {
 /// What makes the tables that pgbench's own scripts run on.
 pub const SCRIPTS_RUN_ON: &str = tpcb::run::FILLED_BY;
 
+/// What to type where these tables are missing.
+pub const FILL_SCRIPTS: &str = tpcb::run::FILL_SCRIPTS;
+
 /// A built-in workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Builtin {
@@ -144,7 +147,7 @@ impl Prepared {
     }
 
     /// The same without anything that is compared with the server.
-    pub fn unaudited(workload: impl Into<Benchmark>, dataset: record::model::Dataset) -> Prepared {
+    pub(crate) fn unaudited(workload: impl Into<Benchmark>, dataset: record::model::Dataset) -> Prepared {
         Prepared {
             workload: workload.into(),
             weight: 1,
@@ -193,6 +196,8 @@ pub struct About {
     pub flags: &'static [Flag],
     /// The heading of their flags in the help.
     pub heading: &'static str,
+    /// Examples for help, without `pgfathom run`, and what they do.
+    pub examples: &'static [(&'static str, &'static str)],
 }
 
 impl About {
@@ -360,9 +365,10 @@ pub trait Family: Debug + Sync {
         Ok(1)
     }
 
-    /// Whether a step of a search passes.
-    fn passes(&self, _summary: &Summary) -> bool {
-        false
+    /// Whether a step of a search passes, by the benchmark's own entry.
+    fn passes(&self, summary: &Summary) -> bool {
+        let own = summary.benchmarks.iter().find(|benchmark| benchmark.name == self.title());
+        own.is_some_and(|benchmark| benchmark.passes == Some(true))
     }
 }
 

@@ -220,6 +220,11 @@ pub(super) fn pure() -> Option<[&'static str; 2]> {
     FAMILIES.iter().find_map(|family| family.pure())
 }
 
+/// A built-in workload, for hints.
+pub(super) fn example() -> &'static str {
+    pure().map_or(FAMILIES[0].builtins()[0].name, |[reads, _]| reads)
+}
+
 fn is_mixed(requested: &[Selected], family: &dyn Family) -> bool {
     let is_own = |requested: &Selected| match requested {
         Selected::Family(builtin, _) => family.builtins().contains(builtin),

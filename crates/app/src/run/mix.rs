@@ -17,7 +17,7 @@ use run::workload::script::Scripts;
 use run::workload::script::short_name;
 use std::sync::Arc;
 use workloads::driving::{
-    Announces, Benchmark, Demand, InMix, Keys, LedgerEntry, SCRIPTS_RUN_ON, ServerAudit,
+    Announces, Benchmark, Demand, FILL_SCRIPTS, InMix, Keys, LedgerEntry, SCRIPTS_RUN_ON, ServerAudit,
 };
 
 /// The tables of pgbench -i.
@@ -144,8 +144,10 @@ impl Plan {
             selected.push(Selected::Script(Script { source, sha256 }));
         }
         if selected.is_empty() {
-            return Err(Failure::usage("nothing to run: neither -b nor -f was given")
-                .hint("try -b ycsb-c, or -b list for all built-in workloads, or -f script.sql"));
+            return Err(Failure::usage("nothing to run: neither -b nor -f was given").hint(format!(
+                "try -b {}, or -b list for all built-in workloads, or -f script.sql",
+                families::example()
+            )));
         }
         if selected.len() > SCRIPTS_MAX {
             return Err(Failure::usage(format!(
@@ -156,7 +158,7 @@ impl Plan {
         }
         if selected.iter().map(Selected::weight).sum::<u64>() == 0 {
             return Err(Failure::usage("all weights are 0: nothing would run")
-                .hint("give one a weight above 0, as in ycsb-a@1"));
+                .hint(format!("give one a weight above 0, as in {}@1", families::example())));
         }
         self.check_families(&selected)?;
         let has_script = selected.iter().any(|selected| selected.script().is_some());
@@ -280,7 +282,8 @@ impl Plan {
                 default_seed: default_seed(seed),
             };
             assembled.scale = Some(scale);
-            let scripts = Scripts::new(Arc::clone(mix), self.protocol()?.mode(), predefined);
+            let scripts =
+                Scripts::new(Arc::clone(mix), self.protocol()?.mode(), predefined).filled_by(FILL_SCRIPTS);
             parts.push((scripts.into(), 1));
         }
         let mixed = |parts: &[(Benchmark, u64)]| {
@@ -374,7 +377,7 @@ impl Plan {
                 .map_err(|_| Failure::usage("-s/--scale: the number is too large"))?;
             return Ok(number.unwrap_or(given));
         }
-        let hint = "fill pgbench's tables first: pgfathom load tpcb -s 10, or pgbench -i";
+        let hint = FILL_SCRIPTS;
         let branches = users_relation(spec, "pgbench_branches")?;
         let counted =
             control.query_one(&format!("select count(*) from {branches}"), &[]).map_err(|error| {

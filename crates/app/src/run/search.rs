@@ -8,6 +8,7 @@ use crate::recording::Recording;
 use crate::skeleton::{NoOutcome, Outcome, in_steps};
 use connect::ConnSpec;
 use connect::control::Control;
+use record::summary::Tried;
 use record::{Exit, State};
 use workloads::driving::{Family, Search as Wanted, Value};
 
@@ -71,6 +72,10 @@ impl Plan {
                 Err(failure) => return Err(NoOutcome::Failed(failure)),
             };
             exits.push(measured.exit);
+            let detail = recording.dir().run();
+            let passes = detail.step(step.key()).is_some_and(|step| family.passes(&step.summary));
+            let tried = Tried { number, unit: wanted.unit.to_string(), passes };
+            recording.keep(recording.dir().edit_step(&step, |step| step.summary.tried = Some(tried)));
             // A step that this client spoiled proves nothing about the target: it has one more try.
             if measured.exit == Exit::Invalid && !is_second_try {
                 is_second_try = true;
@@ -79,8 +84,6 @@ impl Plan {
             }
             is_second_try = false;
             context.terminal.say(&recording.last_line()?);
-            let detail = recording.dir().run();
-            let passes = detail.step(step.key()).is_some_and(|step| family.passes(&step.summary));
             let is_valid = matches!(measured.exit, Exit::Ok | Exit::Errors);
             search.report_try(number, is_valid && passes);
         }

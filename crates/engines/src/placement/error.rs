@@ -136,9 +136,10 @@ impl PlacementError {
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            PlacementError::NoTable { .. } => "load it first: pgfathom load ycsb".to_owned(),
+            PlacementError::NoTable { .. } => "load it first, see pgfathom load --help".to_owned(),
             PlacementError::NotATable { .. } | PlacementError::Wrapper { .. } => {
-                "name a database whose table is pgfathom's own, or load one: pgfathom load ycsb".to_owned()
+                "name a database whose table is pgfathom's own, or load one, see pgfathom load --help"
+                    .to_owned()
             }
             PlacementError::UnknownNode { server, .. } => format!(
                 "add that node to the cluster file: [[node]] with name = \"{server}\", a role and the connection by which this host reaches it"

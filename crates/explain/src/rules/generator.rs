@@ -122,7 +122,7 @@ fn collisions(case: &Case) -> Answer {
                 .not("a slow target: there would be fewer calls, not calls with fewer rows")
                 .remedy(
                     "use keys that are a bijection of the row number, or give each writer its own range; never use a hash of the row number",
-                    &["$ pgfathom load ycsb --rows N"],
+                    &["$ pgfathom load WHAT --rows N"],
                 ),
             );
         }

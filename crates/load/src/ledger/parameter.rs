@@ -57,6 +57,9 @@ fn is_there(client: &mut impl GenericClient, table: &str) -> Result<bool, LoadEr
     Ok(sql("looking for the tables of the ledger", there)?.get(0))
 }
 
+/// The table in which programs before 2026-11-23 kept the parameters of a dataset.
+pub(super) const OF_OLDER: &str = "tpcc";
+
 /// What programs before 2026-11-23 wrote of TPC-C: a table of its own.
 fn of_older(client: &mut impl GenericClient, id: i32) -> Result<BTreeMap<String, String>, LoadError> {
     if !is_there(client, "pgfathom.tpcc")? {

@@ -26,9 +26,9 @@ struct Copy<'a> {
     catalog: &'a Catalog,
 }
 
-impl Auditor for Copy<'_> {
-    fn sum(&mut self, query: &str) -> Result<i128, VerifyError> {
-        const DOING: &str = "adding up what runs have changed";
+impl Copy<'_> {
+    /// The query for the leaves of each number, and the server that has them.
+    fn queries(&self, query: &str) -> Vec<(usize, String)> {
         let tables = self.content.tables();
         let mut groups: BTreeMap<(usize, u32), String> = BTreeMap::new();
         for leaf in self.catalog.leaves.iter().filter(|leaf| leaf.is_home) {
@@ -38,13 +38,32 @@ impl Auditor for Copy<'_> {
                 *text = text.replace(&format!("{{{}}}", table.name), relation);
             }
         }
+        // A table that is gone leaves its name in the query: nothing can be read there.
+        let complete = groups.into_iter().filter(|(_, text)| !text.contains('{'));
+        complete.map(|((site, _), text)| (site, text)).collect()
+    }
+}
+
+impl Auditor for Copy<'_> {
+    fn sum(&mut self, query: &str) -> Result<i128, VerifyError> {
+        const DOING: &str = "adding up what runs have changed";
         let mut sum = 0;
-        // A table that is gone leaves its name in the query: nothing can be added up there.
-        for ((site, _), text) in groups.into_iter().filter(|(_, text)| !text.contains('{')) {
+        for (site, text) in self.queries(query) {
             let client: &mut Client = &mut self.sites[site].control;
             let row = sql(DOING, client.query_one(&format!("select ({text})::text"), &[]))?;
             sum += number(DOING, row.get(0))?;
         }
         Ok(sum)
+    }
+
+    fn numbers(&mut self, query: &str) -> Result<Vec<i64>, VerifyError> {
+        const DOING: &str = "looking for rows that runs have inserted";
+        let mut numbers = Vec::new();
+        for (site, text) in self.queries(query) {
+            let client: &mut Client = &mut self.sites[site].control;
+            let rows = sql(DOING, client.query(&text, &[]))?;
+            numbers.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
+        }
+        Ok(numbers)
     }
 }

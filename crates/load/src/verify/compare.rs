@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use data::ycsb::Version;
+use data::Version;
 use postgres::types::ToSql;
 
 use super::catalog::{Catalog, Leaf, TableAt};

@@ -136,6 +136,8 @@ pub(super) fn probe(control: &mut Client, hashing: Option<&Hashing>) -> Result<(
 /// Whether the server's hash of a row in binary form is there and agrees with ours, tried with a value of each type that is not plain, and a null.
 fn hashes_as_we_do(control: &mut Client) -> Result<bool, VerifyError> {
     const DOING: &str = "asking the server how it hashes";
+    /// Since 1970.
+    const NEW_YEAR_2026_US: i64 = 1_767_225_600_000_000;
     let there = control.query_one(
         "select to_regprocedure('pg_catalog.hash_record_extended(record,bigint)') is not null
             and to_regprocedure('pg_catalog.record_send(record)') is not null",
@@ -157,7 +159,7 @@ fn hashes_as_we_do(control: &mut Client) -> Result<bool, VerifyError> {
     tuple.null();
     tuple.text(b"\x01{\"id\": 7}");
     tuple.numeric(-1250, 2);
-    tuple.timestamp(data::tpcc::LOAD_DAY_US);
+    tuple.timestamp(NEW_YEAR_2026_US);
     let columns = ["int", "bigint", "char(4)", "int", "jsonb", "numeric(6,2)", "timestamp"];
     let columns = columns.map(|kind| ("", kind));
     let ours = RowHash::of_columns(&columns).of(tuple.payload());

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::Setting;
 use super::content::{condition, row_condition};
-use crate::dataset::Verdicts;
+use crate::dataset::{Audit, LostInsert, Verdicts};
 use crate::difference::{
     Difference, DifferenceKind, KINDS, NAMED_MAX, StrangerReason, TableName, keep_named, printable,
 };
@@ -71,6 +71,17 @@ impl Findings {
             self.named_of_kind[index] += 1;
             self.named.push(name(kind));
         }
+    }
+
+    /// Adds inserted rows that are missing.
+    pub(super) fn lose(&mut self, setting: &Setting<'_>, audit: &Audit) {
+        for LostInsert { table, number, by } in audit.lost.iter().copied() {
+            let Some(at) = setting.catalog.tables.iter().position(|one| one.table == table) else { continue };
+            let leaf = setting.leaf_of(at, number);
+            let kind = DifferenceKind::LostInsert { by };
+            self.add(leaf, kind, |kind| named(setting, kind, leaf, Some(number), None));
+        }
+        self.totals[DifferenceKind::Missing.index()] += audit.lost_total - audit.lost.len() as u64;
     }
 
     fn count(&mut self, leaf: usize, kind: usize) {

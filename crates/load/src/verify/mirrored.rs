@@ -145,8 +145,8 @@ impl Whole {
         let on = |sentences: Vec<String>| -> Vec<String> {
             sentences.into_iter().map(|sentence| format!("{name}: {sentence}")).collect()
         };
-        let Audit { kept, broken, unknown } = std::mem::take(&mut report.audit);
-        report.audit = Audit { kept: on(kept), broken: on(broken), unknown: on(unknown) };
+        let Audit { kept, broken, unknown, lost, lost_total } = std::mem::take(&mut report.audit);
+        report.audit = Audit { kept: on(kept), broken: on(broken), unknown: on(unknown), lost, lost_total };
         self.nodes.push(NodeReport {
             method: report.method,
             leaves: catalog.leaves.len() as u64,

@@ -85,7 +85,8 @@ pub(super) fn prove(
     };
     let mut coordinator = Coordinator::new(controls, observer);
     let Read { judged, selection, expected, found } = read(&setting, &mut coordinator, &mut method)?;
-    let Judged { findings, bytes, .. } = judged;
+    let Judged { mut findings, bytes, .. } = judged;
+    findings.lose(&setting, &audit);
     let is_complete = loaded.judged.len() == content.tables().len();
     let ledger_keys = match want_ledger_keys && is_complete {
         true => Some(ledger_keys(&setting, &mut coordinator, &loaded.dataset, (&selection.grid, &bytes))?),

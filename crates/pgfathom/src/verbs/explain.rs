@@ -13,7 +13,7 @@ Each finding has its evidence, a proof level, the seconds in which it appeared, 
 Rules without data are listed with what is missing. The findings are also written to RUN/findings.json.
 
 Examples:
-  pgfathom explain runs/20261120-101500-run-ycsb-a
+  pgfathom explain runs/20261120-101500-run
   pgfathom explain -v runs/20261120-101500-watch      # with evidence, and with rules that found nothing
   pgfathom explain --format json RUN | jq '.findings[] | {rule, severity, claim}'")]
 pub struct Explain {

@@ -16,15 +16,7 @@ mod content;
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("amount").args(["rows", "size", "scale"]),
-    after_help = "\
-Examples:
-  pgfathom load ycsb --rows 1M DBNAME
-  pgfathom load tpcc -s 10 DBNAME
-  pgfathom load tpcb -s 100 DBNAME
-  pgfathom load documents --rows 10k --document-size 1kB..1MB DBNAME
-  pgfathom load ycsb --size 1TB --partitions 70 -j 8 postgresql://db1/bench
-  pgfathom load ycsb --size 900TB --keep-free 500GB -j 70 --cluster cluster.toml
-The same command again continues where an interrupted load stopped."
+    after_help = content::examples()
 )]
 pub struct Load {
     /// What to fill.
@@ -44,23 +36,30 @@ pub struct Load {
     /// Size of the values to load, as 10GB, 1TB; indexes and page overhead are extra
     #[arg(long, value_name = "SIZE", value_parser = quantity::size_bytes, help_heading = "Data")]
     pub size: Option<u64>,
-    /// Number of TPC-C warehouses, about 100 MB each; of tpcb's branches, about 16 MB each
     #[arg(
         short = 's',
         long,
         value_name = "W",
         value_parser = quantity::positive_count,
         conflicts_with_all = ["key_order", "compressible"],
-        help_heading = "Data"
+        help_heading = "Data",
+        help = content::scales()
     )]
     pub scale: Option<u64>,
-    /// TPC-C: also add the foreign keys
-    #[arg(long, help_heading = "Data")]
+    #[arg(long, help_heading = "Data", help = content::of_takers("--foreign-keys", "also add the foreign keys"))]
     pub foreign_keys: bool,
-    /// TPC-C and tpcb: fill factor in percent of the tables that transactions update [default: the server's, 100]
-    #[arg(long, value_name = "PERCENT", value_parser = quantity::positive_count, help_heading = "Data")]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        value_parser = quantity::positive_count,
+        help_heading = "Data",
+        help = content::of_takers(
+            "--fillfactor",
+            "fill factor in percent of the tables that transactions update [default: the server's, 100]"
+        )
+    )]
     pub fillfactor: Option<u64>,
-    /// Partitions of each table: by hash, those of TPC-C by range of warehouses; 0 is a plain table [default: 0, that of the cluster, or that of an
+    /// Partitions of each table, by hash or by range of what the dataset is scaled by; 0 is a plain table [default: 0, that of the cluster, or that of an
     /// earlier load]
     #[arg(long, value_name = "N", value_parser = quantity::count, help_heading = "Data")]
     pub partitions: Option<u64>,
@@ -76,7 +75,7 @@ pub struct Load {
     pub key_order: KeyOrder,
     /// Factor by which LZ4 can compress the values: 1 (not at all) to 6
     #[arg(long, value_name = "RATIO", default_value = "1", value_parser = compressible, help_heading = "Data")]
-    pub compressible: data::ycsb::Compressible,
+    pub compressible: data::Compressible,
     /// Flags of single datasets.
     #[command(flatten)]
     pub own: content::OwnFlags,
@@ -90,7 +89,7 @@ pub struct Load {
     /// freeze), resumes by leaf [default: copy, or that of an earlier load]
     #[arg(long, value_name = "METHOD", value_enum, hide_possible_values = true, help_heading = "Load")]
     pub method: Option<Method>,
-    /// Rows of a chunk, the unit of resuming [default: about 96 MiB of them; of TPC-C, a part of a warehouse]
+    /// Rows of a chunk, the unit of resuming [default: about 96 MiB of them, or what suits the dataset's rows]
     #[arg(long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Load")]
     pub chunk_rows: Option<u64>,
     /// Tablespace of the table and its index [default: the server's]
@@ -231,8 +230,8 @@ fn deadline(text: &str) -> Result<load::Deadline, quantity::ValueError> {
     Ok(duration.map_or_else(|_| load::Deadline::At(text.to_string()), load::Deadline::After))
 }
 
-fn compressible(text: &str) -> Result<data::ycsb::Compressible, quantity::ValueError> {
-    text.parse().map_err(|error: data::ycsb::CompressibleError| {
+fn compressible(text: &str) -> Result<data::Compressible, quantity::ValueError> {
+    text.parse().map_err(|error: data::CompressibleError| {
         quantity::ValueError::new(error.to_string(), error.hint().unwrap_or_default())
     })
 }

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  pgfathom report runs/20261120-101500-run-ycsb-a
-  pgfathom report --format json runs/20261120-101500-run-ycsb-a | jq .tps
-  pgfathom report runs/20261120-101500-run-ycsb-a --compare 35-48,5-30")]
+  pgfathom report runs/20261120-101500-run
+  pgfathom report --format json runs/20261120-101500-run | jq .tps
+  pgfathom report runs/20261120-101500-run --compare 35-48,5-30")]
 pub struct Report {
     /// The run directory (the last line of a run's output names it), or a bundle of one
     #[arg(value_name = "RUN")]

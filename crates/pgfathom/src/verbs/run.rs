@@ -20,21 +20,7 @@ const MAX_TRIES_DEFAULT: &str = "10";
 
 /// The flags of `run`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Examples:
-  pgfathom run -b ycsb-a -c 8 -T 60 DBNAME              half reads, half updates, eight sessions
-  pgfathom run -b ycsb-c@9 -b ycsb-update@1 -c 32 ...   a mix of nine to one
-  pgfathom run -f order.sql -R 5000 -L 50 -T 10m ...    a pgbench script at a fixed mean rate
-  pgfathom run -b tpcb-like -c 8 -T 60 bench            on tables made by pgbench -i
-  pgfathom run -b tpcc -c 16 --warmup 1m -T 10m ...     TPC-C with keying and think times, on warehouses of load tpcc
-  pgfathom run -b tpcc --no-delays -c 8 -T 60 ...       TPC-C as fast as eight sessions can
-  pgfathom run -b tpcc@1 -b ycsb-a@3 --no-delays ...    two benchmarks in one run, three of four transactions YCSB's
-  pgfathom run -b chbench -c 10 --analysts 2 -T 5m ...  TPC-C with analytic queries beside it
-  pgfathom run -b documents@1 -b documents-tx@1 ...     what autocommit costs on documents of up to 20 MB
-  pgfathom run -b ycsb-a -c 1,2,4,...,256 --warmup 10m -T 5m ...         a sweep that finds the knee
-  pgfathom run --read-update 100/0,50/50,0/100 -c 1,4,16 -T 1m ...       mixes compared with pure reads and updates
-  pgfathom run -b ycsb-a -c 12 --connect each --cluster cluster.toml    over all nodes of a cluster
-  pgfathom run -b ycsb-a -c 12 --connect owner --cluster cluster.toml   each session where its rows are")]
+#[command(after_help = families::examples())]
 pub struct Run {
     /// The database.
     #[command(flatten)]
@@ -103,7 +89,7 @@ pub struct Run {
     /// Seed of every random choice: with the same seed each session uses the same keys in the same order; or time, rand
     #[arg(long, value_name = "SEED", value_parser = seed, help_heading = "Load")]
     pub random_seed: Option<u64>,
-    /// How statements are sent: simple, extended, prepared [default: simple for scripts, as pgbench; prepared for ycsb and tpcc]
+    /// How statements are sent: simple, extended, prepared [default: simple for scripts, as pgbench; prepared for workloads of pgfathom]
     #[arg(
         short = 'M',
         long,
@@ -156,7 +142,7 @@ pub struct Run {
 #[command(next_help_heading = "Cluster")]
 pub struct RouteFlags {
     /// Where sessions enter a cluster: each node by turns, random, owner (each session connects to a node and reads that node's own
-    /// rows; what -b tpcc does by itself), or NODE[,NODE...] by turns. Nodes are those of the cluster file, or of the target's own catalog
+    /// rows; what some workloads do by themselves), or NODE[,NODE...] by turns. Nodes are those of the cluster file, or of the target's own catalog
     #[arg(long, value_name = "WHERE", value_parser = way)]
     pub connect: Option<Way>,
     /// Draw only keys whose rows live on this node
@@ -272,7 +258,7 @@ impl From<Poller> for run::engine::poller::Choice {
 }
 
 fn weighted(text: &str) -> Result<Weighted, ValueError> {
-    let hint = "write NAME or NAME@WEIGHT, as ycsb-a@3";
+    let hint = "write NAME or NAME@WEIGHT, as select-only@3";
     // The last @ is the separator, as for pgbench: a path may contain others.
     let (name, weight) = match text.rsplit_once('@') {
         None => (text, 1),

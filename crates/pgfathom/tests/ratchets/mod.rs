@@ -50,7 +50,8 @@ fn benchmarks_are_named_in_their_folders_only() {
     assert!(names.len() > 5, "{names:?}");
     let is_outside = |file: &str| !file.starts_with("crates/workloads/") && !file.starts_with("crates/data/");
     let names_one = |line: &String| {
-        let line = line.trim().to_lowercase();
+        // pgbench's own script is none of ours.
+        let line = line.trim().to_lowercase().replace("tpcb-like", "");
         !line.starts_with("//") && names.iter().any(|name| line.contains(name))
     };
     let found =

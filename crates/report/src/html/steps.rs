@@ -72,7 +72,6 @@ pub(super) fn section(
     crate::nodes::section(out, &step.step.nodes);
     crate::statements::section(out, facts, step);
     crate::vacuum::section(out, step);
-    tpcc(out, step);
     benchmarks(out, step);
     checks(out, step);
     totals(out, step);
@@ -290,41 +289,40 @@ fn more(out: &mut String, all: usize) {
     }
 }
 
-/// Named numbers of the verb without another place.
 /// Results of benchmarks.
 fn benchmarks(out: &mut String, step: &StepFacts) {
     for benchmark in &step.step.summary.benchmarks {
         out.push_str(&format!("<div class=\"block\"><h3>{}</h3>", escape(&benchmark.name)));
-        let rows: Vec<Row> = crate::benchmark::lines(benchmark)
-            .into_iter()
-            .map(|[what, value, found]| {
-                Row::new(vec![Cell::words(what), Cell::number(value), Cell::words(found)])
-            })
-            .collect();
-        table(out, &benchmark.name, &[("", true), ("measured", false), ("", true)], &rows);
+        let mut under = |text: &str| {
+            if !text.is_empty() {
+                out.push_str(&format!("<p class=\"under\">{}</p>", escape(text)));
+            }
+        };
+        under(&benchmark.disclaimer);
+        under(&crate::benchmark::settings(benchmark));
+        for shown in crate::benchmark::tables(benchmark) {
+            let head: Vec<(&str, bool)> =
+                shown.head.iter().map(|(name, is_word)| (name.as_str(), *is_word)).collect();
+            let cell = |(text, (_, is_word)): (&String, &(&str, bool))| match is_word {
+                true => Cell::words(text),
+                false => Cell::number(text),
+            };
+            let row = |cells: &Vec<String>| Row::new(cells.iter().zip(&head).map(cell).collect());
+            let rows: Vec<Row> = shown.rows.iter().map(row).collect();
+            let caption = match shown.name == benchmark.name {
+                true => shown.name,
+                false => format!("{}: {}", benchmark.name, shown.name),
+            };
+            table(out, &caption, &head, &rows);
+        }
+        for note in &benchmark.notes {
+            out.push_str(&format!("<p class=\"under\">{}</p>", escape(note)));
+        }
         out.push_str("</div>\n");
     }
 }
 
-/// What a run of TPC-C found.
-fn tpcc(out: &mut String, step: &StepFacts) {
-    let Some(tpcc) = &step.step.summary.tpcc else { return };
-    out.push_str(&format!(
-        "<div class=\"block\"><h3>TPC-C</h3><p class=\"under\">{}</p><p class=\"under\">{}</p>",
-        escape(&tpcc.disclaimer),
-        escape(&crate::tpcc::kind(tpcc))
-    ));
-    let rows: Vec<Row> = crate::tpcc::lines(tpcc)
-        .into_iter()
-        .map(|[what, value, requested, met]| {
-            Row::new(vec![Cell::words(what), Cell::number(value), Cell::words(requested), Cell::words(met)])
-        })
-        .collect();
-    let head = [("", true), ("measured", false), ("required", true), ("", true)];
-    table(out, "TPC-C", &head, &rows);
-    out.push_str(&format!("<p class=\"under\">{}</p></div>\n", escape(&tpcc.batching)));
-}
-
+/// Named numbers of the verb without another place.
 fn totals(out: &mut String, step: &StepFacts) {
     if step.step.totals.is_empty() {
         return;

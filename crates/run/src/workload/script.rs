@@ -18,8 +18,8 @@ use crate::script::{
 use crate::statement::StatementSpec;
 use crate::terminals::Turn;
 
-/// What to type where the tables of pgbench's own scripts are missing.
-const FILL_PGBENCH: &str = "fill pgbench's tables first: pgfathom load tpcb -s 10, or pgbench -i";
+/// What makes the tables of pgbench's own scripts everywhere.
+const FILL_PGBENCH: &str = "fill pgbench's tables first: pgbench -i";
 /// A script's weight counts so many times: shares of the workloads that are built in are percents.
 const WEIGHT_UNIT: u64 = 100;
 
@@ -29,12 +29,20 @@ pub struct Scripts {
     mix: Arc<Mix>,
     mode: QueryMode,
     predefined: Predefined,
+    /// What to type where the tables of pgbench's own scripts are missing.
+    fill: &'static str,
 }
 
 impl Scripts {
     /// `predefined.client_id` is replaced by each session's own number.
     pub fn new(mix: Arc<Mix>, mode: QueryMode, predefined: Predefined) -> Scripts {
-        Scripts { mix, mode, predefined }
+        Scripts { mix, mode, predefined, fill: FILL_PGBENCH }
+    }
+
+    /// The same with another hint where pgbench's tables are missing.
+    #[must_use]
+    pub fn filled_by(self, fill: &'static str) -> Scripts {
+        Scripts { fill, ..self }
     }
 
     /// The compiled scripts.
@@ -67,7 +75,7 @@ impl Scripts {
                     is_read: statement.capture().is_some(),
                     parameters: statement.parameters().len(),
                     place: Some(format!("{}:{}", script.name(), script.line(command))),
-                    fill: statement.prepared().contains("pgbench_").then_some(FILL_PGBENCH),
+                    fill: statement.prepared().contains("pgbench_").then_some(self.fill),
                 };
                 (statement.number(), spec)
             })

@@ -30,6 +30,8 @@ pub const DATASET: Registration = Registration {
     takes: crate::tpcc::DATASET.takes,
     flags: &[],
     example: "pgfathom load chbench -s 10 DBNAME",
+    examples: &[],
+    scale_unit: Some("warehouses"),
     build,
     recorded,
     replay: None,

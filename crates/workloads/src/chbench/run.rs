@@ -6,7 +6,8 @@ use crate::tpcc::run::judge::Terms;
 use crate::tpcc::run::pace::Mix;
 use crate::tpcc::run::{Isolation, Profile, Tpcc, TpccSession};
 use postgres::Client;
-use record::benchmark::{Benchmark as Found, Figure};
+use record::benchmark::{COUNT, Column, Figure, MICROSECONDS, Row, Setting, Table};
+use record::number;
 use record::summary::Summary;
 use run::audit::Audits;
 use run::drive::Account;
@@ -23,7 +24,8 @@ use crate::driving::{
 };
 use crate::request::ask_without_rows;
 use crate::tpcc::family::check_complete;
-use crate::tpcc::orders::OrdersAudit;
+use crate::tpcc::orders::{OrdersAudit, sums};
+use crate::tpcc::run::audit::{Audit, Beside};
 use crate::tpcc::{TPCC, TpccDataset, find_named};
 use load::ledger;
 
@@ -43,13 +45,15 @@ pub struct ChBench {
     analysts: u64,
     queries: Vec<String>,
     weight: u64,
+    /// Other workloads run beside it, and may have transactions of the same names.
+    is_mixed: bool,
 }
 
 impl ChBench {
     /// On these warehouses, with queries on the tables of this schema.
     fn new(tpcc: Tpcc, schema: &str, analysts: u64, weight: u64) -> ChBench {
         let queries = queries::all(&ledger::quoted(schema));
-        ChBench { sessions: tpcc.sessions + analysts, tpcc, analysts, queries, weight }
+        ChBench { sessions: tpcc.sessions + analysts, tpcc, analysts, queries, weight, is_mixed: false }
     }
 
     fn is_analyst(&self, session: u64) -> bool {
@@ -62,8 +66,12 @@ impl Workload for ChBench {
 
     /// The profiles of TPC-C, then the queries: who asks those does not draw, so they have no weight.
     fn items(&self) -> Vec<Item> {
-        let transactions =
-            self.tpcc.items().into_iter().map(|item| Item { weight: item.weight * self.weight, ..item });
+        let beside = if self.is_mixed { format!("{NAME}.") } else { String::new() };
+        let transactions = self
+            .tpcc
+            .items()
+            .into_iter()
+            .map(|item| Item { name: format!("{beside}{}", item.name), weight: item.weight * self.weight });
         let queries = (1..=QUERIES).map(|number| Item { name: format!("Q{number}"), weight: 0 });
         transactions.chain(queries).collect()
     }
@@ -112,13 +120,13 @@ impl Workload for ChBench {
     #[inline]
     fn audit(&self, item: usize, state: &Box<TpccSession>, waited: Option<Nanos>, audits: &mut Audits) {
         if item < PROFILES {
-            self.tpcc.audit(item, state, waited, audits);
+            audits.entry::<Beside>().0.count(&state.done, waited);
         }
     }
 
-    fn lost(&self, item: usize, state: &Box<TpccSession>, audits: &mut Audits) {
+    fn lost(&self, item: usize, _: &Box<TpccSession>, audits: &mut Audits) {
         if item < PROFILES {
-            self.tpcc.lost(item, state, audits);
+            audits.entry::<Beside>().0.count_lost(item);
         }
     }
 }
@@ -138,6 +146,7 @@ const ABOUT: About = About {
         excludes: &[],
     }],
     heading: About::HEADING,
+    examples: &[("-b chbench -c 10 --analysts 2 -T 5m ...", "TPC-C with analytic queries beside it")],
 };
 
 /// `-b chbench`.
@@ -190,10 +199,14 @@ impl Family for ChBenchFamily {
             sessions: (given.sessions - analysts).max(1),
         };
         let terms = Terms { has_terminals: false, efficiency_percent_min: 0.0 };
-        let audit = Hybrid { orders: OrdersAudit::new(&tpcc, terms), analysts };
+        // Otherwise TPC-C beside it runs on these tables.
+        let has_own_tables = find_named(client, TPCC)?.is_some();
+        let orders = OrdersAudit::new(&tpcc, terms).with_own_tables(has_own_tables);
+        let audit = Hybrid { orders, analysts };
         let weight = weight_of(asked);
         let plans_each = tpcc.homes.is_some();
-        let workload = ChBench::new(tpcc, &schema, analysts, weight);
+        let is_mixed = given.is_mixed;
+        let workload = ChBench { is_mixed, ..ChBench::new(tpcc, &schema, analysts, weight) };
         let prepared = Prepared::new(workload, found.described(), audit).listed_in(found.dataset, NAME);
         Ok(Prepared { connects, plans_each, ..prepared })
     }
@@ -254,27 +267,57 @@ impl ServerAudit for Hybrid {
     }
 
     fn judge(&self, account: &Account, first: usize, summary: &mut Summary, opinion: &mut Opinion) {
-        self.orders.judge(account, first, summary, opinion);
+        let [own, others] = [sums::<Beside>(account), sums::<Audit>(account)];
+        let mut answer = self.orders.answer(account, first, (&own, &others), opinion);
         let queries = &account.posted.measured.types[first + PROFILES..first + PROFILES + QUERIES];
         let hours = account.measured().as_secs_f64() / 3_600.0;
-        let asked: u64 = queries.iter().map(|tally| tally.transactions).sum();
-        let per_hour = if hours > 0.0 { asked as f64 / hours } else { 0.0 };
-        let mut figures = vec![
-            Figure::new("sessions that ask queries", self.analysts as f64, "sessions"),
+        let count: u64 = queries.iter().map(|tally| tally.transactions).sum();
+        let per_hour = if hours > 0.0 { count as f64 / hours } else { 0.0 };
+        answer.name = ABOUT.title.into();
+        answer.settings.push(Setting::number(
+            ANALYSTS_FLAG,
+            self.analysts as f64,
+            number::counted(self.analysts, "session") + " for queries",
+        ));
+        answer.figures.extend([
             Figure::new("analytic queries", per_hour, "queries/h"),
             Figure::new("queries answered at least once", answered(queries) as f64, "of 22"),
-        ];
-        if let Some(mean) = geometric_mean_ms(queries) {
-            figures.push(Figure::new("geometric mean of the queries' mean times", mean, "ms"));
+        ]);
+        if let Some(mean) = geometric_mean_us(queries) {
+            answer.figures.push(Figure::new("geometric mean of the queries' mean times", mean, MICROSECONDS));
         }
-        for ((number, about), tally) in (1..).zip(queries::ABOUT).zip(queries) {
-            if tally.transactions > 0 {
-                let name = format!("Q{number} {about}, mean of {}", tally.transactions);
-                figures.push(Figure::new(&name, tally.response.mean_us() / 1e3, "ms"));
-            }
+        if let Some(requests) = &mut answer.requests {
+            // Each query is one request.
+            requests.awaited += count;
+            requests.transactions += count;
         }
-        summary.benchmarks.push(Found { name: "CH-benCHmark".into(), figures, checks: vec![] });
+        if count > 0 {
+            answer.tables.push(table_of(queries));
+        }
+        summary.benchmarks.push(answer);
     }
+}
+
+/// The queries that were answered, with their response times.
+fn table_of(queries: &[run::tally::TypeTally]) -> Table {
+    let row = |(number, tally): (usize, &run::tally::TypeTally)| {
+        (tally.transactions > 0).then(|| Row {
+            name: format!("Q{number} {}", queries::ABOUT[number - 1]),
+            values: vec![
+                Some(tally.transactions as f64),
+                Some(tally.response.mean_us()),
+                Some(tally.response.quantile_us(0.9) as f64),
+            ],
+            met: None,
+        })
+    };
+    let columns = vec![
+        Column::new("answered", COUNT),
+        Column::new("mean", MICROSECONDS),
+        Column::new("p90", MICROSECONDS),
+    ];
+    let rows = (1..=QUERIES).zip(queries).filter_map(row).collect();
+    Table { name: "query".into(), columns, rows, are_parts: false }
 }
 
 fn answered(queries: &[run::tally::TypeTally]) -> usize {
@@ -282,9 +325,9 @@ fn answered(queries: &[run::tally::TypeTally]) -> usize {
 }
 
 /// Only over all queries: without the slow ones the mean would look better.
-fn geometric_mean_ms(queries: &[run::tally::TypeTally]) -> Option<f64> {
+fn geometric_mean_us(queries: &[run::tally::TypeTally]) -> Option<f64> {
     (answered(queries) == queries.len()).then(|| {
-        let logs: f64 = queries.iter().map(|tally| (tally.response.mean_us() / 1e3).ln()).sum();
+        let logs: f64 = queries.iter().map(|tally| tally.response.mean_us().ln()).sum();
         (logs / queries.len() as f64).exp()
     })
 }

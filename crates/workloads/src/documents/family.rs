@@ -53,6 +53,10 @@ const ABOUT: About = About {
         },
     ],
     heading: About::HEADING,
+    examples: &[(
+        "-b documents@1 -b documents-tx@1 ...",
+        "what autocommit costs on documents of up to 20 MB",
+    )],
 };
 
 impl Family for DocumentsFamily {
@@ -203,6 +207,6 @@ impl ServerAudit for Reported {
             figures.push(Figure::new("COMMIT, mean", commits.mean_us() / 1e3, "ms"));
             figures.push(Figure::new("COMMIT, p99", commits.quantile_us(0.99) as f64 / 1e3, "ms"));
         }
-        summary.benchmarks.push(Found { name: "documents".into(), figures, checks: vec![] });
+        summary.benchmarks.push(Found { name: "documents".into(), figures, ..Found::default() });
     }
 }

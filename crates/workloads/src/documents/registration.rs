@@ -23,6 +23,8 @@ pub const DATASET: Registration = Registration {
         help: "documents: size of a document, as 20MB, or a range in which every doubling is as frequent as the others [default: 1kB..20MB]",
     }],
     example: "pgfathom load documents --rows 10k --document-size 1kB..1MB DBNAME",
+    examples: &["documents --rows 10k --document-size 1kB..1MB DBNAME"],
+    scale_unit: None,
     build,
     recorded,
     replay: Some(history::replay),

@@ -322,16 +322,27 @@ impl History {
         }
     }
 
+    /// What a run has inserted, by document.
+    fn inserts_of(&self, run: u16) -> &[Write] {
+        let range = first_insert(run)..first_insert(run) + (1 << INSERTED_BITS);
+        let from = self.writes.partition_point(|write| write.document < range.start);
+        let to = self.writes.partition_point(|write| write.document < range.end);
+        &self.writes[from..to]
+    }
+
+    /// Documents whose insert by this run was acknowledged, each with its write.
+    pub(super) fn inserted_by(&self, run: u16) -> impl Iterator<Item = (u64, Version)> {
+        let certain = self.inserts_of(run).iter().filter(|write| write.is_certain);
+        certain.map(|write| (write.document, write.by))
+    }
+
     /// How many documents each replayed run has inserted; nothing where not all of them are known.
     pub(super) fn inserted(&self) -> Vec<Inserted> {
         if self.overflow {
             return vec![];
         }
         let of_run = |known: &Known| {
-            let range = first_insert(known.run)..first_insert(known.run) + (1 << INSERTED_BITS);
-            let from = self.writes.partition_point(|write| write.document < range.start);
-            let to = self.writes.partition_point(|write| write.document < range.end);
-            let writes = &self.writes[from..to];
+            let writes = self.inserts_of(known.run);
             let least = writes.iter().filter(|write| write.is_certain).count() as u64;
             Inserted { run: known.run, least, most: writes.len() as u64 }
         };

@@ -23,6 +23,8 @@ pub const DATASET: Registration = Registration {
     takes: &["--fillfactor"],
     flags: &[],
     example: "pgfathom load tpcb -s 100 DBNAME",
+    examples: &["tpcb -s 100 DBNAME"],
+    scale_unit: Some("branches, about 16 MB each"),
     build,
     recorded,
     replay: None,

@@ -4,7 +4,7 @@
 //! the two are not comparable: this one shows what the server can do, that one what an application gets that waits for each answer.
 
 use postgres::Client;
-use record::benchmark::{Benchmark as Found, Check, Figure};
+use record::benchmark::{Benchmark as Found, Check, Count, Figure};
 use record::summary::Summary;
 use run::audit::{Audits, Sums};
 use run::drive::Account;
@@ -28,6 +28,8 @@ const DELTA_MAX: i64 = 5_000;
 const SCALE_SUMMED_MAX: u64 = 200;
 /// What makes the tables: pgbench's have the same names.
 pub(crate) const FILLED_BY: &str = "load tpcb, or pgbench -i";
+/// The same, for pgbench's own scripts.
+pub(crate) const FILL_SCRIPTS: &str = "fill pgbench's tables first: pgfathom load tpcb -s 10, or pgbench -i";
 /// What fills the tables.
 const FILL: &str = "fill it first: pgfathom load tpcb -s 10";
 
@@ -193,6 +195,7 @@ const ABOUT: About = About {
     }],
     flags: &[],
     heading: About::HEADING,
+    examples: &[],
 };
 
 /// `-b tpcb`.
@@ -314,25 +317,29 @@ fn compare(before: Balances, after: Balances, seen: Changes) -> Vec<Check> {
                 Some(change) => format!("changed by {change}, the history by {history}"),
                 None => format!("not summed above scale {SCALE_SUMMED_MAX}"),
             },
+            count: None,
         })
         .collect();
     let added = after.transactions - before.transactions;
-    let (least, most) = (seen.committed as i64, (seen.committed + seen.unknown) as i64);
+    let count = Count { client: seen.committed, unknown: seen.unknown, server: added };
+    let committed = seen.committed;
     checks.push(Check {
         name: "committed transactions are in the history".into(),
-        holds: Some((least..=most).contains(&added)),
+        holds: Some(count.agrees()),
         detail: match seen.unknown {
-            0 => format!("the client saw {least} commit, the server has {added} more"),
+            0 => format!("the client saw {committed} commit, the server has {added} more"),
             unknown => {
-                format!("the client saw {least} commit and does not know of {unknown}, the server has {added} more")
+                format!("the client saw {committed} commit and does not know of {unknown}, the server has {added} more")
             }
         },
+        count: Some(count),
     });
     if seen.unknown == 0 {
         checks.push(Check {
             name: "changes that the client made = history".into(),
             holds: Some(seen.delta == history),
             detail: format!("{} and {history}", seen.delta),
+            count: None,
         });
     }
     checks
@@ -361,7 +368,7 @@ impl ServerAudit for Books {
             ));
         }
         let figures = vec![Figure::new("scale", self.scale as f64, "branches")];
-        summary.benchmarks.push(Found { name: "TPC-B".into(), figures, checks });
+        summary.benchmarks.push(Found { name: "TPC-B".into(), figures, checks, ..Found::default() });
     }
 }
 

@@ -42,6 +42,8 @@ pub const DATASET: Registration = Registration {
     takes: &["--fillfactor", "--foreign-keys"],
     flags: &[],
     example: "load tpcc is sized by warehouses, about 100 MB each: pgfathom load tpcc -s 10 DBNAME",
+    examples: &["tpcc -s 10 DBNAME"],
+    scale_unit: Some("warehouses, about 100 MB each"),
     build,
     recorded,
     replay: None,

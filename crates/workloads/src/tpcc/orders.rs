@@ -1,9 +1,12 @@
 //! The orders that the client saw commit against those that the server has more than before.
 
 use crate::tpcc::run::Tpcc;
+use crate::tpcc::run::audit::{Audit, Beside};
 use crate::tpcc::run::judge::{self, Terms};
 use postgres::Client;
+use record::benchmark::{Benchmark, Check};
 use record::summary::Summary;
+use run::audit::{Audits, Sums};
 use run::drive::Account;
 use run::verdict::Opinion;
 
@@ -14,6 +17,8 @@ use crate::driving::{Refusal, ServerAudit};
 pub struct OrdersAudit {
     tpcc: Tpcc,
     terms: Terms,
+    /// No other benchmark of the run can drive them.
+    has_own_tables: bool,
     before: Option<i64>,
     after: Option<i64>,
 }
@@ -21,7 +26,13 @@ pub struct OrdersAudit {
 impl OrdersAudit {
     /// Of a run of `tpcc`.
     pub fn new(tpcc: &Tpcc, terms: Terms) -> OrdersAudit {
-        OrdersAudit { tpcc: tpcc.clone(), terms, before: None, after: None }
+        OrdersAudit { tpcc: tpcc.clone(), terms, has_own_tables: false, before: None, after: None }
+    }
+
+    /// The same where a database has these transactions' tables twice, each for one benchmark.
+    #[must_use]
+    pub(crate) fn with_own_tables(self, has_own_tables: bool) -> OrdersAudit {
+        OrdersAudit { has_own_tables, ..self }
     }
 
     /// Sum of D_NEXT_O_ID: grows by one with every order that commits.
@@ -36,6 +47,43 @@ impl OrdersAudit {
     }
 }
 
+impl OrdersAudit {
+    /// What came of a run. `own` are the sums of the benchmark that is judged, `others` those of another one that runs the same transactions.
+    pub(crate) fn answer(
+        &self,
+        account: &Account,
+        first: usize,
+        (own, others): (&judge::Sums, &judge::Sums),
+        opinion: &mut Opinion,
+    ) -> Benchmark {
+        let mut answer = judge::judge(account, first, &self.tpcc, self.terms, own);
+        opinion.notes.extend(answer.misses.iter().cloned());
+        let Some(orders) = self.before.zip(self.after) else { return answer };
+        let none = judge::Sums::default();
+        let others = if self.has_own_tables { &none } else { others };
+        let check = judge::count_orders(account, own, others, orders);
+        if let Some(reason) = disagreement(&check).filter(|reason| !opinion.invalid.contains(reason)) {
+            opinion.invalid.push(reason);
+        }
+        answer.checks.push(check);
+        answer
+    }
+}
+
+/// That client and server disagree, if they do.
+fn disagreement(check: &Check) -> Option<String> {
+    let count = check.count.filter(|count| !count.agrees())?;
+    let unknown = match count.unknown {
+        0 => String::new(),
+        unknown => format!(" and does not know of {unknown}"),
+    };
+    Some(format!(
+        "client and server disagree: the client saw {} orders commit{unknown}, the server has {} more (sum of D_NEXT_O_ID); did \
+         somebody else run on these tables?",
+        count.client, count.server
+    ))
+}
+
 impl ServerAudit for OrdersAudit {
     fn before(&mut self, client: &mut Client) -> Result<(), Refusal> {
         self.before = self.orders(client)?;
@@ -48,20 +96,14 @@ impl ServerAudit for OrdersAudit {
     }
 
     fn judge(&self, account: &Account, first: usize, summary: &mut Summary, opinion: &mut Opinion) {
-        let orders = self.before.zip(self.after);
-        let answer = judge::judge(account, first, &self.tpcc, self.terms, orders);
-        if let Some(orders) = answer.orders.filter(|orders| !orders.agree) {
-            let unknown = match orders.unknown {
-                0 => String::new(),
-                unknown => format!(" and does not know of {unknown}"),
-            };
-            opinion.invalid.push(format!(
-                "client and server disagree: the client saw {} orders commit{unknown}, the server has {} more (sum of D_NEXT_O_ID); did \
-                 somebody else run on these tables?",
-                orders.client, orders.server
-            ));
-        }
-        opinion.notes.extend(answer.misses.iter().cloned());
-        summary.tpcc = Some(answer);
+        let [own, others] = [sums::<Audit>(account), sums::<Beside>(account)];
+        summary.benchmarks.push(self.answer(account, first, (&own, &others), opinion));
     }
+}
+
+/// The sums of one benchmark that runs these transactions.
+pub(crate) fn sums<T: Sums + Into<Audit>>(account: &Account) -> judge::Sums {
+    let of = |audits: &Audits| audits.of::<T>().into();
+    let posted = &account.posted;
+    judge::Sums { measured: of(&posted.measured.audits), warmup: of(&posted.warmup.audits) }
 }

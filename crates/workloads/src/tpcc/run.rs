@@ -160,7 +160,8 @@ impl Tpcc {
 pub struct TpccSession {
     session: u64,
     turn: Option<Turn>,
-    done: Done,
+    /// What the last transaction did.
+    pub(crate) done: Done,
     new_order: new_order::Room,
     delivery: delivery::Room,
 }
@@ -242,9 +243,7 @@ impl Workload for Tpcc {
     }
 
     fn lost(&self, item: usize, _: &Box<TpccSession>, audits: &mut Audits) {
-        if item == Profile::NewOrder as usize {
-            audits.entry::<Audit>().unknown_orders += 1;
-        }
+        audits.entry::<Audit>().count_lost(item);
     }
 
     fn is_simulated(&self) -> bool {

@@ -112,4 +112,12 @@ pub(super) const ABOUT: About = About {
     builtins: &BUILTINS,
     flags: FLAGS,
     heading: "Workload",
+    examples: &[
+        ("-b ycsb-a -c 8 -T 60 DBNAME", "half reads, half updates, eight sessions"),
+        ("-b ycsb-c@9 -b ycsb-update@1 -c 32 ...", "a mix of nine to one"),
+        ("-b ycsb-a -c 1,2,4,...,256 --warmup 10m -T 5m ...", "a sweep that finds the knee"),
+        ("--read-update 100/0,50/50,0/100 -c 1,4,16 -T 1m ...", "mixes compared with pure reads and updates"),
+        ("-b ycsb-a -c 12 --connect each --cluster cluster.toml", "over all nodes of a cluster"),
+        ("-b ycsb-a -c 12 --connect owner --cluster cluster.toml", "each session where its rows are"),
+    ],
 };

@@ -14,6 +14,12 @@ pub const DATASET: Registration = Registration {
     takes: &["--key-order", "--compressible"],
     flags: &[],
     example: "pgfathom load ycsb --rows 1M DBNAME",
+    examples: &[
+        "ycsb --rows 1M DBNAME",
+        "ycsb --size 1TB --partitions 70 -j 8 postgresql://db1/bench",
+        "ycsb --size 900TB --keep-free 500GB -j 70 --cluster cluster.toml",
+    ],
+    scale_unit: None,
     build,
     recorded,
     replay: Some(history::replay),

@@ -3,7 +3,7 @@
 use super::{KeyOrder, Load};
 use crate::failure::Failure;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use data::ycsb::Compressible;
+use data::Compressible;
 use load::Dataset;
 use workloads::dataset::{DATASETS, Flags, Registration, Request, Size};
 
@@ -17,6 +17,27 @@ pub(super) fn about() -> String {
     let all: Vec<String> =
         DATASETS.iter().map(|dataset| format!("{}, {}", dataset.name, dataset.about)).collect();
     format!("What to fill: {}", all.join("; "))
+}
+
+/// Commands that work.
+pub(super) fn examples() -> String {
+    let all = DATASETS.iter().flat_map(|dataset| dataset.examples);
+    let lines: String = all.map(|example| format!("  pgfathom load {example}\n")).collect();
+    format!("Examples:\n{lines}The same command again continues where an interrupted load stopped.")
+}
+
+/// What -s counts.
+pub(super) fn scales() -> String {
+    let units = DATASETS.iter().filter_map(|dataset| dataset.scale_unit.map(|unit| (dataset.name, unit)));
+    let units: Vec<String> = units.map(|(name, unit)| format!("of {name} {unit}")).collect();
+    format!("Number of units: {}", units.join("; "))
+}
+
+/// The help of a flag that some datasets take.
+pub(super) fn of_takers(flag: &str, about: &str) -> String {
+    let takers = DATASETS.iter().filter(|dataset| dataset.takes.contains(&flag));
+    let takers: Vec<&str> = takers.map(|dataset| dataset.name).collect();
+    format!("{}: {about}", takers.join(", "))
 }
 
 /// The flags that single datasets bring.
@@ -93,8 +114,8 @@ impl Load {
             bytes: self.size,
             seed: self.seed,
             key_order: match self.key_order {
-                KeyOrder::Scattered => data::ycsb::KeyOrder::Scattered,
-                KeyOrder::Sequential => data::ycsb::KeyOrder::Sequential,
+                KeyOrder::Scattered => data::KeyOrder::Scattered,
+                KeyOrder::Sequential => data::KeyOrder::Sequential,
             },
             compressible: self.compressible,
             fillfactor: fillfactor.ok_or_else(|| {

@@ -38,6 +38,23 @@ pub(super) fn builtins() -> String {
     )
 }
 
+/// Commands that work, those of scripts last.
+pub(super) fn examples() -> String {
+    /// Descriptions of longer commands begin behind them.
+    const ALIGNED_MAX: usize = 38;
+    const OF_SCRIPTS: &[(&str, &str)] = &[
+        ("-f order.sql -R 5000 -L 50 -T 10m ...", "a pgbench script at a fixed mean rate"),
+        ("-b tpcb-like -c 8 -T 60 bench", "pgbench's own script, on tables made by pgbench -i"),
+    ];
+    let own = FAMILIES.iter().flat_map(|family| family.about().examples);
+    let all: Vec<&(&str, &str)> = own.chain(OF_SCRIPTS).collect();
+    let width = all.iter().map(|(typed, _)| typed.len()).filter(|width| *width <= ALIGNED_MAX).max();
+    let width = width.unwrap_or(0);
+    let lines: Vec<String> =
+        all.iter().map(|(typed, about)| format!("  pgfathom run {typed:width$}   {about}")).collect();
+    format!("Examples:\n{}", lines.join("\n"))
+}
+
 fn argument(flag: &'static Flag) -> Arg {
     let arg = Arg::new(flag.long).long(flag.long).help(flag.help).conflicts_with_all(flag.excludes);
     let arg = match flag.kind.value_name() {

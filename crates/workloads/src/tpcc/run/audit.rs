@@ -165,6 +165,11 @@ impl Audit {
         }
     }
 
+    /// The connection of a transaction of this profile was lost.
+    pub(crate) fn count_lost(&mut self, profile: usize) {
+        self.unknown_orders += u64::from(profile == Profile::NewOrder as usize);
+    }
+
     /// New-Orders that committed.
     pub fn committed_orders(&self) -> u64 {
         self.ended[Profile::NewOrder as usize] - self.rolled_back
@@ -227,5 +232,25 @@ impl Sums for Audit {
                 latency.reset();
             }
         }
+    }
+}
+
+/// The sums of a benchmark that runs these transactions beside work of its own: a mix may have it and TPC-C itself, each with its own sums.
+#[derive(Clone, Debug, Default)]
+pub struct Beside(pub Audit);
+
+impl From<Beside> for Audit {
+    fn from(Beside(audit): Beside) -> Audit {
+        audit
+    }
+}
+
+impl Sums for Beside {
+    fn add(&mut self, other: &Beside) {
+        self.0.add(&other.0);
+    }
+
+    fn reset(&mut self) {
+        self.0.reset();
     }
 }
