@@ -83,7 +83,7 @@ const BRIEF_MAX: usize = 3;
 pub fn brief(findings: &Findings, is_watched: bool) -> Vec<String> {
     let clean = findings.checked.iter().filter(|checked| checked.state == CheckState::Clean).count();
     let untold = findings.checked.len() - clean;
-    let mut lines: Vec<String> = findings.node_time.iter().filter_map(busiest).collect();
+    let mut lines: Vec<String> = findings.node_time.iter().filter_map(NodeTime::in_a_line).collect();
     let worst = findings.findings.iter().take(BRIEF_MAX);
     lines.extend(
         worst.map(|finding| {
@@ -104,28 +104,10 @@ pub fn brief(findings: &Findings, is_watched: bool) -> Vec<String> {
     lines
 }
 
-/// Below so many average sessions a node is idle: what few samples found there is no answer to anything.
-const BUSY_MIN: f64 = 0.1;
 /// Statements shown in the short form.
 const STATEMENTS_MAX: usize = 5;
-/// Parts below this share are shown in the full form only.
-const PART_SHARE_MIN: f64 = 0.005;
 /// Characters of a statement that are shown.
 const STATEMENT_CHARS: usize = 120;
-
-/// A node's time in one line: `time: n1: 8.1 active sessions: 63 % waiting for a CPU, 21 % on a CPU; 63 % statement 42`.
-fn busiest(time: &NodeTime) -> Option<String> {
-    if time.active < BUSY_MIN {
-        return None;
-    }
-    let largest = time.parts.iter().filter(|part| part.share >= PART_SHARE_MIN).take(3);
-    let parts: Vec<String> =
-        largest.map(|part| format!("{} {}", units::percent(part.share), part.name)).collect();
-    let statement = time.statements.first().map_or(String::new(), |statement| {
-        format!("; {} in statement {}", units::percent(statement.share), statement.query_id)
-    });
-    Some(format!("time: {}: {:.1} active sessions: {}{statement}", time.node, time.active, parts.join(", ")))
-}
 
 fn node_time(out: &mut String, time: &NodeTime, detail: Detail) {
     let head = format!(
@@ -133,13 +115,13 @@ fn node_time(out: &mut String, time: &NodeTime, detail: Detail) {
         time.node, time.active, time.seconds, time.idle_in_transaction
     );
     fold(out, "", &head);
-    if time.active < BUSY_MIN && detail == Detail::Short {
+    if time.is_idle() && detail == Detail::Short {
         out.push_str("  the server is idle\n");
         return;
     }
     let last = time.parts.len().saturating_sub(1);
     for (at, part) in time.parts.iter().enumerate() {
-        if part.share < PART_SHARE_MIN && detail == Detail::Short && at != last {
+        if !part.is_worth_a_line() && detail == Detail::Short && at != last {
             continue;
         }
         let events: Vec<String> =

@@ -8,6 +8,7 @@ use crate::error::RecordError;
 use crate::file;
 use crate::file::write_atomically;
 use crate::files;
+use crate::number;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -375,6 +376,46 @@ pub struct NodeTime {
     /// What a careful reader should know about them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// Below so many average sessions a node is idle: what few samples found there is no answer to anything.
+const BUSY_MIN: f64 = 0.1;
+/// Parts below this share are not worth a line.
+const PART_SHARE_MIN: f64 = 0.005;
+/// Parts named in one line.
+const PARTS_IN_A_LINE: usize = 3;
+
+impl NodeTime {
+    /// Hardly any session ran a statement.
+    pub fn is_idle(&self) -> bool {
+        self.active < BUSY_MIN
+    }
+
+    /// `time: n1: 8.1 active sessions: 63 % waiting for a CPU, 21 % on a CPU; 63 % in statement 42`; `None` of an idle node.
+    pub fn in_a_line(&self) -> Option<String> {
+        if self.is_idle() {
+            return None;
+        }
+        let largest = self.parts.iter().filter(|part| part.is_worth_a_line()).take(PARTS_IN_A_LINE);
+        let parts: Vec<String> =
+            largest.map(|part| format!("{} {}", number::percent(part.share), part.name)).collect();
+        let statement = self.statements.first().map_or(String::new(), |statement| {
+            format!("; {} in statement {}", number::percent(statement.share), statement.query_id)
+        });
+        Some(format!(
+            "time: {}: {:.1} active sessions: {}{statement}",
+            self.node,
+            self.active,
+            parts.join(", ")
+        ))
+    }
+}
+
+impl NodePart {
+    /// Large enough to be shown.
+    pub fn is_worth_a_line(&self) -> bool {
+        self.share >= PART_SHARE_MIN
+    }
 }
 
 /// A part of a node's session time.

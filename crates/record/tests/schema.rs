@@ -8,7 +8,8 @@ mod validator;
 use record::benchmark::{self, Benchmark, Column, Count, Figure, Requests, Row, Share, Table};
 use record::event::{self, Event};
 use record::finding::{
-    self, CheckState, Checked, ClientTime, Findings, Level, Part as TimePart, Remedy, Severity, Window,
+    self, CheckState, Checked, ClientTime, Findings, Level, NodePart, NodeTime, Part as TimePart, Remedy,
+    Severity, StatementTime, Window,
 };
 use record::matrix::{Outlier, Part};
 use record::model::{
@@ -538,6 +539,25 @@ fn findings_fit_their_schema_and_use_all_of_it() {
         parts: vec![TimePart { events: vec![("LWLock:WALWrite".into(), 0.5)], ..TimePart::default() }],
         notes: vec!["one round trip is assumed".into()],
         ..ClientTime::default()
+    });
+    let events = vec![("IO:DataFileRead".into(), 0.5)];
+    let figure = Some(1.5);
+    findings.node_time.push(NodeTime {
+        parts: vec![NodePart { events: events.clone(), ..NodePart::default() }],
+        statements: vec![StatementTime {
+            calls_per_s: figure,
+            mean_ms: figure,
+            plan_ms: figure,
+            rows: figure,
+            blocks: figure,
+            blocks_read: figure,
+            temp_bytes: figure,
+            wal_bytes: figure,
+            events,
+            ..StatementTime::default()
+        }],
+        notes: vec!["shared out by 60 samples".into()],
+        ..NodeTime::default()
     });
     let mut schema = Schema::load("findings.schema.json");
     schema.validate(&serde_json::to_value(&findings).expect("JSON")).expect("fits");

@@ -19,6 +19,7 @@ mod html;
 mod latencies;
 mod layout;
 mod matrix;
+mod node_time;
 mod nodes;
 mod prove;
 mod search;
