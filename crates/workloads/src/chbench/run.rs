@@ -169,7 +169,7 @@ impl Family for ChBenchFamily {
 
     fn prepare(
         &self,
-        asked: &[(&'static str, u64)],
+        mix: &[(&'static str, u64)],
         given: &Given<'_>,
         client: &mut Client,
     ) -> Result<Prepared, Refusal> {
@@ -186,12 +186,12 @@ impl Family for ChBenchFamily {
             schema: Some(schema.clone()),
             homes,
             simulate: None,
-            // Where nobody runs transactions, they are shared out among one.
+            // Without sessions for transactions they are shared out among one.
             sessions: (given.sessions - analysts).max(1),
         };
         let terms = Terms { has_terminals: false, efficiency_percent_min: 0.0 };
         let audit = Hybrid { orders: OrdersAudit::new(&tpcc, terms), analysts };
-        let weight = weight_of(asked);
+        let weight = weight_of(mix);
         let plans_each = tpcc.homes.is_some();
         let workload = ChBench::new(tpcc, &schema, analysts, weight);
         let prepared = Prepared::new(workload, found.described(), audit).listed_in(found.dataset, NAME);
@@ -257,8 +257,8 @@ impl ServerAudit for Hybrid {
         self.orders.judge(account, first, summary, opinion);
         let queries = &account.posted.measured.types[first + PROFILES..first + PROFILES + QUERIES];
         let hours = account.measured().as_secs_f64() / 3_600.0;
-        let asked: u64 = queries.iter().map(|tally| tally.transactions).sum();
-        let per_hour = if hours > 0.0 { asked as f64 / hours } else { 0.0 };
+        let completed: u64 = queries.iter().map(|tally| tally.transactions).sum();
+        let per_hour = if hours > 0.0 { completed as f64 / hours } else { 0.0 };
         let mut figures = vec![
             Figure::new("sessions that ask queries", self.analysts as f64, "sessions"),
             Figure::new("analytic queries", per_hour, "queries/h"),
@@ -315,9 +315,9 @@ mod tests {
         let workload = workload(3, 2);
         assert!((0..3).all(|session| (0..50).all(|sequence| workload.choose(1, 7, session, sequence) == 1)));
         for session in 3..5 {
-            let asked: std::collections::BTreeSet<usize> =
+            let completed: std::collections::BTreeSet<usize> =
                 (0..22).map(|sequence| workload.choose(1, 7, session, sequence)).collect();
-            assert_eq!(asked, (PROFILES..PROFILES + QUERIES).collect());
+            assert_eq!(completed, (PROFILES..PROFILES + QUERIES).collect());
         }
         assert_ne!(
             workload.choose(0, 7, 3, 0),
