@@ -234,8 +234,43 @@ pub(crate) fn answer(
         loaded_us: answer["loaded"].as_i64().unwrap_or(0),
         ..Moment::default()
     };
+    let mut server = server(answered, answer, slow, moment.masked > 0);
+    counted(answer, memory, &mut server, &mut moment);
+
+    state.active = list(answer, "processes").iter().filter_map(process).collect();
+    state.ours = list(answer, "ours").iter().filter_map(|pid| u32::try_from(pid.as_i64()?).ok()).collect();
+    state.ours_count = count(counts, "ours").unwrap_or(0);
+    state.sessions_active = server.sessions_active.unwrap_or(0);
+    state.sessions_blocked = server.sessions_waiting_lock.unwrap_or(0);
+    state.oldest_transaction_s = server.oldest_transaction_s.unwrap_or(0.0);
+    let per_s = |counted: Option<u64>| match interval_us {
+        0 => 0.0,
+        interval_us => counted.unwrap_or(0) as f64 * 1e6 / interval_us as f64,
+    };
+    state.transactions_per_s = per_s(server.xact_commit) + per_s(server.xact_rollback);
+    state.wal_bytes_per_s = per_s(server.wal_bytes);
+
+    batch.counted(t_us, interval_us, server);
+    waits(answered, answer, batch, state);
+    for row in list(answer, "sessions") {
+        batch.reading(t_us, session(&node(), row));
+    }
+    horizons(answered, answer, batch);
+    state.replay_lag_bytes = 0;
+    for row in list(answer, "standbys") {
+        let standby = replication(&node(), row);
+        state.replay_lag_bytes = state.replay_lag_bytes.max(standby.replay_lag_bytes.unwrap_or(0));
+        batch.reading(t_us, standby);
+    }
+    slots(answered, answer, memory, batch);
+    moment
+}
+
+/// The server's line, without what is counted since the last answer. `is_masked`: sessions of other users are hidden.
+fn server(answered: &Answered<'_>, answer: &Value, slow: &Slow, is_masked: bool) -> Server {
+    let counts = &answer["counts"];
     let mut server = Server {
-        node: node(),
+        node: answered.node.to_string(),
         rtt_us: answered.rtt_us,
         asked_us: Some(answered.queried_us),
         sessions_total: count(counts, "total"),
@@ -254,29 +289,18 @@ pub(crate) fn answer(
         prepared_age_s_max: age(&answer["prepared"], "age_s"),
         ..Server::default()
     };
-    if moment.masked > 0 {
+    if is_masked {
         // Sessions of other users exist, but their activity is hidden: a count of the rest would be taken for all.
         server.sessions_total = None;
         server.sessions_active = None;
         server.sessions_idle_in_transaction = None;
         server.sessions_waiting_lock = None;
     }
-    counted(answer, memory, &mut server, &mut moment);
+    server
+}
 
-    state.active = list(answer, "processes").iter().filter_map(process).collect();
-    state.ours = list(answer, "ours").iter().filter_map(|pid| u32::try_from(pid.as_i64()?).ok()).collect();
-    state.ours_count = count(counts, "ours").unwrap_or(0);
-    state.sessions_active = server.sessions_active.unwrap_or(0);
-    state.sessions_blocked = server.sessions_waiting_lock.unwrap_or(0);
-    state.oldest_transaction_s = server.oldest_transaction_s.unwrap_or(0.0);
-    let per_s = |counted: Option<u64>| match interval_us {
-        0 => 0.0,
-        interval_us => counted.unwrap_or(0) as f64 * 1e6 / interval_us as f64,
-    };
-    state.transactions_per_s = per_s(server.xact_commit) + per_s(server.xact_rollback);
-    state.wal_bytes_per_s = per_s(server.wal_bytes);
-
-    batch.counted(t_us, interval_us, server);
+/// What sessions wait for: lines, and sums per type of wait.
+fn waits(answered: &Answered<'_>, answer: &Value, batch: &mut Batch, state: &mut NodeState) {
     state.waits.clear();
     for wait in list(answer, "waits") {
         let sessions = count(wait, "sessions").unwrap_or(0);
@@ -285,9 +309,9 @@ pub(crate) fn answer(
             *state.waits.entry(wait_type.clone()).or_default() += sessions;
         }
         batch.reading(
-            t_us,
+            answered.t_us,
             Wait {
-                node: node(),
+                node: answered.node.to_string(),
                 backend: text(wait, "backend"),
                 state: text(wait, "state"),
                 wait_type,
@@ -297,14 +321,15 @@ pub(crate) fn answer(
             },
         );
     }
-    for row in list(answer, "sessions") {
-        batch.reading(t_us, session(&node(), row));
-    }
+}
+
+/// What keeps old row versions from being removed.
+fn horizons(answered: &Answered<'_>, answer: &Value, batch: &mut Batch) {
     for row in list(answer, "horizon") {
         batch.reading(
-            t_us,
+            answered.t_us,
             Horizon {
-                node: node(),
+                node: answered.node.to_string(),
                 kind: text(row, "kind"),
                 name: text(row, "name"),
                 pid: count(row, "pid"),
@@ -313,14 +338,6 @@ pub(crate) fn answer(
             },
         );
     }
-    state.replay_lag_bytes = 0;
-    for row in list(answer, "standbys") {
-        let standby = replication(&node(), row);
-        state.replay_lag_bytes = state.replay_lag_bytes.max(standby.replay_lag_bytes.unwrap_or(0));
-        batch.reading(t_us, standby);
-    }
-    slots(answered, answer, memory, batch);
-    moment
 }
 
 /// Fills what is counted.
