@@ -389,11 +389,11 @@ fn load_leaf(
         }
     }
     let attachment = slotted.owned.get(&(leaf as u16)).and_then(Option::as_ref);
-    if let Some(attachment) = attachment {
-        if let Some(end) = lock_attachment(stream, attachment)? {
-            stream.session().execute("rollback")?;
-            return Ok(end);
-        }
+    if let Some(attachment) = attachment
+        && let Some(end) = lock_attachment(stream, attachment)?
+    {
+        stream.session().execute("rollback")?;
+        return Ok(end);
     }
     let number = leaf as u16;
     let name = attachment.map_or_else(|| work.leaf(number), |attachment| attachment.relation.clone());

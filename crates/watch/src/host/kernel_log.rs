@@ -29,7 +29,8 @@ pub struct Message {
     pub text: String,
 }
 
-/// Classes of messages, each with its phrases: the first class counts of which all words of one phrase occur. Words, not patterns: kernels of twenty years phrase differently.
+/// Classes of messages, each with its phrases: the first class counts of which all words of one phrase occur. Words, not patterns:
+/// kernels of twenty years phrase differently.
 const CLASSES: [(&str, &[&[&str]]); 10] = [
     (
         "edac",
