@@ -225,7 +225,7 @@ impl load::Observer for Watcher<'_> {
         let dir = self.recording.dir();
         let interval_us = interval.as_micros() as u64;
         self.recording.keep(dir.progress_sample(self.step, SOURCE_LOAD, dir.now_us(), interval_us, sample));
-        self.progress.tell(
+        self.progress.show(
             |width| load::progress::text::line(progress, width),
             || load::progress::text::plain(progress),
         );

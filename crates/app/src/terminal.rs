@@ -80,7 +80,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Reports it, if it is time: `line` gives a line at most so many characters wide, `plain` a complete one.
-    pub fn tell(&mut self, line: impl FnOnce(usize) -> String, plain: impl FnOnce() -> String) {
+    pub fn show(&mut self, line: impl FnOnce(usize) -> String, plain: impl FnOnce() -> String) {
         if !self.every.is_zero() {
             if self.reported.elapsed() + SLACK >= self.every {
                 self.reported = Instant::now();

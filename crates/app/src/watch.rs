@@ -163,7 +163,7 @@ impl Plan {
                     lines.collect::<Vec<_>>().join(separator)
                 )
             };
-            progress.tell(|columns| text().chars().take(columns).collect(), text);
+            progress.show(|columns| text().chars().take(columns).collect(), text);
             std::thread::sleep(BEAT);
         }
     }

@@ -4,6 +4,7 @@
 //! that real-world certificates must work: without a subject alternative name, self-signed and used as their own root,
 //! X.509 version 1 (`openssl x509 -req` made those for decades). The sources are `fe-secure-openssl.c` and `fe-secure-common.c`.
 
+mod certificate;
 mod end_point;
 mod error;
 mod files;

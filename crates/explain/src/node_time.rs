@@ -1,4 +1,4 @@
-//! Where the time of a node's sessions went: of all of them, whoever drove them.
+//! Where the time of a node's sessions went: of all of them.
 //!
 //! The whole is what the server counts itself (`pg_stat_database.active_time`, from PostgreSQL 14 on). CPU time, and waiting for a CPU, are what the
 //! kernel's scheduler counted for the processes that serve sessions. What remains of the whole is shared out by samples of `pg_stat_activity`:
@@ -14,13 +14,13 @@ use record::watched::WAIT_CPU;
 use std::collections::BTreeMap;
 
 /// Name of the part in which the sessions' processes compute.
-pub const ON_CPU: &str = "on a CPU";
+pub(crate) const ON_CPU: &str = "on a CPU";
 /// Name of the part in which they could compute but have no CPU.
-pub const FOR_CPU: &str = "waiting for a CPU";
+pub(crate) const FOR_CPU: &str = "waiting for a CPU";
 /// Name of both together where the scheduler was not read.
-pub const CPU: &str = "CPU, or waiting for one";
+pub(crate) const CPU: &str = "CPU, or waiting for one";
 /// Name of the rest.
-pub const UNACCOUNTED: &str = "unaccounted";
+pub(crate) const UNACCOUNTED: &str = "unaccounted";
 /// Wait events listed per part and statement.
 const EVENTS_MAX: usize = 3;
 /// Statements listed.
@@ -33,6 +33,9 @@ const COUNTED_SHARE_MIN: f64 = 0.8;
 const SAMPLES_MIN: f64 = 3.0;
 /// Bytes of a block, by default.
 const BLOCK_BYTES: f64 = 8192.0;
+
+/// Wait events with their sessions, or their shares.
+type Events = Vec<(String, f64)>;
 
 /// What a session does while it shows this wait, in words for the table.
 fn part_of(kind: &str, event: &str) -> &'static str {
@@ -99,7 +102,7 @@ pub fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
     let parts = parts(waits, windows, samples, active, scheduler);
     if scheduler.is_none() && parts.iter().any(|part| part.name == CPU) {
         notes.push(
-            "the server's processes cannot be read from here: a CPU and waiting for one are not told apart"
+            "the server's processes cannot be read from here, so CPU time and waiting for a CPU are one part"
                 .to_string(),
         );
     }
@@ -150,7 +153,7 @@ fn parts(
     active: f64,
     scheduler: Option<(f64, f64)>,
 ) -> Vec<NodePart> {
-    let mut sampled: BTreeMap<&str, (f64, Vec<(String, f64)>)> = BTreeMap::new();
+    let mut sampled: BTreeMap<&str, (f64, Events)> = BTreeMap::new();
     for (event, series) in waits.of(Who::Client) {
         let sessions = series.within(windows).sum() / samples;
         let name = part_of(&event.0, &event.1);
@@ -168,7 +171,7 @@ fn parts(
     let all: f64 = sampled.values().map(|(sessions, _)| sessions).sum();
     let scale = if all > left { left / all } else { 1.0 };
     let share = |sessions: f64| if active > 0.0 { sessions / active } else { 0.0 };
-    let part = |name: &str, sessions: f64, is_counted: bool, events: Vec<(String, f64)>| NodePart {
+    let part = |name: &str, sessions: f64, is_counted: bool, events: Events| NodePart {
         name: name.to_string(),
         sessions,
         share: share(sessions),

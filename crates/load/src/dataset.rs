@@ -141,7 +141,7 @@ pub enum Expected {
     /// As a run left it that has changed or inserted it.
     Written,
     /// No load and no run makes such a row.
-    Stranger,
+    NoRow,
 }
 
 /// What of a dataset can be proved when runs have written into its tables at places that no run has recorded.

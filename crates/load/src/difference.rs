@@ -68,9 +68,9 @@ pub enum DifferenceKind {
         home: TableName,
     },
     /// A row that no load and no run has written.
-    Stranger {
+    Extra {
         /// How it is known.
-        why: StrangerReason,
+        why: ExtraReason,
     },
     /// A row whose values are those of a missing row, and whose key is not.
     DamagedKey {
@@ -167,9 +167,9 @@ pub enum DifferenceKind {
     },
 }
 
-/// How a stranger is known.
+/// How an extra row is known.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum StrangerReason {
+pub enum ExtraReason {
     /// No load and no run makes such a row.
     NeverMade,
     /// Its key is NULL or not of the form that keys have.
@@ -206,7 +206,7 @@ impl DifferenceKind {
             DifferenceKind::Missing | DifferenceKind::LostInsert { .. } => 0,
             DifferenceKind::Duplicate { .. } => 1,
             DifferenceKind::WrongPartition { .. } => 2,
-            DifferenceKind::Stranger { .. } => 3,
+            DifferenceKind::Extra { .. } => 3,
             DifferenceKind::DamagedKey { .. } => 4,
             DifferenceKind::Damaged { .. } => 5,
             DifferenceKind::Moved { .. } => 6,
@@ -244,7 +244,7 @@ impl Difference {
             DifferenceKind::Missing => f.write_str("missing"),
             DifferenceKind::Duplicate { copies: 2 } => f.write_str("is present once too often"),
             DifferenceKind::Duplicate { copies } => write!(f, "is present {copies} times"),
-            DifferenceKind::Stranger { .. } => f.write_str("stranger, not made by the load"),
+            DifferenceKind::Extra { .. } => f.write_str("stranger, not made by the load"),
             DifferenceKind::OtherValues { columns } => write!(f, "{} damaged", columns.join(", ")),
             DifferenceKind::WrongNode { home, .. } => {
                 write!(f, "misplaced, its owner is {}", home.node.as_deref().unwrap_or_default())
@@ -278,10 +278,10 @@ impl Difference {
             DifferenceKind::OtherValues { columns } => {
                 write!(f, "{}{} damaged", columns.join(", "), self.node())
             }
-            DifferenceKind::Stranger { why: StrangerReason::NoKey | StrangerReason::NeverMade } => {
+            DifferenceKind::Extra { why: ExtraReason::NoKey | ExtraReason::NeverMade } => {
                 write!(f, "unknown row in {}, not a key of this dataset", self.table)
             }
-            DifferenceKind::Stranger { why: StrangerReason::NeverWritten } => {
+            DifferenceKind::Extra { why: ExtraReason::NeverWritten } => {
                 write!(f, "unknown row in {}, no run wrote a row of this number", self.table)
             }
             DifferenceKind::DamagedKey { right_key } => {

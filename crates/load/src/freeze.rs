@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use crate::copy::is_gone;
 use crate::dataset::{Dataset, Leaves};
-use crate::dispatch::Owned;
+use crate::dispatch::{Attachment, Owned};
 use crate::error::LoadError;
 use crate::job::{Job, Replan};
 use crate::ledger::{Claim, lock};
@@ -245,23 +245,7 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
         if chosen.is_empty() {
             break;
         }
-        let leaves: Vec<usize> = chosen.iter().map(|slotted| slotted.leaf).collect();
-        let wave = Wave::new(work.content, work.leaves, &leaves);
-        let ends: Vec<Result<LeafEnd, LeafFailure>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = workers
-                .into_iter()
-                .zip(&chosen)
-                .enumerate()
-                .map(|(slot, (stream, slotted))| {
-                    let wave = &wave;
-                    scope.spawn(move || run_leaf(job, stream, wave, slot, slotted))
-                })
-                .collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect()
-        });
+        let ends = load_wave(job, workers, &chosen);
         let mut all_busy = true;
         for (Slotted { node, leaf, .. }, end) in chosen.into_iter().zip(ends) {
             all_busy &= matches!(end, Ok(LeafEnd::Busy));
@@ -280,6 +264,31 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
     }
     streams.into_iter().for_each(Stream::finish);
     result
+}
+
+/// Loads these leaves at the same time, each through its stream.
+fn load_wave(
+    job: &Job<'_>,
+    workers: Vec<&mut Stream<'_>>,
+    chosen: &[Slotted],
+) -> Vec<Result<LeafEnd, LeafFailure>> {
+    let leaves: Vec<usize> = chosen.iter().map(|slotted| slotted.leaf).collect();
+    let wave = Wave::new(job.work.content, job.work.leaves, &leaves);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = workers
+            .into_iter()
+            .zip(chosen)
+            .enumerate()
+            .map(|(slot, (stream, slotted))| {
+                let wave = &wave;
+                scope.spawn(move || run_leaf(job, stream, wave, slot, slotted))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
 }
 
 /// Why a leaf is not loaded.
@@ -335,6 +344,19 @@ fn claim_sql(claim: &Claim) -> String {
     format!("begin; {}", claim.insert_where_sql(&format!("pg_try_advisory_xact_lock({key})")))
 }
 
+/// Locks where the leaf is attached; gives the end of the attempt if that is impossible now.
+fn lock_attachment(stream: &mut Stream<'_>, attachment: &Attachment) -> Result<Option<LeafEnd>, ChunkError> {
+    // The other streams of the wave wait for this one, and one of them may have what the holder of the lock waits for on its node.
+    let hold = shard::hold_sql(std::iter::once(attachment), false);
+    Ok(match stream.session().execute(&hold) {
+        Ok(held) if held.rows == Some(1) => None,
+        Ok(_) => Some(LeafEnd::Moved),
+        Err(error) if is_gone(&error) => Some(LeafEnd::Moved),
+        Err(SessionError::Server(error)) if &error.sqlstate.0 == b"55P03" => Some(LeafEnd::Busy),
+        Err(error) => return Err(error.into()),
+    })
+}
+
 /// One leaf, one transaction.
 fn load_leaf(
     job: &Job<'_>,
@@ -367,20 +389,11 @@ fn load_leaf(
         }
     }
     let attachment = slotted.owned.get(&(leaf as u16)).and_then(Option::as_ref);
-    if let Some(attachment) = attachment {
-        // The other streams of the wave wait for this one, and one of them may have what the holder of the lock waits for on its node.
-        let hold = shard::hold_sql(std::iter::once(attachment), false);
-        let end = match stream.session().execute(&hold) {
-            Ok(held) if held.rows == Some(1) => None,
-            Ok(_) => Some(LeafEnd::Moved),
-            Err(error) if is_gone(&error) => Some(LeafEnd::Moved),
-            Err(SessionError::Server(error)) if &error.sqlstate.0 == b"55P03" => Some(LeafEnd::Busy),
-            Err(error) => return Err(error.into()),
-        };
-        if let Some(end) = end {
-            stream.session().execute("rollback")?;
-            return Ok(end);
-        }
+    if let Some(attachment) = attachment
+        && let Some(end) = lock_attachment(stream, attachment)?
+    {
+        stream.session().execute("rollback")?;
+        return Ok(end);
     }
     let number = leaf as u16;
     let name = attachment.map_or_else(|| work.leaf(number), |attachment| attachment.relation.clone());

@@ -208,6 +208,24 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         "rpo_bytes": found.rpo_bytes,
         "replies_dropped": (report.dropped > 0).then_some(report.dropped),
     }));
+    let mut torn = torn(site, report, settings, setting);
+    let texts = |is_loss: bool| {
+        let some = found.witnesses.iter().filter(move |witness| witness.is_loss == is_loss);
+        some.map(|witness| witness.text.clone()).collect()
+    };
+    (lost.witness, torn.witness) = (texts(true), texts(false));
+    let mut promises = vec![lost, torn];
+    for promise in &mut promises {
+        promise.fault.clone_from(&fault);
+        explain_missing(promise, &report.happened);
+    }
+    least::doubt(&mut promises, &report.failures);
+    promises
+}
+
+/// Whether transactions are there in part, twice, or although they were refused.
+fn torn(site: &Site, report: &ack::Report, settings: &Settings, setting: &str) -> Promise {
+    let found = &report.findings;
     let level = Isolation::ReadCommitted;
     let torn_rule = rule(site, settings, Span::Entry, level, Anomaly::TornCommit);
     let mut torn = counted(Count {
@@ -245,18 +263,7 @@ pub fn ack(site: &Site, report: &ack::Report, settings: &Settings, setting: &str
         "refused_but_there_in_part": found.partial_torn,
         "refused_but_there": found.partial_committed,
     }));
-    let texts = |is_loss: bool| {
-        let some = found.witnesses.iter().filter(move |witness| witness.is_loss == is_loss);
-        some.map(|witness| witness.text.clone()).collect()
-    };
-    (lost.witness, torn.witness) = (texts(true), texts(false));
-    let mut promises = vec![lost, torn];
-    for promise in &mut promises {
-        promise.fault.clone_from(&fault);
-        explain_missing(promise, &report.happened);
-    }
-    least::doubt(&mut promises, &report.failures);
-    promises
+    torn
 }
 
 /// A fault that was planned and did not happen proves nothing about the promise.
@@ -467,6 +474,19 @@ pub fn skew(
     promises
 }
 
+fn figures_of_fight(fight: &Fight) -> Map<String, Value> {
+    let sums: Map<String, Value> = fight.sums.iter().map(|(name, sum)| (name.clone(), json!(sum))).collect();
+    figures(json!({
+        "acknowledged": fight.acknowledged,
+        "refused": fight.refused,
+        "unanswered": fight.unknown,
+        "overwritten": fight.overwritten,
+        "counters": fight.counters,
+        "counters_diverged": fight.diverged,
+        "sums": sums,
+    }))
+}
+
 /// Writing the same rows on several nodes.
 pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, setting: &str) -> Vec<Promise> {
     let is_one = report.nodes < 2;
@@ -510,17 +530,7 @@ pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, set
         });
         promise.witness.clone_from(&fight.witness);
         promise.witness.extend(fight.stuck.iter().cloned());
-        let sums: Map<String, Value> =
-            fight.sums.iter().map(|(name, sum)| (name.clone(), json!(sum))).collect();
-        promise.figures = figures(json!({
-            "acknowledged": fight.acknowledged,
-            "refused": fight.refused,
-            "unanswered": fight.unknown,
-            "overwritten": fight.overwritten,
-            "counters": fight.counters,
-            "counters_diverged": fight.diverged,
-            "sums": sums,
-        }));
+        promise.figures = figures_of_fight(fight);
         promise
     };
     let mut owned = judge(

@@ -34,7 +34,7 @@ pub struct Findings {
     pub findings: Vec<Finding>,
     /// Every rule that claims nothing: it looked and found nothing, or could not look.
     pub checked: Vec<Checked>,
-    /// Where the time of all sessions went, per node, whoever drove them.
+    /// Where the time of all sessions went, per node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub node_time: Vec<NodeTime>,
     /// Where the clients' time went, per driven step.

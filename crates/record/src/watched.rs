@@ -79,6 +79,7 @@ macro_rules! sampled {
         /// A line of any source of `watch`.
         #[derive(Clone, PartialEq, Debug, Serialize)]
         #[serde(untagged)]
+        #[allow(clippy::large_enum_variant, reason = "one line of a node a second has all of its counters; no list holds many")]
         pub enum Sampled {
             $($(#[$doc])* $name($name),)*
         }

@@ -40,7 +40,6 @@ fn level_text(level: Level) -> &'static str {
 /// Writes the section; nothing if the run was not explained.
 pub(crate) fn section(out: &mut String, facts: &Facts) {
     let Some(findings) = &facts.directory.findings else { return };
-    crate::node_time::section(out, findings);
     out.push_str("<section id=\"findings\"><h2>Findings</h2>\n");
     if findings.findings.is_empty() {
         let (clean, untold) = counts(findings);
@@ -267,7 +266,6 @@ fn capital(text: &str) -> String {
 pub(crate) fn print(out: &mut String, facts: &Facts) {
     let Some(findings) = &facts.directory.findings else { return };
     out.push('\n');
-    crate::node_time::print(out, findings);
     for finding in findings.findings.iter().take(TEXT_MAX) {
         let label = format!("{:<7}", finding.severity.word());
         let claim = plain(&finding.claim);

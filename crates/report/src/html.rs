@@ -89,6 +89,7 @@ fn page_with(facts: &Facts, parts: &Parts) -> String {
     sections::top(&mut body, facts);
     body.push_str("<main id=\"main\">\n");
     sections::answer(&mut body, facts);
+    crate::node_time::section(&mut body, facts);
     crate::findings::section(&mut body, facts);
     if let Some(comparison) = parts.comparison {
         crate::compare::section(&mut body, comparison);

@@ -1,9 +1,9 @@
-//! Where the time of all sessions of a node went, whoever drove them: before the findings, because it is an answer also where no rule has one.
+//! Where the time of all sessions of a node went. It stands before the findings, because it answers also where no rule does.
 
+use crate::facts::Facts;
 use crate::html::markup::{Cell, Row, escape, table};
 use crate::layout::fold;
 use crate::statements::one_line;
-use record::Findings;
 use record::finding::{NodePart, NodeTime, StatementTime};
 use record::number;
 
@@ -11,10 +11,11 @@ use record::number;
 const STATEMENT_CHARS: usize = 300;
 
 /// The tables of every node.
-pub(crate) fn section(out: &mut String, findings: &Findings) {
-    if findings.node_time.is_empty() {
+pub(crate) fn section(out: &mut String, facts: &Facts) {
+    let Some(findings) = facts.directory.findings.as_ref().filter(|findings| !findings.node_time.is_empty())
+    else {
         return;
-    }
+    };
     out.push_str("<section id=\"time\"><h2>Where the time went</h2>\n");
     for time in &findings.node_time {
         of_node(out, time);
@@ -115,8 +116,12 @@ fn statement(statement: &StatementTime) -> Row {
 }
 
 /// The same in a line for each node that was not idle.
-pub(crate) fn print(out: &mut String, findings: &Findings) {
-    for line in findings.node_time.iter().filter_map(NodeTime::in_a_line) {
+pub(crate) fn print(out: &mut String, facts: &Facts) {
+    let nodes = facts.directory.findings.iter().flat_map(|findings| &findings.node_time);
+    for (at, line) in nodes.filter_map(NodeTime::in_a_line).enumerate() {
+        if at == 0 {
+            out.push('\n');
+        }
         let line = crate::findings::plain(line.trim_start_matches("time: "));
         fold(out, "time    ", &line);
     }

@@ -40,6 +40,7 @@ pub(crate) fn page(facts: &Facts) -> String {
             fold(&mut out, "note   ", &reason);
         }
     }
+    crate::node_time::print(&mut out, facts);
     crate::findings::print(&mut out, facts);
     waits(&mut out, facts);
     crate::unseen::print(&mut out, facts);

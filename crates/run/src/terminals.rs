@@ -181,7 +181,7 @@ impl Terminals {
             let mut random = Random::for_transaction(users.seed ^ REST_SEED, terminal, u64::MAX);
             let (rest, chosen) = users.habits.at_random_moment(&mut random);
             // A deck has its own first card.
-            let item = match users.habits.is_dealt {
+            let item = match users.habits.is_shuffled {
                 false => chosen,
                 true => users.habits.choose(users.seed, terminal, 0, &mut random),
             };

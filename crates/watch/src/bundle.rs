@@ -242,6 +242,23 @@ impl Source {
     }
 }
 
+/// Collects the names that are to be replaced: from files of one JSON value each, and from files of lines.
+fn learn(redactor: &mut Redactor, from: &Path, whole: &[&str], lines: &[&str]) -> Result<(), BundleError> {
+    for name in whole {
+        redactor.learn(&json_of(&from.join(name))?);
+    }
+    for path in lines.iter().map(|name| from.join(name)).filter(|path| path.is_file()) {
+        for_lines(&path, |line| {
+            if let Ok(value) = serde_json::from_str(line) {
+                redactor.learn(&value);
+            }
+            Ok(())
+        })?;
+    }
+    redactor.end_learning();
+    Ok(())
+}
+
 /// Copies the known files of a run directory, redacted. Returns their names.
 fn copy_run(from: &Path, to: &Path, redaction: Redaction) -> Result<Vec<String>, BundleError> {
     let mut redactor = Redactor::new(redaction);
@@ -253,18 +270,7 @@ fn copy_run(from: &Path, to: &Path, redaction: Redaction) -> Result<Vec<String>,
         .filter(|name| has(name) && !(redaction.sql && *name == record::files::FINDINGS))
         .collect();
     if !redaction.is_none() {
-        for name in &whole {
-            redactor.learn(&json_of(&from.join(name))?);
-        }
-        for name in lines.into_iter().filter(|name| has(name)) {
-            for_lines(&from.join(name), |line| {
-                if let Ok(value) = serde_json::from_str(line) {
-                    redactor.learn(&value);
-                }
-                Ok(())
-            })?;
-        }
-        redactor.end_learning();
+        learn(&mut redactor, from, &whole, &lines)?;
     }
     let mut names = vec![];
     for name in &whole {

@@ -1,7 +1,7 @@
 //! JSON documents from some hundred bytes to tens of megabytes: inserted, read and updated.
 //!
 //! One table, `documents(doc_id, doc_version, body)`. The body is a pure function of seed, number and version, so that
-//! whoever reads a document can tell whether it is one that was written.
+//! a reader of a document can check whether it was written like that.
 
 pub mod content;
 mod dataset;

@@ -44,11 +44,11 @@ pub async fn ask(
     Ok(reply)
 }
 
-/// The same where nobody reads the rows: a long result is not kept.
+/// The same where the rows are not read: a long result is not kept.
 ///
 /// # Errors
 /// What the server reported, or that the connection is lost.
-pub async fn ask_without_rows(
+pub(crate) async fn ask_without_rows(
     session: &Session,
     templates: &[Template],
     write: impl FnOnce(&mut Request<'_>),
@@ -67,11 +67,11 @@ fn send(session: &Session, templates: &[Template], write: impl FnOnce(&mut Reque
     });
 }
 
-/// Fails unless each of the first statements of a request found or changed as many rows as `rows` says; `None`: any number.
+/// Fails unless each of the first statements of a request found or changed as many rows as `rows` gives; `None`: any number.
 ///
 /// # Errors
 /// A row that must be there was not.
-pub fn expect_rows(
+pub(crate) fn expect_rows(
     session: &Session,
     reply: Reply,
     rows: &[Option<u64>],
@@ -92,18 +92,16 @@ pub fn expect_rows(
     }
 }
 
-/// Fails unless the server said COMMIT: it answers a COMMIT in a transaction that has failed with ROLLBACK, and without an error.
+/// Fails unless the server answered COMMIT: it answers a COMMIT in a transaction that has failed with ROLLBACK, and without an error.
 ///
 /// # Errors
 /// The server rolled back.
-pub fn expect_commit(session: &Session, reply: Reply) -> Result<(), TransactionError> {
+pub(crate) fn expect_commit(session: &Session, reply: Reply) -> Result<(), TransactionError> {
     let has_committed = session.with_frames(reply, |mut frames| {
         frames.any(|frame| frame.tag == tag::COMMAND_COMPLETE && command_tag(frame.body) == b"COMMIT")
     });
     match has_committed {
         true => Ok(()),
-        false => {
-            Err(TransactionError::RolledBack("the server rolled back where it was asked to commit".into()))
-        }
+        false => Err(TransactionError::RolledBack("the server rolled back instead of committing".into())),
     }
 }

@@ -365,6 +365,6 @@ impl Observer for Watcher<'_> {
         recording.keep(dir.client_sample(self.step, to_us, to_us.saturating_sub(from_us), &sample));
         let seconds = second.to.saturating_sub(second.from).max(1) as f64 / 1e9;
         let text = format!("{}  {:.0} tps", self.visit.label, sample.transactions as f64 / seconds);
-        self.progress.tell(|width| text.chars().take(width).collect(), || format!("progress: {text}"));
+        self.progress.show(|width| text.chars().take(width).collect(), || format!("progress: {text}"));
     }
 }

@@ -87,7 +87,7 @@ struct Counter {
     sql: String,
 }
 
-/// Runs the probes of all pairs whose rows are elsewhere. What one pair does not tell is simply not known of it.
+/// Runs the probes of all pairs whose rows are elsewhere. What one pair does not show stays unknown.
 ///
 /// # Errors
 /// In words, when the nodes cannot be queried at all.

@@ -89,7 +89,7 @@ impl Plan {
                         human::count(now.looked_at)
                     )
                 };
-                progress.tell(|_| text(), text);
+                progress.show(|_| text(), text);
             });
             context.terminal.end_progress();
             let report = proved.map_err(no_outcome)?;

@@ -107,6 +107,23 @@ impl Wanted {
         self
     }
 
+    /// Durability is what is proved: unlike other throwaway clusters, this one is as careful as PostgreSQL is by itself.
+    fn careful_settings(&self) -> Vec<(String, String)> {
+        let careful = [
+            ("fsync", "on"),
+            ("full_page_writes", "on"),
+            ("max_prepared_transactions", "10"),
+            // Its disk is small.
+            ("max_wal_size", "128MB"),
+            ("min_wal_size", "32MB"),
+        ];
+        careful
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .chain(self.settings.iter().cloned())
+            .collect()
+    }
+
     /// Makes it. A single server gets a disk of its own where that is possible, the nodes of others when they need one.
     ///
     /// # Errors
@@ -117,20 +134,7 @@ impl Wanted {
         journal: &Arc<Journal>,
         needs: Needs,
     ) -> Result<Testbed, Failure> {
-        // Durability is what is proved: unlike other throwaway clusters, this one is as careful as PostgreSQL is by itself.
-        let careful = [
-            ("fsync", "on"),
-            ("full_page_writes", "on"),
-            ("max_prepared_transactions", "10"),
-            // Its disk is small.
-            ("max_wal_size", "128MB"),
-            ("min_wal_size", "32MB"),
-        ];
-        let settings: Vec<(String, String)> = careful
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .chain(self.settings.iter().cloned())
-            .collect();
+        let settings = self.careful_settings();
         let (servers, nodes, engine) = match self.topology {
             Topology::Single => {
                 let disk = disks(journal, 1)?.pop();

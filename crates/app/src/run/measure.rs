@@ -514,7 +514,7 @@ impl Observer for Watcher<'_> {
             let done = second.to.saturating_sub(*begin) as f64 / 1e9;
             format!("{:.0} %  ", (done * 100.0 / (*warmup + duration).as_secs_f64()).min(100.0))
         });
-        progress.tell(
+        progress.show(
             |width| format!("{step}{share}{}", text()).chars().take(width).collect(),
             || format!("progress: {step}{}", text()),
         );

@@ -56,7 +56,7 @@ impl<'a> Reporter<'a> {
         recording.keep(dir.progress_sample(self.step, SOURCE_VERIFY, t_us, t_us - self.t_us, &sample));
         (self.rows, self.t_us) = (now.rows_done, t_us);
         let text = line(now);
-        self.terminal.tell(|_| text.clone(), || text.clone());
+        self.terminal.show(|_| text.clone(), || text.clone());
     }
 }
 

@@ -2,54 +2,50 @@
 
 use std::net::IpAddr;
 
-use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use super::certificate::{AlternativeName, Certificate};
 
 /// Checks it; on a mismatch returns the names in the certificate.
 ///
 /// Subject alternative names count; the common name only when there is none of the host's kind (DNS name or address).
 pub(super) fn check(certificate: &[u8], host: &str) -> Result<(), Vec<String>> {
-    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Err(Vec::new()) };
+    let Ok(certificate) = Certificate::read(certificate) else { return Err(Vec::new()) };
     let address: Option<IpAddr> = host.parse().ok();
     let mut presented = Vec::new();
     let mut needs_common_name = true;
-    let alternatives = certificate.subject_alternative_name().ok().flatten();
-    for name in alternatives.iter().flat_map(|extension| &extension.value.general_names) {
+    for name in certificate.alternative_names() {
         match name {
-            GeneralName::DNSName(name) => {
+            AlternativeName::Dns(name) => {
                 needs_common_name &= address.is_some();
                 if matches_name(name, host) {
                     return Ok(());
                 }
-                presented.push((*name).to_owned());
+                presented.push(String::from_utf8_lossy(name).into_owned());
             }
-            GeneralName::IPAddress(bytes) => {
+            AlternativeName::Ip(bytes) => {
                 needs_common_name &= address.is_none();
-                let found = <[u8; 4]>::try_from(*bytes)
+                let found = <[u8; 4]>::try_from(bytes)
                     .map(IpAddr::from)
-                    .or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from))
+                    .or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
                     .ok();
                 if found.is_some() && found == address {
                     return Ok(());
                 }
                 presented.extend(found.map(|address| address.to_string()));
             }
-            _ => {}
         }
     }
-    if needs_common_name
-        && let Some(name) = certificate.subject().iter_common_name().next().and_then(|cn| cn.as_str().ok())
-    {
+    if needs_common_name && let Some(name) = certificate.common_name() {
         if matches_name(name, host) {
             return Ok(());
         }
-        presented.push(name.to_owned());
+        presented.push(String::from_utf8_lossy(name).into_owned());
     }
     Err(presented)
 }
 
 /// Equal except for case, or a wildcard for exactly the first label.
-fn matches_name(pattern: &str, host: &str) -> bool {
+fn matches_name(pattern: &[u8], host: &str) -> bool {
+    let Ok(pattern) = str::from_utf8(pattern) else { return false };
     if pattern.contains('\0') {
         return false;
     }
@@ -84,7 +80,7 @@ mod tests {
             ("d*.example.org", "db.example.org", false),
             ("db.example.org\0.evil.org", "db.example.org", false),
         ] {
-            assert_eq!(matches_name(pattern, host), expected, "{pattern} {host}");
+            assert_eq!(matches_name(pattern.as_bytes(), host), expected, "{pattern} {host}");
         }
     }
 }

@@ -12,8 +12,8 @@ use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
 };
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
-use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate, X509Version};
 
+use super::certificate::Certificate;
 use super::{TlsError, Verified, name};
 
 /// Verifies by mode. The handshake's signature is checked in every mode: without that, channel binding would prove nothing, because anyone can present
@@ -83,31 +83,25 @@ impl Verifier {
     /// Version 1 certificates have no extensions, and webpki does not read them. One that a root signed directly is accepted, as by OpenSSL.
     /// `None` when the certificate is of another version.
     fn check_version_1(&self, end_entity: &CertificateDer<'_>, now: UnixTime) -> Option<Result<(), Error>> {
-        let (_, certificate) = X509Certificate::from_der(end_entity).ok()?;
-        if certificate.version() != X509Version::V1 {
+        let certificate = Certificate::read(end_entity).ok()?;
+        if !certificate.is_version_1() {
             return None;
         }
         let signed = self.roots.iter().any(|root| {
-            X509Certificate::from_der(root).is_ok_and(|(_, root)| {
-                root.subject() == certificate.issuer()
-                    && certificate.verify_signature(Some(root.public_key())).is_ok()
-            })
+            Certificate::read(root).is_ok_and(|root| certificate.is_issued_by(&root, &self.algorithms))
         });
         Some(if signed { check_dates(end_entity, now) } else { Err(CertificateError::UnknownIssuer.into()) })
     }
 }
 
 fn check_dates(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
-    let (_, certificate) =
-        X509Certificate::from_der(certificate).map_err(|_| Error::from(CertificateError::BadEncoding))?;
-    let now = i64::try_from(now.as_secs())
-        .ok()
-        .and_then(|secs| ASN1Time::from_timestamp(secs).ok())
-        .ok_or(Error::FailedToGetCurrentTime)?;
-    if now < certificate.validity().not_before {
+    let validity = Certificate::read(certificate)
+        .and_then(|certificate| certificate.validity())
+        .map_err(|_| Error::from(CertificateError::BadEncoding))?;
+    if now.as_secs() < validity.not_before {
         return Err(CertificateError::NotValidYet.into());
     }
-    if now > certificate.validity().not_after {
+    if now.as_secs() > validity.not_after {
         return Err(CertificateError::Expired.into());
     }
     Ok(())
@@ -150,9 +144,9 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<HandshakeSignatureValid, Error> {
         verify_tls13_signature(message, cert, dss, &self.algorithms).or_else(|error| {
             // Again version 1, whose key webpki does not accept either.
-            match X509Certificate::from_der(cert) {
-                Ok((_, parsed)) if parsed.version() == X509Version::V1 => {
-                    let key = SubjectPublicKeyInfoDer::from(parsed.public_key().raw);
+            match Certificate::read(cert) {
+                Ok(parsed) if parsed.is_version_1() => {
+                    let key = SubjectPublicKeyInfoDer::from(parsed.public_key());
                     verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms)
                 }
                 _ => Err(error),

@@ -246,6 +246,35 @@ pub(super) fn hash_rule(
     Ok(Routing::Client { columns, rule: Rule::PartitionHash { modulus: u64::from(greatest), leaf_of } })
 }
 
+/// The query for the leaf of each key, by the constraints of the leaves.
+fn leaves_sql(columns: &[(String, String)], whens: &str, keys: &[Vec<Option<String>>]) -> String {
+    let lists: Vec<String> = (0..columns.len())
+        .map(|column| {
+            let values: Vec<String> = keys
+                .iter()
+                .map(|key| match key.get(column) {
+                    Some(Some(text)) => literal(text),
+                    _ => "null".to_owned(),
+                })
+                .collect();
+            format!("array[{}]::text[]", values.join(", "))
+        })
+        .collect();
+    let cast: Vec<String> = columns
+        .iter()
+        .enumerate()
+        .map(|(column, (name, sql_type))| format!("c{column}::{sql_type} as {}", identifier(name)))
+        .collect();
+    let inner: Vec<String> = (0..columns.len()).map(|column| format!("c{column}")).collect();
+    format!(
+        "select (case{whens} end)::text from (select {}, place from unnest({}) with ordinality as u ({}, place)) k \
+         order by place",
+        cast.join(", "),
+        lists.join(", "),
+        inner.join(", "),
+    )
+}
+
 /// The leaf whose partition constraint each key meets. The server checks inserted rows against this constraint, so this holds for
 /// every strategy, operator class, collation and level.
 pub(super) fn by_server(
@@ -263,7 +292,6 @@ pub(super) fn by_server(
         let problem = format!("the server returned {} rows for {requested} keys", rows.len());
         Err(PlacementError::Catalog { what: format!("{what} of {table}"), problem })
     };
-    let columns = &placement.key;
     let names: Vec<String> =
         placement.leaves.iter().map(|leaf| literal(&qualified(&leaf.seen_as.0, &leaf.seen_as.1))).collect();
     let constraints = catalog::rows(
@@ -289,31 +317,7 @@ pub(super) fn by_server(
     }
     let mut answers = Vec::with_capacity(keys.len());
     for keys in keys.chunks(KEYS_PER_QUESTION) {
-        let lists: Vec<String> = (0..columns.len())
-            .map(|column| {
-                let values: Vec<String> = keys
-                    .iter()
-                    .map(|key| match key.get(column) {
-                        Some(Some(text)) => literal(text),
-                        _ => "null".to_owned(),
-                    })
-                    .collect();
-                format!("array[{}]::text[]", values.join(", "))
-            })
-            .collect();
-        let cast: Vec<String> = columns
-            .iter()
-            .enumerate()
-            .map(|(column, (name, sql_type))| format!("c{column}::{sql_type} as {}", identifier(name)))
-            .collect();
-        let inner: Vec<String> = (0..columns.len()).map(|column| format!("c{column}")).collect();
-        let sql = format!(
-            "select (case{whens} end)::text from (select {}, place from unnest({}) with ordinality as u ({}, place)) k \
-             order by place",
-            cast.join(", "),
-            lists.join(", "),
-            inner.join(", "),
-        );
+        let sql = leaves_sql(&placement.key, &whens, keys);
         let what = "read the partitions of keys";
         let rows = counted(what, keys.len(), catalog::rows(control, &sql).map_err(failed(what))?)?;
         let leaves = 0..placement.leaves.len();

@@ -72,7 +72,7 @@ fn counters_say_how_much_and_samples_in_what_proportion() {
 }
 
 #[test]
-fn what_nothing_explains_is_said_and_never_negative() {
+fn what_nothing_explains_is_a_part_and_never_negative() {
     let recording = Recording {
         seconds: 10,
         active_ms: Some(3_000.0),
@@ -82,7 +82,7 @@ fn what_nothing_explains_is_said_and_never_negative() {
     let time = only(&recording.case(&[]));
     assert_eq!((time.active, figure(&time, "reading"), figure(&time, UNACCOUNTED)), (3.0, 1.0, 1.5));
     assert_eq!(time.parts.last().map(|part| part.name.as_str()), Some(UNACCOUNTED));
-    // Processes that the scheduler has seen at work longer than the server says have worked nevertheless.
+    // Processes that the scheduler has seen at work for longer than the server counted have worked nevertheless.
     let late = Recording { active_ms: Some(1_000.0), run_wait_ms: Some((1_000.0, 3_000.0)), ..recording };
     let time = only(&late.case(&[]));
     assert_eq!((time.active, figure(&time, UNACCOUNTED), figure(&time, "reading")), (4.0, 0.0, 0.0));
@@ -99,7 +99,7 @@ fn without_counters_the_samples_are_the_measure() {
     let time = only(&recording.case(&[]));
     assert_eq!((time.active, time.is_counted), (4.0, false));
     assert_eq!((figure(&time, CPU), figure(&time, "sleeping by design")), (3.0, 1.0));
-    assert!(time.notes.iter().any(|note| note.contains("not told apart")), "{:?}", time.notes);
+    assert!(time.notes.iter().any(|note| note.contains("are one part")), "{:?}", time.notes);
     // A statement that has not ended is missing in the server's count.
     let long = Recording { active_ms: Some(10.0), ..recording };
     let time = only(&long.case(&[]));

@@ -167,7 +167,8 @@ fn relation_limit(case: &Case) -> Answer {
     Answer::of(claims, || "sizes of the largest tables".to_string())
 }
 
-fn fills(case: &Case) -> Answer {
+/// Loads that need more than is free.
+fn too_large_loads(case: &Case) -> Vec<Claim> {
     let mut claims = vec![];
     for (step, lines) in case.loads() {
         let (Some(goal), Some(done), Some(rows)) =
@@ -209,6 +210,11 @@ fn fills(case: &Case) -> Answer {
             );
         }
     }
+    claims
+}
+
+fn fills(case: &Case) -> Answer {
+    let mut claims = too_large_loads(case);
     for mount in case.things("mount").filter(|mount| !mount.lines.word("used_for").is_empty()) {
         let (Some(free), Some(size)) = (mount.lines.series("free_bytes"), mount.lines.max("size_bytes"))
         else {
@@ -258,9 +264,8 @@ fn family(relation: &str) -> &str {
     if stem.len() == name.len() { name } else { stem.trim_end_matches(['p', '_']) }
 }
 
-fn bytes_differ(case: &Case) -> Answer {
-    let mut claims = vec![];
-    // family -> node -> (bytes of heap, bytes of indexes, rows, dead rows)
+/// Of each family of tables, by node: bytes of heap, bytes of indexes, rows, dead rows.
+fn sums_by_family(case: &Case) -> BTreeMap<&str, BTreeMap<&str, [f64; 4]>> {
     let mut families: BTreeMap<&str, BTreeMap<&str, [f64; 4]>> = BTreeMap::new();
     for table in case.things("table") {
         let sums =
@@ -269,8 +274,13 @@ fn bytes_differ(case: &Case) -> Answer {
             *sum += table.lines.last(field).unwrap_or(0.0);
         }
     }
+    families
+}
+
+fn bytes_differ(case: &Case) -> Answer {
+    let mut claims = vec![];
     let mut looked = 0;
-    for (family, nodes) in families {
+    for (family, nodes) in sums_by_family(case) {
         let nodes: Vec<(&str, [f64; 4])> =
             nodes.into_iter().filter(|(_, sums)| sums[2] >= ROWS_MIN).collect();
         if nodes.len() < 3 {

@@ -307,29 +307,9 @@ fn hosts_differ(case: &Case) -> Answer {
     }
 }
 
-fn link(case: &Case) -> Answer {
+/// Errors of PCI Express that were counted during the run.
+fn link_errors(case: &Case) -> Vec<Claim> {
     let mut claims = vec![];
-    for fact in case.facts("disk").filter(|fact| fact.name.ends_with(" link")) {
-        claims.push(
-            Claim::new(
-                Severity::Medium,
-                Level::DiscriminatingCounter,
-                format!(
-                    "{}: the link of {} runs at {}",
-                    fact.host,
-                    fact.name.trim_end_matches(" link"),
-                    fact.value
-                ),
-            )
-            .on_host(&fact.host)
-            .during([case.span])
-            .because("current_link_speed and current_link_width against max_link_* in /sys/bus/pci/devices")
-            .remedy(
-                "reseat the device or its cable, check whether the slot has fewer lanes, update the firmware",
-                &["$ lspci -vvv | grep -E 'LnkCap|LnkSta'"],
-            ),
-        );
-    }
     for counter in case.things("hardware").filter(|counter| counter.lines.word("kind") == "aer") {
         let Some(moved) = counter.lines.series("change").filter(|series| series.sum() > 0.0) else {
             continue;
@@ -381,6 +361,33 @@ fn link(case: &Case) -> Answer {
             ),
         );
     }
+    claims
+}
+
+fn link(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for fact in case.facts("disk").filter(|fact| fact.name.ends_with(" link")) {
+        claims.push(
+            Claim::new(
+                Severity::Medium,
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: the link of {} runs at {}",
+                    fact.host,
+                    fact.name.trim_end_matches(" link"),
+                    fact.value
+                ),
+            )
+            .on_host(&fact.host)
+            .during([case.span])
+            .because("current_link_speed and current_link_width against max_link_* in /sys/bus/pci/devices")
+            .remedy(
+                "reseat the device or its cable, check whether the slot has fewer lanes, update the firmware",
+                &["$ lspci -vvv | grep -E 'LnkCap|LnkSta'"],
+            ),
+        );
+    }
+    claims.extend(link_errors(case));
     Answer::of(claims, || "PCI Express links, their error counters, the kernel's log".to_string())
 }
 

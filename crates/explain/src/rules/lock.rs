@@ -38,6 +38,27 @@ const BLOCKED_HIGH: f64 = 10.0;
 /// Seconds likewise.
 const WAIT_HIGH_S: f64 = 30.0;
 
+/// What to do about a blocking session in this state, and the commands.
+fn advice(state: &str, session: &str) -> (&'static str, Vec<String>) {
+    match state {
+        state if state.starts_with("idle in transaction") => (
+            "the application left its transaction open: end the session, and set a timeout that ends such sessions",
+            vec![
+                format!("SELECT pg_terminate_backend({});", session),
+                "ALTER SYSTEM SET idle_in_transaction_session_timeout = '1min'; SELECT pg_reload_conf();"
+                    .into(),
+            ],
+        ),
+        _ => (
+            "shorten the blocking transaction or take its lock last; give schema changes a lock_timeout, so that they do not block the queue",
+            vec![
+                format!("SELECT pg_cancel_backend({});", session),
+                "SET lock_timeout = '2s'; -- before ALTER TABLE and the like".into(),
+            ],
+        ),
+    }
+}
+
 fn tree(case: &Case) -> Answer {
     let mut claims = vec![];
     for root in case.things("block") {
@@ -58,23 +79,7 @@ fn tree(case: &Case) -> Answer {
             .map(|session| session.lines.word("query"))
             .filter(|query| !query.is_empty())
             .or(Some(lines.word("blocker_query")).filter(|query| !query.is_empty()));
-        let (text, commands): (&str, Vec<String>) = match state {
-            state if state.starts_with("idle in transaction") => (
-                "the application left its transaction open: end the session, and set a timeout that ends such sessions",
-                vec![
-                    format!("SELECT pg_terminate_backend({});", root.name),
-                    "ALTER SYSTEM SET idle_in_transaction_session_timeout = '1min'; SELECT pg_reload_conf();"
-                        .into(),
-                ],
-            ),
-            _ => (
-                "shorten the blocking transaction or take its lock last; give schema changes a lock_timeout, so that they do not block the queue",
-                vec![
-                    format!("SELECT pg_cancel_backend({});", root.name),
-                    "SET lock_timeout = '2s'; -- before ALTER TABLE and the like".into(),
-                ],
-            ),
-        };
+        let (text, commands) = advice(state, root.name);
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         let relation = Some(lines.word("relation")).filter(|relation| !relation.is_empty());
         claims.push(

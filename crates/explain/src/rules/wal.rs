@@ -216,6 +216,47 @@ fn peaks_above(p99: &Series, floor: f64) -> Vec<Window> {
     joined
 }
 
+/// Adds what sessions wait for in the peaks.
+fn waits_in_peaks(case: &Case, mut claim: Claim, peaks: &[Window]) -> Claim {
+    let sync = |kind: &str, event: &str| (kind, event) == ("IPC", "SyncRep");
+    for (node, waits) in case.waiting_nodes() {
+        let in_peaks = waits.seen_within(Who::Client, peaks);
+        let top = waits
+            .of(Who::Client)
+            .map(|(event, series)| (waits::name(event), series.within(peaks).sum()))
+            .max_by(|left, right| left.1.total_cmp(&right.1))
+            .filter(|_| in_peaks > 0.0);
+        claim = claim.with(top, |claim, (event, seen)| {
+            claim.because(format!(
+                "{node}: in the peaks {} of the active sessions are in {event}",
+                units::percent(seen / in_peaks)
+            ))
+        });
+        if waits.share(Who::Client, sync).unwrap_or(0.0) > 0.1 {
+            claim = claim.because(format!("{node}: sessions wait for synchronous standbys; the checkpoint's writes reach their disks, too"));
+        }
+    }
+    claim
+}
+
+/// Adds the hosts that write back much more in the peaks than else.
+fn writeback_in_peaks(case: &Case, mut claim: Claim, peaks: &[Window]) -> Claim {
+    for host in case.things("host") {
+        if let Some(writeback) = host.lines.series("writeback_bytes") {
+            let (inside, all) = (writeback.within(peaks).max(), writeback.mean());
+            if inside > all * 2.0 {
+                claim = claim.because(format!(
+                    "{}: up to {} are being written back in the peaks, {} on average",
+                    host.place,
+                    units::bytes(inside),
+                    units::bytes(all)
+                ));
+            }
+        }
+    }
+    claim
+}
+
 fn peaks(case: &Case) -> Answer {
     let mut claims = vec![];
     let all = checkpoints(case);
@@ -246,7 +287,6 @@ fn peaks(case: &Case) -> Answer {
         };
         let Some((joined, times_us, hits, p)) = floors.into_iter().find_map(coincide) else { continue };
         let height = p99.within(&joined).max();
-        let sync = |kind: &str, event: &str| (kind, event) == ("IPC", "SyncRep");
         let mut claim = Claim::new(
             Severity::High,
             Level::CoOccurrence,
@@ -268,36 +308,7 @@ fn peaks(case: &Case) -> Answer {
             "probability of as many by chance: p = {}",
             if p < 0.002 { "0.001 or less".to_string() } else { units::short(p) }
         ));
-        for (node, waits) in case.waiting_nodes() {
-            let in_peaks = waits.seen_within(Who::Client, &joined);
-            let top = waits
-                .of(Who::Client)
-                .map(|(event, series)| (waits::name(event), series.within(&joined).sum()))
-                .max_by(|left, right| left.1.total_cmp(&right.1))
-                .filter(|_| in_peaks > 0.0);
-            claim = claim.with(top, |claim, (event, seen)| {
-                claim.because(format!(
-                    "{node}: in the peaks {} of the active sessions are in {event}",
-                    units::percent(seen / in_peaks)
-                ))
-            });
-            if waits.share(Who::Client, sync).unwrap_or(0.0) > 0.1 {
-                claim = claim.because(format!("{node}: sessions wait for synchronous standbys; the checkpoint's writes reach their disks, too"));
-            }
-        }
-        for host in case.things("host") {
-            if let Some(writeback) = host.lines.series("writeback_bytes") {
-                let (inside, all) = (writeback.within(&joined).max(), writeback.mean());
-                if inside > all * 2.0 {
-                    claim = claim.because(format!(
-                        "{}: up to {} are being written back in the peaks, {} on average",
-                        host.place,
-                        units::bytes(inside),
-                        units::bytes(all)
-                    ));
-                }
-            }
-        }
+        claim = writeback_in_peaks(case, waits_in_peaks(case, claim, &joined), &joined);
         claims.push(claim.during(joined).remedy(
             "make checkpoints rarer and slower, and put the WAL on a disk that checkpoints do not write to",
             &[

@@ -4,7 +4,7 @@ use wire::copy::Fields;
 use wire::copy::values::Tuples;
 
 use super::{Dataset, Expected, Table};
-use crate::difference::{DifferenceKind, StrangerReason};
+use crate::difference::{DifferenceKind, ExtraReason};
 
 /// Whether a row that was found should be there.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,7 +14,7 @@ pub enum Presence {
     /// It may be there.
     May(u64),
     /// No load and no run made it. If it is known, its number.
-    Stranger(StrangerReason, Option<u64>),
+    Extra(ExtraReason, Option<u64>),
 }
 
 /// Takes what is wrong with the values of a row, and what is right and worth counting.
@@ -80,12 +80,12 @@ impl<'a> ByExpectation<'a> {
 
 impl RowJudge for ByExpectation<'_> {
     fn judge(&mut self, found: &[Option<&[u8]>], verdicts: &mut dyn Verdicts) -> Presence {
-        let stranger = |number| Presence::Stranger(StrangerReason::NeverMade, number);
-        let Some(number) = self.content.number(self.number, found) else { return stranger(None) };
+        let extra = |number| Presence::Extra(ExtraReason::NeverMade, number);
+        let Some(number) = self.content.number(self.number, found) else { return extra(None) };
         self.expected.clear();
         let expected = self.content.expect(self.number, number, found, &mut self.expected);
-        if expected == Expected::Stranger {
-            return stranger(Some(number));
+        if expected == Expected::NoRow {
+            return extra(Some(number));
         }
         let (columns, is_changed) = self.wrong_columns(found);
         if !columns.is_empty() {

@@ -386,7 +386,7 @@ impl Comparison<'_> {
     }
 
     /// How a row of one node differs from that of the first. What verification has already found on one of them alone is not named again:
-    /// that it is missing there, or a stranger, or damaged.
+    /// that it is missing there, or extra, or damaged.
     fn compare(&self, table: usize, of_key: &[Option<Fields>], node: usize) -> Option<(Difference, usize)> {
         let (content, columns) = (self.content(), &self.table(table).columns);
         let some = of_key[0].as_ref().or(of_key[node].as_ref())?;

@@ -7,7 +7,7 @@ use super::Setting;
 use super::content::{condition, row_condition};
 use crate::dataset::{Audit, LostInsert, Verdicts};
 use crate::difference::{
-    Difference, DifferenceKind, KINDS, NAMED_MAX, StrangerReason, TableName, keep_named, printable,
+    Difference, DifferenceKind, ExtraReason, KINDS, NAMED_MAX, TableName, keep_named, printable,
 };
 
 /// Rows in wrong places that are remembered, so that they are not called missing as well.
@@ -35,13 +35,13 @@ pub(super) struct Findings {
     pub(super) not_home: HashSet<u64>,
     /// More of them were found than are remembered.
     pub(super) misplaced_overflow: bool,
-    strangers: Vec<Stranger>,
+    extra: Vec<ExtraRow>,
     suspects: Vec<Suspect>,
 }
 
-/// A stranger's values, to be compared with those of missing rows.
+/// The values of an extra row, to be compared with those of missing rows.
 #[derive(Debug)]
-struct Stranger {
+struct ExtraRow {
     difference: Difference,
     table: usize,
     values: Vec<Option<Vec<u8>>>,
@@ -101,25 +101,25 @@ impl Findings {
     }
 
     /// A row that no load and no run made.
-    pub(super) fn stranger(
+    pub(super) fn extra_row(
         &mut self,
         setting: &Setting<'_>,
         leaf: usize,
-        why: StrangerReason,
+        why: ExtraReason,
         row: Option<u64>,
         found: &[Option<&[u8]>],
     ) {
-        let kind = DifferenceKind::Stranger { why };
+        let kind = DifferenceKind::Extra { why };
         if !setting.content.is_named_by_key() {
             return self.add(leaf, kind, |kind| named(setting, kind, leaf, row, Some(found)));
         }
         self.count(leaf, kind.index());
-        if self.strangers.len() < NAMED_MAX {
+        if self.extra.len() < NAMED_MAX {
             // More than a field can hold is no field of a missing row.
             let kept = |value: &&[u8]| value.len() <= SUSPECT_BYTES_MAX;
             let values = found[1..].iter().map(|value| value.filter(kept).map(<[u8]>::to_vec)).collect();
             let difference = named(setting, kind, leaf, row, Some(found));
-            self.strangers.push(Stranger { difference, table: setting.table_of(leaf), values });
+            self.extra.push(ExtraRow { difference, table: setting.table_of(leaf), values });
         }
     }
 
@@ -142,7 +142,7 @@ impl Findings {
             self.misplace(at, row);
         }
         self.not_home.extend(other.not_home);
-        self.strangers.extend(other.strangers);
+        self.extra.extend(other.extra);
         self.suspects.extend(other.suspects);
     }
 
@@ -163,9 +163,9 @@ impl Findings {
         (totals, named)
     }
 
-    /// A stranger with the values of a missing row is that row with a damaged key.
+    /// An extra row with the values of a missing row is that row with a damaged key.
     fn match_strangers(&mut self, setting: &Setting<'_>) {
-        for Stranger { mut difference, table, values } in std::mem::take(&mut self.strangers) {
+        for ExtraRow { mut difference, table, values } in std::mem::take(&mut self.extra) {
             let fits = |missing: &Difference| {
                 let row = missing.row.filter(|_| missing.kind == DifferenceKind::Missing)?;
                 let right = values.iter().enumerate().filter(|(column, value)| {

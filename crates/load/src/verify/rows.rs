@@ -215,8 +215,8 @@ impl Row<'_> {
         let (setting, leaf, found) = (self.setting, self.leaf, &values[..self.columns]);
         let presence = self.judge.judge(found, &mut OfRow { findings, setting, leaf, found });
         let (number, must) = match presence {
-            Presence::Stranger(why, number) => {
-                findings.stranger(setting, leaf, why, number, found);
+            Presence::Extra(why, number) => {
+                findings.extra_row(setting, leaf, why, number, found);
                 return Ok(None);
             }
             Presence::Must(number) => (number, true),

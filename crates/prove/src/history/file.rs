@@ -325,18 +325,20 @@ impl History {
             .map_err(|what| damaged(path, offset, what))?;
             offset += (HEADER_BYTES + bytes) as u64;
         }
-        let History { ops, elements, .. } = &reader.history;
-        let is_outside = |op: &&Op| {
-            op.kind == Kind::Read
-                && op.tok.checked_add(u64::from(op.ver)).is_none_or(|end| end > elements.len() as u64)
-        };
-        if model == Model::Append
-            && let Some(op) = ops.iter().find(is_outside)
-        {
+        if let Some(op) = reader.history.read_outside() {
             let what = format!("transaction {} reads elements that do not exist", op.txn);
             return Err(damaged(path, offset, what));
         }
         Ok(reader.history)
+    }
+
+    /// A read of elements that the history does not have.
+    fn read_outside(&self) -> Option<&Op> {
+        let is_outside = |op: &&Op| {
+            op.kind == Kind::Read
+                && op.tok.checked_add(u64::from(op.ver)).is_none_or(|end| end > self.elements.len() as u64)
+        };
+        self.ops.iter().find(is_outside).filter(|_| self.model == Model::Append)
     }
 
     /// Writes it completely to a new file.

@@ -194,33 +194,10 @@ fn count(
             ),
         };
         let Some(client) = session.get() else { continue };
-        let requested = client.request(&sql);
-        requested.iter().for_each(|reply| watch.count(reply));
-        let outcome = match requested {
-            Ok(reply) if reply.error.is_none() => {
-                let at = At::Commit { wide: false };
-                match client.request("commit") {
-                    Ok(reply) => {
-                        watch.count(&reply);
-                        of_reply(engine, at, &reply).outcome
-                    }
-                    Err(broken) => {
-                        session.lose();
-                        of_broken(engine, at, &broken).outcome
-                    }
-                }
-            }
-            Ok(_) => {
-                if client.request("rollback").is_err() {
-                    session.lose();
-                }
-                Outcome::Fail
-            }
-            Err(_) => {
-                session.lose();
-                Outcome::Fail
-            }
-        };
+        let (outcome, is_lost) = change(client, engine, &sql, watch);
+        if is_lost {
+            session.lose();
+        }
         match outcome {
             Outcome::Ok | Outcome::OkWeak => counts[0] += 1,
             Outcome::Fail => counts[1] += 1,
@@ -228,6 +205,26 @@ fn count(
         }
     }
     counts
+}
+
+/// Sends the change and its COMMIT; gives the outcome, and whether the connection is lost.
+fn change(client: &mut Client, engine: Engine, sql: &str, watch: &Watch<'_>) -> (Outcome, bool) {
+    let requested = client.request(sql);
+    requested.iter().for_each(|reply| watch.count(reply));
+    match requested {
+        Ok(reply) if reply.error.is_none() => {
+            let at = At::Commit { wide: false };
+            match client.request("commit") {
+                Ok(reply) => {
+                    watch.count(&reply);
+                    (of_reply(engine, at, &reply).outcome, false)
+                }
+                Err(broken) => (of_broken(engine, at, &broken).outcome, true),
+            }
+        }
+        Ok(_) => (Outcome::Fail, client.request("rollback").is_err()),
+        Err(_) => (Outcome::Fail, true),
+    }
 }
 
 fn compare(site: &Site, nodes: &[usize], fight: &mut Fight) -> Result<(), LiveError> {

@@ -166,12 +166,9 @@ impl Script {
                     return Ok(Step::Sql { statement, command });
                 }
                 Action::Sleep { amount, unit_us } => {
-                    let count = match amount {
-                        Amount::Constant(count) => *count,
-                        Amount::Variable(slot) => match pause(state, *slot) {
-                            Ok(count) => count,
-                            Err(error) => return fail(error),
-                        },
+                    let count = match count_of(amount, state) {
+                        Ok(count) => count,
+                        Err(error) => return fail(error),
                     };
                     return Ok(Step::Sleep { pause_us: count.saturating_mul(*unit_us), command });
                 }
@@ -224,6 +221,13 @@ impl Script {
             error => error.to_string(),
         };
         ScriptError::at(&self.name, &self.source, span, Problem::Evaluation { error: failure.error, message })
+    }
+}
+
+fn count_of(amount: &Amount, state: &State) -> Result<u64, EvalError> {
+    match amount {
+        Amount::Constant(count) => Ok(*count),
+        Amount::Variable(slot) => pause(state, *slot),
     }
 }
 

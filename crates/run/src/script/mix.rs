@@ -5,8 +5,8 @@ use super::error::{Problem, ScriptError, Span};
 use super::expression::{DEFAULT_SEED, Misplaced};
 use super::flow::check_pipelines;
 use super::names::{Names, Slot, nearest};
-use super::parse::{self, Parsed, ParsedCommand, ParsedScript};
-use super::scan::{Piece, Place};
+use super::parse::{self, CaptureKind, Parsed, ParsedCommand, ParsedScript};
+use super::scan::{Piece, Place, Scanned};
 use super::state::State;
 use super::statement::{Capture, PARAMETERS_MAX, Part, QueryMode, Statement};
 use super::value::Value;
@@ -243,6 +243,26 @@ struct OpenIf {
 }
 
 impl Lowering<'_> {
+    fn sql(
+        &self,
+        scanned: &Scanned,
+        capture: Option<(CaptureKind, String, Span)>,
+        span: Span,
+        number: usize,
+    ) -> Result<Statement, Misplaced> {
+        if scanned.joined && self.options.mode != QueryMode::Simple {
+            return Err((Problem::JoinedStatements, span));
+        }
+        let reported = words::commands(&self.source.text, &scanned.pieces);
+        if let Some(copy) = reported.copy {
+            return Err((Problem::CopyThroughClient { copy }, span));
+        }
+        let mut statement = self.statement(&scanned.pieces, number)?;
+        statement.rollbacks = reported.rollbacks;
+        statement.capture = capture.map(|(kind, prefix, _)| Capture { kind, prefix });
+        Ok(statement)
+    }
+
     fn script(&self, script: ParsedScript, statements: &mut usize) -> Result<Script, Misplaced> {
         for read in &script.uses {
             if !self.known.is_possible(read.slot) {
@@ -254,19 +274,8 @@ impl Lowering<'_> {
         for ParsedCommand { span, what } in script.commands {
             let action = match what {
                 Parsed::Sql { scanned, capture } => {
-                    let number = *statements;
                     *statements += 1;
-                    if scanned.joined && self.options.mode != QueryMode::Simple {
-                        return Err((Problem::JoinedStatements, span));
-                    }
-                    let reported = words::commands(&self.source.text, &scanned.pieces);
-                    if let Some(copy) = reported.copy {
-                        return Err((Problem::CopyThroughClient { copy }, span));
-                    }
-                    let mut statement = self.statement(&scanned.pieces, number)?;
-                    statement.rollbacks = reported.rollbacks;
-                    statement.capture = capture.map(|(kind, prefix, _)| Capture { kind, prefix });
-                    Action::Sql(statement)
+                    Action::Sql(self.sql(&scanned, capture, span, *statements - 1)?)
                 }
                 Parsed::Set { slot, program } => Action::Set { slot, program },
                 Parsed::If(condition) => {

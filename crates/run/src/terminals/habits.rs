@@ -17,14 +17,18 @@ pub struct Habits {
     pub think_means_max: u64,
     /// How often each type comes: its weight, or its cards in the deck.
     pub weights: &'static [u64],
-    /// Types are dealt from a shuffled deck instead of drawn: shares are exact after each deck.
-    pub is_dealt: bool,
+    /// Types come from a shuffled deck and are not chosen independently: shares are exact after each deck.
+    pub is_shuffled: bool,
 }
 
 impl Habits {
     /// The type of a user's transaction number `number`. `random` is that transaction's own stream.
     pub fn choose(&self, seed: u64, user: u64, number: u64, random: &mut Random) -> usize {
-        if self.is_dealt { dealt(self.weights, seed, user, number) } else { by_weight(self.weights, random) }
+        if self.is_shuffled {
+            from_deck(self.weights, seed, user, number)
+        } else {
+            by_weight(self.weights, random)
+        }
     }
 
     /// Keying time.
@@ -90,7 +94,7 @@ fn by_weight(weights: &[u64], random: &mut Random) -> usize {
 }
 
 /// The card number `number` of a user who goes through one shuffled deck after the other.
-fn dealt(counts: &[u64], seed: u64, user: u64, number: u64) -> usize {
+fn from_deck(counts: &[u64], seed: u64, user: u64, number: u64) -> usize {
     let mut cards = [0u8; CARDS_MAX];
     let mut length = 0;
     for (item, count) in counts.iter().enumerate() {

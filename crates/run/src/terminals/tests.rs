@@ -13,7 +13,7 @@ const HABITS: Habits = Habits {
     think_mean_s: &THINK_MEAN_S,
     think_means_max: 10,
     weights: &[5, 4, 1],
-    is_dealt: false,
+    is_shuffled: false,
 };
 
 fn users(count: u32) -> Users {
@@ -81,7 +81,7 @@ fn the_rate_is_steady_from_the_first_second_on() {
 
 #[test]
 fn a_deck_deals_exact_shares() {
-    let turns = live(Users { habits: Habits { is_dealt: true, ..HABITS }, ..users(5) }, 0, 3_000);
+    let turns = live(Users { habits: Habits { is_shuffled: true, ..HABITS }, ..users(5) }, 0, 3_000);
     for terminal in 0..5 {
         let of_terminal = turns.iter().filter(|(_, turn)| turn.terminal == terminal);
         let own: Vec<usize> = of_terminal.map(|(_, turn)| turn.item).collect();

@@ -29,86 +29,77 @@ pub struct Message {
     pub text: String,
 }
 
+/// Classes of messages, each with its phrases: the first class counts of which all words of one phrase occur. Words, not patterns:
+/// kernels of twenty years phrase differently.
+const CLASSES: [(&str, &[&[&str]]); 10] = [
+    (
+        "edac",
+        &[
+            &["EDAC", " CE "],
+            &["EDAC", " UE "],
+            &["EDAC", "error"],
+            &["EDAC", "HANDLING MCE"],
+            &["Hardware Error"],
+            &["mce: [", "Machine check"],
+        ],
+    ),
+    ("aer", &[&["AER:"], &["PCIe Bus Error"]]),
+    ("oom", &[&["Out of memory"], &["oom-kill"], &["Killed process"], &["invoked oom-killer"]]),
+    (
+        "nvme",
+        &[&["nvme", "timeout"], &["nvme", "reset"], &["nvme", "abort"], &["nvme", "down"], &["nvme", "rror"]],
+    ),
+    (
+        "disk",
+        &[
+            &["I/O error"],
+            &["critical medium error"],
+            &["critical target error"],
+            &["ata", "exception"],
+            &["Unrecovered read"],
+        ],
+    ),
+    (
+        "array",
+        &[&["md/raid", "failure"], &["md/raid", "ailed"], &["Disk failure on"], &["device-mapper", "rror"]],
+    ),
+    (
+        "file system",
+        &[
+            &["EXT4-fs error"],
+            &["EXT4-fs warning"],
+            &["EXT4-fs", "Remounting"],
+            &["XFS", "orruption"],
+            &["XFS", "rror"],
+            &["BTRFS error"],
+            &["BTRFS", "corrupt"],
+        ],
+    ),
+    ("thermal", &[&["temperature above threshold"], &["throttled"], &["critical temperature"]]),
+    (
+        "hang",
+        &[
+            &["blocked for more than"],
+            &["soft lockup"],
+            &["hard LOCKUP"],
+            &["rcu", "stall"],
+            &["clocksource", "unstable"],
+        ],
+    ),
+    (
+        "network",
+        &[
+            &["NETDEV WATCHDOG"],
+            &["Link is Down"],
+            &["ink is not ready"],
+            &["transmit queue", "timed out"],
+            &["nf_conntrack", "table full"],
+        ],
+    ),
+];
+
 /// The subject of a message; `None` if it does not concern a database.
 pub fn class(text: &str) -> Option<&'static str> {
-    // The first class of which all words of one phrase occur. Words, not patterns: kernels of twenty years phrase differently.
-    const CLASSES: [(&str, &[&[&str]]); 10] = [
-        (
-            "edac",
-            &[
-                &["EDAC", " CE "],
-                &["EDAC", " UE "],
-                &["EDAC", "error"],
-                &["EDAC", "HANDLING MCE"],
-                &["Hardware Error"],
-                &["mce: [", "Machine check"],
-            ],
-        ),
-        ("aer", &[&["AER:"], &["PCIe Bus Error"]]),
-        ("oom", &[&["Out of memory"], &["oom-kill"], &["Killed process"], &["invoked oom-killer"]]),
-        (
-            "nvme",
-            &[
-                &["nvme", "timeout"],
-                &["nvme", "reset"],
-                &["nvme", "abort"],
-                &["nvme", "down"],
-                &["nvme", "rror"],
-            ],
-        ),
-        (
-            "disk",
-            &[
-                &["I/O error"],
-                &["critical medium error"],
-                &["critical target error"],
-                &["ata", "exception"],
-                &["Unrecovered read"],
-            ],
-        ),
-        (
-            "array",
-            &[
-                &["md/raid", "failure"],
-                &["md/raid", "ailed"],
-                &["Disk failure on"],
-                &["device-mapper", "rror"],
-            ],
-        ),
-        (
-            "file system",
-            &[
-                &["EXT4-fs error"],
-                &["EXT4-fs warning"],
-                &["EXT4-fs", "Remounting"],
-                &["XFS", "orruption"],
-                &["XFS", "rror"],
-                &["BTRFS error"],
-                &["BTRFS", "corrupt"],
-            ],
-        ),
-        ("thermal", &[&["temperature above threshold"], &["throttled"], &["critical temperature"]]),
-        (
-            "hang",
-            &[
-                &["blocked for more than"],
-                &["soft lockup"],
-                &["hard LOCKUP"],
-                &["rcu", "stall"],
-                &["clocksource", "unstable"],
-            ],
-        ),
-        (
-            "network",
-            &[
-                &["NETDEV WATCHDOG"],
-                &["Link is Down"],
-                &["ink is not ready"],
-                &["transmit queue", "timed out"],
-                &["nf_conntrack", "table full"],
-            ],
-        ),
-    ];
     CLASSES
         .into_iter()
         .find(|(_, phrases)| phrases.iter().any(|words| words.iter().all(|word| text.contains(word))))

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Server processes of our own sessions read per node; with more sessions these represent all. Each is an open file.
 pub const SESSIONS_MAX: usize = 64;
 /// The same for all sessions of a node, whosever they are.
-pub const BACKENDS_MAX: usize = 512;
+pub(crate) const BACKENDS_MAX: usize = 512;
 /// The prefix of the names of the client's threads that drive load.
 const CLIENT_THREADS: &str = "worker ";
 /// Threads of the client that are read.

@@ -79,21 +79,8 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     let lsn = "case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn() else pg_catalog.pg_current_wal_insert_lsn() end";
     let there = DATABASE.iter().filter(|name| probe.database.contains(**name));
     let sums: Vec<String> = there.map(|name| format!("sum({name}) {name}")).collect();
-    let mut parts = vec![
-        format!("'waits', (select json_agg(w) from (select backend_type backend, state, case wait_type when '' then '{WAIT_CPU}' else wait_type end wait_type,
-            case wait_type when '' then '{WAIT_CPU}' else wait_event end wait_event, query_id::text query_id, count(*) sessions
-          from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' group by 1, 2, 3, 4, 5) w)"),
-        format!("'counts', (select row_to_json(c) from (select count(*) filter (where client) total, count(*) filter (where client and state = 'active') active,
-            count(*) filter (where client and state like 'idle in transaction%') idle_in_transaction, count(*) filter (where wait_type = 'Lock') waiting_lock,
-            count(*) filter (where backend_type = 'autovacuum worker') autovacuum, count(*) filter (where backend_type is null) masked,
-            extract(epoch from clock_timestamp() - min(xact_start) filter (where client)) oldest, count(*) filter (where {is_ours}) ours, count(*) filter (where {BACKEND}) backends,
-            coalesce(bool_or(reports), false) reports from a) c)"),
-        format!("'ours', (select json_agg(pid) from (select pid from a where {is_ours} order by pid limit {SESSIONS_MAX}) o)"),
-        // Those at work first: with more than can be read, they are the ones that have used something.
-        format!("'backends', (select json_agg(pid) from (select pid from a where {BACKEND} order by state = 'active' desc, state_change desc nulls last limit {BACKENDS_MAX}) o)"),
-        format!("'processes', (select json_agg(json_build_array(pid, backend_type, case wait_type when '' then '' else wait_type || ':' || wait_event end))
-          from (select * from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' limit {PROCESSES_MAX}) p)"),
-        format!("'lockers', (select json_agg(pid) from (select pid from a where wait_type = 'Lock' order by query_start limit {LOCKERS_MAX}) l)"),
+    let mut parts = processes_sql(&is_ours);
+    parts.extend([
         format!("'sessions', (select json_agg(s) from (select pid, backend_type backend, application_name application, pg_catalog.pg_get_userbyid(usesysid) \"user\", datid,
             state, wait_type, wait_event, extract(epoch from clock_timestamp() - xact_start) xact_age_s, extract(epoch from clock_timestamp() - state_change) state_age_s,
             pg_catalog.age(backend_xmin) xmin_age_xids, query
@@ -112,7 +99,7 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
         "'started', (extract(epoch from pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint".to_string(),
         "'loaded', (extract(epoch from pg_catalog.pg_conf_load_time()) * 1000000)::bigint".to_string(),
         format!("'checkpoints', {}", checkpoints(probe)),
-    ];
+    ]);
     if !probe.wal.is_empty() {
         let names: Vec<&str> = WAL.iter().map(|name| column(&probe.wal, name, "null")).collect();
         parts.push(format!(
@@ -161,6 +148,28 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
         crate::sql::session::APPLICATION_NAME,
         parts.join(",\n")
     )
+}
+
+/// The part of the query about all processes: counts, and the ids of those that others look at.
+fn processes_sql(is_ours: &str) -> Vec<String> {
+    vec![
+        format!("'waits', (select json_agg(w) from (select backend_type backend, state, case wait_type when '' then '{WAIT_CPU}' else wait_type end wait_type,
+            case wait_type when '' then '{WAIT_CPU}' else wait_event end wait_event, query_id::text query_id, count(*) sessions
+          from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' group by 1, 2, 3, 4, 5) w)"),
+        format!("'counts', (select row_to_json(c) from (select count(*) filter (where client) total, count(*) filter (where client and state = 'active') active,
+            count(*) filter (where client and state like 'idle in transaction%') idle_in_transaction, count(*) filter (where wait_type = 'Lock') waiting_lock,
+            count(*) filter (where backend_type = 'autovacuum worker') autovacuum, count(*) filter (where backend_type is null) masked,
+            extract(epoch from clock_timestamp() - min(xact_start) filter (where client)) oldest, count(*) filter (where {is_ours}) ours,
+            count(*) filter (where {BACKEND}) backends,
+            coalesce(bool_or(reports), false) reports from a) c)"),
+        format!("'ours', (select json_agg(pid) from (select pid from a where {is_ours} order by pid limit {SESSIONS_MAX}) o)"),
+        // Those at work first: with more than can be read, they are the ones that have used something.
+        format!("'backends', (select json_agg(pid) from (select pid from a where {BACKEND}
+          order by state = 'active' desc, state_change desc nulls last limit {BACKENDS_MAX}) o)"),
+        format!("'processes', (select json_agg(json_build_array(pid, backend_type, case wait_type when '' then '' else wait_type || ':' || wait_event end))
+          from (select * from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' limit {PROCESSES_MAX}) p)"),
+        format!("'lockers', (select json_agg(pid) from (select pid from a where wait_type = 'Lock' order by query_start limit {LOCKERS_MAX}) l)"),
+    ]
 }
 
 /// The checkpointer's counters under names of our own.
@@ -243,33 +252,7 @@ pub(crate) fn answer(
         loaded_us: answer["loaded"].as_i64().unwrap_or(0),
         ..Moment::default()
     };
-    let mut server = Server {
-        node: node(),
-        rtt_us: answered.rtt_us,
-        asked_us: Some(answered.queried_us),
-        sessions_total: count(counts, "total"),
-        sessions_active: count(counts, "active"),
-        sessions_idle_in_transaction: count(counts, "idle_in_transaction"),
-        sessions_waiting_lock: count(counts, "waiting_lock"),
-        oldest_transaction_s: age(counts, "oldest"),
-        wal_position_bytes_total: count(answer, "position"),
-        in_recovery: flag(answer, "recovery"),
-        autovacuum_workers: count(counts, "autovacuum"),
-        autovacuum_workers_max: slow.autovacuum_workers_max,
-        database_age_xids: slow.database_age_xids,
-        database_age_mxids: slow.database_age_mxids,
-        freeze_max_age_xids: slow.freeze_max_age_xids,
-        prepared_xacts: count(&answer["prepared"], "n"),
-        prepared_age_s_max: age(&answer["prepared"], "age_s"),
-        ..Server::default()
-    };
-    if moment.masked > 0 {
-        // Sessions of other users exist, but their activity is hidden: a count of the rest would be taken for all.
-        server.sessions_total = None;
-        server.sessions_active = None;
-        server.sessions_idle_in_transaction = None;
-        server.sessions_waiting_lock = None;
-    }
+    let mut server = server(answered, answer, slow, moment.masked > 0);
     counted(answer, memory, &mut server, &mut moment);
 
     state.active = list(answer, "processes").iter().filter_map(process).collect();
@@ -289,6 +272,56 @@ pub(crate) fn answer(
     state.wal_bytes_per_s = per_s(server.wal_bytes);
 
     batch.counted(t_us, interval_us, server);
+    waits(answered, answer, batch, state);
+    for row in list(answer, "sessions") {
+        batch.reading(t_us, session(&node(), row));
+    }
+    horizons(answered, answer, batch);
+    state.replay_lag_bytes = 0;
+    for row in list(answer, "standbys") {
+        let standby = replication(&node(), row);
+        state.replay_lag_bytes = state.replay_lag_bytes.max(standby.replay_lag_bytes.unwrap_or(0));
+        batch.reading(t_us, standby);
+    }
+    slots(answered, answer, memory, batch);
+    moment
+}
+
+/// The server's line, without what is counted since the last answer. `is_masked`: sessions of other users are hidden.
+fn server(answered: &Answered<'_>, answer: &Value, slow: &Slow, is_masked: bool) -> Server {
+    let counts = &answer["counts"];
+    let mut server = Server {
+        node: answered.node.to_string(),
+        rtt_us: answered.rtt_us,
+        asked_us: Some(answered.queried_us),
+        sessions_total: count(counts, "total"),
+        sessions_active: count(counts, "active"),
+        sessions_idle_in_transaction: count(counts, "idle_in_transaction"),
+        sessions_waiting_lock: count(counts, "waiting_lock"),
+        oldest_transaction_s: age(counts, "oldest"),
+        wal_position_bytes_total: count(answer, "position"),
+        in_recovery: flag(answer, "recovery"),
+        autovacuum_workers: count(counts, "autovacuum"),
+        autovacuum_workers_max: slow.autovacuum_workers_max,
+        database_age_xids: slow.database_age_xids,
+        database_age_mxids: slow.database_age_mxids,
+        freeze_max_age_xids: slow.freeze_max_age_xids,
+        prepared_xacts: count(&answer["prepared"], "n"),
+        prepared_age_s_max: age(&answer["prepared"], "age_s"),
+        ..Server::default()
+    };
+    if is_masked {
+        // Sessions of other users exist, but their activity is hidden: a count of the rest would be taken for all.
+        server.sessions_total = None;
+        server.sessions_active = None;
+        server.sessions_idle_in_transaction = None;
+        server.sessions_waiting_lock = None;
+    }
+    server
+}
+
+/// What sessions wait for: lines, and sums per type of wait.
+fn waits(answered: &Answered<'_>, answer: &Value, batch: &mut Batch, state: &mut NodeState) {
     state.waits.clear();
     for wait in list(answer, "waits") {
         let sessions = count(wait, "sessions").unwrap_or(0);
@@ -297,9 +330,9 @@ pub(crate) fn answer(
             *state.waits.entry(wait_type.clone()).or_default() += sessions;
         }
         batch.reading(
-            t_us,
+            answered.t_us,
             Wait {
-                node: node(),
+                node: answered.node.to_string(),
                 backend: text(wait, "backend"),
                 state: text(wait, "state"),
                 wait_type,
@@ -309,14 +342,15 @@ pub(crate) fn answer(
             },
         );
     }
-    for row in list(answer, "sessions") {
-        batch.reading(t_us, session(&node(), row));
-    }
+}
+
+/// What keeps old row versions from being removed.
+fn horizons(answered: &Answered<'_>, answer: &Value, batch: &mut Batch) {
     for row in list(answer, "horizon") {
         batch.reading(
-            t_us,
+            answered.t_us,
             Horizon {
-                node: node(),
+                node: answered.node.to_string(),
                 kind: text(row, "kind"),
                 name: text(row, "name"),
                 pid: count(row, "pid"),
@@ -325,14 +359,6 @@ pub(crate) fn answer(
             },
         );
     }
-    state.replay_lag_bytes = 0;
-    for row in list(answer, "standbys") {
-        let standby = replication(&node(), row);
-        state.replay_lag_bytes = state.replay_lag_bytes.max(standby.replay_lag_bytes.unwrap_or(0));
-        batch.reading(t_us, standby);
-    }
-    slots(answered, answer, memory, batch);
-    moment
 }
 
 /// Fills what is counted.

@@ -6,7 +6,7 @@ export PATH="$PATH:/usr/sbin:/sbin"
 fast="/proc/stat /proc/meminfo /proc/vmstat /proc/diskstats /proc/pressure/cpu /proc/pressure/io /proc/pressure/memory"
 fast="$fast /proc/net/snmp /proc/net/dev /proc/net/softnet_stat"
 ship() { head -n 100000 /dev/null "$@" 2>/dev/null </dev/null; echo; }
-# What a program says, for a few seconds at most and all of them together: a dying disk holds smartctl up for minutes. Its lines must not look like ours.
+# What a program prints, for a few seconds at most and all of them together: a dying disk holds smartctl up for minutes. Its lines must not look like ours.
 say() {
   read -r now rest </proc/uptime
   name=$1

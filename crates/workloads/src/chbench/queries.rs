@@ -5,7 +5,7 @@
 //! that waits for its delivery, as every customer has orders.
 
 /// How many there are.
-pub const QUERIES: usize = 22;
+pub(super) const QUERIES: usize = 22;
 
 /// The queries with their tables in this schema.
 pub fn all(schema: &str) -> Vec<String> {

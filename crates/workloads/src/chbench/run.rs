@@ -178,7 +178,7 @@ impl Family for ChBenchFamily {
 
     fn prepare(
         &self,
-        asked: &[(&'static str, u64)],
+        mix: &[(&'static str, u64)],
         given: &Given<'_>,
         client: &mut Client,
     ) -> Result<Prepared, Refusal> {
@@ -195,7 +195,7 @@ impl Family for ChBenchFamily {
             schema: Some(schema.clone()),
             homes,
             simulate: None,
-            // Where nobody runs transactions, they are shared out among one.
+            // Without sessions for transactions they are shared out among one.
             sessions: (given.sessions - analysts).max(1),
         };
         let terms = Terms { has_terminals: false, efficiency_percent_min: 0.0 };
@@ -203,7 +203,7 @@ impl Family for ChBenchFamily {
         let has_own_tables = find_named(client, TPCC)?.is_some();
         let orders = OrdersAudit::new(&tpcc, terms).with_own_tables(has_own_tables);
         let audit = Hybrid { orders, analysts };
-        let weight = weight_of(asked);
+        let weight = weight_of(mix);
         let plans_each = tpcc.homes.is_some();
         let is_mixed = given.is_mixed;
         let workload = ChBench { is_mixed, ..ChBench::new(tpcc, &schema, analysts, weight) };
@@ -271,8 +271,8 @@ impl ServerAudit for Hybrid {
         let mut answer = self.orders.answer(account, first, (&own, &others), opinion);
         let queries = &account.posted.measured.types[first + PROFILES..first + PROFILES + QUERIES];
         let hours = account.measured().as_secs_f64() / 3_600.0;
-        let count: u64 = queries.iter().map(|tally| tally.transactions).sum();
-        let per_hour = if hours > 0.0 { count as f64 / hours } else { 0.0 };
+        let completed: u64 = queries.iter().map(|tally| tally.transactions).sum();
+        let per_hour = if hours > 0.0 { completed as f64 / hours } else { 0.0 };
         answer.name = ABOUT.title.into();
         answer.settings.push(Setting::number(
             ANALYSTS_FLAG,
@@ -288,10 +288,10 @@ impl ServerAudit for Hybrid {
         }
         if let Some(requests) = &mut answer.requests {
             // Each query is one request.
-            requests.awaited += count;
-            requests.transactions += count;
+            requests.awaited += completed;
+            requests.transactions += completed;
         }
-        if count > 0 {
+        if completed > 0 {
             answer.tables.push(table_of(queries));
         }
         summary.benchmarks.push(answer);
@@ -358,9 +358,9 @@ mod tests {
         let workload = workload(3, 2);
         assert!((0..3).all(|session| (0..50).all(|sequence| workload.choose(1, 7, session, sequence) == 1)));
         for session in 3..5 {
-            let asked: std::collections::BTreeSet<usize> =
+            let completed: std::collections::BTreeSet<usize> =
                 (0..22).map(|sequence| workload.choose(1, 7, session, sequence)).collect();
-            assert_eq!(asked, (PROFILES..PROFILES + QUERIES).collect());
+            assert_eq!(completed, (PROFILES..PROFILES + QUERIES).collect());
         }
         assert_ne!(
             workload.choose(0, 7, 3, 0),

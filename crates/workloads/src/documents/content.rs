@@ -49,7 +49,7 @@ impl Documents {
     }
 
     /// The mean of [`bytes`](Documents::bytes).
-    pub fn mean_bytes(&self) -> u64 {
+    pub(super) fn mean_bytes(&self) -> u64 {
         self.sizes.mean()
     }
 
@@ -88,7 +88,7 @@ const END: &[u8] = b"]}";
 
 impl Pieces {
     /// Appends the next piece; `false` when nothing was left.
-    pub fn next_into(&mut self, out: &mut Vec<u8>) -> bool {
+    pub(super) fn next_into(&mut self, out: &mut Vec<u8>) -> bool {
         if self.left == 0 {
             return false;
         }

@@ -145,7 +145,7 @@ impl Dataset for Documents {
                 .is_some_and(|known| known.existence(number + 1) == Existence::Impossible);
         match (is_loaded, is_unknown) {
             (true, _) => Expected::Loaded,
-            (false, true) => Expected::Stranger,
+            (false, true) => Expected::NoRow,
             (false, false) => Expected::Written,
         }
     }

@@ -15,7 +15,7 @@ use crate::driving::{
     About, Builtin, Family, Flag, Given, Kind, Prepared, Refusal, ServerAudit, Tables, failed,
 };
 
-/// Statements of an explicit transaction, unless the flag says otherwise, and at most.
+/// Statements of an explicit transaction, unless the flag changes it, and at most.
 const STATEMENTS_DEFAULT: u64 = 10;
 const STATEMENTS_MAX: u64 = 1_000;
 
@@ -75,7 +75,7 @@ impl Family for DocumentsFamily {
 
     fn prepare(
         &self,
-        asked: &[(&'static str, u64)],
+        mix: &[(&'static str, u64)],
         given: &Given<'_>,
         client: &mut Client,
     ) -> Result<Prepared, Refusal> {
@@ -114,7 +114,7 @@ impl Family for DocumentsFamily {
                 first_insert: last as u64 + 1,
                 sessions: given.sessions,
             },
-            items: items(asked, statements(given)?),
+            items: items(mix, statements(given)?),
         };
         let dataset = record::model::Dataset {
             name: NAME.into(),
@@ -180,7 +180,7 @@ fn schema(client: &mut Client) -> Result<String, Refusal> {
         .ok_or_else(|| Refusal::new("this database holds no table documents").with_hint(FILL))
 }
 
-/// Writes the figures of documents. Each document that is read is checked when it comes; the server is asked nothing more.
+/// Writes the figures of documents. Each document that is read is checked when it comes; the server gets no further query.
 #[derive(Debug)]
 struct Reported;
 

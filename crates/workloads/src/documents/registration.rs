@@ -9,7 +9,7 @@ use super::run::NAME;
 use super::size::{Sizes, SizesError};
 use crate::dataset::{Flag, Flags, Registration, Request, Size};
 
-/// The flag that says how large documents are.
+/// The flag for the size of documents.
 const SIZE_FLAG: &str = "document-size";
 /// What the command knows of it.
 pub const DATASET: Registration = Registration {

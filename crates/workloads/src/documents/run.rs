@@ -221,7 +221,7 @@ impl DocumentsRun {
     }
 }
 
-/// Bytes of the document that was read, which must say that it is the one that was asked for, in the version that stands beside it.
+/// Bytes of the document that was read, which must carry the requested number, and the version in the column beside it.
 fn found(session: &Session, reply: Reply, document: u64) -> Result<u64, TransactionError> {
     session.with_frames(reply, |mut frames| {
         let row = frames.find(|frame| frame.tag == tag::DATA_ROW);
@@ -301,9 +301,9 @@ impl Workload for DocumentsRun {
             self.statement((session, templates), state, what, is_block && at == 0).await?;
         }
         if is_block {
-            let asked = session.now();
+            let requested = session.now();
             let reply = ask(session, templates, |request| request.command(statement::COMMIT)).await?;
-            state.done.commit = Some(session.now() - asked);
+            state.done.commit = Some(session.now() - requested);
             expect_commit(session, reply)?;
         }
         Ok(())
@@ -362,10 +362,10 @@ impl Sums for Documented {
     }
 }
 
-/// The types of transactions of what was asked for.
-pub(super) fn items(asked: &[(&'static str, u64)], statements: u64) -> Vec<(Item, Kind)> {
+/// The types of transactions of the requested mix.
+pub(super) fn items(mix: &[(&'static str, u64)], statements: u64) -> Vec<(Item, Kind)> {
     let mut items = Vec::new();
-    for (name, weight) in asked {
+    for (name, weight) in mix {
         let mut item = |what: &str, percent: u64, kind: Kind| {
             items.push((Item { name: format!("{name}.{what}"), weight: weight * percent }, kind));
         };

@@ -9,10 +9,10 @@ use std::str::FromStr;
 use data::mix::word;
 
 /// The smallest document: what its fixed fields need, and some text.
-pub const DOCUMENT_BYTES_MIN: u64 = 256;
+const DOCUMENT_BYTES_MIN: u64 = 256;
 
 /// The largest document. Strings and arrays of `jsonb` end at 256 MiB.
-pub const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
+const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// Sizes of documents in bytes of their text form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -30,7 +30,7 @@ impl Refusal {
 
     /// The same with what to type next; errors of libraries have hints of their own.
     #[must_use]
-    pub fn with_hint(self, hint: impl Into<String>) -> Refusal {
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Refusal {
         match self {
             Refusal::Own { message, cause, .. } => Refusal::Own { message, hint: Some(hint.into()), cause },
             other => other,

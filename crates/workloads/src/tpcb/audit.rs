@@ -2,8 +2,8 @@
 //!
 //! A transaction of TPC-B adds one amount to an account, a teller and a branch, and writes it down in the history. So the three sums of balances
 //! and the history's agree, and an account's balance is the sum of its history. Two habits break parts of this on purpose: `pgbench` empties the
-//! history when it starts (unless with `-n`), and its built-in `simple-update` leaves tellers and branches out. What they explain cannot be told from
-//! damage, and it is said so; what they do not explain is broken.
+//! history when it starts (unless with `-n`), and its built-in `simple-update` leaves tellers and branches out. What they explain cannot be distinguished from
+//! damage, and the message names them; what they do not explain is broken.
 
 use load::dataset::{Audit, Auditor};
 use load::verify::VerifyError;
@@ -45,34 +45,34 @@ pub(super) fn audit(auditor: &mut dyn Auditor) -> Result<Audit, VerifyError> {
 fn judge(sums: Sums) -> Audit {
     let Sums { accounts, tellers, branches, history, transactions, accounts_off } = sums;
     let mut audit = Audit::default();
-    let told = format!(
+    let figures = format!(
         "balances: accounts {accounts}, tellers {tellers}, branches {branches}; history {history} in {transactions} transactions"
     );
     if tellers != branches {
         // Every transaction that changes one of them changes the other.
-        audit.broken.push(format!("the balances of tellers and branches differ: {told}"));
+        audit.broken.push(format!("the balances of tellers and branches differ: {figures}"));
     } else if accounts == branches && history == branches {
         match accounts_off {
-            0 => audit.kept.push(told),
-            off => audit
-                .broken
-                .push(format!("{off} accounts have a balance that is not the sum of their history: {told}")),
+            0 => audit.kept.push(figures),
+            off => audit.broken.push(format!(
+                "{off} accounts have a balance that is not the sum of their history: {figures}"
+            )),
         }
     } else if history == branches {
         audit.broken.push(format!(
-            "the balances of accounts differ from those of branches and from the history: {told}"
+            "the balances of accounts differ from those of branches and from the history: {figures}"
         ));
     } else if accounts == branches {
         audit.unknown.push(format!(
-            "the history does not account for the balances: pgbench empties it when it starts, unless with -n; {told}"
+            "the history does not account for the balances: pgbench empties it when it starts, unless with -n; {figures}"
         ));
     } else if accounts == history && accounts_off == 0 {
         audit.unknown.push(format!(
-            "accounts agree with the history, tellers and branches do not: simple-update leaves them out; {told}"
+            "accounts agree with the history, tellers and branches do not: simple-update leaves them out; {figures}"
         ));
     } else {
         audit.unknown.push(format!(
-            "neither branches nor the history account for the balances of accounts: pgbench empties the history unless with -n, and simple-update leaves branches out; {told}"
+            "neither branches nor the history account for the balances of accounts: pgbench empties the history unless with -n, and simple-update leaves branches out; {figures}"
         ));
     }
     audit

@@ -1,4 +1,4 @@
-//! `run -b tpcb`: TPC-B's transaction in one round trip, and the books that must balance afterwards.
+//! `run -b tpcb`: TPC-B's transaction in one round trip, and the balances that must agree afterwards.
 //!
 //! It is the transaction of pgbench's `tpcb-like`, whose seven statements are seven round trips; here they travel together, so the figures of
 //! the two are not comparable: this one shows what the server can do, that one what an application gets that waits for each answer.
@@ -214,7 +214,7 @@ impl Family for TpcbFamily {
 
     fn prepare(
         &self,
-        asked: &[(&'static str, u64)],
+        mix: &[(&'static str, u64)],
         _: &Given<'_>,
         client: &mut Client,
     ) -> Result<Prepared, Refusal> {
@@ -235,8 +235,8 @@ impl Family for TpcbFamily {
                 .into_iter()
                 .collect(),
         };
-        let weight = weight_of(asked);
-        let audit = Books { schema: schema.clone(), scale, before: None, after: None };
+        let weight = weight_of(mix);
+        let audit = BalanceAudit { schema: schema.clone(), scale, before: None, after: None };
         let prepared = Prepared::new(Tpcb { schema, scale, weight }, dataset, audit);
         Ok(match known {
             Some(known) => prepared.listed_in(known, NAME),
@@ -264,14 +264,14 @@ struct Balances {
 
 /// Compares the balances before and after.
 #[derive(Debug)]
-struct Books {
+struct BalanceAudit {
     schema: String,
     scale: u64,
     before: Option<Balances>,
     after: Option<Balances>,
 }
 
-impl Books {
+impl BalanceAudit {
     fn ask(&self, client: &mut Client) -> Result<Balances, Refusal> {
         let table = |name: &str| load::ledger::qualified(&self.schema, name);
         let sum = |column: &str, name: &str| {
@@ -345,7 +345,7 @@ fn compare(before: Balances, after: Balances, seen: Changes) -> Vec<Check> {
     checks
 }
 
-impl ServerAudit for Books {
+impl ServerAudit for BalanceAudit {
     fn before(&mut self, client: &mut Client) -> Result<(), Refusal> {
         self.before = Some(self.ask(client)?);
         Ok(())
@@ -363,7 +363,7 @@ impl ServerAudit for Books {
             self.before.zip(self.after).map_or_else(Vec::new, |(before, after)| compare(before, after, seen));
         for check in checks.iter().filter(|check| check.holds == Some(false)) {
             opinion.invalid.push(format!(
-                "TPC-B: {} does not hold: {}; did somebody else run on these tables?",
+                "TPC-B: {} does not hold: {}; did another client write to these tables?",
                 check.name, check.detail
             ));
         }

@@ -8,22 +8,22 @@
 //! | `pgbench_history` | none | none | - |
 
 /// Accounts of a branch.
-pub const ACCOUNTS_PER_BRANCH: u64 = 100_000;
+pub(super) const ACCOUNTS_PER_BRANCH: u64 = 100_000;
 
 /// Tellers of a branch.
-pub const TELLERS_PER_BRANCH: u64 = 10;
+pub(super) const TELLERS_PER_BRANCH: u64 = 10;
 
 /// The highest scale: beyond it `pgbench -i` makes account numbers of 64 bits.
-pub const SCALE_MAX: u64 = 19_999;
+pub(super) const SCALE_MAX: u64 = 19_999;
 
 /// The accounts.
 pub const ACCOUNTS: &str = "pgbench_accounts";
 
 /// The tellers.
-pub const TELLERS: &str = "pgbench_tellers";
+pub(super) const TELLERS: &str = "pgbench_tellers";
 
 /// The branches.
-pub const BRANCHES: &str = "pgbench_branches";
+pub(super) const BRANCHES: &str = "pgbench_branches";
 
 /// One row a transaction.
 pub const HISTORY: &str = "pgbench_history";

@@ -433,7 +433,7 @@ impl Dataset for Tpcc {
         let table = IN_ORDER[table];
         match Maker::new(&self.population).push(table, self.place_in(table, number), out) {
             true => Expected::Loaded,
-            false => Expected::Stranger,
+            false => Expected::NoRow,
         }
     }
 

@@ -65,7 +65,7 @@ pub(super) fn hold(
 /// in errors.
 ///
 /// # Errors
-/// When the catalog does not tell, or the server disagrees.
+/// When the catalog does not show it, or the server disagrees.
 pub(super) fn placed(
     cluster: &Cluster,
     client: &mut Client,

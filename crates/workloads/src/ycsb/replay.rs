@@ -43,7 +43,7 @@ pub struct WriterSpec {
     /// Filled at the end: transactions that did not simply commit.
     #[serde(flatten)]
     pub outcomes: Outcomes,
-    /// Filled at the end, or by whoever finds a killed run's rows: no row from here on was inserted.
+    /// Filled at the end, or by the program that finds a killed run's rows: no row from here on was inserted.
     #[serde(default)]
     pub insert_end: Option<u64>,
 }

@@ -120,7 +120,7 @@ pub struct Ycsb {
     rows: u64,
     /// The first row number this run may insert.
     first_insert: u64,
-    /// Sessions of the whole run: inserts are dealt out among them.
+    /// Sessions of the whole run: inserts are distributed over them.
     sessions: u64,
     /// The run's number among the dataset's writers; 0 when it writes nothing.
     run: u16,
@@ -172,7 +172,7 @@ impl Ycsb {
         self.items.iter().any(|(item, operation)| operation.verb.writes() && item.weight > 0)
     }
 
-    /// The same on the table in this schema, whatever the search path says.
+    /// The same on the table in this schema, whatever the search path is.
     #[must_use]
     pub(super) fn with_schema(self, schema: &str) -> Ycsb {
         Ycsb { schema: Some(schema.to_owned()), ..self }
@@ -231,7 +231,7 @@ impl Ycsb {
         self.run
     }
 
-    /// The row number of a session's insert number `count` (from 0): dealt out like cards, so that sessions never meet.
+    /// The row number of a session's insert number `count` (from 0): in turn over all sessions, so that no two insert the same row.
     pub(crate) fn inserted_row(&self, session: u64, count: u64) -> u64 {
         self.first_insert + count * self.sessions + session
     }

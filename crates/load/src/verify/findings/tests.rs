@@ -40,8 +40,8 @@ fn findings(setting: &Setting<'_>, rows: &[Vec<Vec<u8>>], missing: &[u64]) -> Fi
     for row in rows {
         let found: Vec<Option<&[u8]>> = row.iter().map(|value| Some(value.as_slice())).collect();
         let mut of_row = OfRow { findings: &mut findings, setting, leaf: 0, found: &found };
-        if let crate::dataset::Presence::Stranger(why, number) = judge.judge(&found, &mut of_row) {
-            findings.stranger(setting, 0, why, number, &found);
+        if let crate::dataset::Presence::Extra(why, number) = judge.judge(&found, &mut of_row) {
+            findings.extra_row(setting, 0, why, number, &found);
         }
     }
     for &row in missing {

@@ -52,13 +52,13 @@ impl Mix {
     }
 }
 
-const fn habits(weights: &'static [u64; 5], is_dealt: bool) -> Habits {
+const fn habits(weights: &'static [u64; 5], is_shuffled: bool) -> Habits {
     Habits {
         keying_s: &KEYING_S,
         think_mean_s: &THINK_MEAN_S,
         think_means_max: THINK_MEANS_MAX,
         weights,
-        is_dealt,
+        is_shuffled,
     }
 }
 

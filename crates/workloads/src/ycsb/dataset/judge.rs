@@ -5,7 +5,7 @@ use data::ycsb::{FIELD_BYTES, FIELD_COUNT, Judgement, Version};
 use super::Ycsb;
 use load::dataset::{Presence, RowJudge, Verdicts};
 use load::history::{Expect, VersionJudgement};
-use load::verify::{DifferenceKind, StrangerReason};
+use load::verify::{DifferenceKind, ExtraReason};
 
 /// Judges rows of (key, ten fields).
 pub(super) struct YcsbJudge<'a> {
@@ -68,9 +68,9 @@ impl<'a> YcsbJudge<'a> {
 impl RowJudge for YcsbJudge<'_> {
     fn judge(&mut self, found: &[Option<&[u8]>], verdicts: &mut dyn Verdicts) -> Presence {
         let row = found[0].and_then(|key| self.ycsb.content.row_of_key(key));
-        let Some(row) = row else { return Presence::Stranger(StrangerReason::NoKey, None) };
+        let Some(row) = row else { return Presence::Extra(ExtraReason::NoKey, None) };
         match self.ycsb.expects(row) {
-            Expect::Absent => return Presence::Stranger(StrangerReason::NeverWritten, Some(row)),
+            Expect::Absent => return Presence::Extra(ExtraReason::NeverWritten, Some(row)),
             Expect::Either => verdicts.uncertain(),
             Expect::Present => {}
         }

@@ -16,7 +16,7 @@ pub(super) fn add_loaded_rows(table: &Table, rows: Range<u64>, buckets: &mut Buc
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
         // SAFETY: the only precondition of the function is that the processor has the features it was compiled for, which has just
-        // been asked.
+        // been called.
         unsafe { with_avx2(table, rows, buckets) };
         return;
     }

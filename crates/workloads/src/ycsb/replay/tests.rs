@@ -227,7 +227,7 @@ fn the_record_of_a_session_becomes_exceptions() {
     assert_eq!(serde_json::from_str::<WriterSpec>(&json).unwrap(), spec);
 }
 
-/// Three nodes, the partitions dealt out unevenly.
+/// Three nodes, the partitions distributed unevenly.
 fn homes() -> Homes {
     Homes::new(KeyOwners::Hash { nodes: vec![0, 1, 2, 0, 0] }, vec![2, 0, 1], 2).unwrap()
 }

@@ -104,11 +104,11 @@ fn strangers_are_known_by_their_keys() {
         row[0] = key.map(<[u8]>::to_vec);
         judge(&loaded(), &row).0
     };
-    let unknown = Presence::Stranger;
-    assert_eq!(foreign(Some(b"user5\xff")), unknown(StrangerReason::NoKey, None));
-    assert_eq!(foreign(None), unknown(StrangerReason::NoKey, None));
+    let unknown = Presence::Extra;
+    assert_eq!(foreign(Some(b"user5\xff")), unknown(ExtraReason::NoKey, None));
+    assert_eq!(foreign(None), unknown(ExtraReason::NoKey, None));
     let beyond = judge(&loaded(), &row(LOADED_ROWS)).0;
-    assert_eq!(beyond, unknown(StrangerReason::NeverWritten, Some(LOADED_ROWS)));
+    assert_eq!(beyond, unknown(ExtraReason::NeverWritten, Some(LOADED_ROWS)));
     let (inserted, found) = judge(&written(), &row(LOADED_ROWS));
     assert_eq!((inserted, found.uncertain), (Presence::May(LOADED_ROWS), 1), "a run may have inserted it");
 }
@@ -125,5 +125,5 @@ fn updates_of_known_runs_are_accepted_and_others_named() {
     let (presence, found) = judge(&written(), &one);
     assert_eq!((presence, found.accepted), (Presence::Must(5), 1));
     assert_eq!(found.wrong, [(5, DifferenceKind::UnknownWriter { column: 3, version: version(2) })]);
-    assert_eq!(judge(&loaded(), &one).1.wrong.len(), 2, "without a run nobody wrote either");
+    assert_eq!(judge(&loaded(), &one).1.wrong.len(), 2, "without a run there were no writes");
 }
