@@ -11,6 +11,7 @@ mod memory;
 mod network;
 mod observer;
 pub(crate) mod replication;
+mod statement;
 mod transaction;
 pub(crate) mod vacuum;
 pub(crate) mod wal;
@@ -29,6 +30,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         vacuum::RULES,
         transaction::RULES,
         lock::RULES,
+        statement::RULES,
         wal::RULES,
         replication::RULES,
         capacity::RULES,

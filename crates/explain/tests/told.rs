@@ -129,8 +129,11 @@ fn the_terminal_page_ranks_and_gives_evidence_on_demand() {
     scene.fact(json!({"host": "h3"}), "kernel", "release", "6.12.1-amd64");
     let findings = scene.explain();
     let short = explain::text(&findings, Detail::Short);
-    let first = short.lines().next().expect("a line");
+    let first = short.lines().find(|line| line.starts_with("  1 ")).expect("a finding");
     assert!(first.starts_with("  1 HIGH") && first.contains("wait for the WAL"), "{short}");
+    // Where the time went comes first, node by node.
+    let (at_time, at_finding) = (short.find("time of all sessions at n3: "), short.find(first));
+    assert!(short.starts_with("time of all sessions at n1: ") && at_time < at_finding, "{short}");
     for part in [
         "WAL-01, proof: discriminating counter",
         "of client time",
@@ -154,7 +157,47 @@ fn the_terminal_page_ranks_and_gives_evidence_on_demand() {
         assert!(full.contains(part), "{part} is missing in:\n{full}");
     }
     let nothing = explain::text(&Scene::healthy().explain(), Detail::Short);
-    assert!(nothing.starts_with("nothing found\n") && nothing.contains("cannot tell: 0 rules"), "{nothing}");
+    assert!(nothing.contains("\nnothing found\n") && nothing.contains("cannot tell: 0 rules"), "{nothing}");
+}
+
+#[test]
+fn the_time_of_all_sessions_is_an_answer_where_no_rule_has_one() {
+    let mut scene = Scene::healthy();
+    scene.event(
+        1,
+        record::event::QUERY,
+        "",
+        json!({"query_id": "1", "text": "select v\n  from t where k = $1"}),
+    );
+    let statement = json!({"node": "n1", "database": "db", "query_id": "1"});
+    scene.set("statement", statement, json!({"total_ms": 42_000.0, "wal_bytes": 0}));
+    let findings = scene.explain();
+    assert!(findings.findings.is_empty(), "{:#?}", findings.findings);
+    let short = explain::text(&findings, Detail::Short);
+    for part in [
+        "time of all sessions at n1: 6.00 active on average over 180 s",
+        "  on a CPU                     50 %     3.00  counted\n",
+        "  unaccounted",
+        "70 %  statement 1, 1,000 calls/s, 4.20 ms, 1 rows, 4.30 blocks, 0.30 of them read",
+        "select v from t where k = $1",
+    ] {
+        assert!(short.contains(part), "{part} is missing in:\n{short}");
+    }
+    assert!(!short.contains("note: waits are shared out"), "{short}");
+    assert!(explain::text(&findings, Detail::Full).contains("note: waits are shared out by 180 samples"));
+    let brief = explain::brief(&findings, true);
+    assert!(
+        brief[0].starts_with("time: n1: 6.0 active sessions: 50 % on a CPU, ")
+            && brief[0].ends_with("; 70 % in statement 1"),
+        "{brief:?}"
+    );
+    // A server that does nothing is called idle.
+    for (node, _) in scene::NODES {
+        scene.set("server", json!({"node": node}), json!({"active_ms": 0.0}));
+    }
+    scene.drop_source("wait").drop_source("schedule").missing("nothing");
+    let idle = explain::text(&scene.explain(), Detail::Short);
+    assert!(idle.contains("the server is idle"), "{idle}");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! LCK: sessions that wait for each other, and promises that were broken.
 
 use crate::case::Case;
+use crate::node_time;
 use crate::rule::Need::{Looked, Proof};
 use crate::rule::{Answer, Claim, Rule};
 use crate::statistics;
 use crate::units;
+use crate::waits::Who;
 use record::finding::{Level, Severity};
 use record::model::CheckResult;
 
@@ -25,7 +27,69 @@ pub(super) const RULES: &[Rule] = &[
         judge: anomaly,
         links: &["docs/prove.md"],
     },
+    Rule {
+        id: "LCK-03",
+        title: "sessions queue for a lock of the application or of NOTIFY",
+        needs: &[Looked("wait")],
+        limits: "20 % of the session time of one active session or more in Lock:advisory or Lock:object (ours)",
+        judge: queue,
+        links: &["https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS"],
+    },
 ];
+
+/// The share of the session time in such a queue.
+const QUEUE_SHARE_MIN: f64 = 0.2;
+/// From this share on it is high.
+const QUEUE_SHARE_HIGH: f64 = 0.5;
+
+/// Locks that wait for a program's order, and not for a row: event, what it is, what to do, and the command.
+const QUEUES: [(&str, &str, &str, &str); 2] = [
+    (
+        "advisory",
+        "an advisory lock, which the application takes",
+        "hold it for a shorter time, or take several locks with different keys instead of one; who holds it:",
+        "SELECT l.pid, a.application_name, a.state, now() - a.xact_start AS since, l.classid, l.objid FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND l.granted;",
+    ),
+    (
+        "object",
+        "the lock of an object that is no table: a commit after NOTIFY holds the one of all databases (objid 0) until it has ended",
+        "let fewer transactions notify, or one process for all of them; who holds it:",
+        "SELECT l.pid, a.application_name, a.state, l.classid::regclass, l.objid, left(a.query, 60) AS query FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'object' AND l.granted;",
+    ),
+];
+
+fn queue(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in node_time::all(case).into_iter().filter(|time| time.active >= 1.0) {
+        let Some(waits) = case.waits(&time.node) else { continue };
+        for (event, what, text, command) in QUEUES {
+            let fits = |kind: &str, name: &str| kind == "Lock" && name == event;
+            let share = waits.share(Who::Client, fits).unwrap_or(0.0);
+            if share < QUEUE_SHARE_MIN {
+                continue;
+            }
+            claims.push(
+                Claim::new(
+                    if share >= QUEUE_SHARE_HIGH { Severity::High } else { Severity::Medium },
+                    Level::DiscriminatingCounter,
+                    format!("{}: {} of the active sessions wait for {what}", time.node, units::percent(share)),
+                )
+                .on_node(&time.node)
+                .during(waits.windows(Who::Client, fits))
+                .number("share", share)
+                .number("sessions", share * time.active)
+                .because(format!("sessions were seen in Lock:{event} in {} of the samples", units::percent(share)))
+                .with(waits.worst_statement(fits), |claim, (query_id, share)| {
+                    let text = case.query(query_id).map_or(query_id, |text| text);
+                    claim.because(format!("{} of them run: {}", units::percent(share), text.split_whitespace().collect::<Vec<_>>().join(" ")))
+                })
+                .not("rows or tables: those waits have other names (Lock:tuple, Lock:transactionid, Lock:relation)")
+                .remedy(text, &[command]),
+            );
+        }
+    }
+    Answer::of(claims, || "waits for advisory locks and for NOTIFY".to_string())
+}
 
 /// Sessions behind one root.
 const BLOCKED_MIN: f64 = 3.0;

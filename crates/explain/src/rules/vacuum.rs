@@ -1,13 +1,15 @@
 //! VAC: vacuum, and what hinders it. After a big load it runs for days, so these rules also estimate how long it will take.
 
+mod off;
 mod wraparound;
 
 use crate::case::{Case, Lines, Thing};
-use crate::rule::Need::{Field, Looked};
+use crate::rule::Need::{Facts, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
 use crate::series::Series;
 use crate::units;
 use crate::waits::{Waits, Who};
+use off::off;
 use record::finding::{Level, Severity, Window};
 use std::borrow::Cow;
 use wraparound::wraparound;
@@ -70,6 +72,14 @@ pub(super) const RULES: &[Rule] = &[
         limits: "80 % of autovacuum_freeze_max_age, or within 24 h at the present rate; high from 4 times that age",
         judge: wraparound,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND"],
+    },
+    Rule {
+        id: "VAC-08",
+        title: "autovacuum is off while rows change",
+        needs: &[Facts("setting"), Field("server", "tup_updated")],
+        limits: "autovacuum or track_counts off, and 10 rows updated or deleted a second; high with a fifth of a table of 10,000 rows dead (ours)",
+        judge: off,
+        links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM"],
     },
 ];
 

@@ -322,7 +322,7 @@ fn peaks(case: &Case) -> Answer {
 }
 
 /// Bytes of a setting as the server writes it: `1GB`, `512MB`, `16kB`.
-fn setting_bytes(text: &str) -> Option<f64> {
+pub(super) fn setting_bytes(text: &str) -> Option<f64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let unit = match text[digits..].trim() {
         "B" | "" => 1.0,

@@ -20,6 +20,50 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.set("net", json!({"host": "h1", "interface": "lo"}), json!({"tx_packets": 5000}));
         scene.set("net", json!({"host": "h1", "interface": "eth0"}), json!({"tx_packets": 0}));
     }),
+    ("PLAN-01", |scene| {
+        // A report that reads a whole table now and then, and a small table that is scanned often.
+        let statement = |id: &str| json!({"node": "n1", "database": "db", "query_id": id});
+        scene.set(
+            "statement",
+            statement("8"),
+            json!({"calls": 5, "total_ms": 50_000.0, "rows": 5, "shared_hit": 2_000_000}),
+        );
+        scene.set(
+            "statement",
+            statement("9"),
+            json!({"calls": 5000, "total_ms": 20_000.0, "rows": 5000, "shared_hit": 1_000_000}),
+        );
+        scene.set(
+            "table",
+            json!({"node": "n1", "database": "db", "relation": "public.currencies"}),
+            json!({"seq_scans": 30_000, "seq_rows": 6_000_000}),
+        );
+    }),
+    ("SES-01", |scene| {
+        // Many sessions, each for a long time.
+        scene.set("server", json!({"node": "n1"}), json!({"sessions_opened": 12}));
+    }),
+    ("SES-02", |scene| {
+        // The server's own load fills the host.
+        let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
+        scene.set("schedule", backends, json!({"run_us": 7_500_000, "wait_us": 20_000_000}));
+        scene.vary("host", json!({"host": "h1"}), "cpu_user_pct", |second| 80.0 + (second * 7 % 5) as f64);
+    }),
+    ("MEM-04", |scene| {
+        // What is missing in shared_buffers is missing in memory.
+        scene.fact(json!({"node": "n1"}), "setting", "shared_buffers", "128MB");
+        scene.set("server", json!({"node": "n1"}), json!({"blks_read": 9000}));
+        scene.set("disk", disk("h1", "nvme0n1"), json!({"read_bytes": 70_000_000}));
+    }),
+    ("VAC-08", |scene| {
+        // A server that only reads.
+        scene.fact(json!({"node": "n1"}), "setting", "autovacuum", "off");
+        scene.set("server", json!({"node": "n1"}), json!({"tup_updated": 0}));
+    }),
+    ("LCK-03", |scene| {
+        // Rows that several sessions change are another rule's.
+        scene.set("wait", wait("n1", "Lock", "transactionid"), json!({"sessions": 1}));
+    }),
     ("REP-07", |scene| {
         // An engine keeps this subscription for itself.
         scene.set(
@@ -302,6 +346,43 @@ pub(crate) const CASES: &[(&str, Level, Change)] = &[
             detail: "12 sums are wrong".into(),
             counterexamples: vec!["990 of 1000".into()],
         });
+    }),
+    ("LCK-03", Counter, |scene| {
+        scene.set("wait", wait("n1", "Lock", "advisory"), json!({"sessions": 4}));
+    }),
+    ("PLAN-01", Counter, |scene| {
+        let statement = json!({"node": "n1", "database": "db", "query_id": "9"});
+        scene.event(
+            1,
+            event::QUERY,
+            "",
+            json!({"query_id": "9", "text": "select count(*)\n from orders where customer = $1"}),
+        );
+        scene.set("statement", statement, json!({"calls": 1000, "total_ms": 50_000.0, "rows": 1000, "shared_hit": 2_000_000, "shared_read": 0}));
+        scene.set(
+            "table",
+            json!({"node": "n1", "database": "db", "relation": "public.orders"}),
+            json!({"seq_scans": 6000, "seq_rows": 1_200_000_000u64}),
+        );
+    }),
+    ("PLAN-02", Co, |scene| {
+        let statement = json!({"node": "n1", "database": "db", "query_id": "9"});
+        scene.set("statement", statement, json!({"calls": 10, "total_ms": 30_000.0, "rows": 1000, "shared_hit": 2_000, "temp_written": 20_000}));
+    }),
+    ("SES-01", Counter, |scene| {
+        scene.set("server", json!({"node": "n1"}), json!({"sessions_opened": 300}));
+    }),
+    ("SES-02", Counter, |scene| {
+        let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
+        scene.set("schedule", backends, json!({"run_us": 3_000_000, "wait_us": 4_000_000}));
+        scene.vary("host", json!({"host": "h1"}), "cpu_user_pct", |second| 83.0 + (second * 7 % 5) as f64);
+    }),
+    ("MEM-04", Counter, |scene| {
+        scene.fact(json!({"node": "n1"}), "setting", "shared_buffers", "128MB");
+        scene.set("server", json!({"node": "n1"}), json!({"blks_read": 9000}));
+    }),
+    ("VAC-08", Counter, |scene| {
+        scene.fact(json!({"node": "n1"}), "setting", "autovacuum", "off");
     }),
     ("WAL-01", Counter, |scene| {
         scene.set("wait", wait("n1", "LWLock", "WALWrite"), json!({"sessions": 9})).set(

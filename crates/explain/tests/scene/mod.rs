@@ -341,6 +341,7 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
         .set("server", of.clone(), json!({
             "rtt_us": 200, "sessions_total": 20, "sessions_active": 6, "sessions_waiting_lock": 0, "xact_commit": 1000, "xact_rollback": 0,
             "tup_inserted": 1500, "tup_updated": 1000, "tup_deleted": 0, "tup_returned": 20_000, "tup_fetched": 10_000, "deadlocks": 0,
+            "blks_read": 300, "blks_hit": 40_000, "active_ms": 6000.0, "idle_in_transaction_ms": 0.0, "sessions_opened": 0,
             "wal_bytes": 2_000_000, "wal_records": 5000, "wal_fpi": 10, "wal_buffers_full": 0, "checkpoints_timed": 0,
             "checkpoints_requested": 0, "in_recovery": false, "autovacuum_workers": 1, "autovacuum_workers_max": 3,
             "freeze_max_age_xids": 200_000_000u64, "prepared_xacts": 0, "prepared_age_s_max": 0.0}))
@@ -350,7 +351,8 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
         .set("wait", wait(node, "IO", "WALSync"), json!({"sessions": 1}))
         .set("wait", vacuum_wait(node, "CPU", "CPU"), json!({"sessions": 1}))
         .set("node", of.clone(), json!({"transactions": 1000, "errors": 0, "response_us_p99": 5000}))
-        .set("statement", json!({"node": node, "database": "db", "query_id": "1"}), json!({"calls": 10_000, "total_ms": 900.0, "rows": 10_000}))
+        .set("statement", json!({"node": node, "database": "db", "query_id": "1"}), json!({"calls": 10_000, "total_ms": 900.0, "rows": 10_000, "shared_hit": 40_000, "shared_read": 3000, "temp_written": 0}))
+        .set("schedule", json!({"host": host, "node": node, "who": "backends"}), json!({"tasks": 20, "looked": 20, "run_us": 3_000_000, "wait_us": 400_000, "turns": 3000}))
         .set("table", json!({"node": node, "database": "db", "relation": "public.usertable"}), json!({
             "bytes": 1_000_000_000u64, "index_bytes": 100_000_000, "live_rows": 1_000_000, "dead_rows": 500, "rows_inserted": 90_000,
             "rows_updated": 60_000, "rows_deleted": 0, "seq_scans": 0, "seq_rows": 0, "autovacuums": 1, "primary_key": true,
@@ -360,6 +362,8 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
         .fact(of.clone(), "setting", "wal_level", "replica")
         .fact(of.clone(), "setting", "data_directory", "/data/pg")
         .fact(of.clone(), "setting", "huge_pages", "try")
+        .fact(of.clone(), "setting", "shared_buffers", "16GB")
+        .fact(of.clone(), "setting", "autovacuum", "on")
         .fact(of, "setting", "max_wal_size", "32GB");
 }
 
