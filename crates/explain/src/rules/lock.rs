@@ -48,13 +48,15 @@ const QUEUES: [(&str, &str, &str, &str); 2] = [
         "advisory",
         "an advisory lock, which the application takes",
         "hold it for a shorter time, or take several locks with different keys instead of one; who holds it:",
-        "SELECT l.pid, a.application_name, a.state, now() - a.xact_start AS since, l.classid, l.objid FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND l.granted;",
+        "SELECT l.pid, a.application_name, a.state, now() - a.xact_start AS since, l.classid, l.objid \
+         FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND l.granted;",
     ),
     (
         "object",
         "the lock of an object that is no table: a commit after NOTIFY holds the one of all databases (objid 0) until it has ended",
         "let fewer transactions notify, or one process for all of them; who holds it:",
-        "SELECT l.pid, a.application_name, a.state, l.classid::regclass, l.objid, left(a.query, 60) AS query FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'object' AND l.granted;",
+        "SELECT l.pid, a.application_name, a.state, l.classid::regclass, l.objid, left(a.query, 60) AS query \
+         FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'object' AND l.granted;",
     ),
 ];
 

@@ -17,7 +17,8 @@ pub(super) const RULES: &[Rule] = &[
             Field("table", "seq_scans"),
             Field("server", "sessions_active"),
         ],
-        limits: "20 % of the session time, 2 executions a second that touch 100 blocks for fewer rows than blocks, and as many scans of a table by 1,000 rows or more (ours)",
+        limits: "20 % of the session time, 2 executions a second that touch 100 blocks for fewer rows than blocks, \
+            and as many scans of a table by 1,000 rows or more (ours)",
         judge: scan,
         links: &["https://www.postgresql.org/docs/current/indexes-examine.html"],
     },
@@ -53,7 +54,8 @@ pub(super) const RULES: &[Rule] = &[
             Facts("setting"),
             Any(&[Field("host", "memory_total_bytes"), Field("disk", "read_bytes")]),
         ],
-        limits: "1,000 blocks a second, 5 % of those touched, not found in shared_buffers of less than 5 % of the memory, and less than a third of them read from disks (ours)",
+        limits: "1,000 blocks a second, 5 % of those touched, not found in shared_buffers of less than 5 % of the memory, \
+            and less than a third of them read from disks (ours)",
         judge: buffers,
         links: &["https://www.postgresql.org/docs/current/runtime-config-resource.html#GUC-SHARED-BUFFERS"],
     },
@@ -71,7 +73,7 @@ const SCAN_CALLS_PER_S_MIN: f64 = 2.0;
 const SCAN_BLOCKS_MIN: f64 = 100.0;
 /// Rows of a scan: small tables are scanned rightly.
 const SCAN_ROWS_MIN: f64 = 1_000.0;
-/// Scans of the table per execution; half, as the two are not polled at the same moments.
+/// Scans of the table per execution; half, as the two are not polled at the same time.
 const SCANS_PER_CALL_MIN: f64 = 0.5;
 /// The share of the time of a statement that spills.
 const SPILL_SHARE_MIN: f64 = 0.1;
@@ -190,7 +192,8 @@ fn scan(case: &Case) -> Answer {
                 .not("a table too small for an index: a scan reads 1,000 rows or more")
                 .lacking("the plan: whether a condition of the statement has no index, or one that it cannot use")
                 .remedy(
-                    "look for the sequential scan in its plan (GENERIC_PLAN from PostgreSQL 16 on), and give the columns of its condition an index (CREATE INDEX CONCURRENTLY locks nobody out)",
+                    "look for the sequential scan in its plan (GENERIC_PLAN from PostgreSQL 16 on), and give the columns of its condition \
+                     an index (CREATE INDEX CONCURRENTLY does not block writes)",
                     &[&explain_it(statement)],
                 ),
             );
@@ -228,7 +231,8 @@ fn spill(case: &Case) -> Answer {
                 .because(format!("the statement: {}", in_a_line(statement)))
                 .lacking("the time of the files alone: EXPLAIN (ANALYZE, BUFFERS) shows it with track_io_timing")
                 .remedy(
-                    "let the sort or hash table stay in memory, in this session or for its role only: each sort of each session may take so much; or let an index deliver the order",
+                    "let the sort or hash table stay in memory, in this session or for its role only: each sort of each session \
+                     may take so much; or let an index deliver the order",
                     &[&format!("SET work_mem = '{needed}MB';"), &explain_it(statement)],
                 ),
             );
@@ -265,7 +269,8 @@ fn churn(case: &Case) -> Answer {
             .because("pg_stat_database.sessions counts every session that was opened: the server starts a process for each, which fills its caches anew")
             .remedy(
                 "keep connections open: a pool in the application, or pgbouncer between it and the server",
-                &["SELECT application_name, usename, client_addr, count(*) FROM pg_stat_activity WHERE backend_start > now() - interval '10 s' GROUP BY 1, 2, 3 ORDER BY 4 DESC;"],
+                &["SELECT application_name, usename, client_addr, count(*) FROM pg_stat_activity \
+                    WHERE backend_start > now() - interval '10 s' GROUP BY 1, 2, 3 ORDER BY 4 DESC;"],
             ),
         );
     }

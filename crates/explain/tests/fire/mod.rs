@@ -1,5 +1,9 @@
 //! For each rule a change that makes its condition true, and the proof level it must reach on it.
 
+mod harmless;
+
+pub(crate) use harmless::HARMLESS;
+
 use crate::scene::{NODES, Scene, disk, vacuum_wait, wait};
 use record::event;
 use record::finding::Level;
@@ -11,68 +15,6 @@ use serde_json::json;
 pub(crate) type Change = fn(&mut Scene);
 
 use Level::{CoOccurrence as Co, DiscriminatingCounter as Counter, PeerContrast as Peer, Symptom};
-
-/// Changes that look like the condition of a rule and are not.
-pub(crate) const HARMLESS: &[(&str, Change)] = &[
-    ("NET-04", |scene| {
-        // All segments stayed within the host.
-        scene.set("host", json!({"host": "h1"}), json!({"tcp_retransmits": 60}));
-        scene.set("net", json!({"host": "h1", "interface": "lo"}), json!({"tx_packets": 5000}));
-        scene.set("net", json!({"host": "h1", "interface": "eth0"}), json!({"tx_packets": 0}));
-    }),
-    ("PLAN-01", |scene| {
-        // A report that reads a whole table now and then, and a small table that is scanned often.
-        let statement = |id: &str| json!({"node": "n1", "database": "db", "query_id": id});
-        scene.set(
-            "statement",
-            statement("8"),
-            json!({"calls": 5, "total_ms": 50_000.0, "rows": 5, "shared_hit": 2_000_000}),
-        );
-        scene.set(
-            "statement",
-            statement("9"),
-            json!({"calls": 5000, "total_ms": 20_000.0, "rows": 5000, "shared_hit": 1_000_000}),
-        );
-        scene.set(
-            "table",
-            json!({"node": "n1", "database": "db", "relation": "public.currencies"}),
-            json!({"seq_scans": 30_000, "seq_rows": 6_000_000}),
-        );
-    }),
-    ("SES-01", |scene| {
-        // Many sessions, each for a long time.
-        scene.set("server", json!({"node": "n1"}), json!({"sessions_opened": 12}));
-    }),
-    ("SES-02", |scene| {
-        // The server's own load fills the host.
-        let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
-        scene.set("schedule", backends, json!({"run_us": 7_500_000, "wait_us": 20_000_000}));
-        scene.vary("host", json!({"host": "h1"}), "cpu_user_pct", |second| 80.0 + (second * 7 % 5) as f64);
-    }),
-    ("MEM-04", |scene| {
-        // What is missing in shared_buffers is missing in memory.
-        scene.fact(json!({"node": "n1"}), "setting", "shared_buffers", "128MB");
-        scene.set("server", json!({"node": "n1"}), json!({"blks_read": 9000}));
-        scene.set("disk", disk("h1", "nvme0n1"), json!({"read_bytes": 70_000_000}));
-    }),
-    ("VAC-08", |scene| {
-        // A server that only reads.
-        scene.fact(json!({"node": "n1"}), "setting", "autovacuum", "off");
-        scene.set("server", json!({"node": "n1"}), json!({"tup_updated": 0}));
-    }),
-    ("LCK-03", |scene| {
-        // Rows that several sessions change are another rule's.
-        scene.set("wait", wait("n1", "Lock", "transactionid"), json!({"sessions": 1}));
-    }),
-    ("REP-07", |scene| {
-        // An engine keeps this subscription for itself.
-        scene.set(
-            "subscription",
-            json!({"node": "n2", "subscription": "mtm_sub_1"}),
-            json!({"apply_errors": 0, "enabled": false, "own": true}),
-        );
-    }),
-];
 
 pub(crate) const CASES: &[(&str, Level, Change)] = &[
     ("GEN-01", Counter, |scene| {

@@ -351,8 +351,10 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
         .set("wait", wait(node, "IO", "WALSync"), json!({"sessions": 1}))
         .set("wait", vacuum_wait(node, "CPU", "CPU"), json!({"sessions": 1}))
         .set("node", of.clone(), json!({"transactions": 1000, "errors": 0, "response_us_p99": 5000}))
-        .set("statement", json!({"node": node, "database": "db", "query_id": "1"}), json!({"calls": 10_000, "total_ms": 900.0, "rows": 10_000, "shared_hit": 40_000, "shared_read": 3000, "temp_written": 0}))
-        .set("schedule", json!({"host": host, "node": node, "who": "backends"}), json!({"tasks": 20, "looked": 20, "run_us": 3_000_000, "wait_us": 400_000, "turns": 3000}))
+        .set("statement", json!({"node": node, "database": "db", "query_id": "1"}), json!({"calls": 10_000, "total_ms": 900.0, "rows": 10_000, 
+            "shared_hit": 40_000, "shared_read": 3000, "temp_written": 0}))
+        .set("schedule", json!({"host": host, "node": node, "who": "backends"}), json!({
+            "tasks": 20, "looked": 20, "run_us": 3_000_000, "wait_us": 400_000, "turns": 3000}))
         .set("table", json!({"node": node, "database": "db", "relation": "public.usertable"}), json!({
             "bytes": 1_000_000_000u64, "index_bytes": 100_000_000, "live_rows": 1_000_000, "dead_rows": 500, "rows_inserted": 90_000,
             "rows_updated": 60_000, "rows_deleted": 0, "seq_scans": 0, "seq_rows": 0, "autovacuums": 1, "primary_key": true,

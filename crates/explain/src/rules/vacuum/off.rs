@@ -1,4 +1,4 @@
-//! VAC-08: nobody removes dead rows, because autovacuum has been turned off.
+//! VAC-08: dead rows stay, because autovacuum has been turned off.
 
 use crate::case::Case;
 use crate::rule::{Answer, Claim};
