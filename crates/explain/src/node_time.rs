@@ -65,12 +65,31 @@ fn part_of(kind: &str, event: &str) -> &'static str {
 
 /// Every node whose sessions were sampled.
 pub fn all(case: &Case) -> Vec<NodeTime> {
+    let windows = windows(case);
+    case.nodes().into_iter().filter_map(|node| of(case, node, &windows)).collect()
+}
+
+/// The share of a node's session time in waits that fit. Samples see the sessions that the server calls active; one whose process has not had a CPU to
+/// read its statement with is not among them, so a share of the samples is more than a share of the time.
+pub(crate) fn share_of(case: &Case, node: &str, fits: impl Fn(&str, &str) -> bool) -> Option<f64> {
+    let windows = windows(case);
+    let (waits, samples) = (case.waits(node)?, case.looks(node, &windows));
+    let Some(time) = of(case, node, &windows).filter(|time| time.active > 0.0) else {
+        return waits.share(Who::Client, fits);
+    };
+    let seen = waits.of(Who::Client).filter(|(event, _)| fits(&event.0, &event.1));
+    let sessions = seen.map(|(_, series)| series.within(&windows).sum()).sum::<f64>() / samples;
+    Some((sessions / time.active).min(1.0))
+}
+
+/// What is accounted for: the measured phases of a run, else all of the recording.
+fn windows(case: &Case) -> Vec<Window> {
     let mut windows: Vec<Window> = case.driven().into_iter().map(|(_, window)| window).collect();
     if windows.is_empty() {
         windows.push(Window::new(0, u64::MAX));
     }
     waits::merge(&mut windows);
-    case.nodes().into_iter().filter_map(|node| of(case, node, &windows)).collect()
+    windows
 }
 
 /// One node; `None` if its sessions were hardly sampled.

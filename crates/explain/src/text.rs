@@ -157,7 +157,9 @@ fn statement_time(out: &mut String, statement: &StatementTime) {
     add(statement.calls_per_s, &|calls| format!("{} calls/s", units::count(calls)));
     add(statement.mean_ms, &|ms| units::us(ms * 1e3));
     add(statement.plan_ms, &|ms| format!("{} of planning", units::us(ms * 1e3)));
-    add(statement.rows, &|rows| format!("{} rows", units::short(rows)));
+    add(statement.rows, &|rows| {
+        format!("{} {}", units::short(rows), if rows == 1.0 { "row" } else { "rows" })
+    });
     add(statement.blocks, &|blocks| format!("{} blocks", units::short(blocks)));
     add(statement.blocks_read, &|blocks| format!("{} of them read", units::short(blocks)));
     add(statement.temp_bytes, &|bytes| format!("{} temporary", units::bytes(bytes)));

@@ -178,7 +178,7 @@ fn the_time_of_all_sessions_is_an_answer_where_no_rule_has_one() {
         "time of all sessions at n1: 6.00 active on average over 180 s",
         "  on a CPU                     50 %     3.00  counted\n",
         "  unaccounted",
-        "70 %  statement 1, 1,000 calls/s, 4.20 ms, 1 rows, 4.30 blocks, 0.30 of them read",
+        "70 %  statement 1, 1,000 calls/s, 4.20 ms, 1 row, 4.30 blocks, 0.30 of them read",
         "select v from t where k = $1",
     ] {
         assert!(short.contains(part), "{part} is missing in:\n{short}");

@@ -330,14 +330,19 @@ fn not_cpu(case: &Case) -> Answer {
     for (node, waits) in case.waiting_nodes() {
         let Some(host) = case.host_of(node) else { continue };
         let Some((pct, _)) = busy(case, host) else { continue };
-        let active = waits.seen(Who::Client) / case.looks(node, &[case.span]).max(1.0);
+        // A session in pg_sleep is meant to wait.
+        let asleep = waits.seen_in(Who::Client, |kind, event| kind == "Timeout" && event == "PgSleep");
+        let at_work = waits.seen(Who::Client) - asleep;
+        let active = at_work / case.looks(node, &[case.span]).max(1.0);
         let mut classes: BTreeMap<&str, f64> = BTreeMap::new();
-        for ((kind, _), series) in waits.of(Who::Client) {
-            *classes.entry(kind).or_default() += series.sum();
+        for ((kind, event), series) in waits.of(Who::Client) {
+            if event != "PgSleep" {
+                *classes.entry(kind).or_default() += series.sum();
+            }
         }
         let worst = classes.into_iter().max_by(|left, right| left.1.total_cmp(&right.1));
         let Some((class, seen)) = worst.filter(|(class, _)| *class != WAIT_CPU) else { continue };
-        let share = seen / waits.seen(Who::Client).max(1.0);
+        let share = seen / at_work.max(1.0);
         if pct >= CPU_PCT || share < CLASS_SHARE || active < ACTIVE_MIN {
             continue;
         }

@@ -66,7 +66,7 @@ fn queue(case: &Case) -> Answer {
         let Some(waits) = case.waits(&time.node) else { continue };
         for (event, what, text, command) in QUEUES {
             let fits = |kind: &str, name: &str| kind == "Lock" && name == event;
-            let share = waits.share(Who::Client, fits).unwrap_or(0.0);
+            let share = node_time::share_of(case, &time.node, fits).unwrap_or(0.0);
             if share < QUEUE_SHARE_MIN {
                 continue;
             }
@@ -80,7 +80,7 @@ fn queue(case: &Case) -> Answer {
                 .during(waits.windows(Who::Client, fits))
                 .number("share", share)
                 .number("sessions", share * time.active)
-                .because(format!("sessions were seen in Lock:{event} in {} of the samples", units::percent(share)))
+                .because(format!("Lock:{event} takes {} of the session time", units::percent(share)))
                 .with(waits.worst_statement(fits), |claim, (query_id, share)| {
                     let text = case.query(query_id).map_or(query_id, |text| text);
                     claim.because(format!("{} of them run: {}", units::percent(share), text.split_whitespace().collect::<Vec<_>>().join(" ")))

@@ -86,7 +86,7 @@ const OPENED_PER_S_MIN: f64 = 10.0;
 /// Transactions for each of them.
 const TRANSACTIONS_PER_SESSION_MAX: f64 = 20.0;
 /// Likewise, from where on the finding is high.
-const TRANSACTIONS_PER_SESSION_HIGH: f64 = 2.0;
+const TRANSACTIONS_PER_SESSION_HIGH: f64 = 3.0;
 /// The share of the time waiting for a CPU.
 const QUEUE_SHARE_MIN: f64 = 0.25;
 /// The share of the host's CPUs that others use.
@@ -161,12 +161,14 @@ fn scan(case: &Case) -> Answer {
                 continue;
             }
             let Some((table, each, scans)) = scanned(case, &time.node, statement) else { continue };
+            // What it reads is then not most of its time.
+            let spills = statement.temp_bytes.is_some_and(|bytes| bytes >= SPILL_BYTES_MIN);
             claims.push(
                 Claim::new(
-                    severity(statement.share),
+                    if spills { Severity::Medium } else { severity(statement.share) },
                     Level::DiscriminatingCounter,
                     format!(
-                        "{}: {} of the session time is one statement that reads {} rows of {} for {} rows of its answer, {} times a second",
+                        "{}: {} of the session time is one statement that reads {} rows of {} to return {}, {} times a second",
                         time.node,
                         units::percent(statement.share),
                         units::short(each),

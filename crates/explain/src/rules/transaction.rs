@@ -3,6 +3,7 @@
 use super::vacuum::is_wal;
 use crate::case::Case;
 use crate::decompose;
+use crate::node_time;
 use crate::rule::Need::{Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
@@ -81,7 +82,7 @@ fn autocommit(case: &Case) -> Answer {
         };
         let rows = written(server.lines);
         let per_commit = rows / commits.sum().max(1.0);
-        let Some(share) = waits.share(Who::Client, is_commit) else { continue };
+        let Some(share) = node_time::share_of(case, server.place, is_commit) else { continue };
         // Readers commit, too: at least half of the commits must write.
         if !(0.5..ROWS_MIN).contains(&per_commit)
             || share < COMMIT_SHARE

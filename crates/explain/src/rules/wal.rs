@@ -3,6 +3,7 @@
 use super::vacuum::is_wal;
 use crate::case::Case;
 use crate::decompose;
+use crate::node_time;
 use crate::rule::Need::{Any, Driven, Facts, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
 use crate::series::Series;
@@ -104,10 +105,10 @@ const DISTANCES: f64 = 1.9;
 /// Times that the buffers were full, per commit.
 const FULL_PER_COMMIT: f64 = 0.01;
 
-/// The share of the WAL among a node's active clients, if enough sessions were seen.
+/// The share of the WAL in the time of a node's clients, if enough sessions were seen.
 fn wal_share(case: &Case, node: &str, waits: &waits::Waits) -> Option<f64> {
     let active = waits.seen(Who::Client) / case.looks(node, &[case.span]).max(1.0);
-    waits.share(Who::Client, is_wal).filter(|share| *share >= WAL_SHARE && active >= ACTIVE_MIN)
+    node_time::share_of(case, node, is_wal).filter(|share| *share >= WAL_SHARE && active >= ACTIVE_MIN)
 }
 
 fn flush_bound(case: &Case) -> Answer {

@@ -1,7 +1,7 @@
 //! For rules that were or could be wrong: what only looks like their condition.
 
 use super::Change;
-use crate::scene::{disk, wait};
+use crate::scene::{Scene, disk, wait};
 use serde_json::json;
 
 /// Changes that look like the condition of a rule and are not.
@@ -30,6 +30,18 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
             json!({"node": "n1", "database": "db", "relation": "public.currencies"}),
             json!({"seq_scans": 30_000, "seq_rows": 6_000_000}),
         );
+    }),
+    ("WAL-01", |scene| {
+        behind_a_queue_for_cpus(scene);
+    }),
+    ("TXN-01", |scene| {
+        scene.set("server", json!({"node": "n1"}), json!({"tup_inserted": 1000, "tup_updated": 0}));
+        behind_a_queue_for_cpus(scene);
+    }),
+    ("CPU-05", |scene| {
+        // Sessions that are meant to wait, on a host that is not busy.
+        scene.set("wait", wait("n1", "Timeout", "PgSleep"), json!({"sessions": 40}));
+        scene.vary("host", json!({"host": "h1"}), "cpu_user_pct", |second| 5.0 + (second * 7 % 5) as f64);
     }),
     ("SES-01", |scene| {
         // Many sessions, each for a long time.
@@ -65,3 +77,11 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         );
     }),
 ];
+
+/// Most of the sessions that are seen wait for the WAL, but most of the time they wait for a CPU, which no view of the server shows.
+fn behind_a_queue_for_cpus(scene: &mut Scene) {
+    scene.set("wait", wait("n1", "IO", "WALSync"), json!({"sessions": 20}));
+    scene.set("server", json!({"node": "n1"}), json!({"active_ms": 100_000.0}));
+    let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
+    scene.set("schedule", backends, json!({"run_us": 7_500_000, "wait_us": 72_000_000}));
+}
