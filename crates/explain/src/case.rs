@@ -7,7 +7,7 @@ use crate::series::Series;
 use crate::stacks::Stacks;
 use crate::waits::Waits;
 use record::event::Event;
-use record::finding::Window;
+use record::finding::{NodeTime, Window};
 use record::model::{PHASE_MEASURE, Step};
 use record::sample::{Body, Sample};
 use record::watched::{Fact, Missing, Wait};
@@ -15,6 +15,7 @@ use record::{Matrix, RecordError, Run, RunReader, Sweep};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// The most objects per source; more are only counted.
 pub(crate) const THINGS_MAX: usize = 4_096;
@@ -181,6 +182,7 @@ pub struct Case {
     waits: BTreeMap<String, Waits>,
     lines: BTreeMap<String, BTreeMap<(String, String), Lines>>,
     left_out: BTreeMap<String, BTreeSet<String>>,
+    node_time: OnceLock<Vec<NodeTime>>,
 }
 
 impl Case {
@@ -322,6 +324,11 @@ impl Case {
     /// Nodes whose server was monitored.
     pub fn nodes(&self) -> Vec<&str> {
         self.things("server").map(|thing| thing.place).collect()
+    }
+
+    /// The account of every node's time, which several rules judge by: computed at the first call.
+    pub(crate) fn node_time(&self, compute: impl FnOnce(&Case) -> Vec<NodeTime>) -> &[NodeTime] {
+        self.node_time.get_or_init(|| compute(self))
     }
 
     /// Hosts that were monitored.

@@ -66,7 +66,7 @@ pub fn judge(case: &Case, tool_version: &str) -> Findings {
         let checked = Checked { rule: rule.id.to_string(), title: rule.title.to_string(), state, why };
         findings.checked.push(checked);
     }
-    findings.node_time = node_time::all(case);
+    findings.node_time = node_time::all(case).to_vec();
     findings.client_time = decompose::all(case);
     findings.validity = validity::of(case);
     findings.rank();

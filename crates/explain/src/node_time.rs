@@ -34,6 +34,9 @@ const SAMPLES_MIN: f64 = 3.0;
 /// Bytes of a block, by default.
 const BLOCK_BYTES: f64 = 8192.0;
 
+/// What `watch` reports as missing when sessions are masked.
+const HIDING_SESSIONS: [&str; 2] = ["sessions of other roles", "hidden sessions"];
+
 /// Wait events with their sessions, or their shares.
 type Events = Vec<(String, f64)>;
 
@@ -64,21 +67,23 @@ fn part_of(kind: &str, event: &str) -> &'static str {
 }
 
 /// Every node whose sessions were sampled.
-pub fn all(case: &Case) -> Vec<NodeTime> {
-    let windows = windows(case);
-    case.nodes().into_iter().filter_map(|node| of(case, node, &windows)).collect()
+pub fn all(case: &Case) -> &[NodeTime] {
+    case.node_time(|case| {
+        let windows = windows(case);
+        case.nodes().into_iter().filter_map(|node| of(case, node, &windows)).collect()
+    })
 }
 
 /// The share of a node's session time in waits that fit. Samples see the sessions that the server calls active; one whose process has not had a CPU to
 /// read its statement with is not among them, so a share of the samples is more than a share of the time.
 pub(crate) fn share_of(case: &Case, node: &str, fits: impl Fn(&str, &str) -> bool) -> Option<f64> {
-    let windows = windows(case);
-    let (waits, samples) = (case.waits(node)?, case.looks(node, &windows));
-    let Some(time) = of(case, node, &windows).filter(|time| time.active > 0.0) else {
+    let waits = case.waits(node)?;
+    let Some(time) = all(case).iter().find(|time| time.node == node && time.active > 0.0) else {
         return waits.share(Who::Client, fits);
     };
+    let windows = windows(case);
     let seen = waits.of(Who::Client).filter(|(event, _)| fits(&event.0, &event.1));
-    let sessions = seen.map(|(_, series)| series.within(&windows).sum()).sum::<f64>() / samples;
+    let sessions = seen.map(|(_, series)| series.within(&windows).sum()).sum::<f64>() / time.samples as f64;
     Some((sessions / time.active).min(1.0))
 }
 
@@ -93,7 +98,7 @@ fn windows(case: &Case) -> Vec<Window> {
 }
 
 /// One node; `None` if its sessions were hardly sampled.
-pub fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
+fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
     let server = case.one("server", node)?;
     let samples = case.looks(node, windows);
     if samples < SAMPLES_MIN {
@@ -122,6 +127,12 @@ pub fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
     if scheduler.is_none() && parts.iter().any(|part| part.name == CPU) {
         notes.push(
             "the server's processes cannot be read from here, so CPU time and waiting for a CPU are one part"
+                .to_string(),
+        );
+    }
+    if case.gaps.iter().any(|gap| gap.node == node && HIDING_SESSIONS.contains(&gap.what.as_str())) {
+        notes.push(
+            "sessions of other roles hide what they do from ours (grant pg_monitor): their waits are in the rest"
                 .to_string(),
         );
     }

@@ -4,6 +4,7 @@
 use crate::units;
 use record::Findings;
 use record::finding::{CheckState, ClientTime, Finding, NodeTime, Severity, StatementTime, Window};
+use record::text::{ascii, one_line};
 
 /// Lines are folded at this width.
 const WIDTH: usize = 110;
@@ -21,8 +22,12 @@ pub enum Detail {
     Full,
 }
 
-/// The page; ends with a line feed.
+/// The page; ends with a line feed. Names, statements and messages of others are in it: none of them can steer the terminal.
 pub fn text(findings: &Findings, detail: Detail) -> String {
+    raw(findings, detail).split_terminator('\n').map(|line| ascii(line) + "\n").collect()
+}
+
+fn raw(findings: &Findings, detail: Detail) -> String {
     let mut out = String::new();
     for time in &findings.node_time {
         node_time(&mut out, time, detail);
@@ -101,7 +106,7 @@ pub fn brief(findings: &Findings, is_watched: bool) -> Vec<String> {
                 .to_string(),
         );
     }
-    lines
+    lines.iter().map(|line| ascii(line)).collect()
 }
 
 /// Statements shown in the short form.
@@ -135,7 +140,7 @@ fn node_time(out: &mut String, time: &NodeTime, detail: Detail) {
             how,
             events.join(", ")
         );
-        out.push_str(line.trim_end());
+        out.push_str(ascii(&line).trim_end());
         out.push('\n');
     }
     let most = if detail == Detail::Short { STATEMENTS_MAX } else { usize::MAX };
@@ -168,10 +173,7 @@ fn statement_time(out: &mut String, statement: &StatementTime) {
     fold(out, &label, &figures.join(", "));
     let below = " ".repeat(label.len());
     if !statement.text.is_empty() {
-        let text: String = statement.text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let shown: String = text.chars().take(STATEMENT_CHARS).collect();
-        let more = if shown.len() < text.len() { "..." } else { "" };
-        fold(out, &below, &format!("{shown}{more}"));
+        fold(out, &below, &one_line(&statement.text, STATEMENT_CHARS));
     }
     if !statement.events.is_empty() {
         let events: Vec<String> = statement
@@ -208,7 +210,7 @@ fn finding_text(out: &mut String, number: usize, finding: &Finding, detail: Deta
         fold(out, &format!("{INDENT}try: "), &finding.remedy.text);
     }
     for command in &finding.remedy.commands {
-        out.push_str(&format!("{INDENT}     {command}\n"));
+        out.push_str(&format!("{INDENT}     {}\n", ascii(command)));
     }
     if detail == Detail::Full {
         for (label, sentences) in
@@ -219,7 +221,7 @@ fn finding_text(out: &mut String, number: usize, finding: &Finding, detail: Deta
             }
         }
         for link in &finding.links {
-            out.push_str(&format!("{INDENT}see: {link}\n"));
+            out.push_str(&format!("{INDENT}see: {}\n", ascii(link)));
         }
     }
 }
@@ -256,7 +258,7 @@ fn client_time(out: &mut String, time: &ClientTime) {
             units::us(part.us),
             events.join(", ")
         );
-        out.push_str(line.trim_end());
+        out.push_str(ascii(&line).trim_end());
         out.push('\n');
     }
     for note in &time.notes {

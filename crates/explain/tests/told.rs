@@ -201,6 +201,43 @@ fn the_time_of_all_sessions_is_an_answer_where_no_rule_has_one() {
 }
 
 #[test]
+fn nothing_that_others_wrote_steers_the_terminal_or_forges_a_line() {
+    let mut findings = Scene::healthy().explain();
+    let hostile = "\u{1b}]0;owned\u{7}\u{1b}[2J\nforged\r\u{9b}31m";
+    let time = record::finding::NodeTime {
+        node: hostile.to_string(),
+        seconds: 10.0,
+        active: 2.0,
+        parts: vec![record::finding::NodePart {
+            name: hostile.to_string(),
+            sessions: 2.0,
+            share: 1.0,
+            is_counted: false,
+            events: vec![(hostile.to_string(), 1.0)],
+        }],
+        statements: vec![record::finding::StatementTime {
+            query_id: hostile.to_string(),
+            text: hostile.to_string(),
+            share: 0.5,
+            ..Default::default()
+        }],
+        notes: vec![hostile.to_string()],
+        ..Default::default()
+    };
+    findings.node_time = vec![time];
+    findings.findings.push(record::Finding {
+        claim: hostile.to_string(),
+        evidence: vec![hostile.to_string()],
+        remedy: record::finding::Remedy { text: hostile.to_string(), commands: vec![hostile.to_string()] },
+        ..Default::default()
+    });
+    let mut text = explain::text(&findings, Detail::Full);
+    text.extend(explain::brief(&findings, true).into_iter().map(|line| line + "\n"));
+    assert!(text.chars().all(|c| c == '\n' || c.is_ascii() && !c.is_ascii_control()), "{text:?}");
+    assert!(text.contains("owned") && !text.lines().any(|line| line.starts_with("forged")), "{text}");
+}
+
+#[test]
 fn torn_partial_and_foreign_directories_are_explained_as_far_as_they_go() {
     let mut scene = Scene::healthy();
     scene.set("wait", wait("n1", "LWLock", "WALWrite"), json!({"sessions": 9}));

@@ -267,9 +267,12 @@ fn client_time_is_cpu_and_waiting_for_cpu_and_watching_keeps_account_of_itself()
     let ended = run(folder.path(), &["explain", "--format", "json", &name]);
     assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
     let told: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
-    let parts = told["client_time"][0]["parts"].as_array().expect("parts");
+    let time = &told["client_time"][0];
+    let parts = time["parts"].as_array().expect("parts");
     let sum: f64 = parts.iter().filter_map(|part| part["share"].as_f64()).sum();
-    assert!((sum - 1.0).abs() < 1e-6, "{parts:#?}");
+    // They are measured separately: on a busy machine they overlap, which is said.
+    let is_said = time["notes"].to_string().contains("the parts add up to ");
+    assert!(sum > 1.0 - 1e-6 && (sum < 1.0 + 2e-3 || is_said), "{time:#?}");
     for part in ["client", "server CPU", "server waits for CPU", "unexplained"] {
         assert!(parts.iter().any(|told| told["name"] == part), "{part} is missing: {parts:#?}");
     }

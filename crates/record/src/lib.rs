@@ -43,6 +43,7 @@ mod schema;
 pub mod statistics;
 pub mod summary;
 pub mod sweep;
+pub mod text;
 pub mod totals;
 pub mod usl;
 pub mod watched;

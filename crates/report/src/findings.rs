@@ -6,6 +6,7 @@ use crate::html::markup::{Cell, Row, escape, table};
 use crate::layout::{fold, push};
 use record::finding::{CheckState, Checked, ClientTime, Finding, Findings, Level, Severity, Window};
 use record::number;
+use record::text::ascii;
 
 /// Findings shown on the terminal; the page has all.
 const TEXT_MAX: usize = 8;
@@ -268,17 +269,17 @@ pub(crate) fn print(out: &mut String, facts: &Facts) {
     out.push('\n');
     for finding in findings.findings.iter().take(TEXT_MAX) {
         let label = format!("{:<7}", finding.severity.word());
-        let claim = plain(&finding.claim);
+        let claim = ascii(&finding.claim);
         fold(
             out,
             &label,
-            &format!("{}{}: {claim} ({})", finding.id, plain(&place(finding)), finding.level.words()),
+            &format!("{}{}: {claim} ({})", finding.id, ascii(&place(finding)), finding.level.words()),
         );
         if !finding.remedy.text.is_empty() {
-            fold(out, "       ", &format!("to do: {}", plain(&finding.remedy.text)));
+            fold(out, "       ", &format!("to do: {}", ascii(&finding.remedy.text)));
         }
         for command in &finding.remedy.commands {
-            push(out, &format!("         {}", plain(command)));
+            push(out, &format!("         {}", ascii(command)));
         }
     }
     if findings.findings.len() > TEXT_MAX {
@@ -303,23 +304,6 @@ fn client_time_line(time: &ClientTime) -> String {
     format!("{}: {mean} a transaction: {}", time.step, parts.join(", "))
 }
 
-/// Terminals get ASCII: findings quote servers and kernels, whose messages may contain anything.
-pub(crate) fn plain(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            'µ' => out.push('u'),
-            '–' | '—' => out.push('-'),
-            '…' => out.push_str("..."),
-            '×' => out.push('x'),
-            plain if plain.is_ascii() && !plain.is_ascii_control() => out.push(plain),
-            '\n' | '\t' => out.push(' '),
-            _ => out.push('?'),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,7 +311,6 @@ mod tests {
     #[test]
     fn keys_and_texts_are_made_fit_for_their_places() {
         assert_eq!(encoded("run-a b&t=1"), "run-a%20b%26t%3D1");
-        assert_eq!(plain("12 µs – \u{1b}[31m"), "12 us - ?[31m");
         assert_eq!(linked("javascript:alert(1)"), "javascript:alert(1)");
     }
 }

@@ -6,6 +6,7 @@ use crate::html::markup::{Cell, Row, escape, table};
 use crate::timeline::waits::event_name;
 use record::event;
 use record::number;
+use record::text::one_line;
 use record::watched::{Sampled, Statement};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -74,15 +75,6 @@ pub(crate) fn texts<'a>(facts: &Facts<'a>) -> BTreeMap<&'a str, &'a str> {
     let queries = facts.reader.events.iter().filter(|event| event.kind == event::QUERY);
     let word = |event: &'a event::Event, name: &str| event.more.get(name).and_then(Value::as_str);
     queries.filter_map(|event| Some((word(event, "query_id")?, word(event, "text")?))).collect()
-}
-
-/// A statement in one line.
-pub(crate) fn one_line(text: &str, most: usize) -> String {
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match text.char_indices().nth(most) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
-    }
 }
 
 /// Writes the table of a step; nothing if no statements were counted.

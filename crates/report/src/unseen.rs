@@ -1,9 +1,9 @@
 //! What `watch` could not see, what is therefore unknown, and what sampling cost.
 
 use crate::facts::Facts;
-use crate::findings::plain;
 use crate::html::markup::{Cell, Row, table};
 use crate::layout::{fold, push};
+use record::text::ascii;
 use record::watched::{Cost, Missing, Sampled};
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ pub(crate) fn print(out: &mut String, facts: &Facts) {
     let all = unseen(facts);
     for (missing, names) in all.iter().take(TEXT_MAX) {
         let text = format!("{} ({}): {}: {}", missing.what, places(names), missing.why, missing.lost);
-        fold(out, "unseen  ", &plain(&text));
+        fold(out, "unseen  ", &ascii(&text));
     }
     if all.len() > TEXT_MAX {
         push(out, &format!("        and {} more on the page", all.len() - TEXT_MAX));

@@ -36,7 +36,7 @@ impl Recording {
 }
 
 fn only(case: &Case) -> NodeTime {
-    let mut all = all(case);
+    let mut all = all(case).to_vec();
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }

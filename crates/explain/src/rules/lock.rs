@@ -9,6 +9,7 @@ use crate::units;
 use crate::waits::Who;
 use record::finding::{Level, Severity};
 use record::model::CheckResult;
+use record::text::one_line;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -41,6 +42,8 @@ pub(super) const RULES: &[Rule] = &[
 const QUEUE_SHARE_MIN: f64 = 0.2;
 /// From this share on it is high.
 const QUEUE_SHARE_HIGH: f64 = 0.5;
+/// Characters of a statement in a sentence.
+const STATEMENT_CHARS: usize = 160;
 
 /// Locks that wait for a program's order, and not for a row: event, what it is, what to do, and the command.
 const QUEUES: [(&str, &str, &str, &str); 2] = [
@@ -62,7 +65,7 @@ const QUEUES: [(&str, &str, &str, &str); 2] = [
 
 fn queue(case: &Case) -> Answer {
     let mut claims = vec![];
-    for time in node_time::all(case).into_iter().filter(|time| time.active >= 1.0) {
+    for time in node_time::all(case).iter().filter(|time| time.active >= 1.0) {
         let Some(waits) = case.waits(&time.node) else { continue };
         for (event, what, text, command) in QUEUES {
             let fits = |kind: &str, name: &str| kind == "Lock" && name == event;
@@ -83,7 +86,7 @@ fn queue(case: &Case) -> Answer {
                 .because(format!("Lock:{event} takes {} of the session time", units::percent(share)))
                 .with(waits.worst_statement(fits), |claim, (query_id, share)| {
                     let text = case.query(query_id).map_or(query_id, |text| text);
-                    claim.because(format!("{} of them run: {}", units::percent(share), text.split_whitespace().collect::<Vec<_>>().join(" ")))
+                    claim.because(format!("{} of them run: {}", units::percent(share), one_line(text, STATEMENT_CHARS)))
                 })
                 .not("rows or tables: those waits have other names (Lock:tuple, Lock:transactionid, Lock:relation)")
                 .remedy(text, &[command]),

@@ -7,6 +7,7 @@ use crate::rule::Need::{Any, Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::text::one_line;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -105,35 +106,40 @@ const FROM_DISK_MAX: f64 = 1.0 / 3.0;
 const BLOCK_BYTES: f64 = 8192.0;
 /// Characters of a statement in a sentence.
 const STATEMENT_CHARS: usize = 160;
+/// Characters of a statement that is offered for pasting; what is cut ends with an ellipsis, and is not offered.
+const PASTED_CHARS_MAX: usize = 2_000;
 
 fn severity(share: f64) -> Severity {
     if share >= SHARE_HIGH { Severity::High } else { Severity::Medium }
 }
 
 /// Nodes whose sessions are at work.
-fn busy(case: &Case) -> Vec<NodeTime> {
-    node_time::all(case).into_iter().filter(|time| time.active >= ACTIVE_MIN).collect()
+fn busy(case: &Case) -> impl Iterator<Item = &NodeTime> {
+    node_time::all(case).iter().filter(|time| time.active >= ACTIVE_MIN)
 }
 
 /// A statement in one line, or its id.
 fn in_a_line(statement: &StatementTime) -> String {
-    let text = statement.text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match text.char_indices().nth(STATEMENT_CHARS) {
-        _ if text.is_empty() => format!("statement {}", statement.query_id),
-        Some((at, _)) => format!("{}...", &text[..at]),
-        None => text,
+    match one_line(&statement.text, STATEMENT_CHARS) {
+        text if text.is_empty() => format!("statement {}", statement.query_id),
+        text => text,
     }
 }
 
-/// What is shown of it in the plan, without running it; parameters need 16.
+/// What shows its plan without running it; parameters need PostgreSQL 16.
 fn explain_it(statement: &StatementTime) -> String {
-    match statement.text.as_str() {
-        "" => format!("SELECT query FROM pg_stat_statements WHERE queryid = {};", statement.query_id),
-        text => {
-            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            format!("EXPLAIN (GENERIC_PLAN) {};", text.trim_end_matches(';'))
-        }
+    let text = one_line(statement.text.trim_end().trim_end_matches(';'), PASTED_CHARS_MAX);
+    if is_pastable(&text) {
+        return format!("EXPLAIN (GENERIC_PLAN) {text};");
     }
+    format!("SELECT query FROM pg_stat_statements WHERE queryid = {};", statement.query_id)
+}
+
+/// Whether a foreign statement is one statement, whole, when it is pasted into psql as one line: no second one after a semicolon,
+/// no command of psql, no comment that ends differently there, nothing that a terminal reads as a key.
+fn is_pastable(text: &str) -> bool {
+    let is_plain = text.chars().all(|c| c.is_ascii() && !c.is_ascii_control());
+    !text.is_empty() && is_plain && !["--", "/*", ";", "\\"].iter().any(|mark| text.contains(mark))
 }
 
 /// A table of the statement's database that is scanned about as often as the statement runs, and the rows of a scan.
@@ -194,8 +200,8 @@ fn scan(case: &Case) -> Answer {
                 .not("a table too small for an index: a scan reads 1,000 rows or more")
                 .lacking("the plan: whether a condition of the statement has no index, or one that it cannot use")
                 .remedy(
-                    "look for the sequential scan in its plan (GENERIC_PLAN from PostgreSQL 16 on), and give the columns of its condition \
-                     an index (CREATE INDEX CONCURRENTLY does not block writes)",
+                    "look for the sequential scan in its plan (GENERIC_PLAN from PostgreSQL 16 on; as the role that runs it, because \
+                     planning evaluates functions), and give the columns of its condition an index (CREATE INDEX CONCURRENTLY does not block writes)",
                     &[&explain_it(statement)],
                 ),
             );
@@ -416,4 +422,40 @@ fn buffers(case: &Case) -> Answer {
         );
     }
     Answer::of(claims, || "blocks that were not in shared_buffers, and reads of the disks".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_whole_harmless_statement_is_offered_for_pasting() {
+        let of = |text: &str| {
+            explain_it(&StatementTime {
+                query_id: "17".to_string(),
+                text: text.to_string(),
+                ..StatementTime::default()
+            })
+        };
+        assert_eq!(
+            of("select *\n  from t where a = $1;"),
+            "EXPLAIN (GENERIC_PLAN) select * from t where a = $1;"
+        );
+        let by_id = "SELECT query FROM pg_stat_statements WHERE queryid = 17;";
+        let long = format!("select {}", "a, ".repeat(PASTED_CHARS_MAX));
+        let hostile = [
+            "",
+            ";",
+            "select 1; drop table t",
+            "select 1 -- first\n, drop_all()",
+            "select /* a */ 1",
+            "select 1 \\! rm x",
+            "select '\u{1b}[2J'",
+            "select 'é'",
+            long.as_str(),
+        ];
+        for text in hostile {
+            assert_eq!(of(text), by_id, "{text:?}");
+        }
+    }
 }

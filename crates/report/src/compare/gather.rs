@@ -4,9 +4,10 @@ use super::{Figure, Group, Side};
 use crate::chart::tidy;
 use crate::directory::Line;
 use crate::facts::{Facts, StepFacts};
-use crate::statements::{costs, one_line, texts};
+use crate::statements::{costs, texts};
 use crate::timeline::waits::Active;
 use record::finding::Window;
+use record::text::one_line;
 use record::watched::{Sampled, Server};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,10 @@
 //! The comparison as lines of a terminal and as tables of the page.
 
 use super::{Comparison, Figure};
-use crate::findings::plain;
 use crate::html::markup::{Cell, Row, escape, table};
 use crate::layout::{columns, fold, push};
 use record::number;
+use record::text::ascii;
 
 /// From this ratio on, either way, a difference is marked.
 const RATIO_MARKED: f64 = 1.5;
@@ -61,25 +61,25 @@ fn heading(comparison: &Comparison) -> String {
 
 /// Prints the tables.
 pub(crate) fn print(out: &mut String, comparison: &Comparison) {
-    fold(out, "", &plain(&heading(comparison)));
+    fold(out, "", &ascii(&heading(comparison)));
     for group in &comparison.groups {
         out.push('\n');
         push(out, group.name);
         let mut rows = vec![vec![
             String::new(),
-            plain(&comparison.first.name),
-            plain(&comparison.second.name),
+            ascii(&comparison.first.name),
+            ascii(&comparison.second.name),
             "difference".to_string(),
             "ratio".to_string(),
         ]];
         for figure in &group.figures {
             let (label, [first, second, difference]) = columns_of(figure);
-            let mut label = plain(&label);
+            let mut label = ascii(&label);
             if label.len() > NAME_MAX {
                 label.truncate(NAME_MAX - 3);
                 label.push_str("...");
             }
-            rows.push(vec![label, plain(&first), plain(&second), plain(&difference), ratio(figure)]);
+            rows.push(vec![label, ascii(&first), ascii(&second), ascii(&difference), ratio(figure)]);
         }
         columns(out, &rows, |column| column == 0);
     }
