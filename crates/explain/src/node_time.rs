@@ -84,7 +84,17 @@ pub(crate) fn share_of(case: &Case, node: &str, fits: impl Fn(&str, &str) -> boo
     let windows = windows(case);
     let seen = waits.of(Who::Client).filter(|(event, _)| fits(&event.0, &event.1));
     let sessions = seen.map(|(_, series)| series.within(&windows).sum()).sum::<f64>() / time.samples as f64;
-    Some((sessions / time.active).min(1.0))
+    Some((sessions * scale(time, waits, &windows) / time.active).min(1.0))
+}
+
+/// By how much the account made the sampled waits smaller, so that they fit into the whole.
+fn scale(time: &NodeTime, waits: &Waits, windows: &[Window]) -> f64 {
+    let is_sampled = |part: &&NodePart| !part.is_counted && part.name != UNACCOUNTED;
+    let shown: f64 = time.parts.iter().filter(is_sampled).map(|part| part.sessions).sum();
+    let has_cpu = time.parts.iter().any(|part| part.name == CPU);
+    let of_parts = waits.of(Who::Client).filter(|(event, _)| has_cpu || event.0 != WAIT_CPU);
+    let seen = of_parts.map(|(_, series)| series.within(windows).sum()).sum::<f64>() / time.samples as f64;
+    if seen > 0.0 { (shown / seen).min(1.0) } else { 1.0 }
 }
 
 /// What is accounted for: the measured phases of a run, else all of the recording.
@@ -289,6 +299,7 @@ fn counted(lines: &Lines, windows: &[Window], covered_s: f64) -> Option<Statemen
         calls_per_s: Some(count / covered_s),
         mean_ms: Some(total_ms / count),
         plan_ms,
+        jit_ms: each("jit_ms").filter(|ms| *ms > 0.0),
         rows: each("rows"),
         blocks: each("shared_hit").map(|hit| hit + blocks_read.unwrap_or(0.0)),
         blocks_read,

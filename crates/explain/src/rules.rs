@@ -10,6 +10,7 @@ mod lock;
 mod memory;
 mod network;
 mod observer;
+mod queue;
 pub(crate) mod replication;
 mod statement;
 mod transaction;
@@ -31,6 +32,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         transaction::RULES,
         lock::RULES,
         statement::RULES,
+        queue::RULES,
         wal::RULES,
         replication::RULES,
         capacity::RULES,

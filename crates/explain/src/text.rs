@@ -10,6 +10,8 @@ use record::text::{ascii, one_line};
 const WIDTH: usize = 110;
 /// The most windows shown of one finding; the rest is counted.
 const WINDOWS_MAX: usize = 3;
+/// With data for less than one rule in so many, that nothing was found is no answer.
+const HEALTHY_OF_RULES: usize = 4;
 /// The indentation of everything that belongs to a finding.
 const INDENT: &str = "          ";
 
@@ -34,7 +36,16 @@ fn raw(findings: &Findings, detail: Detail) -> String {
         out.push('\n');
     }
     if findings.findings.is_empty() {
-        out.push_str("nothing found\n");
+        let all = findings.checked.len();
+        let clean = findings.checked.iter().filter(|checked| checked.state == CheckState::Clean).count();
+        if clean * HEALTHY_OF_RULES < all {
+            let why = format!(
+                "the directory has the data of only {clean} of {all} rules, which found nothing; that says little (-v lists what is missing)"
+            );
+            fold(&mut out, "cannot tell: ", &why);
+        } else {
+            out.push_str("nothing found\n");
+        }
     }
     for (index, finding) in findings.findings.iter().enumerate() {
         finding_text(&mut out, index + 1, finding, detail);
@@ -162,6 +173,7 @@ fn statement_time(out: &mut String, statement: &StatementTime) {
     add(statement.calls_per_s, &|calls| format!("{} calls/s", units::count(calls)));
     add(statement.mean_ms, &|ms| units::us(ms * 1e3));
     add(statement.plan_ms, &|ms| format!("{} of planning", units::us(ms * 1e3)));
+    add(statement.jit_ms, &|ms| format!("{} of compilation", units::us(ms * 1e3)));
     add(statement.rows, &|rows| {
         format!("{} {}", units::short(rows), if rows == 1.0 { "row" } else { "rows" })
     });

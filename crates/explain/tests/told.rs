@@ -200,6 +200,69 @@ fn the_time_of_all_sessions_is_an_answer_where_no_rule_has_one() {
     assert!(idle.contains("the server is idle"), "{idle}");
 }
 
+/// The findings of a rule, as severity and claim.
+fn claims<'a>(findings: &'a record::Findings, rule: &str) -> Vec<(record::finding::Severity, &'a str)> {
+    let all = findings.findings.iter().filter(|finding| finding.rule == rule);
+    all.map(|finding| (finding.severity, finding.claim.as_str())).collect()
+}
+
+#[test]
+fn an_idle_holder_of_a_lock_is_the_first_cause() {
+    let mut scene = Scene::healthy();
+    scene.set("wait", wait("n1", "Lock", "transactionid"), json!({"sessions": 9}));
+    let root = json!({"node": "n1", "root": "70"});
+    scene.set("block", root, json!({"wait_s": 12.0, "root_state": "idle in transaction"}));
+    let findings = scene.explain();
+    let first = &findings.findings[0];
+    assert_eq!(
+        (first.rule.as_str(), first.severity),
+        ("LCK-01", record::finding::Severity::High),
+        "{findings:#?}"
+    );
+}
+
+#[test]
+fn a_server_that_is_gone_one_that_was_restarted_and_one_that_froze_are_three_things() {
+    use record::event::RESTART;
+    use record::finding::Severity;
+    let node = || json!({"node": "n1"});
+    let mut scene = Scene::healthy();
+    scene.event(100, RESTART, "n1 went away: no answer", node()).event(
+        104,
+        RESTART,
+        "n1 was started",
+        node(),
+    );
+    let restarted = scene.explain();
+    let found = claims(&restarted, "OBS-01");
+    assert!(matches!(found[..], [(Severity::Low, claim)] if claim.contains("restarted 1 time")), "{found:?}");
+
+    let mut scene = Scene::healthy();
+    scene.run.steps.retain(|step| step.verb != "prove");
+    scene.event(100, RESTART, "n1 went away: no answer", node());
+    scene.during("server", node(), 1..=100);
+    let gone = scene.explain();
+    let found = claims(&gone, "OBS-01");
+    assert!(
+        found
+            .iter()
+            .any(|(severity, claim)| *severity == Severity::High && claim.contains("gone for the last")),
+        "{found:?}"
+    );
+    assert!(found.iter().all(|(_, claim)| !claim.contains("restarted")), "{found:?}");
+}
+
+#[test]
+fn almost_no_data_is_not_a_clean_bill() {
+    let mut findings = Scene::healthy().explain();
+    for checked in findings.checked.iter_mut().skip(2) {
+        checked.state = CheckState::CannotTell;
+    }
+    let text = explain::text(&findings, Detail::Short);
+    assert!(text.contains("cannot tell: the directory has the data of only 2 of "), "{text}");
+    assert!(!text.contains("nothing found\n"), "{text}");
+}
+
 #[test]
 fn nothing_that_others_wrote_steers_the_terminal_or_forges_a_line() {
     let mut findings = Scene::healthy().explain();

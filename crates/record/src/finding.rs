@@ -462,6 +462,9 @@ pub struct StatementTime {
     /// Time of planning it; absent without `pg_stat_statements.track_planning`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan_ms: Option<f64>,
+    /// Just-in-time compilation in the time of an execution; absent before `pg_stat_statements` 1.10 (PostgreSQL 15).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jit_ms: Option<f64>,
     /// Rows that it returns or changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<f64>,

@@ -548,6 +548,7 @@ fn findings_fit_their_schema_and_use_all_of_it() {
             calls_per_s: figure,
             mean_ms: figure,
             plan_ms: figure,
+            jit_ms: figure,
             rows: figure,
             blocks: figure,
             blocks_read: figure,

@@ -353,9 +353,10 @@ fn not_cpu(case: &Case) -> Answer {
             .collect();
         let statement = waits.worst_statement(|kind, _| kind == class);
         let statement = statement.map(|(id, share)| (case.query(id).unwrap_or(id).to_string(), share));
+        // It names no cause: what does comes first.
         claims.push(
             Claim::new(
-                Severity::Medium,
+                Severity::Low,
                 Level::DiscriminatingCounter,
                 format!(
                     "{node}: not the CPU ({} % busy): {} of {} active sessions wait for {class}",

@@ -362,7 +362,7 @@ fn hot(case: &Case) -> Answer {
         let roots = case.at("block", node).count();
         let locks =
             waits.share(Who::Client, |kind, event| kind == "Lock" && is_hot(kind, event)).unwrap_or(0.0);
-        if locks > share / 2.0 && roots == 1 {
+        if locks > share / 2.0 && (roots == 1 || super::lock::is_held_by_an_idle_session(case, node)) {
             continue;
         }
         let statement = waits

@@ -1,6 +1,6 @@
 //! LCK: sessions that wait for each other, and promises that were broken.
 
-use crate::case::Case;
+use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::Need::{Looked, Proof};
 use crate::rule::{Answer, Claim, Rule};
@@ -128,6 +128,25 @@ fn advice(state: &str, session: &str) -> (&'static str, Vec<String>) {
     }
 }
 
+/// The state of a session that blocks others.
+fn state_of<'a>(case: &'a Case, root: &Thing<'a>) -> &'a str {
+    match root.lines.word("root_state") {
+        "" => {
+            let session = case.at("session", root.place).find(|session| session.name == root.name);
+            session.map_or("", |session| session.lines.word("state"))
+        }
+        state => state,
+    }
+}
+
+/// Whether a session that does nothing in its transaction has blocked others for seconds. Of those behind it, each seems to block the next.
+pub(super) fn is_held_by_an_idle_session(case: &Case, node: &str) -> bool {
+    case.at("block", node).any(|root| {
+        root.lines.max("wait_s").is_some_and(|waited| waited >= WAIT_S)
+            && state_of(case, &root).starts_with("idle in transaction")
+    })
+}
+
 fn tree(case: &Case) -> Answer {
     let mut claims = vec![];
     for root in case.things("block") {
@@ -140,10 +159,10 @@ fn tree(case: &Case) -> Answer {
             continue;
         }
         let session = case.at("session", root.place).find(|session| session.name == root.name);
-        let state = match lines.word("root_state") {
-            "" => session.map_or("", |session| session.lines.word("state")),
-            state => state,
-        };
+        let state = state_of(case, &root);
+        // It is the cause of all of these waits, if it waits for nothing itself.
+        let lost = node_time::share_of(case, root.place, |kind, _| kind == "Lock").unwrap_or(0.0);
+        let is_the_cause = lost >= QUEUE_SHARE_HIGH && waited >= WAIT_S;
         let query = session
             .map(|session| session.lines.word("query"))
             .filter(|query| !query.is_empty())
@@ -153,7 +172,7 @@ fn tree(case: &Case) -> Answer {
         let relation = Some(lines.word("relation")).filter(|relation| !relation.is_empty());
         claims.push(
             Claim::new(
-                if blocked >= BLOCKED_HIGH || waited >= WAIT_HIGH_S {
+                if blocked >= BLOCKED_HIGH || waited >= WAIT_HIGH_S || is_the_cause {
                     Severity::High
                 } else {
                     Severity::Medium

@@ -34,6 +34,10 @@ const COST_SECONDS_MIN: f64 = 60.0;
 
 /// Ticks seen of ticks due.
 const COVERAGE: f64 = 0.95;
+/// An answer that took this share of the gap is its cause.
+const ANSWER_OF_GAP_MIN: f64 = 0.5;
+/// A server that has been away for a shorter time may be on its way back.
+const GONE_US_MIN: u64 = 2_000_000;
 /// Ticks that must have been due.
 const TICKS_MIN: f64 = 10.0;
 
@@ -61,27 +65,52 @@ fn blind(case: &Case) -> Answer {
         let gap = case.events_of(event::GAP).find(|event| {
             Case::word_of(event, "node") == thing.place || Case::word_of(event, "host") == thing.place
         });
+        // Our question waited for its answer: then not the monitoring was late.
+        let answer_us = thing.lines.max("asked_us").unwrap_or(0.0);
+        let is_server = source == "server" && answer_us >= longest as f64 * ANSWER_OF_GAP_MIN;
         let claim = Claim::new(
-            if seen < 0.5 { Severity::Medium } else { Severity::Low },
+            if seen < 0.5 || is_server { Severity::Medium } else { Severity::Low },
             Level::DiscriminatingCounter,
-            format!(
-                "{}: {} of the samples were taken; the longest gap is {}",
-                thing.place,
-                units::percent(seen),
-                units::us(longest as f64)
-            ),
+            if is_server {
+                format!(
+                    "{}: the server did not answer for {}; {} of the samples were taken",
+                    thing.place,
+                    units::us(answer_us),
+                    units::percent(seen)
+                )
+            } else {
+                format!(
+                    "{}: {} of the samples were taken; the longest gap is {}",
+                    thing.place,
+                    units::percent(seen),
+                    units::us(longest as f64)
+                )
+            },
         )
         .during(holes)
         .number("coverage", seen)
         .number("longest_hole_us", longest as f64)
         .with(gap, |claim, event| claim.because(event.message.clone()))
         .because("what happened in the gaps is unknown: gaps are more likely when the host is overloaded")
-        .remedy("run the monitoring on another host or with a higher priority; sample less often", &[]);
+        .remedy(
+            if is_server {
+                "look at what stopped it in that moment: its log, the kernel's log, a stopped or frozen virtual machine, storage that did not answer"
+            } else {
+                "run the monitoring on another host or with a higher priority; sample less often"
+            },
+            &[],
+        );
         claims.push(if source == "server" { claim.on_node(thing.place) } else { claim.on_host(thing.place) });
     }
+    claims.extend(gone(case));
     for (kind, what) in [(event::RESET, "counters were reset"), (event::RESTART, "the server was restarted")]
     {
-        let events: Vec<_> = case.events_of(kind).collect();
+        // That it went away and that it was started are two events of one restart.
+        let of_restart = kind == event::RESTART;
+        let events: Vec<_> = case
+            .events_of(kind)
+            .filter(|event| !of_restart || event.message.ends_with("was started"))
+            .collect();
         if let Some(first) = events.first() {
             claims.push(
                 Claim::new(
@@ -101,6 +130,36 @@ fn blind(case: &Case) -> Answer {
         }
     }
     Answer::of(claims, || "samples taken of samples due, resets, restarts".to_string())
+}
+
+/// Servers that went away and were not seen again. Proofs do that on purpose.
+fn gone(case: &Case) -> Vec<Claim> {
+    let mut claims = vec![];
+    let is_proof = case.run.steps.iter().any(|step| step.verb == "prove");
+    for event in case.events_of(event::RESTART).filter(|event| event.message.contains(" went away")) {
+        let node = Case::word_of(event, "node");
+        let last_us = case
+            .one("server", node)
+            .and_then(|server| server.ticks.points().last().map(|point| point.to_us))
+            .unwrap_or(0);
+        let silent_us = case.span.to_us.saturating_sub(event.t_us);
+        if is_proof || last_us > event.t_us || silent_us < GONE_US_MIN {
+            continue;
+        }
+        claims.push(
+            Claim::new(
+                Severity::High,
+                Level::DiscriminatingCounter,
+                format!("{node}: the server has been gone for the last {}", units::us(silent_us as f64)),
+            )
+            .on_node(node)
+            .during([Window::new(event.t_us, case.span.to_us)])
+            .number("gone_us", silent_us as f64)
+            .because(event.message.clone())
+            .remedy("look at the end of its log, and at the kernel's log for the OOM killer; counts per second include this time", &[]),
+        );
+    }
+    claims
 }
 
 fn costly(case: &Case) -> Answer {

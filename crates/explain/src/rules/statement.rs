@@ -1,4 +1,4 @@
-//! PLAN, SES: statements and sessions that take the time of a node, by the account of it ([`crate::node_time`]). What takes little time is no finding here,
+//! PLAN, SES, LOG: statements and sessions that take the time of a node, by the account of it ([`crate::node_time`]). What takes little time is no finding here,
 //! however ugly its plan is.
 
 use crate::case::{Case, Thing};
@@ -40,12 +40,30 @@ pub(super) const RULES: &[Rule] = &[
         links: &["https://www.postgresql.org/docs/current/connect-estab.html"],
     },
     Rule {
-        id: "SES-02",
-        title: "sessions wait for CPUs that other programs use",
-        needs: &[Field("schedule", "wait_us"), Field("host", "cpu_user_pct"), Field("host", "cores")],
-        limits: "25 % of the session time waiting for a CPU, on a host of which others use 40 %, and as much as three quarters of what the sessions use (ours)",
-        judge: crowded,
-        links: &["docs/explain.md"],
+        id: "PLAN-03",
+        title: "short statements are compiled before they run",
+        needs: &[Field("statement", "jit_ms"), Field("server", "sessions_active")],
+        limits: "10 % of the session time in just-in-time compilation, which is 30 % of the statement's own (ours)",
+        judge: compiled,
+        links: &["https://www.postgresql.org/docs/current/jit-decision.html"],
+    },
+    Rule {
+        id: "PLAN-04",
+        title: "statements are planned for longer than they run",
+        needs: &[Field("statement", "plan_ms"), Field("server", "sessions_active")],
+        limits: "20 % of the session time in planning statements that take less time to run (ours)",
+        judge: planned,
+        links: &["https://www.postgresql.org/docs/current/sql-prepare.html"],
+    },
+    Rule {
+        id: "LOG-01",
+        title: "every statement is written to the log",
+        needs: &[Facts("setting"), Any(&[Field("statement", "calls"), Field("server", "xact_commit")])],
+        limits: "log_statement = all, log_duration = on or log_min_duration_statement = 0, with 100 statements a second (ours)",
+        judge: logged,
+        links: &[
+            "https://www.postgresql.org/docs/current/runtime-config-logging.html#RUNTIME-CONFIG-LOGGING-WHEN",
+        ],
     },
     Rule {
         id: "MEM-04",
@@ -88,12 +106,19 @@ const OPENED_PER_S_MIN: f64 = 10.0;
 const TRANSACTIONS_PER_SESSION_MAX: f64 = 20.0;
 /// Likewise, from where on the finding is high.
 const TRANSACTIONS_PER_SESSION_HIGH: f64 = 3.0;
-/// The share of the time waiting for a CPU.
-const QUEUE_SHARE_MIN: f64 = 0.25;
-/// The share of the host's CPUs that others use.
-const OTHERS_SHARE_MIN: f64 = 0.4;
-/// What others use, against what the sessions use: a client on the same host uses less.
-const OTHERS_PER_SERVER_MIN: f64 = 0.75;
+/// The share of the time that is compilation.
+const JIT_SHARE_MIN: f64 = 0.1;
+/// Compilation, of the statement's own time: a long statement may gain by it.
+const JIT_OF_STATEMENT_MIN: f64 = 0.3;
+/// The share of the time that is planning.
+const PLAN_SHARE_MIN: f64 = 0.2;
+/// Settings that write every statement to the log, and their values.
+const LOGS_ALL: [(&str, &str); 3] =
+    [("log_statement", "all"), ("log_min_duration_statement", "0"), ("log_duration", "on")];
+/// Statements a second from which on it is worth a word.
+const LOGGED_PER_S_MIN: f64 = 100.0;
+/// Likewise, from where on it is no longer low.
+const LOGGED_PER_S_MEDIUM: f64 = 1_000.0;
 /// Blocks a second that were not in shared buffers.
 const MISSES_PER_S_MIN: f64 = 1_000.0;
 /// The share of these among all that were touched.
@@ -108,13 +133,17 @@ const BLOCK_BYTES: f64 = 8192.0;
 const STATEMENT_CHARS: usize = 160;
 /// Characters of a statement that is offered for pasting; what is cut ends with an ellipsis, and is not offered.
 const PASTED_CHARS_MAX: usize = 2_000;
+/// `EXPLAIN (GENERIC_PLAN)`.
+const GENERIC_PLAN_SINCE: u32 = 160_000;
+/// The share of the session time in reads from which on small shared_buffers are more than a hint.
+const READING_SHARE_MIN: f64 = 0.1;
 
-fn severity(share: f64) -> Severity {
+pub(super) fn severity(share: f64) -> Severity {
     if share >= SHARE_HIGH { Severity::High } else { Severity::Medium }
 }
 
 /// Nodes whose sessions are at work.
-fn busy(case: &Case) -> impl Iterator<Item = &NodeTime> {
+pub(super) fn busy(case: &Case) -> impl Iterator<Item = &NodeTime> {
     node_time::all(case).iter().filter(|time| time.active >= ACTIVE_MIN)
 }
 
@@ -126,20 +155,37 @@ fn in_a_line(statement: &StatementTime) -> String {
     }
 }
 
-/// What shows its plan without running it; parameters need PostgreSQL 16.
-fn explain_it(statement: &StatementTime) -> String {
+/// What shows its plan without running it; the text has parameters, which need PostgreSQL 16.
+fn explain_it(case: &Case, node: &str, statement: &StatementTime) -> String {
+    let version = case.facts("server").find(|fact| fact.name == "version_num" && fact.node == node);
+    let version = version.and_then(|fact| fact.value.parse::<u32>().ok());
+    if version.is_some_and(|version| version < GENERIC_PLAN_SINCE) {
+        return look_it_up(statement);
+    }
+    explain_generic(statement)
+}
+
+/// Its whole text, by its id.
+fn look_it_up(statement: &StatementTime) -> String {
+    format!("SELECT query FROM pg_stat_statements WHERE queryid = {};", statement.query_id)
+}
+
+fn explain_generic(statement: &StatementTime) -> String {
     let text = one_line(statement.text.trim_end().trim_end_matches(';'), PASTED_CHARS_MAX);
     if is_pastable(&text) {
         return format!("EXPLAIN (GENERIC_PLAN) {text};");
     }
-    format!("SELECT query FROM pg_stat_statements WHERE queryid = {};", statement.query_id)
+    look_it_up(statement)
 }
 
 /// Whether a foreign statement is one statement, whole, when it is pasted into psql as one line: no second one after a semicolon,
 /// no command of psql, no comment that ends differently there, nothing that a terminal reads as a key.
 fn is_pastable(text: &str) -> bool {
     let is_plain = text.chars().all(|c| c.is_ascii() && !c.is_ascii_control());
-    !text.is_empty() && is_plain && !["--", "/*", ";", "\\"].iter().any(|mark| text.contains(mark))
+    let verb = text.split(' ').next().unwrap_or("").to_ascii_lowercase();
+    let has_plan =
+        matches!(verb.as_str(), "select" | "with" | "insert" | "update" | "delete" | "merge" | "values");
+    has_plan && is_plain && !["--", "/*", ";", "\\"].iter().any(|mark| text.contains(mark))
 }
 
 /// A table of the statement's database that is scanned about as often as the statement runs, and the rows of a scan.
@@ -164,6 +210,11 @@ fn scan(case: &Case) -> Answer {
             let rows = statement.rows.unwrap_or(0.0);
             let is_wasteful = blocks >= SCAN_BLOCKS_MIN && rows < blocks;
             if statement.share < SCAN_SHARE_MIN || calls < SCAN_CALLS_PER_S_MIN || !is_wasteful {
+                continue;
+            }
+            // What has neither a condition nor a join needs all rows.
+            let text = statement.text.to_ascii_lowercase();
+            if !text.is_empty() && !text.contains("where") && !text.contains("join") {
                 continue;
             }
             let Some((table, each, scans)) = scanned(case, &time.node, statement) else { continue };
@@ -202,7 +253,7 @@ fn scan(case: &Case) -> Answer {
                 .remedy(
                     "look for the sequential scan in its plan (GENERIC_PLAN from PostgreSQL 16 on; as the role that runs it, because \
                      planning evaluates functions), and give the columns of its condition an index (CREATE INDEX CONCURRENTLY does not block writes)",
-                    &[&explain_it(statement)],
+                    &[&explain_it(case, &time.node, statement)],
                 ),
             );
         }
@@ -241,7 +292,7 @@ fn spill(case: &Case) -> Answer {
                 .remedy(
                     "let the sort or hash table stay in memory, in this session or for its role only: each sort of each session \
                      may take so much; or let an index deliver the order",
-                    &[&format!("SET work_mem = '{needed}MB';"), &explain_it(statement)],
+                    &[&format!("SET work_mem = '{needed}MB';"), &explain_it(case, &time.node, statement)],
                 ),
             );
         }
@@ -285,82 +336,131 @@ fn churn(case: &Case) -> Answer {
     Answer::of(claims, || "sessions opened, against transactions".to_string())
 }
 
-/// CPUs of the host used by everything, and by PostgreSQL's processes and our client.
-fn cpus(case: &Case, node: &str, host: &str) -> Option<(f64, f64, f64)> {
-    let lines = case.one("host", host)?;
-    let cores = lines.last("cores").filter(|cores| *cores > 0.0)?;
-    let busy: f64 = ["cpu_user_pct", "cpu_system_pct", "cpu_softirq_pct"]
-        .into_iter()
-        .filter_map(|field| lines.mean(field))
-        .sum();
-    let server = |thing: &Thing<'_>| {
-        let all = thing.lines.mean("tasks")? / thing.lines.mean("looked")?.max(1.0);
-        Some(thing.lines.rate("run_us")? / 1e6 * all.max(1.0))
-    };
-    let is_here = |thing: &Thing<'_>| thing.lines.word("host") == host;
-    let sessions: f64 = case
-        .things("schedule")
-        .filter(|thing| is_here(thing) && matches!(thing.name, "backends" | "client"))
-        .filter_map(|thing| server(&thing))
-        .sum();
-    let background: f64 = case
-        .things("backend")
-        .filter(|thing| thing.place == host && thing.lines.word("backend") != "client backend")
-        .filter_map(|thing| thing.lines.rate("cpu_us"))
-        .sum();
-    let own =
-        case.at("schedule", node).find(|thing| thing.name == "backends").and_then(|thing| server(&thing))?;
-    Some((busy / 100.0 * cores - sessions - background / 1e6, own, cores))
-}
-
-fn crowded(case: &Case) -> Answer {
+fn compiled(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
-        let waiting = time.parts.iter().find(|part| part.name == node_time::FOR_CPU);
-        let Some(waiting) = waiting.filter(|part| part.share >= QUEUE_SHARE_MIN) else { continue };
-        let Some(host) = case
-            .at("schedule", &time.node)
-            .find(|thing| thing.name == "backends")
-            .map(|thing| thing.lines.word("host"))
-        else {
-            continue;
+        for statement in &time.statements {
+            let (Some(jit_ms), Some(mean_ms)) = (statement.jit_ms, statement.mean_ms) else { continue };
+            let of_statement = (jit_ms / mean_ms.max(f64::MIN_POSITIVE)).min(1.0);
+            let share = statement.share * of_statement;
+            if share < JIT_SHARE_MIN || of_statement < JIT_OF_STATEMENT_MIN {
+                continue;
+            }
+            claims.push(
+                Claim::new(
+                    severity(share),
+                    Level::DiscriminatingCounter,
+                    format!(
+                        "{}: {} of the session time is just-in-time compilation of a statement that takes {}",
+                        time.node,
+                        units::percent(share),
+                        units::us(mean_ms * 1e3)
+                    ),
+                )
+                .on_node(&time.node)
+                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+                .number("share", share)
+                .number("jit_ms_per_call", jit_ms)
+                .number("ms_per_call", mean_ms)
+                .because(format!("the statement: {}", in_a_line(statement)))
+                .because(format!(
+                    "{} of its {} are compilation, as pg_stat_statements counts it",
+                    units::us(jit_ms * 1e3),
+                    units::us(mean_ms * 1e3)
+                ))
+                .remedy(
+                    "turn it off for this role, or raise jit_above_cost: the planner's cost of the statement is too high (look at its estimated rows), or \
+                     the limits are too low",
+                    &["ALTER SYSTEM SET jit = off; -- or: ALTER ROLE name SET jit = off", "SELECT pg_reload_conf();"],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "just-in-time compilation of the statements that take the time".to_string())
+}
+
+fn planned(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let plan_share = |statement: &StatementTime| {
+            let (plan_ms, mean_ms) = (statement.plan_ms?, statement.mean_ms?);
+            (plan_ms > mean_ms).then(|| statement.share * plan_ms / (plan_ms + mean_ms))
         };
-        let Some((others, own, cores)) = cpus(case, &time.node, host) else { continue };
-        if others < cores * OTHERS_SHARE_MIN || others < own * OTHERS_PER_SERVER_MIN {
+        let share: f64 = time.statements.iter().filter_map(plan_share).sum();
+        if share < PLAN_SHARE_MIN {
+            continue;
+        }
+        let worst = time.statements.iter().filter_map(|one| Some((one, plan_share(one)?)));
+        let Some((worst, _)) = worst.max_by(|left, right| left.1.total_cmp(&right.1)) else { continue };
+        let (plan_ms, mean_ms) = (worst.plan_ms.unwrap_or(0.0), worst.mean_ms.unwrap_or(0.0));
+        claims.push(
+            Claim::new(
+                severity(share),
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: {} of the session time is planning of statements that take less time to run",
+                    time.node,
+                    units::percent(share)
+                ),
+            )
+            .on_node(&time.node)
+            .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+            .number("share", share)
+            .because(format!(
+                "{} of planning for {} of execution: {}",
+                units::us(plan_ms * 1e3),
+                units::us(mean_ms * 1e3),
+                in_a_line(worst)
+            ))
+            .remedy(
+                "prepare the statement once per session (a pooler must keep prepared statements), so that a generic plan can serve; \
+                 many partitions or indexes make each plan expensive",
+                &["SELECT name, generic_plans, custom_plans, left(statement, 60) FROM pg_prepared_statements;"],
+            ),
+        );
+    }
+    Answer::of(claims, || "planning of the statements that take the time".to_string())
+}
+
+fn logged(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server") {
+        let is_set = |(name, all): &&(&str, &str)| case.setting(server.place, name) == Some(all);
+        let Some((name, all)) = LOGS_ALL.iter().find(is_set) else { continue };
+        let counted: f64 =
+            case.at("statement", server.place).filter_map(|statement| statement.lines.rate("calls")).sum();
+        let transactions = server.lines.rate("xact_commit").unwrap_or(0.0);
+        let per_s = counted.max(transactions);
+        if per_s < LOGGED_PER_S_MIN {
             continue;
         }
         claims.push(
             Claim::new(
-                severity(waiting.share),
-                Level::DiscriminatingCounter,
+                if per_s >= LOGGED_PER_S_MEDIUM { Severity::Medium } else { Severity::Low },
+                Level::CoOccurrence,
                 format!(
-                    "{}: sessions wait for a CPU in {} of their time, while other programs use {} of the {} CPUs of {host}",
-                    time.node,
-                    units::percent(waiting.share),
-                    units::short(others),
-                    units::short(cores)
+                    "{}: each of {} statements a second is written to the server's log ({name} = {all})",
+                    server.place,
+                    units::short(per_s)
                 ),
             )
-            .on_node(&time.node)
-            .on_host(host)
-            .during(case.one("host", host).map(|host| host.ticks.window()))
-            .number("share", waiting.share)
-            .number("cpus_of_others", others)
-            .number("cpus_of_sessions", own)
-            .because(format!(
-                "the scheduler: the sessions computed on {} CPUs, and wanted {} more that they did not get",
-                units::short(own),
-                units::short(waiting.sessions)
-            ))
-            .not("the server's own load alone: what its processes and this client used is subtracted")
-            .lacking("the names of the programs: look while it lasts")
+            .on_node(server.place)
+            .during([server.lines.ticks.window()])
+            .number("statements_per_s", per_s)
+            .because(format!("{name} is {all}: every session formats its statements, and all of them write to one pipe or file"))
+            .lacking("the time that it takes: PostgreSQL has no wait event for it, so it is in the time on a CPU and in the rest")
             .remedy(
-                "find the programs, and move them to another host or give them a lower weight",
-                &["$ top -b -n 1 -o %CPU | head -n 20", "$ systemd-cgtop -n 1 --cpu=percentage"],
+                "log what is slow, or a sample of it (log_min_duration_sample with log_statement_sample_rate)",
+                &[
+                    "ALTER SYSTEM SET log_statement = 'none';",
+                    "ALTER SYSTEM SET log_duration = off;",
+                    "ALTER SYSTEM SET log_min_duration_statement = '250ms';",
+                    "SELECT pg_reload_conf();",
+                ],
             ),
         );
     }
-    Answer::of(claims, || "waiting for a CPU, and what other programs used".to_string())
+    Answer::of(claims, || "what the settings write to the log, against statements a second".to_string())
 }
 
 fn buffers(case: &Case) -> Answer {
@@ -390,9 +490,12 @@ fn buffers(case: &Case) -> Answer {
         if from_disk > missed * BLOCK_BYTES * FROM_DISK_MAX {
             continue;
         }
+        let reading =
+            node_time::share_of(case, server.place, |kind, event| kind == "IO" && event.ends_with("Read"));
+        let reading = reading.unwrap_or(0.0);
         claims.push(
             Claim::new(
-                if share >= SHARE_HIGH { Severity::High } else { Severity::Medium },
+                if reading >= READING_SHARE_MIN { severity(reading) } else { Severity::Low },
                 Level::DiscriminatingCounter,
                 format!(
                     "{}: {} blocks a second are not in shared_buffers of {} and are copied from the page cache, {} of those touched",
@@ -416,7 +519,7 @@ fn buffers(case: &Case) -> Answer {
             .because(format!("the host has {} of memory", units::bytes(memory)))
             .not("slow disks: they are hardly read")
             .remedy(
-                "a quarter of the memory is the usual beginning; the server has to be restarted, which ends all sessions",
+                "a quarter of the memory is a common starting point, and more than the databases' size is useless; this stops the database: all sessions end",
                 &[&format!("ALTER SYSTEM SET shared_buffers = '{}MB'; -- then restart the server", (memory / 4.0 / f64::from(1 << 20)) as u64)],
             ),
         );
@@ -431,7 +534,7 @@ mod tests {
     #[test]
     fn only_one_whole_harmless_statement_is_offered_for_pasting() {
         let of = |text: &str| {
-            explain_it(&StatementTime {
+            explain_generic(&StatementTime {
                 query_id: "17".to_string(),
                 text: text.to_string(),
                 ..StatementTime::default()
@@ -446,6 +549,7 @@ mod tests {
         let hostile = [
             "",
             ";",
+            "copy (select 1) to stdout",
             "select 1; drop table t",
             "select 1 -- first\n, drop_all()",
             "select /* a */ 1",

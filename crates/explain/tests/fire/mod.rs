@@ -311,6 +311,39 @@ pub(crate) const CASES: &[(&str, Level, Change)] = &[
         let statement = json!({"node": "n1", "database": "db", "query_id": "9"});
         scene.set("statement", statement, json!({"calls": 10, "total_ms": 30_000.0, "rows": 1000, "shared_hit": 2_000, "temp_written": 20_000}));
     }),
+    ("PLAN-03", Counter, |scene| {
+        let statement = json!({"node": "n1", "database": "db", "query_id": "9"});
+        scene.set(
+            "statement",
+            statement,
+            json!({"calls": 1000, "total_ms": 50_000.0, "jit_ms": 30_000.0, "rows": 1000}),
+        );
+    }),
+    ("PLAN-04", Counter, |scene| {
+        let statement = json!({"node": "n1", "database": "db", "query_id": "9"});
+        scene.set(
+            "statement",
+            statement,
+            json!({"calls": 100_000, "total_ms": 10_000.0, "plan_ms": 40_000.0, "rows": 1000}),
+        );
+    }),
+    ("LOG-01", Co, |scene| {
+        scene.fact(json!({"node": "n1"}), "setting", "log_min_duration_statement", "0");
+    }),
+    ("SES-03", Counter, |scene| {
+        let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
+        scene.set(
+            "schedule",
+            backends,
+            json!({"tasks": 100, "looked": 100, "run_us": 7_000_000, "wait_us": 80_000_000}),
+        );
+        scene.vary("host", json!({"host": "h1"}), "cpu_user_pct", |second| 88.0 + (second * 7 % 5) as f64);
+    }),
+    ("CPU-06", Co, |scene| {
+        let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
+        scene.set("schedule", backends, json!({"run_us": 3_000_000, "wait_us": 15_000_000}));
+        scene.vary("host", json!({"host": "h1"}), "cpu_user_pct", |second| 33.0 + (second * 7 % 5) as f64);
+    }),
     ("SES-01", Counter, |scene| {
         scene.set("server", json!({"node": "n1"}), json!({"sessions_opened": 300}));
     }),

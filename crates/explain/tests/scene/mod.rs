@@ -351,7 +351,7 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
         .set("wait", wait(node, "IO", "WALSync"), json!({"sessions": 1}))
         .set("wait", vacuum_wait(node, "CPU", "CPU"), json!({"sessions": 1}))
         .set("node", of.clone(), json!({"transactions": 1000, "errors": 0, "response_us_p99": 5000}))
-        .set("statement", json!({"node": node, "database": "db", "query_id": "1"}), json!({"calls": 10_000, "total_ms": 900.0, "rows": 10_000, 
+        .set("statement", json!({"node": node, "database": "db", "query_id": "1"}), json!({"calls": 10_000, "total_ms": 900.0, "plan_ms": 0.0, "jit_ms": 0.0, "rows": 10_000, 
             "shared_hit": 40_000, "shared_read": 3000, "temp_written": 0}))
         .set("schedule", json!({"host": host, "node": node, "who": "backends"}), json!({
             "tasks": 20, "looked": 20, "run_us": 3_000_000, "wait_us": 400_000, "turns": 3000}))

@@ -65,6 +65,8 @@ line! {
         total_ms: Option<f64>,
         /// Time planning.
         plan_ms: Option<f64>,
+        /// Time of just-in-time compilation (15).
+        jit_ms: Option<f64>,
         /// Rows.
         rows: Option<u64>,
         /// Blocks read into shared buffers.

@@ -44,7 +44,8 @@ pub(crate) struct Call {
 impl Call {
     /// The schema is the extension's own choice, and need not be in the search path. An object of this name outside of the extension
     /// is not trusted, and not called.
-    fn find(session: &mut Session, name: &str, arguments: &str) -> Result<Call, Failed> {
+    /// `None` if no such extension is installed: to try it all the same would write an error into the server's log.
+    fn find(session: &mut Session, name: &str, arguments: &str) -> Result<Option<Call>, Failed> {
         let schema = session.query(
             "select to_json((select min(pg_catalog.quote_ident(n.nspname))
               from (select 'pg_catalog.pg_proc'::pg_catalog.regclass c, oid, pronamespace s from pg_catalog.pg_proc where proname = $1 and $2
@@ -57,10 +58,11 @@ impl Call {
         );
         let schema = match schema {
             Ok(Value::String(schema)) => format!("{schema}."),
-            Ok(_) | Err(Failed::Refused { .. }) => String::new(),
+            Ok(_) => return Ok(None),
+            Err(Failed::Refused { .. }) => String::new(),
             Err(gone) => return Err(gone),
         };
-        Ok(Call { sql: format!("{schema}{name}{arguments}"), columns: BTreeSet::new() })
+        Ok(Some(Call { sql: format!("{schema}{name}{arguments}"), columns: BTreeSet::new() }))
     }
 }
 
@@ -109,7 +111,7 @@ impl Probe {
             (&mut probe.kcache, "pg_stat_kcache", "()"),
             (&mut probe.wait_sampling, "pg_wait_sampling_profile", ""),
         ] {
-            let call = Call::find(session, name, arguments)?;
+            let Some(call) = Call::find(session, name, arguments)? else { continue };
             at.columns = session.columns(&call.sql)?;
             at.sql = call.sql;
         }

@@ -34,6 +34,7 @@ const STATEMENT: &[&str] = &[
     "calls",
     "total_ms",
     "plan_ms",
+    "jit_ms",
     "rows",
     "shared_read",
     "shared_hit",
@@ -132,6 +133,11 @@ pub(crate) fn statements(probe: &Probe) -> Option<String> {
     let total = if columns.contains("total_exec_time") { "total_exec_time" } else { "total_time" };
     let plan = column(columns, "total_plan_time", "null::float8");
     let wal = column(columns, "wal_bytes", "null::bigint");
+    let jit = if columns.contains("jit_generation_time") {
+        "sum(jit_generation_time + jit_inlining_time + jit_optimization_time + jit_emission_time)"
+    } else {
+        "null::float8"
+    };
     let (cpu, join) = if probe.kcache.columns.contains("exec_user_time") {
         let join = format!(
             " left join (select queryid, dbid, sum(exec_user_time + exec_system_time) * 1000 cpu_ms from {} group by 1, 2) k using (queryid, dbid)",
@@ -143,7 +149,7 @@ pub(crate) fn statements(probe: &Probe) -> Option<String> {
     };
     Some(format!(
         "select json_build_object('statements', (select json_agg(r) from (select queryid::text query_id, dbid::text, (select datname from pg_catalog.pg_database where oid = dbid) \"database\",
-            sum(calls) calls, sum({total}) total_ms, sum({plan}) plan_ms, sum(rows) rows, sum(shared_blks_read) shared_read, sum(shared_blks_hit) shared_hit,
+            sum(calls) calls, sum({total}) total_ms, sum({plan}) plan_ms, {jit} jit_ms, sum(rows) rows, sum(shared_blks_read) shared_read, sum(shared_blks_hit) shared_hit,
             sum(temp_blks_written) temp_written, sum({wal}) wal_bytes, {cpu} cpu_ms
           from {}{join} where queryid is not null group by queryid, dbid) r))::text",
         probe.statements.sql
@@ -176,6 +182,7 @@ pub(crate) fn statements_answer(
             calls: delta.count("calls"),
             total_ms: delta.number("total_ms"),
             plan_ms: delta.number("plan_ms"),
+            jit_ms: delta.number("jit_ms"),
             rows: delta.count("rows"),
             shared_read: delta.count("shared_read"),
             shared_hit: delta.count("shared_hit"),

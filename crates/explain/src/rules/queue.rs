@@ -1,0 +1,255 @@
+//! SES, CPU: sessions that could compute and have no CPU, by the scheduler's account of their processes: because other programs use the CPUs, because there
+//! are too many sessions, or because something keeps the server from CPUs that are idle.
+
+use super::statement::{busy, severity};
+use crate::case::{Case, Thing};
+use crate::node_time;
+use crate::rule::Need::Field;
+use crate::rule::{Answer, Claim, Need, Rule};
+use crate::units;
+use record::finding::{Level, NodePart, NodeTime, Severity};
+
+/// What all of them read.
+const NEEDS: &[Need] = &[Field("schedule", "wait_us"), Field("host", "cpu_user_pct"), Field("host", "cores")];
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "SES-02",
+        title: "sessions wait for CPUs that other programs use",
+        needs: NEEDS,
+        limits: "25 % of the session time waiting for a CPU, on a host of which others use 40 %, and as much as three quarters of what the sessions use (ours)",
+        judge: crowded,
+        links: &["docs/explain.md"],
+    },
+    Rule {
+        id: "SES-03",
+        title: "more sessions are active than the CPUs can serve",
+        needs: NEEDS,
+        limits: "half of the session time waiting for a CPU, with 8 active sessions for each, while the sessions use 60 % of them (ours)",
+        judge: too_many,
+        links: &[
+            "https://www.postgresql.org/docs/current/runtime-config-connection.html#GUC-MAX-CONNECTIONS",
+        ],
+    },
+    Rule {
+        id: "CPU-06",
+        title: "sessions wait for a CPU while CPUs are idle",
+        needs: NEEDS,
+        limits: "40 % of the session time waiting for a CPU, and half as much again as on one, while 35 % of the host's CPUs are idle (ours)",
+        judge: limited,
+        links: &["https://docs.kernel.org/scheduler/sched-bwc.html"],
+    },
+];
+
+/// The share of the time waiting for a CPU.
+const QUEUE_SHARE_MIN: f64 = 0.25;
+/// The share of the host's CPUs that others use.
+const OTHERS_SHARE_MIN: f64 = 0.4;
+/// What others use, against what the sessions use: a client on the same host uses less.
+const OTHERS_PER_SERVER_MIN: f64 = 0.75;
+/// The share of the time waiting for a CPU with too many sessions.
+const TOO_MANY_SHARE_MIN: f64 = 0.5;
+/// Active sessions for each CPU.
+const ACTIVE_PER_CPU_MAX: f64 = 8.0;
+/// The share of the CPUs that the sessions then use.
+const OWN_SHARE_MIN: f64 = 0.6;
+/// The share of the time waiting for a CPU while CPUs are idle.
+const LIMITED_SHARE_MIN: f64 = 0.4;
+/// Waiting for a CPU, against the time on one. Arrivals at random wait for less at this load: in the queue of two servers that are busy for 65 % of the
+/// time, 0.73 times as long as they are served.
+const WAIT_PER_RUN_MIN: f64 = 1.5;
+/// The share of the host's CPUs that are idle.
+const IDLE_SHARE_MIN: f64 = 0.35;
+
+/// A node's sessions on the CPUs of its host.
+struct Queue<'a> {
+    /// The time of the sessions in which they had no CPU.
+    waiting: &'a NodePart,
+    host: &'a str,
+    /// CPUs used by other programs.
+    others: f64,
+    /// CPUs used by the sessions.
+    own: f64,
+    /// CPUs of the host that nothing used.
+    idle: f64,
+    cores: f64,
+}
+
+/// `None` if the scheduler was not read.
+fn queue<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Queue<'a>> {
+    let waiting = time.parts.iter().find(|part| part.name == node_time::FOR_CPU)?;
+    let host = case
+        .at("schedule", &time.node)
+        .find(|thing| thing.name == "backends")
+        .map(|thing| thing.lines.word("host"))?;
+    let (others, own, cores) = cpus(case, &time.node, host)?;
+    let lines = case.one("host", host)?;
+    // A CPU that the hypervisor gave away is not idle; one that waits for a disk is.
+    let busy_pct: f64 = ["cpu_user_pct", "cpu_system_pct", "cpu_softirq_pct", "cpu_steal_pct"]
+        .into_iter()
+        .filter_map(|field| lines.mean(field))
+        .sum();
+    let idle = (1.0 - busy_pct / 100.0).max(0.0) * cores;
+    Some(Queue { waiting, host, others, own, idle, cores })
+}
+
+/// CPUs of the host used by everything, and by PostgreSQL's processes and our client.
+fn cpus(case: &Case, node: &str, host: &str) -> Option<(f64, f64, f64)> {
+    let lines = case.one("host", host)?;
+    let cores = lines.last("cores").filter(|cores| *cores > 0.0)?;
+    let busy: f64 = ["cpu_user_pct", "cpu_system_pct", "cpu_softirq_pct"]
+        .into_iter()
+        .filter_map(|field| lines.mean(field))
+        .sum();
+    let server = |thing: &Thing<'_>| {
+        let all = thing.lines.mean("tasks")? / thing.lines.mean("looked")?.max(1.0);
+        Some(thing.lines.rate("run_us")? / 1e6 * all.max(1.0))
+    };
+    let is_here = |thing: &Thing<'_>| thing.lines.word("host") == host;
+    let sessions: f64 = case
+        .things("schedule")
+        .filter(|thing| is_here(thing) && matches!(thing.name, "backends" | "client"))
+        .filter_map(|thing| server(&thing))
+        .sum();
+    let background: f64 = case
+        .things("backend")
+        .filter(|thing| thing.place == host && thing.lines.word("backend") != "client backend")
+        .filter_map(|thing| thing.lines.rate("cpu_us"))
+        .sum();
+    let own =
+        case.at("schedule", node).find(|thing| thing.name == "backends").and_then(|thing| server(&thing))?;
+    Some((busy / 100.0 * cores - sessions - background / 1e6, own, cores))
+}
+
+fn crowded(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let Some(Queue { waiting, host, others, own, cores, .. }) = queue(case, time) else { continue };
+        if waiting.share < QUEUE_SHARE_MIN
+            || others < cores * OTHERS_SHARE_MIN
+            || others < own * OTHERS_PER_SERVER_MIN
+        {
+            continue;
+        }
+        claims.push(
+            Claim::new(
+                severity(waiting.share),
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: sessions wait for a CPU in {} of their time, while other programs use {} of the {} CPUs of {host}",
+                    time.node,
+                    units::percent(waiting.share),
+                    units::short(others),
+                    units::short(cores)
+                ),
+            )
+            .on_node(&time.node)
+            .on_host(host)
+            .during(case.one("host", host).map(|host| host.ticks.window()))
+            .number("share", waiting.share)
+            .number("cpus_of_others", others)
+            .number("cpus_of_sessions", own)
+            .because(format!(
+                "the scheduler: the sessions computed on {} CPUs, and wanted {} more that they did not get",
+                units::short(own),
+                units::short(waiting.sessions)
+            ))
+            .not("the server's own load alone: what its processes and this client used is subtracted")
+            .lacking("the names of the programs: look while it lasts")
+            .remedy(
+                "find the programs, and move them to another host or give them a lower weight",
+                &["$ top -b -n 1 -o %CPU | head -n 20", "$ systemd-cgtop -n 1 --cpu=percentage"],
+            ),
+        );
+    }
+    Answer::of(claims, || "waiting for a CPU, and what other programs used".to_string())
+}
+
+fn too_many(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let Some(Queue { waiting, host, own, cores, .. }) = queue(case, time) else { continue };
+        let is_crowd = time.active >= cores * ACTIVE_PER_CPU_MAX && own >= cores * OWN_SHARE_MIN;
+        if waiting.share < TOO_MANY_SHARE_MIN || !is_crowd {
+            continue;
+        }
+        claims.push(
+            Claim::new(
+                Severity::Medium,
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: {} sessions are active on {} CPUs, and wait for one in {} of their time",
+                    time.node,
+                    units::short(time.active),
+                    units::short(cores),
+                    units::percent(waiting.share)
+                ),
+            )
+            .on_node(&time.node)
+            .on_host(host)
+            .during(case.one("host", host).map(|host| host.ticks.window()))
+            .number("active", time.active)
+            .number("share", waiting.share)
+            .number("cpus_of_sessions", own)
+            .because(format!(
+                "the scheduler: the sessions computed on {} CPUs, and {} of them waited for one",
+                units::short(own),
+                units::short(waiting.sessions)
+            ))
+            .not("other programs: the sessions themselves use most of the CPUs")
+            .remedy(
+                "let a pool hold back what cannot be served: two to four active sessions for each CPU do the same work with shorter waits, \
+                 and locks are held for a shorter time; then look at the statements that take the time",
+                &["SELECT application_name, usename, client_addr, state, count(*) FROM pg_stat_activity \
+                    WHERE backend_type = 'client backend' GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC;"],
+            ),
+        );
+    }
+    Answer::of(claims, || "active sessions against CPUs, and waiting for one".to_string())
+}
+
+fn limited(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let Some(Queue { waiting, host, own, idle, cores, .. }) = queue(case, time) else { continue };
+        let is_long = waiting.share >= LIMITED_SHARE_MIN && waiting.sessions >= own * WAIT_PER_RUN_MIN;
+        if !is_long || idle < cores * IDLE_SHARE_MIN {
+            continue;
+        }
+        let data = case.setting(&time.node, "data_directory").unwrap_or("$PGDATA");
+        claims.push(
+            Claim::new(
+                severity(waiting.share),
+                Level::CoOccurrence,
+                format!(
+                    "{}: sessions wait for a CPU in {} of their time while {} of the {} CPUs of {host} are idle: the server may not use them",
+                    time.node,
+                    units::percent(waiting.share),
+                    units::short(idle),
+                    units::short(cores)
+                ),
+            )
+            .on_node(&time.node)
+            .on_host(host)
+            .during(case.one("host", host).map(|host| host.ticks.window()))
+            .number("share", waiting.share)
+            .number("cpus_idle", idle)
+            .number("cpus_of_sessions", own)
+            .because(format!(
+                "the scheduler: the sessions computed on {} CPUs, and {} of them were ready to run and did not",
+                units::short(own),
+                units::short(waiting.sessions)
+            ))
+            .not("a full host: its CPUs are idle meanwhile")
+            .lacking("which limit: the CPU quota of a cgroup (container, systemd's CPUQuota), a cpuset, or an affinity")
+            .remedy(
+                "look at the limits of the server's cgroup, where nr_throttled must not grow, and at its affinity; raise the quota",
+                &[
+                    &format!("$ pid=$(head -n 1 '{data}/postmaster.pid') && taskset -cp $pid && cat /proc/$pid/cgroup"),
+                    "$ grep -H . $(find /sys/fs/cgroup -name cpu.stat -path '*postgres*') | grep throttled",
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "waiting for a CPU, against idle CPUs".to_string())
+}
