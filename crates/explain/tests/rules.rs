@@ -48,7 +48,7 @@ fn what_only_looks_like_a_condition_is_no_finding() {
 #[test]
 fn every_rule_fires_on_its_condition() {
     let mut problems = vec![];
-    for (id, level, change) in fire::CASES {
+    for (id, level, change) in fire::all() {
         let mut scene = Scene::healthy();
         change(&mut scene);
         let findings = scene.explain();
@@ -79,7 +79,7 @@ fn every_rule_fires_on_its_condition() {
         }
     }
     assert!(problems.is_empty(), "{}", problems.join("\n"));
-    let covered: BTreeSet<&str> = fire::CASES.iter().map(|(id, _, _)| *id).collect();
+    let covered: BTreeSet<&str> = fire::all().map(|(id, _, _)| *id).collect();
     let all: BTreeSet<&str> = rules::all().map(|rule| rule.id).collect();
     assert_eq!(all, covered, "a rule without a case");
 }
@@ -87,7 +87,7 @@ fn every_rule_fires_on_its_condition() {
 #[test]
 fn a_rule_without_what_it_needs_says_so() {
     let mut problems = vec![];
-    for (id, _, change) in fire::CASES {
+    for (id, _, change) in fire::all() {
         let rule = rules::all().find(|rule| rule.id == *id).expect("the table has it");
         for need in rule.needs {
             let mut scene = Scene::healthy();
@@ -124,7 +124,7 @@ fn checkpoints_that_commands_ask_for_are_not_forced_by_the_wal() {
 /// `prove engine` compares claims about an engine with a server; one that differs is no anomaly.
 #[test]
 fn a_claim_about_an_engine_that_differs_is_no_broken_promise() {
-    let (_, _, change) = fire::CASES.iter().find(|(id, _, _)| *id == "LCK-02").expect("the table has it");
+    let (_, _, change) = fire::all().find(|(id, _, _)| *id == "LCK-02").expect("the table has it");
     for (name, claims) in [("bank", 1), ("engine", 0)] {
         let mut scene = Scene::healthy();
         change(&mut scene);
@@ -171,7 +171,7 @@ fn ids_are_unique_and_needs_name_what_collectors_write() {
     }
     rules::all().for_each(|rule| walk(rule.needs, &mut wanted));
     // What the scenes write is what the collectors write: a misspelt field would make a rule blind on real directories alone.
-    for (_, _, change) in fire::CASES {
+    for (_, _, change) in fire::all() {
         let mut scene = Scene::healthy();
         change(&mut scene);
         wanted.extend(scene.fields());

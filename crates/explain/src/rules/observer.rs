@@ -34,6 +34,8 @@ const COST_SECONDS_MIN: f64 = 60.0;
 
 /// Ticks seen of ticks due.
 const COVERAGE: f64 = 0.95;
+/// The field with the time that the server took to answer.
+const ANSWER_TIME: &str = "asked_us";
 /// An answer that took this share of the gap is its cause.
 const ANSWER_OF_GAP_MIN: f64 = 0.5;
 /// A server that has been away for a shorter time may be on its way back.
@@ -66,7 +68,7 @@ fn blind(case: &Case) -> Answer {
             Case::word_of(event, "node") == thing.place || Case::word_of(event, "host") == thing.place
         });
         // Our question waited for its answer: then not the monitoring was late.
-        let answer_us = thing.lines.max("asked_us").unwrap_or(0.0);
+        let answer_us = thing.lines.max(ANSWER_TIME).unwrap_or(0.0);
         let is_server = source == "server" && answer_us >= longest as f64 * ANSWER_OF_GAP_MIN;
         let claim = Claim::new(
             if seen < 0.5 || is_server { Severity::Medium } else { Severity::Low },
@@ -102,7 +104,13 @@ fn blind(case: &Case) -> Answer {
         );
         claims.push(if source == "server" { claim.on_node(thing.place) } else { claim.on_host(thing.place) });
     }
-    claims.extend(gone(case));
+    claims.extend(interrupted(case));
+    Answer::of(claims, || "samples taken of samples due, resets, restarts".to_string())
+}
+
+/// Servers that are gone, restarts, and counters that were reset.
+fn interrupted(case: &Case) -> Vec<Claim> {
+    let mut claims = gone(case);
     for (kind, what) in [(event::RESET, "counters were reset"), (event::RESTART, "the server was restarted")]
     {
         // That it went away and that it was started are two events of one restart.
@@ -129,7 +137,7 @@ fn blind(case: &Case) -> Answer {
             );
         }
     }
-    Answer::of(claims, || "samples taken of samples due, resets, restarts".to_string())
+    claims
 }
 
 /// Servers that went away and were not seen again. Proofs do that on purpose.
@@ -177,7 +185,7 @@ fn costly(case: &Case) -> Answer {
             cpu_us: sum("cpu_us"),
             server_cpu_us: sum("server_cpu_us"),
             programs_cpu_us: sum("programs_cpu_us"),
-            asked_us: sum("asked_us"),
+            asked_us: sum(ANSWER_TIME),
             questions: sum("questions"),
             cores: thing.lines.max("cores").map(|cores| cores as u64),
             ..Watching::default()

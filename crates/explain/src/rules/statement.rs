@@ -1,5 +1,5 @@
-//! PLAN, SES, LOG: statements and sessions that take the time of a node, by the account of it ([`crate::node_time`]). What takes little time is no finding here,
-//! however ugly its plan is.
+//! PLAN, SES, LOG: statements and sessions that take the time of a node, by the account of it ([`crate::node_time`]). What takes little time is no
+//! finding here, however ugly its plan is.
 
 use crate::case::{Case, Thing};
 use crate::node_time;

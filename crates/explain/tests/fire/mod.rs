@@ -1,6 +1,7 @@
 //! For each rule a change that makes its condition true, and the proof level it must reach on it.
 
 mod harmless;
+mod time;
 
 pub(crate) use harmless::HARMLESS;
 
@@ -12,11 +13,20 @@ use record::model::{Check, CheckResult};
 use record::sweep::{Curve, Fit, Mix, Outcome, Point, Sweep};
 use serde_json::json;
 
+/// What is done to a healthy scene.
 pub(crate) type Change = fn(&mut Scene);
 
 use Level::{CoOccurrence as Co, DiscriminatingCounter as Counter, PeerContrast as Peer, Symptom};
 
-pub(crate) const CASES: &[(&str, Level, Change)] = &[
+/// A rule, the level of its proof, and the change that makes its condition true.
+pub(crate) type Fires = (&'static str, Level, Change);
+
+/// Of all rules.
+pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
+    CASES.iter().chain(time::CASES)
+}
+
+const CASES: &[Fires] = &[
     ("GEN-01", Counter, |scene| {
         scene.event(
             1,
@@ -288,69 +298,6 @@ pub(crate) const CASES: &[(&str, Level, Change)] = &[
             detail: "12 sums are wrong".into(),
             counterexamples: vec!["990 of 1000".into()],
         });
-    }),
-    ("LCK-03", Counter, |scene| {
-        scene.set("wait", wait("n1", "Lock", "advisory"), json!({"sessions": 4}));
-    }),
-    ("PLAN-01", Counter, |scene| {
-        let statement = json!({"node": "n1", "database": "db", "query_id": "9"});
-        scene.event(
-            1,
-            event::QUERY,
-            "",
-            json!({"query_id": "9", "text": "select count(*)\n from orders where customer = $1"}),
-        );
-        scene.set("statement", statement, json!({"calls": 1000, "total_ms": 50_000.0, "rows": 1000, "shared_hit": 2_000_000, "shared_read": 0}));
-        scene.set(
-            "table",
-            json!({"node": "n1", "database": "db", "relation": "public.orders"}),
-            json!({"seq_scans": 6000, "seq_rows": 1_200_000_000u64}),
-        );
-    }),
-    ("PLAN-02", Co, |scene| {
-        let statement = json!({"node": "n1", "database": "db", "query_id": "9"});
-        scene.set("statement", statement, json!({"calls": 10, "total_ms": 30_000.0, "rows": 1000, "shared_hit": 2_000, "temp_written": 20_000}));
-    }),
-    ("PLAN-03", Counter, |scene| {
-        let statement = json!({"node": "n1", "database": "db", "query_id": "9"});
-        scene.set(
-            "statement",
-            statement,
-            json!({"calls": 1000, "total_ms": 50_000.0, "jit_ms": 30_000.0, "rows": 1000}),
-        );
-    }),
-    ("PLAN-04", Counter, |scene| {
-        let statement = json!({"node": "n1", "database": "db", "query_id": "9"});
-        scene.set(
-            "statement",
-            statement,
-            json!({"calls": 100_000, "total_ms": 10_000.0, "plan_ms": 40_000.0, "rows": 1000}),
-        );
-    }),
-    ("LOG-01", Co, |scene| {
-        scene.fact(json!({"node": "n1"}), "setting", "log_min_duration_statement", "0");
-    }),
-    ("SES-03", Counter, |scene| {
-        let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
-        scene.set(
-            "schedule",
-            backends,
-            json!({"tasks": 100, "looked": 100, "run_us": 7_000_000, "wait_us": 80_000_000}),
-        );
-        scene.vary("host", json!({"host": "h1"}), "cpu_user_pct", |second| 88.0 + (second * 7 % 5) as f64);
-    }),
-    ("CPU-06", Co, |scene| {
-        let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
-        scene.set("schedule", backends, json!({"run_us": 3_000_000, "wait_us": 15_000_000}));
-        scene.vary("host", json!({"host": "h1"}), "cpu_user_pct", |second| 33.0 + (second * 7 % 5) as f64);
-    }),
-    ("SES-01", Counter, |scene| {
-        scene.set("server", json!({"node": "n1"}), json!({"sessions_opened": 300}));
-    }),
-    ("SES-02", Counter, |scene| {
-        let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
-        scene.set("schedule", backends, json!({"run_us": 3_000_000, "wait_us": 4_000_000}));
-        scene.vary("host", json!({"host": "h1"}), "cpu_user_pct", |second| 83.0 + (second * 7 % 5) as f64);
     }),
     ("MEM-04", Counter, |scene| {
         scene.fact(json!({"node": "n1"}), "setting", "shared_buffers", "128MB");

@@ -149,7 +149,8 @@ pub(crate) fn statements(probe: &Probe) -> Option<String> {
     };
     Some(format!(
         "select json_build_object('statements', (select json_agg(r) from (select queryid::text query_id, dbid::text, (select datname from pg_catalog.pg_database where oid = dbid) \"database\",
-            sum(calls) calls, sum({total}) total_ms, sum({plan}) plan_ms, {jit} jit_ms, sum(rows) rows, sum(shared_blks_read) shared_read, sum(shared_blks_hit) shared_hit,
+            sum(calls) calls, sum({total}) total_ms, sum({plan}) plan_ms, {jit} jit_ms,
+            sum(rows) rows, sum(shared_blks_read) shared_read, sum(shared_blks_hit) shared_hit,
             sum(temp_blks_written) temp_written, sum({wal}) wal_bytes, {cpu} cpu_ms
           from {}{join} where queryid is not null group by queryid, dbid) r))::text",
         probe.statements.sql
