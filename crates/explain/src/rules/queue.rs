@@ -216,7 +216,12 @@ fn limited(case: &Case) -> Answer {
         if !is_long || idle < cores * IDLE_SHARE_MIN {
             continue;
         }
-        let data = case.setting(&time.node, "data_directory").unwrap_or("$PGDATA");
+        let recorded =
+            case.facts("server").find(|fact| fact.name == "data_directory" && fact.node == time.node);
+        let file = match recorded {
+            Some(fact) => format!("'{}/postmaster.pid'", fact.value.replace('\'', r"'\''")),
+            None => "\"$PGDATA/postmaster.pid\"".to_string(),
+        };
         claims.push(
             Claim::new(
                 severity(waiting.share),
@@ -245,8 +250,12 @@ fn limited(case: &Case) -> Answer {
             .remedy(
                 "look at the limits of the server's cgroup, where nr_throttled must not grow, and at its affinity; raise the quota",
                 &[
-                    &format!("$ pid=$(head -n 1 '{data}/postmaster.pid') && taskset -cp $pid && cat /proc/$pid/cgroup"),
-                    "$ grep -H . $(find /sys/fs/cgroup -name cpu.stat -path '*postgres*') | grep throttled",
+                    &format!("$ pid=$(head -n 1 {file}) && taskset -cp $pid"),
+                    // The second path is that of cgroups in version 1.
+                    &format!(
+                        "$ for g in $(cut -d: -f3 /proc/$(head -n 1 {file})/cgroup | sort -u); do \
+                         cat /sys/fs/cgroup$g/cpu.{{max,stat}} /sys/fs/cgroup/cpu$g/cpu.{{cfs_quota_us,stat}} 2>/dev/null; done"
+                    ),
                 ],
             ),
         );

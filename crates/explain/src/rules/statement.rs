@@ -305,7 +305,9 @@ fn churn(case: &Case) -> Answer {
     for server in case.things("server") {
         let rate = |field: &str| server.lines.rate(field).unwrap_or(0.0);
         let opened = rate("sessions_opened");
-        let each = (rate("xact_commit") + rate("xact_rollback")) / opened.max(f64::MIN_POSITIVE);
+        // The server counts a transaction of its own when a session begins (`InitPostgres` in postinit.c).
+        let transactions = (rate("xact_commit") + rate("xact_rollback") - opened).max(0.0);
+        let each = transactions / opened.max(f64::MIN_POSITIVE);
         if opened < OPENED_PER_S_MIN || each > TRANSACTIONS_PER_SESSION_MAX {
             continue;
         }
