@@ -177,7 +177,7 @@ fn stripe(case: &Case) -> Answer {
                 Severity::High,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{host}: {mount} is mounted with stripe={blocks}, and ext4's allocator searches for aligned space in vain"
+                    "{host}: {mount} is mounted with stripe={blocks}, and ext4's allocator searches for aligned space and finds none"
                 ),
             );
             let mut claim = allocator

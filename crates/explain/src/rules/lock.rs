@@ -56,7 +56,7 @@ const QUEUES: [(&str, &str, &str, &str); 2] = [
     ),
     (
         "object",
-        "the lock of an object that is no table: a commit after NOTIFY holds the one of all databases (objid 0) until it has ended",
+        "the lock of an object that is no table: all commits after NOTIFY queue for one lock (objid 0)",
         "let fewer transactions notify, or one process for all of them; who holds it:",
         "SELECT l.pid, a.application_name, a.state, l.classid::regclass, l.objid, left(a.query, 60) AS query \
          FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'object' AND l.granted;",

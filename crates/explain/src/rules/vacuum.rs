@@ -230,7 +230,7 @@ fn delayed(case: &Case) -> Answer {
             if forced { Severity::High } else { Severity::Low },
             Level::DiscriminatingCounter,
             format!(
-                "{node}: {} sleep for the cost limit during {} of their time{}",
+                "{node}: {} slept for the cost limit during {} of the time{}",
                 units::counted(workers as usize, "autovacuum worker"),
                 units::percent(share),
                 if forced { " although they must prevent wraparound" } else { "" }
