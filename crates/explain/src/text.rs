@@ -3,8 +3,8 @@
 
 use crate::units;
 use record::Findings;
+use record::escape::{ascii, one_line};
 use record::finding::{CheckState, ClientTime, Finding, NodeTime, Severity, StatementTime, Window};
-use record::text::{ascii, one_line};
 
 /// Lines are folded at this width.
 const WIDTH: usize = 110;

@@ -226,20 +226,29 @@ fn a_server_that_is_gone_one_that_was_restarted_and_one_that_froze_are_three_thi
     use record::event::RESTART;
     use record::finding::Severity;
     let node = || json!({"node": "n1"});
+    let away = || json!({"node": "n1", "what": record::event::AWAY});
+    let started = json!({"node": "n1", "what": record::event::STARTED});
     let mut scene = Scene::healthy();
-    scene.event(100, RESTART, "n1 went away: no answer", node()).event(
+    scene.event(100, RESTART, "n1 went away: no answer", away()).event(
         104,
         RESTART,
         "n1 was started",
-        node(),
+        started,
     );
     let restarted = scene.explain();
     let found = claims(&restarted, "OBS-01");
     assert!(matches!(found[..], [(Severity::Low, claim)] if claim.contains("restarted 1 time")), "{found:?}");
 
+    // One process crashed: all sessions ended, but the server did not.
+    let mut scene = Scene::healthy();
+    scene.event(100, RESTART, "n1 went away: no answer", away());
+    let crashed = scene.explain();
+    let found = claims(&crashed, "OBS-01");
+    assert!(matches!(found[..], [(Severity::Low, claim)] if claim.contains("came back 1 time")), "{found:?}");
+
     let mut scene = Scene::healthy();
     scene.run.steps.retain(|step| step.verb != "prove");
-    scene.event(100, RESTART, "n1 went away: no answer", node());
+    scene.event(100, RESTART, "n1 went away: no answer", away());
     scene.during("server", node(), 1..=100);
     let gone = scene.explain();
     let found = claims(&gone, "OBS-01");

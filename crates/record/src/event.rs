@@ -33,8 +33,12 @@ pub const KERNEL: &str = "kernel";
 pub const GAP: &str = "gap";
 /// Counters of the server went back to zero. Fields: `node`, `what`.
 pub const RESET: &str = "reset";
-/// The server was started again, or went away. Fields: `node`.
+/// The server was started again, or went away. Fields: `node`, `what` ([`AWAY`] or [`STARTED`]; absent in old directories).
 pub const RESTART: &str = "restart";
+/// `what` of a server that no longer answers.
+pub const AWAY: &str = "away";
+/// `what` of a server that has started since the last sample.
+pub const STARTED: &str = "started";
 /// The configuration was loaded again. Fields: `node`.
 pub const SETTINGS_CHANGED: &str = "settings_changed";
 /// The text of a statement, once. Fields: `node`, `query_id`, `text`.

@@ -43,7 +43,6 @@ mod schema;
 pub mod statistics;
 pub mod summary;
 pub mod sweep;
-pub mod text;
 pub mod totals;
 pub mod usl;
 pub mod watched;

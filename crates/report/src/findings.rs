@@ -4,9 +4,9 @@
 use crate::facts::{Facts, StepFacts};
 use crate::html::markup::{Cell, Row, escape, table};
 use crate::layout::{fold, push};
+use record::escape::ascii;
 use record::finding::{CheckState, Checked, ClientTime, Finding, Findings, Level, Severity, Window};
 use record::number;
-use record::text::ascii;
 
 /// Findings shown on the terminal; the page has all.
 const TEXT_MAX: usize = 8;

@@ -3,9 +3,9 @@
 use crate::facts::Facts;
 use crate::html::markup::{Cell, Row, escape, table};
 use crate::layout::fold;
+use record::escape::one_line;
 use record::finding::{NodePart, NodeTime, StatementTime};
 use record::number;
-use record::text::one_line;
 
 /// Characters of a statement that are shown.
 const STATEMENT_CHARS: usize = 300;
@@ -124,7 +124,7 @@ pub(crate) fn print(out: &mut String, facts: &Facts) {
         if at == 0 {
             out.push('\n');
         }
-        let line = record::text::ascii(line.trim_start_matches("time: "));
+        let line = record::escape::ascii(line.trim_start_matches("time: "));
         fold(out, "time    ", &line);
     }
 }

@@ -74,7 +74,7 @@ fn waits(out: &mut String, facts: &Facts) {
         fold(
             out,
             "waits   ",
-            &record::text::ascii(&format!(
+            &record::escape::ascii(&format!(
                 "{title}{} active sessions and server processes on average: {}{most}",
                 number::three(active.sessions()),
                 active.words(CLASSES_MAX)

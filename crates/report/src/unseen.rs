@@ -3,7 +3,7 @@
 use crate::facts::Facts;
 use crate::html::markup::{Cell, Row, table};
 use crate::layout::{fold, push};
-use record::text::ascii;
+use record::escape::ascii;
 use record::watched::{Cost, Missing, Sampled};
 use std::collections::BTreeMap;
 

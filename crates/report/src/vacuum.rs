@@ -3,8 +3,8 @@
 
 use crate::facts::StepFacts;
 use crate::html::markup::{Cell, Row, table};
+use record::escape::one_line;
 use record::number;
-use record::text::one_line;
 use record::watched::{Horizon, Progress, Sampled, Server, Session, Table};
 use std::collections::BTreeMap;
 

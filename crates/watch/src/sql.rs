@@ -165,7 +165,8 @@ impl Node {
         self.link =
             Link::Away { try_at_us: now_us + wait.as_micros() as u64, wait: (wait * 2).min(RETRY_MAX) };
         if was_up {
-            batch.event(self.event(now_us, event::RESTART, format!("{} went away: {failed}", self.name)));
+            let event = self.event(now_us, event::RESTART, format!("{} went away: {failed}", self.name));
+            batch.event(event.with("what", event::AWAY));
         }
         let lost = "everything from the server's views";
         let why = match &self.found_as {
@@ -206,11 +207,9 @@ impl Node {
                 turn.counters.clear();
             }
             let at_us = tick.of_wall(started_us, self.offset_us);
-            batch.event(Place::Node(self.name.clone()).event(
-                at_us,
-                event::RESTART,
-                format!("{} was started", self.name),
-            ));
+            let place = Place::Node(self.name.clone());
+            let event = place.event(at_us, event::RESTART, format!("{} was started", self.name));
+            batch.event(event.with("what", event::STARTED));
         }
         self.started_us = started_us;
         let mut state = NodeState {

@@ -7,9 +7,9 @@ use crate::rule::{Answer, Claim, Rule};
 use crate::statistics;
 use crate::units;
 use crate::waits::Who;
+use record::escape::one_line;
 use record::finding::{Level, Severity};
 use record::model::CheckResult;
-use record::text::one_line;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

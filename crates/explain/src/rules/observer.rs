@@ -5,7 +5,7 @@ use crate::rule::Need::{Any, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::statistics;
 use crate::units;
-use record::event;
+use record::event::{self, Event};
 use record::finding::{Level, Severity, Window};
 use record::watched::Watching;
 use record::watched::cost::{COST_SHARE_MAX, Cost};
@@ -40,6 +40,8 @@ const ANSWER_TIME: &str = "asked_us";
 const ANSWER_OF_GAP_MIN: f64 = 0.5;
 /// A server that has been away for a shorter time may be on its way back.
 const GONE_US_MIN: u64 = 2_000_000;
+/// A start that the server's clock puts this long before we lost it belongs to that loss.
+const CLOCK_US: u64 = 1_000_000;
 /// Ticks that must have been due.
 const TICKS_MIN: f64 = 10.0;
 
@@ -108,66 +110,88 @@ fn blind(case: &Case) -> Answer {
     Answer::of(claims, || "samples taken of samples due, resets, restarts".to_string())
 }
 
-/// Servers that are gone, restarts, and counters that were reset.
+/// Servers that went away, restarts, and counters that were reset.
 fn interrupted(case: &Case) -> Vec<Claim> {
-    let mut claims = gone(case);
-    for (kind, what) in [(event::RESET, "counters were reset"), (event::RESTART, "the server was restarted")]
-    {
-        // That it went away and that it was started are two events of one restart.
-        let of_restart = kind == event::RESTART;
-        let events: Vec<_> = case
-            .events_of(kind)
-            .filter(|event| !of_restart || event.message.ends_with("was started"))
-            .collect();
-        if let Some(first) = events.first() {
-            claims.push(
-                Claim::new(
-                    Severity::Low,
-                    Level::DiscriminatingCounter,
-                    format!("{what} {}: {}", units::counted(events.len(), "time"), first.message),
-                )
-                .on_node(Case::word_of(first, "node"))
-                .during(
-                    events
-                        .iter()
-                        .map(|event| Window::new(event.t_us, event.t_us + event.duration_us.unwrap_or(0))),
-                )
-                .number("times", events.len() as f64)
-                .because("counters are compared between samples; across this moment they are void"),
-            );
-        }
-    }
+    let restarts: Vec<&Event> = case.events_of(event::RESTART).collect();
+    // Older directories do not distinguish the two.
+    let started: Vec<&Event> =
+        restarts.iter().filter(|event| Case::word_of(event, "what") != event::AWAY).copied().collect();
+    let away: Vec<&Event> =
+        restarts.iter().filter(|event| Case::word_of(event, "what") == event::AWAY).copied().collect();
+    let (gone, back): (Vec<&Event>, Vec<&Event>) = away
+        .iter()
+        .filter(|event| !is_of_a_start(event, &away, &started))
+        .partition(|event| !is_back(case, event));
+    let reset: Vec<&Event> = case.events_of(event::RESET).collect();
+    let void = "counters are compared between samples; across this moment they are void";
+    let crash = "the server did not start again: only the connection was ended, or one process crashed, which ends all sessions (look at the server's log)";
+    let mut claims: Vec<Claim> = gone.into_iter().filter_map(|event| gone_for_good(case, event)).collect();
+    claims.extend(times("counters were reset", &reset, void));
+    claims.extend(times("the server was restarted", &started, void));
+    claims.extend(times("the server went away and came back", &back, crash));
     claims
 }
 
-/// Servers that went away and were not seen again. Proofs do that on purpose.
-fn gone(case: &Case) -> Vec<Claim> {
-    let mut claims = vec![];
-    let is_proof = case.run.steps.iter().any(|step| step.verb == "prove");
-    for event in case.events_of(event::RESTART).filter(|event| event.message.contains(" went away")) {
-        let node = Case::word_of(event, "node");
-        let last_us = case
-            .one("server", node)
-            .and_then(|server| server.ticks.points().last().map(|point| point.to_us))
-            .unwrap_or(0);
-        let silent_us = case.span.to_us.saturating_sub(event.t_us);
-        if is_proof || last_us > event.t_us || silent_us < GONE_US_MIN {
-            continue;
-        }
-        claims.push(
-            Claim::new(
-                Severity::High,
-                Level::DiscriminatingCounter,
-                format!("{node}: the server has been gone for the last {}", units::us(silent_us as f64)),
-            )
-            .on_node(node)
-            .during([Window::new(event.t_us, case.span.to_us)])
-            .number("gone_us", silent_us as f64)
-            .because(event.message.clone())
-            .remedy("look at the end of its log, and at the kernel's log for the OOM killer; counts per second include this time", &[]),
-        );
+/// Whether a server went away because it was restarted: that it went away and that it was started are two events then.
+fn is_of_a_start(event: &Event, away: &[&Event], started: &[&Event]) -> bool {
+    let node = Case::word_of(event, "node");
+    let next_us = away
+        .iter()
+        .filter(|other| Case::word_of(other, "node") == node && other.t_us > event.t_us)
+        .map(|other| other.t_us)
+        .min();
+    started.iter().any(|start| {
+        let is_after = start.t_us + CLOCK_US >= event.t_us;
+        Case::word_of(start, "node") == node && is_after && next_us.is_none_or(|next| start.t_us < next)
+    })
+}
+
+/// Events of one kind as one claim; `None` without any.
+fn times(what: &str, events: &[&Event], because: &str) -> Option<Claim> {
+    let first = events.first()?;
+    Some(
+        Claim::new(
+            Severity::Low,
+            Level::DiscriminatingCounter,
+            format!("{what} {}: {}", units::counted(events.len(), "time"), first.message),
+        )
+        .on_node(Case::word_of(first, "node"))
+        .during(
+            events.iter().map(|event| Window::new(event.t_us, event.t_us + event.duration_us.unwrap_or(0))),
+        )
+        .number("times", events.len() as f64)
+        .because(because),
+    )
+}
+
+/// Whether a server was sampled again after it went away.
+fn is_back(case: &Case, away: &Event) -> bool {
+    let server = case.one("server", Case::word_of(away, "node"));
+    server.is_some_and(|server| server.ticks.points().last().is_some_and(|point| point.to_us > away.t_us))
+}
+
+/// A server that was not seen again. Proofs do that on purpose, and one that has just gone may be on its way back.
+fn gone_for_good(case: &Case, away: &Event) -> Option<Claim> {
+    let silent_us = case.span.to_us.saturating_sub(away.t_us);
+    if silent_us < GONE_US_MIN || case.run.steps.iter().any(|step| step.verb == "prove") {
+        return None;
     }
-    claims
+    let node = Case::word_of(away, "node");
+    Some(
+        Claim::new(
+            Severity::High,
+            Level::DiscriminatingCounter,
+            format!("{node}: the server has been gone for the last {}", units::us(silent_us as f64)),
+        )
+        .on_node(node)
+        .during([Window::new(away.t_us, case.span.to_us)])
+        .number("gone_us", silent_us as f64)
+        .because(away.message.clone())
+        .remedy(
+            "look at the end of its log, and at the kernel's log for the OOM killer; counts per second include this time",
+            &[],
+        ),
+    )
 }
 
 fn costly(case: &Case) -> Answer {

@@ -78,47 +78,33 @@ struct Queue<'a> {
 /// `None` if the scheduler was not read.
 fn queue<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Queue<'a>> {
     let waiting = time.parts.iter().find(|part| part.name == node_time::FOR_CPU)?;
-    let host = case
-        .at("schedule", &time.node)
-        .find(|thing| thing.name == "backends")
-        .map(|thing| thing.lines.word("host"))?;
-    let (others, own, cores) = cpus(case, &time.node, host)?;
-    let lines = case.one("host", host)?;
-    // A CPU that the hypervisor gave away is not idle; one that waits for a disk is.
-    let busy_pct: f64 = ["cpu_user_pct", "cpu_system_pct", "cpu_softirq_pct", "cpu_steal_pct"]
-        .into_iter()
-        .filter_map(|field| lines.mean(field))
-        .sum();
-    let idle = (1.0 - busy_pct / 100.0).max(0.0) * cores;
-    Some(Queue { waiting, host, others, own, idle, cores })
-}
-
-/// CPUs of the host used by everything, and by PostgreSQL's processes and our client.
-fn cpus(case: &Case, node: &str, host: &str) -> Option<(f64, f64, f64)> {
+    let backends = case.at("schedule", &time.node).find(|thing| thing.name == "backends")?;
+    let host = backends.lines.word("host");
     let lines = case.one("host", host)?;
     let cores = lines.last("cores").filter(|cores| *cores > 0.0)?;
-    let busy: f64 = ["cpu_user_pct", "cpu_system_pct", "cpu_softirq_pct"]
-        .into_iter()
-        .filter_map(|field| lines.mean(field))
-        .sum();
-    let server = |thing: &Thing<'_>| {
-        let all = thing.lines.mean("tasks")? / thing.lines.mean("looked")?.max(1.0);
-        Some(thing.lines.rate("run_us")? / 1e6 * all.max(1.0))
-    };
-    let is_here = |thing: &Thing<'_>| thing.lines.word("host") == host;
+    let cpus =
+        |fields: &[&str]| fields.iter().filter_map(|field| lines.mean(field)).sum::<f64>() / 100.0 * cores;
+    let used = cpus(&["cpu_user_pct", "cpu_system_pct", "cpu_softirq_pct"]);
+    // A CPU that the hypervisor gave away is not idle; one that waits for a disk is.
+    let idle = (cores - used - cpus(&["cpu_steal_pct"])).max(0.0);
     let sessions: f64 = case
         .things("schedule")
-        .filter(|thing| is_here(thing) && matches!(thing.name, "backends" | "client"))
-        .filter_map(|thing| server(&thing))
+        .filter(|thing| thing.lines.word("host") == host && matches!(thing.name, "backends" | "client"))
+        .filter_map(|thing| used_by(&thing))
         .sum();
     let background: f64 = case
         .things("backend")
         .filter(|thing| thing.place == host && thing.lines.word("backend") != "client backend")
         .filter_map(|thing| thing.lines.rate("cpu_us"))
         .sum();
-    let own =
-        case.at("schedule", node).find(|thing| thing.name == "backends").and_then(|thing| server(&thing))?;
-    Some((busy / 100.0 * cores - sessions - background / 1e6, own, cores))
+    let (own, others) = (used_by(&backends)?, used - sessions - background / 1e6);
+    Some(Queue { waiting, host, others, own, idle, cores })
+}
+
+/// CPUs used by a group of tasks; those that were read represent the others.
+fn used_by(tasks: &Thing<'_>) -> Option<f64> {
+    let all = tasks.lines.mean("tasks")? / tasks.lines.mean("looked")?.max(1.0);
+    Some(tasks.lines.rate("run_us")? / 1e6 * all.max(1.0))
 }
 
 fn crowded(case: &Case) -> Answer {
@@ -245,7 +231,7 @@ fn limited(case: &Case) -> Answer {
                 units::short(own),
                 units::short(waiting.sessions)
             ))
-            .not("a full host: its CPUs are idle meanwhile")
+            .not("a full host: its CPUs are idle")
             .lacking("which limit: the CPU quota of a cgroup (container, systemd's CPUQuota), a cpuset, or an affinity")
             .remedy(
                 "look at the limits of the server's cgroup, where nr_throttled must not grow, and at its affinity; raise the quota",
@@ -254,7 +240,8 @@ fn limited(case: &Case) -> Answer {
                     // The second path is that of cgroups in version 1.
                     &format!(
                         "$ for g in $(cut -d: -f3 /proc/$(head -n 1 {file})/cgroup | sort -u); do \
-                         cat /sys/fs/cgroup$g/cpu.{{max,stat}} /sys/fs/cgroup/cpu$g/cpu.{{cfs_quota_us,stat}} 2>/dev/null; done"
+                         cat /sys/fs/cgroup$g/cpu.max /sys/fs/cgroup$g/cpu.stat \
+                         /sys/fs/cgroup/cpu$g/cpu.cfs_quota_us /sys/fs/cgroup/cpu$g/cpu.stat 2>/dev/null; done"
                     ),
                 ],
             ),

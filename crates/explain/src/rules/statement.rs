@@ -6,8 +6,8 @@ use crate::node_time;
 use crate::rule::Need::{Any, Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
+use record::escape::one_line;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
-use record::text::one_line;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

@@ -6,8 +6,8 @@ use crate::directory::Line;
 use crate::facts::{Facts, StepFacts};
 use crate::statements::{costs, texts};
 use crate::timeline::waits::Active;
+use record::escape::one_line;
 use record::finding::Window;
-use record::text::one_line;
 use record::watched::{Sampled, Server};
 use std::collections::{BTreeMap, BTreeSet};
 

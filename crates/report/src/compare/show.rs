@@ -3,8 +3,8 @@
 use super::{Comparison, Figure};
 use crate::html::markup::{Cell, Row, escape, table};
 use crate::layout::{columns, fold, push};
+use record::escape::ascii;
 use record::number;
-use record::text::ascii;
 
 /// From this ratio on, either way, a difference is marked.
 const RATIO_MARKED: f64 = 1.5;
