@@ -18,7 +18,7 @@ pub(crate) mod topology;
 pub use cluster::{Front, LocalCluster, Removed, UpOptions, default_dir, down, is_ours, is_up, up};
 pub use error::LocalError;
 pub use installation::{Extension, Installation, Search, Version, find_installations, installations};
-pub use instance::{Instance, Supervision, resume_in, start_store_of};
+pub use instance::{Instance, Supervision, THROWAWAY_PRESET, resume_in, start_store_of};
 pub use patroni::{Managed, SynchronousMode, TTL_S_DEFAULT};
 pub use preset::Preset;
 pub use process::{StopMode, servers_in};

@@ -123,6 +123,10 @@ fn a_sharded_cluster_does_what_its_profile_claims_and_another_engine_does_not() 
     {
         assert_eq!(found.get(check).map(String::as_str), Some("agrees"), "{check}: {found:#?}");
     }
+    // Nothing of the delays between the nodes stays, also not where the servers belong to another process.
+    let open = "select srvoptions::text from pg_foreign_server order by srvname limit 1";
+    let options = cluster.node(0).value(open).expect("a value").expect("a foreign server");
+    assert!(options.contains(&format!("port={}", cluster.node(1).port())), "{options}");
     // The same servers under the name of another engine.
     let text = std::fs::read_to_string(cluster.cluster_toml()).expect("a cluster file");
     let other = folder.path().join("other.toml");

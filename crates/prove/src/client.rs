@@ -238,6 +238,10 @@ impl Client {
                 Ok(0) => io::ErrorKind::UnexpectedEof.into(),
                 Ok(_) => continue,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // The system's words for it are "Resource temporarily unavailable".
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    io::Error::new(io::ErrorKind::TimedOut, "no answer within the time limit")
+                }
                 Err(error) => error,
             };
             return Err(Broken { was_sent: true, reply: Box::new(reply), cause });

@@ -288,7 +288,7 @@ fn disks(journal: &Arc<Journal>, count: usize) -> Result<Vec<Disk>, Failure> {
 }
 
 fn is_throwaway(file: &ClusterFile) -> bool {
-    file.made.as_ref().is_some_and(|made| made.preset == "throwaway")
+    file.made.as_ref().is_some_and(|made| made.preset == local::THROWAWAY_PRESET)
 }
 
 fn node_of(node: &engines::ClusterNode, file: &ClusterFile, is_ours: bool) -> Result<Node, Failure> {

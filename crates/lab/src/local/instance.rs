@@ -23,7 +23,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// The time limit for the end of processes.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// The preset name that identifies the file of a throwaway cluster.
-pub(crate) const THROWAWAY_PRESET: &str = "throwaway";
+pub const THROWAWAY_PRESET: &str = "throwaway";
 
 /// A server on this host, running or not.
 #[derive(Clone, Debug)]
@@ -125,11 +125,8 @@ impl Instance {
             return Ok(None);
         };
         let log = node.log.clone().unwrap_or_else(|| data_dir.with_file_name("log"));
-        let mut instance = Instance::at(&made.binaries, data_dir, &log)?;
-        if made.preset == THROWAWAY_PRESET {
-            instance.lifetime = Lifetime::OurProcess;
-        }
-        Ok(Some(instance))
+        // Also a throwaway server: a process that knows it by its file did not start it, and it outlives us.
+        Instance::at(&made.binaries, data_dir, &log).map(Some)
     }
 
     /// Its data directory.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{Options, Throwaway};
 use crate::local::topology::{self, Link, Peer, Planned, Topology, replicated};
-use crate::local::{Installation, LocalError, Replication, SyncStandbys, standby};
+use crate::local::{Installation, LocalError, Replication, SyncStandbys, THROWAWAY_PRESET, standby};
 use connect::cluster_file::Role;
 use connect::cluster_file::{CLUSTER_FILE_FORMAT, CLUSTER_FILE_NAME, ClusterFile, Made, Node};
 
@@ -107,7 +107,7 @@ impl ThrowawayCluster {
                 kind: topology.kind().to_owned(),
                 binaries: installation.bin_dir.clone(),
                 version: installation.version.to_string(),
-                preset: "throwaway".to_owned(),
+                preset: THROWAWAY_PRESET.to_owned(),
                 partitions: topology.partitions(),
                 sync: topology.replication().map(|replication| replication.sync.to_string()),
                 os_user: nodes.first().and_then(|node| node.user.as_ref()).map(|user| user.name.clone()),
