@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which of our crates each of them may stand on (ARCHITECTURE.md, "The house").
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("data", &[]),
     ("wire", &[]),
     ("record", &[]),
@@ -21,6 +21,8 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("prove", &["data", "wire", "record", "connect", "engines", "lab"]),
     ("watch", &["postgres", "record", "connect", "engines", "lab"]),
     ("workloads", &["data", "postgres", "wire", "record", "connect", "engines", "load", "run", "prove"]),
+    ("check", &["connect", "engines", "postgres", "record", "watch"]),
+    ("plan", &["record"]),
     ("explain", &["record"]),
     ("report", &["record"]),
     (
@@ -37,6 +39,8 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "run",
             "prove",
             "watch",
+            "check",
+            "plan",
             "explain",
             "report",
             "workloads",

@@ -9,6 +9,7 @@
 //! | `events.ndjson` | phases, errors, outages, interrupts; see [`event`] |
 //! | `stacks/` | stacks around anomalies, raw text of `perf script` |
 //! | `findings.json` | what `explain` made of it; see [`finding`] |
+//! | `check.json` | what `check` measured on hosts and nodes; see [`check`] |
 //! | `latency.hlog` | HdrHistogram interval log, one line per second, transaction type and kind; see [`hlog`] |
 //!
 //! One directory holds one command. A command is one or several **steps** (`demo` is load, verify, run, run, verify); a step has
@@ -20,6 +21,7 @@
 //! [`RunReader`] can read; it lists what is missing instead of failing.
 
 pub mod benchmark;
+pub mod check;
 pub mod clock;
 pub mod error;
 pub mod escape;
@@ -77,6 +79,8 @@ pub mod files {
     pub const LATENCY: &str = "latency.hlog";
     /// Claims about causes, made by `explain`.
     pub const FINDINGS: &str = "findings.json";
+    /// What `check` measured on hosts and nodes.
+    pub const CHECKS: &str = "check.json";
     /// The folder of recorded stacks: `<t_us>-<reason>.perf`, raw text of `perf script`.
     pub const STACKS: &str = "stacks";
     /// What was taken of backends that did not move.

@@ -1,0 +1,1 @@
+//! The arithmetic of a load before it starts: sizes, rates, times, and a simulation that checks them.
