@@ -12,7 +12,7 @@ mod blocks;
 mod core;
 mod counters;
 mod facts;
-mod json;
+pub mod json;
 mod parts;
 mod probe;
 mod progress;
@@ -383,7 +383,7 @@ fn address(spec: &ConnSpec) -> String {
 }
 
 /// Whether the server runs on this host: its address is local, and the process of our session is a postgres here.
-fn is_local(spec: &ConnSpec, backend_pid: Option<u32>) -> bool {
+pub fn is_local(spec: &ConnSpec, backend_pid: Option<u32>) -> bool {
     let Some(host) = spec.hosts.first() else { return false };
     let is_near = match &host.host {
         Host::Unix(_) => true,

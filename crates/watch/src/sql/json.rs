@@ -8,7 +8,7 @@ pub(crate) fn parse(text: &str) -> Value {
 }
 
 /// A field as text; empty if null.
-pub(crate) fn text(value: &Value, name: &str) -> String {
+pub fn text(value: &Value, name: &str) -> String {
     match &value[name] {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -17,7 +17,7 @@ pub(crate) fn text(value: &Value, name: &str) -> String {
 }
 
 /// A field as a number.
-pub(crate) fn number(value: &Value, name: &str) -> Option<f64> {
+pub fn number(value: &Value, name: &str) -> Option<f64> {
     match &value[name] {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text.parse().ok(),
@@ -26,7 +26,7 @@ pub(crate) fn number(value: &Value, name: &str) -> Option<f64> {
 }
 
 /// A field as a count; negative values are unknown.
-pub(crate) fn count(value: &Value, name: &str) -> Option<u64> {
+pub fn count(value: &Value, name: &str) -> Option<u64> {
     match &value[name] {
         Value::Number(exact) if exact.is_u64() => exact.as_u64(),
         _ => number(value, name).filter(|number| *number >= 0.0).map(|number| number as u64),
@@ -34,12 +34,12 @@ pub(crate) fn count(value: &Value, name: &str) -> Option<u64> {
 }
 
 /// A field as yes or no.
-pub(crate) fn flag(value: &Value, name: &str) -> Option<bool> {
+pub fn flag(value: &Value, name: &str) -> Option<bool> {
     value[name].as_bool()
 }
 
 /// The elements of a list; none if null.
-pub(crate) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+pub fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
