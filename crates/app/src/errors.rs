@@ -24,6 +24,7 @@ explained!(
     lab::local::LocalError,
     connect::cluster_file::ClusterFileError,
     ::watch::bundle::BundleError,
+    ::check::hosts::HostsError,
 );
 
 impl Explained for workloads::driving::Refusal {

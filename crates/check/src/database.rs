@@ -17,7 +17,7 @@ pub use given::{Expected, Machine, Target};
 pub use rule::{Check, Need};
 
 use node::Node;
-use record::check::Item;
+use record::check::{Area, Item, Verdict};
 use watch::sql::session::Failed;
 
 /// Every check, in the order of the areas.
@@ -39,11 +39,24 @@ pub fn check(targets: &[Target], expected: &Expected) -> Vec<Item> {
     })
 }
 
+/// The item of a node that cannot be checked at all.
+pub fn unreached(node: &str, why: &str) -> Item {
+    Item {
+        check: "node.reached".to_string(),
+        area: Area::State,
+        node: Some(node.to_string()),
+        verdict: Verdict::Fail,
+        claim: record::escape::visible(&format!("the node was not checked: {why}")).replace('\n', " "),
+        why: "nothing is known about this node".to_string(),
+        ..Item::default()
+    }
+}
+
 /// All items of one node.
 fn of_node(target: &Target, expected: &Expected) -> Vec<Item> {
     let mut node = match Node::open(target, expected) {
         Ok(node) => node,
-        Err(error) => return lost(target, all(), &format!("no session: {error}")),
+        Err(error) => return vec![unreached(&target.name, &error.to_string())],
     };
     let mut items = Vec::new();
     let mut checks = all();

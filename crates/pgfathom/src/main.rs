@@ -63,6 +63,7 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
         Verb::Verify(verify) => verify.run(&context),
         Verb::Prove(prove) => prove.run(&context),
         Verb::Run(run) => run.run(&context),
+        Verb::Check(check) => check.run(&context),
         Verb::Watch(watch) => watch.run(&context),
         Verb::Matrix(matrix) => matrix.run(&context),
         Verb::Explain(explain) => explain.run(&context),

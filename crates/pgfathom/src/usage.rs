@@ -10,7 +10,6 @@ use std::error::Error as _;
 /// Planned verbs that this version lacks, with what to use instead.
 const LATER_VERBS: &[(&str, &str)] = &[
     ("plan", "pgfathom load --help names the sizes that load takes"),
-    ("check", "pgfathom self shows whether this client is good enough"),
     ("compare", "pgfathom report --format json RUN prints the figures of one run"),
     ("serve", "pgfathom report RUN writes one page that opens without a server"),
     ("agent", "pgfathom run drives from one host"),

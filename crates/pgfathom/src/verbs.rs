@@ -1,5 +1,6 @@
 //! One module per verb: its flags and their checks, and its calls of the libraries.
 
+pub mod check;
 pub mod demo;
 pub mod down;
 pub mod explain;

@@ -7,6 +7,7 @@
 mod answer;
 mod benchmark;
 mod chart;
+pub mod checks;
 mod compare;
 mod directory;
 mod driven;

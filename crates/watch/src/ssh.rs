@@ -61,6 +61,8 @@ pub struct Remote {
     pub destination: String,
     /// The nodes of the board that run on it.
     pub nodes: Vec<String>,
+    /// The port of its ssh server, if it is not the configured one.
+    pub port: Option<u16>,
     /// The program: `ssh`, or a test's replacement.
     pub program: PathBuf,
 }
@@ -69,7 +71,19 @@ impl Remote {
     /// A host reached by the user's `ssh`.
     pub fn new(host: &str, destination: &str, nodes: Vec<String>) -> Remote {
         let program = PathBuf::from("ssh");
-        Remote { host: host.to_string(), destination: destination.to_string(), nodes, program }
+        Remote { host: host.to_string(), destination: destination.to_string(), nodes, port: None, program }
+    }
+
+    /// The command that runs `script` in the host's shell, without questions and with limits for a dead connection.
+    pub fn command(&self, script: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
+        command.args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]);
+        if let Some(port) = self.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        command.args(["--", &self.destination, script]);
+        command
     }
 }
 
@@ -133,10 +147,9 @@ impl RemoteHost {
     }
 
     fn connect(&self, clock: Clock, now_us: u64) -> std::io::Result<Link> {
-        let mut child = Command::new(&self.remote.program)
-            .args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"])
-            .args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"])
-            .args(["--", &self.remote.destination, "exec sh"])
+        let mut child = self
+            .remote
+            .command("exec sh")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -349,7 +362,7 @@ fn read(stdout: impl Read, clock: Clock, files: &Mutex<Shipped>, detail: &std::s
 }
 
 /// The last line of the error output of `ssh`; all of it is read, so that it never blocks.
-fn complaint(stderr: impl Read) -> String {
+pub fn complaint(stderr: impl Read) -> String {
     let mut last = String::new();
     let mut reader = BufReader::new(stderr);
     let mut line = vec![];

@@ -5,7 +5,7 @@ use super::setting::{self, Setting};
 use connect::ConnSpec;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use watch::sql::json;
 use watch::sql::session::{Failed, Limits, Session};
@@ -96,8 +96,11 @@ impl<'a> Node<'a> {
             machine: target.machine.clone().unwrap_or_default(),
         };
         let pid = json::count(&node.facts, "pid").and_then(|pid| u32::try_from(pid).ok());
+        let folder = node.setting("data_directory").ok().map(|setting| PathBuf::from(&setting.value));
         if target.machine.is_none() && watch::sql::is_local(&target.spec, pid) {
-            node.machine = here(node.setting("data_directory").ok().map(|setting| setting.value.clone()));
+            node.machine = here(folder.as_deref());
+        } else if let Some(folder) = folder {
+            node.machine.find_wal(&folder);
         }
         Ok(node)
     }
@@ -274,15 +277,29 @@ fn read(session: &mut Session) -> Result<Reading, Failed> {
 }
 
 /// The host that both run on.
-fn here(data_directory: Option<String>) -> Machine {
+fn here(folder: Option<&Path>) -> Machine {
     let this = record::machine::this();
-    let wal = data_directory.map(|folder| Path::new(&folder).join("pg_wal"));
-    let space = wal.and_then(|folder| rustix::fs::statvfs(&folder).ok());
+    let space = folder.and_then(|folder| rustix::fs::statvfs(&folder.join("pg_wal")).ok());
     Machine {
         memory_bytes: this.memory_bytes,
         cpus: Some(this.cpus),
         wal_disk_bytes: space.as_ref().map(|space| space.f_blocks.saturating_mul(space.f_frsize)),
         wal_free_bytes: space.map(|space| space.f_bavail.saturating_mul(space.f_frsize)),
-        is_rotational: None,
+        is_rotational: folder.and_then(is_rotational),
+        mounts: vec![],
     }
+}
+
+/// Whether the disk below a folder spins; `None` if it has no disk of its own (a file system in memory, a network one).
+fn is_rotational(folder: &Path) -> Option<bool> {
+    let device = rustix::fs::stat(folder).ok()?.st_dev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let of_disk = PathBuf::from(format!("/sys/dev/block/{major}:{minor}")).canonicalize().ok()?;
+    // A partition has the queue of its disk, one folder up.
+    let queues = [Some(of_disk.as_path()), of_disk.parent()];
+    let text = queues
+        .into_iter()
+        .flatten()
+        .find_map(|at| std::fs::read_to_string(at.join("queue/rotational")).ok())?;
+    Some(text.trim() == "1")
 }

@@ -1,0 +1,3 @@
+//! Judges what was measured and read of a host.
+
+pub mod disk;
