@@ -1,1 +1,4 @@
 //! Tests of `check`.
+
+mod database;
+mod manual;

@@ -18,6 +18,8 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(15);
 const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 /// The shortest time between the two readings that give rates.
 const RATE_OVER: Duration = Duration::from_secs(1);
+/// Older servers have other catalogs; all of them are out of support.
+const VERSION_MIN: u64 = 110_000;
 /// Rows that a listing returns; more are counted.
 const ROWS_MAX: usize = 200;
 
@@ -80,6 +82,18 @@ impl<'a> Node<'a> {
     /// The server's message, or why there is no connection.
     pub(crate) fn open(target: &'a Target, expected: &'a Expected) -> Result<Node<'a>, Failed> {
         let mut session = open(&target.spec)?;
+        let version = session.query(
+            "select pg_catalog.to_json(pg_catalog.current_setting('server_version_num')::int)::text",
+            &[],
+        )?;
+        if version.as_u64().is_some_and(|version| version < VERSION_MIN) {
+            return Err(Failed::Refused {
+                sqlstate: "0A000".to_string(),
+                message: format!(
+                    "server_version_num is {version}: only PostgreSQL 11 and later can be checked"
+                ),
+            });
+        }
         let facts = session.query(FACTS, &[])?;
         let settings = setting::read(&mut session)?;
         let first = read(&mut session)?;

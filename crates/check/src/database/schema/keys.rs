@@ -52,15 +52,19 @@ fn primary_key(node: &mut Node<'_>) -> Judged {
         "",
         &format!(
             "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, greatest(c.reltuples, 0)::bigint as rows, {published} published,
-               c.relreplident identity,
+               c.relreplident identity, c.relkind kind,
                (select pg_catalog.quote_ident(x.relname) from pg_catalog.pg_index i join pg_catalog.pg_class x on x.oid = i.indexrelid
                 where i.indrelid = c.oid and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null
+                  and not exists (select from pg_catalog.pg_constraint k where k.conindid = x.oid)
                   and not exists (select from pg_catalog.pg_attribute a where a.attrelid = x.oid and a.attnum <= i.indnkeyatts
                     and not (select k.attnotnull from pg_catalog.pg_attribute k where k.attrelid = c.oid and k.attnum = i.indkey[a.attnum - 1]))
                 order by x.oid limit 1) candidate,
+               (select pg_catalog.quote_ident(k.conname) from pg_catalog.pg_constraint k join pg_catalog.pg_index i on i.indexrelid = k.conindid
+                where k.conrelid = c.oid and k.contype = 'u' and i.indisvalid and i.indimmediate
+                  and not exists (select from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum = any(k.conkey) and not a.attnotnull) order by k.oid limit 1) as constraint,
                case when exists (select from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attname = 'row_id') then 'row_key' else 'row_id' end new_column
              from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-             where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence = 'p' and {USERS}
+             where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence = 'p' and c.relreplident <> 'i' and {USERS}
                and not exists (select from pg_catalog.pg_index i where i.indrelid = c.oid and i.indisprimary)
                and not exists (select from pg_catalog.pg_depend d where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.objid = c.oid and d.deptype = 'e')"
         ),
@@ -92,12 +96,23 @@ fn without_key(row: &Value, decoded: u64) -> Draft {
         (true, _) | (false, _) => note(&*relation, claim),
     };
     let draft = draft.figure(rows as f64, Unit::Count);
-    match json::text(row, "candidate") {
-        none if none.is_empty() => draft
-            .advice("add a key from the columns that identify a row; if there are none, a new column (rewrites the table and locks it)")
-            .run(format!("ALTER TABLE {relation} ADD COLUMN {} bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;", json::text(row, "new_column"))),
-        index => draft.advice("its unique index can become the primary key").run(format!("ALTER TABLE {relation} ADD PRIMARY KEY USING INDEX {index};")),
+    let (index, constraint) = (json::text(row, "candidate"), json::text(row, "constraint"));
+    if !index.is_empty() {
+        return draft
+            .advice("its unique index can become the primary key")
+            .run(format!("ALTER TABLE {relation} ADD PRIMARY KEY USING INDEX {index};"));
     }
+    if !constraint.is_empty() && json::text(row, "kind") == "r" {
+        return draft
+            .advice("its unique constraint can identify rows")
+            .run(format!("ALTER TABLE {relation} REPLICA IDENTITY USING INDEX {constraint};"));
+    }
+    draft
+        .advice("add a key from the columns that identify a row; if there are none, a new column (rewrites the table and locks it)")
+        .run(format!(
+            "ALTER TABLE {relation} ADD COLUMN {} bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;",
+            json::text(row, "new_column")
+        ))
 }
 
 fn replica_identity(node: &mut Node<'_>) -> Judged {

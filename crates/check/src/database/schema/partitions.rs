@@ -18,6 +18,8 @@ const BLOCKS_SHARE_FAIL: f64 = 0.95;
 const MEASURED_MAX: u32 = 50;
 /// Partitions made by a remedy at once.
 const NEW_PARTITIONS_MAX: u32 = 24;
+/// Wide partitions need no successor earlier than this: time enough for a monthly job.
+const AHEAD_DAYS_MAX: u32 = 31;
 /// Partitions of one table whose bounds are read, the newest first.
 const CHILDREN_MAX: u32 = 1000;
 
@@ -35,7 +37,7 @@ pub(super) static CHECKS: &[Check] = &[
         id: "schema.partitions_ahead",
         area: Area::Schema,
         title: "range partitions by time for the next interval",
-        limits: "the last one ends before the next interval is over: warning; it has ended: fail",
+        limits: "the last one ends within the width of a partition, at most 31 days: warning; it has ended: fail",
         needs: &[],
         why: "rows beyond the last partition are refused, or go to the default partition, which then blocks new ones",
         judge: ahead,
@@ -133,7 +135,7 @@ fn ahead(node: &mut Node<'_>) -> Judged {
                 from (select s from pg_catalog.generate_series(l.high, greatest(pg_catalog.now(), l.high - step) + step + step, step) s order by s limit {NEW_PARTITIONS_MAX}) g) commands
              from last l cross join lateral (select {step} step) w
                join lateral (select relation, schema, base, has_default from bounds where bounds.oid = l.oid limit 1) b on true
-             where l.oid not in (select oid from open) and l.high < pg_catalog.now() + step and step > interval '0' and l.high <> 'infinity'"
+             where l.oid not in (select oid from open) and l.high < pg_catalog.now() + least(step, interval '{AHEAD_DAYS_MAX} days') and step > interval '0' and l.high <> 'infinity'"
         ),
         "left_s, 1",
     )?;
@@ -163,7 +165,9 @@ fn ahead(node: &mut Node<'_>) -> Judged {
             .collect();
         draft
             .figure(left_s * 1e6, Unit::Microseconds)
-            .at_least(json::number(row, "width_s").unwrap_or(0.0) * 1e6)
+            .at_least(
+                json::number(row, "width_s").unwrap_or(0.0).min(f64::from(AHEAD_DAYS_MAX) * 86_400.0) * 1e6,
+            )
             .advice("make the next partitions, and let a job make them ahead of time")
             .run_all(commands)
     };

@@ -75,7 +75,7 @@ pub(super) static CHECKS: &[Check] = &[
         id: "schema.extended_statistics",
         area: Area::Schema,
         title: "extended statistics without data",
-        limits: "any",
+        limits: "any, of tables with at least 1,000 rows",
         needs: &[Need::View("pg_catalog.pg_statistic_ext_data")],
         why: "they are only filled by ANALYZE: until then the planner takes the columns as independent",
         judge: extended_statistics,
@@ -254,7 +254,8 @@ fn extended_statistics(node: &mut Node<'_>) -> Judged {
             "select pg_catalog.format('%I.%I', n.nspname, x.stxname) as statistics, (select pg_catalog.format('%I.%I', m.nspname, c.relname)
                from pg_catalog.pg_class c join pg_catalog.pg_namespace m on m.oid = c.relnamespace where c.oid = x.stxrelid) relation
              from pg_catalog.pg_statistic_ext x join pg_catalog.pg_namespace n on n.oid = x.stxnamespace
-             where {USERS} and not exists (select from pg_catalog.pg_statistic_ext_data d where d.stxoid = x.oid)"
+             where {USERS} and not exists (select from pg_catalog.pg_statistic_ext_data d where d.stxoid = x.oid)
+               and exists (select from pg_catalog.pg_class c where c.oid = x.stxrelid and greatest(c.reltuples, pg_catalog.pg_stat_get_live_tuples(c.oid)) >= {ROWS_MIN})"
         ),
         "1",
     )?;

@@ -104,7 +104,7 @@ fn overrides(node: &mut Node<'_>) -> Judged {
             if json::flag(row, "weakens") == Some(true) {
                 warn(whose, claim).advice("remove it, or make sure that it is meant").run(reset)
             } else {
-                note(whose, claim)
+                note(whose, claim).advice("remove it, if it is not meant").run(reset)
             }
         },
         || pass("no database and no role has settings of its own"),

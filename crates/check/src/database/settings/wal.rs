@@ -93,7 +93,7 @@ fn max_wal_size(node: &mut Node<'_>) -> Judged {
     // The server begins a checkpoint so early that the WAL of two intervals fits: CalculateCheckpointSegments in xlog.c.
     let distance = bytes / (1.0 + target);
     if rate >= WAL_RATE_MIN && distance / rate < timeout_s {
-        let needed = rate * timeout_s * (1.0 + target);
+        let needed = rate * timeout_s * (1.0 + target.max(COMPLETION_TARGET_MIN));
         let claim = format!(
             "{words}: at the {of} {}/s of WAL a checkpoint is forced every {}, before checkpoint_timeout ({})",
             number::bytes(rate),

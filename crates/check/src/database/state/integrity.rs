@@ -115,12 +115,12 @@ fn database_collation(node: &mut Node<'_>) -> Judged {
 fn collations(node: &mut Node<'_>) -> Judged {
     // Only those that something uses: a distribution's update changes hundreds of others.
     let found = node.list(
-        "used as materialized (select distinct k.collation from (
+        "used as materialized (select distinct k.coll from (
              select attcollation from pg_catalog.pg_attribute where attcollation <> 0 and attnum > 0
-             union all select pg_catalog.unnest(indcollation::oid[]) from pg_catalog.pg_index) k(collation)),",
+             union all select pg_catalog.unnest(indcollation::oid[]) from pg_catalog.pg_index) k(coll)),",
         "select pg_catalog.format('%I.%I', n.nspname, c.collname) as collation, c.collversion as then, now,
            (select count(*) from pg_catalog.pg_index x where c.oid = any(x.indcollation::oid[])) indexes
-         from used u join pg_catalog.pg_collation c on c.oid = u.collation join pg_catalog.pg_namespace n on n.oid = c.collnamespace
+         from used u join pg_catalog.pg_collation c on c.oid = u.coll join pg_catalog.pg_namespace n on n.oid = c.collnamespace
            cross join lateral (select pg_catalog.pg_collation_actual_version(c.oid) as now) a
          where c.collversion <> now",
         "indexes desc, 1",
