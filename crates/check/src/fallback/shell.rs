@@ -84,11 +84,14 @@ impl Shell<'_> {
 
 /// A script that runs `work` and ends it when the input of the shell ends; `clean` runs at every end.
 pub(super) fn watching(work: &str, clean: &str) -> String {
-    // A background command reads from /dev/null unless its input is named, hence descriptor 3.
+    // A background command reads from /dev/null unless its input is named, hence descriptor 3. From the end of the work on signals are ignored:
+    // the clean-up must not be interrupted by the end of the input, which follows at once.
     format!(
-        "exec 3<&0; work=; watch=; trap '[ -n \"$work\" ] && kill $work 2>/dev/null; \
-         [ -n \"$watch\" ] && kill $watch 2>/dev/null; wait 2>/dev/null; {clean}' EXIT; trap 'exit 1' HUP INT TERM; \
-         {work} & work=$!; {{ cat <&3 >/dev/null; kill -TERM $$; }} >/dev/null 2>&1 & watch=$!; wait $work; status=$?; work=; exit $status"
+        "exec 3<&0; work=; watch=; ended() {{ trap '' HUP INT TERM; [ -z \"$work\" ] || kill $work 2>/dev/null || :; \
+         [ -z \"$work\" ] || wait $work 2>/dev/null || :; [ -z \"$watch\" ] || kill -9 $watch 2>/dev/null || :; {clean}; }}; \
+         trap ended EXIT; trap 'exit 1' HUP INT TERM; {work} & work=$!; \
+         {{ cat <&3 >/dev/null; kill -TERM $$; }} >/dev/null 2>&1 & watch=$!; \
+         wait $work; status=$?; trap '' HUP INT TERM; work=; exit $status"
     )
 }
 

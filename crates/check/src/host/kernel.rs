@@ -1,6 +1,6 @@
 //! Settings of the kernel, the processors' governor, network queues, scanners and auditing.
 
-use super::{fact, facts, of};
+use super::{fact as fact_of, facts, of};
 use record::check::{Area, Host, Item, Unit, Verdict};
 use record::number;
 
@@ -9,7 +9,7 @@ const QUEUES_ENOUGH: u64 = 4;
 
 pub(super) fn items(host: &Host) -> Vec<Item> {
     let mut items = vec![];
-    items.extend(fact(host, "kernel", "release").map(|release| {
+    items.extend(fact_of(host, "kernel", "release").map(|release| {
         of(host, "kernel.release", Area::System, "").judged(Verdict::Note, format!("Linux {release}"))
     }));
     items.extend(governor(host));
@@ -23,7 +23,7 @@ pub(super) fn items(host: &Host) -> Vec<Item> {
 }
 
 fn governor(host: &Host) -> Option<Item> {
-    let governor = fact(host, "cpu", "governor")?;
+    let governor = fact_of(host, "cpu", "governor")?;
     // With intel_pstate and amd_pstate "powersave" scales up under load, but later than "performance".
     let verdict = if governor == "performance" { Verdict::Pass } else { Verdict::Warn };
     Some(
@@ -36,7 +36,7 @@ fn governor(host: &Host) -> Option<Item> {
 
 fn huge_pages(host: &Host) -> Vec<Item> {
     let mut items = vec![];
-    if let Some(pages) = fact(host, "memory", "huge pages") {
+    if let Some(pages) = fact_of(host, "memory", "huge pages") {
         let claim = match pages.starts_with("0 ") {
             true => "no huge pages are reserved".to_string(),
             false => format!("huge pages: {pages}"),
@@ -51,7 +51,7 @@ fn huge_pages(host: &Host) -> Vec<Item> {
                 ),
         );
     }
-    if let Some(chosen) = fact(host, "kernel", "transparent huge pages")
+    if let Some(chosen) = fact_of(host, "kernel", "transparent huge pages")
         && chosen.contains("[always]")
     {
         items.push(
@@ -65,7 +65,7 @@ fn huge_pages(host: &Host) -> Vec<Item> {
 }
 
 fn nodes(host: &Host) -> Vec<Item> {
-    let Some(count) = fact(host, "cpu", "memory nodes").and_then(|text| text.parse::<u64>().ok()) else {
+    let Some(count) = fact_of(host, "cpu", "memory nodes").and_then(|text| text.parse::<u64>().ok()) else {
         return vec![];
     };
     let mut items = vec![
@@ -73,7 +73,7 @@ fn nodes(host: &Host) -> Vec<Item> {
             .figure(count as f64, Unit::Count)
             .judged(Verdict::Note, number::counted(count, "NUMA node")),
     ];
-    if count > 1 && fact(host, "kernel", "vm.zone_reclaim_mode").is_some_and(|mode| mode != "0") {
+    if count > 1 && fact_of(host, "kernel", "vm.zone_reclaim_mode").is_some_and(|mode| mode != "0") {
         items.push(
             of(host, "memory.zone_reclaim", Area::Memory, "")
                 .judged(Verdict::Warn, "vm.zone_reclaim_mode is on")
@@ -86,7 +86,7 @@ fn nodes(host: &Host) -> Vec<Item> {
 
 fn settings(host: &Host) -> Vec<Item> {
     let mut items = vec![];
-    let number_of = |name: &str| fact(host, "kernel", name).and_then(|text| text.parse::<u64>().ok());
+    let number_of = |name: &str| fact_of(host, "kernel", name).and_then(|text| text.parse::<u64>().ok());
     if number_of("vm.overcommit_memory").is_some_and(|mode| mode != 2) {
         items.push(
             of(host, "memory.overcommit", Area::Memory, "")
@@ -111,6 +111,8 @@ fn queues(host: &Host) -> Vec<Item> {
     let wanted = QUEUES_ENOUGH.min(host.cpus.max(1));
     let of_card = |fact: &record::check::Fact| {
         let card = fact.name.strip_suffix(" rx queues")?;
+        // A virtual interface (a bridge, one end of a pair) has no driver, and its queues serve no hardware.
+        fact_of(host, "nic", &format!("{card} driver"))?;
         let count: u64 = fact.value.parse().ok()?;
         let is_few = count < wanted;
         let claim = format!(
@@ -148,7 +150,7 @@ fn scanners(host: &Host) -> Vec<Item> {
 fn audit(host: &Host) -> Vec<Item> {
     let mut items = vec![];
     if let Some(rules) =
-        fact(host, "audit", "rules").filter(|rules| !rules.is_empty() && !rules.contains("No rules"))
+        fact_of(host, "audit", "rules").filter(|rules| !rules.is_empty() && !rules.contains("No rules"))
     {
         let is_costly = rules.split(';').any(|rule| rule.contains("-S ") && !rule.contains("never"));
         items.push(
@@ -165,7 +167,7 @@ fn audit(host: &Host) -> Vec<Item> {
         );
     }
     if let Some(lost) =
-        fact(host, "audit", "lost").and_then(|text| text.parse::<u64>().ok()).filter(|lost| *lost > 0)
+        fact_of(host, "audit", "lost").and_then(|text| text.parse::<u64>().ok()).filter(|lost| *lost > 0)
     {
         items.push(
             of(host, "audit.lost", Area::System, "")

@@ -18,7 +18,18 @@ pub(super) fn items(host: &Host, subjects: &[&str], data: &[&str]) -> Vec<Item> 
     for mount in &host.mounts {
         let is_used =
             subjects.iter().any(|path| holding(host, path).is_some_and(|one| one.mount == mount.mount));
-        items.extend(space(host, mount, is_used));
+        // Others in memory (/dev/shm, cgroups) hold no data.
+        let is_volatile = mount.filesystem == "tmpfs";
+        if is_used || !is_volatile {
+            items.extend(space(host, mount, is_used));
+        }
+        if is_volatile && is_used {
+            items.push(
+                of(host, "mount.volatile", Area::System, &mount.mount)
+                    .judged(Verdict::Fail, format!("{} is memory (tmpfs)", mount.mount))
+                    .why("Everything on it is lost with the power."),
+            );
+        }
         items.extend(stripe(host, mount, is_used));
     }
     items.extend(data.iter().filter_map(|directory| at_mount_point(host, directory)));

@@ -59,6 +59,9 @@ fn space_and_mount_points() {
     assert_eq!(verdict_of(&with(20), "mount.space"), Some(Verdict::Fail));
     assert_eq!(verdict_of(&with(80), "mount.space"), Some(Verdict::Warn));
     assert_eq!(verdict_of(&with(500), "mount.space"), Some(Verdict::Pass));
+    let mut volatile = with(500);
+    volatile.mounts[0].filesystem = "tmpfs".to_string();
+    assert_eq!(verdict_of(&volatile, "mount.volatile"), Some(Verdict::Fail));
     let found = items(&with(500), &[], &["/data/pg", "/wal"]);
     let points: Vec<_> = found
         .iter()
@@ -70,8 +73,14 @@ fn space_and_mount_points() {
 
 #[test]
 fn a_card_with_one_queue_is_a_warning() {
-    assert_eq!(verdict_of(&host(&[("nic", "eth0 rx queues", "1")]), "nic.queues"), Some(Verdict::Warn));
-    assert_eq!(verdict_of(&host(&[("nic", "eth0 rx queues", "4")]), "nic.queues"), Some(Verdict::Pass));
+    let card = |queues| {
+        let driver = ("nic", "eth0 driver", "virtio_net");
+        verdict_of(
+            &host(&[("nic", "eth0 rx queues", queues), driver, ("nic", "br0 rx queues", "1")]),
+            "nic.queues",
+        )
+    };
+    assert_eq!((card("1"), card("4")), (Some(Verdict::Warn), Some(Verdict::Pass)));
     assert_eq!(cpus("0-7,16"), 9);
 }
 

@@ -114,7 +114,7 @@ pub enum Skipped {
 fn block(text: &str) -> Result<u64, ValueError> {
     let bytes = quantity::size_bytes(text)?;
     if bytes % 4096 != 0 || bytes > 1 << 24 {
-        return Err(ValueError::new("is no multiple of 4KiB up to 16MiB", "write 4KiB, 8KiB, 16KiB, ..."));
+        return Err(ValueError::new(format!("{text:?} is no multiple of 4KiB up to 16MiB"), "write 4KiB, 8KiB, 16KiB, ..."));
     }
     Ok(bytes)
 }
@@ -122,7 +122,7 @@ fn block(text: &str) -> Result<u64, ValueError> {
 fn depth(text: &str) -> Result<u64, ValueError> {
     match quantity::positive_count(text)? {
         depth if depth <= DEPTH_MAX => Ok(depth),
-        _ => Err(ValueError::new("is more than 256", "write numbers as 1,8,32")),
+        _ => Err(ValueError::new(format!("{text:?} is more than 256"), "write numbers as 1,8,32")),
     }
 }
 
