@@ -5,10 +5,13 @@ use crate::context::{Context, Format};
 use crate::failure::Failure;
 use crate::recording::Recording;
 use crate::skeleton::{NoOutcome, Opening, Outcome, in_steps};
+use ::check::accept::Acceptance;
 use ::check::database::{Expected, Machine, Target};
 use ::check::probe::message::DiskPlan;
-use ::check::{database, hosts, link, survey};
-use engines::Survey;
+use ::check::{database, fallback, hosts, link, survey};
+use connect::conninfo::Host as Server;
+use connect::{ConnSpec, control};
+use engines::{ClusterNode, Survey};
 use record::check::{Checks, Item, Verdict};
 use record::{Exit, State, StepId};
 use serde_json::json;
@@ -36,6 +39,14 @@ pub struct Plan {
     pub block_bytes: u64,
     /// Operations in flight, one test each.
     pub depths: Vec<u64>,
+    /// What is measured beside disks.
+    pub tests: survey::Tests,
+    /// Measure one pair of hosts at a time.
+    pub one_pair_at_a_time: bool,
+    /// Repeat disks and network: the time from one round to the next, and of all.
+    pub repeat: Option<(Duration, Duration)>,
+    /// What the figures must be.
+    pub accept: Option<PathBuf>,
     /// The run directory.
     pub directory: Option<PathBuf>,
 }
@@ -52,6 +63,10 @@ impl Default for Plan {
             time: Duration::from_secs(2),
             block_bytes: 8192,
             depths: vec![1, 8, 32],
+            tests: survey::Tests { network: true, memory: true, processor: true },
+            one_pair_at_a_time: false,
+            repeat: None,
+            accept: None,
             directory: None,
         }
     }
@@ -62,25 +77,35 @@ impl Plan {
     ///
     /// # Errors
     /// When the hosts are not understood, or nothing can be written. An unreachable host or node is a failed item.
-    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let hosts = self.listed()?;
+    pub fn run(mut self, context: &Context) -> Result<Exit, Failure> {
+        let mut hosts = self.listed()?;
+        let accept = self.accept.as_deref().map(Acceptance::read).transpose()?;
+        if let Some(probe) = accept.as_ref().map(|accept| &accept.probe) {
+            self.block_bytes = probe.block_bytes.unwrap_or(self.block_bytes);
+            self.depths = probe.depths.clone().unwrap_or(self.depths);
+        }
         let nodes = self.address.as_ref().map(|address| address.survey(context)).transpose()?;
+        if hosts.is_empty()
+            && let (Some(Address::File(_)), Some(nodes)) = (&self.address, &nodes)
+        {
+            hosts = hosts_of(&nodes.cluster.nodes)?;
+        }
+        if hosts.is_empty() {
+            hosts.push(hosts::Host::local(&::watch::collectors::host_name()));
+        }
         let opening = Opening::new("check", "", self.directory.as_deref());
         let recording = opening.begin(context)?;
         in_steps(recording, |recording| {
             let step = recording.dir().begin_step("check", "")?;
-            self.check(recording, &step, hosts, nodes.as_ref())
+            self.check(recording, &step, hosts, nodes.as_ref(), accept.as_ref())
         })
     }
 
-    /// The hosts that the user named, or this one.
+    /// The hosts that the user named.
     fn listed(&self) -> Result<Vec<hosts::Host>, Failure> {
         let mut all = hosts::named(&self.hosts)?;
         for file in &self.host_files {
             all.extend(hosts::read(file)?);
-        }
-        if all.is_empty() {
-            all.push(hosts::Host::local(&::watch::collectors::host_name()));
         }
         Ok(hosts::unique(all)?)
     }
@@ -91,8 +116,10 @@ impl Plan {
         step: &StepId,
         hosts: Vec<hosts::Host>,
         nodes: Option<&Survey>,
+        accept: Option<&Acceptance>,
     ) -> Result<Outcome, NoOutcome> {
         let context = recording.context();
+        recording.is_no_load();
         recording.keep(recording.dir().edit_step(step, |step| {
             let parameters = json!({
                 "hosts": hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>(),
@@ -101,33 +128,63 @@ impl Plan {
                 "time_s": self.time.as_secs_f64(),
                 "block_bytes": self.block_bytes,
                 "depths": self.depths,
+                "repeat_s": self.repeat.map(|(every, all)| [every.as_secs_f64(), all.as_secs_f64()]),
+                "accept": accept.map(|accept| accept.title.as_str()),
             });
             step.parameters = parameters.as_object().cloned().unwrap_or_default();
         }));
-        let plan = survey::Plan {
+        let data = nodes.map(|nodes| data_directories(nodes, &hosts)).unwrap_or_default();
+        let plan = self.survey(recording, hosts, data);
+        let stop = context.stop.flag();
+        let terminal = context.terminal.as_ref();
+        let mut checks = survey::run(&plan, recording.dir().clock(), &|line| terminal.say(line), &stop);
+        // Settings are judged by the memory and the disks that were just read.
+        if context.state() != State::Interrupted {
+            let items = nodes.map(|nodes| of_nodes(nodes, &checks.hosts)).unwrap_or_default();
+            checks.items.extend(items);
+        }
+        if let Some(accept) = accept {
+            let judged = accept.items(&checks);
+            checks.items.extend(judged);
+        }
+        checks.items.sort_by_key(|item| item.area);
+        recording.keep(checks.write(recording.path()));
+        self.end(recording, step, &checks)
+    }
+
+    fn survey(
+        &self,
+        recording: &Recording<'_>,
+        hosts: Vec<hosts::Host>,
+        data: Vec<(String, String)>,
+    ) -> survey::Plan {
+        survey::Plan {
             hosts,
             ways: self.ways.clone(),
             disks: self.disks.iter().map(|disk| disk.to_string_lossy().into_owned()).collect(),
+            data,
             disk: DiskPlan {
                 directory: String::new(),
+                is_data: false,
                 size_bytes: self.size_bytes,
                 time_ms: u64::try_from(self.time.as_millis()).unwrap_or(u64::MAX),
                 block_bytes: self.block_bytes,
                 depths: self.depths.clone(),
             },
-        };
-        let stop = context.stop.flag();
-        let terminal = context.terminal.as_ref();
-        let mut checks = survey::run(&plan, recording.dir().clock(), &|line| terminal.say(line), &stop);
-        let items = nodes.map(|nodes| of_nodes(nodes, &checks.hosts)).unwrap_or_default();
-        checks.items.extend(items);
-        recording.keep(checks.write(recording.path()));
-        self.end(recording, step, &checks)
+            tests: self.tests,
+            one_pair_at_a_time: self.one_pair_at_a_time,
+            repeat: self.repeat,
+            outputs: recording.path().join(fallback::OUTPUTS),
+        }
     }
 
     fn end(&self, recording: &Recording<'_>, step: &StepId, checks: &Checks) -> Result<Outcome, NoOutcome> {
         let context = recording.context();
         let state = context.state();
+        if checks.worst() == Some(Verdict::Fail) {
+            let note = format!("the preflight failed: {}", ::report::checks::clause(checks));
+            recording.keep(recording.dir().edit_step(step, |step| step.verdict.notes.push(note)));
+        }
         recording.keep(recording.dir().end_step(step, state));
         if context.format == Format::Text {
             context.terminal.data(&::report::checks::text(checks));
@@ -147,7 +204,7 @@ impl Plan {
 
 /// Reads every node; one that does not answer is a failed item.
 fn of_nodes(survey: &Survey, hosts: &[record::check::Host]) -> Vec<Item> {
-    let target = |node: &engines::ClusterNode| Target {
+    let target = |node: &ClusterNode| Target {
         name: node.name.clone(),
         spec: node.spec.clone(),
         machine: Machine::of(&node.spec, hosts),
@@ -160,4 +217,60 @@ fn of_nodes(survey: &Survey, hosts: &[record::check::Host]) -> Vec<Item> {
         absent.map(|absent| database::unreached(&absent.name, &format!("{}; {}", absent.why, absent.hint))),
     );
     items
+}
+
+/// The data directories of the nodes that run on checked hosts, with the host's name.
+fn data_directories(survey: &Survey, hosts: &[hosts::Host]) -> Vec<(String, String)> {
+    let mut data = vec![];
+    for node in &survey.cluster.nodes {
+        let Some(host) = hosts.iter().find(|host| runs_on(&node.spec, host)) else { continue };
+        // A node that does not answer is reported by its checks.
+        let Ok(mut control) = control::connect_shared(&node.spec) else { continue };
+        data.extend(data_directory(&mut control).map(|folder| (host.name.clone(), folder)));
+    }
+    data.sort();
+    data.dedup();
+    data
+}
+
+/// The data directory, where the role may read it.
+fn data_directory(control: &mut control::Control) -> Option<String> {
+    let row = control.query_one("select pg_catalog.current_setting('data_directory', true)", &[]).ok()?;
+    row.get::<_, Option<String>>(0)
+}
+
+/// Whether a node is reached without leaving this host.
+fn is_here(server: &Server) -> bool {
+    match server {
+        Server::Unix(_) => true,
+        Server::Tcp(name) => {
+            name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        }
+    }
+}
+
+fn runs_on(spec: &ConnSpec, host: &hosts::Host) -> bool {
+    spec.hosts.iter().any(|one| match &one.host {
+        server if host.is_local => is_here(server),
+        Server::Tcp(name) => *name == host.name || *name == host.address,
+        Server::Unix(_) => false,
+    })
+}
+
+/// The hosts of the nodes of a cluster file, each once.
+fn hosts_of(nodes: &[ClusterNode]) -> Result<Vec<hosts::Host>, Failure> {
+    let mut names: Vec<String> = vec![];
+    let mut is_local = false;
+    for one in nodes.iter().flat_map(|node| &node.spec.hosts) {
+        match &one.host {
+            server if is_here(server) => is_local = true,
+            Server::Tcp(name) if !names.contains(name) => names.push(name.clone()),
+            _ => {}
+        }
+    }
+    let mut all = hosts::named(&names)?;
+    if is_local {
+        all.insert(0, hosts::Host::local(&::watch::collectors::host_name()));
+    }
+    Ok(all)
 }

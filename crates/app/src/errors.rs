@@ -25,6 +25,7 @@ explained!(
     connect::cluster_file::ClusterFileError,
     ::watch::bundle::BundleError,
     ::check::hosts::HostsError,
+    ::check::accept::AcceptError,
 );
 
 impl Explained for workloads::driving::Refusal {

@@ -358,6 +358,7 @@ mod tests {
         let mut link = Link::open(&Host::local("here"), &Ways::default(), &stop).expect("a thread");
         let plan = crate::probe::message::DiskPlan {
             directory: "/nowhere".to_string(),
+            is_data: false,
             size_bytes: 1 << 30,
             time_ms: 1,
             block_bytes: 8192,

@@ -4,15 +4,22 @@
 //! The end of the requests stops a measurement in progress: when the process that wanted it is gone, nothing keeps running.
 
 pub mod disk;
+pub mod facts;
+pub mod memory;
 pub mod message;
+pub mod network;
 pub mod place;
+pub mod processor;
 pub mod scratch;
+mod sys;
 
 use message::{PROTOCOL, Reply, Request};
+use network::Listener;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// The flag of a probe that is a copy: it removes itself.
 pub const REMOVE_FLAG: &str = "--remove-program";
@@ -47,7 +54,7 @@ pub fn serve(requests: impl Read + Send + 'static, replies: impl Write) {
     if send(&mut replies, &hello).is_err() {
         return;
     }
-    let mut probe = Probe { stop };
+    let mut probe = Probe { stop, listener: None };
     while let Ok(request) = received.recv() {
         let reply = match request {
             Ok(request) => probe.answer(request),
@@ -81,12 +88,42 @@ fn send(replies: &mut impl Write, reply: &Reply) -> std::io::Result<()> {
 #[derive(Debug)]
 struct Probe {
     stop: Arc<AtomicBool>,
+    listener: Option<Listener>,
 }
 
 impl Probe {
     fn answer(&mut self, request: Request) -> Reply {
         match request {
             Request::Disk(plan) => Reply::Disk(Box::new(disk::measure(&plan, &self.stop))),
+            Request::Facts => Reply::Facts(Box::new(facts::of_this_host(&self.stop))),
+            Request::Clock => Reply::Clock { wall_us: record::clock::wall_us() },
+            Request::Processor { time_ms } => {
+                Reply::Processor(processor::measure(Duration::from_millis(time_ms), &self.stop))
+            }
+            Request::Memory { time_ms } => {
+                Reply::Memory(memory::measure(Duration::from_millis(time_ms), &self.stop))
+            }
+            Request::Listen => self.listen(),
+            Request::Network { address, listening, time_ms } => {
+                let time = Duration::from_millis(time_ms);
+                match network::measure(&address, &listening, time, &self.stop) {
+                    Ok(pair) => Reply::Network(Box::new(pair)),
+                    Err(error) => Reply::Failed(format!("{address} port {}: {error}", listening.port)),
+                }
+            }
+        }
+    }
+
+    fn listen(&mut self) -> Reply {
+        if self.listener.is_none() {
+            match Listener::start() {
+                Ok(listener) => self.listener = Some(listener),
+                Err(error) => return Reply::Failed(format!("cannot listen: {error}")),
+            }
+        }
+        match &self.listener {
+            Some(listener) => Reply::Listening(listener.listening.clone()),
+            None => Reply::Failed("cannot listen".to_string()),
         }
     }
 }

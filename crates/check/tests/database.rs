@@ -1,12 +1,12 @@
 //! Checks of a node on real servers: each fires where it should, is silent where it should be, and its remedy removes the cause.
 #![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
+mod hostile;
 mod roles;
 mod schema;
 mod settings;
 mod standby;
 mod state;
-mod strangers;
 
 use check::database::{Expected, Machine, Target};
 use lab::throwaway::Throwaway;
@@ -42,7 +42,7 @@ fn of<'a>(items: &'a [Item], check: &str, subject: &str) -> Vec<&'a Item> {
     items.iter().filter(|item| item.check == check && item.subject.contains(subject)).collect()
 }
 
-/// The item that says something against this subject.
+/// The item that judges this subject.
 #[track_caller]
 fn fired<'a>(items: &'a [Item], check: &str, subject: &str, verdict: Verdict) -> &'a Item {
     let found = of(items, check, subject);
@@ -53,7 +53,7 @@ fn fired<'a>(items: &'a [Item], check: &str, subject: &str, verdict: Verdict) ->
         .unwrap_or_else(|| panic!("{check} is not {verdict:?} for {subject:?}: {all:#?}"))
 }
 
-/// No item of this check says anything against this subject.
+/// No item of this check judges this subject badly.
 #[track_caller]
 fn silent(items: &[Item], check: &str, subject: &str) {
     let against: Vec<_> = of(items, check, subject)

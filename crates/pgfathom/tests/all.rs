@@ -11,6 +11,7 @@ mod relay;
 mod support;
 
 mod benchmarks;
+mod check_hosts;
 mod cli_errors;
 mod cluster;
 mod conformance;

@@ -4,8 +4,8 @@ use crate::support;
 use std::process::{Command, Stdio};
 use support::{Ended, Folder, pgfathom, run};
 
-const VERBS: [&str; 12] =
-    ["demo", "up", "down", "load", "verify", "prove", "run", "watch", "matrix", "explain", "report", "self"];
+const VERBS: [&str; 13] =
+    ["demo", "up", "down", "load", "verify", "prove", "run", "check", "watch", "matrix", "explain", "report", "self"];
 
 #[test]
 fn help_lists_every_verb_and_exit_code() {
@@ -20,6 +20,7 @@ fn help_lists_every_verb_and_exit_code() {
         "  1 usage",
         "  2 errors",
         "  3 verify",
+        "6 check found a failure",
         "5 run invalid",
         "8 cannot tell",
         "130 interrupted",
@@ -38,7 +39,7 @@ fn every_spelling_of_help_gives_the_same_text_and_h_is_the_host() {
         assert!(long.stdout.contains(&format!("Usage: pgfathom {verb}")), "{}", long.stdout);
         assert!(long.stdout.lines().all(|line| line.chars().count() <= 110), "{verb}: a line is too wide");
     }
-    for verb in ["load", "verify", "prove", "run", "watch"] {
+    for verb in ["load", "verify", "prove", "run", "check", "watch"] {
         let help = run(folder.path(), &[verb, "--help"]).stdout;
         for flag in [
             "-h, --host",
@@ -100,7 +101,14 @@ fn the_flags_of_each_verb_are_these() {
             ),
         ),
         ("explain", String::new()),
-        ("report", "--compare --out".to_string()),
+        (
+            "check",
+            format!(
+                "{connection} --accept --block --copy-program --depths --disk --every --for --hosts --one-pair-at-a-time --output-dir --probe-time \
+                 --program --size --skip --ssh --ssh-program"
+            ),
+        ),
+        ("report", "--check --compare --out".to_string()),
         ("self", "--output-dir --time".to_string()),
     ];
     let folder = Folder::new();

@@ -1,7 +1,18 @@
-//! What `check` found: a table for the terminal; the page's part is in `page`.
+//! What `check` found: a table for the terminal; the page's part is in `page`, what a run made of the hardware in `hardware`.
+
+mod hardware;
+mod page;
+
+pub(crate) use hardware::{print as print_hardware, section as hardware_section};
+pub(crate) use page::section;
 
 use crate::layout::{columns, fold, push};
+use crate::tile::Tile;
 use record::check::{Checks, Item, Verdict};
+use record::number;
+
+/// The verb whose directory is shown with these.
+pub(crate) const VERB: &str = "check";
 
 /// Columns from this one hold numbers.
 const FIGURE_COLUMN: usize = 4;
@@ -14,6 +25,42 @@ fn place(item: &Item) -> String {
         (true, false) => item.subject.clone(),
         (false, false) => format!("{owner} {}", item.subject),
     }
+}
+
+/// The whole check as a clause: "checked 3 hosts and found 2 failures and 1 warning".
+pub fn clause(checks: &Checks) -> String {
+    let hosts = number::counted(checks.hosts.len() as u64, "host");
+    let count = |verdict, one: &str| number::counted(checks.count(verdict) as u64, one);
+    match checks.worst() {
+        Some(Verdict::Fail) => {
+            format!(
+                "checked {hosts} and found {} and {}",
+                count(Verdict::Fail, "failure"),
+                count(Verdict::Warn, "warning")
+            )
+        }
+        Some(Verdict::Warn) => {
+            format!("checked {hosts} and found no failure and {}", count(Verdict::Warn, "warning"))
+        }
+        _ => format!("checked {hosts} and found no failure and no warning"),
+    }
+}
+
+/// The numbers of the check.
+pub(crate) fn tiles(checks: &Checks) -> Vec<Tile> {
+    let tile = |label: &str, verdict| Tile {
+        label: label.to_string(),
+        value: number::count(checks.count(verdict) as u64),
+        unit: String::new(),
+        detail: String::new(),
+        key: String::new(),
+    };
+    vec![
+        tile("failed", Verdict::Fail),
+        tile("warnings", Verdict::Warn),
+        tile("passed", Verdict::Pass),
+        tile("unknown", Verdict::Unknown),
+    ]
 }
 
 /// `FAIL` and `WARN` stand out in capitals, because there is no colour.

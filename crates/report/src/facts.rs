@@ -125,6 +125,11 @@ impl<'a> Facts<'a> {
         Facts { directory, reader, steps, missing, sweep, matrix }
     }
 
+    /// The results of a check, if this is one's directory: another run may hold them to be compared with.
+    pub(crate) fn checked(&self) -> Option<&record::check::Checks> {
+        self.directory.checks.as_ref().filter(|_| self.reader.run.verb == crate::checks::VERB)
+    }
+
     /// The run's summary: its own if it ended, else computed from its steps.
     pub(crate) fn summary(&self) -> Summary {
         let run = &self.reader.run;

@@ -18,6 +18,10 @@ const EVENTS_MAX: usize = 3;
 pub(crate) fn page(facts: &Facts) -> String {
     let mut out = String::new();
     heading(&mut out, facts);
+    if let Some(checks) = facts.checked() {
+        out.push_str(&crate::checks::text(checks));
+        return out;
+    }
     match (&facts.sweep, &facts.matrix) {
         (Some(sweep), _) => crate::sweep::print(&mut out, facts, sweep),
         (None, Some(matrix)) => crate::matrix::print(&mut out, matrix),
@@ -43,6 +47,9 @@ pub(crate) fn page(facts: &Facts) -> String {
     crate::node_time::print(&mut out, facts);
     crate::findings::print(&mut out, facts);
     waits(&mut out, facts);
+    if let Some(checks) = &facts.directory.checks {
+        crate::checks::print_hardware(&mut out, facts.directory, checks);
+    }
     crate::unseen::print(&mut out, facts);
     // For a search only the resulting step is reported in full.
     let is_shown =

@@ -97,8 +97,8 @@ impl<'a> Node<'a> {
         let facts = session.query(FACTS, &[])?;
         let settings = setting::read(&mut session)?;
         let first = read(&mut session)?;
-        // Only now: before, it would hide the server's own value.
-        session.query("select pg_catalog.to_json(pg_catalog.set_config('jit', 'off', false))::text from pg_catalog.pg_settings where name = 'jit' union all select null limit 1", &[])?;
+        // The first session shows the server's own value of jit. Behind a pooler it must not be changed within a session.
+        let session = open(&without_jit(&target.spec))?;
         let mut node = Node {
             target,
             expected,
@@ -124,7 +124,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// Why there is no connection.
     pub(crate) fn reopen(&mut self) -> Result<(), Failed> {
-        self.session = open(&self.target.spec)?;
+        self.session = open(&without_jit(&self.target.spec))?;
         Ok(())
     }
 
@@ -252,6 +252,14 @@ fn open(spec: &ConnSpec) -> Result<Session, Failed> {
     Session::open_within(spec, APPLICATION_NAME, &limits)
 }
 
+/// Compiling a query on catalogs takes longer than the query.
+fn without_jit(spec: &ConnSpec) -> ConnSpec {
+    let mut spec = spec.clone();
+    spec.session_settings.retain(|(name, _)| name != "jit");
+    spec.session_settings.push(("jit".to_string(), "off".to_string()));
+    spec
+}
+
 /// What most checks need. All of it is visible to every role.
 const FACTS: &str = "select pg_catalog.json_build_object(
     'version', pg_catalog.current_setting('server_version_num')::bigint,
@@ -269,7 +277,8 @@ const FACTS: &str = "select pg_catalog.json_build_object(
     'today', pg_catalog.to_char(pg_catalog.clock_timestamp(), 'YYYY-MM-DD'),
     'up_s', extract(epoch from pg_catalog.clock_timestamp() - pg_catalog.pg_postmaster_start_time()),
     'stats_reset', (select stats_reset from pg_catalog.pg_stat_database where datname = pg_catalog.current_database()),
-    'stats_age_s', (select extract(epoch from pg_catalog.clock_timestamp() - stats_reset) from pg_catalog.pg_stat_database where datname = pg_catalog.current_database())
+    'stats_age_s', (select extract(epoch from pg_catalog.clock_timestamp() - stats_reset) from pg_catalog.pg_stat_database where datname = \
+        pg_catalog.current_database())
   )::text";
 
 /// The next transaction id, the oldest multixact's age, the end of the WAL.

@@ -157,7 +157,7 @@ pub(crate) fn size(bytes: f64) -> String {
     if mib >= 4096.0 { format!("{gib:.0}GB") } else { format!("{mib:.0}MB") }
 }
 
-/// The same, not larger than asked for.
+/// The same, rounded down.
 pub(crate) fn size_within(bytes: f64) -> String {
     let mib = (bytes / (1024.0 * 1024.0)).floor().max(1.0);
     format!("{mib:.0}MB")

@@ -13,7 +13,8 @@ use rustix::fs::OFlags;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,8 @@ const SEQUENTIAL_DEPTH_MAX: u64 = 8;
 
 /// Measures a directory; what cannot be measured is refused with the reason.
 pub fn measure(plan: &DiskPlan, stop: &AtomicBool) -> Disk {
-    let directory = Path::new(&plan.directory);
+    let directory = chosen(plan);
+    let directory = directory.as_path();
     let mut disk =
         Disk { directory: plan.directory.clone(), tool: "pgfathom".to_string(), ..Disk::default() };
     let measured = describe(directory, &mut disk)
@@ -41,6 +43,17 @@ pub fn measure(plan: &DiskPlan, stop: &AtomicBool) -> Disk {
         .and_then(|scratch| run(plan, &scratch, &mut disk, stop).map_err(|error| explained(&scratch, error)));
     disk.refused = measured.err();
     disk
+}
+
+/// Where the files are made: not among those of a server, unless its directory is a mount point.
+fn chosen(plan: &DiskPlan) -> PathBuf {
+    let directory = PathBuf::from(&plan.directory);
+    let parent = directory.canonicalize().ok().and_then(|real| real.parent().map(Path::to_path_buf));
+    let device = |path: &Path| path.metadata().ok().map(|data| data.dev());
+    match parent {
+        Some(parent) if plan.is_data && device(&parent) == device(&directory) => parent,
+        _ => directory,
+    }
 }
 
 fn explained(scratch: &Scratch, source: io::Error) -> String {

@@ -32,7 +32,8 @@ pub fn of_this_host(stop: &AtomicBool) -> Host {
 pub fn gather(collector: &mut dyn Collect, host: &mut Host, patience: Duration, stop: &AtomicBool) -> bool {
     let clock = Clock::start();
     let begun = Instant::now();
-    let tick = |now_us| Tick { now_us, clock, cadence_us: u64::try_from(BEAT.as_micros()).unwrap_or(u64::MAX) };
+    let tick =
+        |now_us| Tick { now_us, clock, cadence_us: u64::try_from(BEAT.as_micros()).unwrap_or(u64::MAX) };
     let mut have_programs_answered = false;
     while !have_programs_answered && begun.elapsed() < patience && !stop.load(Ordering::Relaxed) {
         let mut batch = Batch::default();
@@ -52,7 +53,9 @@ pub fn gather(collector: &mut dyn Collect, host: &mut Host, patience: Duration, 
 fn is_of_program(line: &Sampled) -> bool {
     match line {
         Sampled::Fact(fact) => fact.topic == "audit" || fact.name.starts_with("chrony"),
-        Sampled::Missing(missing) => matches!(missing.what.as_str(), "smart" | "audit") && !missing.why.is_empty(),
+        Sampled::Missing(missing) => {
+            matches!(missing.what.as_str(), "smart" | "audit") && !missing.why.is_empty()
+        }
         Sampled::Hardware(counter) => counter.kind == "smart",
         _ => false,
     }
@@ -105,7 +108,11 @@ fn zfs_properties(text: &str) -> Vec<Fact> {
     let of = |line: &str| {
         let mut words = line.split('\t');
         let (name, property, value) = (words.next()?, words.next()?, words.next()?);
-        Some(Fact { topic: "zfs".to_string(), name: format!("{name} {property}"), value: value.trim().to_string() })
+        Some(Fact {
+            topic: "zfs".to_string(),
+            name: format!("{name} {property}"),
+            value: value.trim().to_string(),
+        })
     };
     text.lines().filter_map(of).collect()
 }
@@ -117,7 +124,8 @@ mod tests {
     #[test]
     fn this_host_has_facts_and_mounts() {
         let host = of_this_host(&AtomicBool::new(false));
-        let fact = |topic: &str, name: &str| host.facts.iter().any(|fact| fact.topic == topic && fact.name == name);
+        let fact =
+            |topic: &str, name: &str| host.facts.iter().any(|fact| fact.topic == topic && fact.name == name);
         assert!(fact("kernel", "release") && fact("memory", "total"), "{:?}", host.facts);
         assert!(host.mounts.iter().any(|mount| mount.mount == "/"), "{:?}", host.mounts);
         assert!(host.mounts.iter().all(|mount| mount.size_bytes.is_some()), "{:?}", host.mounts);

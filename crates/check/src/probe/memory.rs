@@ -220,7 +220,10 @@ mod tests {
         let measured = measure(Duration::from_millis(20), &AtomicBool::new(false));
         assert!(!measured.is_empty());
         for node in measured {
-            assert!(node.read_bytes_per_s > 1e7 && node.copy_bytes_per_s > 1e7 && node.latency_ns > 0.1, "{node:?}");
+            assert!(
+                node.read_bytes_per_s > 1e7 && node.copy_bytes_per_s > 1e7 && node.latency_ns > 0.1,
+                "{node:?}"
+            );
         }
     }
 }

@@ -51,7 +51,8 @@ impl Listener {
     /// When the kernel refuses.
     pub fn start() -> io::Result<Listener> {
         // IPv6 with its mapped addresses takes both families; a kernel without IPv6 has only the other.
-        let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind(("0.0.0.0", 0)))?;
+        let listener =
+            TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind(("0.0.0.0", 0)))?;
         listener.set_nonblocking(true)?;
         let mut token = [0; TOKEN_BYTES];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut token)?;
@@ -149,7 +150,12 @@ pub fn measure(address: &str, listening: &Listening, time: Duration, stop: &Atom
     Ok(pair)
 }
 
-fn round_trips(address: &str, listening: &Listening, time: Duration, stop: &AtomicBool) -> io::Result<Distribution> {
+fn round_trips(
+    address: &str,
+    listening: &Listening,
+    time: Duration,
+    stop: &AtomicBool,
+) -> io::Result<Distribution> {
     let mut stream = open(address, listening, ROUND_TRIPS)?;
     let mut message = [0x5a; MESSAGE_BYTES];
     let mut latency = Latency::new();
@@ -196,7 +202,8 @@ mod tests {
     fn loopback_has_bandwidth_and_round_trips() {
         let listener = Listener::start().expect("a port");
         let stop = AtomicBool::new(false);
-        let pair = measure("127.0.0.1", &listener.listening, Duration::from_millis(200), &stop).expect("loopback");
+        let pair =
+            measure("127.0.0.1", &listener.listening, Duration::from_millis(200), &stop).expect("loopback");
         assert!(pair.bytes_per_s > 1e6, "{pair:?}");
         assert!(pair.segments > 0 && pair.round_trip_us.count > 10, "{pair:?}");
         assert!(pair.round_trip_us.min <= pair.round_trip_us.p99, "{pair:?}");
@@ -208,10 +215,14 @@ mod tests {
         let stop = AtomicBool::new(false);
         let wrong = Listening { token: [7; TOKEN_BYTES], ..listener.listening.clone() };
         let error = measure("127.0.0.1", &wrong, Duration::from_millis(100), &stop).expect_err("refused");
-        assert!(matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset), "{error}");
+        assert!(
+            matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset),
+            "{error}"
+        );
         let port = listener.listening.port;
         drop(listener);
-        let is_closed = connect::poll::until(Duration::from_secs(5), || TcpStream::connect(("127.0.0.1", port)).err());
+        let is_closed =
+            connect::poll::until(Duration::from_secs(5), || TcpStream::connect(("127.0.0.1", port)).err());
         assert!(is_closed.is_some(), "the listener ends with its owner");
     }
 }

@@ -54,7 +54,8 @@ fn frequency(files: &mut Tree) -> Option<f64> {
         return Some(khz as f64 / KHZ_PER_MHZ);
     }
     let text = files.text("/proc/cpuinfo").ok()?;
-    let values = text.lines().filter_map(|line| line.strip_prefix("cpu MHz")?.split_once(':')?.1.trim().parse().ok());
+    let values =
+        text.lines().filter_map(|line| line.strip_prefix("cpu MHz")?.split_once(':')?.1.trim().parse().ok());
     values.max_by(|left: &f64, right| left.total_cmp(right))
 }
 
@@ -77,6 +78,8 @@ fn shares(before: Times, after: Times, seconds: f64) -> (f64, f64) {
 mod tests {
     use super::*;
 
+    const GOLDEN: u64 = 0x14ea_f0dd_118a_3034;
+
     #[test]
     fn shares_leave_out_our_own_thread() {
         let before = Times::default();
@@ -90,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_loop_is_frozen() {
-        assert_eq!((0..5).fold(1, |value, _| round(value)), (0..5).fold(1, |value, _| round(value)));
-        assert_eq!(round(1), 0xd6b0_5b11_2de8_1dd9_u64.wrapping_mul(0).wrapping_add(round(1)));
+        // Figures of two versions can only be compared while this holds.
+        assert_eq!((0..1000).fold(1, |value, _| round(value)), GOLDEN);
     }
 }

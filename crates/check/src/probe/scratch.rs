@@ -18,13 +18,13 @@ use std::path::{Path, PathBuf};
 /// The name of the folder.
 pub const FOLDER: &str = "pgfathom-check";
 /// The file in it that shows that it is ours.
-const MARKER: &str = "made-by-pgfathom";
+pub(crate) const MARKER: &str = "made-by-pgfathom";
 /// The first line of the marker.
-const FIRST_LINE: &str = "pgfathom check: files of a disk probe, removed at its end";
+pub(crate) const FIRST_LINE: &str = "pgfathom check: files of a disk probe, removed at its end";
 /// The data file.
-const DATA: &str = "data";
+pub(crate) const DATA: &str = "data";
 /// The longest marker that is read.
-const MARKER_BYTES_MAX: u64 = 4096;
+pub(crate) const MARKER_BYTES_MAX: u64 = 4096;
 
 /// Why there is no folder.
 #[derive(Debug, thiserror::Error)]

@@ -7,15 +7,15 @@ use std::os::fd::AsRawFd;
 
 /// What the kernel counted on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TcpCounters {
+pub(super) struct TcpCounters {
     /// Segments sent again.
-    pub retransmits: u64,
+    pub(super) retransmits: u64,
     /// Segments sent; 0 from kernels that do not report it.
-    pub segments: u64,
+    pub(super) segments: u64,
 }
 
 /// Reads TCP_INFO; `None` if the kernel refuses.
-pub fn tcp_counters(stream: &TcpStream) -> Option<TcpCounters> {
+pub(super) fn tcp_counters(stream: &TcpStream) -> Option<TcpCounters> {
     // SAFETY: all fields of the structure are numbers, for which zero is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;

@@ -1,4 +1,4 @@
-//! What a role without privileges learns: unknown, with the reason, and never a pass.
+//! What a role without privileges sees: unknown, with the reason, and never a pass.
 
 use super::machine;
 use check::database::{Expected, Need, Target};
@@ -7,7 +7,7 @@ use record::check::Verdict;
 use testing::on_each;
 
 #[test]
-fn a_plain_role_is_told_what_it_lacks_and_every_check_gives_an_item() {
+fn a_plain_role_sees_what_it_lacks_and_every_check_gives_an_item() {
     on_each(&installations(), |installation| {
         let server = Throwaway::start(installation, &[]).unwrap();
         server.execute("create role plain login; create table hidden (i int primary key); create sequence hidden_sequence; insert into hidden select generate_series(1, 5000)").unwrap();
@@ -41,7 +41,7 @@ fn a_plain_role_is_told_what_it_lacks_and_every_check_gives_an_item() {
             }
             assert!(!found.iter().any(|item| item.why.contains("the server refused")), "{found:#?}");
         }
-        // The sequence is not readable: that is said, and no sequence counts as read.
+        // The sequence is not readable: that is reported, and no sequence counts as read.
         let sequences: Vec<_> = items.iter().filter(|item| item.check == "schema.sequences").collect();
         assert!(
             sequences.iter().any(|item| item.verdict == Verdict::Unknown && item.why.contains("USAGE")),

@@ -6,8 +6,9 @@ use crate::flags::{Connection, RunDirectory};
 use crate::quantity::{self, ValueError};
 use ::check::link::Ways;
 use ::check::probe;
+use ::check::survey::Tests;
 use app::check::Plan;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use record::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -65,6 +66,28 @@ pub struct Check {
     /// Time of each test
     #[arg(long, value_name = "TIME", default_value = "2", value_parser = quantity::duration, help_heading = "Disks")]
     pub probe_time: Duration,
+    /// Do not measure these: network, memory, processor
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_enum,
+        value_delimiter = ',',
+        hide_possible_values = true,
+        help_heading = "Check"
+    )]
+    pub skip: Vec<Skipped>,
+    /// Measure one pair of hosts at a time [default: pairs without a common host together]
+    #[arg(long, help_heading = "Check")]
+    pub one_pair_at_a_time: bool,
+    /// Repeat disks and network at this interval, to find a noisy neighbour
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration, requires = "duration", help_heading = "Check")]
+    pub every: Option<Duration>,
+    /// Repeat them for this long
+    #[arg(long = "for", id = "duration", value_name = "TIME", value_parser = quantity::duration, requires = "every", help_heading = "Check")]
+    pub duration: Option<Duration>,
+    /// Require what this file lists; exit code 6 if something is not reached (docs/accept.md)
+    #[arg(long, value_name = "FILE", help_heading = "Check")]
+    pub accept: Option<PathBuf>,
     /// Serve as the probe of another check, over stdin and stdout
     #[arg(long, hide = true)]
     pub probe: bool,
@@ -76,11 +99,22 @@ pub struct Check {
     pub directory: RunDirectory,
 }
 
+/// What can be left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Skipped {
+    /// Pairs of hosts
+    Network,
+    /// Memory
+    Memory,
+    /// Processors
+    Processor,
+}
+
 /// Bytes of one random operation: O_DIRECT takes multiples of 4 KiB everywhere.
 fn block(text: &str) -> Result<u64, ValueError> {
     let bytes = quantity::size_bytes(text)?;
     if bytes % 4096 != 0 || bytes > 1 << 24 {
-        return Err(ValueError::new("is no multiple of 4KiB up to 16MiB", "write 4KiB, 8KiB, 16KiB, ..."));
+        return Err(ValueError::new(format!("{text:?} is no multiple of 4KiB up to 16MiB"), "write 4KiB, 8KiB, 16KiB, ..."));
     }
     Ok(bytes)
 }
@@ -88,7 +122,7 @@ fn block(text: &str) -> Result<u64, ValueError> {
 fn depth(text: &str) -> Result<u64, ValueError> {
     match quantity::positive_count(text)? {
         depth if depth <= DEPTH_MAX => Ok(depth),
-        _ => Err(ValueError::new("is more than 256", "write numbers as 1,8,32")),
+        _ => Err(ValueError::new(format!("{text:?} is more than 256"), "write numbers as 1,8,32")),
     }
 }
 
@@ -123,6 +157,14 @@ impl Check {
             time: self.probe_time,
             block_bytes: self.block,
             depths: self.depths,
+            tests: Tests {
+                network: !self.skip.contains(&Skipped::Network),
+                memory: !self.skip.contains(&Skipped::Memory),
+                processor: !self.skip.contains(&Skipped::Processor),
+            },
+            one_pair_at_a_time: self.one_pair_at_a_time,
+            repeat: self.every.zip(self.duration),
+            accept: self.accept,
             directory: self.directory.output_dir,
         };
         plan.run(context)

@@ -24,11 +24,15 @@ pub struct Report {
     /// its bad seconds with the good ones
     #[arg(long, value_name = "INTERVALS")]
     pub compare: Option<String>,
+    /// Show what disks and network did beside what this check of the same hosts measured; its results are copied into RUN
+    #[arg(long, value_name = "CHECK_RUN")]
+    pub check: Option<PathBuf>,
 }
 
 impl Report {
     /// Prints the run and writes its page.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
-        app::report::Plan { run: self.run, out: self.out, compare: self.compare }.run(context)
+        app::report::Plan { run: self.run, out: self.out, compare: self.compare, check: self.check }
+            .run(context)
     }
 }

@@ -17,6 +17,9 @@ pub struct Host {
     /// Why nothing could be read or measured, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
+    /// Why pgfathom did not run on it, if so: it was read over ssh, and measured by the tools that are installed there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_program: Option<String>,
     /// Processors online.
     pub cpus: u64,
     /// Its processor.

@@ -93,7 +93,8 @@ fn tables(node: &mut Node<'_>) -> Judged {
         "select oid::bigint, pg_catalog.format('%I.%I', nspname, relname) relation, pages, known, relnatts::bigint columns,
            pg_catalog.ceil(reltuples * (pg_catalog.ceil((24 + case when has_null then (relnatts + 7) / 8 else 0 end + width) / 8.0) * 8 + 4)
              / ((pg_catalog.current_setting('block_size')::float8 - 24) * fill / 100)) needed
-         from largest l cross join lateral (select count(*) known, coalesce(sum((1 - s.null_frac) * s.avg_width), 0) width, coalesce(pg_catalog.bool_or(s.null_frac > 0), false) has_null
+         from largest l cross join lateral (select count(*) known, coalesce(sum((1 - s.null_frac) * s.avg_width), 0) width, \
+             coalesce(pg_catalog.bool_or(s.null_frac > 0), false) has_null
            from pg_catalog.pg_stats s where s.schemaname = l.nspname and s.tablename = l.relname and not s.inherited) w
          where pages > 0",
         "(pages - coalesce(needed, pages)) desc, relation",
@@ -178,7 +179,8 @@ fn measure(node: &mut Node<'_>, bloated: &mut [Bloat]) -> Result<(), Failed> {
 fn indexes(node: &mut Node<'_>) -> Judged {
     let found = node.list(
         &format!(
-            "largest as materialized (select i.oid, n.nspname, c.relname as table_name, i.relname, x.indrelid, x.indkey, i.relpages::bigint & 4294967295 pages, i.reltuples,
+            "largest as materialized (select i.oid, n.nspname, c.relname as table_name, i.relname, x.indrelid, x.indkey, i.relpages::bigint & \
+                4294967295 pages, i.reltuples,
                  coalesce(pg_catalog.substring(pg_catalog.array_to_string(i.reloptions, ' '), 'fillfactor=([0-9]+)')::float8, 90) fill
                from pg_catalog.pg_index x join pg_catalog.pg_class i on i.oid = x.indexrelid join pg_catalog.pg_class c on c.oid = x.indrelid
                  join pg_catalog.pg_namespace n on n.oid = c.relnamespace join pg_catalog.pg_am m on m.oid = i.relam
@@ -186,7 +188,8 @@ fn indexes(node: &mut Node<'_>) -> Judged {
                order by i.relpages desc limit {RELATIONS_MAX}),"
         ),
         "select oid::bigint, pg_catalog.format('%I.%I', nspname, relname) relation, pages, known,
-           pg_catalog.ceil(reltuples * (pg_catalog.ceil((8 + width) / 8.0) * 8 + 4) / ((pg_catalog.current_setting('block_size')::float8 - 40) * fill / 100)) + 1 needed
+           pg_catalog.ceil(reltuples * (pg_catalog.ceil((8 + width) / 8.0) * 8 + 4) / ((pg_catalog.current_setting('block_size')::float8 - 40) * fill \
+               / 100)) + 1 needed
          from largest l cross join lateral (select count(s.avg_width) known, coalesce(sum((1 - s.null_frac) * s.avg_width), 0) width
            from pg_catalog.unnest(l.indkey::int2[]) k(attnum) join pg_catalog.pg_attribute a on a.attrelid = l.indrelid and a.attnum = k.attnum
              left join pg_catalog.pg_stats s on s.schemaname = l.nspname and s.tablename = l.table_name and s.attname = a.attname and not s.inherited) w

@@ -61,10 +61,13 @@ fn foreign_key_index(node: &mut Node<'_>) -> Judged {
     let found = node.list(
         "",
         &format!(
-            "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, pg_catalog.quote_ident(k.conname) as constraint, c.reltuples::bigint as rows, c.relkind kind,
-               (select pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' order by f.place) from pg_catalog.unnest(k.conkey) with ordinality f(attnum, place)
+            "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, pg_catalog.quote_ident(k.conname) as constraint, c.reltuples::bigint \
+                as rows, c.relkind kind,
+               (select pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' order by f.place) from pg_catalog.unnest(k.conkey) with \
+                   ordinality f(attnum, place)
                   join pg_catalog.pg_attribute a on a.attrelid = k.conrelid and a.attnum = f.attnum) columns,
-               (select pg_catalog.format('%I.%I', m.nspname, r.relname) from pg_catalog.pg_class r join pg_catalog.pg_namespace m on m.oid = r.relnamespace where r.oid = k.confrelid) referenced
+               (select pg_catalog.format('%I.%I', m.nspname, r.relname) from pg_catalog.pg_class r join pg_catalog.pg_namespace m on m.oid = \
+                   r.relnamespace where r.oid = k.confrelid) referenced
              from pg_catalog.pg_constraint k join pg_catalog.pg_class c on c.oid = k.conrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
              where k.contype = 'f' and k.conparentid = 0 and c.reltuples >= {FOREIGN_KEY_ROWS_MIN} and {USERS}
                and not exists (select from pg_catalog.pg_index x where x.indrelid = k.conrelid and x.indisvalid and x.indpred is null

@@ -20,7 +20,8 @@ pub(super) static CHECKS: &[Check] = &[
         id: "schema.unused_indexes",
         area: Area::Schema,
         title: "indexes that no query used since the statistics began",
-        limits: "no scan in 7 days, or in 10,000 reads of its table; of at least 8 pages; not unique, not a constraint's. With standbys, or in a shorter time, a note",
+        limits: "no scan in 7 days, or in 10,000 reads of its table; of at least 8 pages; not unique, not a constraint's. With standbys, or in a \
+            shorter time, a note",
         needs: &[],
         why: "every insert and most updates maintain it, vacuum reads it, and an update of its columns cannot be HOT",
         judge: unused,
@@ -63,7 +64,8 @@ fn unused(node: &mut Node<'_>) -> Judged {
         "",
         &format!(
             "select pg_catalog.format('%I.%I', n.nspname, i.relname) as index, i.relpages::bigint pages,
-               pg_catalog.pg_stat_get_numscans(c.oid) + (select coalesce(sum(pg_catalog.pg_stat_get_numscans(o.indexrelid)), 0) from pg_catalog.pg_index o where o.indrelid = c.oid) reads
+               pg_catalog.pg_stat_get_numscans(c.oid) + (select coalesce(sum(pg_catalog.pg_stat_get_numscans(o.indexrelid)), 0) from \
+                   pg_catalog.pg_index o where o.indrelid = c.oid) reads
              from pg_catalog.pg_index x join pg_catalog.pg_class i on i.oid = x.indexrelid join pg_catalog.pg_class c on c.oid = x.indrelid
                join pg_catalog.pg_namespace n on n.oid = c.relnamespace
              where i.relkind = 'i' and not x.indisunique and x.indisvalid and i.relpages >= {UNUSED_PAGES_MIN} and {USERS}
@@ -112,7 +114,8 @@ fn duplicate(node: &mut Node<'_>) -> Judged {
                join pg_catalog.pg_class i on i.oid = x.indexrelid join pg_catalog.pg_class c on c.oid = x.indrelid
                join pg_catalog.pg_namespace n on n.oid = c.relnamespace
              where i.relkind = 'i' and {USERS} and not exists (select from pg_catalog.pg_inherits h where h.inhrelid = i.oid)
-             window same as (partition by x.indrelid, i.relam, x.indkey::text, x.indnkeyatts, x.indclass::text, x.indcollation::text, x.indoption::text, x.indisunique, i.relam,
+             window same as (partition by x.indrelid, i.relam, x.indkey::text, x.indnkeyatts, x.indclass::text, x.indcollation::text, \
+                 x.indoption::text, x.indisunique, i.relam,
                pg_catalog.pg_get_expr(x.indexprs, x.indrelid), pg_catalog.pg_get_expr(x.indpred, x.indrelid) order by x.serves desc, i.oid)) d
              where place > 1 and not serves"
         ),
@@ -142,7 +145,8 @@ fn redundant(node: &mut Node<'_>) -> Judged {
             where i.relkind = 'i' and x.indisvalid and x.indexprs is null and x.indpred is null
               and i.relam = (select oid from pg_catalog.pg_am where amname = 'btree')),",
         &format!(
-            "select pg_catalog.format('%I.%I', n.nspname, i.relname) as index, min(pg_catalog.format('%I.%I', n.nspname, o.relname)) as other, max(a.relpages)::bigint pages
+            "select pg_catalog.format('%I.%I', n.nspname, i.relname) as index, min(pg_catalog.format('%I.%I', n.nspname, o.relname)) as other, \
+                max(a.relpages)::bigint pages
              from candidates a join candidates b on b.indrelid = a.indrelid and b.indnkeyatts > a.indnkeyatts
                join pg_catalog.pg_class i on i.oid = a.indexrelid join pg_catalog.pg_class o on o.oid = b.indexrelid
                join pg_catalog.pg_class c on c.oid = a.indrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace

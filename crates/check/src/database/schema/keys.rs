@@ -16,7 +16,8 @@ pub(super) static CHECKS: &[Check] = &[
         title: "tables without a primary key",
         limits: "published or decoded without any row identity: fail; in a database with logical slots: warning; else a note",
         needs: &[],
-        why: "logical replication and multimaster find a row by its key: without one, the server refuses updates and deletes of a published table, or each applied row scans the whole table (R3)",
+        why: "logical replication and multimaster find a row by its key: without one, the server refuses updates and deletes of a published table, or \
+            each applied row scans the whole table (R3)",
         judge: primary_key,
     },
     Check {
@@ -38,7 +39,8 @@ fn published(node: &mut Node<'_>) -> Result<String, Failed> {
         ""
     };
     Ok(format!(
-        "(exists (select from pg_catalog.pg_publication where puballtables) or exists (select from pg_catalog.pg_publication_rel where prrelid = c.oid){by_schema})"
+        "(exists (select from pg_catalog.pg_publication where puballtables) or exists (select from pg_catalog.pg_publication_rel where prrelid = \
+            c.oid){by_schema})"
     ))
 }
 
@@ -61,12 +63,15 @@ fn primary_key(node: &mut Node<'_>) -> Judged {
                 order by x.oid limit 1) candidate,
                (select pg_catalog.quote_ident(k.conname) from pg_catalog.pg_constraint k join pg_catalog.pg_index i on i.indexrelid = k.conindid
                 where k.conrelid = c.oid and k.contype = 'u' and i.indisvalid and i.indimmediate
-                  and not exists (select from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum = any(k.conkey) and not a.attnotnull) order by k.oid limit 1) as constraint,
-               case when exists (select from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attname = 'row_id') then 'row_key' else 'row_id' end new_column
+                  and not exists (select from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum = any(k.conkey) and not a.attnotnull) \
+                      order by k.oid limit 1) as constraint,
+               case when exists (select from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attname = 'row_id') then 'row_key' else \
+                   'row_id' end new_column
              from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
              where c.relkind in ('r', 'p') and not c.relispartition and c.relpersistence = 'p' and c.relreplident <> 'i' and {USERS}
                and not exists (select from pg_catalog.pg_index i where i.indrelid = c.oid and i.indisprimary)
-               and not exists (select from pg_catalog.pg_depend d where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.objid = c.oid and d.deptype = 'e')"
+               and not exists (select from pg_catalog.pg_depend d where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.objid = c.oid \
+                   and d.deptype = 'e')"
         ),
         "published desc, rows desc, relation",
     )?;

@@ -45,10 +45,13 @@ fn sequences(node: &mut Node<'_>) -> Judged {
     // A column uses a sequence by owning it, or by its default.
     let all = node.query(&format!(
         "with uses as materialized (select d.objid seq, d.refobjid rel, d.refobjsubid att from pg_catalog.pg_depend d
-             where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.deptype in ('a', 'i') and d.refobjsubid > 0
-             union select d.refobjid, f.adrelid, f.adnum from pg_catalog.pg_depend d join pg_catalog.pg_attrdef f on d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass and d.objid = f.oid
+             where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.deptype \
+                 in ('a', 'i') and d.refobjsubid > 0
+             union select d.refobjid, f.adrelid, f.adnum from pg_catalog.pg_depend d join pg_catalog.pg_attrdef f on d.classid = \
+                 'pg_catalog.pg_attrdef'::pg_catalog.regclass and d.objid = f.oid
              where d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass)
-         select pg_catalog.json_build_object('total', count(*), 'hidden', count(*) filter (where not readable), 'oids', (pg_catalog.json_agg(oid order by most, oid) filter (where readable)))::text
+         select pg_catalog.json_build_object('total', count(*), 'hidden', count(*) filter (where not readable), 'oids', (pg_catalog.json_agg(oid \
+             order by most, oid) filter (where readable)))::text
          from (select c.oid::bigint, least(s.seqmax, min({TYPE_MAX})) most, pg_catalog.has_sequence_privilege(c.oid, 'USAGE,SELECT') readable
            from pg_catalog.pg_sequence s join pg_catalog.pg_class c on c.oid = s.seqrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
              left join uses u on u.seq = c.oid left join pg_catalog.pg_attribute a on a.attrelid = u.rel and a.attnum = u.att
@@ -86,13 +89,16 @@ fn used(oids: &str) -> String {
              and mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
              and database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())),
            uses as materialized (select d.objid seq, d.refobjid rel, d.refobjsubid att from pg_catalog.pg_depend d
-             where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.deptype in ('a', 'i') and d.refobjsubid > 0 and d.objid in ({oids})
-             union select d.refobjid, f.adrelid, f.adnum from pg_catalog.pg_depend d join pg_catalog.pg_attrdef f on d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass and d.objid = f.oid
+             where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.deptype \
+                 in ('a', 'i') and d.refobjsubid > 0 and d.objid in ({oids})
+             union select d.refobjid, f.adrelid, f.adnum from pg_catalog.pg_depend d join pg_catalog.pg_attrdef f on d.classid = \
+                 'pg_catalog.pg_attrdef'::pg_catalog.regclass and d.objid = f.oid
              where d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.refobjid in ({oids})),
            q as materialized (select pg_catalog.format('%I.%I', n.nspname, c.relname) as sequence, pg_catalog.pg_sequence_last_value(c.oid) as last, s.seqmax,
              (select min({TYPE_MAX}) from uses u join pg_catalog.pg_attribute a on a.attrelid = u.rel and a.attnum = u.att where u.seq = c.oid) type_max,
              (select pg_catalog.json_agg(pg_catalog.json_build_array(pg_catalog.format('%I.%I', m.nspname, r.relname), pg_catalog.quote_ident(a.attname)))
-              from uses u join pg_catalog.pg_class r on r.oid = u.rel join pg_catalog.pg_namespace m on m.oid = r.relnamespace join pg_catalog.pg_attribute a on a.attrelid = u.rel and a.attnum = u.att
+              from uses u join pg_catalog.pg_class r on r.oid = u.rel join pg_catalog.pg_namespace m on m.oid = r.relnamespace join \
+                  pg_catalog.pg_attribute a on a.attrelid = u.rel and a.attnum = u.att
               where u.seq = c.oid and a.atttypid in ('pg_catalog.int2'::pg_catalog.regtype, 'pg_catalog.int4'::pg_catalog.regtype)) columns
            from pg_catalog.pg_sequence s join pg_catalog.pg_class c on c.oid = s.seqrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
            where c.oid in ({oids}) and c.oid not in (select relation from locked) and not (pg_catalog.pg_is_in_recovery() and c.relpersistence = 'u'))
@@ -142,8 +148,10 @@ fn int4_keys(node: &mut Node<'_>) -> Judged {
                 where s.schemaname = n.nspname and s.tablename = c.relname and s.attname = a.attname and not s.inherited) bounds
              from pg_catalog.pg_index x join pg_catalog.pg_class c on c.oid = x.indrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
                join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum = any(x.indkey::int2[])
-             where x.indisprimary and c.relkind = 'r' and a.atttypid in ('pg_catalog.int2'::pg_catalog.regtype, 'pg_catalog.int4'::pg_catalog.regtype) and {USERS}) k
-             cross join lateral (select bounds[pg_catalog.array_upper(bounds, 1)]::float8 / most as share, bounds[pg_catalog.array_upper(bounds, 1)] as largest) l
+             where x.indisprimary and c.relkind = 'r' and a.atttypid in ('pg_catalog.int2'::pg_catalog.regtype, \
+                 'pg_catalog.int4'::pg_catalog.regtype) and {USERS}) k
+             cross join lateral (select bounds[pg_catalog.array_upper(bounds, 1)]::float8 / most as share, bounds[pg_catalog.array_upper(bounds, 1)] \
+                 as largest) l
              where share >= {USED_SHARE_WARN}"
         ),
         "share desc, relation",

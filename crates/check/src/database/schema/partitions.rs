@@ -61,7 +61,8 @@ fn relation_size(node: &mut Node<'_>) -> Judged {
         ),
         &format!(
             "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.relkind kind, greatest(c.pages,
-                 case when c.oid not in (select relation from locked) then pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::bigint end) blocks
+                 case when c.oid not in (select relation from locked) then pg_catalog.pg_relation_size(c.oid) / \
+                     pg_catalog.current_setting('block_size')::bigint end) blocks
              from largest c join pg_catalog.pg_namespace n on n.oid = c.relnamespace where true"
         ),
         "blocks desc, relation",
@@ -103,7 +104,8 @@ fn bounds() -> String {
         )
     };
     format!(
-        "select p.oid, pg_catalog.format('%I.%I', n.nspname, p.relname) relation, pg_catalog.quote_ident(n.nspname) as schema, p.relname as base, t.partdefid <> 0 has_default, a.atttypid type,
+        "select p.oid, pg_catalog.format('%I.%I', n.nspname, p.relname) relation, pg_catalog.quote_ident(n.nspname) as schema, p.relname as base, \
+            t.partdefid <> 0 has_default, a.atttypid type,
            k.low, k.high, k.is_open
          from pg_catalog.pg_partitioned_table t join pg_catalog.pg_class p on p.oid = t.partrelid join pg_catalog.pg_namespace n on n.oid = p.relnamespace
            join pg_catalog.pg_attribute a on a.attrelid = p.oid and a.attnum = t.partattrs[0]
@@ -112,30 +114,37 @@ fn bounds() -> String {
              where i.inhparent = p.oid and k.relispartition and k.oid <> t.partdefid and k.oid not in (select relation from locked)
              order by k.oid desc limit {CHILDREN_MAX}) k
          where t.partstrat = 'r' and t.partnatts = 1 and t.partattrs[0] <> 0 and {USERS}
-           and a.atttypid in ('pg_catalog.date'::pg_catalog.regtype, 'pg_catalog.timestamp'::pg_catalog.regtype, 'pg_catalog.timestamptz'::pg_catalog.regtype)",
+           and a.atttypid in ('pg_catalog.date'::pg_catalog.regtype, 'pg_catalog.timestamp'::pg_catalog.regtype, \
+               'pg_catalog.timestamptz'::pg_catalog.regtype)",
         bound("FROM"),
         bound("TO")
     )
 }
 
 fn ahead(node: &mut Node<'_>) -> Judged {
-    let step = "case when extract(day from low) = 1 and extract(day from high) = 1 and high - low > interval '27 days' then pg_catalog.age(high, low) else high - low end";
+    let step = "case when extract(day from low) = 1 and extract(day from high) = 1 and high - low > interval '27 days' then pg_catalog.age(high, low) \
+        else high - low end";
     let found = node.list(
         &format!(
             "{LOCKED}, bounds as materialized ({}),
-             times as materialized (select oid, low::pg_catalog.timestamptz low, high::pg_catalog.timestamptz high, is_open from bounds where high is not null and low is not null or is_open),
+             times as materialized (select oid, low::pg_catalog.timestamptz low, high::pg_catalog.timestamptz high, is_open from bounds where high is \
+                 not null and low is not null or is_open),
              last as materialized (select distinct on (oid) oid, low, high from times where high is not null and low is not null order by oid, high desc),
              open as materialized (select distinct oid from times where is_open),",
             bounds()
         ),
         &format!(
-            "select b.relation, l.high::text as until, extract(epoch from l.high - pg_catalog.now()) left_s, extract(epoch from l.high - l.low) width_s, b.has_default,
+            "select b.relation, l.high::text as until, extract(epoch from l.high - pg_catalog.now()) left_s, extract(epoch from l.high - l.low) \
+                width_s, b.has_default,
                (select pg_catalog.json_agg(pg_catalog.format('CREATE TABLE %s.%I PARTITION OF %s FOR VALUES FROM (%L) TO (%L);', b.schema,
-                    pg_catalog.left(b.base, 40) || '_' || pg_catalog.to_char(s, case when step < interval '1 day' then 'YYYYMMDD_HH24MI' else 'YYYYMMDD' end), b.relation, s::text, (s + step)::text) order by s)
-                from (select s from pg_catalog.generate_series(l.high, greatest(pg_catalog.now(), l.high - step) + step + step, step) s order by s limit {NEW_PARTITIONS_MAX}) g) commands
+                    pg_catalog.left(b.base, 40) || '_' || pg_catalog.to_char(s, case when step < interval '1 day' then 'YYYYMMDD_HH24MI' else \
+                        'YYYYMMDD' end), b.relation, s::text, (s + step)::text) order by s)
+                from (select s from pg_catalog.generate_series(l.high, greatest(pg_catalog.now(), l.high - step) + step + step, step) s order by s \
+                    limit {NEW_PARTITIONS_MAX}) g) commands
              from last l cross join lateral (select {step} step) w
                join lateral (select relation, schema, base, has_default from bounds where bounds.oid = l.oid limit 1) b on true
-             where l.oid not in (select oid from open) and l.high < pg_catalog.now() + least(step, interval '{AHEAD_DAYS_MAX} days') and step > interval '0' and l.high <> 'infinity'"
+             where l.oid not in (select oid from open) and l.high < pg_catalog.now() + least(step, interval '{AHEAD_DAYS_MAX} days') and step > \
+                 interval '0' and l.high <> 'infinity'"
         ),
         "left_s, 1",
     )?;

@@ -50,7 +50,8 @@ pub(super) static CHECKS: &[Check] = &[
         title: "stale and missing planner statistics",
         limits: "never analyzed with at least 1,000 rows; half of the rows changed since; partitioned tables never analyzed",
         needs: &[Need::Primary],
-        why: "the planner guesses the number of rows, and chooses nested loops or scans for the wrong size; autovacuum never analyzes a partitioned table itself",
+        why: "the planner guesses the number of rows, and chooses nested loops or scans for the wrong size; autovacuum never analyzes a partitioned \
+            table itself",
         judge: statistics,
     },
     Check {
@@ -68,7 +69,8 @@ pub(super) static CHECKS: &[Check] = &[
         title: "tables whose bytes are mostly in TOAST",
         limits: "80 % and at least 16 MiB: a note",
         needs: &[],
-        why: "large values are compressed, cut and written whole at each update: WAL and CPU per row are far above those of the table (R3: documents of 20 MB)",
+        why: "large values are compressed, cut and written whole at each update: WAL and CPU per row are far above those of the table (R3: documents \
+            of 20 MB)",
         judge: toast,
     },
     Check {
@@ -107,7 +109,8 @@ fn dead_rows(node: &mut Node<'_>) -> Judged {
     let found = node.list(
         "",
         &format!(
-            "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, s.dead, s.live, {threshold} threshold, greatest(s.by_hand, s.by_itself)::text as last
+            "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, s.dead, s.live, {threshold} threshold, greatest(s.by_hand, \
+                s.by_itself)::text as last
              from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
                cross join lateral (select pg_catalog.pg_stat_get_dead_tuples(c.oid) dead, pg_catalog.pg_stat_get_live_tuples(c.oid) live,
                  pg_catalog.pg_stat_get_last_vacuum_time(c.oid) by_hand, pg_catalog.pg_stat_get_last_autovacuum_time(c.oid) by_itself) s
@@ -140,8 +143,10 @@ fn disabled(node: &mut Node<'_>) -> Judged {
     let found = node.list(
         "",
         &format!(
-            "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.relpages::bigint pages from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-             where c.relkind in ('r', 'm') and {USERS} and pg_catalog.lower(pg_catalog.array_to_string(c.reloptions, ' ')) ~ '(^| )autovacuum_enabled=(off|false|no|0|f|n)( |$)'"
+            "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.relpages::bigint pages from pg_catalog.pg_class c join \
+                pg_catalog.pg_namespace n on n.oid = c.relnamespace
+             where c.relkind in ('r', 'm') and {USERS} and pg_catalog.lower(pg_catalog.array_to_string(c.reloptions, ' ')) ~ '(^| \
+                 )autovacuum_enabled=(off|false|no|0|f|n)( |$)'"
         ),
         "pages desc, relation",
     )?;
@@ -159,15 +164,18 @@ fn statistics(node: &mut Node<'_>) -> Judged {
     let found = node.list(
         "",
         &format!(
-            "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.relkind kind, s.live, s.changed, s.last::text as last, greatest(s.live, c.relpages) weight
+            "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.relkind kind, s.live, s.changed, s.last::text as last, \
+                greatest(s.live, c.relpages) weight
              from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
                cross join lateral (select pg_catalog.pg_stat_get_live_tuples(c.oid) live, pg_catalog.pg_stat_get_mod_since_analyze(c.oid) changed,
                  greatest(pg_catalog.pg_stat_get_last_analyze_time(c.oid), pg_catalog.pg_stat_get_last_autoanalyze_time(c.oid)) as last) s
-             where {USERS} and (c.relkind in ('r', 'm') and s.live >= {ROWS_MIN} and (s.last is null and not exists (select from pg_catalog.pg_stats p where p.schemaname = n.nspname and p.tablename = c.relname)
+             where {USERS} and (c.relkind in ('r', 'm') and s.live >= {ROWS_MIN} and (s.last is null and not exists (select from pg_catalog.pg_stats \
+                 p where p.schemaname = n.nspname and p.tablename = c.relname)
                    or s.changed > {CHANGED_SHARE_MAX} * s.live)
                  or c.relkind = 'p' and s.last is null
                    and not exists (select from pg_catalog.pg_stats p where p.schemaname = n.nspname and p.tablename = c.relname and p.inherited)
-                   and exists (select from pg_catalog.pg_inherits h join pg_catalog.pg_class k on k.oid = h.inhrelid where h.inhparent = c.oid and pg_catalog.pg_stat_get_live_tuples(k.oid) >= {ROWS_MIN}))"
+                   and exists (select from pg_catalog.pg_inherits h join pg_catalog.pg_class k on k.oid = h.inhrelid where h.inhparent = c.oid and \
+                       pg_catalog.pg_stat_get_live_tuples(k.oid) >= {ROWS_MIN}))"
         ),
         "weight desc, relation",
     )?;
@@ -213,7 +221,8 @@ fn fillfactor(node: &mut Node<'_>) -> Judged {
         let relation = json::text(row, "relation");
         let (updates, hot) =
             (json::number(row, "updates").unwrap_or(0.0), json::number(row, "hot").unwrap_or(0.0));
-        note(&*relation, format!("{} of {} updates of {relation} were HOT, and its fillfactor is 100", number::percent(hot / updates), number::short(updates)))
+        note(&*relation, format!("{} of {} updates of {relation} were HOT, and its fillfactor is \
+            100", number::percent(hot / updates), number::short(updates)))
             .figure(hot / updates, Unit::Share)
             .at_least(HOT_SHARE_MIN)
             .advice("leave room on new pages, if the updated columns are in no index; pages fill anew only after a rewrite")
@@ -232,7 +241,8 @@ fn toast(node: &mut Node<'_>) -> Judged {
         &format!(
             "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, t.relpages::bigint & 4294967295 pages, c.relpages::bigint & 4294967295 own
              from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace join pg_catalog.pg_class t on t.oid = c.reltoastrelid
-             where c.relkind in ('r', 'm') and {USERS} and t.relpages::bigint & 4294967295 >= {least} and t.relpages >= {TOAST_SHARE_MIN} * (t.relpages::float8 + c.relpages)"
+             where c.relkind in ('r', 'm') and {USERS} and t.relpages::bigint & 4294967295 >= {least} and t.relpages >= {TOAST_SHARE_MIN} * \
+                 (t.relpages::float8 + c.relpages)"
         ),
         "pages desc, relation",
     )?;
@@ -255,7 +265,8 @@ fn extended_statistics(node: &mut Node<'_>) -> Judged {
                from pg_catalog.pg_class c join pg_catalog.pg_namespace m on m.oid = c.relnamespace where c.oid = x.stxrelid) relation
              from pg_catalog.pg_statistic_ext x join pg_catalog.pg_namespace n on n.oid = x.stxnamespace
              where {USERS} and not exists (select from pg_catalog.pg_statistic_ext_data d where d.stxoid = x.oid)
-               and exists (select from pg_catalog.pg_class c where c.oid = x.stxrelid and greatest(c.reltuples, pg_catalog.pg_stat_get_live_tuples(c.oid)) >= {ROWS_MIN})"
+               and exists (select from pg_catalog.pg_class c where c.oid = x.stxrelid and greatest(c.reltuples, \
+                   pg_catalog.pg_stat_get_live_tuples(c.oid)) >= {ROWS_MIN})"
         ),
         "1",
     )?;

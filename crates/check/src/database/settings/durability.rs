@@ -32,7 +32,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "synchronous_commit",
         limits: "off, or local although synchronous standbys are named",
         needs: &[],
-        why: "with off, a crash loses commits of the last moments that were acknowledged; with local, the standby that should prevent that is not waited for",
+        why: "with off, a crash loses the last commits that were acknowledged; with local, the standby that should prevent that is not waited for",
         judge: synchronous_commit,
     },
     Check {
@@ -134,7 +134,8 @@ fn names(list: &str) -> Vec<String> {
 fn standby_names(node: &mut Node<'_>) -> Judged {
     let standbys = node.row(
         "select count(*) filter (where sync_state in ('sync', 'quorum', 'potential') and state = 'streaming') n, count(*) connected,
-           (select pg_catalog.json_agg(distinct pg_catalog.lower(application_name)) from pg_catalog.pg_stat_replication) names from pg_catalog.pg_stat_replication",
+           (select pg_catalog.json_agg(distinct pg_catalog.lower(application_name)) from pg_catalog.pg_stat_replication) names from \
+               pg_catalog.pg_stat_replication",
     )?;
     let (matching, connected) =
         (json::count(&standbys, "n").unwrap_or(0), json::count(&standbys, "connected").unwrap_or(0));
@@ -209,7 +210,8 @@ fn checksums(node: &mut Node<'_>) -> Judged {
     }
     let draft = warn("data_checksums", setting.words());
     Ok(vec![if can {
-        draft.advice("stop the server, enable them, start it: each page is rewritten; do a standby first, then fail over").run(format!("$ pg_checksums --enable -D '{}'", folder.replace('\'', "'\\''")))
+        draft.advice("stop the server, enable them, start it: each page is rewritten; do a standby first, then fail over").run(format!("$ \
+            pg_checksums --enable -D '{}'", folder.replace('\'', "'\\''")))
     } else {
         draft.advice("only initdb --data-checksums of a new cluster can enable them in this release")
     }])

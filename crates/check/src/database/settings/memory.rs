@@ -194,8 +194,16 @@ fn huge_pages(node: &mut Node<'_>) -> Judged {
     };
     Ok(vec![match is_used(setting) {
         Some(true) => pass(format!("{}, and used", setting.words())),
-        _ if tables <= most => pass(format!("{claim}, which is little")).figure(tables, Unit::Bytes).at_most(most),
+        _ if tables <= most => {
+            pass(format!("{claim}, which is little")).figure(tables, Unit::Bytes).at_most(most)
+        }
         Some(false) => fixed(warn("huge_pages", claim).figure(tables, Unit::Bytes).at_most(most)),
-        None => unknown(claim, "this release does not show whether the server got huge pages: see Private_Hugetlb in /proc/PID/smaps").figure(tables, Unit::Bytes).at_most(most),
+        None => unknown(
+            claim,
+            "this release does not show whether the server got huge pages: see Private_Hugetlb in \
+            /proc/PID/smaps",
+        )
+        .figure(tables, Unit::Bytes)
+        .at_most(most),
     }])
 }

@@ -28,7 +28,8 @@ pub(super) static CHECKS: &[Check] = &[
         id: "settings.log",
         area: Area::Settings,
         title: "what the server logs: checkpoints, lock waits, autovacuum, temporary files, and the line prefix",
-        limits: "log_checkpoints, log_lock_waits off, log_autovacuum_min_duration -1: warning; log_temp_files -1, no time or process in log_line_prefix: note",
+        limits: "log_checkpoints, log_lock_waits off, log_autovacuum_min_duration -1: warning; log_temp_files -1, no time or process in \
+            log_line_prefix: note",
         needs: &[],
         why: "these lines are the only record of what happened before anyone looked",
         judge: log,

@@ -39,7 +39,8 @@ pub(super) static CHECKS: &[Check] = &[
         title: "the cost limit of autovacuum against the data to read",
         limits: "a read of all planned or present data at the limit takes more than a day (R0)",
         needs: &[Need::Primary],
-        why: "at the default limit autovacuum reads at most 400 MB/s and dirties 40 MB/s, over all workers: the vacuum against wraparound of a large load takes days (R0)",
+        why: "at the default limit autovacuum reads at most 400 MB/s and dirties 40 MB/s, over all workers: the vacuum against wraparound of a large \
+            load takes days (R0)",
         judge: cost,
     },
     Check {

@@ -12,7 +12,7 @@ use watch::sql::json;
 const REQUESTED_SHARE_MAX: f64 = 0.1;
 /// Fewer checkpoints say nothing.
 const CHECKPOINTS_MIN: f64 = 10.0;
-/// Below this rate a measured moment says nothing about the load to come.
+/// Below this rate a measured moment does not show the load to come.
 const WAL_RATE_MIN: f64 = 1_000_000.0;
 /// Of the disk of the WAL: slots, archiving and the checkpoint under way need the rest.
 const WAL_DISK_SHARE_MAX: f64 = 0.5;
@@ -26,7 +26,8 @@ pub(super) static CHECKS: &[Check] = &[
         id: "settings.max_wal_size",
         area: Area::Settings,
         title: "max_wal_size against the WAL rate, the counted checkpoints and the disk",
-        limits: "a checkpoint is forced before checkpoint_timeout at the WAL rate (planned, or measured above 1 MB/s); more than 10 % of at least 10 checkpoints were requested (pg_gather); more than half of the WAL's disk",
+        limits: "a checkpoint is forced before checkpoint_timeout at the WAL rate (planned, or measured above 1 MB/s); more than 10 % of at least 10 \
+            checkpoints were requested (pg_gather); more than half of the WAL's disk",
         needs: &[Need::Primary],
         why: "a checkpoint that the WAL forces comes early, writes in a hurry and logs full pages again: latency peaks at its start (R4)",
         judge: max_wal_size,
@@ -37,7 +38,8 @@ pub(super) static CHECKS: &[Check] = &[
         title: "max_slot_wal_keep_size where replication slots exist",
         limits: "unlimited with at least one slot",
         needs: &[Need::Since(130_000)],
-        why: "a slot without a consumer keeps WAL until the disk is full and the server stops: two nodes of a multimaster went down this way within two hours (R3)",
+        why: "a slot without a consumer keeps WAL until the disk is full and the server stops: two nodes of a multimaster went down this way within \
+            two hours (R3)",
         judge: slot_limit,
     },
     Check {
@@ -115,8 +117,14 @@ fn max_wal_size(node: &mut Node<'_>) -> Judged {
             number::short(requested),
             number::short(all)
         );
-        let draft = warn("max_wal_size", claim).figure(requested / all, Unit::Share).at_most(REQUESTED_SHARE_MAX)
-            .advice("double it, and count from zero; CHECKPOINT commands and base backups also count as requested").run_all(setting.change(&size(bytes * 2.0)));
+        let draft = warn("max_wal_size", claim)
+            .figure(requested / all, Unit::Share)
+            .at_most(REQUESTED_SHARE_MAX)
+            .advice(
+                "double it, and count from zero; CHECKPOINT commands and base backups also count as \
+                requested",
+            )
+            .run_all(setting.change(&size(bytes * 2.0)));
         drafts.push(draft.run(format!("SELECT pg_stat_reset_shared('{reset}');")));
     }
     if drafts.is_empty() {
@@ -173,7 +181,8 @@ fn slot_limit(node: &mut Node<'_>) -> Judged {
 
 fn wal_level(node: &mut Node<'_>) -> Judged {
     let used = node.row(
-        "select (select count(*) from pg_catalog.pg_replication_slots where slot_type = 'logical') slots, (select count(*) from pg_catalog.pg_publication) publications",
+        "select (select count(*) from pg_catalog.pg_replication_slots where slot_type = 'logical') slots, (select count(*) from \
+            pg_catalog.pg_publication) publications",
     )?;
     let used = json::count(&used, "slots").unwrap_or(0) + json::count(&used, "publications").unwrap_or(0);
     let setting = node.setting("wal_level")?;

@@ -27,7 +27,8 @@ pub(super) static CHECKS: &[Check] = &[
         id: "state.database_age",
         area: Area::State,
         title: "age of the oldest transaction id of each database",
-        limits: "80 % of autovacuum_freeze_max_age, or all of it within a day at the planned or present rate: a note; 110 %: warning; 4 times, or 1.6 billion (vacuum_failsafe_age): fail",
+        limits: "80 % of autovacuum_freeze_max_age, or all of it within a day at the planned or present rate: a note; 110 %: warning; 4 times, or 1.6 \
+            billion (vacuum_failsafe_age): fail",
         needs: &[],
         why: "at autovacuum_freeze_max_age a vacuum of every old table is forced; shortly before 2^31 the server refuses every write",
         judge: databases,
@@ -104,7 +105,8 @@ fn of_databases(node: &mut Node<'_>, ids: Ids, age: &str, setting: &str) -> Resu
     let rate = ids.rate(node, &rates);
     let found = node.list(
         "",
-        &format!("select pg_catalog.quote_ident(datname) as database, {age} age, datname = pg_catalog.current_database() is_here from pg_catalog.pg_database"),
+        &format!("select pg_catalog.quote_ident(datname) as database, {age} age, datname = pg_catalog.current_database() is_here from \
+            pg_catalog.pg_database"),
         "age desc, 1",
     )?;
     let left = |age: f64| if rate > 0.0 { (most - age).max(0.0) / rate } else { f64::INFINITY };
@@ -130,7 +132,8 @@ fn of_databases(node: &mut Node<'_>, ids: Ids, age: &str, setting: &str) -> Resu
         draft
             .figure(age, Unit::Transactions)
             .at_most(most)
-            .advice(format!("freeze its oldest tables at a time of your choice, in database {database}; look for what holds the horizon first (state.old_transactions, state.prepared_transactions, state.slots)"))
+            .advice(format!("freeze its oldest tables at a time of your choice, in database {database}; look for what holds the horizon first \
+                (state.old_transactions, state.prepared_transactions, state.slots)"))
             .run("VACUUM (FREEZE);")
     };
     Ok(each(&bad, bad.len() as u64, draft, || {
@@ -165,7 +168,8 @@ fn tables(node: &mut Node<'_>) -> Judged {
     let found = node.list(
         "",
         &format!(
-            "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.relpages::bigint & 4294967295 pages, pg_catalog.age(c.relfrozenxid) age, c.relpersistence = 't' temporary, n.nspname !~ '^pg_' is_user
+            "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.relpages::bigint & 4294967295 pages, pg_catalog.age(c.relfrozenxid) \
+                age, c.relpersistence = 't' temporary, n.nspname !~ '^pg_' is_user
              from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
              where c.relkind in ('r', 'm', 't') and c.relfrozenxid <> '0' and pg_catalog.age(c.relfrozenxid) > {}",
             (most * SHARE_WARN).floor()

@@ -73,7 +73,8 @@ fn files(node: &mut Node<'_>) -> Judged {
 fn rules(node: &mut Node<'_>) -> Judged {
     let found = node.list(
         "",
-        "select line_number as line, error, type, address, pg_catalog.array_to_string(database, ',') as databases, pg_catalog.array_to_string(user_name, ',') as users
+        "select line_number as line, error, type, address, pg_catalog.array_to_string(database, ',') as databases, \
+            pg_catalog.array_to_string(user_name, ',') as users
          from pg_catalog.pg_hba_file_rules where error is not null
            or auth_method = 'trust' and type <> 'local' and address not in ('127.0.0.1', '::1', 'samehost', 'localhost')",
         "error is null, line",

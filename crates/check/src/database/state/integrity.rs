@@ -154,8 +154,10 @@ fn lost_statistics(node: &mut Node<'_>) -> Judged {
         &format!(
             "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.reltuples::bigint as rows
              from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-             where c.relkind in ('r', 'm') and c.relpersistence = 'p' and c.reltuples >= {LOST_ROWS_MIN} and {USERS} and pg_catalog.pg_stat_get_live_tuples(c.oid) = 0
-               and pg_catalog.pg_stat_get_dead_tuples(c.oid) = 0 and pg_catalog.pg_stat_get_tuples_inserted(c.oid) = 0 and pg_catalog.pg_stat_get_tuples_deleted(c.oid) = 0"
+             where c.relkind in ('r', 'm') and c.relpersistence = 'p' and c.reltuples >= {LOST_ROWS_MIN} and {USERS} and \
+                 pg_catalog.pg_stat_get_live_tuples(c.oid) = 0
+               and pg_catalog.pg_stat_get_dead_tuples(c.oid) = 0 and pg_catalog.pg_stat_get_tuples_inserted(c.oid) = 0 and \
+                   pg_catalog.pg_stat_get_tuples_deleted(c.oid) = 0"
         ),
         "rows desc, relation",
     )?;

@@ -102,7 +102,8 @@ fn archiver(node: &mut Node<'_>) -> Judged {
 fn standby_lag(node: &mut Node<'_>) -> Judged {
     let found = node.list(
         "",
-        "select application_name as standby, coalesce(client_addr::text, 'a socket') address, state, pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), replay_lsn) behind,
+        "select application_name as standby, coalesce(client_addr::text, 'a socket') address, state, \
+            pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), replay_lsn) behind,
            extract(epoch from replay_lag) lag_s from pg_catalog.pg_stat_replication",
         "behind desc nulls first, 1",
     )?;

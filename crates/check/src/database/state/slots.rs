@@ -32,8 +32,10 @@ fn slots(node: &mut Node<'_>) -> Judged {
     let found = node.list(
         "",
         &format!(
-            "select slot_name as slot, pg_catalog.quote_literal(slot_name) quoted, slot_type kind, active, {status} as status, {safe} safe_bytes, extract(epoch from pg_catalog.clock_timestamp() - {since}) inactive_s,
-               pg_catalog.pg_wal_lsn_diff(case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn() else pg_catalog.pg_current_wal_lsn() end, restart_lsn) retained,
+            "select slot_name as slot, pg_catalog.quote_literal(slot_name) quoted, slot_type kind, active, {status} as status, {safe} safe_bytes, \
+                extract(epoch from pg_catalog.clock_timestamp() - {since}) inactive_s,
+               pg_catalog.pg_wal_lsn_diff(case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn() else \
+                   pg_catalog.pg_current_wal_lsn() end, restart_lsn) retained,
                greatest(pg_catalog.age(xmin), pg_catalog.age(catalog_xmin)) age_xids
              from {VIEW} where not temporary and not {synced}"
         ),

@@ -60,8 +60,10 @@ fn old(node: &mut Node<'_>) -> Judged {
     let found = node.list(
         "",
         &format!(
-            "select pid, coalesce(backend_type, '') kind, coalesce(pg_catalog.quote_ident(datname), '') as database, coalesce(application_name, '') application, coalesce(state, '') state,
-               extract(epoch from pg_catalog.clock_timestamp() - xact_start) age_s, greatest(pg_catalog.age(backend_xmin), pg_catalog.age(backend_xid), 0) age_xids
+            "select pid, coalesce(backend_type, '') kind, coalesce(pg_catalog.quote_ident(datname), '') as database, coalesce(application_name, '') \
+                application, coalesce(state, '') state,
+               extract(epoch from pg_catalog.clock_timestamp() - xact_start) age_s, greatest(pg_catalog.age(backend_xmin), \
+                   pg_catalog.age(backend_xid), 0) age_xids
              from pg_catalog.pg_stat_activity where pid <> pg_catalog.pg_backend_pid() and (xact_start < pg_catalog.clock_timestamp() - interval '{OLD_S} s'
                or greatest(pg_catalog.age(backend_xmin), pg_catalog.age(backend_xid)) > {})",
             (most * HORIZON_SHARE_WARN).floor()
@@ -87,7 +89,8 @@ fn old(node: &mut Node<'_>) -> Judged {
         if kind == "walsender" {
             draft.advice("a standby with hot_standby_feedback holds it: end the query there")
         } else {
-            draft.advice("end the session, if its work may be lost; set idle_in_transaction_session_timeout, since 17 also transaction_timeout").run(format!("SELECT pg_terminate_backend({pid});"))
+            draft.advice("end the session, if its work may be lost; set idle_in_transaction_session_timeout, since 17 also \
+                transaction_timeout").run(format!("SELECT pg_terminate_backend({pid});"))
         }
     };
     Ok(each(&found.rows, found.total, draft, || pass("no old transaction, no old snapshot")))
@@ -95,10 +98,12 @@ fn old(node: &mut Node<'_>) -> Judged {
 
 fn idle(node: &mut Node<'_>) -> Judged {
     let found = node.list(
-        // Only sessions that wait are asked for their blockers: each look takes a lock of the lock manager.
-        "blockers as materialized (select distinct pg_catalog.unnest(pg_catalog.pg_blocking_pids(pid)) pid from (select pid from pg_catalog.pg_stat_activity where wait_event_type = 'Lock' limit 100) w),",
+        // The blockers are looked up only of sessions that wait: each look takes a lock of the lock manager.
+        "blockers as materialized (select distinct pg_catalog.unnest(pg_catalog.pg_blocking_pids(pid)) pid from (select pid from \
+            pg_catalog.pg_stat_activity where wait_event_type = 'Lock' limit 100) w),",
         &format!(
-            "select pid, coalesce(application_name, '') application, extract(epoch from pg_catalog.clock_timestamp() - state_change) idle_s, pid in (select pid from blockers) blocks
+            "select pid, coalesce(application_name, '') application, extract(epoch from pg_catalog.clock_timestamp() - state_change) idle_s, pid in \
+                (select pid from blockers) blocks
              from pg_catalog.pg_stat_activity where state like 'idle in transaction%'
                and (state_change < pg_catalog.clock_timestamp() - interval '{IDLE_S} s' or pid in (select pid from blockers))"
         ),
@@ -133,7 +138,8 @@ fn prepared(node: &mut Node<'_>) -> Judged {
     let found = node.list(
         "",
         &format!(
-            "select gid, pg_catalog.quote_literal(gid) quoted, pg_catalog.quote_ident(database) as database, extract(epoch from pg_catalog.clock_timestamp() - prepared) age_s,
+            "select gid, pg_catalog.quote_literal(gid) quoted, pg_catalog.quote_ident(database) as database, extract(epoch from \
+                pg_catalog.clock_timestamp() - prepared) age_s,
                pg_catalog.age(transaction) age_xids, database = pg_catalog.current_database() is_here
              from pg_catalog.pg_prepared_xacts where prepared < pg_catalog.clock_timestamp() - interval '{PREPARED_S} s' or pg_catalog.age(transaction) > {}",
             most.floor()

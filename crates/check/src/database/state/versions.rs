@@ -97,7 +97,8 @@ pub(super) static CHECKS: &[Check] = &[
         id: "state.known_defects",
         area: Area::State,
         title: "releases with known defects that lose data or hand over the server",
-        limits: "any defect of the table in state/versions.rs (release notes, up to 2026-11-12) that this minor release has: fail if it endangers data, else a warning",
+        limits: "any defect of the table in state/versions.rs (release notes, up to 2026-11-12) that this minor release has: fail if it endangers \
+            data, else a warning",
         needs: &[],
         why: "the defect is public, and an update of the minor release needs only new files and a restart",
         judge: defects,
@@ -170,7 +171,10 @@ fn supported(major: u64, minor: u64, shown: &str, today: &str) -> Draft {
     let newest = NEWEST.iter().find(|(of, _)| *of == major).map(|(_, minor)| *minor);
     // Days in this form are ordered as text.
     if let Some(end) = end.filter(|end| today > *end) {
-        return warn("release", format!("{shown}: support of release {major} ended on {end}")).advice("plan the upgrade to a supported major release: pg_upgrade, or logical replication with little downtime");
+        return warn("release", format!("{shown}: support of release {major} ended on {end}")).advice(
+            "plan the upgrade to a supported major release: \
+            pg_upgrade, or logical replication with little downtime",
+        );
     }
     let Some(newest) = newest else {
         return unknown(

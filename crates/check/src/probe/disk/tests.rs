@@ -2,7 +2,14 @@ use super::*;
 
 fn plan(directory: &Path) -> DiskPlan {
     let directory = directory.to_string_lossy().into_owned();
-    DiskPlan { directory, size_bytes: 32 << 20, time_ms: 60, block_bytes: 8192, depths: vec![1, 4] }
+    DiskPlan {
+        directory,
+        is_data: false,
+        size_bytes: 32 << 20,
+        time_ms: 60,
+        block_bytes: 8192,
+        depths: vec![1, 4],
+    }
 }
 
 fn directory(name: &str) -> std::path::PathBuf {

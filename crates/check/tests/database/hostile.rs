@@ -1,4 +1,4 @@
-//! A database that nobody prepared for a check: hostile names and roles, locks, many tables.
+//! A database that no one prepared for a check: hostile names and roles, locks, many tables.
 
 use super::{check, cure, fired, machine};
 use check::database::{Expected, Target};
