@@ -177,10 +177,12 @@ impl Plan {
     fn end(&self, recording: &Recording<'_>, step: &StepId, checks: &Checks) -> Result<Outcome, NoOutcome> {
         let context = recording.context();
         let state = context.state();
-        if checks.worst() == Some(Verdict::Fail) {
-            let note = format!("the preflight failed: {}", ::report::checks::clause(checks));
-            recording.keep(recording.dir().edit_step(step, |step| step.verdict.notes.push(note)));
-        }
+        recording.keep(recording.dir().edit_step(step, |step| {
+            step.verdict.valid = state == State::Finished;
+            if checks.worst() == Some(Verdict::Fail) {
+                step.verdict.notes.push("the preflight failed".to_string());
+            }
+        }));
         recording.keep(recording.dir().end_step(step, state));
         if context.format == Format::Text {
             context.terminal.data(&::report::checks::text(checks));

@@ -4,8 +4,10 @@ use crate::support;
 use std::process::{Command, Stdio};
 use support::{Ended, Folder, pgfathom, run};
 
-const VERBS: [&str; 13] =
-    ["demo", "up", "down", "load", "verify", "prove", "run", "check", "watch", "matrix", "explain", "report", "self"];
+const VERBS: [&str; 13] = [
+    "demo", "up", "down", "load", "verify", "prove", "run", "check", "watch", "matrix", "explain", "report",
+    "self",
+];
 
 #[test]
 fn help_lists_every_verb_and_exit_code() {

@@ -114,7 +114,10 @@ pub enum Skipped {
 fn block(text: &str) -> Result<u64, ValueError> {
     let bytes = quantity::size_bytes(text)?;
     if bytes % 4096 != 0 || bytes > 1 << 24 {
-        return Err(ValueError::new(format!("{text:?} is no multiple of 4KiB up to 16MiB"), "write 4KiB, 8KiB, 16KiB, ..."));
+        return Err(ValueError::new(
+            format!("{text:?} is no multiple of 4KiB up to 16MiB"),
+            "write 4KiB, 8KiB, 16KiB, ...",
+        ));
     }
     Ok(bytes)
 }
