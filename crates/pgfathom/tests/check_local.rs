@@ -1,6 +1,7 @@
 //! `check` on this host: what it writes, how it judges by a contract, and that it leaves nothing behind.
 
 use crate::support;
+use lab::throwaway::{Throwaway, installations};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Stdio;
@@ -70,6 +71,14 @@ fn a_contract_that_is_not_kept_ends_with_6() {
     let itself = run(folder.path(), &["report", "broken", "--check", "kept"]);
     assert_eq!(itself.exit, Some(1));
     assert!(itself.stderr.contains("broken is a check itself"), "{}", itself.stderr);
+    // A run of which nothing was sampled: the check is kept in it, and the page does not guess.
+    folder.write("run/run.json", "{\"schema_version\": 1, \"verb\": \"run\"}");
+    let compared = run(folder.path(), &["report", "run", "--check", "kept"]);
+    assert_eq!(compared.exit, Some(0), "{}", compared.stderr);
+    let page = std::fs::read_to_string(folder.path().join("run/report.html")).expect("a page");
+    assert!(
+        page.contains("Did it reach the hardware?") && page.contains("Cannot tell: the run has no samples")
+    );
     // Nothing but the user's own file is left.
     assert_eq!(std::fs::read_dir(folder.path().join("data")).expect("a folder").count(), 1);
 }
@@ -87,6 +96,29 @@ fn rounds_show_the_spread() {
 }
 
 #[test]
+fn fio_measures_by_request_and_its_output_is_kept() {
+    if let Err(lack) = testing::needs::program("fio") {
+        return testing::skip(&lack);
+    }
+    let folder = Folder::new();
+    folder.write("data/here", "");
+    let ended = run(folder.path(), &arguments(&["--disk", "data", "--tools", "installed", "-o", "checked"]));
+    let output = format!("{}{}", ended.stdout, ended.stderr);
+    let disk = &checks(folder.path(), "checked")["disks"][0];
+    assert_eq!(
+        (disk["tool"].as_str(), disk["tests"].as_array().map(Vec::len)),
+        (Some("fio"), Some(9)),
+        "{disk} {output}"
+    );
+    assert_eq!(
+        std::fs::read_dir(folder.path().join("checked/tools")).expect("outputs").count(),
+        9,
+        "{output}"
+    );
+    assert_eq!(std::fs::read_dir(folder.path().join("data")).expect("a folder").count(), 1, "{output}");
+}
+
+#[test]
 fn a_foreign_folder_is_refused_and_kept() {
     let folder = Folder::new();
     folder.write("data/pgfathom-check/letters", "mine");
@@ -94,6 +126,26 @@ fn a_foreign_folder_is_refused_and_kept() {
     assert_eq!(ended.exit, Some(6), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("is not a folder of pgfathom check"), "{}", ended.stdout);
     assert!(folder.path().join("data/pgfathom-check/letters").exists());
+}
+
+#[test]
+fn the_disk_of_a_database_is_measured_beside_its_data() {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    let server = Throwaway::start(&installation, &[]).expect("a throwaway server starts");
+    let folder = Folder::new();
+    let (host, port) = (server.socket_dir().display().to_string(), server.port().to_string());
+    let target =
+        ["-h", &host, "-p", &port, "-U", lab::throwaway::SUPERUSER, "-d", "postgres", "-o", "checked"];
+    let ended = run(folder.path(), &arguments(&target));
+    let output = format!("{}{}", ended.stdout, ended.stderr);
+    let found = checks(folder.path(), "checked");
+    let disk = &found["disks"][0];
+    assert_eq!(disk["tests"].as_array().map(Vec::len), Some(9), "{disk} {output}");
+    let data = disk["directory"].as_str().expect("a directory");
+    assert!(Path::new(data).join("PG_VERSION").exists(), "{data}");
+    assert_eq!(verdicts(&found, "mount.pgdata").len(), 1, "{output}");
+    assert_eq!(verdicts(&found, "node.reached"), Vec::<&str>::new(), "{output}");
+    assert!(!Path::new(data).join("pgfathom-check").exists());
 }
 
 #[test]

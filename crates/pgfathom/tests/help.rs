@@ -107,7 +107,7 @@ fn the_flags_of_each_verb_are_these() {
             "check",
             format!(
                 "{connection} --accept --block --copy-program --depths --disk --every --for --hosts --one-pair-at-a-time --output-dir --probe-time \
-                 --program --size --skip --ssh --ssh-program"
+                 --program --size --skip --ssh --ssh-program --tools"
             ),
         ),
         ("report", "--check --compare --out".to_string()),

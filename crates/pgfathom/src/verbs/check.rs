@@ -79,6 +79,16 @@ pub struct Check {
     /// Measure one pair of hosts at a time [default: pairs without a common host together]
     #[arg(long, help_heading = "Check")]
     pub one_pair_at_a_time: bool,
+    /// What measures: our own probe wherever it runs (own), or fio and iperf3 where they are installed (installed)
+    #[arg(
+        long,
+        value_name = "WHICH",
+        value_enum,
+        default_value = "own",
+        hide_possible_values = true,
+        help_heading = "Check"
+    )]
+    pub tools: Tools,
     /// Repeat disks and network at this interval, to find a noisy neighbour
     #[arg(long, value_name = "TIME", value_parser = quantity::duration, requires = "duration", help_heading = "Check")]
     pub every: Option<Duration>,
@@ -97,6 +107,15 @@ pub struct Check {
     /// Destination of results.
     #[command(flatten)]
     pub directory: RunDirectory,
+}
+
+/// What measures disks and network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Tools {
+    /// The probe of pgfathom; other tools only where it cannot run
+    Own,
+    /// fio and iperf3 where they are installed
+    Installed,
 }
 
 /// What can be left out.
@@ -166,6 +185,7 @@ impl Check {
                 processor: !self.skip.contains(&Skipped::Processor),
             },
             one_pair_at_a_time: self.one_pair_at_a_time,
+            prefers_tools: self.tools == Tools::Installed,
             repeat: self.every.zip(self.duration),
             accept: self.accept,
             directory: self.directory.output_dir,
