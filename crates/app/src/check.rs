@@ -43,6 +43,8 @@ pub struct Plan {
     pub tests: survey::Tests,
     /// Measure one pair of hosts at a time.
     pub one_pair_at_a_time: bool,
+    /// Measure with fio and iperf3 where they are installed, also where pgfathom runs.
+    pub prefers_tools: bool,
     /// Repeat disks and network: the time from one round to the next, and of all.
     pub repeat: Option<(Duration, Duration)>,
     /// What the figures must be.
@@ -65,6 +67,7 @@ impl Default for Plan {
             depths: vec![1, 8, 32],
             tests: survey::Tests { network: true, memory: true, processor: true },
             one_pair_at_a_time: false,
+            prefers_tools: false,
             repeat: None,
             accept: None,
             directory: None,
@@ -93,12 +96,30 @@ impl Plan {
         if hosts.is_empty() {
             hosts.push(hosts::Host::local(&::watch::collectors::host_name()));
         }
+        self.place_disks(&hosts)?;
         let opening = Opening::new("check", "", self.directory.as_deref());
         let recording = opening.begin(context)?;
         in_steps(recording, |recording| {
             let step = recording.dir().begin_step("check", "")?;
             self.check(recording, &step, hosts, nodes.as_ref(), accept.as_ref())
         })
+    }
+
+    /// Makes directories absolute: what is relative is meant from this folder, which other hosts do not have.
+    fn place_disks(&mut self, hosts: &[hosts::Host]) -> Result<(), Failure> {
+        for disk in self.disks.iter_mut().filter(|disk| disk.is_relative()) {
+            if let Some(other) = hosts.iter().find(|host| !host.is_local) {
+                return Err(Failure::usage(format!(
+                    "--disk {} is not absolute, and {} is another host",
+                    disk.display(),
+                    other.name
+                ))
+                .hint("name a directory from the root, as --disk /data"));
+            }
+            *disk = std::path::absolute(&*disk)
+                .map_err(|error| Failure::caused("cannot tell the current folder", error))?;
+        }
+        Ok(())
     }
 
     /// The hosts that the user named.
@@ -173,6 +194,7 @@ impl Plan {
             },
             tests: self.tests,
             one_pair_at_a_time: self.one_pair_at_a_time,
+            prefers_tools: self.prefers_tools,
             repeat: self.repeat,
             outputs: recording.path().join(fallback::OUTPUTS),
         }
@@ -181,10 +203,12 @@ impl Plan {
     fn end(&self, recording: &Recording<'_>, step: &StepId, checks: &Checks) -> Result<Outcome, NoOutcome> {
         let context = recording.context();
         let state = context.state();
-        if checks.worst() == Some(Verdict::Fail) {
-            let note = format!("the preflight failed: {}", ::report::checks::clause(checks));
-            recording.keep(recording.dir().edit_step(step, |step| step.verdict.notes.push(note)));
-        }
+        recording.keep(recording.dir().edit_step(step, |step| {
+            step.verdict.valid = state == State::Finished;
+            if checks.worst() == Some(Verdict::Fail) {
+                step.verdict.notes.push("the preflight failed".to_string());
+            }
+        }));
         recording.keep(recording.dir().end_step(step, state));
         if context.format == Format::Text {
             context.terminal.data(&::report::checks::text(checks));

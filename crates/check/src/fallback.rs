@@ -33,6 +33,14 @@ pub fn facts(host: &Host, ways: &Ways, checked: &mut Checked, stop: &AtomicBool)
     is_reached
 }
 
+/// Whether a host has this program.
+pub fn has(host: &Host, ways: &Ways, program: &str, stop: &AtomicBool) -> bool {
+    let shell = Shell { host, ways, stop };
+    shell
+        .run(&format!("command -v {program} >/dev/null 2>&1"), FACTS_PATIENCE)
+        .is_ok_and(|printed| printed.status == 0)
+}
+
 /// Measures a directory with fio.
 pub fn disk(host: &Host, ways: &Ways, plan: &DiskPlan, outputs: &Path, stop: &AtomicBool) -> Disk {
     let shell = Shell { host, ways, stop };

@@ -39,6 +39,8 @@ pub struct Plan {
     pub tests: Tests,
     /// Measure a pair of hosts only while no other is measured.
     pub one_pair_at_a_time: bool,
+    /// Measure with fio and iperf3 where they are installed, also where pgfathom runs.
+    pub prefers_tools: bool,
     /// Repeat the disks and the network: the time from one round to the next, and of all.
     pub repeat: Option<(Duration, Duration)>,
     /// Where the output of foreign tools is kept.
@@ -258,7 +260,8 @@ impl Work<'_> {
             let tests = 5 + 2 * u32::try_from(request.depths.len()).unwrap_or(u32::MAX);
             let patience = DISK_PATIENCE + Duration::from_millis(request.time_ms) * tests * 3;
             let host = subject.host;
-            let reply = match subject.link.as_mut() {
+            let uses_fio = self.plan.prefers_tools && fallback::has(host, &self.plan.ways, "fio", self.stop);
+            let reply = match subject.link.as_mut().filter(|_| !uses_fio) {
                 Some(link) => link.call(&Request::Disk(request), patience, self.stop),
                 None => Ok(Reply::Disk(Box::new(fallback::disk(
                     host,
@@ -328,6 +331,11 @@ impl Work<'_> {
         let named = Pair { from: from.host.name.clone(), to: to_host.name.clone(), ..Pair::default() };
         let from_lost = from.checked.lost.clone().or_else(|| from.checked.no_program.clone());
         let has_both = from.link.is_some() && listening.is_some();
+        if self.plan.prefers_tools
+            && let Some(pair) = fallback::pair(from.host, to_host, self.plan, self.stop)
+        {
+            return Pair { from: named.from, to: named.to, ..pair };
+        }
         if let Some(lost) = from_lost.or(to_lost).filter(|_| !has_both) {
             return match fallback::pair(from.host, to_host, self.plan, self.stop) {
                 Some(pair) => Pair { from: named.from, to: named.to, ..pair },

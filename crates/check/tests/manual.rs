@@ -1,51 +1,38 @@
-//! The table of the manual is made from the checks.
-//!
-//! After a change of a check: `PGFATHOM_WRITE_DOCS=1 cargo test -p pgfathom-check --test all manual`.
-#![allow(clippy::unwrap_used)]
+//! The manuals and the example of an acceptance file agree with the program.
 
-use check::database::{Check, Need};
-use std::collections::BTreeSet;
-use std::path::Path;
+use check::accept::Acceptance;
+use std::path::{Path, PathBuf};
 
-const BEGIN: &str = "<!-- checks: made by crates/check/tests/manual.rs -->\n";
-const END: &str = "<!-- end of checks -->\n";
-
-fn table() -> String {
-    let mut table =
-        "| check | looks at | warns or fails at | needs | because |\n|---|---|---|---|---|\n".to_string();
-    for Check { id, title, limits, needs, why, .. } in check::database::all() {
-        let needs: Vec<String> = needs.iter().map(Need::words).collect();
-        table.push_str(&format!("| `{id}` | {title} | {limits} | {} | {why} |\n", needs.join("; ")));
-    }
-    table
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
 #[test]
-fn the_table_in_the_manual_is_that_of_the_program() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/check-database.md");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = text.split_once(BEGIN).unwrap();
-    let (written, after) = rest.split_once(END).unwrap();
-    if std::env::var_os("PGFATHOM_WRITE_DOCS").is_some() {
-        std::fs::write(&path, format!("{before}{BEGIN}{}{END}{after}", table())).unwrap();
-        return;
+fn the_example_is_an_acceptance_file_and_its_checks_are_in_the_manual() {
+    let example = Acceptance::read(&docs().join("accept-r2.toml")).expect("docs/accept-r2.toml");
+    assert_eq!(example.probe.block_bytes, Some(4096));
+    assert!(example.requirements.len() >= 10, "{example:?}");
+    let manual = std::fs::read_to_string(docs().join("accept.md")).expect("docs/accept.md");
+    for requirement in &example.requirements {
+        // The depth stands as N there.
+        let name: String = requirement
+            .check
+            .split('.')
+            .map(|part| match part.strip_prefix('q') {
+                Some(rest) if rest.parse::<u32>().is_ok() => "qN".to_string(),
+                _ => part.to_string(),
+            })
+            .collect::<Vec<_>>()
+            .join(".");
+        assert!(manual.contains(&format!("`{name}`")), "{name} is not in docs/accept.md");
     }
-    assert_eq!(written, table(), "docs/check-database.md is old: see the head of this file");
 }
 
 #[test]
-fn every_check_has_a_name_of_its_own_and_all_its_words() {
-    let mut names = BTreeSet::new();
-    for check in check::database::all() {
-        assert!(names.insert(check.id), "{} twice", check.id);
-        assert!(
-            [check.title, check.limits, check.why]
-                .iter()
-                .all(|words| !words.is_empty() && !words.contains('|')),
-            "{}",
-            check.id
-        );
-        assert!(["settings.", "schema.", "state."].iter().any(|area| check.id.starts_with(area)));
-    }
-    assert!(names.len() > 50);
+fn the_toml_of_the_manual_is_understood() {
+    let manual = std::fs::read_to_string(docs().join("accept.md")).expect("docs/accept.md");
+    let block =
+        manual.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let read = Acceptance::parse(block).expect("the example of docs/accept.md");
+    assert_eq!(read.requirements.len(), 3);
 }

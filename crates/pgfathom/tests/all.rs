@@ -12,6 +12,7 @@ mod support;
 
 mod benchmarks;
 mod check_hosts;
+mod check_local;
 mod cli_errors;
 mod cluster;
 mod conformance;

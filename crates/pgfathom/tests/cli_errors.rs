@@ -26,6 +26,11 @@ fn wrong_verbs() {
             ),
             usage("check --ssh a --ssh a", "the host a is named twice", "each host once"),
             usage("check --accept nowhere", "cannot read the acceptance file nowhere...", "docs/accept.md"),
+            usage(
+                "check --ssh db9 --disk data",
+                "--disk data is not absolute, and db9 is another host",
+                "--disk /data",
+            ),
             usage("check --block 100B", "--block: \"100B\" is no multiple of 4KiB up to 16MiB", "8KiB"),
             usage("check --depths 1,999", "--depths: \"999\" is more than 256", "1,8,32"),
             usage("check --skip disks", "--skip: \"disks\" is unknown", "network, memory, processor"),

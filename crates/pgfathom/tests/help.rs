@@ -4,8 +4,10 @@ use crate::support;
 use std::process::{Command, Stdio};
 use support::{Ended, Folder, pgfathom, run};
 
-const VERBS: [&str; 13] =
-    ["demo", "up", "down", "load", "verify", "prove", "run", "check", "watch", "matrix", "explain", "report", "self"];
+const VERBS: [&str; 13] = [
+    "demo", "up", "down", "load", "verify", "prove", "run", "check", "watch", "matrix", "explain", "report",
+    "self",
+];
 
 #[test]
 fn help_lists_every_verb_and_exit_code() {
@@ -105,7 +107,7 @@ fn the_flags_of_each_verb_are_these() {
             "check",
             format!(
                 "{connection} --accept --block --copy-program --depths --disk --every --for --hosts --one-pair-at-a-time --output-dir --probe-time \
-                 --program --size --skip --ssh --ssh-program"
+                 --program --size --skip --ssh --ssh-program --tools"
             ),
         ),
         ("report", "--check --compare --out".to_string()),

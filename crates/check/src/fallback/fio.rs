@@ -84,8 +84,8 @@ fn script(plan: &DiskPlan, pattern: Pattern, block_bytes: u64, depth: u64) -> St
         Pattern::RandomRead => "--rw=randread",
         Pattern::Sync => "--rw=write --fdatasync=1",
     };
-    let (directory, folder) =
-        (quoted(&plan.directory), quoted(&format!("{}/{}", plan.directory, scratch::FOLDER)));
+    // The script works in the directory: fio takes a colon in a path for the end of a name.
+    let (directory, folder) = (quoted(&plan.directory), scratch::FOLDER);
     let needed_kb = plan.size_bytes >> 10;
     let reserve = (1.0 / RESERVE_SHARE) as u64;
     let before = format!(
@@ -104,12 +104,7 @@ fn script(plan: &DiskPlan, pattern: Pattern, block_bytes: u64, depth: u64) -> St
         plan.size_bytes,
         plan.time_ms,
     );
-    let clean = format!(
-        "rm -f {0}/{1} {0}/{2}; rmdir {0}",
-        folder.replace('\'', "\""),
-        scratch::DATA,
-        scratch::MARKER
-    );
+    let clean = format!("rm -f {0}/{1} {0}/{2}; rmdir {0}", folder, scratch::DATA, scratch::MARKER);
     format!("{before}{}", watching(&work, &clean))
 }
 

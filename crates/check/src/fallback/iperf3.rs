@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The first port of a server, and how many there are to choose from.
 const PORTS: (u16, u16) = (20_000, 10_000);
 /// The time beside the test's own.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The exit status of a script without iperf3.
 const NO_IPERF3: i32 = 90;
 
@@ -45,7 +45,7 @@ pub(super) fn measure(
     // The client waits for the server by trying again.
     let client = watching(
         &format!(
-            "sh -c 'for i in 1 2 3 4 5 6 7 8 9 10; do iperf3 -J -c {} -p {port} -t {seconds} && exit 0; sleep 0.3; done; exit 1'",
+            "sh -c 'for i in $(seq 60); do iperf3 -J -c {} -p {port} -t {seconds} && exit 0; sleep 0.5; done; exit 1'",
             quoted(&to.host.address).replace('\'', "\"")
         ),
         ":",

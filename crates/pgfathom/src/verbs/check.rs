@@ -79,6 +79,16 @@ pub struct Check {
     /// Measure one pair of hosts at a time [default: pairs without a common host together]
     #[arg(long, help_heading = "Check")]
     pub one_pair_at_a_time: bool,
+    /// What measures: our own probe wherever it runs (own), or fio and iperf3 where they are installed (installed)
+    #[arg(
+        long,
+        value_name = "WHICH",
+        value_enum,
+        default_value = "own",
+        hide_possible_values = true,
+        help_heading = "Check"
+    )]
+    pub tools: Tools,
     /// Repeat disks and network at this interval, to find a noisy neighbour
     #[arg(long, value_name = "TIME", value_parser = quantity::duration, requires = "duration", help_heading = "Check")]
     pub every: Option<Duration>,
@@ -99,6 +109,15 @@ pub struct Check {
     pub directory: RunDirectory,
 }
 
+/// What measures disks and network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Tools {
+    /// The probe of pgfathom; other tools only where it cannot run
+    Own,
+    /// fio and iperf3 where they are installed
+    Installed,
+}
+
 /// What can be left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Skipped {
@@ -114,7 +133,10 @@ pub enum Skipped {
 fn block(text: &str) -> Result<u64, ValueError> {
     let bytes = quantity::size_bytes(text)?;
     if bytes % 4096 != 0 || bytes > 1 << 24 {
-        return Err(ValueError::new(format!("{text:?} is no multiple of 4KiB up to 16MiB"), "write 4KiB, 8KiB, 16KiB, ..."));
+        return Err(ValueError::new(
+            format!("{text:?} is no multiple of 4KiB up to 16MiB"),
+            "write 4KiB, 8KiB, 16KiB, ...",
+        ));
     }
     Ok(bytes)
 }
@@ -163,6 +185,7 @@ impl Check {
                 processor: !self.skip.contains(&Skipped::Processor),
             },
             one_pair_at_a_time: self.one_pair_at_a_time,
+            prefers_tools: self.tools == Tools::Installed,
             repeat: self.every.zip(self.duration),
             accept: self.accept,
             directory: self.directory.output_dir,

@@ -29,7 +29,8 @@ wait_for() {
     exit 99
 }
 
-on() { local n=$1; shift; nsenter -t "${pids[$n]}" -m -n -u --wd="$root" "$@"; }
+# nsenter keeps the folder of the old mount namespace: the path has to be walked anew.
+on() { local n=$1; shift; nsenter -t "${pids[$n]}" -m -n -u sh -c "cd '$root' && exec \"\$@\"" sh "$@"; }
 
 # A disk of its own below data, an empty /tmp, and kernel files of its own network.
 host_script='
@@ -67,12 +68,13 @@ END
 done
 printf '10.77.0.[1-%s]\n' "$count" >hosts.txt
 
-pgfathom() {
+# The command in place of the calling shell: `(in_place check ...) & pid=$!`.
+in_place() {
     local verb=$1
     shift
-    exec_in_place "$verb" --ssh-program "$root/own-ssh" "$@"
+    HOME=$root exec "$root/pgfathom-command" "$verb" --ssh-program "$root/own-ssh" "$@"
 }
-exec_in_place() { HOME=$root "$root/pgfathom-command" "$@"; }
+pgfathom() { (in_place "$@"); }
 
 remount() { on "$1" mount -o "remount,$2" "$root/data"; }
 

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use crate::check::Checks;
 use crate::event::Event;
 use crate::finding::{self, Findings};
 use crate::model::Run;
@@ -155,6 +156,13 @@ fn findings() -> Value {
     schema
 }
 
+fn check() -> Value {
+    let mut schema = of::<Checks>();
+    fix(&mut schema, "schema", json!(SCHEMA_VERSION));
+    titled(&mut schema, "check.json");
+    schema
+}
+
 fn run() -> Value {
     let mut schema = of::<Run>();
     fix(&mut schema, "schema_version", json!(SCHEMA_VERSION));
@@ -165,9 +173,13 @@ fn run() -> Value {
 #[test]
 fn schemas_are_those_of_the_types() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema");
-    for (name, schema) in
-        [("run", run()), ("samples", samples()), ("events", events()), ("findings", findings())]
-    {
+    for (name, schema) in [
+        ("run", run()),
+        ("samples", samples()),
+        ("events", events()),
+        ("findings", findings()),
+        ("check", check()),
+    ] {
         let path = folder.join(format!("{name}.schema.json"));
         let made = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
         if std::env::var("PGFATHOM_BLESS").is_ok_and(|value| value == "1") {

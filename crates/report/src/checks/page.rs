@@ -275,7 +275,7 @@ fn side_by_side(title: &str, cells: &[String], is_marked: bool) -> Row {
     let usual = counts.iter().max_by_key(|(_, count)| **count).map_or("", |(cell, _)| *cell);
     let cell = |text: &String| {
         let shown = if text.is_empty() { "-" } else { text };
-        match is_marked && text != usual {
+        match is_marked && text != usual && !text.is_empty() {
             true => Cell::html(format!("<span class=\"bad\">{}</span>", escape(shown))).class("text"),
             false => Cell::words(shown),
         }
@@ -289,6 +289,7 @@ fn facts(checks: &Checks) -> (Vec<Row>, usize) {
     for fact in checks.hosts.iter().flat_map(|host| &host.facts) {
         names.insert((&fact.topic, &fact.name));
     }
+    let several = checks.hosts.len() > 1;
     let (mut rows, mut equal) = (vec![], 0);
     for (topic, name) in names {
         let is_it = |fact: &&Fact| fact.topic == topic && fact.name == name;
@@ -297,8 +298,16 @@ fn facts(checks: &Checks) -> (Vec<Row>, usize) {
             .iter()
             .map(|host| host.facts.iter().find(is_it).map(|fact| fact.value.clone()).unwrap_or_default())
             .collect();
-        let is_equal = cells.windows(2).all(|pair| pair[0] == pair[1]);
-        if (checks.hosts.len() > 1 && is_equal) || rows.len() >= FACTS_MAX {
+        // A host that was not reached has no facts, and differs in none.
+        let known: BTreeSet<&String> = checks
+            .hosts
+            .iter()
+            .zip(&cells)
+            .filter(|(host, _)| !host.facts.is_empty())
+            .map(|(_, cell)| cell)
+            .collect();
+        let is_equal = known.len() < 2;
+        if (several && is_equal) || rows.len() >= FACTS_MAX {
             equal += 1;
         } else {
             rows.push(side_by_side(&format!("{topic} {name}"), &cells, true));
