@@ -321,7 +321,13 @@ fn stale_reads(
         seen: missed,
     });
     answer.counted = Some((reads, stale, "reads directly after an acknowledgement"));
-    answer.line = match stale {
+    answer.line = stale_line((reads, stale, worst), writer, reader);
+    Ok(())
+}
+
+/// How many reads were stale, and how old the worst one was.
+fn stale_line((reads, stale, worst): (u64, u64, Duration), writer: &Node, reader: &Node) -> String {
+    match stale {
         0 => format!(
             "{reads} reads on {} right after the acknowledgement on {}, none stale",
             reader.name, writer.name
@@ -332,6 +338,5 @@ fn stale_reads(
             writer.name,
             worst.as_secs_f64() * 1e3
         ),
-    };
-    Ok(())
+    }
 }

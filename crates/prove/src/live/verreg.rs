@@ -190,7 +190,26 @@ struct Shared<'a> {
     unwritten: AtomicU64,
 }
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
+    fn new(site: &'a Site, options: &Options, model: Model, tables: &Tables, keys: usize) -> Shared<'a> {
+        Shared {
+            site,
+            model,
+            level: options.level,
+            table: format!("{SCHEMA}.{}", shape_of(model).name),
+            shards: tables.shards.len().max(1) as u32,
+            places: tables.shards.clone(),
+            is_spread: tables.is_spread,
+            pool: (0..keys as u32).map(AtomicU32::new).collect(),
+            writes: (0..keys).map(|_| AtomicU32::new(0)).collect(),
+            next_key: AtomicU32::new(keys as u32),
+            next_session: AtomicU32::new(0),
+            start: Instant::now(),
+            ops: AtomicU64::new(0),
+            unwritten: AtomicU64::new(0),
+        }
+    }
+
     fn now(&self) -> u64 {
         // From 1: the time 0 means "unknown".
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
@@ -219,6 +238,23 @@ struct Part {
     refusals: Vec<String>,
     /// The load cannot go on: a transaction has a different level than requested, or an answer is not valid.
     trouble: Option<String>,
+}
+
+impl Report {
+    /// Adds what the sessions did. Returns why one of them could not go on.
+    fn add(&mut self, parts: Vec<Part>) -> Option<String> {
+        let mut trouble = None;
+        for part in parts {
+            self.outcomes = self.outcomes.and(part.outcomes);
+            self.fresh = [self.fresh[0] + part.fresh[0], self.fresh[1] + part.fresh[1]];
+            self.refusals.extend(part.refusals);
+            trouble = trouble.or(part.trouble);
+        }
+        self.refusals.sort();
+        self.refusals.dedup();
+        self.refusals.truncate(REFUSALS_MAX);
+        trouble
+    }
 }
 
 fn unfit(error: HistoryError) -> LiveError {
@@ -326,28 +362,12 @@ fn load(
     has_shown: bool,
 ) -> Result<Report, LiveError> {
     let entries = entries(site, options);
-    let shape = if paper.model == Model::Append { LISTS } else { REGISTERS };
     let holders: Vec<usize> =
         entries.iter().filter(|entry| !entry.is_standby).map(|entry| usize::from(entry.node)).collect();
-    let tables = Tables::make_for(site, &holders, &[shape])?;
+    let tables = Tables::make_for(site, &holders, &[shape_of(paper.model)])?;
     let sessions = options.clients.max(1);
     let keys = (sessions * KEYS_PER_SESSION).max(KEYS_MIN);
-    let shared = Shared {
-        site,
-        model: paper.model,
-        level: options.level,
-        table: format!("{SCHEMA}.{}", shape.name),
-        shards: tables.shards.len().max(1) as u32,
-        places: tables.shards.clone(),
-        is_spread: tables.is_spread,
-        pool: (0..keys as u32).map(AtomicU32::new).collect(),
-        writes: (0..keys).map(|_| AtomicU32::new(0)).collect(),
-        next_key: AtomicU32::new(keys as u32),
-        next_session: AtomicU32::new(0),
-        start: Instant::now(),
-        ops: AtomicU64::new(0),
-        unwritten: AtomicU64::new(0),
-    };
+    let shared = Shared::new(site, options, paper.model, &tables, keys);
     fill(&shared, keys as u32)?;
     if site.engine.layout.publishes() {
         let stuck = converge(site, &holders)?;
@@ -362,24 +382,7 @@ fn load(
         ..Names::default()
     };
     let writer = HistoryWriter::create(paper.history, paper.model, &names).map_err(unfit)?;
-    let writing: Vec<&Entry> = entries.iter().filter(|entry| !entry.is_standby).collect();
-    let reading: Vec<&Entry> = entries.iter().filter(|entry| entry.is_standby).collect();
-    let (sink, queue) = sync_channel(QUEUE_TXNS);
-    let (ran, written) = std::thread::scope(|scope| {
-        let written = scope.spawn(move || write_down(writer, queue));
-        let ran = under_faults(site, options, stop, sessions + reading.len(), |number, watch| {
-            let entry = match number.checked_sub(sessions) {
-                Some(reader) => reading[reader],
-                None => writing[number % writing.len()],
-            };
-            let lasting = Lasting::new(entry.spec.clone(), options.patience);
-            let draws = Draws::new(options.seed, number);
-            session::run(&shared, entry, number, (lasting, draws), &sink, watch)
-        });
-        drop(sink);
-        let written = written.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (ran, written)
-    });
+    let (ran, written) = drive(&shared, &entries, options, writer, stop);
     let Ran { parts, happened, failures, mut observed } = ran;
     let mut writer = written.map_err(unfit)?;
     let all = shared.next_key.load(Ordering::Relaxed);
@@ -400,16 +403,7 @@ fn load(
         Some(Err(error)) => report.unshown = error.to_string(),
         None => {}
     }
-    let mut trouble = None;
-    for part in parts {
-        report.outcomes = report.outcomes.and(part.outcomes);
-        report.fresh = [report.fresh[0] + part.fresh[0], report.fresh[1] + part.fresh[1]];
-        report.refusals.extend(part.refusals);
-        trouble = trouble.or(part.trouble);
-    }
-    report.refusals.sort();
-    report.refusals.dedup();
-    report.refusals.truncate(REFUSALS_MAX);
+    let trouble = report.add(parts);
     // The history is complete without the rows, so a cluster that does not recover does not prevent the verdict.
     match after_all(site, &tables, &mut observed, PATIENCE) {
         Ok(_) | Err(LiveError::NotBack(_)) => {}
@@ -421,6 +415,40 @@ fn load(
         Some(words) => Err(LiveError::Unfit(words)),
         None => Ok(report),
     }
+}
+
+/// Runs the sessions under the faults, and writes down their transactions beside them.
+fn drive(
+    shared: &Shared<'_>,
+    entries: &[Entry],
+    options: &Options,
+    writer: HistoryWriter,
+    stop: &AtomicBool,
+) -> (Ran<Part>, Result<HistoryWriter, HistoryError>) {
+    let sessions = options.clients.max(1);
+    let writing: Vec<&Entry> = entries.iter().filter(|entry| !entry.is_standby).collect();
+    let reading: Vec<&Entry> = entries.iter().filter(|entry| entry.is_standby).collect();
+    let (sink, queue) = sync_channel(QUEUE_TXNS);
+    std::thread::scope(|scope| {
+        let written = scope.spawn(move || write_down(writer, queue));
+        let ran = under_faults(shared.site, options, stop, sessions + reading.len(), |number, watch| {
+            let entry = match number.checked_sub(sessions) {
+                Some(reader) => reading[reader],
+                None => writing[number % writing.len()],
+            };
+            let lasting = Lasting::new(entry.spec.clone(), options.patience);
+            let draws = Draws::new(options.seed, number);
+            session::run(shared, entry, number, (lasting, draws), &sink, watch)
+        });
+        drop(sink);
+        let written = written.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (ran, written)
+    })
+}
+
+/// The table of a model.
+fn shape_of(model: Model) -> Shape {
+    if model == Model::Append { LISTS } else { REGISTERS }
 }
 
 /// The initial rows: version 0, or an empty list.

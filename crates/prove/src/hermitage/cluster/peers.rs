@@ -24,8 +24,15 @@ const TABLE: &str = "pgfathom_prove.hermitage";
 pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let site = stage.site;
     let [first, second, ..] = of_role(site, Role::Peer)[..] else { return Ok(()) };
-    let (engine, pair) = (site.engine, [first, second]);
-    let (chance, stop) = (*stage.chance, stage.stop);
+    let pair = [first, second];
+    conflicts(stage, pair)?;
+    isolation(stage, pair)?;
+    read_your_writes(stage, pair)
+}
+
+/// Two nodes write the same row at once.
+fn conflicts(stage: &mut Stage<'_>, pair: [usize; 2]) -> Result<(), HermitageError> {
+    let engine = stage.site.engine;
     let conflict = |title| {
         let promise =
             "when two nodes write the same row at once, one is refused or waits, and all nodes agree";
@@ -56,6 +63,12 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
             )
         },
     )?;
+    Ok(())
+}
+
+/// Locks and isolation levels between two nodes.
+fn isolation(stage: &mut Stage<'_>, pair: [usize; 2]) -> Result<(), HermitageError> {
+    let engine = stage.site.engine;
     let answer = expected(
         Case::Deadlock,
         engine,
@@ -82,7 +95,13 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
             "all nodes show commits in one order",
         )
     };
-    stage.play(answer, &[], |site, answer| long_fork(site, pair, answer))?;
+    stage.play(answer, &[], |site, answer| long_fork(site, pair, answer))
+}
+
+/// What one node acknowledged, read on another one.
+fn read_your_writes(stage: &mut Stage<'_>, pair: [usize; 2]) -> Result<(), HermitageError> {
+    let engine = stage.site.engine;
+    let (chance, stop) = (*stage.chance, stage.stop);
     let ryw = |title| {
         expected(
             Case::ReadYourWrites,
