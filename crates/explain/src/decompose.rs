@@ -116,7 +116,8 @@ fn starved(case: &Case, window: Window) -> Option<String> {
     }
     (watched > 0.0 && wanted / watched >= STARVED_SHARE).then(|| {
         format!(
-            "the sampled server processes waited for a CPU for {} of the time and ran on one for {}: a session counts as active only after its process has read the statement, so this time is in the unexplained rest",
+            "the sampled server processes waited for a CPU for {} of the time and ran on one for {}: \
+             a session counts as active only after its process has read the statement, so this time is in the unexplained rest",
             crate::units::percent(wanted / watched),
             crate::units::percent(computed / watched)
         )
@@ -209,9 +210,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
                 "the round trip is the shortest that the monitoring connection measured, so their total is an upper bound".to_string(),
             );
         }
-        None => {
-            notes.push("the round trip was not measured, so its time is in the unexplained rest".to_string())
-        }
+        None => notes.push("the round trip was not measured: its time is unexplained".to_string()),
     }
     if let Some(taken) = server {
         parts.push(part(SERVER_CPU, taken.run_us, vec![]));

@@ -278,7 +278,7 @@ fn knee(case: &Case) -> Answer {
                     curve.name,
                     units::percent(efficiency),
                     units::short(last.0),
-                    curve.knee_sessions.map_or(String::new(), |knee| format!("; beyond {} sessions, doubling their number gains less than 10 %", units::short(knee)))
+                    curve.knee_sessions.map_or(String::new(), |knee| format!("; beyond {} sessions, doubling gains less than 10 %", units::short(knee)))
                 ),
             )
             .during([case.span])

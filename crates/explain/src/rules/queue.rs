@@ -17,7 +17,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "SES-02",
         title: "sessions wait for CPUs that other programs use",
         needs: NEEDS,
-        limits: "25 % of the session time is spent waiting for a CPU; other programs use 40 % of the host's CPUs, and at least three quarters of what the sessions use (ours)",
+        limits: "25 % of the session time is spent waiting for a CPU; other programs use 40 % of the host's CPUs, \
+            and at least three quarters of what the sessions use (ours)",
         judge: crowded,
         links: &["docs/explain.md"],
     },

@@ -18,7 +18,8 @@ pub(super) const RULES: &[Rule] = &[
             Field("table", "seq_scans"),
             Field("server", "sessions_active"),
         ],
-        limits: "20 % of the session time; 2 executions a second that touch 100 blocks each and return fewer rows than blocks; as many sequential scans of 1,000 rows or more (ours)",
+        limits: "20 % of the session time; 2 executions a second that touch 100 blocks each and return fewer rows than blocks; \
+            as many sequential scans of 1,000 rows or more (ours)",
         judge: scan,
         links: &["https://www.postgresql.org/docs/current/indexes-examine.html"],
     },
