@@ -22,19 +22,19 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  pgfathom prove tpcc DBNAME                       after a load, after a run, or while one goes on
+  pgfathom prove tpcc DBNAME                       after a load, after a run, or during one
   pgfathom prove tpcc --conditions C10,X13 DBNAME  only the conditions on rows that transactions of several warehouses write
-  pgfathom prove hermitage DBNAME                  14 interleavings at every isolation level, and what they come to
-  pgfathom prove hermitage --cluster cluster.toml  the same, and what the cluster adds
-  pgfathom prove check --level si HISTORY          a history of ours (history.bin) or of Elle (EDN, JSON)
+  pgfathom prove hermitage DBNAME                  14 interleavings at every isolation level, and their outcomes
+  pgfathom prove hermitage --cluster cluster.toml  the same, and the tests for clusters
+  pgfathom prove check --level si HISTORY          a history of pgfathom (history.bin) or of Elle (EDN, JSON)
   pgfathom prove ack --local single --fault kill@3s,heal@4s  is anything lost that was acknowledged?
   pgfathom prove bank --cluster cluster.toml       does one SELECT see half of a transfer?
   pgfathom prove hb --local replicated --fault kill@2s,promote@3s -T 8 --repeat 10  ten failovers: min, median, max
   pgfathom prove ack --local replicated --fault partition@3s,promote@4s,heal@6s     split brain: which writes are lost?
   pgfathom prove hb --cluster cluster.toml --fault crash@5s -T 60 --repeat 5   the same with up patroni, which fails over by itself
   pgfathom prove verreg --isolation serializable DBNAME  random transactions, recorded and checked
-  pgfathom prove all --local all                   every promise, on clusters made for it
-  pgfathom prove engine --cluster cluster.toml     does this cluster do what pgfathom claims of its engine?
+  pgfathom prove all --local all                   all tests, on temporary clusters
+  pgfathom prove engine --cluster cluster.toml     does this cluster behave as the profile of its engine claims?
   pgfathom prove --heal                            undo the faults of a prove that was killed
 Faults: kill, crash, pause, restart, promote, switchover, store, power, full, partition, cut, blackhole, blackhole-requests,
 blackhole-replies, delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They are injected only into clusters of up and
@@ -43,9 +43,9 @@ Exit code 3: a promise is broken, and the output names a witness; with --strict 
 pub struct Prove {
     /// What to test: tpcc, the consistency conditions of TPC-C (clause 3.3.2), and its keys and counts; tpcb, the balances of TPC-B; hermitage,
     /// isolation levels with scripts; check, a history file, given as TARGET; ack, no acknowledged commit is lost; hb, length of outages and
-    /// staleness; bank and twin, no half of a transaction is visible; skew, write skew is refused; conflict, concurrent writes of the same rows on
-    /// several nodes; wide, cost of a commit over several nodes; verreg and append, random transactions refute no isolation level; all, hermitage
-    /// and all of these workloads; engine, the claims of the engine's profile, for a report to pgfathom
+    /// staleness; bank and twin, a transaction is never half visible; skew, write skew is refused; conflict, concurrent writes of the same rows on
+    /// several nodes; wide, cost of a commit over several nodes; verreg and append, isolation levels, with random transactions; all, hermitage
+    /// and all of these workloads; engine, the claims of the engine's profile, as a file for pgfathom's developers
     #[arg(value_name = "WHAT", value_enum, hide_possible_values = true, required_unless_present = "heal")]
     pub what: Option<What>,
     /// The database.
