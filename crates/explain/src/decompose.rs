@@ -3,10 +3,9 @@
 //!
 //! By Little's law, sessions seen active in the server divided by transactions per second are seconds inside the server per
 //! transaction; the same holds for every wait event. CPU and waits for CPU come from the scheduler's counters if they were readable, else CPU time
-//! comes from the sampled sessions. Round trips are measured by the watching connection and multiplied by the statements of a transaction; where
-//! client and server share a host there is no way between them but CPU, which is counted already. Each part is measured separately,
-//! so the remainder is real: it is always printed. Where the parts overlap and add up to more than the whole, nothing
-//! remains, and a note gives the size of the error.
+//! comes from the sampled sessions. Round trips are measured by the watching connection and multiplied by the statements of a transaction; where client
+//! and server share a host, a round trip costs only CPU, which is already counted. Each part is measured separately, so the remainder is real: it is
+//! always printed. Where the parts overlap and add up to more than the whole, nothing remains, and a note gives the size of the error.
 
 mod scheduler;
 
@@ -74,7 +73,10 @@ fn trips(case: &Case, step: &str, window: Window, transactions: f64) -> (f64, St
     // Statements are polled rarely: a window too short for two polls has no data.
     let per_transaction = calls / transactions.max(1.0);
     if per_transaction >= 1.0 {
-        return (per_transaction, "round trips are the statements counted by pg_stat_statements".to_string());
+        return (
+            per_transaction,
+            "there is one round trip for each statement that pg_stat_statements counted".to_string(),
+        );
     }
     (1.0, ROUND_TRIPS_ASSUMED.to_string())
 }
@@ -115,8 +117,8 @@ fn starved(case: &Case, window: Window) -> Option<String> {
     }
     (watched > 0.0 && wanted / watched >= STARVED_SHARE).then(|| {
         format!(
-            "the sampled server processes waited for a processor for {} of the time ({} on one): \
-             a session counts as active only after its process has read the statement, so this time is part of the unexplained remainder",
+            "the sampled server processes waited for a CPU for {} of the time and ran on one for {}: \
+             a session counts as active only after its process has read the statement, so this time is in the unexplained rest",
             crate::units::percent(wanted / watched),
             crate::units::percent(computed / watched)
         )
@@ -211,19 +213,19 @@ impl ServerSide {
 fn round_trips(case: &Case, trips: f64, is_apart: bool, how: String, notes: &mut Vec<String>) -> Option<f64> {
     match round_trip_us(case) {
         _ if !is_apart => {
-            notes.push("client and server share a host: a round trip there is CPU and waiting for CPU, which is already counted for both sides' processes".to_string());
+            notes.push("client and server share a host: a round trip there consists of CPU time and of waiting for a CPU, which are already counted for the processes of both sides".to_string());
             notes.push(how);
             None
         }
         Some(rtt_us) => {
             notes.push(how);
             notes.push(
-                "the round trip is the shortest of the monitoring connection: an upper bound".to_string(),
+                "the round trip is the shortest that the monitoring connection measured, so their total is an upper bound".to_string(),
             );
             Some(rtt_us * trips)
         }
         None => {
-            notes.push("the round trip was not measured: it is part of what is unexplained".to_string());
+            notes.push("the round trip was not measured: its time is unexplained".to_string());
             None
         }
     }
@@ -276,7 +278,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
         let us = if is_apart { least_us } else { rest_us.clamp(least_us, most_us.max(least_us)) };
         parts.insert(1, part(CLIENT, us.min(service_us), vec![]));
         notes.push(format!(
-            "the client's threads computed {} per transaction and waited {} for a processor; replies that arrive together wait for each other: {} at least, {} at most",
+            "the client's threads used {} of CPU time per transaction and waited {} for a CPU; replies that arrive together wait for each other, for {} at least and {} at most",
             crate::units::us(taken.run_us),
             crate::units::us(taken.wait_us),
             crate::units::us(least_us),
@@ -287,7 +289,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     parts.push(part(UNEXPLAINED, (response_us - explained).max(0.0), vec![]));
     if explained > response_us * (1.0 + ROUNDING) {
         notes.push(format!(
-            "the parts add up to {} of the whole: they are measured separately, and a process woken from a wait counts as waiting until it has a processor; so the parts together are too large by {}",
+            "the parts add up to {} of the whole: they are measured separately, and a process that was woken from a wait counts as waiting until it has a CPU; so the parts together are too large by {}",
             crate::units::percent(explained / response_us),
             crate::units::us(explained - response_us)
         ));

@@ -198,7 +198,7 @@ fn proved(claim: Claim, effects: &[&Switch<'_>], p: f64) -> Claim {
         .number("switches", effects.len() as f64)
         .number("intervention_p", p)
         .not(format!(
-            "chance: the probability that as many changes come as close to the switches is p = {}",
+            "chance: the probability that the condition changes this close to the setting by chance is p = {}",
             if p < 0.0001 { "0.0001 or less".to_string() } else { format!("{p:.4}") }
         ))
 }
@@ -242,7 +242,7 @@ impl Trial<'_> {
         if p > P_MAX {
             return claim.map(|claim| {
                 claim.lacking(format!(
-                    "it changed with {} at second {}, but in {} that happens by chance in {} of the cases: change it back and forth once more, or record for longer",
+                    "the condition changed with {} at second {}, but in a recording of {} chance does that in {} of the cases: change the setting back and forth once more, or record for longer",
                     first.words(),
                     first.at_us / 1_000_000,
                     units::seconds(length_us as f64 / 1e6),
@@ -346,7 +346,7 @@ impl Trial<'_> {
         let mut states: BTreeMap<&BTreeMap<String, String>, State> = BTreeMap::new();
         for epoch in epochs.iter().filter(|epoch| epoch.state != State::Unclear) {
             if *states.entry(&epoch.values).or_insert(epoch.state) != epoch.state {
-                return Some("the condition differed between times with the same settings".to_string());
+                return Some("the condition differed between periods with the same settings".to_string());
             }
         }
         let during = Window::new(first.window.from_us, last.window.to_us);

@@ -6,7 +6,7 @@
 //!
 //! **Exact.** The ledger row and the rows are one transaction. A kill, a crash or a lost connection at any moment leaves both or
 //! neither; if the answer to `commit` is lost, the next attempt finds the ledger row and knows.
-//! Commits wait for the WAL like anybody's: one wait per 96 MB costs nothing, and what the user has seen as safe stays safe.
+//! Commits wait for the WAL as usual: one wait per 96 MB costs nothing, and what the user has seen as safe stays safe.
 //!
 //! **Many loaders** share the chunks of a dataset. A chunk belongs to the session that gets an advisory lock on it, which ends with the transaction,
 //! however that ends. No loader waits for it: a chunk that another loader has in its hands is set aside and looked at again when nothing else is left.

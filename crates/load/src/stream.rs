@@ -1,7 +1,6 @@
-//! A stream: one thread with one connection that loads chunk after chunk, and comes back when the server does.
+//! A stream: one thread with one connection that loads chunk after chunk, and reconnects when the server is back.
 //!
-//! What the two methods share is here: connecting and connecting again, deciding what an error means, and when to stop in the middle
-//! of something.
+//! Here is what the two methods share: connecting, reconnecting, classifying errors, and stopping.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Whose tables these are, and what is attached to them.
+//! Who owns the tables, and what is attached to them.
 //!
 //! Statements on a table can run code that others have attached to it: a trigger or a default when rows are written, an index's expression as
 //! soon as a statement is planned. It runs with the rights of the session. So tables of the ledger and of a dataset are used only if their

@@ -1,4 +1,4 @@
-//! Prove what is in the tables of a dataset: every row that was loaded or written, and nothing else.
+//! Verifies the tables of a dataset: they hold every row that was loaded or written, and nothing else.
 //!
 //! ```text
 //!            sums per cell agree --------------------------------------> exact (fast)

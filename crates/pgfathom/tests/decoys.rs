@@ -119,7 +119,7 @@ fn no_verb_believes_what_a_plain_role_calls_like_an_engine_or_an_extension() {
         let decoys = Decoys::of(&server);
         decoys.plant();
         let loaded = decoys.expect(0, "load ycsb --rows 500 --partitions 2");
-        let left_out = "the foreign server theirs of the role mallory is not taken for a node";
+        let left_out = "the foreign server theirs of the role mallory is not used as a node";
         assert!(loaded.stderr.contains(left_out), "{}", loaded.stderr);
         assert!(loaded.stderr.contains("--cluster"), "{}", loaded.stderr);
         if installation.version.major >= 16 {
@@ -169,7 +169,7 @@ fn no_password_goes_to_the_address_of_a_foreign_server_of_a_plain_role() {
     // Her server, and her tables there: nothing of ours is meant, and nothing is asked there.
     sql("alter table mine owner to mallory; alter table mine_0 owner to mallory");
     let ended = decoys.expect(0, "load ycsb --rows 10");
-    assert!(ended.stderr.contains("is not taken for a node"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("is not used as a node"), "{}", ended.stderr);
 }
 
 #[test]

@@ -144,10 +144,10 @@ fn sessions_enter_and_draw_where_they_are_sent() {
         assert_eq!(sessions("random-1"), sessions("random-2"), "the seed decides");
 
         let refused = lab.expect_with_file(1, "run -b ycsb-d -c 2 -t 5 --data n2 --cluster CLUSTER");
-        assert!(refused.stderr.contains("--data cannot hold inserts to a node"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("--data cannot keep inserts on one node"), "{}", refused.stderr);
         lab.folder.write("own.sql", "select 1;\n");
         let refused = lab.expect_with_file(1, "run -f own.sql -c 2 -t 5 --data n2 --cluster CLUSTER");
-        assert!(refused.stderr.contains("a script draws its own"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("a script chooses its own keys"), "{}", refused.stderr);
         lab.expect_with_file(0, "run -f own.sql -c 4 -t 5 --connect n2,n3 --cluster CLUSTER -o script");
     });
 }

@@ -259,7 +259,7 @@ fn damage(lab: &ClusterLab) {
     lab.expect(3, "prove tpcc -o damaged");
     assert_eq!(lab.broken("damaged"), ["C8", "C9", "C10", "X15", "X25"]);
     let checks = lab.step("damaged")["checks"].to_string();
-    for witness in ["c_w_id 2, c_d_id 1, c_id 5, ", "i_id 7, on n2 another one than on n1"] {
+    for witness in ["c_w_id 2, c_d_id 1, c_id 5, ", "i_id 7, on n2 it differs from n1"] {
         assert!(checks.contains(witness), "{witness}: {checks}");
     }
     let verified = lab.expect(3, "verify tpcc");

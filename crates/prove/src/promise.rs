@@ -1,7 +1,7 @@
-//! From what a workload saw to what became of a promise: the engine's rule decides whether an anomaly is a violation or known, and every line reports what to
-//! change.
+//! From the observations of a workload to the verdict on a promise: the engine's rule decides whether an anomaly is a violation or known,
+//! and every line reports what to change.
 //!
-//! What each engine promises at which level stands in its profile (`engines::profile`); what a setting takes back stands here.
+//! The profile of an engine (`engines::profile`) has its promises for each level; this module has the settings that weaken them.
 
 mod failover;
 mod heartbeat;
@@ -64,7 +64,7 @@ pub fn did_not_return(
     let words: Vec<&str> = faults.iter().map(|fault| fault.description()).collect();
     Promise {
         workload: workload.to_owned(),
-        promise: "the cluster comes back with its tables".to_owned(),
+        promise: "the cluster recovers, with its tables".to_owned(),
         setting: setting.to_owned(),
         fault: words.join(", then "),
         standing: if excuse.is_some() { Standing::ByDesign } else { Standing::Broken },
@@ -230,7 +230,7 @@ fn torn(site: &Site, report: &ack::Report, settings: &Settings, setting: &str) -
     let torn_rule = rule(site, settings, Span::Entry, level, Anomaly::TornCommit);
     let mut torn = counted(Count {
         workload: "ack",
-        promise: "a transaction is there completely and once, or not at all",
+        promise: "a transaction is present completely and once, or not at all",
         setting,
         unit: "transactions",
         // What was refused is there by mistake at most.

@@ -1,4 +1,4 @@
-//! One session's life: connect, prepare, then transactions until the run is over, through errors, retries and reconnects.
+//! A session from start to end: connect, prepare, then run transactions until the end of the run, through errors, retries and reconnects.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -201,10 +201,10 @@ pub enum DriveError {
     #[error("interrupted before the run began")]
     Interrupted,
     /// io_uring was requested by name.
-    #[error("this machine's kernel refuses an io_uring: {0}")]
+    #[error("the kernel of this host refuses an io_uring: {0}")]
     NoRing(#[source] std::io::Error),
     /// The system refused a thread, a timer or an epoll set.
-    #[error("this machine refused a resource of the run: {0}")]
+    #[error("this host refused a resource that the run needs: {0}")]
     Io(#[from] std::io::Error),
 }
 
@@ -225,11 +225,11 @@ impl DriveError {
         match self {
             DriveError::Failed(failure) | DriveError::BrokeDown(failure) => failure.hint.clone(),
             DriveError::NotReady { .. } => {
-                Some("use fewer sessions (-c), or look at what the server is doing".into())
+                Some("use fewer sessions (-c), or check what the server is doing".into())
             }
             DriveError::Io(_) => Some(RESOURCES_HINT.into()),
             DriveError::NoRing(_) => Some(
-                "leave --poller out, or use --poller epoll; io_uring needs Linux 6.1 or later and kernel.io_uring_disabled = 0"
+                "omit --poller, or use --poller epoll; io_uring needs Linux 6.1 or later and kernel.io_uring_disabled = 0"
                     .into(),
             ),
             DriveError::Interrupted => None,
@@ -372,7 +372,7 @@ fn watched(control: &Control, work: impl FnOnce() -> std::io::Result<Worked>) ->
     let failure = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(worked)) => return Some(worked),
         Ok(Err(error)) => Failure {
-            message: format!("this machine refused a resource of the run: {error}"),
+            message: format!("this host refused a resource that the run needs: {error}"),
             hint: Some(RESOURCES_HINT.into()),
         },
         Err(panic) => Failure::of_panic("worker", &*panic),

@@ -1,4 +1,4 @@
-//! Can the numbers of a run be believed? A client that was itself the limit measures itself.
+//! The verdict: whether the figures of a run are valid. If the client was the limit, they describe the client and not the target.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     }
     if account.weak_commits > 0 {
         opinion.notes.push(format!(
-            "{} acknowledged although the wait for a standby was cancelled, and counted: a failover may lose what was committed so",
+            "{} acknowledged although the wait for a standby was cancelled, and counted: a failover may lose these commits",
             were(account.weak_commits, "commit")
         ));
     }
@@ -78,7 +78,7 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     }
     if (1..TRANSACTIONS_FOR_P99_MIN).contains(&measured.transactions()) {
         opinion.notes.push(format!(
-            "only {}: the high percentiles are rough",
+            "only {}: the high percentiles are inexact",
             counted(measured.transactions(), "transaction")
         ));
     }
@@ -93,7 +93,7 @@ fn judge_client(account: &Account, opinion: &mut Opinion) {
     if is_long_enough && busy >= WORKER_CPU_SHARE_MIN && busy > WORKER_BUSY_SHARE_MAX * (1.0 - waited) {
         opinion.invalid.push(format!(
             "this client was the limit: a worker thread was busy {} % of the time and waited for a CPU {} %; use more workers (-j) \
-             or another machine",
+             or another host",
             percent(busy),
             percent(waited)
         ));
@@ -108,7 +108,7 @@ fn judge_client(account: &Account, opinion: &mut Opinion) {
     }
     if let Some(wait) = account.worker_wait_share_max.filter(|wait| *wait > WORKER_WAIT_SHARE_NOTED) {
         opinion.notes.push(format!(
-            "a worker thread waited for a CPU {} % of the time: client and server share the machine, and that wait is part of every latency",
+            "a worker thread waited for a CPU {} % of the time: client and server share the host, and that wait is part of every latency",
             percent(wait)
         ));
     }
@@ -119,10 +119,10 @@ fn note_what_is_left(account: &Account, opinion: &mut Opinion) {
     if account.unstarted > 0 {
         let why = match account.aborted {
             0 => "the target did not keep up",
-            _ => "sessions that were aborted begin nothing any more",
+            _ => "aborted sessions start no more transactions",
         };
         opinion.notes.push(format!(
-            "{why}: {} of {} had not begun at the end",
+            "{why}: {} of {} had not started at the end",
             account.unstarted,
             counted(account.scheduled, "scheduled transaction")
         ));
@@ -151,7 +151,7 @@ fn nothing_succeeded(account: &Account, duration: Option<Duration>) -> String {
         );
     }
     // Not "committed": a script can commit, and fail behind that.
-    let mut text = String::from("not a single transaction succeeded in the measured time");
+    let mut text = String::from("no transaction succeeded in the measured time");
     let often = account.posted.errors.iter().max_by_key(|error| error.count);
     match (failed, often) {
         (0, _) if account.unfinished > 0 => {
@@ -169,7 +169,9 @@ fn nothing_succeeded(account: &Account, duration: Option<Duration>) -> String {
         )),
     }
     if failed > 0 {
-        text.push_str("; what single statements committed before they failed is in the database");
+        text.push_str(
+            "; the database contains what single statements committed before the transaction failed",
+        );
     }
     text
 }
@@ -308,8 +310,8 @@ mod tests {
         assert!(opinion.has_nothing, "also where the client was busy with failing");
         assert_eq!(
             opinion.invalid[0],
-            "not a single transaction succeeded in the measured time: 40 failed, most of them with 53100: first; what single statements \
-             committed before they failed is in the database"
+            "no transaction succeeded in the measured time: 40 failed, most of them with 53100: first; the database contains \
+             what single statements committed before the transaction failed"
         );
         account.posted.measured.types[0].transactions = 1;
         assert!(!judge(&account, None).has_nothing);
@@ -339,7 +341,7 @@ mod tests {
                 .contains("warm-up used up the transactions of every session (-t)")
         );
         let timed = judge(&account, Some(Duration::from_secs(1)));
-        assert!(timed.invalid[0].starts_with("not a single transaction succeeded"), "{timed:?}");
+        assert!(timed.invalid[0].starts_with("no transaction succeeded"), "{timed:?}");
     }
 
     #[test]
@@ -352,7 +354,7 @@ mod tests {
         assert_eq!(
             judge(&one, None).notes,
             [
-                "sessions that were aborted begin nothing any more: 1 of 1 scheduled transaction had not begun at the end",
+                "aborted sessions start no more transactions: 1 of 1 scheduled transaction had not begun at the end",
                 "1 transaction was dropped before the outcome was known",
                 "1 transaction failed",
                 "1 of 1 session was aborted: x:1:1: no",

@@ -68,7 +68,7 @@ const FIELDS: &str = "comm,pid,tid,cpu,time,event,ip,sym,dso";
 /// The prefix of a folder with raw slices; the process id and the host follow.
 const FOLDER: &str = "pgfathom-perf-";
 /// What cannot be reported without stacks.
-const LOST: &str = "in which functions the processors spend their time";
+const LOST: &str = "in which functions the CPUs spend their time";
 
 /// When stacks are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -447,7 +447,8 @@ impl Stacks {
     fn note_full(&mut self, tick: &Tick, left: u64, is_cut: bool, batch: &mut Batch) {
         if is_cut && left < TEXT_BYTES_MAX && !self.is_full {
             self.is_full = true;
-            let text = format!("{} KiB of stacks are kept: no more from here on", self.kept_bytes >> 10);
+            let text =
+                format!("the limit of {} KiB of stacks is reached: no more are kept", self.kept_bytes >> 10);
             batch.event(self.place().event(tick.now_us, event::NOTE, text));
         }
     }

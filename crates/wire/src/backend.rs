@@ -107,7 +107,7 @@ pub enum ProtocolError {
 impl ProtocolError {
     /// A reply beyond [`REPLY_BYTES_MAX`].
     pub fn too_long_a_reply() -> ProtocolError {
-        ProtocolError::TooMuch { limit: REPLY_BYTES_MAX as u64, what: "bytes in answer to one request" }
+        ProtocolError::TooMuch { limit: REPLY_BYTES_MAX as u64, what: "bytes in reply to one request" }
     }
 }
 

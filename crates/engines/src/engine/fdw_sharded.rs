@@ -78,7 +78,7 @@ pub(super) static PROFILE: Profile = Profile {
         "a deadlock over two nodes is never detected: only the time limits of the foreign servers end it",
         "changing the key of a row on another node fails",
         "before 16, COPY into the parent takes one round trip per row of another node",
-        "SKIP LOCKED is silently lost on other nodes: the remote statement has FOR UPDATE only; advisory locks apply to the entry node only",
+        "SKIP LOCKED is silently ignored on other nodes: the remote statement has FOR UPDATE only; advisory locks apply to the entry node only",
         "expect 40001 at READ COMMITTED too: the other nodes always run REPEATABLE READ",
     ],
 };

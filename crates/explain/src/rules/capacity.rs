@@ -303,7 +303,7 @@ fn bytes_differ(case: &Case) -> Answer {
                     Severity::Low,
                     Level::PeerContrast,
                     format!(
-                        "{node}: a row of {family} takes {} bytes, on {} other nodes {}",
+                        "{node}: a row of {family} takes {} bytes; on {} other nodes it takes {}",
                         units::short(contrast.value),
                         others.len(),
                         units::short(contrast.others)

@@ -22,7 +22,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "IO-02",
         title: "similar hosts have disks of different speed",
         needs: &[Peers("disk", 3)],
-        limits: "1.2 times the median of the other hosts, 3 robust deviations and 0.1 ms; reads and writes apart (R0, gpcheckperf)",
+        limits: "1.2 times the median of the other hosts, 3 robust deviations and 0.1 ms; reads and writes are compared separately (R0, gpcheckperf)",
         judge: hosts_differ,
         links: &[],
     },
@@ -30,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "IO-03",
         title: "a PCI Express link is below its best speed, or has errors",
         needs: &[Looked("aer")],
-        limits: "current below possible speed or width, or any new error (R0: cables)",
+        limits: "the current speed or width is below the maximum, or any new error (R0: cables)",
         judge: link,
         links: &["https://docs.kernel.org/PCI/pcieaer-howto.html"],
     },
@@ -219,7 +219,7 @@ fn slower_than_peers(
     let severity = if contrast.ratio >= MEMBER_RATIO_HIGH { Severity::High } else { Severity::Medium };
     let level = if same { Level::PeerContrast } else { Level::Symptom };
     let claim = format!(
-        "{}: {verb}s on {} take {} ms, on its {} {} ms: {} times longer",
+        "{}: {verb}s on {} take {} ms, and on its {} they take {} ms: {} times longer",
         disk.place,
         disk.name,
         units::short(contrast.value),
@@ -240,7 +240,7 @@ fn slower_than_peers(
         );
     if same {
         made = made.not(format!(
-            "more work: it does {} {verb}s/s of {} each, its peers {} of {}",
+            "more work: it does {} {verb}s/s of {} each, and its peers do {} of {}",
             units::short(rate(disk)),
             units::bytes(size(disk)),
             units::short(typical(&|other| rate(other))),
@@ -289,7 +289,7 @@ fn hosts_differ(case: &Case) -> Answer {
                     severity,
                     Level::PeerContrast,
                     format!(
-                        "{host}: a {verb} takes {} ms, on {} other hosts {} ms",
+                        "{host}: a {verb} takes {} ms; on {} other hosts it takes {} ms",
                         units::short(contrast.value),
                         found.len() - 1,
                         units::short(contrast.others)
@@ -300,7 +300,7 @@ fn hosts_differ(case: &Case) -> Answer {
                 .number(wait, contrast.value)
                 .number(&format!("peers_{wait}"), contrast.others)
                 .number("ratio", contrast.ratio)
-                .because(format!("the median over the disks of each host; reads and writes apart: {verb}s"))
+                .because(format!("this compares the medians over the disks of each host, for {verb}s only"))
                 .lacking("a measurement of each disk alone, without the database")
                 .remedy(
                     "look for one slow member (IO-01), other mount options or firmware (DIST-07), then measure the disks alone",
@@ -427,7 +427,7 @@ fn health(case: &Case) -> Answer {
             "reallocated_sectors" | "pending_sectors" | "uncorrectable_sectors" if moved > 0.0 => {
                 (Severity::High, format!("{} more {what}", units::count(moved)))
             }
-            "smart_failed" if value > 0.0 => (Severity::High, "its self-assessment fails".to_string()),
+            "smart_failed" if value > 0.0 => (Severity::High, "its SMART self-assessment failed".to_string()),
             _ => continue,
         };
         claims.push(
@@ -507,7 +507,7 @@ fn latency(case: &Case) -> Answer {
                         .with(steal, |claim, steal| claim.number("cpu_steal_pct", steal))
                         .not(format!("more requests: {} a second before, {} after", units::short(before.unwrap_or(0.0)), units::short(after.unwrap_or(0.0))))
                         .lacking("the load of other users of the same storage")
-                        .remedy("find out from the storage's administrators what happened at that time", &[]),
+                        .remedy("ask the administrators of the storage what happened at that time", &[]),
                     );
                 }
             }

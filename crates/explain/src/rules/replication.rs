@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "REP-07",
         title: "applying replicated changes fails",
         needs: &[Looked("subscription")],
-        limits: "any error of an apply worker, or a subscription that an error disabled; not those that an engine keeps for its own use",
+        limits: "any error of an apply worker, or a subscription that an error disabled; subscriptions that an engine keeps for its own use do not count",
         judge: apply_fails,
         links: &["https://www.postgresql.org/docs/current/logical-replication-conflicts.html"],
     },

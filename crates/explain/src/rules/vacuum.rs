@@ -283,7 +283,7 @@ fn wal_bound(case: &Case) -> Answer {
         .not(format!("the cost limit: {} of the samples sleep for it", units::percent(phase.share_of(waits, is_delay))))
         .lacking("pg_stat_wal adds a backend's time only when its transaction ends: it shows nothing while a vacuum runs");
         claims.push(with_pace(case, node, claim).remedy(
-            "use a faster device for the WAL, larger wal_buffers, wal_compression; more workers do not help. With the WAL in memory a power failure destroys the database: only for data that can be loaded again",
+            "use a faster device for the WAL, larger wal_buffers, wal_compression; more workers do not help. Keep the WAL in memory only for data that can be loaded again: a power failure then destroys the database",
             &["ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart", "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();", "ALTER SYSTEM SET max_wal_size = '64GB'; SELECT pg_reload_conf(); -- fewer full page images"],
         ));
     }
@@ -296,7 +296,7 @@ fn holder(waits: &Waits, within: Window) -> Option<String> {
     let queue = share(|kind, event| (kind, event) == ("LWLock", "WALWrite"))?;
     let writing = share(is_wal_io)?;
     (queue > writing && writing > 0.0)
-        .then(|| format!("one writes and {} queue behind it", units::short(queue / writing)))
+        .then(|| format!("one worker writes and {} queue behind it", units::short(queue / writing)))
 }
 
 fn saturated(case: &Case) -> Answer {

@@ -306,7 +306,7 @@ fn peaks(case: &Case) -> Answer {
         .number("p99_us", usual)
         .number("p99_us_in_peaks", height)
         .because(format!(
-            "probability of as many by chance: p = {}",
+            "the probability that this many coincide by chance is p = {}",
             if p < 0.002 { "0.001 or less".to_string() } else { units::short(p) }
         ));
         claim = writeback_in_peaks(case, waits_in_peaks(case, claim, &joined), &joined);
@@ -391,7 +391,7 @@ fn requested(case: &Case) -> Answer {
             ))
             .with(reported, |claim, event| claim.because(format!("the server's log: {}", event.message)))
             .with(Some(reason).filter(|count| *count > 0), |claim, count| {
-                claim.because(format!("the log names the WAL as the reason for {count}"))
+                claim.because(format!("the log gives the WAL as the reason for {count} of them"))
             })
             .with(if reason == 0 && reported.is_none() { Some(()) } else { None }, |claim, ()| {
                 claim.lacking(

@@ -92,10 +92,7 @@ impl Managed {
         let wrong =
             |problem: String, hint: &str| Err(LocalError::Topology { problem, hint: hint.to_owned() });
         if self.nodes < 2 {
-            return wrong(
-                "a failover needs another server to go to".to_owned(),
-                "--nodes 3, or: pgfathom up single",
-            );
+            return wrong("a failover needs a second server".to_owned(), "--nodes 3, or: pgfathom up single");
         }
         if !(TTL_S_MIN..=TTL_S_MAX).contains(&self.ttl_s) {
             return wrong(

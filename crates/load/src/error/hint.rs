@@ -37,8 +37,7 @@ impl LoadError {
             LoadError::Interrupted => return None,
             LoadError::Emptied => "start over with --restart; without --unlogged a crash loses nothing".into(),
             LoadError::Unwatchable { .. } => {
-                "run pgfathom on that host, or grant its role pg_execute_server_program (the server then runs df), or omit --keep-free \
-                 out".into()
+                "run pgfathom on that host, or grant its role pg_execute_server_program (the server then runs df), or omit --keep-free".into()
             }
             LoadError::Restarted => "run the same command again after the other one has ended".into(),
             LoadError::WritersBusy => {
@@ -186,13 +185,11 @@ fn sqlstate_hint(state: SqlState) -> Option<String> {
             "another pgfathom may have restarted the load of this dataset; run the same command again"
         }
         b"42704" => {
-            "create the tablespace first (on every node of a cluster), or leave --tablespace and --tablespaces out"
+            "create the tablespace first (on every node of a cluster), or omit --tablespace and --tablespaces"
         }
-        b"57014" => {
-            "an administrator or statement_timeout cancelled it; running the same command again continues"
-        }
+        b"57014" => "an administrator or statement_timeout cancelled it; the same command again continues",
         b"55P03" => {
-            "another session holds a lock on the table (lock_timeout); running the same command again continues"
+            "another session holds a lock on the table (lock_timeout); the same command again continues"
         }
         _ => return None,
     };

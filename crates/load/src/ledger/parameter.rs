@@ -1,4 +1,4 @@
-//! What the rows of a dataset depend on beyond seed and number: `pgfathom.parameter`.
+//! Further parameters of the rows of a dataset, besides seed and row number: `pgfathom.parameter`.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What was found. Each thread has findings of its own; they are merged in the end, and only then can values and keys that changed places be
-//! matched with each other.
+//! The differences that were found. Each thread has its own findings; they are merged at the end, because only then can values and keys that
+//! changed places be matched.
 
 use std::collections::HashSet;
 

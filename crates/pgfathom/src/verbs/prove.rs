@@ -22,17 +22,17 @@ use workloads::conditions::{CONDITIONS, of_each};
 
 /// Examples behind those of benchmarks, and what is to be known.
 const EXAMPLES: &str = "\
-  pgfathom prove hermitage DBNAME                  14 interleavings at every isolation level, and what they come to
-  pgfathom prove hermitage --cluster cluster.toml  the same, and what the cluster adds
-  pgfathom prove check --level si HISTORY          a history of ours (history.bin) or of Elle (EDN, JSON)
+  pgfathom prove hermitage DBNAME                  14 interleavings at every isolation level, and their outcomes
+  pgfathom prove hermitage --cluster cluster.toml  the same, and the tests for clusters
+  pgfathom prove check --level si HISTORY          a history of pgfathom (history.bin) or of Elle (EDN, JSON)
   pgfathom prove ack --local single --fault kill@3s,heal@4s  is anything lost that was acknowledged?
   pgfathom prove bank --cluster cluster.toml       does one SELECT see half of a transfer?
   pgfathom prove hb --local replicated --fault kill@2s,promote@3s -T 8 --repeat 10  ten failovers: min, median, max
   pgfathom prove ack --local replicated --fault partition@3s,promote@4s,heal@6s     split brain: which writes are lost?
   pgfathom prove hb --cluster cluster.toml --fault crash@5s -T 60 --repeat 5   the same with up patroni, which fails over by itself
   pgfathom prove verreg --isolation serializable DBNAME  random transactions, recorded and checked
-  pgfathom prove all --local all                   every promise, on clusters made for it
-  pgfathom prove engine --cluster cluster.toml     does this cluster do what pgfathom claims of its engine?
+  pgfathom prove all --local all                   all tests, on temporary clusters
+  pgfathom prove engine --cluster cluster.toml     does this cluster behave as the profile of its engine claims?
   pgfathom prove --heal                            undo the faults of a prove that was killed
 Faults: kill, crash, pause, restart, promote, switchover, store, power, full, partition, cut, blackhole, blackhole-requests,
 blackhole-replies, delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They are injected only into clusters of up and
@@ -144,9 +144,9 @@ pub enum Promise {
 
 const ABOUT: &str = "hermitage, \
     isolation levels with scripts; check, a history file, given as TARGET; ack, no acknowledged commit is lost; hb, length of outages and \
-    staleness; bank and twin, no half of a transaction is visible; skew, write skew is refused; conflict, concurrent writes of the same rows on \
-    several nodes; wide, cost of a commit over several nodes; verreg and append, random transactions refute no isolation level; all, hermitage \
-    and all of these workloads; engine, the claims of the engine's profile, for a report to pgfathom";
+    staleness; bank and twin, a transaction is never half visible; skew, write skew is refused; conflict, concurrent writes of the same rows on \
+    several nodes; wide, cost of a commit over several nodes; verreg and append, isolation levels, with random transactions; all, hermitage \
+    and all of these workloads; engine, the claims of the engine's profile, as a file for pgfathom's developers";
 
 /// The help of WHAT.
 fn about() -> String {

@@ -136,7 +136,7 @@ impl Player {
                 return Ok(None);
             }
             if Instant::now() > deadline {
-                let message = format!("it had no answer for {} s", LIMIT.as_secs());
+                let message = format!("it got no reply for {} s", LIMIT.as_secs());
                 return Err(HermitageError::Refused { doing: "a statement of the script", message });
             }
         }
@@ -301,7 +301,7 @@ fn stale_reads(
                         "a on {}: UPDATE {table} SET value = {value} WHERE id = 1;  -- UPDATE 1",
                         writer.name
                     ),
-                    format!("b on {}: {read};  -- {seen}, sent after a had its answer", reader.name),
+                    format!("b on {}: {read};  -- {seen}, sent after a got its reply", reader.name),
                 ];
             }
         }

@@ -52,7 +52,7 @@ fn judge_answers(shard: &ShardReport, foreign: &[&Gap], is_away: bool) -> (Stand
         (
             Standing::NotTested,
             format!(
-                "an outage of {} that this proof did not plan: {due} probes in a row had no answer, of {sent} in all; {end}",
+                "an outage of {} that this proof did not plan: {due} probes in a row got no reply, of {sent} in all; {end}",
                 seconds(longest),
             ),
             "check the server's log, and repeat the proof on an undisturbed server",
@@ -61,7 +61,7 @@ fn judge_answers(shard: &ShardReport, foreign: &[&Gap], is_away: bool) -> (Stand
         (
             Standing::NotTested,
             format!(
-                "{:.1} % of the probes had no answer while this proof injected no fault",
+                "{:.1} % of the probes got no reply while this proof injected no fault",
                 100.0 * shard.share_unanswered_calm
             ),
             "check the server's log, and repeat the proof on an undisturbed server",
@@ -74,7 +74,7 @@ fn judge_answers(shard: &ShardReport, foreign: &[&Gap], is_away: bool) -> (Stand
             "run longer (-T), and heal in time: --fault kill@3s,heal@4s",
         )
     } else if shard.gap_control != Some(true) {
-        let why = "too short to detect an outage: two seconds without an answer must be visible".to_owned();
+        let why = "too short to detect an outage: two seconds without a reply must be visible".to_owned();
         (Standing::NotTested, why, "run longer (-T)")
     } else if shard.outages.is_empty() {
         (Standing::Kept, "all probes were answered".to_owned(), "")
@@ -139,7 +139,7 @@ fn answers(shard: &ShardReport, setting: &str) -> Promise {
 
 /// Whether what was answered is there in the end: the same promise as that of `ack`, with the same settings that take it back.
 fn stays(shard: &ShardReport, excuse: Option<&Excuse>, setting: &str) -> Promise {
-    let promise = format!("writes that {} acknowledged stay", shard.shard);
+    let promise = format!("writes that {} acknowledged are kept", shard.shard);
     let mut promise = counted(Count {
         workload: "hb",
         promise: &promise,

@@ -1,4 +1,4 @@
-//! What scripted interleavings come to, as promises: a level keeps what it prevents, allows what it does not, and a cluster's cases each have a line.
+//! The verdicts of scripted interleavings, as promises: a level keeps what it prevents, allows what it does not, and a cluster's cases each have a line.
 
 use engines::Engine;
 use record::promise::{Control, Promise, Reading, Standing, bound};

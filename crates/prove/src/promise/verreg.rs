@@ -1,4 +1,4 @@
-//! What a random history comes to: a level that is not refuted is kept, and one that is refuted is broken unless the engine allows each of the anomalies.
+//! The verdict of a random history: a level that is not refuted is kept, and one that is refuted is broken unless the engine allows each of the anomalies.
 
 use connect::cluster_file::Role;
 use engines::profile::{Anomaly, Rule};

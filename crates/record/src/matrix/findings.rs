@@ -1,4 +1,4 @@
-//! What a matrix shows, in sentences: claims with their numbers, the same for the terminal, the page and `run.json`.
+//! The findings of a matrix as sentences with their numbers, the same for the terminal, the page and `run.json`.
 
 use super::{Matrix, Operation, Outlier, Part, RoundTripsBy};
 use crate::finding::{Finding, Level, Remedy, Severity};

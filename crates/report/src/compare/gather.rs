@@ -71,7 +71,7 @@ pub(super) fn groups(facts: &Facts, step: &StepFacts, first: &Side, second: &Sid
         ("Active sessions by wait event", waits(&left, &right)),
         ("Server", server(&left, &right)),
         ("Statements", statements(facts, &left, &right)),
-        ("Machines", machines(&left, &right)),
+        ("Hosts", machines(&left, &right)),
     ];
     let groups = groups.into_iter().map(|(name, figures)| Group { name, figures });
     groups.filter(|group| !group.figures.is_empty()).collect()

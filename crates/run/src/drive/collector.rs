@@ -1,4 +1,4 @@
-//! The collector: waits until everybody is ready, opens the run, receives from the workers once a second, ends it in time.
+//! The collector: waits until all sessions are ready, starts the run, receives counters from the workers once a second, and ends the run in time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

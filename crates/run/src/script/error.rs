@@ -1,4 +1,4 @@
-//! What can be wrong with a script, with the file, the line, the offending text and what to write instead.
+//! Errors of a script: the file, the line, the offending text, and what to write instead.
 
 use std::fmt;
 
@@ -157,7 +157,7 @@ pub enum Problem {
     QuotedParameter { name: String, place: &'static str },
     #[error("psql's :{quote}name{quote} is not part of the pgbench dialect")]
     QuotedSubstitution { quote: char },
-    #[error("{copy} cannot be run by a script: nothing here sends or takes its rows")]
+    #[error("{copy} cannot be run by a script: pgfathom does not send or receive its rows")]
     CopyThroughClient { copy: &'static str },
     #[error("several statements joined by \\; need the simple query mode")]
     JoinedStatements,
@@ -247,7 +247,7 @@ impl Problem {
             Problem::UnknownCommand { similar: None, .. } => {
                 "known are \\set \\gset \\aset \\if \\elif \\else \\endif \\sleep \\startpipeline \\syncpipeline \\endpipeline"
             }
-            Problem::Shell { .. } => "run the program once before, and pass its answer: -D name=$(program)",
+            Problem::Shell { .. } => "run the program once before, and pass its output: -D name=$(program)",
             Problem::MissingArgument { command: "set", .. } => {
                 "write \\set name expression, as in \\set aid random(1, 1000)"
             }
@@ -263,7 +263,7 @@ impl Problem {
             Problem::PipelineLeftOpen | Problem::AlreadyInPipeline => "close it with \\endpipeline first",
             Problem::NotInPipeline { .. } => "open it with \\startpipeline first",
             Problem::CaptureInPipeline { .. } => {
-                "its answer is not there yet: move the statement behind \\endpipeline"
+                "its result has not arrived yet: move the statement behind \\endpipeline"
             }
             Problem::UnexpectedCharacter { character } => of_character(*character)?,
             Problem::Unexpected { found, expected } => of_word(found.trim_matches('"'), expected)?,

@@ -107,7 +107,7 @@ pub(crate) fn answer(
             "sessions of other roles",
             "reads_statistics",
             "pg_read_all_stats",
-            "what sessions of other roles do and wait for, how many are active, the lag of standbys: an idle server looks like a busy one",
+            "what sessions of other roles do and wait for, how many are active, the lag of standbys: an idle and a busy server look the same",
         ),
         (
             "settings of superusers",

@@ -77,7 +77,7 @@ pub struct Tpcc {
     spec: Spec,
     population: Population,
     tables: Vec<dataset::Table>,
-    /// Counted when somebody asks: it takes a look at every order.
+    /// Counted on request: it reads every order.
     rows: OnceLock<u64>,
 }
 

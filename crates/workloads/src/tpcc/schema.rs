@@ -2,7 +2,7 @@
 //!
 //! Identifiers and counts are `int`: four bytes hold every value that clause 1.3 asks for. Money and rates are `numeric`, because the
 //! consistency conditions (clause 3.3.2) compare sums for equality. Two columns of names have the collation "C", so that their index is
-//! sorted by bytes, which is fast and the same on every machine.
+//! sorted by bytes, which is fast and the same on every host.
 
 use data::tpcc::{DISTRICTS_PER_WAREHOUSE, Table};
 use load::dataset::{self, ForeignKey, Placement};
@@ -194,7 +194,7 @@ const fn is_updated(table: Table) -> bool {
     !matches!(table, Table::History | Table::NewOrder | Table::Item)
 }
 
-/// The column that says to which warehouse a row belongs.
+/// The column with the warehouse to which a row belongs.
 pub(super) const fn warehouse_column(table: Table) -> Option<&'static str> {
     match table {
         Table::Warehouse => Some("w_id"),
@@ -233,7 +233,7 @@ const _: () = assert!(DISTRICTS_PER_WAREHOUSE == 10);
 ///
 /// **Range, not hash**: a hash spreads few warehouses unevenly (of three warehouses on three nodes all may fall on one), ranges give each node
 /// as many as the others to within one leaf. A list of numbers would do that, too, but PostgreSQL compares every row that comes in with every
-/// number of the list. **Several leaves per node**, dealt to them in turn, because a run may drive only the first N warehouses
+/// number of the list. **Several leaves per node**, assigned in turn, because a run may drive only the first N warehouses
 /// (`--warehouses N`): with one stretch per node these would all be on the first ones.
 ///
 /// ITEM belongs to no warehouse and never changes: every node has a whole copy of its own.

@@ -375,7 +375,7 @@ fn same_key(
         // Replication continues, so nothing has to be deleted.
         debts.iter_mut().for_each(Debt::waive);
     } else {
-        answer.script.push("-- each node has to delete its own row before replication goes on".to_owned());
+        answer.script.push("-- each node must delete its own row before replication continues".to_owned());
         for debt in &mut debts {
             debt.pay()?;
         }

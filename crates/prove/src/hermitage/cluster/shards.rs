@@ -62,7 +62,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
             Case::InDoubt,
             stage.site.engine,
             "in doubt: a two-phase commit stops after the first node",
-            "a commit over two nodes is seen on both or on none, and blocks no other session when its coordinator is gone",
+            "a commit over two nodes is seen on both or on none, and blocks no other session when its coordinator has failed",
         );
         stage.play(answer, &[], in_doubt)?;
     }
@@ -315,10 +315,10 @@ fn deadlock(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
         Some((who, code)) if code == "40P01" => format!("{who} {code}: a deadlock detector ended it"),
         Some((who, code)) if is_detected(&code) => format!("{who} {code}: no session was left waiting"),
         Some((who, code)) => format!(
-            "a and b wait for each other; {who} {code}: a time limit ended it, no server saw the deadlock"
+            "a and b wait for each other; {who} {code}: a time limit ended it, no server detected the deadlock"
         ),
         None if done < 2 => format!(
-            "a and b waited for each other for {:.1} s, no server saw it",
+            "a and b waited for each other for {:.1} s, no server detected it",
             seen.elapsed().as_secs_f64()
         ),
         None => "neither waited".to_owned(),
@@ -364,8 +364,7 @@ fn in_doubt(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
     }
     let commit = format!("COMMIT PREPARED '{name}'");
     prepared[0].0.request(script, &commit)?;
-    script
-        .push(format!("-- the coordinator is gone before it sends the same to {}", site.nodes[second].name));
+    script.push(format!("-- the coordinator fails before it sends the same to {}", site.nodes[second].name));
     let both = format!("SELECT string_agg(value::text, ' and ' ORDER BY shard) FROM {SCHEMA}.hermitage");
     let (mut b, mut c) = (rows.open("b")?, rows.open("c")?);
     let half = b.value(script, &both)?;

@@ -38,7 +38,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let answer = expected(
         Case::CancelledWait,
         engine,
-        "cancelled wait: a commit whose wait for a standby is cancelled stays, on the primary only",
+        "cancelled wait: a commit whose wait for a standby is cancelled remains, on the primary only",
         "what is acknowledged is on a synchronous standby",
     );
     stage.play(answer, &both, |site, answer| cancelled_wait(site, both, answer))?;
@@ -329,7 +329,7 @@ fn paused_read(
             break false;
         }
         if std::time::Instant::now() > deadline {
-            let message = format!("it had no answer for {} s", LIMIT.as_secs());
+            let message = format!("it got no reply for {} s", LIMIT.as_secs());
             return Err(HermitageError::Refused { doing: "writing on the primary", message });
         }
     };

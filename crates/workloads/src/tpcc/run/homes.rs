@@ -1,4 +1,4 @@
-//! Where the warehouses of a target are that spreads them over nodes, and which sessions stand for which of them.
+//! Where the warehouses of a sharded target are, and which sessions serve which of them.
 //!
 //! Placement is read when the run begins and written down with it: every draw stays a pure function of the run's numbers.
 

@@ -283,7 +283,7 @@ fn is_rolled_back(lines: &[Line], known: &[Known]) -> Result<bool, TransactionEr
             (None, _) if line.i_id == UNUSED_ITEM => is_rolled_back = true,
             _ => {
                 return Err(TransactionError::RowMissing(format!(
-                    "item {} or its stock in warehouse {} is not there",
+                    "item {} or its stock in warehouse {} is missing",
                     line.i_id, line.supply_w_id
                 )));
             }

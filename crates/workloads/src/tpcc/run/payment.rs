@@ -76,7 +76,7 @@ pub(super) async fn transaction(
         .await?;
     let tags = call.read(reply, |_, _| Ok(()))?;
     let first = usize::from(!has_begun);
-    // Together with the COMMIT, so too late for a rollback: but a row that is not there is told, and counts as an error.
+    // Together with the COMMIT, so too late for a rollback: but a missing row is reported, and counts as an error.
     for (place, what) in ["customer", "district", "warehouse", "history"].iter().enumerate() {
         tags.expect(first + place, 1, what)?;
     }
@@ -119,9 +119,9 @@ fn middle(count: usize) -> Option<usize> {
     count.checked_sub(1).map(|last| last / 2)
 }
 
-/// Nobody has that last name: every one of the thousand names is there after a load.
+/// No customer has that last name, although each of the thousand names exists after a load.
 fn no_customer(c_last: &[u8]) -> TransactionError {
-    TransactionError::RowMissing(format!("no customer is called {}", String::from_utf8_lossy(c_last)))
+    TransactionError::RowMissing(format!("no customer has the last name {}", String::from_utf8_lossy(c_last)))
 }
 
 impl super::new_order::Room {

@@ -142,7 +142,7 @@ const TEXTS: [(Statement, &str); 26] = [
          WHERE o_w_id = $1 AND o_d_id = $2 AND o_c_id = $3 ORDER BY o_id DESC LIMIT 1) AS last_order \
          JOIN {.}order_line ON ol_w_id = $1 AND ol_d_id = $2 AND ol_o_id = o_id",
     ),
-    // Row locks are taken below the limit: whoever waits for another Delivery goes on to the order behind it.
+    // Row locks are taken below the limit: a session that waited for another Delivery continues with the order behind it.
     (
         Statement::OldestOrders,
         "SELECT no_d_id, no_o_id FROM generate_series(1, 10) AS districts (number), LATERAL \
