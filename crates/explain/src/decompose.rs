@@ -213,7 +213,8 @@ impl ServerSide {
 fn round_trips(case: &Case, trips: f64, is_apart: bool, how: String, notes: &mut Vec<String>) -> Option<f64> {
     match round_trip_us(case) {
         _ if !is_apart => {
-            notes.push("client and server share a host: a round trip there consists of CPU time and of waiting for a CPU, which are already counted for the processes of both sides".to_string());
+            notes.push("client and server share a host: a round trip there consists of CPU time and of waiting for a CPU, which are already counted \
+                        for the processes of both sides".to_string());
             notes.push(how);
             None
         }
@@ -229,6 +230,18 @@ fn round_trips(case: &Case, trips: f64, is_apart: bool, how: String, notes: &mut
             None
         }
     }
+}
+
+/// How much the parts are too large together; `None` if they do not overlap.
+fn overlap(explained: f64, response_us: f64) -> Option<String> {
+    (explained > response_us * (1.0 + ROUNDING)).then(|| {
+        format!(
+            "the parts add up to {} of the whole: they are measured separately, and a process that was woken from a wait counts as waiting until it \
+             has a CPU; so the parts together are too large by {}",
+            crate::units::percent(explained / response_us),
+            crate::units::us(explained - response_us)
+        )
+    })
 }
 
 /// One step; `None` if the client's or the server's side was not recorded.
@@ -278,7 +291,8 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
         let us = if is_apart { least_us } else { rest_us.clamp(least_us, most_us.max(least_us)) };
         parts.insert(1, part(CLIENT, us.min(service_us), vec![]));
         notes.push(format!(
-            "the client's threads used {} of CPU time per transaction and waited {} for a CPU; replies that arrive together wait for each other, for {} at least and {} at most",
+            "the client's threads used {} of CPU time per transaction and waited {} for a CPU; replies that arrive together wait for each other, \
+             for {} at least and {} at most",
             crate::units::us(taken.run_us),
             crate::units::us(taken.wait_us),
             crate::units::us(least_us),
@@ -287,13 +301,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     }
     let explained: f64 = parts.iter().map(|part| part.us).sum();
     parts.push(part(UNEXPLAINED, (response_us - explained).max(0.0), vec![]));
-    if explained > response_us * (1.0 + ROUNDING) {
-        notes.push(format!(
-            "the parts add up to {} of the whole: they are measured separately, and a process that was woken from a wait counts as waiting until it has a CPU; so the parts together are too large by {}",
-            crate::units::percent(explained / response_us),
-            crate::units::us(explained - response_us)
-        ));
-    }
+    notes.extend(overlap(explained, response_us));
     Some(ClientTime {
         step: step.to_string(),
         transactions: count as u64,

@@ -242,7 +242,8 @@ impl Trial<'_> {
         if p > P_MAX {
             return claim.map(|claim| {
                 claim.lacking(format!(
-                    "the condition changed with {} at second {}, but in a recording of {} chance does that in {} of the cases: change the setting back and forth once more, or record for longer",
+                    "the condition changed with {} at second {}, but in a recording of {} chance does that in {} of the cases: change the setting \
+                     back and forth once more, or record for longer",
                     first.words(),
                     first.at_us / 1_000_000,
                     units::seconds(length_us as f64 / 1e6),

@@ -85,7 +85,8 @@ pub(crate) fn keep_code_out(
             (first, count) => format!("{} and {} more", first.map_or("", String::as_str), count - 1),
         };
         notes.push(format!(
-            "default privileges gave {who} the rights TRIGGER and REFERENCES on {named}: they were revoked, because code attached with them would run with the rights of other roles"
+            "default privileges gave {who} the rights TRIGGER and REFERENCES on {named}: they were revoked, because code attached with them would \
+             run with the rights of other roles"
         ));
     }
     Ok(notes)

@@ -8,7 +8,7 @@ use lab::throwaway::{Throwaway, installations};
 use serde_json::Value;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use support::Ended;
+use support::{Ended, Folder, pgfathom};
 
 const TPCB: &str = "
     create table pgbench_branches (bid int not null primary key, bbalance int, filler char(88));

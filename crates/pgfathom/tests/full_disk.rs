@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::process::{Command, Stdio};
 
 use lab::throwaway::{Throwaway, installations};
-use support::{Ended, pgfathom, run};
+use support::{Ended, Folder, pgfathom, run};
 
 /// A server with rows, and a folder to type commands in.
 /// A server with some rows, and a run directory.

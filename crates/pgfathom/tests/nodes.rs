@@ -219,7 +219,7 @@ fn the_matrix_of_a_sharded_cluster_shows_its_distances() {
 }
 
 /// Puts a relay in front of each node, for the other nodes and for us, and writes `far.toml` that names them.
-fn distance(lab: &Lab, delays: [Duration; NODES]) -> Vec<Relay> {
+fn distance(lab: &ClusterLab, delays: [Duration; NODES]) -> Vec<Relay> {
     let relays: Vec<Relay> = delays
         .iter()
         .enumerate()

@@ -12,7 +12,7 @@ use testing::{Lack, skip};
 
 use connect::ConnSpec;
 use connect::hot::{self, HotConnection};
-use lab::throwaway::{Options, SUPERUSER, installations};
+use lab::throwaway::{Options, SUPERUSER, Throwaway, installations};
 use record::RunReader;
 use record::watched::Sampled;
 use support::{Ended, Folder, pgfathom};

@@ -333,7 +333,8 @@ pub fn bank(
         reading: Reading::Statements,
         why: (
             "both sides of a transfer are committed together",
-            "a transfer over several nodes is not committed in one step: half of it can be lost in a crash, or when the entry node refuses its part at COMMIT (40001) after the others have committed theirs",
+            "a transfer over several nodes is not committed in one step: half of it can be lost in a crash, or when the entry node refuses its part \
+             at COMMIT (40001) after the others have committed theirs",
         ),
         change: "keep both sides of a transfer on one shard, or use an engine with two-phase commit",
     });

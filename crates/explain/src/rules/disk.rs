@@ -472,7 +472,10 @@ fn latency(case: &Case) -> Answer {
                     .during(windows)
                     .number(wait, inside)
                     .lacking("a measurement of the disk alone: is the disk or the load the cause?")
-                    .remedy("use a faster class of disk, or give this one less work", &["$ fio --name=r --rw=randread --bs=4k --iodepth=1 --direct=1 --size=1G --runtime=30 --directory=DIR"]),
+                    .remedy(
+                        "use a faster class of disk, or give this one less work",
+                        &["$ fio --name=r --rw=randread --bs=4k --iodepth=1 --direct=1 --size=1G --runtime=30 --directory=DIR"],
+                    ),
                 );
             } else if let Some(change) = statistics::change(&series.values()).filter(|change| change.p < 0.01)
             {

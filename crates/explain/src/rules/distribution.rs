@@ -288,7 +288,10 @@ fn knee(case: &Case) -> Answer {
                 claim
                     .number("sigma", fit.sigma)
                     .number("kappa", fit.kappa)
-                    .because(format!("fit of the universal scalability law: {} of the work is serial (sigma), {} is the cost of each pair of sessions (kappa)", units::percent(fit.sigma), units::short(fit.kappa)))
+                    .because(format!(
+                        "fit of the universal scalability law: {} of the work is serial (sigma), {} is the cost of each pair of sessions (kappa)",
+                        units::percent(fit.sigma), units::short(fit.kappa),
+                    ))
             })
             .with(curve.cannot_tell.clone(), |claim, why| claim.lacking(why))
             .with(wait, |claim, (node, (event, share))| claim.because(format!("{node}: {} of the active sessions are in {event}", units::percent(share))))
@@ -383,7 +386,7 @@ fn hot(case: &Case) -> Answer {
             .during(waits.windows(Who::Client, is_hot))
             .number("hot_share", share)
             .number("roots", roots as f64)
-            .because(format!("seen in {}", waits.top(Who::Client, 3).iter().map(|(event, share)| format!("{event} {}", units::percent(*share))).collect::<Vec<_>>().join(", ")))
+            .because(format!("seen in {}", waits.top_in_words(Who::Client)))
             .with(statement, |claim, (text, share)| claim.because(format!("{} of it in: {text}", units::percent(share))))
             .with(relations.into_iter().next(), |claim, relation| claim.because(format!("relation {relation}")))
             .with((roots == 0).then_some(()), |claim, ()| claim.lacking("which relation: no blocked sessions were recorded"))

@@ -185,7 +185,8 @@ fn too_many(case: &Case) -> Answer {
             ))
             .not("other programs: the sessions themselves use most of the CPUs")
             .remedy(
-                "limit the active sessions with a pool: two to four per CPU do the same work with shorter waits, and hold locks for a shorter time; then look at the statements that take the time",
+                "limit the active sessions with a pool: two to four per CPU do the same work with shorter waits, and hold locks for a shorter time; \
+                 then look at the statements that take the time",
                 &["SELECT application_name, usename, client_addr, state, count(*) FROM pg_stat_activity \
                     WHERE backend_type = 'client backend' GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC;"],
             ),

@@ -290,7 +290,8 @@ fn spill(case: &Case) -> Answer {
                 .because(format!("the statement: {}", in_a_line(statement)))
                 .lacking("the time of the files alone: EXPLAIN (ANALYZE, BUFFERS) shows it with track_io_timing")
                 .remedy(
-                    "raise work_mem for this session or its role only, so that the sort or hash table stays in memory (each sort of each session may use that much); or let an index provide the order",
+                    "raise work_mem for this session or its role only, so that the sort or hash table stays in memory (each sort of each session \
+                     may use that much); or let an index provide the order",
                     &[&format!("SET work_mem = '{needed}MB';"), &explain_it(case, &time.node, statement)],
                 ),
             );

@@ -142,15 +142,7 @@ fn flush_bound(case: &Case) -> Answer {
         .number("wal_share", share)
         .with(wal, |claim, wal| claim.number("wal_bytes_per_s", wal))
         .of_client_time(decompose::share_of(case, is_wal))
-        .because(format!(
-            "seen in {}",
-            waits
-                .top(Who::Client, 3)
-                .iter()
-                .map(|(event, share)| format!("{event} {}", units::percent(*share)))
-                .collect::<Vec<_>>()
-                .join(", ")
-        ))
+        .because(format!("seen in {}", waits.top_in_words(Who::Client)))
         .not(format!(
             "locks between sessions: {} of the samples in Lock",
             units::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))
@@ -170,8 +162,13 @@ fn flush_bound(case: &Case) -> Answer {
             claim = claim.lacking("samples of the disk below the WAL: how long a flush takes there");
         }
         claims.push(claim.remedy(
-            "give the WAL a device of its own with a protected write cache, put more rows into a transaction (TXN-01), let commits share a flush (commit_delay)",
-            &["$ pg_test_fsync -f PGDATA/pg_wal/test", "ALTER SYSTEM SET commit_delay = 100; SELECT pg_reload_conf(); -- microseconds; measure with and without", "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();"],
+            "give the WAL a device of its own with a protected write cache, put more rows into a transaction (TXN-01), let commits share a flush \
+             (commit_delay)",
+            &[
+                "$ pg_test_fsync -f PGDATA/pg_wal/test",
+                "ALTER SYSTEM SET commit_delay = 100; SELECT pg_reload_conf(); -- microseconds; measure with and without",
+                "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();",
+            ],
         ));
     }
     Answer::of(claims, || "what active sessions waited for".to_string())

@@ -138,7 +138,8 @@ impl LoadError {
                  then run the same command again"
             ),
             LoadError::NoServer { other, .. } => format!(
-                "create it with postgres_fdw (create server {other} ...) and a user mapping, as pgfathom up sharded does; a server of a role that this session does not trust does not count"
+                "create it with postgres_fdw (create server {other} ...) and a user mapping, as pgfathom up sharded does; a server of a role that \
+                 this session does not trust does not count"
             ),
             LoadError::MixedCluster { .. } => {
                 "a --restart was interrupted, or the cluster file names a node of another cluster; start over with --restart".into()
