@@ -63,7 +63,7 @@ const REFUSALS_MAX: usize = 5;
 
 /// What is written down where.
 #[derive(Clone, Copy, Debug)]
-pub struct Paper<'a> {
+pub struct HistoryOptions<'a> {
     /// Versioned registers or lists.
     pub model: Model,
     /// The history's file, which must not exist.
@@ -272,14 +272,14 @@ fn unfit(error: HistoryError) -> LiveError {
 pub fn run(
     site: &Site,
     options: &Options,
-    paper: &Paper<'_>,
+    recording: &HistoryOptions<'_>,
     stop: &AtomicBool,
 ) -> Result<Report, LiveError> {
-    let mut report = load(site, options, paper, stop, paper.has_control)?;
+    let mut report = load(site, options, recording, stop, recording.has_control)?;
     let base = base_of(options.level);
     let level = check::Level::new(base, Order::Data);
-    let how = check::Options { threads: paper.threads, ..check::Options::default() };
-    let mut history = History::read(paper.history).map_err(unfit)?;
+    let how = check::Options { threads: recording.threads, ..check::Options::default() };
+    let mut history = History::read(recording.history).map_err(unfit)?;
     report.report = check::check(&history, &how);
     let is_by_statement = site.engine.statements == Statements::Fresh;
     let look = |history: &History| {
@@ -296,10 +296,10 @@ pub fn run(
         report.planted = Some(check::check(&history, &how).refutes(level));
     }
     drop(history);
-    if let Some(weaker) = weaker(options.level).filter(|_| paper.has_control) {
+    if let Some(weaker) = weaker(options.level).filter(|_| recording.has_control) {
         let mut control = (weaker, 0, 0);
         for attempt in 0..CONTROL_RUNS {
-            let path = beside(paper.history, "control");
+            let path = beside(recording.history, "control");
             // Only the count of an attempt is needed, not its file.
             let _ = std::fs::remove_file(&path);
             let options = Options {
@@ -309,8 +309,8 @@ pub fn run(
                 seed: options.seed.wrapping_add(attempt + 1),
                 ..options.clone()
             };
-            let paper = Paper { history: &path, ..*paper };
-            let loaded = load(site, &options, &paper, stop, false);
+            let recording = HistoryOptions { history: &path, ..*recording };
+            let loaded = load(site, &options, &recording, stop, false);
             let read = History::read(&path);
             let _ = std::fs::remove_file(&path);
             loaded?;
@@ -357,17 +357,17 @@ fn entries(site: &Site, options: &Options) -> Vec<Entry> {
 fn load(
     site: &Site,
     options: &Options,
-    paper: &Paper<'_>,
+    recording: &HistoryOptions<'_>,
     stop: &AtomicBool,
     has_shown: bool,
 ) -> Result<Report, LiveError> {
     let entries = entries(site, options);
     let holders: Vec<usize> =
         entries.iter().filter(|entry| !entry.is_standby).map(|entry| usize::from(entry.node)).collect();
-    let tables = Tables::make_for(site, &holders, &[shape_of(paper.model)])?;
+    let tables = Tables::make_for(site, &holders, &[shape_of(recording.model)])?;
     let sessions = options.clients.max(1);
     let keys = (sessions * KEYS_PER_SESSION).max(KEYS_MIN);
-    let shared = Shared::new(site, options, paper.model, &tables, keys);
+    let shared = Shared::new(site, options, recording.model, &tables, keys);
     fill(&shared, keys as u32)?;
     if site.engine.layout.publishes() {
         let stuck = converge(site, &holders)?;
@@ -381,7 +381,7 @@ fn load(
         shards: tables.shards.clone(),
         ..Names::default()
     };
-    let writer = HistoryWriter::create(paper.history, paper.model, &names).map_err(unfit)?;
+    let writer = HistoryWriter::create(recording.history, recording.model, &names).map_err(unfit)?;
     let (ran, written) = drive(&shared, &entries, options, writer, stop);
     let Ran { parts, happened, failures, mut observed } = ran;
     let mut writer = written.map_err(unfit)?;
@@ -392,7 +392,7 @@ fn load(
     let mut report = Report {
         level: options.level,
         entries: entries.iter().map(|entry| site.nodes[usize::from(entry.node)].name.clone()).collect(),
-        bytes: std::fs::metadata(paper.history).map_or(0, |data| data.len()),
+        bytes: std::fs::metadata(recording.history).map_or(0, |data| data.len()),
         unwritten: shared.unwritten.load(Ordering::Relaxed),
         happened,
         failures,

@@ -15,7 +15,7 @@ const FAR_SHARE: f64 = 0.2;
 const EXPLAINED: std::ops::RangeInclusive<f64> = 0.67..=1.5;
 
 /// A part of the matrix that is odd in one operation or several.
-struct Odd<'a> {
+struct OddPart<'a> {
     outlier: &'a Outlier,
     /// `select 0.31`, ...
     ratios: Vec<(&'a str, f64)>,
@@ -60,7 +60,13 @@ impl Matrix {
     }
 
     /// A node that is odd both as an entry and as an owner.
-    fn slow_both_ways(&self, row: &Odd<'_>, column: &Odd<'_>, own: Option<&Odd<'_>>, node: &str) -> Finding {
+    fn slow_both_ways(
+        &self,
+        row: &OddPart<'_>,
+        column: &OddPart<'_>,
+        own: Option<&OddPart<'_>>,
+        node: &str,
+    ) -> Finding {
         let pace = if row.outlier.ratio < 1.0 { "slow" } else { "fast" };
         let own = own
             .map(|own| format!(", and its own rows through itself at {}", own.ratio_text()))
@@ -75,11 +81,11 @@ impl Matrix {
     }
 
     /// The odd parts, each once, with the ratios of every operation in which it is odd.
-    fn odd(&self) -> Vec<Odd<'_>> {
-        let mut odd: Vec<Odd<'_>> = vec![];
+    fn odd(&self) -> Vec<OddPart<'_>> {
+        let mut odd: Vec<OddPart<'_>> = vec![];
         for operation in &self.operations {
             for outlier in &operation.outliers {
-                let same = |known: &&mut Odd<'_>| {
+                let same = |known: &&mut OddPart<'_>| {
                     known.outlier.what == outlier.what
                         && known.outlier.connect == outlier.connect
                         && known.outlier.data == outlier.data
@@ -88,7 +94,7 @@ impl Matrix {
                 let ratio = (operation.name.as_str(), outlier.ratio);
                 match odd.iter_mut().find(same) {
                     Some(known) => known.ratios.push(ratio),
-                    None => odd.push(Odd { outlier, ratios: vec![ratio] }),
+                    None => odd.push(OddPart { outlier, ratios: vec![ratio] }),
                 }
             }
         }
@@ -102,7 +108,7 @@ impl Matrix {
     }
 }
 
-impl Odd<'_> {
+impl OddPart<'_> {
     /// The finding about one part alone; `node`: the one that it is about.
     fn finding(&self, node: &str) -> Finding {
         let ratios = self.ratio_text();

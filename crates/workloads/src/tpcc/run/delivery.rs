@@ -24,7 +24,7 @@ struct Order {
 
 /// Room for the orders of one Delivery, and for an array on its way to the server.
 #[derive(Clone, Debug, Default)]
-pub struct Room {
+pub struct Buffers {
     orders: [Option<Order>; DISTRICTS],
     array: Vec<u8>,
 }
@@ -40,7 +40,7 @@ pub(super) async fn transaction(
     random: &mut Random,
 ) -> Result<(), TransactionError> {
     let input = Delivery::draw(random, home);
-    let TpccSession { done, delivery: Room { orders, array: buffer }, .. } = state;
+    let TpccSession { done, delivery: Buffers { orders, array: buffer }, .. } = state;
     *orders = Default::default();
 
     find(call, done, orders, &input).await?;

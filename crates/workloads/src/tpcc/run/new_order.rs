@@ -29,12 +29,12 @@ struct Known {
 
 /// Room for one order, and for an array on its way to the server.
 #[derive(Clone, Debug, Default)]
-pub struct Room {
+pub struct Buffers {
     known: [Known; LINES_MAX],
     array: Vec<u8>,
 }
 
-impl Room {
+impl Buffers {
     /// Room for a parameter's text.
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         self.array.clear();
@@ -65,7 +65,7 @@ pub(super) async fn transaction(
     random: &mut Random,
 ) -> Result<(), TransactionError> {
     let input = NewOrder::draw(random, call.tpcc, home);
-    let TpccSession { done, new_order: Room { known, array: buffer }, .. } = state;
+    let TpccSession { done, new_order: Buffers { known, array: buffer }, .. } = state;
     done.order(&input, call.tpcc);
     *known = Default::default();
     let order = Order::new(&input, call.tpcc.homes.is_some());

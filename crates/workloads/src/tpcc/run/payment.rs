@@ -124,7 +124,7 @@ fn no_customer(c_last: &[u8]) -> TransactionError {
     TransactionError::RowMissing(format!("no customer has the last name {}", String::from_utf8_lossy(c_last)))
 }
 
-impl super::new_order::Room {
+impl super::new_order::Buffers {
     /// An amount in text, as a parameter.
     fn amount(&mut self, amount_cents: i64) -> &[u8] {
         let text = self.buffer();
