@@ -354,11 +354,11 @@ mod tests {
         assert_eq!(
             judge(&one, None).notes,
             [
-                "aborted sessions start no more transactions: 1 of 1 scheduled transaction had not begun at the end",
+                "aborted sessions start no more transactions: 1 of 1 scheduled transaction had not started at the end",
                 "1 transaction was dropped before the outcome was known",
                 "1 transaction failed",
                 "1 of 1 session was aborted: x:1:1: no",
-                "1 commit was acknowledged although the wait for a standby was cancelled, and counted: a failover may lose what was committed so",
+                "1 commit was acknowledged although the wait for a standby was cancelled, and counted: a failover may lose these commits",
             ]
         );
     }
@@ -439,7 +439,7 @@ mod tests {
             [
                 "interrupted after 10.0 s of 60 s",
                 "outage of 2.00 s at 1.0 s: gone",
-                "the target did not keep up: 5 of 10,000 scheduled transactions had not begun at the end",
+                "the target did not keep up: 5 of 10,000 scheduled transactions had not started at the end",
                 "2 transactions were dropped before the outcome was known",
                 "1 transaction failed",
             ]

@@ -175,7 +175,7 @@ mod tests {
     fn endless_answers_break_with_the_limit_they_reached() {
         for (tag, length, part) in [
             (tag::DATA_ROW, 6, "rows in reply to one request"),
-            (tag::COPY_DATA, 104, "answer to one request"),
+            (tag::COPY_DATA, 104, "reply to one request"),
             (tag::NOTICE_RESPONSE, 20, "notices"),
             (tag::NOTIFICATION_RESPONSE, 20, "notifications"),
             (tag::PARAMETER_STATUS, 20, "settings"),

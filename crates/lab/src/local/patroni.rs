@@ -436,7 +436,7 @@ mod tests {
         let nowhere =
             Installation { bin_dir: "/nowhere/bin".into(), version: Version { major: 15, minor: 0 } };
         for (managed, words, hint) in [
-            (managed(1, 30), "another server", "--nodes 3"),
+            (managed(1, 30), "a second server", "--nodes 3"),
             (managed(3, 5), "a ttl of 5 s", "--ttl 30"),
             (managed(3, 100_000), "a ttl of 100000 s", "--ttl 30"),
         ] {
