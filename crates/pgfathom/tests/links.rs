@@ -40,7 +40,7 @@ fn start() -> ServerLab {
     let server = Options { tcp: true, settings, files, ..Options::default() }.start(&installation);
     let lab = ServerLab::new(server.expect("a server"));
     lab.server.execute(PGBENCH).expect("pgbench's tables");
-    let unix = links(&lab, lab.server.port()).remove(0).1;
+    let unix = links_to(&lab, lab.server.port()).remove(0).1;
     expect(&lab, 0, "load ycsb --rows 1000 -o loaded", &unix);
     lab.folder.write(
         "script.sql",
@@ -54,7 +54,7 @@ fn start() -> ServerLab {
 }
 
 /// Names of links, and the connection strings behind them.
-fn links(lab: &ServerLab, port: u16) -> Vec<(&'static str, String)> {
+fn links_to(lab: &ServerLab, port: u16) -> Vec<(&'static str, String)> {
     let (user, unix) = (SUPERUSER, lab.server.socket_dir().display());
     let tcp = format!("host=127.0.0.1 port={port} user={user} dbname=postgres");
     vec![
@@ -122,7 +122,7 @@ const POLLERS: [&str; 2] = ["epoll", "auto"];
 #[test]
 fn every_workload_runs_over_every_link() {
     let lab = start();
-    expect(&lab, 0, "load tpcc --scale 1 -o warehouse", &links(&lab, lab.server.port()).remove(0).1);
+    expect(&lab, 0, "load tpcc --scale 1 -o warehouse", &links_to(&lab, lab.server.port()).remove(0).1);
     let workloads = [
         ("-f script.sql -M simple", 20),
         ("-f script.sql -M extended", 20),
@@ -139,9 +139,9 @@ fn every_workload_runs_over_every_link() {
         ("-b tpcc --no-delays", 10),
     ];
     let relayed = relay(lab.server.port(), 7);
-    let mut links = links(&lab, lab.server.port());
+    let mut links = links_to(&lab, lab.server.port());
     let direct = links.len();
-    links.extend(links(&lab, relayed).into_iter().skip(1));
+    links.extend(links_to(&lab, relayed).into_iter().skip(1));
     let mut number = 0;
     let is_thorough = testing::is_thorough(
         "each workload over each link on both pollers: in turn, every other one through the relay",
@@ -177,7 +177,7 @@ fn every_workload_runs_over_every_link() {
 #[test]
 fn a_restart_under_tls_is_an_outage_and_not_the_end() {
     let mut lab = start();
-    let links = links(&lab, lab.server.port());
+    let links = links_to(&lab, lab.server.port());
     for poller in POLLERS {
         for (name, link) in &links[2..] {
             let out = format!("{name}-{poller}");

@@ -2,14 +2,13 @@
 
 use crate::labs::{self, ClusterLab};
 use crate::{relay, support};
-use std::process::Command;
 use std::time::Duration;
 
 use lab::local::{CommitLevel, Replication, SyncStandbys, Topology};
 use lab::throwaway::{ThrowawayCluster, installations};
 use relay::Relay;
 use serde_json::Value;
-use support::{Ended, Folder, pgfathom};
+use support::Ended;
 
 const ROWS: &str = "3000";
 const NODES: usize = 3;
@@ -24,10 +23,6 @@ impl ClusterLab {
 
     fn expect_with_file(&self, exit: i32, arguments: &str) -> Ended {
         labs::expect(exit, self.command_with_file(arguments), arguments)
-    }
-
-    fn execute(&self, node: usize, sql: &str) {
-        self.servers.node(node).execute(sql).unwrap_or_else(|error| panic!("n{}: {sql}: {error}", node + 1));
     }
 
     fn json(&self, path: &str) -> Value {
@@ -45,7 +40,7 @@ fn on_each(topology: &Topology, settings: &[(&str, &str)], test: impl Fn(&Cluste
             scope.spawn(move || {
                 let cluster = ThrowawayCluster::start(installation, topology, settings)
                     .expect("a throwaway cluster starts");
-                test(&ClusterClusterLab::new(cluster));
+                test(&ClusterLab::new(cluster));
             });
         }
     });

@@ -4,7 +4,7 @@
 use crate::labs::TrapLab;
 use crate::support;
 
-use lab::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster, installations};
+use lab::throwaway::{Throwaway, ThrowawayCluster, installations};
 use support::Ended;
 
 const TRAPS: &str = include_str!("trap/traps.sql");

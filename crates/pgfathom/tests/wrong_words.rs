@@ -3,8 +3,8 @@
 
 use crate::labs::{self, ServerLab};
 use crate::support;
-use lab::throwaway::{SUPERUSER, Throwaway, installations};
-use support::{Ended, Folder, pgfathom};
+use lab::throwaway::{Throwaway, installations};
+use support::{Ended, pgfathom};
 
 fn lab() -> ServerLab {
     let found = installations();

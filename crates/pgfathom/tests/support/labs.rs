@@ -89,6 +89,10 @@ impl ClusterLab {
         expect(exit, command, arguments)
     }
 
+    pub(crate) fn execute(&self, node: usize, sql: &str) {
+        self.servers.node(node).execute(sql).unwrap_or_else(|error| panic!("n{}: {sql}: {error}", node + 1));
+    }
+
     pub(crate) fn sql(&self, node: usize, sql: &str) -> String {
         let value = self.servers.node(node).value(sql);
         value.unwrap_or_else(|error| panic!("n{}: {sql}: {error}", node + 1)).unwrap_or_default()
