@@ -47,7 +47,7 @@ fn of<'a>(items: &'a [Item], check: &str, subject: &str) -> Vec<&'a Item> {
 fn fired<'a>(items: &'a [Item], check: &str, subject: &str, verdict: Verdict) -> &'a Item {
     let found = of(items, check, subject);
     let all: Vec<_> = items.iter().filter(|item| item.check == check).collect();
-    *found
+    found
         .iter()
         .find(|item| item.verdict == verdict)
         .unwrap_or_else(|| panic!("{check} is not {verdict:?} for {subject:?}: {all:#?}"))

@@ -302,7 +302,7 @@ fn read(session: &mut Session) -> Result<Reading, Failed> {
 /// The host that both run on.
 fn here(folder: Option<&Path>) -> Machine {
     let this = record::machine::this();
-    let space = folder.and_then(|folder| rustix::fs::statvfs(&folder.join("pg_wal")).ok());
+    let space = folder.and_then(|folder| rustix::fs::statvfs(folder.join("pg_wal")).ok());
     Machine {
         memory_bytes: this.memory_bytes,
         cpus: Some(this.cpus),

@@ -16,7 +16,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "tables without a primary key",
         limits: "published or decoded without any row identity: fail; in a database with logical slots: warning; else a note",
         needs: &[],
-        why: "logical replication and multimaster find a row by its key: without one, the server refuses updates and deletes of a published table, or \
+        why: "logical replication finds a row by its key: without one, the server refuses updates and deletes of a published table, or \
             each applied row scans the whole table (R3)",
         judge: primary_key,
     },

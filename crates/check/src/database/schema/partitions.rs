@@ -59,12 +59,10 @@ fn relation_size(node: &mut Node<'_>) -> Judged {
             "{LOCKED}, largest as materialized (select c.oid, c.relname, c.relnamespace, c.relkind, c.relpages::bigint & 4294967295 pages
                from pg_catalog.pg_class c where c.relkind in ('r', 'm', 'i', 't') order by pages desc limit {MEASURED_MAX}),"
         ),
-        &format!(
-            "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.relkind kind, greatest(c.pages,
+        "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.relkind kind, greatest(c.pages,
                  case when c.oid not in (select relation from locked) then pg_catalog.pg_relation_size(c.oid) / \
                      pg_catalog.current_setting('block_size')::bigint end) blocks
-             from largest c join pg_catalog.pg_namespace n on n.oid = c.relnamespace where true"
-        ),
+             from largest c join pg_catalog.pg_namespace n on n.oid = c.relnamespace where true",
         "blocks desc, relation",
     )?;
     let share = |row: &Value| json::number(row, "blocks").unwrap_or(0.0) / BLOCKS_MAX;

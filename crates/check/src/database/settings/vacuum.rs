@@ -104,7 +104,7 @@ fn workers(node: &mut Node<'_>) -> Judged {
 fn budget(node: &Node<'_>) -> Result<Option<f64>, watch::sql::session::Failed> {
     let own_or = |own: &str, other: &str| -> Result<f64, watch::sql::session::Failed> {
         let value = node.setting(own)?.number().filter(|value| *value >= 0.0);
-        Ok(value.map_or_else(|| node.setting(other).map(|setting| setting.number().unwrap_or(0.0)), Ok)?)
+        value.map_or_else(|| node.setting(other).map(|setting| setting.number().unwrap_or(0.0)), Ok)
     };
     let limit = own_or("autovacuum_vacuum_cost_limit", "vacuum_cost_limit")?;
     let delay_ms = own_or("autovacuum_vacuum_cost_delay", "vacuum_cost_delay")?;
