@@ -38,7 +38,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "max_slot_wal_keep_size where replication slots exist",
         limits: "unlimited with at least one slot",
         needs: &[Need::Since(130_000)],
-        why: "a slot without a consumer keeps WAL until the disk is full and the server stops: two nodes of a multimaster went down this way within \
+        why: "a slot without a consumer keeps WAL until the disk is full and the server stops: two nodes of a cluster went down this way within \
             two hours (R3)",
         judge: slot_limit,
     },
