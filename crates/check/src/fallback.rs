@@ -9,7 +9,6 @@ use crate::hosts::Host;
 use crate::link::Ways;
 use crate::probe::facts;
 use crate::probe::message::DiskPlan;
-use crate::survey::Plan;
 use record::check::{Disk, Host as Checked, Pair};
 use shell::Shell;
 use std::path::Path;
@@ -57,10 +56,16 @@ pub fn disk(host: &Host, ways: &Ways, plan: &DiskPlan, outputs: &Path, stop: &At
 }
 
 /// Measures the way between two hosts with iperf3; `None` if one of them has none.
-pub fn pair(from: &Host, to: &Host, plan: &Plan, stop: &AtomicBool) -> Option<Pair> {
-    let of = |host| Shell { host, ways: &plan.ways, stop };
-    let time = Duration::from_millis(plan.disk.time_ms);
-    match iperf3::measure(&of(from), &of(to), time, &plan.outputs) {
+pub fn pair(
+    from: &Host,
+    to: &Host,
+    ways: &Ways,
+    time: Duration,
+    outputs: &Path,
+    stop: &AtomicBool,
+) -> Option<Pair> {
+    let of = |host| Shell { host, ways, stop };
+    match iperf3::measure(&of(from), &of(to), time, outputs) {
         Ok(pair) => Some(pair),
         Err(iperf3::Refused::Absent) => None,
         Err(iperf3::Refused::Failed(why)) => {

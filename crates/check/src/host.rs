@@ -37,7 +37,7 @@ pub fn items(host: &Host, subjects: &[&str], data: &[&str]) -> Vec<Item> {
 }
 
 /// That no directory was named: no disk is measured by guess.
-pub fn no_disk() -> Item {
+pub(crate) fn no_disk() -> Item {
     let item = Item { check: "disk.probe".to_string(), area: Area::Disk, ..Item::default() };
     item.judged(Verdict::Unknown, "no disk was measured: no directory was named")
         .why("Nothing is known about the disks.")

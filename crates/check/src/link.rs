@@ -210,7 +210,7 @@ impl Link {
     /// What the end of ssh before the greeting means.
     fn refused(&mut self, why: &str) -> LinkError {
         self.requests = None;
-        let status = self.child.as_mut().and_then(|child| end(child));
+        let status = self.child.as_mut().and_then(end);
         // A grandchild may keep the pipe open: then the error output stays unknown.
         let thread = self
             .complaint

@@ -22,9 +22,9 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// The flag of a probe that is a copy: it removes itself.
-pub const REMOVE_FLAG: &str = "--remove-program";
+pub(crate) const REMOVE_FLAG: &str = "--remove-program";
 /// The beginning of the name of the folder of such a copy.
-pub const COPY_FOLDER: &str = "pgfathom-check.";
+pub(crate) const COPY_FOLDER: &str = "pgfathom-check.";
 /// A request line is cut here.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 

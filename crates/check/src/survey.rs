@@ -331,13 +331,17 @@ impl Work<'_> {
         let named = Pair { from: from.host.name.clone(), to: to_host.name.clone(), ..Pair::default() };
         let from_lost = from.checked.lost.clone().or_else(|| from.checked.no_program.clone());
         let has_both = from.link.is_some() && listening.is_some();
+        let by_iperf3 = |from| {
+            let time = Duration::from_millis(self.plan.disk.time_ms);
+            fallback::pair(from, to_host, &self.plan.ways, time, &self.plan.outputs, self.stop)
+        };
         if self.plan.prefers_tools
-            && let Some(pair) = fallback::pair(from.host, to_host, self.plan, self.stop)
+            && let Some(pair) = by_iperf3(from.host)
         {
             return Pair { from: named.from, to: named.to, ..pair };
         }
         if let Some(lost) = from_lost.or(to_lost).filter(|_| !has_both) {
-            return match fallback::pair(from.host, to_host, self.plan, self.stop) {
+            return match by_iperf3(from.host) {
                 Some(pair) => Pair { from: named.from, to: named.to, ..pair },
                 None => Pair { lost: Some(lost), ..named },
             };

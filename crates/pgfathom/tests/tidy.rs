@@ -48,7 +48,20 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ),
     (
         "pgfathom",
-        &["app", "data", "wire", "record", "connect", "lab", "load", "workloads", "run", "prove", "watch"],
+        &[
+            "app",
+            "data",
+            "wire",
+            "record",
+            "connect",
+            "lab",
+            "load",
+            "workloads",
+            "run",
+            "prove",
+            "watch",
+            "check",
+        ],
     ),
 ];
 

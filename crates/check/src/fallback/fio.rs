@@ -96,10 +96,10 @@ fn script(plan: &DiskPlan, pattern: Pattern, block_bytes: u64, depth: u64) -> St
         quoted(scratch::FIRST_LINE),
         scratch::MARKER,
     );
-    // Threads that wait for their own operation each, as in our probe; one file for all.
+    // Threads that wait for their own operation each, as in our probe; one file for all, written before: a test must not allocate blocks.
     let work = format!(
         "fio --name=check --filename={folder}/{} --size={} --bs={block_bytes} {kind} --ioengine=psync --direct=1 --numjobs={depth} \
-         --thread --group_reporting --time_based --runtime={}ms --randrepeat=0 --refill_buffers --output-format=json",
+         --thread --group_reporting --time_based --runtime={}ms --randrepeat=0 --overwrite=1 --output-format=json",
         scratch::DATA,
         plan.size_bytes,
         plan.time_ms,

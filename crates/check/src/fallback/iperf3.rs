@@ -42,10 +42,11 @@ pub(super) fn measure(
     let port = PORTS.0 + u16::try_from(random.next() % u64::from(PORTS.1)).unwrap_or(0);
     let seconds = time.as_secs().max(1);
     let server = watching(&format!("iperf3 -s -1 -p {port}"), ":");
-    // The client waits for the server by trying again.
+    // The client waits for the server by trying again; with -J iperf3 ends with 0 also after an error.
     let client = watching(
         &format!(
-            "sh -c 'for i in $(seq 60); do iperf3 -J -c {} -p {port} -t {seconds} && exit 0; sleep 0.5; done; exit 1'",
+            "sh -c 'for i in $(seq 60); do out=$(iperf3 -J -c {} -p {port} -t {seconds}); \
+             case $out in *\\\"error\\\"*) sleep 0.5 ;; *) break ;; esac; done; printf \"%s\\n\" \"$out\"'",
             quoted(&to.host.address).replace('\'', "\"")
         ),
         ":",
@@ -63,9 +64,7 @@ pub(super) fn measure(
         &format!("iperf3-{}-{}.json", plain(&from.host.name), plain(&to.host.name)),
         &printed.stdout,
     );
-    let json =
-        printed.stdout.rfind("{\n\t\"start\"").map(|at| &printed.stdout[at..]).unwrap_or(&printed.stdout);
-    parse(json).map_err(Refused::Failed)
+    parse(&printed.stdout).map_err(Refused::Failed)
 }
 
 /// Reads iperf3's JSON.

@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes of one sequential operation.
-pub const SEQUENTIAL_BYTES: u64 = 1 << 20;
+pub(crate) const SEQUENTIAL_BYTES: u64 = 1 << 20;
 /// O_DIRECT wants addresses and lengths that are multiples of the block size of the device; this is one of every device.
 const ALIGN_BYTES: usize = 4096;
 /// This share of the file system must stay free.
-pub const RESERVE_SHARE: f64 = 0.05;
+pub(crate) const RESERVE_SHARE: f64 = 0.05;
 /// The smallest file: below it, the cache of the device is all that is measured.
 const SIZE_BYTES_MIN: u64 = 32 << 20;
 /// The file is written for at most so many times the time of a test.
@@ -61,7 +61,7 @@ fn explained(scratch: &Scratch, source: io::Error) -> String {
 }
 
 /// Fills in where the directory lies.
-pub fn describe(directory: &Path, disk: &mut Disk) -> Result<Place, String> {
+fn describe(directory: &Path, disk: &mut Disk) -> Result<Place, String> {
     if !directory.is_dir() {
         return Err(format!("{} is not a directory", directory.display()));
     }
@@ -75,7 +75,7 @@ pub fn describe(directory: &Path, disk: &mut Disk) -> Result<Place, String> {
 }
 
 /// Refuses a file that leaves too little space.
-pub fn room(plan: &DiskPlan, place: &Place) -> Result<(), String> {
+fn room(plan: &DiskPlan, place: &Place) -> Result<(), String> {
     let Some((size, free)) = place.space_bytes else {
         return Err(format!("the free space of {} cannot be read", place.mount.mount));
     };
@@ -97,7 +97,7 @@ pub fn room(plan: &DiskPlan, place: &Place) -> Result<(), String> {
 }
 
 /// The depths of the sequential tests.
-pub fn sequential_depths(depths: &[u64]) -> Vec<u64> {
+pub(crate) fn sequential_depths(depths: &[u64]) -> Vec<u64> {
     let first = depths.first().copied().unwrap_or(1);
     let most = depths.iter().copied().filter(|depth| *depth <= SEQUENTIAL_DEPTH_MAX).max().unwrap_or(first);
     if most == first { vec![first] } else { vec![first, most] }
@@ -113,7 +113,7 @@ struct Test {
 
 fn run(plan: &DiskPlan, scratch: &Scratch, disk: &mut Disk, stop: &AtomicBool) -> io::Result<()> {
     // Some file systems (tmpfs) have no O_DIRECT; then their cache is measured, and that is reported.
-    let direct = scratch.open(OFlags::DIRECT.bits().cast_signed()).ok().filter(|file| takes_direct(file));
+    let direct = scratch.open(OFlags::DIRECT.bits().cast_signed()).ok().filter(takes_direct);
     disk.is_direct = direct.is_some();
     let file = match direct {
         Some(file) => file,

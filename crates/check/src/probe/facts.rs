@@ -18,7 +18,7 @@ const BEAT: Duration = Duration::from_millis(200);
 const ZFS_PROPERTIES: &str = "recordsize,compression,sync,logbias,primarycache,atime,dedup";
 
 /// Reads the local host.
-pub fn of_this_host(stop: &AtomicBool) -> Host {
+pub(crate) fn of_this_host(stop: &AtomicBool) -> Host {
     let mut collector = LocalHost::new(&collectors::host_name(), Arc::new(Board::new()));
     let mut host = Host::default();
     gather(&mut collector, &mut host, PATIENCE, stop);
