@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::event::Event;
 use crate::finding::{self, Findings};
 use crate::model::Run;
+use crate::plan::{self, Plan};
 use crate::sample::{ClientSample, ProgressSample, SOURCE_CLIENT, SOURCE_LOAD, SOURCE_VERIFY};
 use crate::watched::Sampled;
 use crate::{SCHEMA_VERSION, writer};
@@ -162,12 +163,24 @@ fn run() -> Value {
     schema
 }
 
+fn plan() -> Value {
+    let mut schema = of::<Plan>();
+    fix(&mut schema, "schema", json!(plan::SCHEMA));
+    fix(&mut schema, "schema_version", json!(SCHEMA_VERSION));
+    titled(&mut schema, "plan.json");
+    schema
+}
+
 #[test]
 fn schemas_are_those_of_the_types() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema");
-    for (name, schema) in
-        [("run", run()), ("samples", samples()), ("events", events()), ("findings", findings())]
-    {
+    for (name, schema) in [
+        ("run", run()),
+        ("samples", samples()),
+        ("events", events()),
+        ("findings", findings()),
+        ("plan", plan()),
+    ] {
         let path = folder.join(format!("{name}.schema.json"));
         let made = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
         if std::env::var("PGFATHOM_BLESS").is_ok_and(|value| value == "1") {
