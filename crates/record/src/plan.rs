@@ -133,7 +133,7 @@ pub struct Space {
     pub peak_bytes: u64,
     /// What stays free at the end.
     pub keep_free_bytes: u64,
-    /// What must be free when the last row was copied: the reserve, the indexes, and sorting for them. The value for `load --keep-free`.
+    /// What must be free when the last row was copied: the indexes, and the reserve or what sorting needs of it. The value for `load --keep-free`.
     pub keep_free_while_copying_bytes: u64,
     /// Rows that fit on all volumes.
     pub rows_max: u64,

@@ -138,7 +138,7 @@ pub struct Server {
     pub is_full_page_writes_on: bool,
     /// `autovacuum_max_workers`.
     pub vacuum_workers: u64,
-    /// Cost that a worker may collect before it sleeps: `vacuum_cost_limit`.
+    /// Cost that the workers of a node may collect together before they sleep: `autovacuum_vacuum_cost_limit`.
     pub vacuum_cost_limit: f64,
     /// `autovacuum_vacuum_cost_delay`; 0 is no delay.
     pub vacuum_cost_delay_ms: f64,
