@@ -9,6 +9,10 @@ use record::plan::{Layout, Size, Space, Tablespace, Unit};
 const RELATION_BLOCKS_MAX: u64 = u32::MAX as u64;
 /// A partition is planned to at most this share of the largest relation: partitions are not equally large, and updates make them grow.
 const PARTITION_SHARE: f64 = 0.5;
+/// What is named as fitting stays this far from what just fits: partitions are not equally large.
+const FITTING_SHARE: f64 = 0.999;
+/// Sorts below it need no note.
+const SORT_BYTES_NOTED: f64 = 1e9;
 
 /// Bytes of a row on disk.
 fn row_bytes(table: &TableSize) -> f64 {
@@ -24,7 +28,7 @@ fn total(input: &Input, of: impl Fn(&TableSize) -> f64) -> f64 {
 /// The sum over the tables that nodes share, or over those that every node has.
 fn sum_of(input: &Input, is_whole: bool, of: impl Fn(&TableSize) -> f64) -> f64 {
     let tables = input.tables.iter().filter(|table| table.is_whole == is_whole);
-    tables.map(|table| table.rows as f64 * of(table)).sum()
+    tables.fold(0.0, |sum, table| sum + table.rows as f64 * of(table))
 }
 
 /// The table whose main fork is the largest, without those that every node has.
@@ -213,22 +217,28 @@ pub(crate) fn space(input: &Input, layout: &Layout, size: &Size, book: &mut Book
         ("fullest volume", last, Unit::Bytes),
         ("peak", peak, Unit::Bytes),
     ];
-    let expression = "rows * min((volume - reserve) / fullest volume, volume / peak)";
-    let rows_max = book.put("rows that fit", expression, &given, Unit::Count, (rows * fraction).floor());
-    let fraction_loaded = fraction.min(1.0);
+    let given: Vec<_> = given.into_iter().chain([("margin", FITTING_SHARE, Unit::Share)]).collect();
+    let expression = "rows * min((volume - reserve) / fullest volume, volume / peak) * margin";
+    let rows_max = (rows * fraction * FITTING_SHARE).floor();
+    let rows_max = book.put("rows that fit", expression, &given, Unit::Count, rows_max);
+    let is_fitting = fraction >= 1.0;
+    // Between the margin and the limit it fits, and nothing is left over.
+    let rows_max = if is_fitting { rows_max.max(rows) } else { rows_max };
+    let (fraction, fraction_loaded) = (rows_max / rows, fraction.min(1.0));
     let (indexes, sorts) = ((divided - copied) * fraction_loaded, temporary * fraction_loaded);
     let given = [
         ("indexes of a volume", indexes, Unit::Bytes),
         ("reserve", reserve, Unit::Bytes),
         ("sorts", sorts, Unit::Bytes),
+        ("margin", FITTING_SHARE, Unit::Share),
     ];
-    let expression = "indexes of a volume + max(reserve, sorts)";
+    let expression = "(indexes of a volume + max(reserve, sorts)) * margin";
     let keep_free = book.put(
         "free when the rows are copied",
         expression,
         &given,
         Unit::Bytes,
-        indexes + reserve.max(sorts),
+        (indexes + reserve.max(sorts)) * FITTING_SHARE,
     );
     let space = Space {
         is_known: true,
@@ -242,7 +252,7 @@ pub(crate) fn space(input: &Input, layout: &Layout, size: &Size, book: &mut Book
         value_bytes_max: whole(size.value_bytes as f64 * fraction),
     };
     judge(input, layout, size, &space, book);
-    if temporary > 0.0 && layout.volumes_per_node > 1 {
+    if sort >= SORT_BYTES_NOTED && layout.volumes_per_node > 1 {
         book.notes.push(format!(
             "each sort for an index needs {} of temporary files: set temp_tablespaces to all tablespaces of the node",
             number::bytes(sort)
