@@ -301,7 +301,7 @@ pub fn fields(value: Value) -> Map<String, Value> {
 
 /// Removes a directory without a measurement, and nothing in it that is not of a recording.
 fn remove(path: &Path) {
-    for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY, files::FINDINGS] {
+    for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY, files::FINDINGS, files::PLAN] {
         // A file that cannot be removed stays; the refusal is what the user has to learn of.
         let _ = std::fs::remove_file(path.join(name));
     }

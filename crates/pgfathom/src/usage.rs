@@ -9,7 +9,6 @@ use std::error::Error as _;
 
 /// Planned verbs that this version lacks, with what to use instead.
 const LATER_VERBS: &[(&str, &str)] = &[
-    ("plan", "pgfathom load --help names the sizes that load takes"),
     ("check", "pgfathom self shows whether this client is good enough"),
     ("compare", "pgfathom report --format json RUN prints the figures of one run"),
     ("serve", "pgfathom report RUN writes one page that opens without a server"),
@@ -305,6 +304,9 @@ fn missing(error: &clap::Error, verb: Option<&str>, command: &clap::Command) -> 
     });
     match (verb, name) {
         (Some("load"), _) => failure.hint(workloads::dataset::DEMO.dataset.example),
+        (Some("plan"), _) => failure.hint(
+            "pgfathom plan load ycsb --rows 1e12 --nodes 7 --disks 10 --disk 15TB --within 14d".to_string(),
+        ),
         (Some("up"), _) => failure.hint("pgfathom up single"),
         (Some("report"), _) => failure.hint(
             "name a run directory (the last line of a run's output names it): pgfathom report runs/...",

@@ -5,6 +5,7 @@
 
 use crate::Source;
 use record::finding::Findings;
+use record::plan::Plan;
 use record::watched::Sampled;
 use record::{RecordError, RunReader};
 
@@ -20,6 +21,8 @@ pub(crate) struct Directory {
     pub(crate) watched: Watched,
     /// `None` if the run was not explained yet.
     pub(crate) findings: Option<Findings>,
+    /// What was planned, if a plan is there.
+    pub(crate) planned: Option<Plan>,
     /// Missing parts beside those that the reader reports.
     pub(crate) missing: Vec<String>,
 }
@@ -45,13 +48,20 @@ impl Directory {
             missing.push(format!("findings.json cannot be read ({error}): no findings are shown"));
             None
         });
+        let planned = match source.plan() {
+            Some(plan) => Some(plan.clone()),
+            None => Plan::read(dir).unwrap_or_else(|error| {
+                missing.push(format!("plan.json cannot be read ({error}): nothing is compared with it"));
+                None
+            }),
+        };
         if watched.stride > 1 {
             missing.push(format!(
                 "samples.ndjson has more samples than can be drawn: every {}th second of the monitoring is shown",
                 watched.stride
             ));
         }
-        Ok(Directory { reader, watched, findings, missing })
+        Ok(Directory { reader, watched, findings, planned, missing })
     }
 }
 
