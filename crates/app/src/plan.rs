@@ -322,7 +322,7 @@ fn flags_of(content: &dyn Dataset) -> BTreeMap<String, String> {
 /// When it cannot be read, or is none.
 pub fn open(path: &std::path::Path) -> Result<record::plan::Plan, Failure> {
     let opened = record::plan::Plan::open(path).map_err(Failure::from);
-    opened.map_err(|failure| failure.or_hint("pgfathom plan load ... -o plan.json writes a plan"))
+    opened.map_err(|failure| failure.hint("pgfathom plan load ... -o plan.json writes a plan"))
 }
 
 /// Lets a load do what a plan says, as far as its own flags leave that open.

@@ -304,9 +304,7 @@ fn missing(error: &clap::Error, verb: Option<&str>, command: &clap::Command) -> 
     });
     match (verb, name) {
         (Some("load"), _) => failure.hint(workloads::dataset::DEMO.dataset.example),
-        (Some("plan"), _) => failure.hint(
-            "pgfathom plan load ycsb --rows 1e12 --nodes 7 --disks 10 --disk 15TB --within 14d".to_string(),
-        ),
+        (Some("plan"), _) => failure.hint(crate::verbs::plan::example_of_any()),
         (Some("up"), _) => failure.hint("pgfathom up single"),
         (Some("report"), _) => failure.hint(
             "name a run directory (the last line of a run's output names it): pgfathom report runs/...",

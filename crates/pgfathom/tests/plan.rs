@@ -11,7 +11,12 @@ const WAL: f64 = 0.05;
 
 fn lab() -> ServerLab {
     let installation = installations().into_iter().next().expect("a PostgreSQL");
-    let settings = [("max_wal_size", "8GB"), ("checkpoint_timeout", "1h"), ("autovacuum", "off")];
+    let settings = [
+        ("max_wal_size", "8GB"),
+        ("checkpoint_timeout", "1h"),
+        ("autovacuum", "off"),
+        ("full_page_writes", "on"),
+    ];
     ServerLab::new(Throwaway::start(&installation, &settings).expect("a throwaway cluster starts"))
 }
 

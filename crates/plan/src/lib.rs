@@ -31,13 +31,13 @@ pub use record::plan::{Plan, SCHEMA};
 use simulate::Scenario;
 
 /// The most bytes of values that a plan takes: twenty petabytes. Beyond it nothing here was tried.
-pub const VALUE_BYTES_MAX: f64 = 20e15;
+pub(crate) const VALUE_BYTES_MAX: f64 = 20e15;
 /// The most rows.
-pub const ROWS_MAX: u64 = 20_000_000_000_000;
+pub(crate) const ROWS_MAX: u64 = 20_000_000_000_000;
 /// The most nodes, disks of a node, and standbys of a node.
-pub const NODES_MAX: u64 = 1_000;
-pub const DISKS_MAX: u64 = 256;
-pub const STANDBYS_MAX: u64 = 16;
+pub(crate) const NODES_MAX: u64 = 1_000;
+pub(crate) const DISKS_MAX: u64 = 256;
+pub(crate) const STANDBYS_MAX: u64 = 16;
 
 /// The plan of an input.
 ///
@@ -106,12 +106,12 @@ fn check(input: &Input) -> Result<(), PlanError> {
             return Err(PlanError::Partitions { partitions, nodes: hardware.nodes });
         }
     }
-    let rows = input.tables.iter().fold(0u64, |sum, table| sum.saturating_add(table.rows));
-    bounded("rows", rows, 1, ROWS_MAX)?;
     let bytes: f64 = input.tables.iter().map(|table| table.rows as f64 * table.value_bytes_per_row).sum();
     if bytes > VALUE_BYTES_MAX {
         return Err(PlanError::TooLarge { bytes });
     }
+    let rows = input.tables.iter().fold(0u64, |sum, table| sum.saturating_add(table.rows));
+    bounded("rows", rows, 1, ROWS_MAX)?;
     if hardware.disk_bytes > 0 && !(hardware.usable_share > 0.0 && hardware.usable_share <= 1.0) {
         return Err(PlanError::Share { what: "usable share of a disk", value: hardware.usable_share });
     }

@@ -3,7 +3,7 @@
 //! Sources: `RelationPutHeapTuple` and `heap_multi_insert` in `src/backend/access/heap`, `nbtsort.c`, `heaptoast.h`, `bufpage.h`,
 //! `xlogrecord.h`. A live test compares the results with a server.
 
-use crate::PlanError;
+use crate::error::PlanError;
 use crate::tuple::{ColumnType, aligned, heap_bytes, index_bytes};
 use record::plan::input::TableSize;
 

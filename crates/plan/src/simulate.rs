@@ -7,8 +7,8 @@
 mod events;
 mod state;
 
-use crate::PlanError;
 use crate::book::whole;
+use crate::error::PlanError;
 use events::{Event, Queue};
 use record::number;
 use record::plan::input::{Happening, Input, WhatIf};
@@ -31,46 +31,46 @@ const MOVING_SHARE: f64 = 0.5;
 
 /// What is simulated.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Scenario {
+pub(crate) struct Scenario {
     /// Nodes that share the rows.
-    pub nodes: usize,
+    pub(crate) nodes: usize,
     /// Disks of a node.
-    pub disks: usize,
+    pub(crate) disks: usize,
     /// Volumes of a node.
-    pub volumes: usize,
+    pub(crate) volumes: usize,
     /// Partitions of all nodes.
-    pub partitions: u64,
+    pub(crate) partitions: u64,
     /// Rows of all nodes.
-    pub rows: f64,
+    pub(crate) rows: f64,
     /// Bytes of values of a row.
-    pub value_bytes_per_row: f64,
+    pub(crate) value_bytes_per_row: f64,
     /// Bytes on disk of a row when it is copied.
-    pub copied_bytes_per_row: f64,
+    pub(crate) copied_bytes_per_row: f64,
     /// Bytes of its index entries.
-    pub index_bytes_per_row: f64,
+    pub(crate) index_bytes_per_row: f64,
     /// Bytes of the tables that every node has.
-    pub every_node_bytes: f64,
+    pub(crate) every_node_bytes: f64,
     /// Rate of all nodes in bytes of values.
-    pub bytes_per_s: f64,
+    pub(crate) bytes_per_s: f64,
     /// Client hosts.
-    pub agents: u64,
+    pub(crate) agents: u64,
     /// Capacity of a volume; `None`: not known.
-    pub volume_bytes: Option<f64>,
+    pub(crate) volume_bytes: Option<f64>,
     /// The stop rule of the load.
-    pub keep_free_bytes: f64,
+    pub(crate) keep_free_bytes: f64,
     /// Time of building the indexes of one partition.
-    pub build_s: f64,
+    pub(crate) build_s: f64,
     /// Builds of a node at once.
-    pub builds: u64,
+    pub(crate) builds: u64,
     /// What happens meanwhile.
-    pub what_if: Vec<WhatIf>,
+    pub(crate) what_if: Vec<WhatIf>,
     /// Of every random choice.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 impl Scenario {
     /// The scenario of an input; `None` without a rate.
-    pub fn of(input: &Input, layout: &Layout, space: &Space) -> Option<Scenario> {
+    pub(crate) fn of(input: &Input, layout: &Layout, space: &Space) -> Option<Scenario> {
         let (hardware, loading) = (&input.hardware, &input.loading);
         let bytes_per_s = loading.rate.as_ref()?.bytes_per_s;
         let divided = || input.tables.iter().filter(|table| !table.is_whole);
@@ -155,7 +155,7 @@ struct Simulation<'a> {
 }
 
 /// The course of the fill.
-pub fn run(scenario: &Scenario) -> Forecast {
+pub(crate) fn run(scenario: &Scenario) -> Forecast {
     let values = scenario.rows * scenario.value_bytes_per_row;
     let pieces = (values / PIECE_BYTES).clamp(1.0, PIECES_MAX).max(scenario.nodes as f64 * 100.0);
     let mut simulation = Simulation {

@@ -3,7 +3,7 @@
 //! Sources: `heap_compute_data_size` and `heap_form_tuple` in `src/backend/access/common/heaptuple.c`, `index_form_tuple` in `indextuple.c`,
 //! `src/include/varatt.h`, the catalog `pg_type`.
 
-use crate::PlanError;
+use crate::error::PlanError;
 
 /// `MAXIMUM_ALIGNOF` of every platform that PostgreSQL is built for today.
 const ALIGN_BYTES_MAX: u64 = 8;
@@ -71,7 +71,7 @@ impl ColumnType {
     ///
     /// # Errors
     /// [`PlanError::Json`] if a jsonb is not what it should be.
-    pub fn stored_bytes(self, wire: &[u8]) -> Result<u64, PlanError> {
+    pub(crate) fn stored_bytes(self, wire: &[u8]) -> Result<u64, PlanError> {
         let length = wire.len() as u64;
         Ok(match self {
             ColumnType::Fixed { bytes, .. } => bytes,
@@ -137,14 +137,14 @@ fn data_bytes(columns: &[ColumnType], stored: &[Option<u64>]) -> u64 {
 }
 
 /// Bytes of a heap tuple without its line pointer, not aligned at its end.
-pub fn heap_bytes(columns: &[ColumnType], stored: &[Option<u64>]) -> u64 {
+pub(crate) fn heap_bytes(columns: &[ColumnType], stored: &[Option<u64>]) -> u64 {
     let has_nulls = stored.iter().any(Option::is_none);
     let nulls = if has_nulls { (columns.len() as u64).div_ceil(8) } else { 0 };
     (HEAP_HEADER_BYTES + nulls).next_multiple_of(ALIGN_BYTES_MAX) + data_bytes(columns, stored)
 }
 
 /// Bytes of an index tuple without its line pointer, aligned at its end.
-pub fn index_bytes(columns: &[ColumnType], stored: &[Option<u64>]) -> u64 {
+pub(crate) fn index_bytes(columns: &[ColumnType], stored: &[Option<u64>]) -> u64 {
     // The bitmap of nulls has a fixed length of 32 bits.
     let nulls = if stored.iter().any(Option::is_none) { 4 } else { 0 };
     let head = (INDEX_HEADER_BYTES + nulls).next_multiple_of(ALIGN_BYTES_MAX);

@@ -40,18 +40,29 @@ pub(super) fn read(address: &Address, context: &Context) -> Result<Live, Failure
     let settings = settings(&mut first)?;
     let server = server_of(&settings, &mut first)?;
     let volumes = volumes(&mut first, context);
-    let is_standby = |node: &ClusterNode| node.role == Role::Standby;
-    let standbys = cluster.nodes.iter().filter(|node| is_standby(node)).count() as u64;
-    let nodes = (cluster.nodes.len() as u64 - standbys).max(1);
+    let (nodes, standbys) = shape(cluster);
     let hardware = Hardware {
         nodes,
-        standbys: standbys / nodes,
+        standbys,
         disks: volumes.len().max(1) as u64,
         // A volume that is smaller than the others decides.
         disk_bytes: volumes.values().copied().min().unwrap_or(0),
         ..Hardware::default()
     };
     Ok(Live { server, hardware, pings: pings(cluster), topology: topology(cluster, &settings, nodes) })
+}
+
+/// Nodes that share the rows, and full copies of each.
+fn shape(cluster: &Cluster) -> (u64, u64) {
+    let count = |of: &dyn Fn(Role) -> bool| cluster.nodes.iter().filter(|node| of(node.role)).count() as u64;
+    let peers = count(&|role| role == Role::Peer);
+    if peers > 0 {
+        return (1, peers - 1);
+    }
+    let standbys = count(&|role| role == Role::Standby);
+    // A coordinator has no rows of sharded tables.
+    let nodes = count(&|role| !matches!(role, Role::Standby | Role::Coordinator)).max(1);
+    (nodes, standbys / nodes)
 }
 
 type Settings = BTreeMap<String, (String, String)>;

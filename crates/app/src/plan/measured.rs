@@ -70,7 +70,7 @@ impl Measured {
 /// What the load of a run directory measured.
 pub(super) fn of_run(path: &Path, dataset: &Registration, request: &Request) -> Result<Measured, Failure> {
     let reader = RunReader::open(path).map_err(|error| {
-        Failure::from(error).or_hint("name the run directory of a load: its last line names it")
+        Failure::from(error).hint("name the run directory of a load: its last line names it")
     })?;
     let name = path.display();
     let load = |step: &&record::Step| step.verb == "load" && step.name == dataset.name;

@@ -3,6 +3,8 @@
 mod file;
 mod words;
 
+pub use words::example_of_any;
+
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::flags::Connection;
@@ -18,13 +20,7 @@ use workloads::dataset::{Registration, Request, Size};
 
 /// The flags of `plan`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  pgfathom plan load ycsb --rows 1e12 --nodes 7 --disks 10 --disk 15TB --within 14d --rate 1.75GB
-  pgfathom plan load tpcc -s 15000 --disk 4TB --tps 8000 --ping zone=1ms,region=20ms
-  pgfathom plan load ycsb --size 1PB -f plan.toml --explain -o plan.json
-  pgfathom plan load ycsb --size 10TB --from runs/20261120-101500-load-ycsb --cluster cluster.toml
-  pgfathom load ycsb --plan plan.json --cluster cluster.toml")]
+#[command(after_help = words::examples())]
 pub struct Plan {
     /// What is planned: load
     #[arg(value_name = "VERB", value_enum, hide_possible_values = true)]
