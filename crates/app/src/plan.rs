@@ -325,7 +325,7 @@ pub fn open(path: &std::path::Path) -> Result<record::plan::Plan, Failure> {
     opened.map_err(|failure| failure.hint("pgfathom plan load ... -o plan.json writes a plan"))
 }
 
-/// Lets a load do what a plan says, as far as its own flags leave that open.
+/// Sets the options of a load as planned, except those that its own flags set.
 pub fn apply(plan: &record::plan::Plan, options: &mut load::Options, has_streams: bool) {
     let partitions = u32::try_from(plan.layout.partitions).unwrap_or(load::plan::PARTITIONS_MAX);
     options.partitions.get_or_insert(if partitions > 1 { partitions } else { 0 });

@@ -26,7 +26,7 @@ fn wrong_verbs() {
             usage("plan load ycsb --rows 0", "--rows: must be at least 1", "--rows 1e12"),
             usage("plan load ycsb --rows 1e6 --nodes 0", "--nodes: must be at least 1", "whole number"),
             usage("plan load ycsb --rows 1e6 --nodes 5000", "5000 nodes are not possible", "1 to 1,000"),
-            usage("plan load ycsb --size 1000PB", "1 EB are more than a plan takes", "at most 20 PB"),
+            usage("plan load ycsb --size 1000PB", "1.00 EB are more than a plan takes", "at most 20 PB"),
             usage("plan load ycsb --size 1XB", "--size: \"1XB\" is not a size: \"XB\" is no unit", "PB"),
             usage("plan load ycsb --rows 1M --disk 15", "--disk: \"15\" has no unit", "10GB"),
             usage(
@@ -64,9 +64,21 @@ fn wrong_verbs() {
                 "--calibrate target: no target is named",
                 "last argument",
             ),
-            usage("plan load ycsb --rows 1M --from nowhere", "nowhere", "run directory of a load"),
-            usage("plan load ycsb --rows 1M -f nowhere.toml", "nowhere.toml: ", "nodes = 7"),
-            usage("load ycsb --plan nowhere.json", "cannot read nowhere.json", "-o plan.json"),
+            usage(
+                "plan load ycsb --rows 1M --from nowhere",
+                "cannot read nowhere: No such file or directory (os error 2)",
+                "run directory of a load",
+            ),
+            usage(
+                "plan load ycsb --rows 1M -f nowhere.toml",
+                "nowhere.toml: No such file or directory (os error 2)",
+                "nodes = 7",
+            ),
+            usage(
+                "load ycsb --plan nowhere.json",
+                "cannot read nowhere.json: No such file or directory (os error 2)",
+                "-o plan.json",
+            ),
             usage(
                 "load ycsb --plan a.json --rows 5",
                 "--plan and --rows cannot be used together",

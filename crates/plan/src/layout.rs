@@ -166,39 +166,62 @@ fn sorting(input: &Input, layout: &Layout) -> (f64, u64) {
     (largest / layout.partitions as f64, builds.div_ceil(layout.volumes_per_node))
 }
 
-pub(crate) fn space(input: &Input, layout: &Layout, size: &Size, book: &mut Book) -> Space {
-    let hardware = &input.hardware;
+/// What the dataset takes on the fullest volume.
+#[derive(Clone, Copy, Debug)]
+struct Filling {
+    /// Its share of the tables that nodes share, with indexes.
+    divided: f64,
+    /// Of that, the indexes.
+    indexes: f64,
+    /// The tables that every node has.
+    every_node: f64,
+    /// One sort for an index, and all of them at once.
+    sort: f64,
+    temporary: f64,
+    /// At the end, and at most.
+    last: f64,
+    peak: f64,
+}
+
+fn filling(input: &Input, layout: &Layout, book: &mut Book) -> Filling {
     let (_, on_volume) = fullest(input, layout);
     let share = on_volume as f64 / layout.partitions as f64;
     let divided = sum_of(input, false, row_bytes) * share;
-    let copied = sum_of(input, false, |table| row_bytes(table) - table.index_bytes_per_row) * share;
-    let whole_bytes = sum_of(input, true, row_bytes);
+    let indexes = sum_of(input, false, |table| table.index_bytes_per_row) * share;
+    let every_node = sum_of(input, true, row_bytes);
     let (sort, builds) = sorting(input, layout);
     let temporary = sort * builds as f64;
     let given = [
         ("bytes of all partitions", divided / share, Unit::Bytes),
         ("share of a volume", share, Unit::Share),
-        ("tables of every node", whole_bytes, Unit::Bytes),
+        ("tables of every node", every_node, Unit::Bytes),
     ];
     let expression = "bytes of all partitions * share of a volume + tables of every node";
-    let last = book.put("fullest volume", expression, &given, Unit::Bytes, divided + whole_bytes);
+    let last = book.put("fullest volume", expression, &given, Unit::Bytes, divided + every_node);
     let given = [
         ("sort", sort, Unit::Bytes),
         ("sorts at once", builds as f64, Unit::Count),
         ("fullest volume", last, Unit::Bytes),
     ];
-    let peak =
-        book.put("peak", "fullest volume + sort * sorts at once", &given, Unit::Bytes, last + temporary);
+    let expression = "fullest volume + sort * sorts at once";
+    let peak = book.put("peak", expression, &given, Unit::Bytes, last + temporary);
+    Filling { divided, indexes, every_node, sort, temporary, last, peak }
+}
+
+pub(crate) fn space(input: &Input, layout: &Layout, size: &Size, book: &mut Book) -> Space {
+    let hardware = &input.hardware;
+    let filling = filling(input, layout, book);
     let reserve = hardware.keep_free_bytes as f64;
+    let mut space = Space {
+        final_bytes: whole(filling.last),
+        peak_bytes: whole(filling.peak),
+        keep_free_bytes: hardware.keep_free_bytes,
+        keep_free_while_copying_bytes: whole(filling.indexes + reserve.max(filling.temporary)),
+        ..Space::default()
+    };
     if hardware.disk_bytes == 0 {
         book.notes.push("the capacity is not known: give --disk SIZE to see whether it fits".into());
-        return Space {
-            final_bytes: whole(last),
-            peak_bytes: whole(peak),
-            keep_free_bytes: hardware.keep_free_bytes,
-            keep_free_while_copying_bytes: whole(divided - copied + reserve.max(temporary)),
-            ..Space::default()
-        };
+        return space;
     }
     let disks = if hardware.is_one_volume { hardware.disks } else { 1 };
     let given = [
@@ -208,24 +231,8 @@ pub(crate) fn space(input: &Input, layout: &Layout, size: &Size, book: &mut Book
     ];
     let volume = hardware.disk_bytes as f64 * disks as f64 * hardware.usable_share;
     let volume = book.put("volume", "disk * disks of a volume * usable", &given, Unit::Bytes, volume);
-    let fraction = fitting(volume, reserve, whole_bytes, divided, temporary);
-    let rows = size.rows as f64;
-    let given = [
-        ("rows", rows, Unit::Count),
-        ("volume", volume, Unit::Bytes),
-        ("reserve", reserve, Unit::Bytes),
-        ("fullest volume", last, Unit::Bytes),
-        ("peak", peak, Unit::Bytes),
-    ];
-    let given: Vec<_> = given.into_iter().chain([("margin", FITTING_SHARE, Unit::Share)]).collect();
-    let expression = "rows * min((volume - reserve) / fullest volume, volume / peak) * margin";
-    let rows_max = (rows * fraction * FITTING_SHARE).floor();
-    let rows_max = book.put("rows that fit", expression, &given, Unit::Count, rows_max);
-    let is_fitting = fraction >= 1.0;
-    // Between the margin and the limit it fits, and nothing is left over.
-    let rows_max = if is_fitting { rows_max.max(rows) } else { rows_max };
-    let (fraction, fraction_loaded) = (rows_max / rows, fraction.min(1.0));
-    let (indexes, sorts) = ((divided - copied) * fraction_loaded, temporary * fraction_loaded);
+    let loaded = fill(&mut space, &filling, volume, size, book);
+    let (indexes, sorts) = (filling.indexes * loaded, filling.temporary * loaded);
     let given = [
         ("indexes of a volume", indexes, Unit::Bytes),
         ("reserve", reserve, Unit::Bytes),
@@ -233,36 +240,45 @@ pub(crate) fn space(input: &Input, layout: &Layout, size: &Size, book: &mut Book
         ("margin", FITTING_SHARE, Unit::Share),
     ];
     let expression = "(indexes of a volume + max(reserve, sorts)) * margin";
-    let keep_free = book.put(
-        "free when the rows are copied",
-        expression,
-        &given,
-        Unit::Bytes,
-        (indexes + reserve.max(sorts)) * FITTING_SHARE,
-    );
-    let space = Space {
-        is_known: true,
-        volume_bytes: whole(volume),
-        final_bytes: whole(last),
-        peak_bytes: whole(peak),
-        keep_free_bytes: hardware.keep_free_bytes,
-        keep_free_while_copying_bytes: whole(keep_free),
-        rows_max: whole(rows_max),
-        disk_bytes_max: whole(size.disk_bytes as f64 * fraction),
-        value_bytes_max: whole(size.value_bytes as f64 * fraction),
-    };
+    let keep_free = (indexes + reserve.max(sorts)) * FITTING_SHARE;
+    let keep_free = book.put("free when the rows are copied", expression, &given, Unit::Bytes, keep_free);
+    space.keep_free_while_copying_bytes = whole(keep_free);
     judge(input, layout, size, &space, book);
-    if sort >= SORT_BYTES_NOTED && layout.volumes_per_node > 1 {
+    if filling.sort >= SORT_BYTES_NOTED && layout.volumes_per_node > 1 {
         book.notes.push(format!(
             "each sort for an index needs {} of temporary files: set temp_tablespaces to all tablespaces of the node",
-            number::bytes(sort)
+            number::bytes(filling.sort)
         ));
     }
     space
 }
 
+/// Enters how many rows fit on volumes of this size; gives the share of the dataset that is loaded.
+fn fill(space: &mut Space, filling: &Filling, volume: f64, size: &Size, book: &mut Book) -> f64 {
+    let (rows, reserve) = (size.rows as f64, space.keep_free_bytes as f64);
+    let fraction = fitting(volume, reserve, filling);
+    let given = [
+        ("rows", rows, Unit::Count),
+        ("volume", volume, Unit::Bytes),
+        ("reserve", reserve, Unit::Bytes),
+        ("fullest volume", filling.last, Unit::Bytes),
+        ("peak", filling.peak, Unit::Bytes),
+        ("margin", FITTING_SHARE, Unit::Share),
+    ];
+    let expression = "rows * min((volume - reserve) / fullest volume, volume / peak) * margin";
+    let rows_max = (rows * fraction * FITTING_SHARE).floor();
+    let rows_max = book.put("rows that fit", expression, &given, Unit::Count, rows_max);
+    // Between the margin and the limit it fits, and nothing is left over.
+    let rows_max = if fraction >= 1.0 { rows_max.max(rows) } else { rows_max };
+    (space.is_known, space.volume_bytes, space.rows_max) = (true, whole(volume), whole(rows_max));
+    space.disk_bytes_max = whole(size.disk_bytes as f64 * rows_max / rows);
+    space.value_bytes_max = whole(size.value_bytes as f64 * rows_max / rows);
+    fraction.min(1.0)
+}
+
 /// How many times the dataset fits on its volumes.
-fn fitting(volume: f64, reserve: f64, every_node: f64, divided: f64, temporary: f64) -> f64 {
+fn fitting(volume: f64, reserve: f64, filling: &Filling) -> f64 {
+    let Filling { divided, every_node, temporary, .. } = *filling;
     if divided <= 0.0 {
         return if every_node + reserve <= volume { 1.0 } else { 0.0 };
     }

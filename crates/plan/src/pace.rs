@@ -156,11 +156,23 @@ pub(crate) fn wal(input: &Input, size: &Size, time: &Time, book: &mut Book) -> W
     let wanted = book.put("max_wal_size wanted", expression, &given, Unit::Bytes, wanted);
     (wal.bytes_per_s, wal.checkpoint_s) = (Some(rate), Some(seconds));
     wal.max_wal_size_wanted = Some(whole(wanted));
-    if wanted > server.max_wal_bytes as f64 {
+    judge_wal(input, &wal, book);
+    wal
+}
+
+/// Whether checkpoints are forced by size, and whether a node can write its WAL.
+fn judge_wal(input: &Input, wal: &Wal, book: &mut Book) {
+    let (Some(rate), Some(seconds), Some(wanted)) =
+        (wal.bytes_per_s, wal.checkpoint_s, wal.max_wal_size_wanted)
+    else {
+        return;
+    };
+    let server = &input.server;
+    if wanted > server.max_wal_bytes {
         book.notes.push(format!(
             "checkpoints would come every {}, forced by max_wal_size: {} is needed for one in {}",
             number::duration(seconds),
-            number::bytes(wanted),
+            number::bytes(wanted as f64),
             number::duration(server.checkpoint_timeout_s)
         ));
     }
@@ -174,7 +186,6 @@ pub(crate) fn wal(input: &Input, size: &Size, time: &Time, book: &mut Book) -> W
             ),
         );
     }
-    wal
 }
 
 pub(crate) fn clients(input: &Input, time: &Time, book: &mut Book) -> Clients {

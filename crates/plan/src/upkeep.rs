@@ -76,13 +76,10 @@ pub(crate) fn transactions(input: &Input, size: &Size, book: &mut Book) -> Trans
     }
 }
 
-pub(crate) fn vacuum(input: &Input, layout: &Layout, size: &Size, book: &mut Book) -> Vacuum {
-    let (server, hardware) = (&input.server, &input.hardware);
-    let bytes = node_bytes(input, size);
-    let (on_node, _) = fullest(input, layout);
-    let tables = input.tables.iter().filter(|table| !table.is_whole && table.rows > 0).count().max(1) as u64;
-    let workers = server.vacuum_workers.clamp(1, on_node.max(1) * tables);
-    let delayed = (server.vacuum_cost_delay_ms > 0.0).then(|| {
+/// The rate of one worker with the cost delay; `None` without a delay.
+fn delayed(input: &Input, workers: u64, book: &mut Book) -> Option<f64> {
+    let server = &input.server;
+    (server.vacuum_cost_delay_ms > 0.0).then(|| {
         let cost = server.vacuum_cost_page_miss + server.vacuum_cost_page_dirty;
         let given = [
             ("cost limit", server.vacuum_cost_limit, Unit::Count),
@@ -96,7 +93,16 @@ pub(crate) fn vacuum(input: &Input, layout: &Layout, size: &Size, book: &mut Boo
         let rate = pages_per_s * server.block_bytes as f64;
         let expression = "cost limit / workers / cost of a page / delay * block";
         book.put("vacuum rate of a worker with the delay", expression, &given, Unit::BytesPerSecond, rate)
-    });
+    })
+}
+
+pub(crate) fn vacuum(input: &Input, layout: &Layout, size: &Size, book: &mut Book) -> Vacuum {
+    let (server, hardware) = (&input.server, &input.hardware);
+    let bytes = node_bytes(input, size);
+    let (on_node, _) = fullest(input, layout);
+    let tables = input.tables.iter().filter(|table| !table.is_whole && table.rows > 0).count().max(1) as u64;
+    let workers = server.vacuum_workers.clamp(1, on_node.max(1) * tables);
+    let delayed = delayed(input, workers, book);
     let largest = bytes / on_node.max(1) as f64;
     let by_delay_s = delayed.map(|rate| {
         // Each worker vacuums one table at a time; what is left over waits for the next round.

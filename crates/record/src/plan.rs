@@ -477,11 +477,9 @@ impl Plan {
         }
         match plan.schema_version <= SCHEMA_VERSION {
             true => Ok(plan),
-            false => Err(RecordError::Version {
-                path,
-                found: plan.schema_version.into(),
-                known: SCHEMA_VERSION.into(),
-            }),
+            false => {
+                Err(RecordError::Version { path, found: plan.schema_version.into(), known: SCHEMA_VERSION })
+            }
         }
     }
 }

@@ -73,7 +73,7 @@ fn settings(control: &mut Control) -> Result<Settings, Failure> {
     Ok(rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2)))).collect())
 }
 
-/// A setting as a number in bytes, seconds or milliseconds, as its unit says.
+/// A setting as a number in bytes, seconds or milliseconds, by its unit.
 fn value(settings: &Settings, name: &str) -> Option<f64> {
     let (value, unit) = settings.get(name)?;
     let unit = match unit.as_str() {
