@@ -15,6 +15,7 @@ macro_rules! explained {
 
 explained!(
     record::RecordError,
+    ::plan::PlanError,
     ::report::ComparedError,
     run::script::ScriptError,
     engines::ClusterError,

@@ -26,6 +26,7 @@ pub mod human;
 pub mod load;
 pub mod machines;
 pub mod matrix;
+pub mod plan;
 pub mod prove;
 pub mod recording;
 pub mod report;

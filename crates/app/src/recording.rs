@@ -309,7 +309,16 @@ pub fn fields(value: Value) -> Map<String, Value> {
 
 /// Removes a directory without a measurement, and nothing in it that is not of a recording.
 fn remove(path: &Path) {
-    for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY, files::FINDINGS, files::CHECKS] {
+    let ours = [
+        files::RUN,
+        files::SAMPLES,
+        files::EVENTS,
+        files::LATENCY,
+        files::FINDINGS,
+        files::CHECKS,
+        files::PLAN,
+    ];
+    for name in ours {
         // A file that cannot be removed stays; the refusal is what the user has to learn of.
         let _ = std::fs::remove_file(path.join(name));
     }

@@ -15,6 +15,8 @@ pub struct Plan {
     pub run: PathBuf,
     /// The page's place instead of RUN/report.html.
     pub out: Option<PathBuf>,
+    /// A plan to compare it with, instead of the run's own.
+    pub plan: Option<PathBuf>,
     /// Two intervals to compare, as `--compare` of the command takes them.
     pub compare: Option<String>,
     /// The directory of a check of the same hosts: what it measured is kept in the run, and shown beside what the run used.
@@ -75,12 +77,14 @@ impl Plan {
             };
             return Ok((text, compared.html));
         }
+        let plan = self.plan.as_deref().map(crate::plan::open).transpose()?;
+        let source = ::report::Planned { dir: self.run.clone(), plan };
         let text = match context.format {
-            Format::Text => ::report::text(&self.run),
-            Format::Json => ::report::json(&self.run),
+            Format::Text => ::report::text(&source),
+            Format::Json => ::report::json(&source),
         };
         let text = text.map_err(named)?;
-        Ok((text, ::report::html(&self.run)?))
+        Ok((text, ::report::html(&source)?))
     }
 }
 

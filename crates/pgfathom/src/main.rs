@@ -59,6 +59,7 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
         Verb::Demo(demo) => demo.run(&context),
         Verb::Up(up) => up.run(&context),
         Verb::Down(down) => down.run(&context),
+        Verb::Plan(plan) => plan.run(&context),
         Verb::Load(load) => load.run(&context),
         Verb::Verify(verify) => verify.run(&context),
         Verb::Prove(prove) => prove.run(&context),

@@ -6,6 +6,7 @@ pub mod down;
 pub mod explain;
 pub mod load;
 pub mod matrix;
+pub mod plan;
 pub mod prove;
 pub mod report;
 pub mod run;

@@ -35,6 +35,7 @@ mod load_cluster;
 mod mixed;
 mod node_errors;
 mod nodes;
+mod plan;
 mod pooler;
 mod progress;
 mod promises;

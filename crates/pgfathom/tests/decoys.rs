@@ -127,6 +127,7 @@ fn no_verb_believes_what_a_plain_role_calls_like_an_engine_or_an_extension() {
             assert!(loaded.stderr.contains(left_out), "{}", loaded.stderr);
         }
         decoys.expect(0, "verify ycsb");
+        decoys.expect(0, "plan load ycsb --rows 100k");
         decoys.expect(0, "run -b ycsb-a -c 2 -T 1 --poller epoll");
         let watched = decoys.expect(0, "watch -T 2 -o watched");
         let record = std::fs::read_to_string(decoys.lab.folder.path().join("watched/run.json"))

@@ -4,9 +4,9 @@ use crate::support;
 use std::process::{Command, Stdio};
 use support::{Ended, Folder, pgfathom, run};
 
-const VERBS: [&str; 13] = [
-    "demo", "up", "down", "load", "verify", "prove", "run", "check", "watch", "matrix", "explain", "report",
-    "self",
+const VERBS: [&str; 14] = [
+    "demo", "up", "down", "plan", "load", "verify", "prove", "run", "check", "watch", "matrix", "explain",
+    "report", "self",
 ];
 
 #[test]
@@ -22,7 +22,7 @@ fn help_lists_every_verb_and_exit_code() {
         "  1 usage",
         "  2 errors",
         "  3 verify",
-        "6 check found a failure",
+        "6 check found a failure, or a plan does not fit",
         "5 run invalid",
         "8 cannot tell",
         "130 interrupted",
@@ -68,8 +68,17 @@ fn the_flags_of_each_verb_are_these() {
             "load",
             format!(
                 "{connection} --chunk-rows --compressible --deadline --document-size --fillfactor --force --foreign-keys --jobs --keep-free \
-                 --key-order --method --output-dir --partitions --progress --restart --rows --scale --seed \
+                 --key-order --method --output-dir --partitions --plan --progress --restart --rows --scale --seed \
                  --segment --size --tablespace --tablespaces --unlogged --via --watch"
+            ),
+        ),
+        (
+            "plan",
+            format!(
+                "{connection} --agents --block-size --calibrate[=<WHERE>] --client --client-cores --compressible --disk --disk-read --disks --document-size \
+                 --explain --file --fillfactor --freeze --from --jobs --keep-free --key-order --max-wal-size --nodes --output --partitions --ping \
+                 --price-client --price-node --raid --rate --rows --rows-per-transaction --scale --seed --size --standbys --tablespaces --tps --usable \
+                 --vacuum-cost-delay --vacuum-cost-limit --vacuum-workers --wal-rate --what-if --within"
             ),
         ),
         ("verify", format!("{connection} --deep --jobs --lag-limit --output-dir --progress --standbys")),
@@ -84,7 +93,7 @@ fn the_flags_of_each_verb_are_these() {
             "run",
             format!(
                 "{connection} --analysts --builtin --client --connect --data --deck --define --document-size --efficiency --file --isolation --jobs --keys \
-                 --latency-limit --max-tries --no-analyze --no-checkpoint --no-delays --no-vacuum --output-dir --poller --progress \
+                 --latency-limit --max-tries --no-analyze --no-checkpoint --no-delays --no-vacuum --output-dir --plan --poller --progress \
                  --protocol --random-seed --rate --read-update --regular --repeat --scale --settle --simulate --statements-per-transaction --time --transactions \
                  --until-slo --warehouses --warmup --watch --wire"
             ),
@@ -110,7 +119,7 @@ fn the_flags_of_each_verb_are_these() {
                  --program --size --skip --ssh --ssh-program --tools"
             ),
         ),
-        ("report", "--check --compare --out".to_string()),
+        ("report", "--check --compare --out --plan".to_string()),
         ("self", "--output-dir --time".to_string()),
     ];
     let folder = Folder::new();

@@ -6,6 +6,7 @@
 use crate::Source;
 use record::check::Checks;
 use record::finding::Findings;
+use record::plan::Plan;
 use record::watched::Sampled;
 use record::{RecordError, RunReader};
 
@@ -23,6 +24,8 @@ pub(crate) struct Directory {
     pub(crate) findings: Option<Findings>,
     /// What a check measured on the hosts: its own directory, or a run that was given one.
     pub(crate) checks: Option<Checks>,
+    /// What was planned, if a plan is there.
+    pub(crate) planned: Option<Plan>,
     /// Missing parts beside those that the reader reports.
     pub(crate) missing: Vec<String>,
 }
@@ -52,13 +55,20 @@ impl Directory {
             missing.push(format!("check.json cannot be read ({error}): nothing of it is shown"));
             None
         });
+        let planned = match source.plan() {
+            Some(plan) => Some(plan.clone()),
+            None => Plan::read(dir).unwrap_or_else(|error| {
+                missing.push(format!("plan.json cannot be read ({error}): nothing is compared with it"));
+                None
+            }),
+        };
         if watched.stride > 1 {
             missing.push(format!(
                 "samples.ndjson has more samples than can be drawn: every {}th second of the monitoring is shown",
                 watched.stride
             ));
         }
-        Ok(Directory { reader, watched, findings, checks, missing })
+        Ok(Directory { reader, watched, findings, checks, planned, missing })
     }
 }
 

@@ -94,6 +94,7 @@ fn page_with(facts: &Facts, parts: &Parts) -> String {
     if let Some(comparison) = parts.comparison {
         crate::compare::section(&mut body, comparison);
     }
+    crate::planned::section(&mut body, facts);
     sections::tested(&mut body, facts);
     crate::prove::section(&mut body, &facts.reader.run);
     let over = facts.sweep.as_ref().map(|sweep| (sweep, crate::sweep::charts(sweep)));

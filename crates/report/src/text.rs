@@ -33,6 +33,7 @@ pub(crate) fn page(facts: &Facts) -> String {
         }
     }
     crate::prove::print(&mut out, &facts.reader.run);
+    crate::planned::print(&mut out, facts);
     let search = crate::search::steps(facts);
     if let Some(steps) = &search {
         fold(&mut out, "search ", &crate::search::sentence(steps));

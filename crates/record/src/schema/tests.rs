@@ -11,6 +11,7 @@ use crate::check::Checks;
 use crate::event::Event;
 use crate::finding::{self, Findings};
 use crate::model::Run;
+use crate::plan::{self, Plan};
 use crate::sample::{ClientSample, ProgressSample, SOURCE_CLIENT, SOURCE_LOAD, SOURCE_VERIFY};
 use crate::watched::Sampled;
 use crate::{SCHEMA_VERSION, writer};
@@ -170,6 +171,14 @@ fn run() -> Value {
     schema
 }
 
+fn plan() -> Value {
+    let mut schema = of::<Plan>();
+    fix(&mut schema, "schema", json!(plan::SCHEMA));
+    fix(&mut schema, "schema_version", json!(SCHEMA_VERSION));
+    titled(&mut schema, "plan.json");
+    schema
+}
+
 #[test]
 fn schemas_are_those_of_the_types() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema");
@@ -179,6 +188,7 @@ fn schemas_are_those_of_the_types() {
         ("events", events()),
         ("findings", findings()),
         ("check", check()),
+        ("plan", plan()),
     ] {
         let path = folder.join(format!("{name}.schema.json"));
         let made = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
