@@ -17,7 +17,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "SES-02",
         title: "sessions wait for CPUs that other programs use",
         needs: NEEDS,
-        limits: "25 % of the session time waiting for a CPU, on a host of which others use 40 %, and as much as three quarters of what the sessions use (ours)",
+        limits: "25 % of the session time is spent waiting for a CPU; other programs use 40 % of the host's CPUs, \
+            and at least three quarters of what the sessions use (ours)",
         judge: crowded,
         links: &["docs/explain.md"],
     },
@@ -25,7 +26,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "SES-03",
         title: "more sessions are active than the CPUs can serve",
         needs: NEEDS,
-        limits: "half of the session time waiting for a CPU, with 8 active sessions for each, while the sessions use 60 % of them (ours)",
+        limits: "half of the session time is spent waiting for a CPU; 8 sessions per CPU are active, and the sessions use 60 % of the CPUs (ours)",
         judge: too_many,
         links: &[
             "https://www.postgresql.org/docs/current/runtime-config-connection.html#GUC-MAX-CONNECTIONS",
@@ -138,12 +139,12 @@ fn crowded(case: &Case) -> Answer {
             .number("cpus_of_others", others)
             .number("cpus_of_sessions", own)
             .because(format!(
-                "the scheduler: the sessions computed on {} CPUs, and wanted {} more that they did not get",
+                "the scheduler's counters: the sessions used {} CPUs, and waited for {} more",
                 units::short(own),
                 units::short(waiting.sessions)
             ))
             .not("the server's own load alone: what its processes and this client used is subtracted")
-            .lacking("the names of the programs: look while it lasts")
+            .lacking("the names of the programs: look for them while they run")
             .remedy(
                 "find the programs, and move them to another host or give them a lower weight",
                 &["$ top -b -n 1 -o %CPU | head -n 20", "$ systemd-cgtop -n 1 --cpu=percentage"],
@@ -180,14 +181,14 @@ fn too_many(case: &Case) -> Answer {
             .number("share", waiting.share)
             .number("cpus_of_sessions", own)
             .because(format!(
-                "the scheduler: the sessions computed on {} CPUs, and {} of them waited for one",
+                "the scheduler's counters: the sessions used {} CPUs, and {} of them waited for one",
                 units::short(own),
                 units::short(waiting.sessions)
             ))
             .not("other programs: the sessions themselves use most of the CPUs")
             .remedy(
-                "let a pool hold back what cannot be served: two to four active sessions for each CPU do the same work with shorter waits, \
-                 and locks are held for a shorter time; then look at the statements that take the time",
+                "limit the active sessions with a pool: two to four per CPU do the same work with shorter waits, and hold locks for a shorter time; \
+                 then look at the statements that take the time",
                 &["SELECT application_name, usename, client_addr, state, count(*) FROM pg_stat_activity \
                     WHERE backend_type = 'client backend' GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC;"],
             ),
@@ -251,7 +252,7 @@ fn limited(case: &Case) -> Answer {
             .number("cpus_idle", idle)
             .number("cpus_of_sessions", own)
             .because(format!(
-                "the scheduler: the sessions computed on {} CPUs, and {} of them were ready to run and did not",
+                "the scheduler's counters: the sessions used {} CPUs, and {} of them were ready to run but had no CPU",
                 units::short(own),
                 units::short(waiting.sessions)
             ))

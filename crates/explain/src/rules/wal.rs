@@ -139,14 +139,9 @@ fn flushes<'a>(case: &'a Case, node: &str) -> Vec<(&'a str, f64)> {
 
 /// What the sessions of a node were seen in, and what else they were not.
 fn with_waits(claim: Claim, waits: &waits::Waits) -> Claim {
-    let top: Vec<String> = waits
-        .top(Who::Client, 3)
-        .iter()
-        .map(|(event, share)| format!("{event} {}", units::percent(*share)))
-        .collect();
     let share = |fits: fn(&str, &str) -> bool| waits.share(Who::Client, fits).unwrap_or(0.0);
     claim
-        .because(format!("seen in {}", top.join(", ")))
+        .because(format!("seen in {}", waits.top_in_words(Who::Client)))
         .not(format!(
             "locks between sessions: {} of the samples in Lock",
             units::percent(share(|kind, _| kind == "Lock"))
@@ -380,7 +375,7 @@ fn peaks(case: &Case) -> Answer {
         .number("p99_us", usual)
         .number("p99_us_in_peaks", height)
         .because(format!(
-            "probability of as many by chance: p = {}",
+            "the probability that this many coincide by chance is p = {}",
             if p < 0.002 { "0.001 or less".to_string() } else { units::short(p) }
         ));
         claim = writeback_in_peaks(case, waits_in_peaks(case, claim, &joined), &joined);
@@ -465,7 +460,7 @@ fn requested(case: &Case) -> Answer {
             ))
             .with(reported, |claim, event| claim.because(format!("the server's log: {}", event.message)))
             .with(Some(reason).filter(|count| *count > 0), |claim, count| {
-                claim.because(format!("the log names the WAL as the reason for {count}"))
+                claim.because(format!("the log gives the WAL as the reason for {count} of them"))
             })
             .with(if reason == 0 && reported.is_none() { Some(()) } else { None }, |claim, ()| {
                 claim.lacking(
