@@ -2,17 +2,21 @@
 
 mod capacity;
 mod cpu;
+mod ddl;
 mod disk;
 mod distribution;
 mod filesystem;
 mod generator;
+mod limit;
 mod lock;
 mod memory;
 mod network;
 mod observer;
 mod queue;
 pub(crate) mod replication;
+mod slice;
 mod statement;
+mod table;
 mod transaction;
 pub(crate) mod vacuum;
 pub(crate) mod wal;
@@ -31,8 +35,12 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         vacuum::RULES,
         transaction::RULES,
         lock::RULES,
+        ddl::RULES,
+        slice::RULES,
         statement::RULES,
+        table::RULES,
         queue::RULES,
+        limit::RULES,
         wal::RULES,
         replication::RULES,
         capacity::RULES,

@@ -153,13 +153,22 @@ fn sync_rep(case: &Case) -> Answer {
                     ))
                 });
         }
+        let names: Vec<String> = case
+            .at("replication", node)
+            .filter(|standby| !standby.name.is_empty())
+            .map(|standby| format!("\"{}\"", standby.name.replace(['"', '\''], "")))
+            .collect();
+        let any = format!(
+            "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 ({})'; SELECT pg_reload_conf();",
+            names.join(", ")
+        );
+        let mut commands = vec!["ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf();"];
+        if names.len() > 1 {
+            commands.push(&any);
+        }
         claims.push(claim.because(format!("synchronous_commit is {mode}")).remedy(
-            "use a weaker synchronous_commit (remote_write or on instead of remote_apply), wait for any one of several standbys, or give them a \
-             faster disk for the WAL",
-            &[
-                "ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf();",
-                "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (s1, s2)'; SELECT pg_reload_conf();",
-            ],
+            "use a weaker synchronous_commit (remote_write or on instead of remote_apply), wait for any one of several standbys, or give them a faster disk for the WAL",
+            &commands,
         ));
     }
     Answer::of(claims, || "what active sessions waited for".to_string())

@@ -1,6 +1,22 @@
 //! Reading the JSON that the server makes of its views: anything may be null, and numbers may come as any of its types.
 
+use postgres::types::{FromSql, Type};
 use serde_json::Value;
+
+/// A text as the server sends it. A database with the encoding SQL_ASCII sends bytes that need not be UTF-8: one such name or statement must not cost the
+/// whole answer, so these bytes become the replacement character.
+#[derive(Debug)]
+pub(crate) struct Raw(pub(crate) String);
+
+impl<'a> FromSql<'a> for Raw {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Raw, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Raw(String::from_utf8_lossy(raw).into_owned()))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        matches!(*kind, Type::TEXT | Type::VARCHAR | Type::NAME | Type::UNKNOWN)
+    }
+}
 
 /// The document; null if it is not JSON, which a server does not send.
 pub(crate) fn parse(text: &str) -> Value {

@@ -16,8 +16,9 @@ use std::time::Duration;
 
 /// `application_name` of every connection that samples; samples leave out sessions of this name.
 pub const APPLICATION_NAME: &str = "pgfathom watch";
-/// The time limit for a query.
-pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_millis(500);
+/// The time limit for a query. On a host whose CPUs are full for seconds a short limit would cancel the sample just when it matters, and each would
+/// leave an error in the server's log; starts that pass meanwhile are missed and reported.
+pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(4);
 /// A session ends if the server sends nothing for this long: the statement's own limit is shorter.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time limit for a lock.
@@ -218,10 +219,9 @@ impl Session {
             // The next transaction may use another server process, which does not have our statement.
             self.queries += 1;
             // The row owns its statement, which is closed before the transaction ends: behind a pooler, the next one may use another server process.
-            let answer = self
-                .client
-                .query_one(plain.as_deref().unwrap_or(sql), parameters)
-                .and_then(|row| Ok(row.try_get::<_, Option<&str>>(0)?.map_or(Value::Null, json::parse)));
+            let answer = self.client.query_one(plain.as_deref().unwrap_or(sql), parameters).and_then(|row| {
+                Ok(row.try_get::<_, Option<json::Raw>>(0)?.map_or(Value::Null, |text| json::parse(&text.0)))
+            });
             self.client.release()?;
             return Ok(answer?);
         }
@@ -232,8 +232,8 @@ impl Session {
         let statement = self.prepared[sql].clone();
         self.queries += 1;
         let row = self.client.query_one(&statement, parameters)?;
-        let text: Option<&str> = row.try_get(0)?;
-        Ok(text.map_or(Value::Null, json::parse))
+        let text: Option<json::Raw> = row.try_get(0)?;
+        Ok(text.map_or(Value::Null, |text| json::parse(&text.0)))
     }
 
     /// The time of a round trip without work: an empty statement needs no transaction and no snapshot.
