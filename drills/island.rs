@@ -131,7 +131,7 @@ impl Drop for Memory {
 }
 
 impl Island {
-    fn new(own: Own) -> Result<Island, String> {
+    pub(crate) fn new(own: Own) -> Result<Island, String> {
         let memory = Memory { folder: Folder::new() };
         let path = memory.folder.path().to_string_lossy().into_owned();
         run("mount", &["-t", "tmpfs", "-o", MEMORY, "pgfathom"], &[&path])?;
