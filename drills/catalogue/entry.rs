@@ -29,7 +29,7 @@ pub(crate) struct Entry {
     /// Whether it is a control: nothing may be claimed.
     #[serde(skip)]
     pub(crate) healthy: bool,
-    /// Rules that name the cause. Empty: no rule of today does, so it will be missed.
+    /// Rules that name the cause. `*`: any rule whose claim contains one of `names`.
     #[serde(default)]
     pub(crate) rules: Vec<String>,
     /// Words of which the finding must contain one to count as naming the cause.
@@ -181,6 +181,12 @@ fn checked(entry: Entry) -> Result<Entry, String> {
     }
     if entry.healthy && !(entry.rules.is_empty() && entry.symptoms.is_empty()) {
         return wrong("a control names no rules");
+    }
+    if !entry.healthy && entry.rules.is_empty() {
+        return wrong("which rule names the cause?");
+    }
+    if entry.rules.iter().any(|rule| rule == super::score::ANY_RULE) && entry.names.is_empty() {
+        return wrong("any rule can name the cause, so the words are needed by which it does");
     }
     if let Some(load) = entry.load.iter().find(|load| load.kinds() != 1) {
         return wrong(&format!("one of script, hold, repeat, connections, shell: {load:?}"));

@@ -9,9 +9,6 @@ mod load;
 mod runner;
 mod score;
 mod table;
-#[cfg(test)]
-mod tests;
-
 use crate::island::{Island, Own};
 use crate::support::Folder;
 use crate::sys;
@@ -152,6 +149,48 @@ fn is_worse(now: Outcome, before: Option<Outcome>) -> bool {
         Some(before) => kind(now) > kind(before),
         None => now == Outcome::Broken,
     }
+}
+
+/// The self-test: the runner passes with all rules, and fails once the rule of a condition is removed.
+#[test]
+#[ignore = "two or more runs of an entry"]
+fn a_condition_whose_rule_is_removed_fails() {
+    const NAME: &str = "log-statement-all";
+    let before = recorded().into_iter().find(|one| one.name == NAME).expect("it is recorded");
+    assert!(matches!(before.verdict.outcome, Outcome::First | Outcome::AmongThree), "choose one that is found: {before:?}");
+    let run = |without: &str| {
+        let mut command = testing::again(module_path!(), "conditions");
+        command.args(["--include-ignored", "--nocapture"]).env(NAMES, NAME).env(runner::WITHOUT, without);
+        command.env_remove(THIRD).env_remove(SCORES).env_remove(ONE);
+        let ended = command.output().expect("we start ourselves");
+        (ended.status.success(), String::from_utf8_lossy(&ended.stderr).into_owned())
+    };
+    let (passed, text) = run("");
+    assert!(passed, "{text}");
+    let (passed, text) = run(&before.rules.join(" "));
+    assert!(!passed && text.contains("worse than"), "{text}");
+}
+
+#[test]
+fn every_entry_has_its_day_and_worse_is_worse() {
+    for index in 0..100 {
+        assert_eq!((20_000..20_003).filter(|day| is_of_day(index, *day)).count(), 1);
+    }
+    let found = Some(Outcome::First);
+    assert!(is_worse(Outcome::Missed, found) && is_worse(Outcome::SymptomOnly, found) && is_worse(Outcome::Later, found));
+    assert!(!is_worse(Outcome::AmongThree, found) && !is_worse(Outcome::First, Some(Outcome::Missed)));
+    assert!(is_worse(Outcome::FalseAlarm, Some(Outcome::Silent)) && is_worse(Outcome::Broken, None));
+    assert!(!is_worse(Outcome::Missed, None) && !is_worse(Outcome::NotPossible, found));
+}
+
+#[test]
+fn the_recorded_scores_are_those_of_the_catalogue() {
+    let (all, recorded) = (catalogue(), recorded());
+    let lost: Vec<&String> = recorded.iter().map(|one| &one.name).filter(|name| !all.iter().any(|entry| entry.name == **name)).collect();
+    assert!(lost.is_empty(), "not in the catalogue any more: {lost:?}");
+    let page = fs::read_to_string(root().join("docs/drills.md")).expect("the page is there");
+    let shown = table::write_into(&page, &table::markdown(&recorded)).expect("the page has its markers");
+    assert!(page == shown, "docs/drills.md does not show drills/recorded.ndjson: scripts/drills --docs");
 }
 
 fn report(record: &Record) {

@@ -11,6 +11,7 @@ mod relay;
 mod support;
 
 mod benchmarks;
+mod catalogue;
 mod cli_errors;
 mod cluster;
 mod conformance;
