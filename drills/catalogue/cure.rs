@@ -42,9 +42,15 @@ impl Cure {
 }
 
 /// Types the remedy of a finding, and looks again.
-pub(crate) fn tried(stage: &mut Stage<'_>, before: &Look, finding: &Value, expected: &Expected) -> Result<Cure, String> {
+pub(crate) fn tried(
+    stage: &mut Stage<'_>,
+    before: &Look,
+    finding: &Value,
+    expected: &Expected,
+) -> Result<Cure, String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let commands: Vec<String> = finding["remedy"]["commands"].as_array().into_iter().flatten().map(text).collect();
+    let commands: Vec<String> =
+        finding["remedy"]["commands"].as_array().into_iter().flatten().map(text).collect();
     let (predicted, predicted_by) = prediction(finding);
     let mut cure = Cure {
         rule: text(&finding["rule"]),

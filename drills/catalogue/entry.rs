@@ -171,7 +171,10 @@ pub(crate) fn chapter(area: &str, text: &str) -> Result<Vec<Entry>, String> {
     let chapter: Chapter = toml::from_str(text).map_err(|error| error.to_string())?;
     let conditions = chapter.condition.into_iter().map(|entry| (false, entry));
     let controls = chapter.control.into_iter().map(|entry| (true, entry));
-    conditions.chain(controls).map(|(healthy, entry)| checked(Entry { healthy, area: area.into(), ..entry })).collect()
+    conditions
+        .chain(controls)
+        .map(|(healthy, entry)| checked(Entry { healthy, area: area.into(), ..entry }))
+        .collect()
 }
 
 fn checked(entry: Entry) -> Result<Entry, String> {

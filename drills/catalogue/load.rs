@@ -201,7 +201,8 @@ impl Running {
     fn session(&mut self, place: &Place, load: &Load) {
         let (stop, done) = (Arc::clone(&self.stop), Arc::new(AtomicU64::new(0)));
         let counted = Arc::clone(&done);
-        let (place, load, text) = (place.clone(), load.clone(), format!("{:?}", load.hold.as_ref().or(load.repeat.as_ref())));
+        let (place, load, text) =
+            (place.clone(), load.clone(), format!("{:?}", load.hold.as_ref().or(load.repeat.as_ref())));
         let may_fail = load.may_fail;
         let thread = thread::spawn(move || converse(&place, &load, &stop, &counted));
         self.sessions.push(Session { thread: Some(thread), done, text, may_fail });

@@ -127,9 +127,13 @@ fn selected(all: &[Entry]) -> Vec<&Entry> {
     let words: Vec<&str> = words.split_whitespace().collect();
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let day = env::var_os(THIRD).map(|_| since.as_secs() / DAY_S);
-    let is_named = |entry: &Entry| words.is_empty() || words.iter().any(|word| entry.name.contains(word) || entry.area == *word);
+    let is_named = |entry: &Entry| {
+        words.is_empty() || words.iter().any(|word| entry.name.contains(word) || entry.area == *word)
+    };
     let all = all.iter().enumerate();
-    all.filter(|(index, entry)| is_named(entry) && day.is_none_or(|day| is_of_day(*index, day))).map(|(_, entry)| entry).collect()
+    all.filter(|(index, entry)| is_named(entry) && day.is_none_or(|day| is_of_day(*index, day)))
+        .map(|(_, entry)| entry)
+        .collect()
 }
 
 /// Every entry has its turn within three days.
@@ -157,7 +161,10 @@ fn is_worse(now: Outcome, before: Option<Outcome>) -> bool {
 fn a_condition_whose_rule_is_removed_fails() {
     const NAME: &str = "log-statement-all";
     let before = recorded().into_iter().find(|one| one.name == NAME).expect("it is recorded");
-    assert!(matches!(before.verdict.outcome, Outcome::First | Outcome::AmongThree), "choose one that is found: {before:?}");
+    assert!(
+        matches!(before.verdict.outcome, Outcome::First | Outcome::AmongThree),
+        "choose one that is found: {before:?}"
+    );
     let run = |without: &str| {
         let mut command = testing::again(module_path!(), "conditions");
         command.args(["--include-ignored", "--nocapture"]).env(NAMES, NAME).env(runner::WITHOUT, without);
@@ -177,7 +184,11 @@ fn every_entry_has_its_day_and_worse_is_worse() {
         assert_eq!((20_000..20_003).filter(|day| is_of_day(index, *day)).count(), 1);
     }
     let found = Some(Outcome::First);
-    assert!(is_worse(Outcome::Missed, found) && is_worse(Outcome::SymptomOnly, found) && is_worse(Outcome::Later, found));
+    assert!(
+        is_worse(Outcome::Missed, found)
+            && is_worse(Outcome::SymptomOnly, found)
+            && is_worse(Outcome::Later, found)
+    );
     assert!(!is_worse(Outcome::AmongThree, found) && !is_worse(Outcome::First, Some(Outcome::Missed)));
     assert!(is_worse(Outcome::FalseAlarm, Some(Outcome::Silent)) && is_worse(Outcome::Broken, None));
     assert!(!is_worse(Outcome::Missed, None) && !is_worse(Outcome::NotPossible, found));
@@ -186,7 +197,11 @@ fn every_entry_has_its_day_and_worse_is_worse() {
 #[test]
 fn the_recorded_scores_are_those_of_the_catalogue() {
     let (all, recorded) = (catalogue(), recorded());
-    let lost: Vec<&String> = recorded.iter().map(|one| &one.name).filter(|name| !all.iter().any(|entry| entry.name == **name)).collect();
+    let lost: Vec<&String> = recorded
+        .iter()
+        .map(|one| &one.name)
+        .filter(|name| !all.iter().any(|entry| entry.name == **name))
+        .collect();
     assert!(lost.is_empty(), "not in the catalogue any more: {lost:?}");
     let page = fs::read_to_string(root().join("docs/drills.md")).expect("the page is there");
     let shown = table::write_into(&page, &table::markdown(&recorded)).expect("the page has its markers");
@@ -194,8 +209,13 @@ fn the_recorded_scores_are_those_of_the_catalogue() {
 }
 
 fn report(record: &Record) {
-    let claims: Vec<String> =
-        record.verdict.claims.iter().take(3).map(|claim| format!("{} {}: {}", claim.rule, claim.severity, claim.claim)).collect();
+    let claims: Vec<String> = record
+        .verdict
+        .claims
+        .iter()
+        .take(3)
+        .map(|claim| format!("{} {}: {}", claim.rule, claim.severity, claim.claim))
+        .collect();
     eprintln!(
         "condition {}: {} (others used {} of the CPUs, {:.0} s): {}{}",
         record.name,
@@ -264,7 +284,9 @@ fn lack(entry: &Entry) -> Result<(), Lack> {
         needs::loop_devices()?;
         needs::slow_disks()?;
     }
-    for (is_needed, controller) in [(entry.cpu_quota_pct.is_some(), "cpu"), (entry.memory_mib.is_some(), "memory")] {
+    for (is_needed, controller) in
+        [(entry.cpu_quota_pct.is_some(), "cpu"), (entry.memory_mib.is_some(), "memory")]
+    {
         if is_needed {
             Group::new(controller).map_err(|why| Lack::new("cgroup-v1", why))?;
         }
@@ -288,7 +310,14 @@ fn scored(entry: &Entry) -> Record {
     } else {
         Command::new(exe)
     };
-    command.args(["--exact", "catalogue::conditions", "--include-ignored", "--nocapture", "--test-threads", "1"]);
+    command.args([
+        "--exact",
+        "catalogue::conditions",
+        "--include-ignored",
+        "--nocapture",
+        "--test-threads",
+        "1",
+    ]);
     command.env(ONE, &entry.name).env(RESULT, &result).stdin(Stdio::null());
     let file = fs::File::create(&output).expect("the folder is ours");
     command.stdout(Stdio::null()).stderr(file);
@@ -298,7 +327,11 @@ fn scored(entry: &Entry) -> Record {
         if begun.elapsed() > ENTRY_TIMEOUT {
             let _ = child.kill();
             let _ = child.wait();
-            return without(entry, Outcome::Broken, format!("it did not end in {} s", ENTRY_TIMEOUT.as_secs()));
+            return without(
+                entry,
+                Outcome::Broken,
+                format!("it did not end in {} s", ENTRY_TIMEOUT.as_secs()),
+            );
         }
         thread::sleep(Duration::from_millis(100));
     }

@@ -107,23 +107,26 @@ impl<'a> Stage<'a> {
         };
         let data_dir = disk.as_ref().map(|(disk, _)| disk.mount.clone());
         let mut servers = start(entry, data_dir)?;
+        // The page cache of what is written before belongs to another group.
+        let pids = |server: &Throwaway| lab::local::servers_in(&server.data_dir());
+        let mut limits = Vec::new();
+        if let Some(mib) = entry.memory_mib {
+            limits.push(Group::memory(mib)?);
+            limits[0].hold(pids(servers.node(0)?))?;
+        }
         prepare(entry, servers.node(0)?)?;
         if let (true, Servers::One(server)) = (entry.restart, &mut servers) {
             server.stop(lab::throwaway::StopMode::Fast).map_err(|error| error.to_string())?;
             server.start_again().map_err(|error| error.to_string())?;
         }
         let count = if entry.standby.is_some() { 2 } else { 1 };
-        let places = (0..count).map(|index| place(entry, servers.node(index)?)).collect::<Result<Vec<_>, String>>()?;
+        let places =
+            (0..count).map(|index| place(entry, servers.node(index)?)).collect::<Result<Vec<_>, String>>()?;
         let pids = || lab::local::servers_in(&places[0].data_dir);
-        let mut limits = Vec::new();
         if let Some(pct) = entry.cpu_quota_pct {
-            limits.push(Group::cpu_quota(pct)?);
-        }
-        if let Some(mib) = entry.memory_mib {
-            limits.push(Group::memory(mib)?);
-        }
-        for limit in &limits {
-            limit.hold(pids())?;
+            let group = Group::cpu_quota(pct)?;
+            group.hold(pids())?;
+            limits.push(group);
         }
         let brake = match &disk {
             Some((disk, limit)) => {
@@ -152,7 +155,8 @@ impl<'a> Stage<'a> {
     pub(crate) fn look(&mut self, name: &str, only_scripts: bool) -> Result<Look, String> {
         let entry = self.entry;
         let wanted = |load: &&super::entry::Load| load.script.is_some() || !only_scripts;
-        let (first, later): (Vec<_>, Vec<_>) = entry.load.iter().filter(wanted).partition(|load| load.at_s <= 0.0);
+        let (first, later): (Vec<_>, Vec<_>) =
+            entry.load.iter().filter(wanted).partition(|load| load.at_s <= 0.0);
         for load in first {
             let place = self.places.get(load.node).ok_or("no such node")?;
             self.loads.start(place, load, WARM_S + entry.seconds + 1)?;
@@ -234,11 +238,13 @@ fn start(entry: &Entry, data_dir: Option<PathBuf>) -> Result<Servers, String> {
     if let Some(sync) = &entry.standby {
         let sync = SyncStandbys::parse(sync, 1).map_err(|error| error.to_string())?;
         let topology = Topology::Replicated(Replication { standbys: 1, sync, commit: None });
-        let words: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let words: Vec<(&str, &str)> =
+            settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let cluster = ThrowawayCluster::start(&installation, &topology, &words);
         return cluster.map(Servers::Several).map_err(|error| error.to_string());
     }
-    let options = Options { settings, tcp: entry.tcp, hba: entry.hba.clone(), data_dir, ..Options::default() };
+    let options =
+        Options { settings, tcp: entry.tcp, hba: entry.hba.clone(), data_dir, ..Options::default() };
     options.start(&installation).map(Servers::One).map_err(|error| error.to_string())
 }
 
@@ -263,7 +269,11 @@ fn explain(folder: &Path, name: &str) -> Result<Value, String> {
     let text = pgfathom(folder).args(["explain", "-v", name]).output().map_err(|error| error.to_string())?;
     let _ = fs::write(folder.join(name).join("explain.txt"), &text.stdout);
     let told = crate::ground::explain(folder, name);
-    if told["findings"].is_array() { Ok(told) } else { Err(format!("explain {name} has no findings: {told}")) }
+    if told["findings"].is_array() {
+        Ok(told)
+    } else {
+        Err(format!("explain {name} has no findings: {told}"))
+    }
 }
 
 /// Removes what these rules claim, as if they did not exist.
@@ -297,7 +307,9 @@ pub(crate) fn perform(
     };
     let verdict = score::judge(&look.told, &expected);
     let cure = match score::cause(&look.told, &expected) {
-        Some(finding) if entry.remedy && !entry.healthy => Some(cure::tried(&mut stage, &look, finding, &expected)?),
+        Some(finding) if entry.remedy && !entry.healthy => {
+            Some(cure::tried(&mut stage, &look, finding, &expected)?)
+        }
         _ => None,
     };
     let postgres = stage.server()?.installation().version.major;

@@ -123,8 +123,12 @@ pub(crate) fn judge(told: &Value, expected: &Expected) -> Verdict {
         [expected.rules, expected.symptoms, expected.also].iter().any(|rules| holds(rules, rule))
     };
     let is_loud = |finding: &&&Value| matches!(text(finding, "severity"), "high" | "medium");
-    let wrong: Vec<Claim> =
-        counted.iter().filter(is_loud).filter(|one| !is_true(text(one, "rule"))).map(|one| claim(one)).collect();
+    let wrong: Vec<Claim> = counted
+        .iter()
+        .filter(is_loud)
+        .filter(|one| !is_true(text(one, "rule")))
+        .map(|one| claim(one))
+        .collect();
     let has_symptom = findings(told).any(|one| {
         let is_note = text(one, "severity") == "note";
         !is_note && [expected.symptoms, expected.rules].iter().any(|rules| holds(rules, text(one, "rule")))

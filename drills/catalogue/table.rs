@@ -20,7 +20,8 @@ const CAUSE_CHARS: usize = 60;
 pub(crate) fn append(path: &Path, record: &Record) -> Result<(), String> {
     let line = serde_json::to_string(record).map_err(|error| error.to_string())? + "\n";
     let file = OpenOptions::new().create(true).append(true).open(path);
-    file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|error| format!("{}: {error}", path.display()))
+    file.and_then(|mut file| file.write_all(line.as_bytes()))
+        .map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// The records of a file, the last one of each name, in the order of their first appearance.
@@ -32,7 +33,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Record>, String> {
     };
     let mut all: Vec<Record> = Vec::new();
     for line in text.lines() {
-        let record: Record = serde_json::from_str(line).map_err(|error| format!("{}: {error}", path.display()))?;
+        let record: Record =
+            serde_json::from_str(line).map_err(|error| format!("{}: {error}", path.display()))?;
         match all.iter_mut().find(|one| one.name == record.name) {
             Some(place) => *place = record,
             None => all.push(record),
@@ -69,13 +71,18 @@ impl Totals {
     }
 
     fn share(&self, count: usize) -> String {
-        if self.of == 0 { "none".into() } else { format!("{count} of {} ({:.0} %)", self.of, 100.0 * count as f64 / self.of as f64) }
+        if self.of == 0 {
+            "none".into()
+        } else {
+            format!("{count} of {} ({:.0} %)", self.of, 100.0 * count as f64 / self.of as f64)
+        }
     }
 }
 
 /// The sentences below the table.
 pub(crate) fn totals(records: &[Record]) -> Vec<String> {
-    let group = |healthy: bool| Totals::of(records.iter().filter(|one| one.area != DRILL && one.healthy == healthy));
+    let group =
+        |healthy: bool| Totals::of(records.iter().filter(|one| one.area != DRILL && one.healthy == healthy));
     let (conditions, controls) = (group(false), group(true));
     let first = conditions.count(Outcome::First);
     let three = first + conditions.count(Outcome::AmongThree);
@@ -91,7 +98,9 @@ pub(crate) fn totals(records: &[Record]) -> Vec<String> {
         ),
         format!("controls: without a false claim {}", controls.share(controls.count(Outcome::Silent))),
     ];
-    for (outcome, words) in [(Outcome::Broken, "could not be caused"), (Outcome::NotPossible, "not possible here")] {
+    for (outcome, words) in
+        [(Outcome::Broken, "could not be caused"), (Outcome::NotPossible, "not possible here")]
+    {
         let count = conditions.count(outcome) + controls.count(outcome);
         if count > 0 {
             lines.push(format!("{words}: {count}"));
@@ -102,7 +111,11 @@ pub(crate) fn totals(records: &[Record]) -> Vec<String> {
     if drills.of > 0 {
         let first = drills.count(Outcome::First);
         let three = first + drills.count(Outcome::AmongThree);
-        lines.push(format!("drills: one of the expected rules is first in {}, among three in {}", drills.share(first), drills.share(three)));
+        lines.push(format!(
+            "drills: one of the expected rules is first in {}, among three in {}",
+            drills.share(first),
+            drills.share(three)
+        ));
     }
     lines
 }
@@ -152,7 +165,10 @@ fn claimed(record: &Record, count: usize) -> String {
 
 /// The table for a terminal.
 pub(crate) fn text(records: &[Record]) -> String {
-    let mut lines = vec![format!("{:<34} {:<14} {:<16} {:<36} {}", "name", "outcome", "expected", "first claims", "cause, remedy")];
+    let mut lines = vec![format!(
+        "{:<34} {:<14} {:<16} {:<36} {}",
+        "name", "outcome", "expected", "first claims", "cause, remedy"
+    )];
     for record in records {
         let cause: String = record.cause.chars().take(CAUSE_CHARS).collect();
         let remedy = record.cure.as_ref().map(|cure| format!(" | {}", cure_words(cure))).unwrap_or_default();
@@ -202,7 +218,8 @@ pub(crate) fn markdown(records: &[Record]) -> String {
         out.extend([String::new(), "| condition | typed | result |\n|---|---|---|".to_owned()]);
         for record in with_cures {
             let cure = record.cure.as_ref().expect("it was filtered");
-            let typed = cure.commands.iter().map(|one| format!("`{}`", cell(one))).collect::<Vec<_>>().join(" ");
+            let typed =
+                cure.commands.iter().map(|one| format!("`{}`", cell(one))).collect::<Vec<_>>().join(" ");
             out.push(format!("| {} | {typed} | {} |", record.name, cell(&cure_words(cure))));
         }
     }

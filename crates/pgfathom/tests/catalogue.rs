@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "the runner of the drills reads the rest")]
 #[path = "../../../drills/catalogue/entry.rs"]
 mod entry;
+#[allow(dead_code, reason = "the runner of the drills reads the rest")]
 #[path = "../../../drills/catalogue/score.rs"]
 mod score;
 
@@ -44,7 +45,9 @@ fn the_catalogue_is_large_and_varied() {
 fn every_rule_of_the_catalogue_exists() {
     let known = rules();
     for entry in catalogue() {
-        for rule in entry.rules.iter().chain(&entry.symptoms).chain(&entry.also).filter(|rule| *rule != ANY_RULE) {
+        for rule in
+            entry.rules.iter().chain(&entry.symptoms).chain(&entry.also).filter(|rule| *rule != ANY_RULE)
+        {
             assert!(known.contains(rule.as_str()), "{}: explain has no rule {rule}", entry.name);
         }
     }
@@ -133,7 +136,10 @@ fn loud_claims_that_are_not_true_are_false_and_quiet_ones_are_not() {
     let healthy = Expected { healthy: true, ..Expected::default() };
     assert_eq!(judge(&told(&findings[3..]), &healthy).outcome, Outcome::Silent);
     assert_eq!(judge(&told(&findings[2..]), &healthy).outcome, Outcome::FalseAlarm);
-    assert_eq!(verdict.claims[4], Claim { rule: "HW-01".into(), severity: "note".into(), claim: "warm".into() });
+    assert_eq!(
+        verdict.claims[4],
+        Claim { rule: "HW-01".into(), severity: "note".into(), claim: "warm".into() }
+    );
 }
 
 /// On a host that others use, a claim about that is true, and no place is lost to it. On a quiet one it is false.
@@ -141,12 +147,15 @@ fn loud_claims_that_are_not_true_are_false_and_quiet_ones_are_not() {
 fn what_other_programs_do_to_the_host_is_weighed() {
     let rules = words(&["PLAN-01"]);
     let findings = told(&[finding("SES-02", "high", "others"), finding("PLAN-01", "medium", "scan")]);
-    let judged = |foreign_cpu_pct: f64| judge(&findings, &Expected { rules: &rules, foreign_cpu_pct, ..Expected::default() });
+    let judged = |foreign_cpu_pct: f64| {
+        judge(&findings, &Expected { rules: &rules, foreign_cpu_pct, ..Expected::default() })
+    };
     let (quiet, busy) = (judged(MACHINE_PCT / 2.0), judged(MACHINE_PCT * 3.0));
     assert_eq!((quiet.outcome, quiet.wrong.len()), (Outcome::AmongThree, 1));
     assert_eq!((busy.outcome, busy.wrong.len()), (Outcome::First, 0));
     let neighbour = words(&["SES-02"]);
-    let verdict = judge(&findings, &Expected { rules: &neighbour, foreign_cpu_pct: 90.0, ..Expected::default() });
+    let verdict =
+        judge(&findings, &Expected { rules: &neighbour, foreign_cpu_pct: 90.0, ..Expected::default() });
     assert_eq!(verdict.outcome, Outcome::First);
 }
 
@@ -155,7 +164,10 @@ fn a_symptom_below_its_cause_is_no_claim_of_its_own() {
     let rules = words(&["LCK-01"]);
     let mut below = finding("DIST-06", "high", "they wait");
     below["symptom_of"] = json!("LCK-01");
-    let verdict = judge(&told(&[below, finding("LCK-01", "high", "it blocks")]), &Expected { rules: &rules, ..Expected::default() });
+    let verdict = judge(
+        &told(&[below, finding("LCK-01", "high", "it blocks")]),
+        &Expected { rules: &rules, ..Expected::default() },
+    );
     assert_eq!((verdict.outcome, verdict.wrong.len()), (Outcome::First, 0));
 }
 
