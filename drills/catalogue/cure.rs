@@ -1,10 +1,10 @@
 //! The proof of a remedy: exactly what the finding printed is typed, the same scripts drive again, and the saving is compared with the predicted one.
 
-use super::load::words_of;
 use super::runner::{Look, Stage};
 use super::score::{self, Expected};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -100,29 +100,40 @@ fn prediction(finding: &Value) -> (Option<(f64, f64)>, String) {
     numbers.into_iter().flatten().find_map(share).unwrap_or((None, "nothing".to_owned()))
 }
 
-/// Types one line: SQL in a session of its own, `$ ` in a shell of the server's user.
+/// Types one line: SQL in psql, which runs its statements one after another; a line with `$ ` in a shell of the server's user.
 fn typed(stage: &Stage<'_>, command: &str) -> Result<(), String> {
-    let Some(line) = command.strip_prefix("$ ") else {
-        let mut session = stage.place().session("postgres")?;
-        return session.batch_execute(command).map_err(|error| words_of(&error));
-    };
-    let mut shell = Command::new("sh");
-    shell.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    stage.place().set_environment(&mut shell, "postgres");
-    let owner = std::fs::metadata(&stage.place().data_dir).map_err(|error| error.to_string())?;
-    shell.uid(owner.uid()).gid(owner.gid()).current_dir("/");
-    let mut child = shell.spawn().map_err(|error| error.to_string())?;
-    let begun = Instant::now();
-    loop {
-        match child.try_wait().map_err(|error| error.to_string())? {
-            Some(status) if status.success() => return Ok(()),
-            Some(status) => return Err(status.to_string()),
-            None if begun.elapsed() > TIMEOUT => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("it did not end in {} s", TIMEOUT.as_secs()));
-            }
-            None => thread::sleep(Duration::from_millis(50)),
+    let mut program = match command.strip_prefix("$ ") {
+        Some(line) => {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", line]);
+            shell
         }
+        None => {
+            let psql = testing::needs::client_program("psql").map_err(|lack| lack.to_string())?;
+            let mut psql = Command::new(psql);
+            psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-f", "-"]);
+            psql
+        }
+    };
+    stage.place().set_environment(&mut program, "postgres");
+    let owner = std::fs::metadata(&stage.place().data_dir).map_err(|error| error.to_string())?;
+    program.uid(owner.uid()).gid(owner.gid()).current_dir("/");
+    program.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = program.spawn().map_err(|error| error.to_string())?;
+    let mut input = child.stdin.take().ok_or("it has no input")?;
+    let typed = if command.starts_with("$ ") { String::new() } else { format!("{command}\n") };
+    input.write_all(typed.as_bytes()).map_err(|error| error.to_string())?;
+    drop(input);
+    let begun = Instant::now();
+    while child.try_wait().map_err(|error| error.to_string())?.is_none() {
+        if begun.elapsed() > TIMEOUT {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("it did not end in {} s", TIMEOUT.as_secs()));
+        }
+        thread::sleep(Duration::from_millis(50));
     }
+    let ended = child.wait_with_output().map_err(|error| error.to_string())?;
+    let words = String::from_utf8_lossy(&ended.stderr).trim().replace('\n', " ");
+    if ended.status.success() { Ok(()) } else { Err(format!("{}: {words}", ended.status)) }
 }

@@ -1,13 +1,12 @@
 //! What belongs to an entry on this host: control groups (v1) that limit the server and count the CPU of everything that the entry started.
 
+use crate::island::{GROUP, sweep};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 const ROOT: &str = "/sys/fs/cgroup";
-/// Names of our groups begin with this; the rest is our process' number.
-const GROUP: &str = "pgfathom-drill-";
 const PERIOD_US: u64 = 100_000;
 /// USER_HZ, the unit of /proc/stat on every architecture that PostgreSQL supports on Linux.
 const TICKS_PER_S: f64 = 100.0;
@@ -26,6 +25,7 @@ impl Group {
         if !root.join("cgroup.procs").exists() {
             return Err(format!("no {} (cgroup v1)", root.display()));
         }
+        sweep(&root);
         let path = root.join(format!("{GROUP}{}", std::process::id()));
         fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Group { path, root })

@@ -5,7 +5,7 @@ use super::entry::{Disk, Entry};
 use super::host::{Foreign, Group};
 use super::load::{Place, Running, words_of};
 use super::score::{self, Expected, Verdict};
-use crate::island::{Brake, Island, Limit};
+use crate::island::{BLKIO, Brake, Island, Limit};
 use crate::support::pgfathom;
 use crate::sys;
 use lab::local::{Replication, SyncStandbys, Topology};
@@ -131,7 +131,8 @@ impl<'a> Stage<'a> {
         let brake = match &disk {
             Some((disk, limit)) => {
                 let brake = Brake::new()?;
-                brake.hold(pids())?;
+                // And ourselves, so the programs that we start later are slow there, too.
+                brake.hold(pids().into_iter().chain([std::process::id()]))?;
                 for one in limits_of(limit) {
                     brake.set(disk, Some(one))?;
                 }
@@ -218,9 +219,12 @@ impl<'a> Stage<'a> {
     }
 
     fn end(self) {
-        let Stage { servers, loads, .. } = self;
+        let Stage { servers, loads, _brake: brake, .. } = self;
         drop(servers);
         loads.end();
+        if brake.is_some() {
+            let _ = fs::write(Path::new(BLKIO).join("cgroup.procs"), std::process::id().to_string());
+        }
     }
 }
 
