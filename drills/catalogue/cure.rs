@@ -74,7 +74,7 @@ pub(crate) fn tried(
         }
     }
     let after = stage.look("after", true)?;
-    cure.gone = Some(score::judge(&after.told, expected).rank.is_none());
+    cure.gone = Some(score::judge(&after.answer, expected).rank.is_none());
     cure.latency_ms_after = after.latency_ms;
     cure.saved = before.latency_ms.zip(after.latency_ms).map(|(before, after)| 1.0 - after / before);
     Ok(cure)

@@ -231,11 +231,11 @@ fn report(record: &Record) {
 }
 
 /// A drill with rules of its own, in the same table: whether what it expects comes first.
-pub(crate) fn score_drill(name: &str, rules: &[&str], told: &serde_json::Value) {
+pub(crate) fn score_drill(name: &str, rules: &[&str], answer: &serde_json::Value) {
     let Some(path) = env::var_os(SCORES) else { return };
     let test = thread::current().name().unwrap_or("drill").to_owned();
     let rules: Vec<String> = rules.iter().map(|rule| (*rule).to_owned()).collect();
-    let mut verdict = score::judge(told, &Expected { rules: &rules, ..Expected::default() });
+    let mut verdict = score::judge(answer, &Expected { rules: &rules, ..Expected::default() });
     // Drills cause several conditions at once, and state only some of them: other claims are not judged.
     verdict.wrong.clear();
     let record = Record {

@@ -77,7 +77,7 @@ pub(crate) struct Stage<'a> {
 
 /// One watch, explained.
 pub(crate) struct Look {
-    pub(crate) told: Value,
+    pub(crate) answer: Value,
     pub(crate) foreign_cpu_pct: Option<f64>,
     /// Mean latency of the first script.
     pub(crate) latency_ms: Option<f64>,
@@ -187,8 +187,8 @@ impl<'a> Stage<'a> {
         }
         let latency_ms = self.loads.end_scripts()?;
         let dir = self.folder.join(name);
-        let told = explain(self.folder, name)?;
-        Ok(Look { told, foreign_cpu_pct, latency_ms, dir })
+        let answer = explain(self.folder, name)?;
+        Ok(Look { answer, foreign_cpu_pct, latency_ms, dir })
     }
 
     fn watch(&self, name: &str) -> Result<std::process::Child, String> {
@@ -272,18 +272,18 @@ fn place(entry: &Entry, server: &Throwaway) -> Result<Place, String> {
 fn explain(folder: &Path, name: &str) -> Result<Value, String> {
     let text = pgfathom(folder).args(["explain", "-v", name]).output().map_err(|error| error.to_string())?;
     let _ = fs::write(folder.join(name).join("explain.txt"), &text.stdout);
-    let told = crate::ground::explain(folder, name);
-    if told["findings"].is_array() {
-        Ok(told)
+    let answer = crate::ground::explain(folder, name);
+    if answer["findings"].is_array() {
+        Ok(answer)
     } else {
-        Err(format!("explain {name} has no findings: {told}"))
+        Err(format!("explain {name} has no findings: {answer}"))
     }
 }
 
 /// Removes what these rules claim, as if they did not exist.
-fn remove_rules(told: &mut Value, rules: &str) {
+fn remove_rules(answer: &mut Value, rules: &str) {
     let is_left = |finding: &Value| !rules.split(' ').any(|rule| finding["rule"] == rule);
-    if let Some(findings) = told["findings"].as_array_mut() {
+    if let Some(findings) = answer["findings"].as_array_mut() {
         findings.retain(is_left);
     }
 }
@@ -298,7 +298,7 @@ pub(crate) fn perform(
     let begun = Instant::now();
     let mut stage = Stage::set(entry, folder, foreign, island)?;
     let mut look = stage.look("run", false)?;
-    remove_rules(&mut look.told, &std::env::var(WITHOUT).unwrap_or_default());
+    remove_rules(&mut look.answer, &std::env::var(WITHOUT).unwrap_or_default());
     stage.loads.worked()?;
     stage.provoked()?;
     let expected = Expected {
@@ -309,8 +309,8 @@ pub(crate) fn perform(
         also: &entry.also,
         foreign_cpu_pct: look.foreign_cpu_pct.unwrap_or(100.0),
     };
-    let verdict = score::judge(&look.told, &expected);
-    let cure = match score::cause(&look.told, &expected) {
+    let verdict = score::judge(&look.answer, &expected);
+    let cure = match score::cause(&look.answer, &expected) {
         Some(finding) if entry.remedy && !entry.healthy => {
             Some(cure::tried(&mut stage, &look, finding, &expected)?)
         }

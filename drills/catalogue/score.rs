@@ -82,12 +82,12 @@ pub(crate) struct Verdict {
 }
 
 /// The place of the finding that names the cause among all findings of `explain`.
-pub(crate) fn cause<'a>(told: &'a Value, expected: &Expected) -> Option<&'a Value> {
-    findings(told).find(|finding| names_the_cause(finding, expected))
+pub(crate) fn cause<'a>(answer: &'a Value, expected: &Expected) -> Option<&'a Value> {
+    findings(answer).find(|finding| names_the_cause(finding, expected))
 }
 
-fn findings(told: &Value) -> impl Iterator<Item = &Value> {
-    told["findings"].as_array().into_iter().flatten()
+fn findings(answer: &Value) -> impl Iterator<Item = &Value> {
+    answer["findings"].as_array().into_iter().flatten()
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -110,14 +110,14 @@ fn holds(rules: &[String], rule: &str) -> bool {
 }
 
 /// Judges what `explain` reports. Notes are not claims. A claim about the host is skipped if other programs really used it meanwhile.
-pub(crate) fn judge(told: &Value, expected: &Expected) -> Verdict {
+pub(crate) fn judge(answer: &Value, expected: &Expected) -> Verdict {
     let disturbed = expected.foreign_cpu_pct >= MACHINE_PCT && !holds(expected.rules, MACHINE_RULES[0]);
     let counts = |finding: &&Value| {
         // `explain` itself puts a symptom below its cause: it is no claim about a cause.
         let is_aside = text(finding, "severity") == "note" || finding["symptom_of"].is_string();
         !is_aside && !(disturbed && MACHINE_RULES.contains(&text(finding, "rule")))
     };
-    let counted: Vec<&Value> = findings(told).filter(counts).collect();
+    let counted: Vec<&Value> = findings(answer).filter(counts).collect();
     let rank = counted.iter().position(|finding| names_the_cause(finding, expected)).map(|index| index + 1);
     let is_true = |rule: &str| {
         [expected.rules, expected.symptoms, expected.also].iter().any(|rules| holds(rules, rule))
@@ -129,7 +129,7 @@ pub(crate) fn judge(told: &Value, expected: &Expected) -> Verdict {
         .filter(|one| !is_true(text(one, "rule")))
         .map(|one| claim(one))
         .collect();
-    let has_symptom = findings(told).any(|one| {
+    let has_symptom = findings(answer).any(|one| {
         let is_note = text(one, "severity") == "note";
         !is_note && [expected.symptoms, expected.rules].iter().any(|rules| holds(rules, text(one, "rule")))
     });
@@ -142,7 +142,7 @@ pub(crate) fn judge(told: &Value, expected: &Expected) -> Verdict {
         (false, None) if has_symptom => Outcome::SymptomOnly,
         (false, None) => Outcome::Missed,
     };
-    Verdict { outcome, rank, wrong, claims: findings(told).map(claim).collect() }
+    Verdict { outcome, rank, wrong, claims: findings(answer).map(claim).collect() }
 }
 
 fn claim(finding: &Value) -> Claim {

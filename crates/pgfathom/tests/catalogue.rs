@@ -76,7 +76,7 @@ fn finding(rule: &str, severity: &str, claim: &str) -> Value {
     json!({"rule": rule, "severity": severity, "title": "a title", "claim": claim, "evidence": ["it was seen"], "remedy": {"text": "do", "commands": []}})
 }
 
-fn told(findings: &[Value]) -> Value {
+fn answer(findings: &[Value]) -> Value {
     json!({"findings": findings, "checked": []})
 }
 
@@ -93,7 +93,7 @@ fn the_place_of_the_cause_decides() {
     let other = finding("NET-04", "low", "loss");
     let outcome = |findings: &[&Value]| {
         let all: Vec<Value> = findings.iter().map(|one| (*one).clone()).collect();
-        judge(&told(&all), &expected).outcome
+        judge(&answer(&all), &expected).outcome
     };
     assert_eq!(outcome(&[&cause, &symptom]), Outcome::First);
     assert_eq!(outcome(&[&symptom, &cause]), Outcome::AmongThree);
@@ -110,9 +110,9 @@ fn the_place_of_the_cause_decides() {
 fn a_rule_without_the_name_is_a_symptom() {
     let (rules, names) = (words(&["LCK-01"]), words(&["idle in transaction"]));
     let expected = Expected { rules: &rules, names: &names, ..Expected::default() };
-    let vague = told(&[finding("LCK-01", "high", "one session blocks six")]);
+    let vague = answer(&[finding("LCK-01", "high", "one session blocks six")]);
     assert_eq!(judge(&vague, &expected).outcome, Outcome::SymptomOnly);
-    let exact = told(&[finding("LCK-01", "high", "a session that is IDLE IN TRANSACTION blocks six")]);
+    let exact = answer(&[finding("LCK-01", "high", "a session that is IDLE IN TRANSACTION blocks six")]);
     assert_eq!(judge(&exact, &expected).outcome, Outcome::First);
     let any = words(&[ANY_RULE]);
     let open = Expected { rules: &any, names: &names, ..Expected::default() };
@@ -130,12 +130,12 @@ fn loud_claims_that_are_not_true_are_false_and_quiet_ones_are_not() {
         finding("OBS-01", "low", "gap"),
         finding("HW-01", "note", "warm"),
     ];
-    let verdict = judge(&told(&findings), &Expected { rules: &rules, also: &also, ..Expected::default() });
+    let verdict = judge(&answer(&findings), &Expected { rules: &rules, also: &also, ..Expected::default() });
     let wrong: Vec<&str> = verdict.wrong.iter().map(|claim| claim.rule.as_str()).collect();
     assert_eq!((verdict.outcome, wrong), (Outcome::First, vec!["NET-04"]));
     let healthy = Expected { healthy: true, ..Expected::default() };
-    assert_eq!(judge(&told(&findings[3..]), &healthy).outcome, Outcome::Silent);
-    assert_eq!(judge(&told(&findings[2..]), &healthy).outcome, Outcome::FalseAlarm);
+    assert_eq!(judge(&answer(&findings[3..]), &healthy).outcome, Outcome::Silent);
+    assert_eq!(judge(&answer(&findings[2..]), &healthy).outcome, Outcome::FalseAlarm);
     assert_eq!(
         verdict.claims[4],
         Claim { rule: "HW-01".into(), severity: "note".into(), claim: "warm".into() }
@@ -146,7 +146,7 @@ fn loud_claims_that_are_not_true_are_false_and_quiet_ones_are_not() {
 #[test]
 fn what_other_programs_do_to_the_host_is_weighed() {
     let rules = words(&["PLAN-01"]);
-    let findings = told(&[finding("SES-02", "high", "others"), finding("PLAN-01", "medium", "scan")]);
+    let findings = answer(&[finding("SES-02", "high", "others"), finding("PLAN-01", "medium", "scan")]);
     let judged = |foreign_cpu_pct: f64| {
         judge(&findings, &Expected { rules: &rules, foreign_cpu_pct, ..Expected::default() })
     };
@@ -165,7 +165,7 @@ fn a_symptom_below_its_cause_is_no_claim_of_its_own() {
     let mut below = finding("DIST-06", "high", "they wait");
     below["symptom_of"] = json!("LCK-01");
     let verdict = judge(
-        &told(&[below, finding("LCK-01", "high", "it blocks")]),
+        &answer(&[below, finding("LCK-01", "high", "it blocks")]),
         &Expected { rules: &rules, ..Expected::default() },
     );
     assert_eq!((verdict.outcome, verdict.wrong.len()), (Outcome::First, 0));
