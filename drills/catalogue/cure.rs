@@ -93,9 +93,8 @@ fn prediction(finding: &Value) -> (Option<(f64, f64)>, String) {
     }
     let numbers = finding["numbers"].as_object();
     let share = |(name, value): (&String, &Value)| {
-        let value = name.contains("share").then(|| value.as_f64()).flatten()?;
-        let share = if name.ends_with("pct") { value / 100.0 } else { value };
-        Some((Some((share, share)), name.clone()))
+        let share = (name == "share").then(|| value.as_f64()).flatten()?;
+        Some((Some((share, share)), "share of the session time".to_owned()))
     };
     numbers.into_iter().flatten().find_map(share).unwrap_or((None, "nothing".to_owned()))
 }
