@@ -115,7 +115,7 @@ pub(crate) fn judge(answer: &Value, expected: &Expected) -> Verdict {
     let counts = |finding: &&Value| {
         // `explain` itself puts a symptom below its cause: it is no claim about a cause.
         let is_aside = text(finding, "severity") == "note" || finding["symptom_of"].is_string();
-        !is_aside && !(disturbed && MACHINE_RULES.contains(&text(finding, "rule")))
+        !(is_aside || disturbed && MACHINE_RULES.contains(&text(finding, "rule")))
     };
     let counted: Vec<&Value> = findings(answer).filter(counts).collect();
     let rank = counted.iter().position(|finding| names_the_cause(finding, expected)).map(|index| index + 1);
