@@ -4,6 +4,7 @@ use super::runner::{Look, Stage};
 use super::score::{self, Expected};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -115,24 +116,31 @@ fn typed(stage: &Stage<'_>, command: &str) -> Result<(), String> {
         }
     };
     stage.place().set_environment(&mut program, "postgres");
-    let owner = std::fs::metadata(&stage.place().data_dir).map_err(|error| error.to_string())?;
+    let owner = fs::metadata(&stage.place().data_dir).map_err(|error| error.to_string())?;
     program.uid(owner.uid()).gid(owner.gid()).current_dir("/");
-    program.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // A file and no pipe: VACUUM VERBOSE writes more than a pipe holds.
+    let output = stage.folder().join("typed.txt");
+    let file = fs::File::create(&output).map_err(|error| error.to_string())?;
+    program.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(file);
     let mut child = program.spawn().map_err(|error| error.to_string())?;
     let mut input = child.stdin.take().ok_or("it has no input")?;
     let typed = if command.starts_with("$ ") { String::new() } else { format!("{command}\n") };
     input.write_all(typed.as_bytes()).map_err(|error| error.to_string())?;
     drop(input);
     let begun = Instant::now();
-    while child.try_wait().map_err(|error| error.to_string())?.is_none() {
-        if begun.elapsed() > TIMEOUT {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(format!("it did not end in {} s", TIMEOUT.as_secs()));
+    loop {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => {
+                let words = fs::read_to_string(&output).unwrap_or_default();
+                return Err(format!("{status}: {}", words.trim().replace('\n', " ")));
+            }
+            None if begun.elapsed() > TIMEOUT => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("it did not end in {} s", TIMEOUT.as_secs()));
+            }
+            None => thread::sleep(Duration::from_millis(50)),
         }
-        thread::sleep(Duration::from_millis(50));
     }
-    let ended = child.wait_with_output().map_err(|error| error.to_string())?;
-    let words = String::from_utf8_lossy(&ended.stderr).trim().replace('\n', " ");
-    if ended.status.success() { Ok(()) } else { Err(format!("{}: {words}", ended.status)) }
 }

@@ -148,6 +148,10 @@ impl<'a> Stage<'a> {
         self.servers.node(0)
     }
 
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder
+    }
+
     pub(crate) fn place(&self) -> &Place {
         &self.places[0]
     }
