@@ -1,6 +1,6 @@
-//! Multimaster: the table joins the publications of all nodes when it is complete on each of them.
+//! Multimaster: the table is added to the publications of all nodes when it is complete on each of them.
 //!
-//! Before that it is in no publication, so what is loaded is not replicated: every node is filled by itself ([`crate::shape::Shape::Repeated`]). The
+//! Before that it is in no publication, so what is loaded is not replicated: every node is filled separately ([`crate::shape::Shape::Repeated`]). The
 //! moment of joining decides what is replicated: `pgoutput` looks up publications as of the change it decodes, so rows that were loaded before are
 //! never sent.
 

@@ -104,7 +104,7 @@ fn without_counters_the_samples_are_the_measure() {
     let long = Recording { active_ms: Some(10.0), ..recording };
     let time = only(&long.case(&[]));
     assert_eq!((time.active, time.is_counted), (4.0, false));
-    assert!(time.notes.iter().any(|note| note.contains("have not ended")), "{:?}", time.notes);
+    assert!(time.notes.iter().any(|note| note.contains("when it ends")), "{:?}", time.notes);
     // A glance is no measurement, and an idle server has nothing to share out.
     let glance = Recording { seconds: 2, ..long };
     assert!(all(&glance.case(&[])).is_empty());

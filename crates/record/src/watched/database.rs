@@ -1,4 +1,4 @@
-//! Lines about a database node: its totals, its sessions, what they wait for, who holds whom, and what follows it.
+//! Lines about a database node: its totals, its sessions, their waits and blockers, and its standbys.
 
 line! {
     /// Totals of one node in one interval. Counters are differences; with a restart or a reset between two ticks they are absent.
