@@ -13,6 +13,7 @@ mod support;
 mod benchmarks;
 mod check_hosts;
 mod check_local;
+mod catalogue;
 mod cli_errors;
 mod cluster;
 mod conformance;
