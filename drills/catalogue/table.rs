@@ -130,7 +130,8 @@ fn cures(records: &[Record]) -> Option<String> {
     let compared: Vec<bool> = typed.iter().filter_map(|cure| cure.within_two()).collect();
     let within = compared.iter().filter(|is_within| **is_within).count();
     Some(format!(
-        "remedies: {} tried; the printed commands could be typed in {}; cause gone in {gone}; saving within a factor of two of the prediction in {within} of {} compared",
+        "remedies: {} tried; the printed commands could be typed in {}; cause gone in {gone}; \
+         saving within a factor of two of the prediction in {within} of {} compared",
         all.len(),
         typed.len(),
         compared.len()
