@@ -313,7 +313,7 @@ impl Case {
     }
 
     /// Sessions of a node that waited for locks.
-    pub fn waiters<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Waiter> {
+    pub(crate) fn waiters<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Waiter> {
         self.waiters.iter().filter(move |((other, _), _)| other == node).map(|(_, waiter)| waiter)
     }
 
