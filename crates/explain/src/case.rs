@@ -23,7 +23,7 @@ pub(crate) const THINGS_MAX: usize = 4_096;
 pub const EVENTS_MAX: usize = 200_000;
 
 /// The fields of a line that identify its object. Other sources have one object per place.
-const KEYS: [(&str, &[&str]); 19] = [
+const KEYS: [(&str, &[&str]); 23] = [
     ("core", &["cpu"]),
     ("disk", &["device"]),
     ("net", &["interface"]),
@@ -32,6 +32,10 @@ const KEYS: [(&str, &[&str]); 19] = [
     ("hardware", &["kind", "name"]),
     ("table", &["database", "relation"]),
     ("statement", &["database", "query_id"]),
+    ("plan", &["query_id", "hash"]),
+    ("plan_node", &["query_id", "hash", "number"]),
+    ("plan_index", &["relation", "index"]),
+    ("what_if", &["query_id", "hash", "change"]),
     ("replication", &["standby"]),
     ("slot", &["slot"]),
     ("subscription", &["subscription"]),

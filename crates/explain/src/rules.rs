@@ -10,6 +10,7 @@ mod lock;
 mod memory;
 mod network;
 mod observer;
+mod plan;
 mod queue;
 pub(crate) mod replication;
 mod statement;
@@ -32,6 +33,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         transaction::RULES,
         lock::RULES,
         statement::RULES,
+        plan::RULES,
         queue::RULES,
         wal::RULES,
         replication::RULES,

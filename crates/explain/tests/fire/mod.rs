@@ -1,9 +1,11 @@
 //! For each rule a change that makes its condition true, and the proof level it must reach on it.
 
 mod harmless;
+mod plan;
 mod time;
 
 pub(crate) use harmless::HARMLESS;
+pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
 
 use crate::scene::{NODES, Scene, disk, vacuum_wait, wait};
 use record::event;
@@ -23,7 +25,7 @@ pub(crate) type Fires = (&'static str, Level, Change);
 
 /// Of all rules.
 pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
-    CASES.iter().chain(time::CASES)
+    CASES.iter().chain(time::CASES).chain(plan::CASES)
 }
 
 const CASES: &[Fires] = &[

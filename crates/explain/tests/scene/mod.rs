@@ -359,6 +359,12 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
             "bytes": 1_000_000_000u64, "index_bytes": 100_000_000, "live_rows": 1_000_000, "dead_rows": 500, "rows_inserted": 90_000,
             "rows_updated": 60_000, "rows_deleted": 0, "seq_scans": 0, "seq_rows": 0, "autovacuums": 1, "primary_key": true,
             "replica_identity": "default", "published": false, "tablespace": "pg_default", "index_tablespaces": "pg_default"}))
+        .set("plan", json!({"node": node, "query_id": "1", "hash": "a1"}), json!({
+            "database": "db", "how": "generic", "cost_total": 8.5, "rows_planned": 1.0, "nodes": 1, "partitions": 0, "jit_above_cost": 100_000.0, "work_mem_bytes": 4_194_304}))
+        .set("plan_node", json!({"node": node, "query_id": "1", "hash": "a1", "number": 1}), json!({
+            "above": 0, "kind": "Index Scan", "relation": "public.usertable", "index": "usertable_pkey", "condition": "(ycsb_key = $1)", "rows_planned": 1.0, "width_bytes": 1000}))
+        .set("what_if", json!({"node": node, "query_id": "1", "hash": "a1", "change": "SET work_mem = '256MB';"}), json!({
+            "kind": "setting", "cost_before": 8.5, "cost_after": 8.5, "used": false}))
         .set("clock", of.clone(), json!({"offset_us": 50, "error_us": 100}))
         .set("backend", json!({"host": host, "node": node, "pid": 100, "backend": "client backend"}), json!({"cpu_us": 200_000, "state": "S"}))
         .fact(of.clone(), "setting", "wal_level", "replica")
