@@ -149,7 +149,7 @@ pub fn conditions(expression: &str) -> Result<Vec<Condition>, Unread> {
 pub fn plannable(text: &str) -> Result<String, Unread> {
     let text = text.replace(mask::SQUASHED, " ");
     let text = text.trim().trim_end_matches(';');
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
     let is_plain = text.chars().enumerate().all(|(_, c)| {
         c.is_alphanumeric()
             || (c.is_ascii() && !c.is_ascii_control() && !matches!(c, '\'' | '\\' | ';' | '`'))
