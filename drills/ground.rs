@@ -246,6 +246,7 @@ impl Watching<'_> {
             }
             let silent: Vec<&&str> = rules.iter().filter(|rule| !fired.contains_key(**rule)).collect();
             if silent.is_empty() {
+                crate::catalogue::score_drill(&self.name, rules, &explain(self.folder.path(), &self.name));
                 return fired;
             }
             assert!(self.begun.elapsed() < PATIENCE, "{silent:?} did not fire; what did: {:?}", fired.keys());
@@ -261,7 +262,7 @@ impl Watching<'_> {
     /// The same for rules that request a certain time: they must have had it.
     pub(crate) fn is_silent_for(&self, looks: usize, rules: &[&str]) {
         self.looked(looks);
-        silent(&explain(self.folder, &self.name), rules);
+        silent(&explain(self.folder.path(), &self.name), rules);
     }
 
     /// Waits until the server was looked at so often.
@@ -280,11 +281,11 @@ impl Watching<'_> {
 }
 
 /// What `explain` says of a directory; nothing as long as there is none. An `explain` that fails has not looked, and fails the drill.
-pub(crate) fn explain(folder: &Folder, name: &str) -> Value {
-    if !folder.path().join(name).join("run.json").exists() {
+pub(crate) fn explain(folder: &Path, name: &str) -> Value {
+    if !folder.join(name).join("run.json").exists() {
         return Value::Null;
     }
-    let mut command = pgfathom(folder.path());
+    let mut command = pgfathom(folder);
     command.args(["explain", "-q", "--format", "json", name]);
     told(name, &command.output().expect("the command starts").into())
 }
@@ -302,7 +303,7 @@ fn told(name: &str, ended: &Ended) -> Value {
 
 /// The findings of a directory by rule.
 pub(crate) fn findings(folder: &Folder, name: &str) -> BTreeMap<String, Value> {
-    by_rule(&explain(folder, name), "findings")
+    by_rule(&explain(folder.path(), name), "findings")
 }
 
 /// What a list of `explain` says of each rule.

@@ -24,9 +24,9 @@ use testing::{Lack, needs};
 /// Set in the child.
 const INSIDE: &str = "PGFATHOM_DRILL_INSIDE";
 /// The controller that can slow a device down for some processes: cgroup v1.
-const BLKIO: &str = "/sys/fs/cgroup/blkio";
+pub(crate) const BLKIO: &str = "/sys/fs/cgroup/blkio";
 /// Names of our groups begin with this; the rest is our process' number.
-const GROUP: &str = "pgfathom-drill-";
+pub(crate) const GROUP: &str = "pgfathom-drill-";
 /// Memory for all disks of a drill. It is taken as it is written.
 const MEMORY: &str = "size=1200m,mode=755";
 /// How long a server's last processes may take to leave our group.
@@ -131,7 +131,7 @@ impl Drop for Memory {
 }
 
 impl Island {
-    fn new(own: Own) -> Result<Island, String> {
+    pub(crate) fn new(own: Own) -> Result<Island, String> {
         let memory = Memory { folder: Folder::new() };
         let path = memory.folder.path().to_string_lossy().into_owned();
         run("mount", &["-t", "tmpfs", "-o", MEMORY, "pgfathom"], &[&path])?;
@@ -243,7 +243,7 @@ impl Brake {
         if !Path::new(BLKIO).join("blkio.throttle.write_iops_device").exists() {
             return Err(format!("{BLKIO} is not there: no process can be slowed down on a disk (cgroup v1)"));
         }
-        sweep();
+        sweep(Path::new(BLKIO));
         let group = Path::new(BLKIO).join(format!("{GROUP}{}", std::process::id()));
         fs::create_dir(&group).map_err(|error| format!("{}: {error}", group.display()))?;
         Ok(Brake { group })
@@ -288,8 +288,8 @@ impl Drop for Brake {
 }
 
 /// Removes the groups of drills that were killed.
-fn sweep() {
-    for entry in fs::read_dir(BLKIO).into_iter().flatten().flatten() {
+pub(crate) fn sweep(controller: &Path) {
+    for entry in fs::read_dir(controller).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Some(pid) = name.strip_prefix(GROUP) else { continue };
         if !Path::new("/proc").join(pid).exists() {

@@ -5,6 +5,7 @@
 //! Nothing here waits for a time: a drill explains the directory that is being written again and again until its rules have fired.
 
 mod capacity;
+mod catalogue;
 mod checkpoints;
 mod clients;
 mod commits;

@@ -241,7 +241,7 @@ fn drive(ground: &Ground, name: &str, delay: Duration) -> Value {
     let ended = command.output().expect("the command starts");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     assert!(relay.requests() > 0, "the run went another way");
-    explain(&ground.folder, name)
+    explain(ground.folder.path(), name)
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn rows_of_other_nodes_are_far_and_one_node_is_sick() {
         type_(&format!(
             "matrix -q --only select -c 2 -T 2 --rounds 2 --warmup 200ms --cluster CLUSTER -o {name}"
         ));
-        explain(&folder, name)
+        explain(folder.path(), name)
     };
     // Five round trips for a row of another node are far by themselves, even on one machine: DIST-02 is not asked here.
     silent(&matrix("near"), &["DIST-03"]);

@@ -15,6 +15,7 @@ macro_rules! explained {
 
 explained!(
     record::RecordError,
+    ::plan::PlanError,
     ::report::ComparedError,
     run::script::ScriptError,
     engines::ClusterError,
@@ -24,6 +25,8 @@ explained!(
     lab::local::LocalError,
     connect::cluster_file::ClusterFileError,
     ::watch::bundle::BundleError,
+    ::check::hosts::HostsError,
+    ::check::accept::AcceptError,
 );
 
 impl Explained for workloads::driving::Refusal {

@@ -13,6 +13,7 @@
 //!
 //! The command turns flags into plans, prints the lines of a terminal, and turns signals into requests to stop.
 
+pub mod check;
 pub mod connection;
 pub mod context;
 pub mod demo;
@@ -25,6 +26,7 @@ pub mod human;
 pub mod load;
 pub mod machines;
 pub mod matrix;
+pub mod plan;
 pub mod prove;
 pub mod recording;
 pub mod report;

@@ -31,6 +31,8 @@ pub struct Plan {
     pub progress: Option<Duration>,
     /// Monitoring during the run.
     pub watching: Watching,
+    /// The plan of this load, for the run directory.
+    pub planned: Option<Box<record::plan::Plan>>,
     /// The run directory.
     pub directory: Option<PathBuf>,
 }
@@ -49,6 +51,9 @@ impl Plan {
         let mut control = connect::control::connect(&cluster.nodes[0].spec)?;
         let recording = opening.open(context, Target::node(&cluster, 0), &mut control)?;
         drop(control);
+        if let Some(planned) = &self.planned {
+            recording.keep(planned.write(recording.path()));
+        }
         opening.in_one_step(recording, |recording, step| {
             let report = fill(context, recording, step, &cluster, content, options, self.progress)?;
             Ok(outcome(&report, state_of(report.outcome), exit_of(report.outcome)))

@@ -23,6 +23,8 @@ pub struct Recording<'a> {
     is_watched: Cell<bool>,
     /// The run has ended and was explained.
     is_concluded: Cell<bool>,
+    /// No load and no samples: there is nothing to explain.
+    is_no_load: Cell<bool>,
     /// Whether it was reported that the directory is incomplete.
     is_lossy: Cell<bool>,
 }
@@ -56,6 +58,7 @@ impl<'a> Recording<'a> {
             sampler: RefCell::default(),
             is_watched: Cell::new(false),
             is_concluded: Cell::new(false),
+            is_no_load: Cell::new(false),
             is_lossy: Cell::new(false),
         })
     }
@@ -68,6 +71,11 @@ impl<'a> Recording<'a> {
     /// The same, for threads that write beside the verb.
     pub(crate) fn shared_dir(&self) -> &Arc<RunDir> {
         &self.dir
+    }
+
+    /// This run drives no load and samples nothing: no causes are looked for.
+    pub(crate) fn is_no_load(&self) {
+        self.is_no_load.set(true);
     }
 
     /// Takes over what samples beside the work; it ends with [`Recording::end_watch`] or the recording.
@@ -169,7 +177,7 @@ impl<'a> Recording<'a> {
     /// When run.json cannot be written: then there is no result.
     pub(crate) fn conclude(&self, state: State) -> Result<(), Failure> {
         self.end(state)?;
-        if !self.is_concluded.replace(true) {
+        if !self.is_concluded.replace(true) && !self.is_no_load.get() {
             self.explain();
         }
         Ok(())
@@ -301,7 +309,16 @@ pub fn fields(value: Value) -> Map<String, Value> {
 
 /// Removes a directory without a measurement, and nothing in it that is not of a recording.
 fn remove(path: &Path) {
-    for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY, files::FINDINGS] {
+    let ours = [
+        files::RUN,
+        files::SAMPLES,
+        files::EVENTS,
+        files::LATENCY,
+        files::FINDINGS,
+        files::CHECKS,
+        files::PLAN,
+    ];
+    for name in ours {
         // A file that cannot be removed stays; the refusal is what the user has to learn of.
         let _ = std::fs::remove_file(path.join(name));
     }

@@ -4,6 +4,7 @@ use crate::context::{Context, Format};
 use crate::failure::Failure;
 use crate::machines;
 use crate::recording;
+use record::check::Checks;
 use record::{Exit, files};
 use std::path::PathBuf;
 
@@ -14,8 +15,12 @@ pub struct Plan {
     pub run: PathBuf,
     /// The page's place instead of RUN/report.html.
     pub out: Option<PathBuf>,
+    /// A plan to compare it with, instead of the run's own.
+    pub plan: Option<PathBuf>,
     /// Two intervals to compare, as `--compare` of the command takes them.
     pub compare: Option<String>,
+    /// The directory of a check of the same hosts: what it measured is kept in the run, and shown beside what the run used.
+    pub check: Option<PathBuf>,
 }
 
 impl Plan {
@@ -25,6 +30,19 @@ impl Plan {
     /// When RUN is no run directory, or the page cannot be written.
     pub fn run(mut self, context: &Context) -> Result<Exit, Failure> {
         self.run = machines::opened(&self.run, context)?;
+        if let Some(check) = &self.check {
+            let named =
+                |error: record::RecordError| Failure::from(error).or_hint("name the directory of a check");
+            let Some(checks) = Checks::read(check).map_err(named)? else {
+                return Err(Failure::usage(format!("{} has no {}", check.display(), files::CHECKS))
+                    .hint("name the run directory of pgfathom check"));
+            };
+            if record::RunReader::open(&self.run).map_err(named)?.run.verb == "check" {
+                return Err(Failure::usage(format!("{} is a check itself", self.run.display()))
+                    .hint("name a load or a run, and with --check the check of its hosts"));
+            }
+            checks.write(&self.run)?;
+        }
         let (text, html) = self.made(context)?;
         context.terminal.data(&text);
         let page = self.out.clone().unwrap_or_else(|| self.run.join(files::REPORT));
@@ -59,12 +77,14 @@ impl Plan {
             };
             return Ok((text, compared.html));
         }
+        let plan = self.plan.as_deref().map(crate::plan::open).transpose()?;
+        let source = ::report::Planned { dir: self.run.clone(), plan };
         let text = match context.format {
-            Format::Text => ::report::text(&self.run),
-            Format::Json => ::report::json(&self.run),
+            Format::Text => ::report::text(&source),
+            Format::Json => ::report::json(&source),
         };
         let text = text.map_err(named)?;
-        Ok((text, ::report::html(&self.run)?))
+        Ok((text, ::report::html(&source)?))
     }
 }
 

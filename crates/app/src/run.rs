@@ -94,6 +94,8 @@ pub struct Plan {
     pub progress: Option<Duration>,
     /// Monitoring during the run.
     pub watching: Watching,
+    /// The plan of this run, for the run directory.
+    pub planned: Option<Box<record::plan::Plan>>,
     /// The run directory.
     pub directory: Option<PathBuf>,
 }
@@ -127,6 +129,7 @@ impl Plan {
             prepared: Prepared::default(),
             progress: None,
             watching: Watching::On,
+            planned: None,
             directory: None,
         }
     }
@@ -232,7 +235,12 @@ impl Plan {
         control: &mut Control,
     ) -> Result<Recording<'c>, Failure> {
         let cluster = self.address.cluster_of_file()?;
-        self.opening(name).open(context, Target { spec, cluster: cluster.as_ref() }, control)
+        let target = Target { spec, cluster: cluster.as_ref() };
+        let recording = self.opening(name).open(context, target, control)?;
+        if let Some(planned) = &self.planned {
+            recording.keep(planned.write(recording.path()));
+        }
+        Ok(recording)
     }
 
     fn opening<'a>(&'a self, name: &'a str) -> Opening<'a> {

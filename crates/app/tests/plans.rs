@@ -56,6 +56,7 @@ fn loading(address: Address, directory: PathBuf) -> load::Plan {
         options: ::load::Options::new(),
         progress: None,
         watching: Watching::Off,
+        planned: None,
         directory: Some(directory),
     }
 }

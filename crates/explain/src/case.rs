@@ -10,7 +10,7 @@ use record::event::Event;
 use record::finding::{NodeTime, Window};
 use record::model::{PHASE_MEASURE, Step};
 use record::sample::{Body, Sample};
-use record::watched::{Fact, Missing, Wait};
+use record::watched::{Block, Fact, Missing, Wait};
 use record::{Matrix, RecordError, Run, RunReader, Sweep};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,9 @@ pub(crate) const THINGS_MAX: usize = 4_096;
 pub const EVENTS_MAX: usize = 200_000;
 
 /// The fields of a line that identify its object. Other sources have one object per place.
-const KEYS: [(&str, &[&str]); 23] = [
+const KEYS: [(&str, &[&str]); 25] = [
+    ("activity", &["application", "user", "database", "client"]),
+    ("slru", &["name"]),
     ("core", &["cpu"]),
     ("disk", &["device"]),
     ("net", &["interface"]),
@@ -147,6 +149,31 @@ pub struct SettingChange {
     pub after: String,
 }
 
+/// A session that waited for a lock.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Waiter {
+    /// Its process.
+    pub pid: u64,
+    /// Whom it waited for, and who was at the end of that chain; 0 is a prepared transaction.
+    pub blocked_by: u64,
+    /// The session that waited for no other.
+    pub root: u64,
+    /// The state of the root.
+    pub root_state: String,
+    /// `relation`, `transactionid`, ...
+    pub lock_type: String,
+    /// The mode it wanted.
+    pub mode: String,
+    /// The relation; empty for other locks.
+    pub relation: String,
+    /// Its statement.
+    pub query: String,
+    /// Its longest wait.
+    pub wait_s: f64,
+    /// The looks at which it waited.
+    pub ticks: Series,
+}
+
 /// The most changes of settings: more than a person makes by hand.
 pub(crate) const SETTING_CHANGES_MAX: usize = 1_000;
 
@@ -186,6 +213,7 @@ pub struct Case {
     waits: BTreeMap<String, Waits>,
     lines: BTreeMap<String, BTreeMap<(String, String), Lines>>,
     left_out: BTreeMap<String, BTreeSet<String>>,
+    waiters: BTreeMap<(String, u64), Waiter>,
     node_time: OnceLock<Vec<NodeTime>>,
 }
 
@@ -251,9 +279,46 @@ impl Case {
                         self.keep_gap(line);
                     }
                 }
-                _ => self.keep(&source, &step, t_us, interval_us, &values),
+                _ => {
+                    if source == Block::SOURCE {
+                        self.keep_waiter(t_us, &values);
+                    }
+                    self.keep(&source, &step, t_us, interval_us, &values);
+                }
             },
         }
+    }
+
+    /// The details are those of the longest wait: a process id may wait several times.
+    fn keep_waiter(&mut self, t_us: u64, values: &Map<String, Value>) {
+        let number = |field: &str| values.get(field).and_then(Value::as_u64).unwrap_or(0);
+        let word = |field: &str| values.get(field).and_then(Value::as_str).unwrap_or("").to_string();
+        let key = (word("node"), number("pid"));
+        if self.waiters.len() >= THINGS_MAX && !self.waiters.contains_key(&key) {
+            return;
+        }
+        let wait_s = values.get("wait_s").and_then(Value::as_f64).unwrap_or(0.0);
+        let waiter = self.waiters.entry(key).or_default();
+        waiter.ticks.push(t_us, 0, 1.0);
+        if waiter.pid == 0 || wait_s >= waiter.wait_s {
+            *waiter = Waiter {
+                pid: number("pid"),
+                blocked_by: number("blocked_by"),
+                root: number("root"),
+                root_state: word("root_state"),
+                lock_type: word("lock_type"),
+                mode: word("mode"),
+                relation: word("relation"),
+                query: word("query"),
+                wait_s,
+                ticks: std::mem::take(&mut waiter.ticks),
+            };
+        }
+    }
+
+    /// Sessions of a node that waited for locks.
+    pub fn waiters<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Waiter> {
+        self.waiters.iter().filter(move |((other, _), _)| other == node).map(|(_, waiter)| waiter)
     }
 
     /// Lines of the client have no place; their step is their object.

@@ -14,6 +14,7 @@ pub mod rules;
 pub mod series;
 pub mod stacks;
 pub mod statistics;
+mod story;
 mod text;
 mod units;
 mod validity;
@@ -69,6 +70,7 @@ pub fn judge(case: &Case, tool_version: &str) -> Findings {
     findings.node_time = node_time::all(case).to_vec();
     findings.client_time = decompose::all(case);
     findings.validity = validity::of(case);
+    story::complete(case, &mut findings);
     findings.rank();
     findings
 }

@@ -5,7 +5,11 @@
 //! samples give the proportions, counters give the total. The rest that neither explains is printed, and never negative.
 //!
 //! A process that is woken up from a wait still shows that wait until it has a CPU, and the scheduler counts the same moment as waiting for a CPU.
-//! So where both together exceed the whole, the scheduler's figures are kept and the samples are scaled down.
+//! That time belongs to the wait: a session that queued for a row goes on when it runs. So it is taken from *waiting for a CPU*, and each part reports how
+//! much of it was *woken*. How long sessions waited for a CPU before their statement was read, which no view shows, follows from the number of statements:
+//! each is one of the turns on a CPU that the scheduler counts.
+
+mod dimensions;
 
 use crate::case::{Case, Lines};
 use crate::waits::{self, Waits, Who};
@@ -23,6 +27,10 @@ pub(crate) const CPU: &str = "CPU, or waiting for one";
 pub(crate) const UNACCOUNTED: &str = "unaccounted";
 /// Wait events listed per part and statement.
 const EVENTS_MAX: usize = 3;
+/// The same for locks and lightweight locks, which have many names.
+const LOCKS_MAX: usize = 6;
+/// Sessions that were woken and had no CPU are worth a note from this share of all on.
+const WOKEN_NOTED: f64 = 0.05;
 /// Statements listed.
 const STATEMENTS_MAX: usize = 10;
 /// Statements below this share of the time are not listed.
@@ -74,9 +82,18 @@ pub fn all(case: &Case) -> &[NodeTime] {
     })
 }
 
-/// The share of a node's session time in waits that fit. Samples see the sessions that the server calls active; one whose process has not had a CPU to
+/// The same with the sessions that had got what they waited for and had no CPU yet: how long their statements took.
+pub(crate) fn share_waiting(case: &Case, node: &str, fits: impl Fn(&str, &str) -> bool) -> Option<f64> {
+    share_by(case, node, fits, true)
+}
+
+/// The share of a node's session time in waits that fit, without sessions that only waited for a CPU to go on. Samples see the sessions that the server calls active; one whose process has not had a CPU to
 /// read its statement with is not among them, so a share of the samples is more than a share of the time.
 pub(crate) fn share_of(case: &Case, node: &str, fits: impl Fn(&str, &str) -> bool) -> Option<f64> {
+    share_by(case, node, fits, false)
+}
+
+fn share_by(case: &Case, node: &str, fits: impl Fn(&str, &str) -> bool, with_woken: bool) -> Option<f64> {
     let waits = case.waits(node)?;
     let Some(time) = all(case).iter().find(|time| time.node == node && time.active > 0.0) else {
         return waits.share(Who::Client, fits);
@@ -84,13 +101,14 @@ pub(crate) fn share_of(case: &Case, node: &str, fits: impl Fn(&str, &str) -> boo
     let windows = windows(case);
     let seen = waits.of(Who::Client).filter(|(event, _)| fits(&event.0, &event.1));
     let sessions = seen.map(|(_, series)| series.within(&windows).sum()).sum::<f64>() / time.samples as f64;
-    Some((sessions * scale(time, waits, &windows) / time.active).min(1.0))
+    Some((sessions * scale(time, waits, &windows, with_woken) / time.active).min(1.0))
 }
 
 /// By how much the account made the sampled waits smaller, so that they fit into the whole.
-fn scale(time: &NodeTime, waits: &Waits, windows: &[Window]) -> f64 {
+fn scale(time: &NodeTime, waits: &Waits, windows: &[Window], with_woken: bool) -> f64 {
     let is_sampled = |part: &&NodePart| !part.is_counted && part.name != UNACCOUNTED;
-    let shown: f64 = time.parts.iter().filter(is_sampled).map(|part| part.sessions).sum();
+    let of = |part: &NodePart| part.sessions - part.woken.filter(|_| !with_woken).unwrap_or(0.0);
+    let shown: f64 = time.parts.iter().filter(is_sampled).map(of).sum();
     let has_cpu = time.parts.iter().any(|part| part.name == CPU);
     let of_parts = waits.of(Who::Client).filter(|(event, _)| has_cpu || event.0 != WAIT_CPU);
     let seen = of_parts.map(|(_, series)| series.within(windows).sum()).sum::<f64>() / time.samples as f64;
@@ -98,7 +116,7 @@ fn scale(time: &NodeTime, waits: &Waits, windows: &[Window]) -> f64 {
 }
 
 /// What is accounted for: the measured phases of a run, else all of the recording.
-fn windows(case: &Case) -> Vec<Window> {
+pub(crate) fn windows(case: &Case) -> Vec<Window> {
     let mut windows: Vec<Window> = case.driven().into_iter().map(|(_, window)| window).collect();
     if windows.is_empty() {
         windows.push(Window::new(0, u64::MAX));
@@ -120,6 +138,9 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
     let counted = |field: &str| sessions_of(server, field, windows);
     let (seen, by_server) = (sampled(Who::Client), counted("active_ms"));
     // A statement is counted when it has ended: one that outlasts the recording is known to the samples alone.
+    // The server counts the time of sessions, and not that of their parallel workers.
+    let parallel = waits.parallel_within(windows) / samples;
+    let by_server = by_server.map(|sessions| sessions + parallel);
     let is_counted = by_server.is_some_and(|sessions| sessions >= seen * COUNTED_SHARE_MIN);
     let mut notes = vec![];
     if let Some(sessions) = by_server.filter(|_| !is_counted) {
@@ -129,11 +150,19 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
     }
     let scheduler = scheduled(case, node, windows);
     let mut active = by_server.filter(|_| is_counted).unwrap_or(seen);
-    if let Some((run, wait)) = scheduler {
+    if let Some(scheduled) = scheduler {
+        let computing = waits.of(Who::Client).filter(|(event, _)| event.0 == WAIT_CPU);
+        let computing = computing.map(|(_, series)| series.within(windows).sum()).sum::<f64>() / samples;
         // A process that has received a statement and has no CPU to read it with counts as idle everywhere else.
-        active = active.max(run + wait);
+        active += scheduled.unread(active, computing, statements_per_s(case, node, server, windows));
     }
     let parts = parts(waits, windows, samples, active, scheduler);
+    let woken: f64 = parts.iter().filter_map(|part| part.woken).sum();
+    if woken >= active * WOKEN_NOTED {
+        notes.push(format!(
+            "{woken:.2} sessions of the waits had got what they waited for and had no CPU yet: on free CPUs these waits would be shorter"
+        ));
+    }
     if scheduler.is_none() && parts.iter().any(|part| part.name == CPU) {
         notes.push(
             "the server's processes cannot be read from here, so CPU time and waiting for a CPU are one part"
@@ -152,6 +181,7 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
         seconds: seconds(server, windows),
         samples: samples as u64,
         active,
+        by: dimensions::all(case, node, windows, active, samples, &parts),
         is_counted: is_counted || scheduler.is_some(),
         idle_in_transaction: counted("idle_in_transaction_ms")
             .unwrap_or(0.0)
@@ -175,14 +205,51 @@ fn sessions_of(server: &Lines, field: &str, windows: &[Window]) -> Option<f64> {
     (covered_ms > 0.0).then(|| series.sum() / covered_ms)
 }
 
-/// What the scheduler counted for the node's sessions: on a CPU, and waiting for one, as average sessions.
-fn scheduled(case: &Case, node: &str, windows: &[Window]) -> Option<(f64, f64)> {
+/// What the scheduler counted for the sessions of a node.
+#[derive(Clone, Copy, Debug, Default)]
+struct Scheduled {
+    /// Average sessions on a CPU.
+    run: f64,
+    /// Average sessions that wanted one.
+    wait: f64,
+    /// How often a second they were put on a CPU; absent in old recordings.
+    turns_per_s: Option<f64>,
+}
+
+impl Scheduled {
+    /// Average sessions whose process had a statement to read and no CPU. `active` is what the server counts, `computing` what samples show without a wait.
+    /// Each statement is one turn on a CPU, and turns wait equally long.
+    fn unread(self, active: f64, computing: f64, statements_per_s: Option<f64>) -> f64 {
+        let least = (self.run + self.wait - active).max(0.0);
+        let most = (self.wait - (computing - self.run).max(0.0)).max(least);
+        let turns = self.turns_per_s.filter(|turns| *turns > 0.0);
+        let by_turns =
+            statements_per_s.zip(turns).map(|(statements, turns)| self.wait * (statements / turns).min(1.0));
+        by_turns.unwrap_or(least).clamp(least, most)
+    }
+}
+
+/// Statements that a node's sessions ran a second, else its transactions, of which there are fewer.
+fn statements_per_s(case: &Case, node: &str, server: &Lines, windows: &[Window]) -> Option<f64> {
+    let covered_s = polled_s(case, node, windows);
+    let calls: f64 = case
+        .at("statement", node)
+        .filter_map(|thing| Some(thing.lines.series("calls")?.within(windows).sum()))
+        .sum();
+    if calls > 0.0 && covered_s > 0.0 {
+        return Some(calls / covered_s);
+    }
+    server.series("xact_commit").map(|series| series.within(windows).rate())
+}
+
+/// What the scheduler counted for the node's sessions.
+fn scheduled(case: &Case, node: &str, windows: &[Window]) -> Option<Scheduled> {
     let lines = case.at("schedule", node).find(|thing| thing.name == "backends")?.lines;
     let inside = |field: &str| Some(lines.series(field)?.within(windows)).filter(|series| !series.is_empty());
     // The processes that were read represent the others.
     let all = inside("tasks")?.sum() / inside("looked")?.sum().max(1.0);
-    let sessions = |field: &str| Some(inside(field)?.rate() / 1e6 * all);
-    Some((sessions("run_us")?, sessions("wait_us")?))
+    let rate = |field: &str| Some(inside(field)?.rate() * all);
+    Some(Scheduled { run: rate("run_us")? / 1e6, wait: rate("wait_us")? / 1e6, turns_per_s: rate("turns") })
 }
 
 /// The parts, the largest first, and the rest.
@@ -191,7 +258,7 @@ fn parts(
     windows: &[Window],
     samples: f64,
     active: f64,
-    scheduler: Option<(f64, f64)>,
+    scheduler: Option<Scheduled>,
 ) -> Vec<NodePart> {
     let mut sampled: BTreeMap<&str, (f64, Events)> = BTreeMap::new();
     for (event, series) in waits.of(Who::Client) {
@@ -206,30 +273,38 @@ fn parts(
             part.1.push((waits::name(event), sessions));
         }
     }
-    let (run, wait) = scheduler.unwrap_or_default();
+    let Scheduled { run, wait, .. } = scheduler.unwrap_or_default();
     let left = (active - run - wait).max(0.0);
     let all: f64 = sampled.values().map(|(sessions, _)| sessions).sum();
-    let scale = if all > left { left / all } else { 1.0 };
+    // What samples show beyond what counters leave are sessions that had been woken and waited for a CPU.
+    let woken = (all - left).clamp(0.0, wait);
+    let scale = if all > left + woken { (left + woken) / all } else { 1.0 };
+    let woken_of = |sessions: f64| (woken > 0.0).then(|| woken * sessions / all);
     let share = |sessions: f64| if active > 0.0 { sessions / active } else { 0.0 };
     let part = |name: &str, sessions: f64, is_counted: bool, events: Events| NodePart {
         name: name.to_string(),
         sessions,
         share: share(sessions),
         is_counted,
+        woken: None,
         events,
     };
     let mut parts: Vec<NodePart> = sampled
         .into_iter()
         .map(|(name, (sessions, mut events))| {
             events.sort_by(|left, right| right.1.total_cmp(&left.1));
-            events.truncate(EVENTS_MAX);
+            events.truncate(if ["locks", "lightweight locks"].contains(&name) {
+                LOCKS_MAX
+            } else {
+                EVENTS_MAX
+            });
             events.iter_mut().for_each(|(_, sessions)| *sessions = share(*sessions * scale));
-            part(name, sessions * scale, false, events)
+            NodePart { woken: woken_of(sessions), ..part(name, sessions * scale, false, events) }
         })
         .collect();
     if scheduler.is_some() {
         parts.push(part(ON_CPU, run, true, vec![]));
-        parts.push(part(FOR_CPU, wait, true, vec![]));
+        parts.push(part(FOR_CPU, wait - woken, true, vec![]));
     }
     parts.sort_by(|left, right| right.sessions.total_cmp(&left.sessions));
     let explained: f64 = parts.iter().map(|part| part.sessions).sum();
@@ -252,6 +327,9 @@ fn statements(case: &Case, node: &str, windows: &[Window], waits: &Waits, active
         all.extend(seen);
     }
     for statement in &mut all {
+        // The extension counts the time of the session alone; its parallel workers are part of the node's time, too.
+        let workers = if statement.is_counted { waits.with_workers(&statement.query_id) } else { 1.0 };
+        statement.sessions *= workers;
         statement.share = if active > 0.0 { (statement.sessions / active).min(1.0) } else { 0.0 };
     }
     all.retain(|statement| statement.share >= STATEMENT_SHARE_MIN);

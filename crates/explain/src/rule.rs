@@ -51,9 +51,9 @@ pub enum Need {
 }
 
 /// Sources whose collector uses the server's connection, and those that run on the host.
-const OF_MACHINES: [&str; 17] = [
-    "core", "disk", "net", "nic", "backend", "mount", "hardware", "fanotify", "audit", "edac", "aer",
-    "sensors", "thermal", "smart", "mb_stats", "numa", "zfs",
+const OF_MACHINES: [&str; 18] = [
+    "cgroup", "core", "disk", "net", "nic", "backend", "mount", "hardware", "fanotify", "audit", "edac",
+    "aer", "sensors", "thermal", "smart", "mb_stats", "numa", "zfs",
 ];
 
 impl Need {

@@ -2,10 +2,12 @@
 
 mod capacity;
 mod cpu;
+mod ddl;
 mod disk;
 mod distribution;
 mod filesystem;
 mod generator;
+mod limit;
 mod lock;
 mod memory;
 mod network;
@@ -13,7 +15,9 @@ mod observer;
 mod plan;
 mod queue;
 pub(crate) mod replication;
+mod slice;
 mod statement;
+mod table;
 mod transaction;
 pub(crate) mod vacuum;
 pub(crate) mod wal;
@@ -32,9 +36,13 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         vacuum::RULES,
         transaction::RULES,
         lock::RULES,
+        ddl::RULES,
+        slice::RULES,
         statement::RULES,
         plan::RULES,
+        table::RULES,
         queue::RULES,
+        limit::RULES,
         wal::RULES,
         replication::RULES,
         capacity::RULES,

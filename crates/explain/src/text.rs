@@ -36,19 +36,19 @@ fn raw(findings: &Findings, detail: Detail) -> String {
         out.push('\n');
     }
     if findings.findings.is_empty() {
-        let all = findings.checked.len();
-        let clean = findings.checked.iter().filter(|checked| checked.state == CheckState::Clean).count();
-        if clean * HEALTHY_OF_RULES < all {
-            let why = format!(
-                "only {clean} of {all} rules had their data, and they found nothing (-v lists what is missing)"
-            );
-            fold(&mut out, "cannot tell: ", &why);
-        } else {
-            out.push_str("nothing found\n");
-        }
+        nothing(&mut out, findings);
     }
     for (index, finding) in findings.findings.iter().enumerate() {
         finding_text(&mut out, index + 1, finding, detail);
+    }
+    for left in &findings.uncovered {
+        fold(&mut out, "not covered by any rule: ", &left.sentence());
+        for command in left.commands.iter().filter(|_| detail == Detail::Full) {
+            out.push_str(&format!("{INDENT}     {}\n", ascii(command)));
+        }
+    }
+    for reason in &findings.blind {
+        fold(&mut out, "blind: ", reason);
     }
     for time in &findings.client_time {
         out.push('\n');
@@ -92,6 +92,26 @@ fn raw(findings: &Findings, detail: Detail) -> String {
     out
 }
 
+/// What stands in place of findings.
+fn nothing(out: &mut String, findings: &Findings) {
+    let all = findings.checked.len();
+    let clean = findings.checked.iter().filter(|checked| checked.state == CheckState::Clean).count();
+    if clean * HEALTHY_OF_RULES < all {
+        let why = format!(
+            "only {clean} of {all} rules had their data, and they found nothing (-v lists what is missing)"
+        );
+        fold(out, "cannot tell: ", &why);
+    } else if findings.blind.is_empty() {
+        fold(out, "", findings.no_findings());
+    } else {
+        fold(
+            out,
+            "cannot tell: ",
+            &format!("{clean} rules found nothing, but the view has gaps (\"blind\" below)"),
+        );
+    }
+}
+
 /// Findings in the short form.
 const BRIEF_MAX: usize = 3;
 
@@ -100,13 +120,13 @@ pub fn brief(findings: &Findings, is_watched: bool) -> Vec<String> {
     let clean = findings.checked.iter().filter(|checked| checked.state == CheckState::Clean).count();
     let untold = findings.checked.len() - clean;
     let mut lines: Vec<String> = findings.node_time.iter().filter_map(NodeTime::in_a_line).collect();
-    let worst = findings.findings.iter().take(BRIEF_MAX);
+    let worst = findings.causes().take(BRIEF_MAX);
     lines.extend(
         worst.map(|finding| {
             format!("finding: {} {}: {}", severity(finding.severity), finding.id, finding.claim)
         }),
     );
-    match findings.findings.len() {
+    match findings.causes().count() {
         0 => lines.push(format!("findings: none; {clean} rules found nothing, {untold} had no data")),
         count if count > BRIEF_MAX => lines.push(format!("findings: {} more", count - BRIEF_MAX)),
         _ => {}
@@ -158,6 +178,9 @@ fn node_time(out: &mut String, time: &NodeTime, detail: Detail) {
     for statement in time.statements.iter().take(most) {
         statement_time(out, statement);
     }
+    for by in time.by.iter().filter(|by| detail == Detail::Full || by.shares.len() > 1) {
+        fold(out, "  ", &by.in_a_line());
+    }
     if detail == Detail::Full {
         for note in &time.notes {
             fold(out, "  note: ", note);
@@ -207,11 +230,16 @@ fn severity(severity: Severity) -> &'static str {
 }
 
 fn finding_text(out: &mut String, number: usize, finding: &Finding, detail: Detail) {
+    if let Some(cause) = finding.symptom_of.as_ref().filter(|_| detail == Detail::Short) {
+        // A symptom goes with its cause; its own remedy is not the first thing to try.
+        fold(out, &format!("{INDENT}symptom of {cause}: "), &format!("{} ({})", finding.claim, finding.rule));
+        return;
+    }
     let label = format!("{number:>3} {:<5} ", severity(finding.severity));
     fold(out, &label, &finding.claim);
     let mut about = format!("{}, proof: {}", finding.rule, finding.level.words());
-    if let Some(share) = finding.share_of_client_time {
-        about.push_str(&format!(", {} of client time", units::percent(share)));
+    for words in finding.costs() {
+        about.push_str(&format!(", {words}"));
     }
     let times = times(&finding.windows);
     if !times.is_empty() {

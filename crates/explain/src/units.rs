@@ -8,3 +8,8 @@ pub(crate) use record::number::{
 pub(crate) fn counted(count: usize, word: &str) -> String {
     record::number::counted(count as u64, word)
 }
+
+/// `1 CPU`, `0.5 CPUs`.
+pub(crate) fn counted_cpus(cpus: f64) -> String {
+    format!("{} {}", short(cpus), if cpus == 1.0 { "CPU" } else { "CPUs" })
+}

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 
 /// Statements whose waits are kept; the others count without their name.
 pub const STATEMENTS_MAX: usize = 2_000;
+/// Events that a sentence names at most.
+const NAMED_MAX: usize = 3;
 
 /// Who waits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -46,6 +48,10 @@ pub struct Waits {
     series: BTreeMap<(Who, Event), Series>,
     totals: BTreeMap<Who, Series>,
     statements: BTreeMap<String, BTreeMap<Event, f64>>,
+    /// Parallel workers among those at work for clients.
+    parallel: Series,
+    /// Samples of a statement's sessions, and of their parallel workers.
+    workers: BTreeMap<String, (f64, f64)>,
 }
 
 impl Waits {
@@ -55,11 +61,16 @@ impl Waits {
         let event = (line.wait_type.clone(), line.wait_event.clone());
         let sessions = line.sessions as f64;
         self.totals.entry(who).or_default().add(t_us, interval_us, sessions);
+        if line.backend == "parallel worker" {
+            self.parallel.add(t_us, interval_us, sessions);
+        }
         if let Some(query_id) = line.query_id.as_ref().filter(|_| who == Who::Client) {
             let room = self.statements.len() < STATEMENTS_MAX;
             if room || self.statements.contains_key(query_id) {
                 let events = self.statements.entry(query_id.clone()).or_default();
                 *events.entry(event.clone()).or_default() += sessions;
+                let (own, workers) = self.workers.entry(query_id.clone()).or_default();
+                *(if line.backend == "parallel worker" { workers } else { own }) += sessions;
             }
         }
         self.series.entry((who, event)).or_default().add(t_us, interval_us, sessions);
@@ -73,6 +84,11 @@ impl Waits {
     /// The same within windows.
     pub(crate) fn seen_within(&self, who: Who, windows: &[Window]) -> f64 {
         self.totals.get(&who).map_or(0.0, |series| series.within(windows).sum())
+    }
+
+    /// Parallel workers among the sampled sessions, within windows.
+    pub(crate) fn parallel_within(&self, windows: &[Window]) -> f64 {
+        self.parallel.within(windows).sum()
     }
 
     /// Sessions seen in events that fit.
@@ -137,6 +153,18 @@ impl Waits {
         self.top_within(who, most, &[Window::new(0, u64::MAX)])
     }
 
+    /// The largest events in words, as `IO WALSync 40 %, ...`.
+    pub(crate) fn top_in_words(&self, who: Who) -> String {
+        self.top_in_words_within(who, &[Window::new(0, u64::MAX)])
+    }
+
+    /// The same within windows.
+    pub(crate) fn top_in_words_within(&self, who: Who, windows: &[Window]) -> String {
+        let words = |(event, share): (String, f64)| format!("{event} {}", crate::units::percent(share));
+        let top = self.top_within(who, NAMED_MAX, windows);
+        top.into_iter().map(words).collect::<Vec<_>>().join(", ")
+    }
+
     /// The same within windows.
     pub(crate) fn top_within(&self, who: Who, most: usize, windows: &[Window]) -> Vec<(String, f64)> {
         let all = self.seen_within(who, windows).max(1.0);
@@ -164,6 +192,14 @@ impl Waits {
     /// Statements with the sessions seen running them, summed over the ticks of the whole recording.
     pub(crate) fn statements(&self) -> impl Iterator<Item = (&str, f64)> {
         self.statements.iter().map(|(query_id, events)| (query_id.as_str(), events.values().sum()))
+    }
+
+    /// How many processes work on an execution of a statement: its session, and its parallel workers on average.
+    pub(crate) fn with_workers(&self, query_id: &str) -> f64 {
+        match self.workers.get(query_id) {
+            Some((own, workers)) if *own > 0.0 => 1.0 + workers / own,
+            _ => 1.0,
+        }
     }
 
     /// What the sessions of a statement were seen in, the largest first, with their shares of what was seen of it.

@@ -288,6 +288,7 @@ fn nothing_that_others_wrote_steers_the_terminal_or_forges_a_line() {
             sessions: 2.0,
             share: 1.0,
             is_counted: false,
+            woken: None,
             events: vec![(hostile.to_string(), 1.0)],
         }],
         statements: vec![record::finding::StatementTime {

@@ -76,17 +76,8 @@ pub const SCHEMA: &str = "pgfathom";
 pub const RUN_NO_MAX: i32 = (1 << 14) - 1;
 
 /// Its tables.
-const TABLES: [&str; 9] = [
-    "dataset",
-    "chunk",
-    "object",
-    "writer",
-    "progress",
-    "pending",
-    "unlogged",
-    parameter::OF_OLDER,
-    "parameter",
-];
+const TABLES: [&str; 8] =
+    ["dataset", "chunk", "object", "writer", "progress", "pending", "unlogged", "parameter"];
 
 /// Start of the schema's comment; the version follows.
 const SCHEMA_MARK: &str = "pgfathom ledger ";

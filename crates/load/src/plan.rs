@@ -46,7 +46,7 @@ impl Chunks {
     }
 
     /// Cuts `rows` for streams that each load a node's share of a chunk, so that a share is what a chunk is on a single server.
-    pub(crate) fn for_nodes(rows: u64, row_bytes: u64, streams: usize, nodes: usize) -> Chunks {
+    pub fn for_nodes(rows: u64, row_bytes: u64, streams: usize, nodes: usize) -> Chunks {
         let nodes = nodes.max(1) as u64;
         let share = Chunks::for_streams(rows.div_ceil(nodes), row_bytes, streams.div_ceil(nodes as usize));
         let length = (share.chunk_rows() * nodes).min(CHUNK_ROWS_MAX).max(rows.div_ceil(CHUNKS_MAX));

@@ -48,8 +48,6 @@ mod content;
 mod definition;
 pub mod error;
 mod findings;
-#[cfg(test)]
-pub(crate) mod fixture;
 mod foreign;
 mod grid;
 mod leaf;
@@ -278,4 +276,4 @@ fn what_else(control: &mut Client, wanted: &'static str) -> VerifyError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

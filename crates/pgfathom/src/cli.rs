@@ -3,7 +3,9 @@
 use crate::console::ColorChoice;
 use crate::failure::Failure;
 use crate::usage::{self, NotAVerb};
-use crate::verbs::{demo, down, explain, load, matrix, prove, report, run, selftest, up, verify, watch};
+use crate::verbs::{
+    check, demo, down, explain, load, matrix, plan, prove, report, run, selftest, up, verify, watch,
+};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
@@ -16,6 +18,7 @@ Exit codes:
   1 usage, configuration, connect   8 cannot tell (verify, see its notes)
   2 errors during the run           130 interrupted, partial result written
   3 verify or prove found a difference
+  6 check found a failure, or a plan does not fit
 
 Data goes to stdout, messages and progress to stderr. A connection is given as for psql:
 -h -p -U -d, a last argument (name, URI or 'key=value ...'), PG* variables, service file, .pgpass.";
@@ -55,6 +58,8 @@ pub enum Verb {
     Up(up::Up),
     /// Stop a local cluster that up made, and delete it
     Down(down::Down),
+    /// Size a load before it starts: rows, partitions, disk, WAL, time, vacuum, clients, money
+    Plan(Box<plan::Plan>),
     /// Fill a table with deterministic rows; run it again to continue
     Load(load::Load),
     /// Check that a loaded table has exactly its rows; name the rows that differ
@@ -65,6 +70,8 @@ pub enum Verb {
     Run(Box<run::Run>),
     /// Measure every pair of connect node and data node with the same select and update
     Matrix(matrix::Matrix),
+    /// Measure hosts before a load depends on them: disks, network, memory, clocks; read the settings and the state of nodes
+    Check(Box<check::Check>),
     /// Sample a live system without driving it: its views, its log and its hosts
     Watch(watch::Watch),
     /// Find the causes of a result: findings with evidence, and what to try

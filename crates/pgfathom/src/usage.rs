@@ -9,8 +9,6 @@ use std::error::Error as _;
 
 /// Planned verbs that this version lacks, with what to use instead.
 const LATER_VERBS: &[(&str, &str)] = &[
-    ("plan", "pgfathom load --help names the sizes that load takes"),
-    ("check", "pgfathom self shows whether this client is good enough"),
     ("compare", "pgfathom report --format json RUN prints the figures of one run"),
     ("serve", "pgfathom report RUN writes one page that opens without a server"),
     ("agent", "pgfathom run drives from one host"),
@@ -306,6 +304,7 @@ fn missing(error: &clap::Error, verb: Option<&str>, command: &clap::Command) -> 
     });
     match (verb, name) {
         (Some("load"), _) => failure.hint(workloads::dataset::DEMO.dataset.example),
+        (Some("plan"), _) => failure.hint(crate::verbs::plan::example_of_any()),
         (Some("up"), _) => failure.hint("pgfathom up single"),
         (Some("report"), _) => failure.hint(
             "name a run directory (the last line of a run's output names it): pgfathom report runs/...",

@@ -11,6 +11,9 @@ mod relay;
 mod support;
 
 mod benchmarks;
+mod catalogue;
+mod check_hosts;
+mod check_local;
 mod cli_errors;
 mod cluster;
 mod conformance;
@@ -33,6 +36,7 @@ mod load_cluster;
 mod mixed;
 mod node_errors;
 mod nodes;
+mod plan;
 mod pooler;
 mod progress;
 mod promises;

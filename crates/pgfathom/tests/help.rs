@@ -4,8 +4,10 @@ use crate::support;
 use std::process::{Command, Stdio};
 use support::{Ended, Folder, pgfathom, run};
 
-const VERBS: [&str; 12] =
-    ["demo", "up", "down", "load", "verify", "prove", "run", "watch", "matrix", "explain", "report", "self"];
+const VERBS: [&str; 14] = [
+    "demo", "up", "down", "plan", "load", "verify", "prove", "run", "check", "watch", "matrix", "explain",
+    "report", "self",
+];
 
 #[test]
 fn help_lists_every_verb_and_exit_code() {
@@ -20,6 +22,7 @@ fn help_lists_every_verb_and_exit_code() {
         "  1 usage",
         "  2 errors",
         "  3 verify",
+        "6 check found a failure, or a plan does not fit",
         "5 run invalid",
         "8 cannot tell",
         "130 interrupted",
@@ -38,7 +41,7 @@ fn every_spelling_of_help_gives_the_same_text_and_h_is_the_host() {
         assert!(long.stdout.contains(&format!("Usage: pgfathom {verb}")), "{}", long.stdout);
         assert!(long.stdout.lines().all(|line| line.chars().count() <= 110), "{verb}: a line is too wide");
     }
-    for verb in ["load", "verify", "prove", "run", "watch"] {
+    for verb in ["load", "verify", "prove", "run", "check", "watch"] {
         let help = run(folder.path(), &[verb, "--help"]).stdout;
         for flag in [
             "-h, --host",
@@ -65,8 +68,17 @@ fn the_flags_of_each_verb_are_these() {
             "load",
             format!(
                 "{connection} --chunk-rows --compressible --deadline --document-size --fillfactor --force --foreign-keys --jobs --keep-free \
-                 --key-order --method --output-dir --partitions --progress --restart --rows --scale --seed \
+                 --key-order --method --output-dir --partitions --plan --progress --restart --rows --scale --seed \
                  --segment --size --tablespace --tablespaces --unlogged --via --watch"
+            ),
+        ),
+        (
+            "plan",
+            format!(
+                "{connection} --agents --block-size --calibrate[=<WHERE>] --client --client-cores --compressible --disk --disk-read --disks --document-size \
+                 --explain --file --fillfactor --freeze --from --jobs --keep-free --key-order --max-wal-size --nodes --output --partitions --ping \
+                 --price-client --price-node --raid --rate --rows --rows-per-transaction --scale --seed --size --standbys --tablespaces --tps --usable \
+                 --vacuum-cost-delay --vacuum-cost-limit --vacuum-workers --wal-rate --what-if --within"
             ),
         ),
         ("verify", format!("{connection} --deep --jobs --lag-limit --output-dir --progress --standbys")),
@@ -81,7 +93,7 @@ fn the_flags_of_each_verb_are_these() {
             "run",
             format!(
                 "{connection} --analysts --builtin --client --connect --data --deck --define --document-size --efficiency --file --isolation --jobs --keys \
-                 --latency-limit --max-tries --no-analyze --no-checkpoint --no-delays --no-vacuum --output-dir --poller --progress \
+                 --latency-limit --max-tries --no-analyze --no-checkpoint --no-delays --no-vacuum --output-dir --plan --poller --progress \
                  --protocol --random-seed --rate --read-update --regular --repeat --scale --settle --simulate --statements-per-transaction --time --transactions \
                  --until-slo --warehouses --warmup --watch --wire"
             ),
@@ -100,7 +112,14 @@ fn the_flags_of_each_verb_are_these() {
             ),
         ),
         ("explain", String::new()),
-        ("report", "--compare --out".to_string()),
+        (
+            "check",
+            format!(
+                "{connection} --accept --block --copy-program --depths --disk --every --for --hosts --one-pair-at-a-time --output-dir --probe-time \
+                 --program --size --skip --ssh --ssh-program --tools"
+            ),
+        ),
+        ("report", "--check --compare --out --plan".to_string()),
         ("self", "--output-dir --time".to_string()),
     ];
     let folder = Folder::new();

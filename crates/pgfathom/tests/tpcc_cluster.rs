@@ -16,10 +16,6 @@ impl ClusterLab {
         labs::typed(self.command(arguments), arguments)
     }
 
-    fn execute(&self, node: usize, sql: &str) {
-        self.servers.node(node).execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
-    }
-
     /// The sum of a number over both nodes, each asked about its own leaf.
     fn count(&self, sql: &str) -> u64 {
         let on = |node: usize| {

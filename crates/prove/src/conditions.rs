@@ -61,6 +61,12 @@ pub trait Conditions: std::fmt::Debug + Sync {
     /// All of them, in the order of the report.
     fn all(&self) -> &'static [Condition];
 
+    /// What they are about, after the name in the help of `prove`.
+    fn about(&self) -> &'static str;
+
+    /// Commands that work: what follows `prove`, and what it does.
+    fn examples(&self) -> &'static [(&'static str, &'static str)];
+
     /// Their codes in words.
     fn codes(&self) -> &'static str;
 

@@ -1,8 +1,17 @@
 //! `check.json`: what the preflight of hosts and nodes measured, and how each figure was judged.
 
-use crate::SCHEMA_VERSION;
+mod measured;
+
+pub use measured::{
+    Counted, Disk, DiskTest, Distribution, Fact, Host, Lack, Memory, Mount, Pair, Pattern, Processor,
+    WallClock,
+};
+
 use crate::finding::Remedy;
+use crate::{RecordError, SCHEMA_VERSION, file, files, number};
 use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
+use std::path::Path;
 
 /// The whole file.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -13,11 +22,57 @@ pub struct Checks {
     pub schema: u32,
     /// Every checked item, in the order of the areas.
     pub items: Vec<Item>,
+    /// What was measured and read of each host.
+    pub hosts: Vec<Host>,
+    /// What each disk gave, in every round.
+    pub disks: Vec<Disk>,
+    /// What the network gave between two hosts, in every round.
+    pub pairs: Vec<Pair>,
 }
 
 impl Default for Checks {
     fn default() -> Checks {
-        Checks { schema: SCHEMA_VERSION, items: Vec::new() }
+        Checks { schema: SCHEMA_VERSION, items: vec![], hosts: vec![], disks: vec![], pairs: vec![] }
+    }
+}
+
+/// The longest `check.json` that is read: a day of rounds on many hosts stays far below.
+const BYTES_MAX: u64 = 256 << 20;
+
+impl Checks {
+    /// Writes it into a run directory.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, dir: &Path) -> Result<(), RecordError> {
+        let path = dir.join(files::CHECKS);
+        let text = serde_json::to_vec_pretty(self)
+            .map_err(|source| RecordError::Json { what: "check.json", source })?;
+        file::replace(&path, &text).map_err(|error| RecordError::io("write", path)(error))
+    }
+
+    /// Reads it from a run directory; `None` if the directory has none.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn read(dir: &Path) -> Result<Option<Checks>, RecordError> {
+        let path = dir.join(files::CHECKS);
+        let bytes = match file::read(&path, BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(RecordError::io("read", path)(error)),
+        };
+        serde_json::from_slice(&bytes).map(Some).map_err(|source| RecordError::Damaged { path, source })
+    }
+
+    /// The worst verdict of all items; `None` without items.
+    pub fn worst(&self) -> Option<Verdict> {
+        self.items.iter().map(|item| item.verdict).max()
+    }
+
+    /// How many items have this verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.items.iter().filter(|item| item.verdict == verdict).count()
     }
 }
 
@@ -52,6 +107,49 @@ pub struct Item {
     pub why: String,
     /// What to do about it.
     pub remedy: Remedy,
+}
+
+impl Item {
+    /// An item about a host without figure and judgement.
+    pub fn of_host(check: &str, area: Area, host: &str, subject: impl Into<String>) -> Item {
+        Item {
+            check: check.to_string(),
+            area,
+            host: Some(host.to_string()),
+            subject: subject.into(),
+            verdict: Verdict::Note,
+            ..Item::default()
+        }
+    }
+
+    /// The same with a measured value.
+    #[must_use]
+    pub fn figure(mut self, value: f64, unit: Unit) -> Item {
+        self.figure = Some(Figure { value, unit });
+        self
+    }
+
+    /// The same with a judgement and the sentence that gives the numbers.
+    #[must_use]
+    pub fn judged(mut self, verdict: Verdict, claim: impl Into<String>) -> Item {
+        (self.verdict, self.claim) = (verdict, claim.into());
+        self
+    }
+
+    /// The same with the reason why it matters.
+    #[must_use]
+    pub fn why(mut self, why: impl Into<String>) -> Item {
+        self.why = why.into();
+        self
+    }
+
+    /// The same with what to do, and what to type for it.
+    #[must_use]
+    pub fn remedy(mut self, text: impl Into<String>, commands: &[&str]) -> Item {
+        let commands = commands.iter().map(ToString::to_string).collect();
+        self.remedy = Remedy { text: text.into(), commands };
+        self
+    }
 }
 
 /// What an item belongs to.
@@ -102,6 +200,38 @@ pub enum Verdict {
     Fail,
 }
 
+impl Verdict {
+    /// One word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Pass => "pass",
+            Verdict::Note => "note",
+            Verdict::Unknown => "unknown",
+            Verdict::Warn => "warn",
+            Verdict::Fail => "fail",
+        }
+    }
+}
+
+impl Area {
+    /// One word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Area::Disk => "disk",
+            Area::Network => "network",
+            Area::Memory => "memory",
+            Area::Cpu => "cpu",
+            Area::Clock => "clock",
+            Area::System => "system",
+            Area::Hardware => "hardware",
+            Area::Contrast => "contrast",
+            Area::Settings => "settings",
+            Area::Schema => "schema",
+            Area::State => "state",
+        }
+    }
+}
+
 /// A measured value.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -110,6 +240,23 @@ pub struct Figure {
     pub value: f64,
     /// Its unit.
     pub unit: Unit,
+}
+
+impl Figure {
+    /// For people.
+    pub fn text(self) -> String {
+        match self.unit {
+            Unit::Count | Unit::Transactions => number::short(self.value),
+            Unit::Share => number::percent(self.value),
+            Unit::Bytes => number::bytes(self.value),
+            Unit::BytesPerSecond => format!("{}/s", number::bytes(self.value)),
+            Unit::PerSecond => format!("{}/s", number::short(self.value)),
+            Unit::Microseconds => number::latency(self.value),
+            Unit::Nanoseconds if self.value < 1000.0 => format!("{} ns", number::three(self.value)),
+            Unit::Nanoseconds => number::latency(self.value / 1000.0),
+            Unit::Megahertz => format!("{} MHz", number::three(self.value)),
+        }
+    }
 }
 
 /// A limit of a figure, in the unit of the figure.
@@ -124,6 +271,15 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// For people.
+    pub fn text(self, unit: Unit) -> String {
+        let (sign, value) = match self {
+            Limit::AtLeast(least) => (">=", least),
+            Limit::AtMost(most) => ("<=", most),
+        };
+        format!("{sign} {}", Figure { value, unit }.text())
+    }
+
     /// Whether a value keeps it.
     pub fn is_kept_by(self, value: f64) -> bool {
         match self {

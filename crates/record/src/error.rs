@@ -104,9 +104,11 @@ impl RecordError {
                     "the current user has no access to {}; name one of your folders with -o DIR",
                     path.display()
                 )),
-                io::ErrorKind::StorageFull => {
-                    Some("free some space there, or name a folder on another file system with -o DIR".to_string())
-                }
+                io::ErrorKind::StorageFull => Some(format!(
+                    "df -h {} shows which file system is full (a tmpfs has a size of its own, whatever the disks have free); \
+                     name a folder on another one with -o DIR",
+                    path.parent().unwrap_or(path).display()
+                )),
                 io::ErrorKind::NotFound => {
                     Some("check the spelling; ls runs/ shows the runs here".to_string())
                 }

@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
+mod words;
+
 /// `schema` of the file.
 pub const SCHEMA: &str = "pgfathom.findings";
 
@@ -37,6 +39,15 @@ pub struct Findings {
     /// Where the time of all sessions went, per node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub node_time: Vec<NodeTime>,
+    /// Slices of the nodes' time that are large and that no finding explains.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub uncovered: Vec<Uncovered>,
+    /// Whether the absence of a finding means something.
+    #[serde(skip_serializing_if = "Health::is_unknown")]
+    pub health: Health,
+    /// What "nothing found" cannot mean, and what to install or grant first, one sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blind: Vec<String>,
     /// Where the clients' time went, per driven step.
     pub client_time: Vec<ClientTime>,
     /// What limits the trust in the run as a whole, one sentence each: why it is invalid, who else had the processors.
@@ -95,15 +106,32 @@ impl Findings {
     }
 }
 
-/// Puts the worst first: by severity, then by how well it is proved, then by its share of client time.
-pub(crate) fn worst_first(findings: &mut [Finding]) {
+/// Puts the worst first: by severity, then by the share of DB time, then by how well it is proved, then by the share of client time. A symptom stands
+/// behind its cause.
+pub(crate) fn worst_first(findings: &mut Vec<Finding>) {
     let share = |finding: &Finding| finding.share_of_client_time.unwrap_or(0.0);
+    let impact = |finding: &Finding| finding.impact.unwrap_or(0.0);
     findings.sort_by(|left, right| {
-        (right.severity, right.level)
-            .cmp(&(left.severity, left.level))
+        (right.severity.cmp(&left.severity))
+            .then_with(|| impact(right).total_cmp(&impact(left)))
+            .then_with(|| right.level.cmp(&left.level))
             .then_with(|| share(right).total_cmp(&share(left)))
             .then_with(|| (&left.rule, &left.id).cmp(&(&right.rule, &right.id)))
     });
+    let ids: Vec<String> = findings.iter().map(|finding| finding.id.clone()).collect();
+    let is_symptom = |finding: &Finding| finding.symptom_of.as_ref().is_some_and(|cause| ids.contains(cause));
+    let (mut symptoms, causes): (Vec<Finding>, Vec<Finding>) =
+        std::mem::take(findings).into_iter().partition(is_symptom);
+    for cause in causes {
+        let id = cause.id.clone();
+        findings.push(cause);
+        let (own, others) =
+            symptoms.into_iter().partition(|symptom| symptom.symptom_of.as_deref() == Some(id.as_str()));
+        findings.extend::<Vec<Finding>>(own);
+        symptoms = others;
+    }
+    // Symptoms of symptoms, which a reader of a foreign file may meet.
+    findings.extend(symptoms);
 }
 
 /// A claim about a cause.
@@ -146,8 +174,31 @@ pub struct Finding {
     /// Its part of the time that clients waited, 0 to 1, where it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_of_client_time: Option<f64>,
+    /// The share of the DB time (time of active sessions) of its node that it takes, 0 to 1; absent if it is not about time, or not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub impact: Option<f64>,
+    /// The share of the DB time that the remedy would save.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub benefit: Option<Benefit>,
+    /// Other nodes or hosts with the same cause; `node` and `host` name the worst.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also_at: Vec<String>,
+    /// The id of the finding that causes this one: this is then a symptom.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub symptom_of: Option<String>,
     /// Where to read more.
     pub links: Vec<String>,
+}
+
+/// What a remedy would save, as a range of shares of the DB time, 0 to 1.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Benefit {
+    /// At least.
+    pub least: f64,
+    /// At most.
+    pub most: f64,
 }
 
 /// What to do.
@@ -321,6 +372,60 @@ pub enum CheckState {
     CannotTell,
 }
 
+/// The answer about the target, which is another thing than the validity of the measurement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// The directory does not contain enough to tell.
+    #[default]
+    CannotTell,
+    /// Looked at, and nothing that costs time or endangers anything was found.
+    Clear,
+    /// Nothing was found, but a large part of the time is explained by no rule.
+    NotCovered,
+    /// Something costs a little.
+    Minor,
+    /// Something costs much or endangers the target.
+    Troubled,
+}
+
+impl Health {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Health::CannotTell => "cannot tell",
+            Health::Clear => "clear",
+            Health::NotCovered => "not covered by any rule",
+            Health::Minor => "minor findings",
+            Health::Troubled => "troubled",
+        }
+    }
+
+    fn is_unknown(&self) -> bool {
+        *self == Health::CannotTell
+    }
+}
+
+/// A slice of a node's time that is large, and that no finding explains.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Uncovered {
+    /// The node.
+    pub node: String,
+    /// Name of the part, as in [`NodePart::name`], or of the wait event.
+    pub slice: String,
+    /// Average sessions.
+    pub sessions: f64,
+    /// Of the DB time.
+    pub share: f64,
+    /// Where to look, in a sentence.
+    pub look_at: String,
+    /// What to type.
+    pub commands: Vec<String>,
+}
+
 /// Where the time went that clients waited in one step.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -378,9 +483,25 @@ pub struct NodeTime {
     /// The statements that took the most of the time, the costliest first; empty without pg_stat_statements and query ids.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub statements: Vec<StatementTime>,
+    /// The same time by other properties of the sessions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub by: Vec<Dimension>,
     /// What a careful reader should know about them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+}
+
+/// The time of a node by one property of its sessions: relation, application, user, database, client host, or the root of lock waits.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Dimension {
+    /// `relation`, `application`, `user`, `database`, `client host`, `lock root`.
+    pub name: String,
+    /// How the time was shared out.
+    pub how: String,
+    /// The largest values with their shares of the DB time.
+    pub shares: Vec<(String, f64)>,
 }
 
 /// Below so many average sessions a node is idle: what few samples found there is no answer to anything.
@@ -436,6 +557,9 @@ pub struct NodePart {
     pub share: f64,
     /// Whether counters measured it, and not samples.
     pub is_counted: bool,
+    /// Of `sessions`, those that had got what they waited for and had no CPU yet: they still show the wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub woken: Option<f64>,
     /// The largest wait events in it, with their shares; empty if it has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<(String, f64)>,

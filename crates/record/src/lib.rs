@@ -10,6 +10,7 @@
 //! | `stacks/` | stacks around anomalies, raw text of `perf script` |
 //! | `findings.json` | what `explain` made of it; see [`finding`] |
 //! | `check.json` | what `check` measured on hosts and nodes; see [`check`] |
+//! | `plan.json` | what `plan` expected of it; see [`plan`] |
 //! | `latency.hlog` | HdrHistogram interval log, one line per second, transaction type and kind; see [`hlog`] |
 //!
 //! One directory holds one command. A command is one or several **steps** (`demo` is load, verify, run, run, verify); a step has
@@ -36,6 +37,7 @@ pub mod machine;
 pub mod matrix;
 pub mod model;
 pub mod number;
+pub mod plan;
 pub mod promise;
 pub mod reader;
 pub mod redact;
@@ -82,6 +84,8 @@ pub mod files {
     pub const FINDINGS: &str = "findings.json";
     /// What `check` measured on hosts and nodes.
     pub const CHECKS: &str = "check.json";
+    /// What was planned: see [`crate::plan`].
+    pub const PLAN: &str = "plan.json";
     /// The folder of recorded stacks: `<t_us>-<reason>.perf`, raw text of `perf script`.
     pub const STACKS: &str = "stacks";
     /// What was taken of backends that did not move.

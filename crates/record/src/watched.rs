@@ -65,10 +65,12 @@ mod relations;
 
 pub use cost::Cost;
 pub use database::{
-    Block, ClockOffset, Horizon, Progress, Replication, Server, Session, Slot, Subscription, Wait,
-    WaitProfile,
+    Activity, Block, ClockOffset, Horizon, Progress, Replication, Server, Session, Slot, Slru, Subscription,
+    Wait, WaitProfile,
 };
-pub use machine::{Backend, Core, Disk, Fact, Hardware, Host, Missing, Mount, Net, Schedule, Watching};
+pub use machine::{
+    Backend, Cgroup, Core, Disk, Fact, Hardware, Host, Missing, Mount, Net, Schedule, Watching,
+};
 pub use plans::{Plan, PlanIndex, PlanNode, WhatIf};
 pub use relations::{Io, Statement, Table};
 
@@ -129,6 +131,8 @@ sampled! {
     WaitProfile,
     /// A remarkable session.
     Session,
+    /// Who the active sessions belong to.
+    Activity,
     /// A session that waits for another.
     Block,
     /// A holder of the xmin horizon.
@@ -155,6 +159,8 @@ sampled! {
     WhatIf,
     /// A row of pg_stat_io.
     Io,
+    /// A row of pg_stat_slru.
+    Slru,
     /// A node's clock against ours.
     ClockOffset,
     /// Totals of a machine.
@@ -169,6 +175,8 @@ sampled! {
     Backend,
     /// What the scheduler gave to our sessions' processes, or to the client's threads.
     Schedule,
+    /// The control groups of a node's server.
+    Cgroup,
     /// What watching itself cost.
     Watching,
     /// A mounted file system.
@@ -197,7 +205,10 @@ impl Sampled {
             Sampled::Wait(line) => &line.node,
             Sampled::WaitProfile(line) => &line.node,
             Sampled::Session(line) => &line.node,
+            Sampled::Activity(line) => &line.node,
             Sampled::Block(line) => &line.node,
+            Sampled::Slru(line) => &line.node,
+            Sampled::Cgroup(line) => &line.node,
             Sampled::Horizon(line) => &line.node,
             Sampled::Progress(line) => &line.node,
             Sampled::Replication(line) => &line.node,

@@ -515,6 +515,10 @@ fn full_finding() -> finding::Finding {
         missing: vec!["disk samples".into()],
         remedy: Remedy { text: "raise max_wal_size".into(), commands: vec!["ALTER SYSTEM ...".into()] },
         share_of_client_time: Some(0.5),
+        impact: Some(0.4),
+        benefit: Some(finding::Benefit { least: 0.1, most: 0.3 }),
+        also_at: vec!["n2".into()],
+        symptom_of: Some("IO-09".into()),
         links: vec!["docs/explain.md".into()],
         ..finding::Finding::default()
     }
@@ -524,6 +528,16 @@ fn full_finding() -> finding::Finding {
 fn findings_fit_their_schema_and_use_all_of_it() {
     let mut findings = Findings::new("run-1", "0.1.0");
     findings.missing = vec!["events.ndjson is missing: no events".into()];
+    findings.blind = vec!["pg_stat_statements is missing".into()];
+    findings.health = finding::Health::Troubled;
+    findings.uncovered = vec![finding::Uncovered {
+        node: "n1".into(),
+        slice: "extensions".into(),
+        sessions: 2.0,
+        share: 0.5,
+        look_at: "the foreign server".into(),
+        commands: vec!["SELECT 1;".into()],
+    }];
     findings.validity = vec!["other programs had 30 % of the processors".into()];
     findings.findings = vec![full_finding()];
     for (severity, level) in [Severity::Note, Severity::Low, Severity::Medium, Severity::High, Severity::High]
@@ -543,7 +557,7 @@ fn findings_fit_their_schema_and_use_all_of_it() {
     let events = vec![("IO:DataFileRead".into(), 0.5)];
     let figure = Some(1.5);
     findings.node_time.push(NodeTime {
-        parts: vec![NodePart { events: events.clone(), ..NodePart::default() }],
+        parts: vec![NodePart { events: events.clone(), woken: Some(0.5), ..NodePart::default() }],
         statements: vec![StatementTime {
             calls_per_s: figure,
             mean_ms: figure,
@@ -556,6 +570,11 @@ fn findings_fit_their_schema_and_use_all_of_it() {
             wal_bytes: figure,
             events,
             ..StatementTime::default()
+        }],
+        by: vec![finding::Dimension {
+            name: "relation".into(),
+            how: "by blocks".into(),
+            shares: vec![("orders".into(), 0.5)],
         }],
         notes: vec!["shared out by 60 samples".into()],
         ..NodeTime::default()

@@ -37,6 +37,7 @@ fn leading(facts: &Facts) -> Option<String> {
 /// The work and its outcome, as a clause.
 fn measured(facts: &Facts) -> String {
     let clauses = match facts.steps.as_slice() {
+        _ if facts.checked().is_some() => facts.checked().map(crate::checks::clause).into_iter().collect(),
         _ if facts.matrix.is_some() => facts.matrix.iter().flat_map(crate::matrix::clauses).collect(),
         _ if facts.sweep.is_some() => facts.sweep.iter().flat_map(crate::sweep::clauses).collect(),
         [] => vec!["nothing was measured".to_string()],
@@ -202,6 +203,9 @@ pub(crate) fn capital(text: &str) -> String {
 
 /// The numbers at the top: three for a single step, one each for several steps, loads and workloads first.
 pub(crate) fn tiles(facts: &Facts) -> Vec<Tile> {
+    if let Some(checks) = facts.checked() {
+        return crate::checks::tiles(checks);
+    }
     if let Some(sweep) = &facts.sweep {
         return crate::sweep::tiles(sweep);
     }

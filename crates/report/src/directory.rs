@@ -4,7 +4,9 @@
 //! kept, then every fourth, and so on: rates and means do not change, only their columns get coarser. A note reports it.
 
 use crate::Source;
+use record::check::Checks;
 use record::finding::Findings;
+use record::plan::Plan;
 use record::watched::Sampled;
 use record::{RecordError, RunReader};
 
@@ -20,6 +22,10 @@ pub(crate) struct Directory {
     pub(crate) watched: Watched,
     /// `None` if the run was not explained yet.
     pub(crate) findings: Option<Findings>,
+    /// What a check measured on the hosts: its own directory, or a run that was given one.
+    pub(crate) checks: Option<Checks>,
+    /// What was planned, if a plan is there.
+    pub(crate) planned: Option<Plan>,
     /// Missing parts beside those that the reader reports.
     pub(crate) missing: Vec<String>,
 }
@@ -45,13 +51,24 @@ impl Directory {
             missing.push(format!("findings.json cannot be read ({error}): no findings are shown"));
             None
         });
+        let checks = Checks::read(dir).unwrap_or_else(|error| {
+            missing.push(format!("check.json cannot be read ({error}): nothing of it is shown"));
+            None
+        });
+        let planned = match source.plan() {
+            Some(plan) => Some(plan.clone()),
+            None => Plan::read(dir).unwrap_or_else(|error| {
+                missing.push(format!("plan.json cannot be read ({error}): nothing is compared with it"));
+                None
+            }),
+        };
         if watched.stride > 1 {
             missing.push(format!(
                 "samples.ndjson has more samples than can be drawn: every {}th second of the monitoring is shown",
                 watched.stride
             ));
         }
-        Ok(Directory { reader, watched, findings, missing })
+        Ok(Directory { reader, watched, findings, checks, planned, missing })
     }
 }
 
@@ -80,6 +97,12 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
+    /// These lines, all of them.
+    #[cfg(test)]
+    pub(crate) fn of(lines: Vec<Line>) -> Watched {
+        Watched { lines, stride: 1 }
+    }
+
     fn take(&mut self, line: Line) {
         if !keeps(self.stride, &line) {
             return;

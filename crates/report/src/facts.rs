@@ -13,7 +13,12 @@ use record::sample::{Body, ClientSample, ProgressSample, Sample};
 use record::totals::LoadTotals;
 use record::watched::Sampled;
 use record::{Matrix, RunReader, State, Summary, Sweep};
+use std::collections::BTreeMap;
 
+/// The verb that only samples.
+const WATCH: &str = "watch";
+/// A step of this length leaves samples.
+const SAMPLED_US_MIN: u64 = 3_000_000;
 /// Interval of samples where none are left to derive it from.
 const INTERVAL_US: u64 = 1_000_000;
 
@@ -116,6 +121,8 @@ impl<'a> Facts<'a> {
         if unreadable > 0 {
             missing.push(format!("latency.hlog: {unreadable} histograms cannot be decoded and were skipped"));
         }
+        missing.extend(lost_samples(directory, &steps));
+        missing.extend(unseen_servers(directory));
         let detail = reader.run.summary.sweep.clone();
         let sweep =
             detail.or_else(|| Sweep::of(&steps.iter().map(|step| step.step.clone()).collect::<Vec<_>>()));
@@ -123,6 +130,11 @@ impl<'a> Facts<'a> {
         let matrix = detail
             .or_else(|| Matrix::of_steps(&steps.iter().map(|step| step.step.clone()).collect::<Vec<_>>()));
         Facts { directory, reader, steps, missing, sweep, matrix }
+    }
+
+    /// The results of a check, if this is one's directory: another run may hold them to be compared with.
+    pub(crate) fn checked(&self) -> Option<&record::check::Checks> {
+        self.directory.checks.as_ref().filter(|_| self.reader.run.verb == crate::checks::VERB)
     }
 
     /// The run's summary: its own if it ended, else computed from its steps.
@@ -153,6 +165,11 @@ impl<'a> Facts<'a> {
         if matches!(self.reader.run.state, State::Running | State::Unknown) {
             return Badge::Unknown;
         }
+        // A watch is nothing but its samples.
+        let is_empty = |step: &StepFacts| step.step.verb == WATCH && !has_server(step.watched);
+        if self.steps.iter().any(is_empty) {
+            return Badge::Unknown;
+        }
         if !self.reader.run.verdict.valid {
             return Badge::Invalid;
         }
@@ -161,6 +178,37 @@ impl<'a> Facts<'a> {
             && self.missing.is_empty();
         if untroubled { Badge::Valid } else { Badge::Notes }
     }
+}
+
+/// Whether a server answered.
+fn has_server(lines: &[Line]) -> bool {
+    lines.iter().any(|line| matches!(line.what, Sampled::Server(_) | Sampled::Host(_)))
+}
+
+/// Steps that lasted for seconds and left no sample: the file was emptied or cut.
+fn lost_samples(directory: &Directory, steps: &[StepFacts]) -> Option<String> {
+    let is_sampled = |step: &StepFacts| {
+        let length_us = step.end_us.saturating_sub(step.step.start_us);
+        [WATCH, "run", "load"].contains(&step.step.verb.as_str()) && length_us >= SAMPLED_US_MIN
+    };
+    let is_empty = directory.reader.samples.is_empty() && directory.watched.all().is_empty();
+    (is_empty && steps.iter().any(is_sampled)).then(|| {
+        "samples.ndjson holds no samples, although the work lasted for seconds: it was emptied or lost, and nothing can be checked by it".to_string()
+    })
+}
+
+/// Servers that never answered, or had gone by the end.
+fn unseen_servers(directory: &Directory) -> Vec<String> {
+    let mut last: BTreeMap<&str, &str> = BTreeMap::new();
+    for line in directory.watched.all() {
+        if let Sampled::Missing(missing) = &line.what
+            && missing.what == "server"
+        {
+            last.insert(&missing.node, &missing.why);
+        }
+    }
+    let gone = last.into_iter().filter(|(_, why)| !why.is_empty());
+    gone.map(|(node, why)| format!("{node}: the server did not answer at the end: {why}")).collect()
 }
 
 /// A step, and whether its totals had to be computed.

@@ -46,7 +46,8 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
     if findings.findings.is_empty() {
         let (clean, untold) = counts(findings);
         out.push_str(&format!(
-            "<p>None. {} found nothing; {untold} had no data.</p>\n",
+            "<p>{}. {} found nothing; {untold} had no data.</p>\n",
+            escape(&capital(findings.no_findings())),
             number::counted(clean, "rule")
         ));
     }
@@ -55,6 +56,7 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
         one(out, facts, finding);
     }
     out.push_str("</ol>\n");
+    uncovered(out, findings);
     client_time(out, facts, findings);
     folded(out, findings, CheckState::Clean, "checked, nothing found", "data that was checked");
     folded(out, findings, CheckState::CannotTell, "cannot tell", "missing data");
@@ -66,6 +68,28 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
     out.push_str("</section>\n");
 }
 
+/// Large slices of the time without a finding, and why "nothing found" may mean little.
+fn uncovered(out: &mut String, findings: &Findings) {
+    if !findings.uncovered.is_empty() {
+        out.push_str("<h3>Not covered by any rule</h3><ul class=\"sentences\">");
+        for left in &findings.uncovered {
+            out.push_str(&format!("<li>{}", escape(&left.sentence())));
+            for command in &left.commands {
+                out.push_str(&format!(
+                    "<div class=\"command\"><code>{}</code><button type=\"button\" class=\"copy\">Copy</button></div>",
+                    escape(command)
+                ));
+            }
+            out.push_str("</li>");
+        }
+        out.push_str("</ul>\n");
+    }
+    if !findings.blind.is_empty() {
+        out.push_str("<h3>What the recording could not see</h3>");
+        list(out, &findings.blind);
+    }
+}
+
 fn counts(findings: &Findings) -> (u64, u64) {
     let clean = findings.checked.iter().filter(|checked| checked.state == CheckState::Clean).count() as u64;
     (clean, findings.checked.len() as u64 - clean)
@@ -74,7 +98,8 @@ fn counts(findings: &Findings) -> (u64, u64) {
 pub(crate) fn one(out: &mut String, facts: &Facts, finding: &Finding) {
     let word = finding.severity.word();
     out.push_str(&format!(
-        "<li class=\"{word}\"><h3><span class=\"severity\"><i aria-hidden=\"true\">{}</i>{word}</span> {} <small>{}{}</small></h3>\n<p class=\"claim\">{}</p>\n",
+        "<li class=\"{word}\"><h3><span class=\"severity\"><i aria-hidden=\"true\">{}</i>{word}</span> {} <small>{}{}</small></h3>\n<p \
+         class=\"claim\">{}</p>\n",
         sign(finding.severity),
         escape(&finding.title),
         escape(&finding.id),
@@ -86,9 +111,8 @@ pub(crate) fn one(out: &mut String, facts: &Facts, finding: &Finding) {
         level_text(finding.level),
         finding.level.words()
     )];
-    if let Some(share) = finding.share_of_client_time {
-        about.push(format!("<span>{} of client time</span>", number::percent_of(share, 1.0)));
-    }
+    about.extend(finding.symptom_of.iter().map(|cause| format!("<span>symptom of {}</span>", escape(cause))));
+    about.extend(finding.costs().iter().map(|words| format!("<span>{}</span>", escape(words))));
     about.extend(windows(facts, finding));
     out.push_str(&format!("<p class=\"facts-line\">{}</p>\n", about.join("")));
     if !finding.remedy.text.is_empty() || !finding.remedy.commands.is_empty() {
@@ -268,13 +292,18 @@ fn capital(text: &str) -> String {
 pub(crate) fn print(out: &mut String, facts: &Facts) {
     let Some(findings) = &facts.directory.findings else { return };
     out.push('\n');
-    for finding in findings.findings.iter().take(TEXT_MAX) {
+    for finding in findings.causes().take(TEXT_MAX) {
         let label = format!("{:<7}", finding.severity.word());
         let claim = ascii(&finding.claim);
         fold(
             out,
             &label,
-            &format!("{}{}: {claim} ({})", finding.id, ascii(&place(finding)), finding.level.words()),
+            &format!(
+                "{}{}: {claim} ({})",
+                finding.id,
+                ascii(&place(finding)),
+                [vec![finding.level.words().to_string()], finding.costs()].concat().join(", ")
+            ),
         );
         if !finding.remedy.text.is_empty() {
             fold(out, "       ", &format!("to do: {}", ascii(&finding.remedy.text)));
@@ -283,11 +312,19 @@ pub(crate) fn print(out: &mut String, facts: &Facts) {
             push(out, &format!("         {}", ascii(command)));
         }
     }
-    if findings.findings.len() > TEXT_MAX {
-        push(out, &format!("       and {} more findings on the page", findings.findings.len() - TEXT_MAX));
+    let causes = findings.causes().count();
+    if causes > TEXT_MAX {
+        push(out, &format!("       and {} more findings on the page", causes - TEXT_MAX));
+    }
+    for left in &findings.uncovered {
+        fold(out, "not covered  ", &ascii(&left.sentence()));
+    }
+    for reason in &findings.blind {
+        fold(out, "blind  ", &ascii(reason));
     }
     let (clean, untold) = counts(findings);
-    let none = if findings.findings.is_empty() { "no findings; " } else { "" };
+    let none =
+        if findings.findings.is_empty() { format!("{}; ", findings.no_findings()) } else { String::new() };
     fold(
         out,
         "checked ",

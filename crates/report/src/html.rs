@@ -94,6 +94,7 @@ fn page_with(facts: &Facts, parts: &Parts) -> String {
     if let Some(comparison) = parts.comparison {
         crate::compare::section(&mut body, comparison);
     }
+    crate::planned::section(&mut body, facts);
     sections::tested(&mut body, facts);
     crate::prove::section(&mut body, &facts.reader.run);
     let over = facts.sweep.as_ref().map(|sweep| (sweep, crate::sweep::charts(sweep)));
@@ -103,9 +104,17 @@ fn page_with(facts: &Facts, parts: &Parts) -> String {
     if let Some(matrix) = &facts.matrix {
         crate::matrix::section(&mut body, facts, matrix);
     }
+    match facts.checked() {
+        Some(checks) => crate::checks::section(&mut body, checks),
+        None => {
+            if let Some(checks) = &facts.directory.checks {
+                crate::checks::hardware_section(&mut body, facts.directory, checks);
+            }
+        }
+    }
     for (at, (step, data)) in facts.steps.iter().zip(&data).enumerate() {
-        // A cell shows its own errors; the matrix has everything else.
-        if step.is_plain_cell() {
+        // A cell shows its own errors; the matrix has everything else. A check has its own sections.
+        if step.is_plain_cell() || step.step.verb == crate::checks::VERB {
             continue;
         }
         steps::section(&mut body, facts, step, &data.charts, at < with_charts);

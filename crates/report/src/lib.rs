@@ -7,6 +7,7 @@
 mod answer;
 mod benchmark;
 mod chart;
+pub mod checks;
 mod compare;
 mod directory;
 mod driven;
@@ -21,6 +22,7 @@ mod layout;
 mod matrix;
 mod node_time;
 mod nodes;
+mod planned;
 mod prove;
 mod search;
 mod statements;
@@ -37,6 +39,7 @@ pub use record::RecordError;
 use compare::Comparison;
 use directory::Directory;
 use facts::{Depth, Facts};
+use record::plan::Plan;
 use record::{Run, Summary};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -52,6 +55,30 @@ pub trait Source {
     /// The run, and the writer's first error if it is still in memory.
     fn held(&self) -> Option<(&Run, Option<&str>)> {
         None
+    }
+
+    /// The plan to compare it with instead of the directory's own.
+    fn plan(&self) -> Option<&Plan> {
+        None
+    }
+}
+
+/// A run directory with a plan from elsewhere.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The directory.
+    pub dir: PathBuf,
+    /// The plan; `None`: that of the directory, if it has one.
+    pub plan: Option<Plan>,
+}
+
+impl Source for Planned {
+    fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
     }
 }
 
@@ -175,6 +202,8 @@ pub fn step_line(dir: &(impl Source + ?Sized), key: &str) -> Result<String, Reco
 struct Printed<'a> {
     #[serde(flatten)]
     summary: Summary,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    planned: Vec<record::plan::Compared>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     missing: &'a [String],
 }
@@ -184,7 +213,7 @@ struct Printed<'a> {
 ///
 /// # Errors
 /// As [`html`].
-pub fn json(dir: &Path) -> Result<String, RecordError> {
+pub fn json(dir: &(impl Source + ?Sized)) -> Result<String, RecordError> {
     let directory = Directory::open(dir)?;
     let facts = Facts::of(&directory, Depth::Totals);
     let mut summary = facts.summary();
@@ -193,7 +222,7 @@ pub fn json(dir: &Path) -> Result<String, RecordError> {
         // The run was not explained: that is no empty list. The run's own findings stay.
         None => summary.findings = summary.findings.filter(|own| !own.is_empty()),
     }
-    let printed = Printed { summary, missing: &facts.missing };
+    let printed = Printed { summary, planned: planned::compared(&facts), missing: &facts.missing };
     let mut text = serde_json::to_string_pretty(&printed)
         .map_err(|source| RecordError::Json { what: "the summary", source })?;
     text.push('\n');

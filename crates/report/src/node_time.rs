@@ -66,10 +66,25 @@ fn of_node(out: &mut String, time: &NodeTime) {
         ];
         table(out, &format!("Statements that took the time at {}, per execution", time.node), &head, &rows);
     }
+    for by in &time.by {
+        let rows: Vec<Row> = by.shares.iter().map(|(name, share)| share_row(name, *share)).collect();
+        let caption = format!("DB time at {} by {} ({})", time.node, by.name, by.how);
+        table(out, &caption, &[(by.name.as_str(), true), ("share", false), ("", true)], &rows);
+    }
     for note in &time.notes {
         out.push_str(&format!("<p class=\"under\">{}</p>", escape(note)));
     }
     out.push_str("</div>\n");
+}
+
+fn share_row(name: &str, share: f64) -> Row {
+    let width = share.clamp(0.0, 1.0) * 100.0;
+    Row::new(vec![
+        Cell::words(name),
+        Cell::number(number::percent(share)),
+        Cell::html(format!("<span class=\"balance\"><i style=\"width:{width:.1}%\"></i></span>"))
+            .class("word"),
+    ])
 }
 
 fn row(part: &NodePart) -> Row {

@@ -18,6 +18,10 @@ const EVENTS_MAX: usize = 3;
 pub(crate) fn page(facts: &Facts) -> String {
     let mut out = String::new();
     heading(&mut out, facts);
+    if let Some(checks) = facts.checked() {
+        out.push_str(&crate::checks::text(checks));
+        return out;
+    }
     match (&facts.sweep, &facts.matrix) {
         (Some(sweep), _) => crate::sweep::print(&mut out, facts, sweep),
         (None, Some(matrix)) => crate::matrix::print(&mut out, matrix),
@@ -29,6 +33,7 @@ pub(crate) fn page(facts: &Facts) -> String {
         }
     }
     crate::prove::print(&mut out, &facts.reader.run);
+    crate::planned::print(&mut out, facts);
     let search = crate::search::steps(facts);
     if let Some(steps) = &search {
         fold(&mut out, "search ", &crate::search::sentence(steps));
@@ -43,6 +48,9 @@ pub(crate) fn page(facts: &Facts) -> String {
     crate::node_time::print(&mut out, facts);
     crate::findings::print(&mut out, facts);
     waits(&mut out, facts);
+    if let Some(checks) = &facts.directory.checks {
+        crate::checks::print_hardware(&mut out, facts.directory, checks);
+    }
     crate::unseen::print(&mut out, facts);
     // For a search only the resulting step is reported in full.
     let is_shown =
@@ -98,6 +106,8 @@ fn heading(out: &mut String, facts: &Facts) {
         fields[0] = format!("{} {}", fields[0], run.name);
     }
     fields.push(facts.badge().word().to_string());
+    let health = facts.directory.findings.as_ref().map(|findings| findings.health.words());
+    fields.extend(health.map(|words| format!("database: {words}")));
     if let Some(target) = &run.target {
         fields.push(server(&target.engine, &target.server_version));
     }

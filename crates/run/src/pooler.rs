@@ -23,7 +23,8 @@ const PREPARED: &str = "a connection pooler in transaction mode can give each tr
 const THROWN_AWAY: &str = "with -M prepared every session prepares its statements once: a script with DEALLOCATE or DISCARD ALL drops them, and a \
      pooler may give each transaction another server process; add -M extended or -M simple, which keep nothing";
 /// Statements that scripts prepare by themselves.
-const OWN: &str = "a statement that a script prepares by itself (PREPARE) stays until DEALLOCATE or DISCARD ALL, or the end of the session: prepare and execute it in \
+const OWN: &str = "a statement that a script prepares by itself (PREPARE) stays until DEALLOCATE or DISCARD ALL, or the end of the session: prepare \
+                   and execute it in \
      one transaction, and deallocate it there";
 
 /// What to type next after an error about a prepared statement. `ours` are the statements that this program prepares.

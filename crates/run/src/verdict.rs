@@ -39,63 +39,18 @@ pub struct Opinion {
 pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     let mut opinion = Opinion::default();
     let measured = &account.posted.measured;
-    let percent = |share: f64| (share * 100.0).round();
     if measured.transactions() == 0 {
         opinion.has_nothing = true;
         opinion.invalid.push(nothing_succeeded(account, duration));
     }
-    let (busy, waited) = (account.worker_cpu_share_max, account.worker_wait_share_max.unwrap_or(0.0));
-    let is_long_enough = account.measured() >= CLIENT_JUDGED_FROM;
-    if is_long_enough && busy >= WORKER_CPU_SHARE_MIN && busy > WORKER_BUSY_SHARE_MAX * (1.0 - waited) {
-        opinion.invalid.push(format!(
-            "this client was the limit: a worker thread was busy {} % of the time and waited for a CPU {} %; use more workers (-j) \
-             or another host",
-            percent(busy),
-            percent(waited)
-        ));
-    }
-    let lag = measured.lag.quantile_us(0.99);
-    if lag > LAG_US_P99_MAX {
-        opinion.invalid.push(format!(
-            "this client started late although sessions were free: lag p99 {:.1} ms, limit {} ms",
-            lag as f64 / 1e3,
-            LAG_US_P99_MAX / 1_000
-        ));
-    }
-    if let Some(wait) = account.worker_wait_share_max.filter(|wait| *wait > WORKER_WAIT_SHARE_NOTED) {
-        opinion.notes.push(format!(
-            "a worker thread waited for a CPU {} % of the time: client and server share the host, and that wait is part of every latency",
-            percent(wait)
-        ));
-    }
+    judge_client(account, &mut opinion);
     if account.is_interrupted {
         let seconds = account.measured().as_secs_f64();
         let wanted = duration.map_or(String::new(), |wanted| format!(" of {:.0} s", wanted.as_secs_f64()));
         opinion.notes.push(format!("interrupted after {seconds:.1} s{wanted}"));
     }
     opinion.notes.extend(account.outages.iter().map(|one| outage(account, one)));
-    if account.unstarted > 0 {
-        let why = match account.aborted {
-            0 => "the target did not keep up",
-            _ => "aborted sessions start no more transactions",
-        };
-        opinion.notes.push(format!(
-            "{why}: {} of {} had not started at the end",
-            account.unstarted,
-            counted(account.scheduled, "scheduled transaction")
-        ));
-    }
-    if account.unfinished > 0 {
-        opinion.notes.push(format!(
-            "{} dropped before the outcome was known{}",
-            were(account.unfinished, "transaction"),
-            left_behind(account)
-        ));
-    }
-    if account.cut_off > 0 {
-        let were = were(account.cut_off, "transaction");
-        opinion.notes.push(format!("{were} not tried again because the time was over"));
-    }
+    note_what_is_left(account, &mut opinion);
     let failed = measured.failed().saturating_sub(account.cut_off);
     if failed > 0 {
         opinion.notes.push(format!("{} failed", counted(failed, "transaction")));
@@ -128,6 +83,61 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
         ));
     }
     opinion
+}
+
+/// Whether this client was the limit: then the figures are its own, not the target's.
+fn judge_client(account: &Account, opinion: &mut Opinion) {
+    let percent = |share: f64| (share * 100.0).round();
+    let (busy, waited) = (account.worker_cpu_share_max, account.worker_wait_share_max.unwrap_or(0.0));
+    let is_long_enough = account.measured() >= CLIENT_JUDGED_FROM;
+    if is_long_enough && busy >= WORKER_CPU_SHARE_MIN && busy > WORKER_BUSY_SHARE_MAX * (1.0 - waited) {
+        opinion.invalid.push(format!(
+            "this client was the limit: a worker thread was busy {} % of the time and waited for a CPU {} %; use more workers (-j) \
+             or another host",
+            percent(busy),
+            percent(waited)
+        ));
+    }
+    let lag = account.posted.measured.lag.quantile_us(0.99);
+    if lag > LAG_US_P99_MAX {
+        opinion.invalid.push(format!(
+            "this client started late although sessions were free: lag p99 {:.1} ms, limit {} ms",
+            lag as f64 / 1e3,
+            LAG_US_P99_MAX / 1_000
+        ));
+    }
+    if let Some(wait) = account.worker_wait_share_max.filter(|wait| *wait > WORKER_WAIT_SHARE_NOTED) {
+        opinion.notes.push(format!(
+            "a worker thread waited for a CPU {} % of the time: client and server share the host, and that wait is part of every latency",
+            percent(wait)
+        ));
+    }
+}
+
+/// Transactions that did not begin, or did not end, within the time.
+fn note_what_is_left(account: &Account, opinion: &mut Opinion) {
+    if account.unstarted > 0 {
+        let why = match account.aborted {
+            0 => "the target did not keep up",
+            _ => "aborted sessions start no more transactions",
+        };
+        opinion.notes.push(format!(
+            "{why}: {} of {} had not started at the end",
+            account.unstarted,
+            counted(account.scheduled, "scheduled transaction")
+        ));
+    }
+    if account.unfinished > 0 {
+        opinion.notes.push(format!(
+            "{} dropped before the outcome was known{}",
+            were(account.unfinished, "transaction"),
+            left_behind(account)
+        ));
+    }
+    if account.cut_off > 0 {
+        let were = were(account.cut_off, "transaction");
+        opinion.notes.push(format!("{were} not tried again because the time was over"));
+    }
 }
 
 /// That no transaction succeeded, and what there was instead.

@@ -13,6 +13,7 @@
 //! Reading needs no privilege except for the items in `docs/watch-host.md`; unreadable items become `missing` lines.
 
 pub mod backends;
+mod cgroup;
 pub mod cpu;
 pub mod disk;
 pub mod facts;
@@ -231,7 +232,8 @@ pub(crate) fn server(node: String, state: &NodeState, parts: Vec<Part>) -> Serve
         node: node.clone(),
         backend: process.backend.clone(),
     };
-    Server { active: state.active.iter().map(target).collect(), parts, node }
+    let pid = state.backends.first().copied().or(state.active.first().map(|process| process.pid));
+    Server { active: state.active.iter().map(target).collect(), parts, node, pid }
 }
 
 /// Messages before the run: the count of each class, and the last one. They are facts, not events.

@@ -11,7 +11,7 @@ const LAG_BYTES_MIN: u64 = 1024 * 1024;
 /// The least age of a transaction that is shown.
 const OLDEST_MIN_S: f64 = 2.0;
 
-/// `1840 tps, 7 active (4 CPU, 2 LWLock, 1 IO), WAL 12.3 MB/s, 2 blocked, oldest 3.2 s, lag 1.2 MB`; negligible values are left out.
+/// `1840 commits/s, 7 active (4 CPU, 2 LWLock, 1 IO), WAL 12.3 MB/s, 2 blocked, oldest 3.2 s, lag 1.2 MB`; negligible values are left out.
 pub fn line(state: &NodeState) -> String {
     if state.t_us == 0 {
         return "not sampled yet".to_string();
@@ -19,7 +19,8 @@ pub fn line(state: &NodeState) -> String {
     if !state.is_up {
         return "away".to_string();
     }
-    let mut words = vec![format!("{:.0} tps", state.transactions_per_s), active(state)];
+    // Parallel workers and rollbacks count, too: these are not the transactions of a client.
+    let mut words = vec![format!("{:.0} commits/s", state.transactions_per_s), active(state)];
     words.push(format!("WAL {}/s", number::bytes(state.wal_bytes_per_s)));
     if state.sessions_blocked > 0 {
         words.push(format!("{} blocked", state.sessions_blocked));
@@ -57,7 +58,7 @@ mod tests {
             sessions_active: 7,
             ..NodeState::default()
         };
-        assert_eq!(line(&state), "1840 tps, 7 active, WAL 0 B/s");
+        assert_eq!(line(&state), "1840 commits/s, 7 active, WAL 0 B/s");
         for (kind, n) in [("IO", 1), ("LWLock", 2), ("CPU", 1), ("Lock", 2), ("IPC", 1)] {
             state.waits.insert(kind.to_string(), n);
         }
@@ -65,7 +66,7 @@ mod tests {
         (state.sessions_blocked, state.oldest_transaction_s, state.replay_lag_bytes) = (2, 3.21, 1_200_000);
         assert_eq!(
             line(&state),
-            "1840 tps, 7 active (1 CPU, 2 LWLock, 2 Lock), WAL 12.3 MB/s, 2 blocked, oldest 3.2 s, lag 1.20 MB"
+            "1840 commits/s, 7 active (1 CPU, 2 LWLock, 2 Lock), WAL 12.3 MB/s, 2 blocked, oldest 3.2 s, lag 1.20 MB"
         );
         assert_eq!(line(&NodeState { t_us: 1, ..NodeState::default() }), "away");
         assert_eq!(line(&NodeState::default()), "not sampled yet");

@@ -425,7 +425,8 @@ impl Stacks {
             return self.note_full(tick, left, is_cut, batch);
         }
         let header = format!(
-            "# pgfathom stacks 1\n# clock: monotonic\n# started_monotonic_us: {}\n# host: {}\n# from_us: {from_us}\n# to_us: {to_us}\n# reason: {reason}\n# whole: {}\n",
+            "# pgfathom stacks 1\n# clock: monotonic\n# started_monotonic_us: {}\n# host: {}\n# from_us: {from_us}\n# to_us: {to_us}\n# reason: \
+             {reason}\n# whole: {}\n",
             tick.clock.monotonic_us,
             self.options.host,
             is_whole && !is_cut

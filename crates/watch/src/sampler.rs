@@ -217,7 +217,9 @@ impl Shared {
             if is_over || tick.now_us.saturating_sub(account.t_us) >= ACCOUNT_EVERY_US {
                 let now_us = self.dir.now_us();
                 let mut batch = Batch::default();
-                batch.counted(now_us, now_us - account.t_us, account.line(collector.as_mut()));
+                let mut line = account.line(collector.as_mut());
+                line.cadence_us = Some(interval_us * coarseness);
+                batch.counted(now_us, now_us - account.t_us, line);
                 account.t_us = now_us;
                 account.bytes += self.write(&place, batch);
             }
@@ -367,6 +369,7 @@ impl Account {
             questions: spent.questions,
             looks: Some(std::mem::take(&mut self.looks)),
             bytes: Some(std::mem::take(&mut self.bytes)),
+            cadence_us: None,
             cores: std::thread::available_parallelism().ok().map(|cores| cores.get() as u64),
         }
     }

@@ -12,13 +12,14 @@ mod blocks;
 mod core;
 mod counters;
 mod facts;
-mod json;
+pub mod json;
 mod parts;
 mod plans;
 mod probe;
 mod progress;
 mod relations;
 pub mod session;
+mod slru;
 
 use crate::board::{Board, NodeState};
 use crate::collect::{Batch, Collect, Place, Recorded, Spent, Tick, With};
@@ -265,11 +266,24 @@ impl Node {
         if moment.reports {
             self.turn(Part::Progress).due_us = 0;
         }
-        if moment.lockers.is_empty() {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        let mut lockers = moment.lockers.clone();
+        if moment.masked > 0 {
+            let seen = up.session.query(&blocks::waiting(), &[]);
+            match seen {
+                Ok(answer) => {
+                    let pids = json::list(&answer, "lockers").iter();
+                    lockers = pids.filter_map(|pid| i32::try_from(pid.as_i64()?).ok()).collect();
+                }
+                Err(failed) => {
+                    return self.refused("blockers", "which sessions block others", failed, now_us, batch);
+                }
+            }
+        }
+        if lockers.is_empty() {
             return Ok(());
         }
-        let Link::Up(up) = &mut self.link else { return Ok(()) };
-        match up.session.query(&up.blocks, &[&moment.lockers]) {
+        match up.session.query(&up.blocks, &[&lockers]) {
             Ok(answer) => {
                 blocks::answer(&self.name, tick.clock.now_us(), &answer, batch);
                 let place = self.place();
@@ -360,7 +374,7 @@ impl Collect for Node {
 
     /// Rare queries run once more: a short run made its tables and statements after the first sample.
     fn finish(&mut self, tick: &Tick, batch: &mut Batch) {
-        for part in [Part::Io, Part::Statements, Part::WaitProfile, Part::Tables] {
+        for part in [Part::Io, Part::Slru, Part::Statements, Part::WaitProfile, Part::Tables] {
             self.turn(part).due_us = 0;
         }
         let answered = self.query_parts(tick, batch);
@@ -395,7 +409,7 @@ fn address(spec: &ConnSpec) -> String {
 }
 
 /// Whether the server runs on this host: its address is local, and the process of our session is a postgres here.
-fn is_local(spec: &ConnSpec, backend_pid: Option<u32>) -> bool {
+pub fn is_local(spec: &ConnSpec, backend_pid: Option<u32>) -> bool {
     let Some(host) = spec.hosts.first() else { return false };
     let is_near = match &host.host {
         Host::Unix(_) => true,

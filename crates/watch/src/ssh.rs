@@ -61,6 +61,8 @@ pub struct Remote {
     pub destination: String,
     /// The nodes of the board that run on it.
     pub nodes: Vec<String>,
+    /// The port of its ssh server, if it is not the configured one.
+    pub port: Option<u16>,
     /// The program: `ssh`, or a test's replacement.
     pub program: PathBuf,
 }
@@ -69,13 +71,25 @@ impl Remote {
     /// A host reached by the user's `ssh`.
     pub fn new(host: &str, destination: &str, nodes: Vec<String>) -> Remote {
         let program = PathBuf::from("ssh");
-        Remote { host: host.to_string(), destination: destination.to_string(), nodes, program }
+        Remote { host: host.to_string(), destination: destination.to_string(), nodes, port: None, program }
+    }
+
+    /// The command that runs `script` in the host's shell, without questions and with limits for a dead connection.
+    pub fn command(&self, script: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
+        command.args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]);
+        if let Some(port) = self.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        command.args(["--", &self.destination, script]);
+        command
     }
 }
 
 /// Messages from the reader of the pipe.
 #[derive(Debug)]
-enum News {
+enum PipeMessage {
     Hello,
     UnknownHost(String),
     /// A complete shipment: when its reading began (0 if unknown) and the host's uptime then.
@@ -90,7 +104,7 @@ enum News {
 struct Link {
     child: Child,
     requests: Option<ChildStdin>,
-    news: Receiver<News>,
+    news: Receiver<PipeMessage>,
     files: Arc<Mutex<Shipped>>,
     complaint: JoinHandle<String>,
     has_greeted: bool,
@@ -133,10 +147,9 @@ impl RemoteHost {
     }
 
     fn connect(&self, clock: Clock, now_us: u64) -> std::io::Result<Link> {
-        let mut child = Command::new(&self.remote.program)
-            .args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"])
-            .args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"])
-            .args(["--", &self.remote.destination, "exec sh"])
+        let mut child = self
+            .remote
+            .command("exec sh")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -155,7 +168,7 @@ impl RemoteHost {
             if let Some(stdout) = stdout {
                 read(stdout, clock, &shared, &detail);
             }
-            let _ = detail.send(News::Closed);
+            let _ = detail.send(PipeMessage::Closed);
         });
         let complaint = std::thread::spawn(move || stderr.map(complaint).unwrap_or_default());
         Ok(Link {
@@ -199,22 +212,24 @@ impl RemoteHost {
         loop {
             let Some(link) = &mut self.link else { return Ok(()) };
             match link.news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(News::Hello) => {
+                Ok(PipeMessage::Hello) => {
                     link.has_greeted = true;
                     // Earlier data may be from another boot.
                     (self.slow_due_us, self.search_due_us) = (0, 0);
                     self.ask(tick.now_us);
                 }
-                Ok(News::UnknownHost(version)) => {
+                Ok(PipeMessage::UnknownHost(version)) => {
                     return Err(format!("the remote script has version {version}, not {VERSION}"));
                 }
-                Ok(News::Whole { began_us, uptime_us }) => {
+                Ok(PipeMessage::Whole { began_us, uptime_us }) => {
                     link.waiting_since_us = None;
                     let files = Arc::clone(&link.files);
                     self.arrived(tick, began_us, uptime_us, &mut files_of(&files), batch);
                     return Ok(());
                 }
-                Ok(News::Closed) | Err(RecvTimeoutError::Disconnected) => return Err("ssh ended".to_string()),
+                Ok(PipeMessage::Closed) | Err(RecvTimeoutError::Disconnected) => {
+                    return Err("ssh ended".to_string());
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     let since_us = link.waiting_since_us.unwrap_or(tick.now_us);
                     let silent_us = tick.now_us.saturating_sub(since_us);
@@ -320,7 +335,12 @@ fn files_of(files: &Mutex<Shipped>) -> MutexGuard<'_, Shipped> {
 }
 
 /// Reads the pipe to its end. The files are only touched between a request and its answer, when no other thread reads them.
-fn read(stdout: impl Read, clock: Clock, files: &Mutex<Shipped>, detail: &std::sync::mpsc::Sender<News>) {
+fn read(
+    stdout: impl Read,
+    clock: Clock,
+    files: &Mutex<Shipped>,
+    detail: &std::sync::mpsc::Sender<PipeMessage>,
+) {
     let mut reader = BufReader::new(stdout);
     let mut shipment = Shipment::default();
     let (mut line, mut began_us) = (vec![], 0);
@@ -338,9 +358,9 @@ fn read(stdout: impl Read, clock: Clock, files: &Mutex<Shipped>, detail: &std::s
                 began_us = clock.now_us();
                 continue;
             }
-            Arrived::Hello(_) => News::Hello,
-            Arrived::UnknownHost(version) => News::UnknownHost(version),
-            Arrived::Whole { uptime_us } => News::Whole { began_us, uptime_us },
+            Arrived::Hello(_) => PipeMessage::Hello,
+            Arrived::UnknownHost(version) => PipeMessage::UnknownHost(version),
+            Arrived::Whole { uptime_us } => PipeMessage::Whole { began_us, uptime_us },
         };
         if detail.send(news).is_err() {
             return;
@@ -349,7 +369,7 @@ fn read(stdout: impl Read, clock: Clock, files: &Mutex<Shipped>, detail: &std::s
 }
 
 /// The last line of the error output of `ssh`; all of it is read, so that it never blocks.
-fn complaint(stderr: impl Read) -> String {
+pub fn complaint(stderr: impl Read) -> String {
     let mut last = String::new();
     let mut reader = BufReader::new(stderr);
     let mut line = vec![];

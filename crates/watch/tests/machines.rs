@@ -38,6 +38,7 @@ fn servers(name: &str) -> Vec<Server> {
         _ => (77, "/var/lib/pg"),
     };
     vec![Server {
+        pid: None,
         node: "n1".into(),
         active: vec![Target { pid, node: "n1".into(), backend: "client backend".into() }],
         parts: vec![part("pgdata", data), part("wal", &format!("{data}/pg_wal"))],

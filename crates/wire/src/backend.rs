@@ -65,7 +65,8 @@ pub struct Frame<'a> {
 pub enum ProtocolError {
     /// A length field below 4 or beyond what a message of its type may have ([`MESSAGE_BYTES_MAX`], [`TEXT_MESSAGE_BYTES_MAX`]).
     #[error(
-        "the server sent a message of type {tag:#04x} with the length {length}, and at most {} bytes are taken: it is too long, the stream is damaged, or this is not a PostgreSQL server",
+        "the server sent a message of type {tag:#04x} with the length {length}, and at most {} bytes are taken: it is too long, the stream is \
+         damaged, or this is not a PostgreSQL server",
         message_bytes_max(*tag)
     )]
     Length {

@@ -68,8 +68,10 @@ pub(super) static PROFILE: Profile = Profile {
         },
     ],
     reasons: Reasons {
-        fractured_read: "each node takes its own snapshot when a statement first reaches it: between two of them a transfer can commit, at every isolation level",
-        torn_commit: "postgres_fdw commits its nodes one after another, without two-phase commit: a node that crashes in between leaves half of the transaction",
+        fractured_read: "each node takes its own snapshot when a statement first reaches it: between two of them a transfer can commit, at every \
+                         isolation level",
+        torn_commit: "postgres_fdw commits its nodes one after another, without two-phase commit: a node that crashes in between leaves half of the \
+                      transaction",
         order: "each node has its own snapshot, which begins with its first use",
         order_change: "keep rows that must agree on one shard, or use an engine with one snapshot for all nodes",
     },

@@ -58,15 +58,17 @@ fn counters_say_how_much_and_samples_in_what_proportion() {
     let time = only(&recording.case(&[]));
     assert_eq!((time.active, time.idle_in_transaction, time.seconds, time.samples), (8.0, 0.5, 20.0, 20));
     assert!(time.is_counted);
-    assert_eq!((figure(&time, ON_CPU), figure(&time, FOR_CPU)), (2.0, 4.0));
-    // Four sessions were seen waiting, and counters leave room for two.
+    // Four sessions were seen waiting, and counters leave room for two: the other two had been woken and had no CPU.
+    assert_eq!((figure(&time, ON_CPU), figure(&time, FOR_CPU)), (2.0, 2.0));
     assert_eq!(
         (figure(&time, "reading"), figure(&time, "WAL and commit"), figure(&time, "locks")),
-        (1.0, 0.5, 0.5)
+        (2.0, 1.0, 1.0)
     );
+    let woken: Vec<f64> = time.parts.iter().filter_map(|part| part.woken).collect();
+    assert_eq!(woken.iter().sum::<f64>(), 2.0, "{time:?}");
     assert_eq!(figure(&time, CPU), 0.0, "the scheduler has counted it");
     assert_eq!(figure(&time, UNACCOUNTED), 0.0);
-    assert_eq!(time.parts[0].name, FOR_CPU, "the largest first");
+    assert!(time.parts[0].sessions >= time.parts[1].sessions, "the largest first");
     let all: f64 = time.parts.iter().map(|part| part.sessions).sum();
     assert!((all - time.active).abs() < 1e-9, "{time:?}");
 }
@@ -85,7 +87,91 @@ fn what_nothing_explains_is_a_part_and_never_negative() {
     // Processes that the scheduler has seen at work for longer than the server counted have worked nevertheless.
     let late = Recording { active_ms: Some(1_000.0), run_wait_ms: Some((1_000.0, 3_000.0)), ..recording };
     let time = only(&late.case(&[]));
-    assert_eq!((time.active, figure(&time, UNACCOUNTED), figure(&time, "reading")), (4.0, 0.0, 0.0));
+    assert_eq!((time.active, figure(&time, UNACCOUNTED), figure(&time, "reading")), (4.0, 0.0, 1.0));
+    assert_eq!((figure(&time, ON_CPU), figure(&time, FOR_CPU)), (1.0, 2.0));
+}
+
+/// Sessions that queue for a row on full CPUs: nearly all of their time is the queue, although the scheduler counts most of it as waiting for a CPU.
+#[test]
+fn a_lock_queue_on_full_cpus_is_a_lock_queue() {
+    let recording = Recording {
+        seconds: 20,
+        active_ms: Some(10_000.0),
+        run_wait_ms: Some((2_000.0, 6_000.0)),
+        waits: vec![("CPU", "CPU", 4), ("Lock", "transactionid", 6)],
+    };
+    let time = only(&recording.case(&[]));
+    assert_eq!((figure(&time, "locks"), figure(&time, FOR_CPU), figure(&time, ON_CPU)), (6.0, 2.0, 2.0));
+    let case = recording.case(&[]);
+    let is_lock = |kind: &str, _: &str| kind == "Lock";
+    assert_eq!(share_waiting(&case, "n1", is_lock), Some(0.6));
+    let without = share_of(&case, "n1", is_lock).expect("known");
+    assert!((without - 0.2).abs() < 1e-9, "without those that were woken: {without}");
+}
+
+/// Of what sessions waited for a CPU, the part before a statement was read is in no sample; it follows from the number of statements.
+#[test]
+fn the_wait_before_a_statement_is_read_follows_from_the_turns() {
+    let scheduled = Scheduled { run: 2.0, wait: 6.0, turns_per_s: Some(3_000.0) };
+    assert_eq!(scheduled.unread(9.0, 3.0, Some(1_000.0)), 2.0);
+    assert_eq!(scheduled.unread(9.0, 3.0, None), 0.0, "not less than nothing");
+    assert_eq!(scheduled.unread(5.0, 3.0, None), 3.0, "more ran and wanted to than were active");
+    assert_eq!(scheduled.unread(9.0, 7.0, Some(9_000.0)), 1.0, "those that computed wanted a CPU as well");
+}
+
+#[test]
+fn an_execution_with_parallel_workers_is_more_than_its_session() {
+    let recording = Recording {
+        seconds: 10,
+        active_ms: Some(1_000.0),
+        run_wait_ms: Some((3_000.0, 0.0)),
+        waits: vec![("CPU", "CPU", 1)],
+    };
+    let at = |second: u64| format!(r#""t_us":{},"interval_us":10000000"#, second * 1_000_000);
+    let mut lines = vec![format!(
+        r#"{{{},"source":"statement","node":"n1","query_id":"42","calls":10,"total_ms":10000}}"#,
+        at(10)
+    )];
+    for second in 1..=10 {
+        lines.push(format!(
+            r#"{{"t_us":{},"source":"wait","node":"n1","backend":"parallel worker","state":"active","wait_type":"CPU","wait_event":"CPU","query_id":"42","sessions":2}}"#,
+            second * 1_000_000
+        ));
+    }
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let time = only(&recording.case(&lines));
+    assert_eq!((time.statements[0].sessions, time.statements[0].share), (3.0, 1.0));
+}
+
+#[test]
+fn the_time_is_shared_out_by_relation_and_by_who_the_sessions_belong_to() {
+    let recording = Recording {
+        seconds: 10,
+        active_ms: Some(4_000.0),
+        run_wait_ms: Some((2_000.0, 0.0)),
+        waits: vec![("CPU", "CPU", 2), ("Lock", "relation", 2)],
+    };
+    let at = r#""t_us":9000000,"interval_us":9000000"#;
+    let mut lines = vec![
+        format!(r#"{{{at},"source":"table","node":"n1","relation":"a","blocks_hit":300,"blocks_read":0}}"#),
+        format!(r#"{{{at},"source":"table","node":"n1","relation":"b","blocks_hit":50,"blocks_read":50}}"#),
+    ];
+    for (application, sessions) in [("shop", 3), ("", 1)] {
+        lines.push(format!(
+            r#"{{"t_us":9000000,"source":"activity","node":"n1","application":"{application}","user":"u","database":"d","client":"local","sessions":{sessions}}}"#
+        ));
+    }
+    lines.push(
+        r#"{"t_us":9000000,"source":"block","node":"n1","pid":5,"blocked_by":4,"root":4,"wait_s":3.0}"#
+            .to_string(),
+    );
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let time = only(&recording.case(&lines));
+    let of = |name: &str| time.by.iter().find(|by| by.name == name).map(|by| by.shares.clone());
+    assert_eq!(of("relation"), Some(vec![("a".to_string(), 0.375), ("b".to_string(), 0.125)]));
+    assert_eq!(of("application"), Some(vec![("shop".to_string(), 0.75), ("(none)".to_string(), 0.25)]));
+    assert_eq!(of("lock root"), Some(vec![("session 4".to_string(), 0.025)]));
+    assert_eq!(of("client host").map(|shares| shares.len()), Some(1));
 }
 
 #[test]
@@ -104,7 +190,7 @@ fn without_counters_the_samples_are_the_measure() {
     let long = Recording { active_ms: Some(10.0), ..recording };
     let time = only(&long.case(&[]));
     assert_eq!((time.active, time.is_counted), (4.0, false));
-    assert!(time.notes.iter().any(|note| note.contains("have not ended")), "{:?}", time.notes);
+    assert!(time.notes.iter().any(|note| note.contains("when it ends")), "{:?}", time.notes);
     // A glance is no measurement, and an idle server has nothing to share out.
     let glance = Recording { seconds: 2, ..long };
     assert!(all(&glance.case(&[])).is_empty());

@@ -348,11 +348,7 @@ fn not_cpu(case: &Case) -> Answer {
         if pct >= CPU_PCT || share < CLASS_SHARE || active < ACTIVE_MIN {
             continue;
         }
-        let top: Vec<String> = waits
-            .top(Who::Client, 3)
-            .into_iter()
-            .map(|(event, share)| format!("{event} {}", units::percent(share)))
-            .collect();
+        let top = waits.top_in_words(Who::Client);
         let statement = waits.worst_statement(|kind, _| kind == class);
         let statement = statement.map(|(id, share)| (case.query(id).unwrap_or(id).to_string(), share));
         // It names no cause: what does comes first.
@@ -373,7 +369,7 @@ fn not_cpu(case: &Case) -> Answer {
             .number("cpu_pct", pct)
             .number("share", share)
             .number("active_sessions", active)
-            .because(format!("sessions were sampled in {}", top.join(", ")))
+            .because(format!("sessions were sampled in {}", top))
             .with(statement, |claim, (text, share)| {
                 claim.because(format!("{} of it in: {text}", units::percent(share)))
             })

@@ -327,7 +327,10 @@ fn mount_point(case: &Case) -> Answer {
                     .on_node(node)
                     .during([case.span])
                     .because("if the mount fails at boot, the server starts on an empty directory of the disk below; lost+found is also among its files")
-                    .remedy("move the data directory one level below the mount point", &[&format!("$ pg_ctl stop; mkdir {directory}/data; mv {directory}/[!d]* {directory}/data/")]),
+                    .remedy(
+                        "move the data directory one level below the mount point",
+                        &[&format!("$ pg_ctl stop; mkdir {directory}/data; mv {directory}/[!d]* {directory}/data/")],
+                    ),
             );
         }
     }

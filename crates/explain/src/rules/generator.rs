@@ -63,6 +63,10 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// Unique violations in the server's log.
+const COLLISIONS_MIN: f64 = 50.0;
+/// Of all transactions.
+const COLLISION_SHARE_MIN: f64 = 0.1;
 /// Rows per call at the end below this share of those at the beginning: keys repeat.
 const USEFUL_SHARE_MIN: f64 = 0.5;
 /// Calls in either third that make the comparison worth it.
@@ -151,9 +155,50 @@ fn collisions(case: &Case) -> Answer {
         );
     }
     if claims.is_empty() {
+        claims.extend(case.nodes().into_iter().filter_map(|node| logged_collisions(case, node)));
+    }
+    if claims.is_empty() {
         claims.extend(case.nodes().into_iter().filter_map(|node| empty_commits(case, node)));
     }
     Answer::of(claims, || "statements, unique violations, rows per commit".to_string())
+}
+
+/// Unique violations of other programs, as the server's log has them, while as many transactions are rolled back.
+fn logged_collisions(case: &Case, node: &str) -> Option<Claim> {
+    let server = case.one("server", node)?;
+    let is_collision = |event: &&record::event::Event| {
+        let is_here = [node, ""].contains(&Case::word_of(event, "node"));
+        let known = Case::word_of(event, "sqlstate") == "23505";
+        is_here && (known || event.message.contains("duplicate key value violates unique constraint"))
+    };
+    let events: Vec<&record::event::Event> =
+        case.events_of(record::event::SERVER_LOG).filter(is_collision).collect();
+    let repeated = |event: &&record::event::Event| {
+        1.0 + event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0)
+    };
+    let count: f64 = events.iter().map(repeated).sum();
+    let transactions = server.sum("xact_commit").unwrap_or(0.0) + server.sum("xact_rollback").unwrap_or(0.0);
+    let first = events.first()?;
+    (count >= COLLISIONS_MIN && count >= transactions * COLLISION_SHARE_MIN).then(|| {
+        Claim::new(
+            Severity::Medium,
+            Level::DiscriminatingCounter,
+            format!(
+                "{node}: {} inserts failed because the key already exists, {} of all transactions",
+                units::count(count),
+                units::percent(count / transactions.max(count))
+            ),
+        )
+        .on_node(node)
+        .during(events.iter().map(|event| Window::new(event.t_us, event.t_us + 1_000_000)))
+        .number("collisions", count)
+        .because(format!("the server's log: {}", first.message))
+        .because("each of them writes an error and its statement to the log")
+        .remedy(
+            "stop the program that repeats them, or let it use ON CONFLICT or keys of its own; a retry needs a pause, and a limit",
+            &["SELECT application_name, client_addr, left(query, 60) AS query FROM pg_stat_activity WHERE query ILIKE 'insert%';"],
+        )
+    })
 }
 
 /// Commits continue, but rows are no longer stored.

@@ -69,7 +69,7 @@ fn queue(case: &Case) -> Answer {
         let Some(waits) = case.waits(&time.node) else { continue };
         for (event, what, text, command) in QUEUES {
             let fits = |kind: &str, name: &str| kind == "Lock" && name == event;
-            let share = node_time::share_of(case, &time.node, fits).unwrap_or(0.0);
+            let share = node_time::share_waiting(case, &time.node, fits).unwrap_or(0.0);
             if share < QUEUE_SHARE_MIN {
                 continue;
             }
@@ -108,12 +108,21 @@ const BLOCKED_HIGH: f64 = 10.0;
 const WAIT_HIGH_S: f64 = 30.0;
 
 /// What to do about a blocking session in this state, and the commands.
-fn advice(state: &str, session: &str) -> (&'static str, Vec<String>) {
+fn advice(state: &str, session: &str, backend_start: &str) -> (&'static str, Vec<String>) {
+    let end = |function: &str| {
+        super::ddl::end_of(function, session.parse().unwrap_or(0), backend_start).unwrap_or_else(|| {
+            "SELECT pid, pg_blocking_pids(pid) AS blocked_by FROM pg_stat_activity WHERE wait_event_type = 'Lock';".to_string()
+        })
+    };
     match state {
+        _ if session == "0" => (
+            "a prepared transaction holds the lock: finish it as its coordinator decided",
+            vec!["SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared; -- then COMMIT PREPARED or ROLLBACK PREPARED".to_string()],
+        ),
         state if state.starts_with("idle in transaction") => (
             "the application left its transaction open: end the session, and set a timeout that ends such sessions",
             vec![
-                format!("SELECT pg_terminate_backend({});", session),
+                end("pg_terminate_backend"),
                 "ALTER SYSTEM SET idle_in_transaction_session_timeout = '1min'; SELECT pg_reload_conf();"
                     .into(),
             ],
@@ -121,7 +130,7 @@ fn advice(state: &str, session: &str) -> (&'static str, Vec<String>) {
         _ => (
             "shorten the blocking transaction or take its lock last; give schema changes a lock_timeout, so that they do not block the queue",
             vec![
-                format!("SELECT pg_cancel_backend({});", session),
+                end("pg_cancel_backend"),
                 "SET lock_timeout = '2s'; -- before ALTER TABLE and the like".into(),
             ],
         ),
@@ -147,6 +156,17 @@ pub(super) fn is_held_by_an_idle_session(case: &Case, node: &str) -> bool {
     })
 }
 
+/// The share of the session time that others spent behind a root, as the account has it.
+fn share_behind(case: &Case, node: &str, root: &str) -> Option<f64> {
+    let time = node_time::all(case).iter().find(|time| time.node == node)?;
+    let by = time.by.iter().find(|by| by.name == "lock root")?;
+    let is_root = |name: &str| match root {
+        "0" => name == "a prepared transaction",
+        _ => name.strip_prefix("session ").is_some_and(|rest| rest.split(':').next() == Some(root)),
+    };
+    by.shares.iter().find(|(name, _)| is_root(name)).map(|(_, share)| *share)
+}
+
 fn tree(case: &Case) -> Answer {
     let mut claims = vec![];
     for root in case.things("block") {
@@ -161,13 +181,15 @@ fn tree(case: &Case) -> Answer {
         let session = case.at("session", root.place).find(|session| session.name == root.name);
         let state = state_of(case, &root);
         // It is the cause of all of these waits, if it waits for nothing itself.
-        let lost = node_time::share_of(case, root.place, |kind, _| kind == "Lock").unwrap_or(0.0);
+        let lost = node_time::share_waiting(case, root.place, |kind, _| kind == "Lock").unwrap_or(0.0);
+        let behind = share_behind(case, root.place, root.name);
         let is_the_cause = lost >= QUEUE_SHARE_HIGH && waited >= WAIT_S;
         let query = session
             .map(|session| session.lines.word("query"))
             .filter(|query| !query.is_empty())
             .or(Some(lines.word("blocker_query")).filter(|query| !query.is_empty()));
-        let (text, commands) = advice(state, root.name);
+        let backend_start = session.map_or("", |session| session.lines.word("backend_start"));
+        let (text, commands) = advice(state, root.name, backend_start);
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         let relation = Some(lines.word("relation")).filter(|relation| !relation.is_empty());
         claims.push(
@@ -191,6 +213,7 @@ fn tree(case: &Case) -> Answer {
             .during(lines.ticks.stretches(0, |point| point.sum > 0.0))
             .number("blocked", blocked)
             .number("wait_s", waited)
+            .with(behind, |claim, share| claim.number("share", share))
             .number("depth", lines.max("depth").unwrap_or(1.0))
             .because(format!(
                 "lock {} {}, wanted as {}",

@@ -161,7 +161,10 @@ fn out_of_memory(case: &Case) -> Answer {
                     .with(line, |claim, line| claim.because(format!("the kernel's log: {}", line.message)))
                     .remedy(
                         "reduce the server's concurrent work, and disable overcommit so that the kernel refuses memory instead of killing processes",
-                        &["$ sysctl vm.overcommit_memory=2", "ALTER SYSTEM SET work_mem = '16MB'; ALTER SYSTEM SET logical_decoding_work_mem = '64MB'; SELECT pg_reload_conf();"],
+                        &[
+                            "$ sysctl vm.overcommit_memory=2",
+                            "ALTER SYSTEM SET work_mem = '16MB'; ALTER SYSTEM SET logical_decoding_work_mem = '64MB'; SELECT pg_reload_conf();",
+                        ],
                     ),
             );
             continue;

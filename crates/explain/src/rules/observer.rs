@@ -1,6 +1,6 @@
 //! OBS: the coverage of the monitoring, and its cost.
 
-use crate::case::Case;
+use crate::case::{Case, Thing};
 use crate::rule::Need::{Any, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::statistics;
@@ -55,8 +55,7 @@ fn blind(case: &Case) -> Answer {
         let usual =
             statistics::median(times_us.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64));
         let Some(usual) = usual.filter(|usual| *usual > 0.0) else { continue };
-        let due = (ticks.window().length_us() as f64 / usual).max(times_us.len() as f64);
-        let seen = times_us.len() as f64 / due;
+        let Coverage { due, seen } = coverage(case, &thing, usual);
         if due < TICKS_MIN || seen >= COVERAGE {
             continue;
         }
@@ -108,6 +107,35 @@ fn blind(case: &Case) -> Answer {
     }
     claims.extend(interrupted(case));
     Answer::of(claims, || "samples taken of samples due, resets, restarts".to_string())
+}
+
+/// Samples that were due, and the share of them that was taken.
+struct Coverage {
+    due: f64,
+    seen: f64,
+}
+
+/// From the start to the end of the monitoring at the configured interval; recordings that lack it are judged by their usual interval, from the first
+/// to the last sample.
+fn coverage(case: &Case, thing: &Thing<'_>, usual: f64) -> Coverage {
+    let ticks = &thing.lines.ticks;
+    let configured = case.at("watching", thing.place).find_map(|part| {
+        let cadence = part.lines.series("cadence_us")?;
+        Some(
+            cadence
+                .points()
+                .iter()
+                .map(|point| point.interval_us as f64 / point.mean().max(1.0))
+                .sum::<f64>(),
+        )
+    });
+    let taken = ticks.readings() as f64;
+    let due = configured.unwrap_or_else(|| {
+        // Points of a long recording stand for several samples.
+        let per_point = taken / ticks.points().len().max(1) as f64;
+        (ticks.window().length_us() as f64 / usual) * per_point
+    });
+    Coverage { due: due.max(taken), seen: taken / due.max(taken).max(1.0) }
 }
 
 /// Servers that went away, restarts, and counters that were reset.

@@ -34,9 +34,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "CPU-06",
-        title: "sessions wait for a CPU while CPUs are idle",
+        title: "a limit keeps sessions from the CPUs",
         needs: NEEDS,
-        limits: "40 % of the session time is spent waiting for a CPU, at least 1.5 times the time on a CPU, while 35 % of the host's CPUs are idle (ours)",
+        limits: "40 % of the session time waiting for a CPU, and half as much again as on one, while 35 % of the host's CPUs are idle; or 25 %, with the control group's quota used up in 10 % of the periods (ours)",
         judge: limited,
         links: &["https://docs.kernel.org/scheduler/sched-bwc.html"],
     },
@@ -59,6 +59,8 @@ const LIMITED_SHARE_MIN: f64 = 0.4;
 /// Waiting for a CPU, against the time on one. Arrivals at random wait for less at this load: in the queue of two servers that are busy for 65 % of the
 /// time, 0.73 times as long as they are served.
 const WAIT_PER_RUN_MIN: f64 = 1.5;
+/// The share of the periods in which the quota of a control group was used up.
+const THROTTLED_SHARE_MIN: f64 = 0.1;
 /// The share of the host's CPUs that are idle.
 const IDLE_SHARE_MIN: f64 = 0.35;
 
@@ -185,7 +187,8 @@ fn too_many(case: &Case) -> Answer {
             ))
             .not("other programs: the sessions themselves use most of the CPUs")
             .remedy(
-                "limit the active sessions with a pool: two to four per CPU do the same work with shorter waits, and hold locks for a shorter time; then look at the statements that take the time",
+                "limit the active sessions with a pool: two to four per CPU do the same work with shorter waits, and hold locks for a shorter time; \
+                 then look at the statements that take the time",
                 &["SELECT application_name, usename, client_addr, state, count(*) FROM pg_stat_activity \
                     WHERE backend_type = 'client backend' GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC;"],
             ),
@@ -194,26 +197,48 @@ fn too_many(case: &Case) -> Answer {
     Answer::of(claims, || "active sessions against CPUs, and waiting for one".to_string())
 }
 
+/// The CPU quota of a node's control group and the share of the periods in which it was used up, if that was often.
+fn quota(case: &Case, node: &str) -> Option<(f64, f64)> {
+    let group = case.one("cgroup", node)?;
+    let stopped = group.sum("periods_throttled")? / group.sum("periods")?.max(1.0);
+    Some((group.last("quota_cpus")?, stopped)).filter(|_| stopped >= THROTTLED_SHARE_MIN)
+}
+
+/// The CPUs that a node's processes may run on, if they are fewer than the host has and its sessions use nearly all of what they may, or other programs
+/// leave little of them.
+fn pinned(case: &Case, node: &str, own: f64, cores: f64) -> Option<f64> {
+    let allowed = case.one("cgroup", node)?.last("cpus_allowed")?;
+    let is_tight = own >= allowed * OWN_SHARE_MIN / 2.0;
+    (allowed < cores && is_tight).then_some(allowed)
+}
+
 fn limited(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         let Some(Queue { waiting, host, own, idle, cores, .. }) = queue(case, time) else { continue };
         let is_long = waiting.share >= LIMITED_SHARE_MIN && waiting.sessions >= own * WAIT_PER_RUN_MIN;
-        if !is_long || idle < cores * IDLE_SHARE_MIN {
+        let quota = quota(case, &time.node).filter(|_| waiting.share >= QUEUE_SHARE_MIN);
+        let pinned = pinned(case, &time.node, own, cores).filter(|_| waiting.share >= QUEUE_SHARE_MIN);
+        if quota.is_none() && pinned.is_none() && (!is_long || idle < cores * IDLE_SHARE_MIN) {
             continue;
         }
-        let recorded =
-            case.facts("server").find(|fact| fact.name == "data_directory" && fact.node == time.node);
-        let file = match recorded {
-            Some(fact) => format!("'{}/postmaster.pid'", fact.value.replace('\'', r"'\''")),
-            None => "\"$PGDATA/postmaster.pid\"".to_string(),
+        let why = match (quota, pinned) {
+            (None, Some(cpus)) => format!("its processes may run on {} only", units::counted_cpus(cpus)),
+            (Some((cpus, stopped)), _) => format!(
+                "its control group may use {} and was stopped in {} of the periods",
+                units::counted_cpus(cpus),
+                units::percent(stopped)
+            ),
+            (None, None) => "the server may not use them".to_string(),
         };
-        claims.push(
+        claims.push(with_limit_remedy(
+            case,
+            &time.node,
             Claim::new(
                 severity(waiting.share),
-                Level::CoOccurrence,
+                if quota.or(pinned.map(|cpus| (cpus, 0.0))).is_some() { Level::DiscriminatingCounter } else { Level::CoOccurrence },
                 format!(
-                    "{}: sessions wait for a CPU in {} of their time while {} of the {} CPUs of {host} are idle: something keeps the server from using them",
+                    "{}: sessions wait for a CPU in {} of their time while {} of the {} CPUs of {host} are idle: {why}",
                     time.node,
                     units::percent(waiting.share),
                     units::short(idle),
@@ -231,21 +256,39 @@ fn limited(case: &Case) -> Answer {
                 units::short(own),
                 units::short(waiting.sessions)
             ))
-            .not("a full host: its CPUs are idle")
-            .lacking("which limit: the CPU quota of a cgroup (container, systemd's CPUQuota), a cpuset, or an affinity")
-            .remedy(
-                "check the server's CPU affinity and the limits of its cgroup (nr_throttled must not grow); raise the quota",
-                &[
-                    &format!("$ pid=$(head -n 1 {file}) && taskset -cp $pid"),
-                    // The second path is that of cgroups in version 1.
-                    &format!(
-                        "$ for g in $(cut -d: -f3 /proc/$(head -n 1 {file})/cgroup | sort -u); do \
-                         cat /sys/fs/cgroup$g/cpu.max /sys/fs/cgroup$g/cpu.stat \
-                         /sys/fs/cgroup/cpu$g/cpu.cfs_quota_us /sys/fs/cgroup/cpu$g/cpu.stat 2>/dev/null; done"
-                    ),
-                ],
-            ),
-        );
+            .with((idle >= cores * IDLE_SHARE_MIN).then_some(()), |claim, ()| claim.not("a full host: its CPUs are idle"))
+            .with(quota, |claim, (cpus, stopped)| {
+                claim.number("quota_cpus", cpus).number("throttled_share", stopped)
+                    .because("cpu.stat of the server's control group counts the periods in which its quota was used up (nr_throttled)")
+            })
+            .with(pinned, |claim, cpus| {
+                claim.number("cpus_allowed", cpus).because("the kernel lists the CPUs that the server's processes may run on (Cpus_allowed_list)")
+            })
+            .with((quota.is_none() && pinned.is_none()).then_some(()), |claim, ()| {
+                claim.lacking("which limit: the CPU quota of a cgroup (container, systemd's CPUQuota), a cpuset, or an affinity")
+            }),
+        ));
     }
     Answer::of(claims, || "waiting for a CPU, against idle CPUs".to_string())
+}
+
+/// Where the limit is, and how to raise it.
+fn with_limit_remedy(case: &Case, node: &str, claim: Claim) -> Claim {
+    let recorded = case.facts("server").find(|fact| fact.name == "data_directory" && fact.node == node);
+    let file = match recorded {
+        Some(fact) => format!("'{}/postmaster.pid'", fact.value.replace('\'', r"'\''")),
+        None => "\"$PGDATA/postmaster.pid\"".to_string(),
+    };
+    claim.remedy(
+        "look at the limits of the server's cgroup, where nr_throttled must not grow, and at its affinity; raise the quota",
+        &[
+            &format!("$ pid=$(head -n 1 {file}) && taskset -cp $pid"),
+            // The second path is that of cgroups in version 1.
+            &format!(
+                "$ for g in $(cut -d: -f3 /proc/$(head -n 1 {file})/cgroup | sort -u); do \
+                 cat /sys/fs/cgroup$g/cpu.max /sys/fs/cgroup$g/cpu.stat \
+                 /sys/fs/cgroup/cpu$g/cpu.cfs_quota_us /sys/fs/cgroup/cpu$g/cpu.stat 2>/dev/null; done"
+            ),
+        ],
+    )
 }

@@ -153,9 +153,22 @@ fn sync_rep(case: &Case) -> Answer {
                     ))
                 });
         }
+        let names: Vec<String> = case
+            .at("replication", node)
+            .filter(|standby| !standby.name.is_empty())
+            .map(|standby| format!("\"{}\"", standby.name.replace(['"', '\''], "")))
+            .collect();
+        let any = format!(
+            "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 ({})'; SELECT pg_reload_conf();",
+            names.join(", ")
+        );
+        let mut commands = vec!["ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf();"];
+        if names.len() > 1 {
+            commands.push(&any);
+        }
         claims.push(claim.because(format!("synchronous_commit is {mode}")).remedy(
             "use a weaker synchronous_commit (remote_write or on instead of remote_apply), wait for any one of several standbys, or give them a faster disk for the WAL",
-            &["ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf();", "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (s1, s2)'; SELECT pg_reload_conf();"],
+            &commands,
         ));
     }
     Answer::of(claims, || "what active sessions waited for".to_string())
@@ -201,7 +214,8 @@ fn replay(case: &Case) -> Answer {
             None => claim.lacking("how far replay is behind flush (pg_stat_replication of the primary)"),
         };
         claims.push(claim.remedy(
-            "only one process replays: reduce its waits (recovery_prefetch), give it a faster processor, or write less WAL (fillfactor and HOT, fewer indexes, fewer full page images)",
+            "only one process replays: reduce its waits (recovery_prefetch), give it a faster processor, or write less WAL (fillfactor and HOT, \
+             fewer indexes, fewer full page images)",
             &["ALTER SYSTEM SET recovery_prefetch = 'try'; SELECT pg_reload_conf(); -- on the standby", "ALTER TABLE t SET (fillfactor = 90);"],
         ));
     }
@@ -343,7 +357,10 @@ fn clocks(case: &Case) -> Answer {
             Claim::new(
                 if sure >= OFFSET_HIGH_US { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
-                format!("{}: its clock is {} {} of ours, plus or minus {}", clock.place, units::us(middle.abs()), if middle > 0.0 { "ahead" } else { "behind" }, units::us(error)),
+                format!(
+                    "{}: its clock is {} {} of ours, plus or minus {}",
+                    clock.place, units::us(middle.abs()), if middle > 0.0 { "ahead" } else { "behind" }, units::us(error),
+                ),
             )
             .on_node(clock.place)
             .during([offset.window()])
@@ -352,7 +369,13 @@ fn clocks(case: &Case) -> Answer {
             .because("the server's clock_timestamp() compared with the middle of a round trip; the error is half of the round trip")
             .with(chrony, |claim, chrony| claim.because(chrony))
             .lacking("which of the two clocks is wrong: it may be ours")
-            .remedy("synchronise all hosts with the same source; distributed databases order transactions by these clocks", &["$ chronyc tracking", "$ systemctl enable --now chronyd"]),
+            .remedy(
+                "synchronise all hosts with the same source; distributed databases order transactions by these clocks",
+                &[
+                    "$ chronyc tracking",
+                    "$ systemctl enable --now chronyd",
+                ],
+            ),
         );
     }
     Answer::of(claims, || "clocks of the nodes compared with ours".to_string())
@@ -406,7 +429,10 @@ fn no_key(case: &Case) -> Answer {
             .with(scanned, |claim, rows| {
                 claim.number("rows_scanned_per_change", rows / changes).because(format!("{}: the subscriber scanned {} rows for {} changes", there.map_or("", |other| other.place), units::count(rows), units::count(changes)))
             })
-            .remedy("give it a primary key", &[&format!("ALTER TABLE {relation} ADD PRIMARY KEY (...);"), &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT;")]),
+            .remedy(
+                "give it a primary key",
+                &[&format!("ALTER TABLE {relation} ADD PRIMARY KEY (...);"), &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT;")],
+            ),
         );
     }
     Answer::of(claims, || "published tables and their keys".to_string())

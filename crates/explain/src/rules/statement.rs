@@ -28,8 +28,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "PLAN-02",
         title: "statements spill to temporary files",
-        needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
-        limits: "10 % of the session time in a statement that writes 1 MB of temporary files per execution (ours)",
+        needs: &[
+            Any(&[Field("statement", "calls"), Field("server", "temp_bytes")]),
+            Field("server", "sessions_active"),
+        ],
+        limits: "10 % of the session time in a statement that writes 1 MB of temporary files per execution; without pg_stat_statements 1 MB a second, \
+            in two files or more (ours)",
         judge: spill,
         links: &["https://www.postgresql.org/docs/current/runtime-config-resource.html#GUC-WORK-MEM"],
     },
@@ -61,7 +65,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "LOG-01",
         title: "every statement is written to the log",
         needs: &[Facts("setting"), Any(&[Field("statement", "calls"), Field("server", "xact_commit")])],
-        limits: "log_statement = all, log_duration = on or log_min_duration_statement = 0, with 100 statements a second (ours)",
+        limits: "log_statement = all, log_duration = on, log_min_duration_statement = 0, auto_explain.log_min_duration = 0 or pgaudit.log = all, with 100 statements a second (ours)",
         judge: logged,
         links: &[
             "https://www.postgresql.org/docs/current/runtime-config-logging.html#RUNTIME-CONFIG-LOGGING-WHEN",
@@ -100,6 +104,10 @@ const SCANS_PER_CALL_MIN: f64 = 0.5;
 const SPILL_SHARE_MIN: f64 = 0.1;
 /// Bytes that it spills per execution.
 const SPILL_BYTES_MIN: f64 = 1e6;
+/// Executions of a command that builds something, from which on its memory matters.
+const BUILDS_MIN: f64 = 3.0;
+/// Files in a recording, so that it is more than one report.
+const SPILL_FILES_MIN: f64 = 2.0;
 /// A sort or a hash table needs more memory than it takes in a file.
 const MEMORY_PER_SPILLED: f64 = 3.0;
 /// Sessions opened a second.
@@ -115,8 +123,15 @@ const JIT_OF_STATEMENT_MIN: f64 = 0.3;
 /// The share of the time that is planning.
 const PLAN_SHARE_MIN: f64 = 0.2;
 /// Settings that write every statement to the log, and their values.
-const LOGS_ALL: [(&str, &str); 3] =
-    [("log_statement", "all"), ("log_min_duration_statement", "0"), ("log_duration", "on")];
+const LOGS_ALL: [(&str, &str); 5] = [
+    ("auto_explain.log_min_duration", "0"),
+    ("pgaudit.log", "all"),
+    ("log_statement", "all"),
+    ("log_min_duration_statement", "0"),
+    ("log_duration", "on"),
+];
+/// A time of nothing, as the server writes it.
+const ZERO_TIMES: [&str; 2] = ["0ms", "0s"];
 /// Statements a second from which on it is worth a word.
 const LOGGED_PER_S_MIN: f64 = 100.0;
 /// Likewise, from where on it is no longer low.
@@ -188,7 +203,8 @@ fn scanned<'a>(case: &'a Case, node: &'a str, statement: &StatementTime) -> Opti
         let same = table.lines.word("database") == statement.database || statement.database.is_empty();
         let (scans, rows) = (table.lines.sum("seq_scans")?, table.lines.sum("seq_rows")?);
         let per_s = table.lines.rate("seq_scans")?;
-        let each = rows / scans.max(1.0);
+        // Each parallel worker counts a scan of its own: rows for each execution are the table's figure.
+        let each = (rows / scans.max(1.0)) * (per_s / calls_per_s).max(1.0);
         let fits = same && each >= SCAN_ROWS_MIN && per_s >= calls_per_s * SCANS_PER_CALL_MIN;
         fits.then_some((table, each, per_s))
     });
@@ -269,23 +285,77 @@ fn look_for_it(case: &Case, node: &str, statement: &StatementTime, claim: Claim)
         )
 }
 
+/// What to do about a spill.
+const SPILL_REMEDY: &str = "let the sort or hash table stay in memory, in its session if you can reach it: each sort of each session may take so much, so \
+     that all sessions together must fit into the memory; or let an index deliver the order";
+
+/// Temporary files of a node, where no statistics of statements name who writes them.
+fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
+    let server = case.one("server", &time.node)?;
+    let (bytes, files) = (server.rate("temp_bytes")?, server.rate("temp_files")?);
+    let has_statements = case.at("statement", &time.node).next().is_some();
+    if has_statements || bytes < SPILL_BYTES_MIN || server.sum("temp_files").unwrap_or(0.0) < SPILL_FILES_MIN
+    {
+        return None;
+    }
+    let each = bytes / files.max(f64::MIN_POSITIVE);
+    let megabytes = (each * MEMORY_PER_SPILLED / f64::from(1 << 20)).ceil().max(1.0) as u64;
+    let needed = megabytes.next_power_of_two();
+    let now = case.setting(&time.node, "work_mem").unwrap_or("unknown");
+    let waits = node_time::share_waiting(case, &time.node, |kind, event| {
+        kind == "IO" && event.starts_with("BufFile")
+    });
+    Some(
+        Claim::new(
+            Severity::Medium,
+            Level::CoOccurrence,
+            format!(
+                "{}: statements write {} of temporary files a second, {} each (work_mem {now})",
+                time.node,
+                units::bytes(bytes),
+                units::bytes(each)
+            ),
+        )
+        .on_node(&time.node)
+        .during(server.series("temp_bytes").map(|series| series.window()))
+        .number("temp_bytes_per_s", bytes)
+        .number("temp_bytes_per_file", each)
+        .because(format!("pg_stat_database counts {} temporary files a second", units::short(files)))
+        .with(waits, |claim, share| claim.because(format!("{} of the session time is reading and writing them", units::percent(share))))
+        .lacking("which statement: pg_stat_statements is not there; log_temp_files = 0 names each in the server's log")
+        .remedy(
+            SPILL_REMEDY,
+            &[
+                "ALTER SYSTEM SET log_temp_files = 0; SELECT pg_reload_conf(); -- names the statements in the log",
+                &format!("ALTER SYSTEM SET work_mem = '{needed}MB'; SELECT pg_reload_conf(); -- reaches all open sessions"),
+            ],
+        ),
+    )
+}
+
 fn spill(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for statement in &time.statements {
             let bytes = statement.temp_bytes.unwrap_or(0.0);
-            if statement.share < SPILL_SHARE_MIN || bytes < SPILL_BYTES_MIN {
+            let verb = statement.text.split_whitespace().next().unwrap_or("").to_ascii_lowercase();
+            let is_build = ["create", "reindex", "alter", "cluster"].contains(&verb.as_str());
+            // What runs once does its work in files, and a COPY does not sort.
+            let runs = statement.calls_per_s.unwrap_or(0.0) * time.seconds;
+            let is_once = (is_build || verb == "vacuum") && runs < BUILDS_MIN || verb == "copy";
+            if statement.share < SPILL_SHARE_MIN || bytes < SPILL_BYTES_MIN || is_once {
                 continue;
             }
+            let setting = if is_build { "maintenance_work_mem" } else { "work_mem" };
             let megabytes = (bytes * MEMORY_PER_SPILLED / f64::from(1 << 20)).ceil().max(1.0) as u64;
             let needed = megabytes.next_power_of_two();
-            let now = case.setting(&time.node, "work_mem").unwrap_or("unknown");
+            let now = case.setting(&time.node, setting).unwrap_or("unknown");
             claims.push(
                 Claim::new(
                     severity(statement.share),
                     Level::CoOccurrence,
                     format!(
-                        "{}: a statement that takes {} of the session time writes {} of temporary files per execution (work_mem {now})",
+                        "{}: a statement that takes {} of the session time writes {} of temporary files per execution ({setting} {now})",
                         time.node,
                         units::percent(statement.share),
                         units::bytes(bytes)
@@ -298,11 +368,16 @@ fn spill(case: &Case) -> Answer {
                 .because(format!("the statement: {}", in_a_line(statement)))
                 .lacking("the time of the files alone: EXPLAIN (ANALYZE, BUFFERS) shows it with track_io_timing")
                 .remedy(
-                    "raise work_mem for this session or its role only, so that the sort or hash table stays in memory (each sort of each session may use that much); or let an index provide the order",
-                    &[&format!("SET work_mem = '{needed}MB';"), &explain_it(case, &time.node, statement)],
+                    SPILL_REMEDY,
+                    &[
+                        &format!("SET {setting} = '{needed}MB'; -- in the session that runs it"),
+                        &format!("ALTER SYSTEM SET {setting} = '{needed}MB'; SELECT pg_reload_conf(); -- reaches all open sessions"),
+                        &explain_it(case, &time.node, statement),
+                    ],
                 ),
             );
         }
+        claims.extend(unnamed_spill(case, time));
     }
     Answer::of(claims, || "temporary files of the statements that take the time".to_string())
 }
@@ -334,7 +409,12 @@ fn churn(case: &Case) -> Answer {
             .during([server.lines.ticks.window()])
             .number("sessions_opened_per_s", opened)
             .number("transactions_per_session", each)
-            .because("pg_stat_database.sessions counts every session that was opened: the server starts a process for each, which must fill its caches again")
+            .with(server.lines.max("sessions_tls").filter(|tls| *tls > 0.0), |claim, tls| {
+                claim.number("sessions_tls", tls).because(
+                    "they use TLS: a handshake costs each of them more CPU than most transactions (a session ticket does not help: PostgreSQL has none)",
+                )
+            })
+            .because("pg_stat_database.sessions counts every session that was opened: the server starts a process for each, which fills its caches anew")
             .remedy(
                 "keep connections open: a pool in the application, or pgbouncer between it and the server",
                 &["SELECT application_name, usename, client_addr, count(*) FROM pg_stat_activity \
@@ -434,7 +514,10 @@ fn planned(case: &Case) -> Answer {
 fn logged(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
-        let is_set = |(name, all): &&(&str, &str)| case.setting(server.place, name) == Some(all);
+        let is_set = |(name, all): &&(&str, &str)| {
+            let value = case.setting(server.place, name).unwrap_or("");
+            value.eq_ignore_ascii_case(all) || *all == "0" && ZERO_TIMES.contains(&value)
+        };
         let Some((name, all)) = LOGS_ALL.iter().find(is_set) else { continue };
         let counted: f64 =
             case.at("statement", server.place).filter_map(|statement| statement.lines.rate("calls")).sum();
@@ -458,14 +541,25 @@ fn logged(case: &Case) -> Answer {
             .number("statements_per_s", per_s)
             .because(format!("{name} is {all}: every session formats its statements, and all of them write to one pipe or file"))
             .lacking("the time that it takes: PostgreSQL has no wait event for it, so it is in the time on a CPU and in the rest")
+            .with(name.starts_with("auto_explain").then_some(()), |claim, ()| {
+                claim.because("auto_explain formats the plan of each statement; with log_analyze it also times every row of every node of it")
+            })
             .remedy(
                 "log what is slow, or a sample of it (log_min_duration_sample with log_statement_sample_rate)",
-                &[
-                    "ALTER SYSTEM SET log_statement = 'none';",
-                    "ALTER SYSTEM SET log_duration = off;",
-                    "ALTER SYSTEM SET log_min_duration_statement = '250ms';",
-                    "SELECT pg_reload_conf();",
-                ],
+                &match *name {
+                    "auto_explain.log_min_duration" => vec![
+                        "ALTER SYSTEM SET auto_explain.log_min_duration = '1s';",
+                        "ALTER SYSTEM SET auto_explain.log_analyze = off;",
+                        "SELECT pg_reload_conf();",
+                    ],
+                    "pgaudit.log" => vec!["ALTER SYSTEM SET pgaudit.log = 'ddl, role';", "SELECT pg_reload_conf();"],
+                    _ => vec![
+                        "ALTER SYSTEM SET log_statement = 'none';",
+                        "ALTER SYSTEM SET log_duration = off;",
+                        "ALTER SYSTEM SET log_min_duration_statement = '250ms';",
+                        "SELECT pg_reload_conf();",
+                    ],
+                },
             ),
         );
     }

@@ -8,6 +8,7 @@ use crate::rule::Need::{Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use crate::waits::Who;
+use record::event;
 use record::finding::{Level, Severity};
 
 pub(super) const RULES: &[Rule] = &[
@@ -45,7 +46,89 @@ pub(super) const RULES: &[Rule] = &[
         judge: orphans,
         links: &["https://www.postgresql.org/docs/current/sql-prepare-transaction.html"],
     },
+    Rule {
+        id: "TXN-05",
+        title: "many transactions fail and are repeated",
+        needs: &[Field("server", "xact_rollback"), Field("server", "xact_commit")],
+        limits: "a fifth of the transactions rolled back, 5 a second or more (ours)",
+        judge: rolled_back,
+        links: &["https://www.postgresql.org/docs/current/mvcc-serialization-failure-handling.html"],
+    },
 ];
+
+/// Of all transactions.
+const ROLLED_BACK_SHARE: f64 = 0.2;
+/// From this share on it is high.
+const ROLLED_BACK_HIGH: f64 = 0.5;
+/// Rollbacks a second.
+const ROLLED_BACK_PER_S: f64 = 5.0;
+
+/// Serialization failures, deadlocks, errors, and programs that use ROLLBACK to end what they have read.
+fn rolled_back(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server") {
+        let rate = |field: &str| server.lines.rate(field).unwrap_or(0.0);
+        let (failed, committed) = (rate("xact_rollback"), rate("xact_commit"));
+        let share = failed / (failed + committed).max(f64::MIN_POSITIVE);
+        if share < ROLLED_BACK_SHARE || failed < ROLLED_BACK_PER_S {
+            continue;
+        }
+        let level = case.setting(server.place, "default_transaction_isolation").unwrap_or("");
+        let is_strict = ["serializable", "repeatable read"].contains(&level);
+        let conflict = case.events_of(event::SERVER_LOG).find(|event| {
+            Case::word_of(event, "sqlstate") == SERIALIZATION_FAILURE
+                && [server.place, ""].contains(&Case::word_of(event, "node"))
+        });
+        let predicates = case.waits(server.place).map_or(0.0, |waits| {
+            waits
+                .share(Who::Client, |kind, event| {
+                    kind == "LWLock" && (event.contains("Predicate") || event.starts_with("Serializable"))
+                })
+                .unwrap_or(0.0)
+        });
+        let is_known = is_strict || conflict.is_some() || predicates >= PREDICATES_SHARE_MIN;
+        claims.push(
+            Claim::new(
+                match share {
+                    _ if !is_known => Severity::Low,
+                    share if share >= ROLLED_BACK_HIGH => Severity::High,
+                    _ => Severity::Medium,
+                },
+                if is_known { Level::DiscriminatingCounter } else { Level::Symptom },
+                format!(
+                    "{}: {} of the transactions are rolled back, {} a second{}",
+                    server.place,
+                    units::percent(share),
+                    units::short(failed),
+                    if is_known { ": they conflict with each other (serialization failures)" } else { "" }
+                ),
+            )
+            .on_node(server.place)
+            .during([server.lines.ticks.window()])
+            .number("rolled_back_share", share)
+            .number("rollbacks_per_s", failed)
+            .because(format!("pg_stat_database counts {} rollbacks and {} commits a second", units::short(failed), units::short(committed)))
+            .with(is_strict.then_some(()), |claim, ()| claim.because(format!("default_transaction_isolation is {level}: of two transactions that conflict, one fails")))
+            .with(conflict, |claim, event| claim.because(format!("the server's log: {}", event.message)))
+            .with((predicates > 0.0).then_some(()), |claim, ()| claim.because(format!("{} of the sampled sessions wait for lists of predicate locks", units::percent(predicates))))
+            .with((!is_known).then_some(()), |claim, ()| claim.lacking("the reason: the errors are in the server's log, or the program rolls back on purpose"))
+            .remedy(
+                "repeat them with a pause that grows; keep the transactions short; touch fewer common rows (a sequential scan locks the whole table at SERIALIZABLE: give \
+                 its condition an index); use READ COMMITTED with explicit locks where that is enough",
+                &[
+                    "SELECT datname, xact_commit, xact_rollback, deadlocks, conflicts FROM pg_stat_database ORDER BY xact_rollback DESC LIMIT 5;",
+                    "SELECT name, setting, source FROM pg_settings WHERE name = 'default_transaction_isolation';",
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "rollbacks against commits".to_string())
+}
+
+/// SQLSTATE of a transaction that conflicted with another.
+const SERIALIZATION_FAILURE: &str = "40001";
+/// Samples in the lists of predicate locks from which on the isolation level is the reason.
+const PREDICATES_SHARE_MIN: f64 = 0.02;
 
 /// Rows written per commit.
 const ROWS_MIN: f64 = 2.0;
@@ -108,7 +191,7 @@ fn autocommit(case: &Case) -> Answer {
             .number("commits_per_s", commits.rate())
             .of_client_time(decompose::share_of(case, is_commit))
             .because(format!("{} commits, {} rows written", units::count(commits.sum()), units::count(rows)))
-            .because(format!("seen in {}", waits.top(Who::Client, 3).iter().map(|(event, share)| format!("{event} {}", units::percent(*share))).collect::<Vec<_>>().join(", ")))
+            .because(format!("seen in {}", waits.top_in_words(Who::Client)))
             .not(format!("locks: {} of the samples", units::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))))
             .remedy(
                 "put 100 to 1000 rows into one transaction; if losing the last transactions in a crash is acceptable, commit asynchronously",
@@ -131,7 +214,10 @@ fn spill(case: &Case) -> Answer {
             Claim::new(
                 Severity::Medium,
                 Level::DiscriminatingCounter,
-                format!("{}: decoding for slot {} spilled {} of {} to disk", slot.place, slot.name, units::bytes(bytes), units::counted(transactions as usize, "transaction")),
+                format!(
+                    "{}: decoding for slot {} spilled {} of {} to disk",
+                    slot.place, slot.name, units::bytes(bytes), units::counted(transactions as usize, "transaction"),
+                ),
             )
             .on_node(slot.place)
             .during(slot.lines.series("spill_bytes").map(|series| series.stretches(0, |point| point.sum > 0.0)).unwrap_or_default())
@@ -140,7 +226,10 @@ fn spill(case: &Case) -> Answer {
             .because("changes that do not fit into logical_decoding_work_mem are written to disk and read again at commit")
             .remedy(
                 "split large transactions; stream them while they run (PostgreSQL 14, parallel from 16); raise the memory only if every walsender can have it",
-                &["ALTER SUBSCRIPTION s SET (streaming = parallel); -- on the subscriber", "ALTER SYSTEM SET logical_decoding_work_mem = '256MB'; SELECT pg_reload_conf();"],
+                &[
+                    "ALTER SUBSCRIPTION s SET (streaming = parallel); -- on the subscriber",
+                    "ALTER SYSTEM SET logical_decoding_work_mem = '256MB'; SELECT pg_reload_conf();",
+                ],
             ),
         );
     }

@@ -51,7 +51,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "VAC-05",
         title: "the xmin horizon is held back",
         needs: &[Looked("horizon")],
-        limits: "an hour, or 5 % of autovacuum_freeze_max_age; high from 50 % (R1, R3)",
+        limits: "an hour, or 5 % of autovacuum_freeze_max_age; high from 50 % (R1, R3); or 15 s while vacuums leave 10,000 dead rows (ours)",
         judge: horizon,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-BASICS"],
     },
@@ -77,7 +77,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "VAC-08",
         title: "autovacuum is off while rows change",
         needs: &[Facts("setting"), Field("server", "tup_updated")],
-        limits: "autovacuum or track_counts off, and 10 rows updated or deleted a second; high with a fifth of a table of 10,000 rows dead (ours)",
+        limits: "autovacuum or track_counts off, and 10 rows updated or deleted a second; high with a fifth of a table of 10,000 rows dead; or off for a table with 10,000 dead rows, and more than living ones (ours)",
         judge: off,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM"],
     },
@@ -107,6 +107,12 @@ const DEAD_ROWS_MIN: f64 = 1_000.0;
 const XACT_AGE_S: f64 = 3_600.0;
 /// Of autovacuum_freeze_max_age.
 const AGE_SHARE: f64 = 0.05;
+/// Dead rows of a table that a young holder keeps.
+const DEAD_ROWS_HARM: f64 = 10_000.0;
+/// Of its live rows.
+const DEAD_SHARE_HARM: f64 = 0.2;
+/// An age below which a holder is on its way.
+const HARM_AGE_S: f64 = 15.0;
 /// The limit of a high finding.
 const AGE_SHARE_HIGH: f64 = 0.5;
 /// autovacuum_freeze_max_age if it was not recorded: PostgreSQL's default.
@@ -245,10 +251,16 @@ fn delayed(case: &Case) -> Answer {
         .not(format!("disk or WAL: only {} of their samples wait for those", units::percent(phase.share_of(waits, |kind, _| kind == "IO"))));
         claims.push(
             with_pace(case, node, claim)
-                .because(format!("without the delay it runs up to {} times as fast, until another resource is the limit (VAC-02: the WAL)", units::short(1.0 / (1.0 - share).max(0.01))))
+                .because(format!(
+                    "without the delay it runs up to {} times as fast, until another resource is the limit (VAC-02: the WAL)",
+                    units::short(1.0 / (1.0 - share).max(0.01)),
+                ))
                 .remedy(
                     "remove the delay while the host has no other load; after the next load run VACUUM (FREEZE), or load with COPY .. FREEZE",
-                    &["ALTER SYSTEM SET autovacuum_vacuum_cost_delay = 0; SELECT pg_reload_conf();", "ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 10000; SELECT pg_reload_conf(); -- the gentler alternative"],
+                    &[
+                        "ALTER SYSTEM SET autovacuum_vacuum_cost_delay = 0; SELECT pg_reload_conf();",
+                        "ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 10000; SELECT pg_reload_conf(); -- the gentler alternative",
+                    ],
                 ),
         );
     }
@@ -277,14 +289,19 @@ fn wal_bound(case: &Case) -> Answer {
         .during(phase.windows(waits, is_wal))
         .number("wal_share", share)
         .number("wal_bytes_per_s", wal)
-        .because(format!("seen in {}", waits.top_within(Who::Vacuum, 3, &[phase.within]).iter().map(|(event, share)| format!("{event} {}", units::percent(*share))).collect::<Vec<_>>().join(", ")))
+        .because(format!("seen in {}", waits.top_in_words_within(Who::Vacuum, &[phase.within])))
         .with(holder, |claim, detail| claim.because(detail))
         .with(slept, |claim, slept| claim.because(format!("until {} into the recording it slept for its cost limit (VAC-01): that was the first limit, the WAL is the next", units::seconds(slept.to_us as f64 / 1e6))))
         .not(format!("the cost limit: {} of the samples sleep for it", units::percent(phase.share_of(waits, is_delay))))
         .lacking("pg_stat_wal adds a backend's time only when its transaction ends: it shows nothing while a vacuum runs");
         claims.push(with_pace(case, node, claim).remedy(
-            "use a faster device for the WAL, larger wal_buffers, wal_compression; more workers do not help. Keep the WAL in memory only for data that can be loaded again: a power failure then destroys the database",
-            &["ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart", "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();", "ALTER SYSTEM SET max_wal_size = '64GB'; SELECT pg_reload_conf(); -- fewer full page images"],
+            "use a faster device for the WAL, larger wal_buffers, wal_compression; more workers do not help. Keep the WAL in memory only for data \
+             that can be loaded again: a power failure then destroys the database",
+            &[
+                "ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart",
+                "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();",
+                "ALTER SYSTEM SET max_wal_size = '64GB'; SELECT pg_reload_conf(); -- fewer full page images",
+            ],
         ));
     }
     Answer::of(claims, || "what autovacuum workers waited for".to_string())
@@ -297,6 +314,17 @@ fn holder(waits: &Waits, within: Window) -> Option<String> {
     let writing = share(is_wal_io)?;
     (queue > writing && writing > 0.0)
         .then(|| format!("one worker writes and {} queue behind it", units::short(queue / writing)))
+}
+
+/// Tables with more dead rows than autovacuum waits for.
+fn tables_above_threshold<'a>(case: &'a Case, node: &'a str) -> Vec<&'a str> {
+    case.at("table", node)
+        .filter(|table| {
+            table.lines.last("dead_rows").unwrap_or(0.0)
+                > DEAD_ROWS_MIN + 0.2 * table.lines.last("live_rows").unwrap_or(0.0)
+        })
+        .map(|table| table.lines.word("relation"))
+        .collect()
 }
 
 fn saturated(case: &Case) -> Answer {
@@ -314,14 +342,7 @@ fn saturated(case: &Case) -> Answer {
             continue;
         }
         let length = windows.iter().map(|window| window.length_us()).max().unwrap_or(0);
-        let waiting: Vec<&str> = case
-            .at("table", server.place)
-            .filter(|table| {
-                table.lines.last("dead_rows").unwrap_or(0.0)
-                    > DEAD_ROWS_MIN + 0.2 * table.lines.last("live_rows").unwrap_or(0.0)
-            })
-            .map(|table| table.lines.word("relation"))
-            .collect();
+        let waiting = tables_above_threshold(case, server.place);
         let held = case.at("horizon", server.place).next().is_some_and(|holder| is_old(case, &holder));
         let forced = vacuums(case, server.place)
             .filter(|progress| progress.lines.word("wraparound") == "true")
@@ -362,7 +383,10 @@ fn saturated(case: &Case) -> Answer {
         });
         claims.push(claim.remedy(
             "first end what holds back the horizon, then raise the cost limit; more workers only divide the same limit",
-            &["ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 2000; SELECT pg_reload_conf();", "ALTER SYSTEM SET autovacuum_max_workers = 10; -- then restart, and only with a higher cost limit"],
+            &[
+                "ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 2000; SELECT pg_reload_conf();",
+                "ALTER SYSTEM SET autovacuum_max_workers = 10; -- then restart, and only with a higher cost limit",
+            ],
         ));
     }
     Answer::of(claims, || "busy autovacuum workers, and how many there can be".to_string())
@@ -388,7 +412,7 @@ fn fruitless(case: &Case) -> Answer {
             .last();
         let held: Vec<String> = case
             .at("horizon", table.place)
-            .filter(|holder| is_old(case, holder))
+            .filter(|holder| is_old(case, holder) || is_harmful(case, holder))
             .map(|holder| holder_words(&holder))
             .collect();
         let mut claim = Claim::new(
@@ -412,10 +436,18 @@ fn fruitless(case: &Case) -> Answer {
                 "the horizon is held back by {holder}: rows deleted since then cannot be removed"
             ));
         }
-        claims.push(claim.remedy(
-            "end what holds back the horizon (VAC-05): until then every run reads the table without effect",
-            &[],
-        ));
+        claims.push(if held.is_empty() {
+            claim.lacking("what keeps the rows: nothing that holds back the horizon was seen; a long query, a cursor or a slot may have been there between two samples").remedy(
+                "look for what holds back the horizon while it lasts; if there is nothing, the rows become dead faster than the cost limit lets vacuum remove them",
+                &["SELECT pid, state, age(backend_xmin) AS xmin_age, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY 3 DESC LIMIT 5;",
+                  "SELECT slot_name, active, age(xmin), age(catalog_xmin) FROM pg_replication_slots;"],
+            )
+        } else {
+            claim.remedy(
+                "end what holds back the horizon (VAC-05): until then every run reads the table without effect",
+                &["SELECT pid, state, age(backend_xmin) AS xmin_age, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY 3 DESC LIMIT 5;"],
+            )
+        });
     }
     Answer::of(claims, || "runs of autovacuum and dead rows by table".to_string())
 }
@@ -431,6 +463,27 @@ fn is_old(case: &Case, holder: &Thing<'_>) -> bool {
         || age >= freeze_max_age(case, holder.place) * AGE_SHARE
 }
 
+/// Whether dead rows pile up that a holder keeps, however young it is: a table with many of them, while vacuums of the node found rows that they could not
+/// remove, or the holder is older than the time it takes.
+fn is_harmful(case: &Case, holder: &Thing<'_>) -> bool {
+    let age_s = holder.lines.max("age_s").unwrap_or(f64::MAX);
+    let kept = case.at("table", holder.place).any(|table| {
+        let (live, dead) =
+            (table.lines.last("live_rows").unwrap_or(0.0), table.lines.last("dead_rows").unwrap_or(0.0));
+        let grew = dead > table.lines.first("dead_rows").unwrap_or(0.0) * 0.9;
+        dead >= DEAD_ROWS_HARM
+            && dead >= live * DEAD_SHARE_HARM
+            && grew
+            && table.lines.sum("autovacuums").unwrap_or(0.0) + table.lines.sum("vacuums").unwrap_or(0.0)
+                >= 1.0
+    });
+    let not_removable = case.events_of(record::event::AUTOVACUUM).any(|event| {
+        let rows = event.more.get("rows_not_removable").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+        rows >= DEAD_ROWS_HARM && Case::word_of(event, "node") == holder.place
+    });
+    age_s >= HARM_AGE_S && (kept || not_removable)
+}
+
 fn holder_words(holder: &Thing<'_>) -> String {
     let (kind, name) = (holder.lines.word("kind"), holder.lines.word("name"));
     match holder.lines.last("pid") {
@@ -441,7 +494,7 @@ fn holder_words(holder: &Thing<'_>) -> String {
 
 fn horizon(case: &Case) -> Answer {
     let mut claims = vec![];
-    for holder in case.things("horizon").filter(|holder| is_old(case, holder)) {
+    for holder in case.things("horizon").filter(|holder| is_old(case, holder) || is_harmful(case, holder)) {
         let (age, age_s) = (holder.lines.max("age_xids").unwrap_or(0.0), holder.lines.max("age_s"));
         let most = freeze_max_age(case, holder.place);
         let share = age / most;
@@ -455,7 +508,7 @@ fn horizon(case: &Case) -> Answer {
             "standby" => ("the oldest query on the standby holds it back (hot_standby_feedback): end that query there", vec!["SELECT pid, now() - xact_start, left(query, 60) FROM pg_stat_activity WHERE state <> 'idle' ORDER BY xact_start; -- on the standby".into()]),
             _ => (
                 "end the session, and set a timeout that ends such sessions",
-                vec![format!("SELECT pg_terminate_backend({pid:.0});"), "ALTER SYSTEM SET idle_in_transaction_session_timeout = '5min'; SELECT pg_reload_conf();".into()],
+                vec![super::ddl::end_of("pg_terminate_backend", pid as u64, session.map_or("", |session| session.lines.word("backend_start"))).unwrap_or_else(|| "SELECT pid, backend_start, state, age(backend_xmin) FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY 4 DESC LIMIT 5;".to_string()), "ALTER SYSTEM SET idle_in_transaction_session_timeout = '5min'; SELECT pg_reload_conf();".into()],
             ),
         };
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
@@ -515,7 +568,10 @@ fn passes(case: &Case) -> Answer {
             .number("index_passes", most)
             .because("its dead rows did not fit into memory, and each pass reads every index completely")
             .with(memory, |claim, memory| claim.because(format!("it may use {memory}")))
-            .remedy("give vacuum more memory for dead rows (PostgreSQL uses at most 1 GB before version 17), use fewer indexes, or upgrade to PostgreSQL 17", &["ALTER SYSTEM SET autovacuum_work_mem = '1GB'; SELECT pg_reload_conf();"]),
+            .remedy(
+                "give vacuum more memory for dead rows (PostgreSQL uses at most 1 GB before version 17), use fewer indexes, or upgrade to PostgreSQL 17",
+                &["ALTER SYSTEM SET autovacuum_work_mem = '1GB'; SELECT pg_reload_conf();"],
+            ),
         );
     }
     Answer::of(claims, || "index passes of the observed vacuums".to_string())

@@ -63,7 +63,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "WAL-06",
         title: "wal_buffers are too small",
         needs: &[Field("server", "wal_buffers_full"), Field("server", "xact_commit")],
-        limits: "full once in 100 transactions (ours)",
+        limits: "full once in 100 transactions, of 100 or more (ours)",
         judge: buffers,
         links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-WAL-BUFFERS"],
     },
@@ -73,6 +73,18 @@ pub(super) const RULES: &[Rule] = &[
 pub(crate) const WAL_SHARE: f64 = 0.3;
 /// The limit of a high finding.
 const WAL_SHARE_HIGH: f64 = 0.5;
+/// A commit waits for the flush that runs, and then for its own; with room for a queue of one more.
+const FLUSHES_PER_COMMIT: f64 = 3.0;
+/// A wait of a commit that is short in any case.
+const FLUSH_MS_MIN: f64 = 2.0;
+/// A flush from which on a faster device is worth its price.
+const FLUSH_SLOW_MS: f64 = 1.0;
+/// Commits a second from which on their mean wait means something.
+const COMMITS_PER_S_MIN: f64 = 1.0;
+/// The share of a wait in which its sessions had been woken and had no CPU.
+const WOKEN_SHARE_MIN: f64 = 0.5;
+/// Commits of a recording from which on a count per commit means something: one COPY fills the buffers again and again.
+const COMMITS_MIN: f64 = 100.0;
 /// Mean number of active sessions below which shares of them mean nothing.
 const ACTIVE_MIN: f64 = 0.5;
 /// A peak is a second this many times above the median p99 ...
@@ -111,24 +123,50 @@ fn wal_share(case: &Case, node: &str, waits: &waits::Waits) -> Option<f64> {
     node_time::share_of(case, node, is_wal).filter(|share| *share >= WAL_SHARE && active >= ACTIVE_MIN)
 }
 
+/// The disks below a node's WAL, with the mean time of a flush there.
+fn flushes<'a>(case: &'a Case, node: &str) -> Vec<(&'a str, f64)> {
+    let host = case.host_of(node);
+    let below = case.things("disk").filter(|disk| {
+        disk.lines.word("used_for").contains("wal") && host.is_none_or(|host| host == disk.place)
+    });
+    below
+        .filter_map(|disk| {
+            let flush = disk.lines.series("flush_await_ms").or(disk.lines.series("write_await_ms"))?;
+            Some((disk.name, flush.mean()))
+        })
+        .collect()
+}
+
+/// What the sessions of a node were seen in, and what else they were not.
+fn with_waits(claim: Claim, waits: &waits::Waits) -> Claim {
+    let share = |fits: fn(&str, &str) -> bool| waits.share(Who::Client, fits).unwrap_or(0.0);
+    claim
+        .because(format!("seen in {}", waits.top_in_words(Who::Client)))
+        .not(format!(
+            "locks between sessions: {} of the samples in Lock",
+            units::percent(share(|kind, _| kind == "Lock"))
+        ))
+        .not(format!(
+            "synchronous standbys: {} in IPC:SyncRep",
+            units::percent(share(|kind, event| (kind, event) == ("IPC", "SyncRep")))
+        ))
+}
+
 fn flush_bound(case: &Case) -> Answer {
     let mut claims = vec![];
     for (node, waits) in case.waiting_nodes() {
         let Some(share) = wal_share(case, node, waits) else { continue };
-        let flushes: Vec<(&str, f64)> = case
-            .things("disk")
-            .filter(|disk| {
-                disk.lines.word("used_for").contains("wal")
-                    && case.host_of(node).is_none_or(|host| host == disk.place)
-            })
-            .filter_map(|disk| {
-                Some((
-                    disk.name,
-                    disk.lines.series("flush_await_ms").or(disk.lines.series("write_await_ms"))?.mean(),
-                ))
-            })
-            .collect();
+        let flushes = flushes(case, node);
         let wal = case.one("server", node).and_then(|server| server.rate("wal_bytes"));
+        let flush_ms = flushes.iter().map(|(_, ms)| *ms).reduce(f64::max);
+        let each_ms = commit_ms(case, node, share);
+        // A commit waits for the flush that runs and for its own. If it waits for far longer, what is short is not the device.
+        let is_fast = flush_ms
+            .zip(each_ms)
+            .is_some_and(|(flush, each)| each > (flush * FLUSHES_PER_COMMIT).max(FLUSH_MS_MIN));
+        if is_fast && is_woken(case, node) {
+            continue;
+        }
         let mut claim = Claim::new(
             if share >= WAL_SHARE_HIGH { Severity::High } else { Severity::Medium },
             Level::DiscriminatingCounter,
@@ -141,26 +179,8 @@ fn flush_bound(case: &Case) -> Answer {
         .during(waits.windows(Who::Client, is_wal))
         .number("wal_share", share)
         .with(wal, |claim, wal| claim.number("wal_bytes_per_s", wal))
-        .of_client_time(decompose::share_of(case, is_wal))
-        .because(format!(
-            "seen in {}",
-            waits
-                .top(Who::Client, 3)
-                .iter()
-                .map(|(event, share)| format!("{event} {}", units::percent(*share)))
-                .collect::<Vec<_>>()
-                .join(", ")
-        ))
-        .not(format!(
-            "locks between sessions: {} of the samples in Lock",
-            units::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))
-        ))
-        .not(format!(
-            "synchronous standbys: {} in IPC:SyncRep",
-            units::percent(
-                waits.share(Who::Client, |kind, event| (kind, event) == ("IPC", "SyncRep")).unwrap_or(0.0)
-            )
-        ));
+        .of_client_time(decompose::share_of(case, is_wal));
+        claim = with_waits(claim, waits);
         for (device, await_ms) in &flushes {
             claim = claim
                 .number("flush_await_ms", *await_ms)
@@ -169,12 +189,61 @@ fn flush_bound(case: &Case) -> Answer {
         if flushes.is_empty() {
             claim = claim.lacking("samples of the disk below the WAL: how long a flush takes there");
         }
-        claims.push(claim.remedy(
-            "give the WAL a device of its own with a protected write cache, put more rows into a transaction (TXN-01), let commits share a flush (commit_delay)",
-            &["$ pg_test_fsync -f PGDATA/pg_wal/test", "ALTER SYSTEM SET commit_delay = 100; SELECT pg_reload_conf(); -- microseconds; measure with and without", "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();"],
-        ));
+        claim = claim.with(each_ms, |claim, ms| {
+            claim
+                .number("wait_ms_per_commit", ms)
+                .because(format!("a commit waits {} ms for the WAL on average", units::short(ms)))
+        });
+        if is_fast {
+            claim = claim.at_level(Level::CoOccurrence).because(
+                "that is longer than two flushes of the device take: the queue for the WAL, or a limit above the device, is longer than its work",
+            );
+        }
+        claims.push(with_flush_remedy(case, node, claim, flush_ms.filter(|_| !is_fast)));
     }
     Answer::of(claims, || "what active sessions waited for".to_string())
+}
+
+/// What to do: a faster device only where a flush is slow, or not known. `flush_ms`: of a device that explains the wait.
+fn with_flush_remedy(case: &Case, node: &str, claim: Claim, flush_ms: Option<f64>) -> Claim {
+    let is_known = !flushes(case, node).is_empty();
+    let text = match flush_ms {
+        Some(ms) if ms < FLUSH_SLOW_MS => DEVICE_IS_FAST,
+        None if is_known => DEVICE_IS_FAST,
+        _ => {
+            "give the WAL a device of its own with a protected write cache, put more rows into a transaction (TXN-01), let commits share a flush (commit_delay)"
+        }
+    };
+    let folder = case.facts("server").find(|fact| fact.name == "data_directory" && fact.node == node);
+    let folder =
+        folder.map_or("\"$PGDATA\"".to_string(), |fact| format!("'{}'", fact.value.replace('\'', r"'\''")));
+    claim.remedy(
+        text,
+        &[
+            &format!("$ pg_test_fsync -f {folder}/pg_wal/pg_test_fsync.out"),
+            "ALTER SYSTEM SET commit_delay = 100; SELECT pg_reload_conf(); -- microseconds; measure with and without",
+            "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();",
+        ],
+    )
+}
+
+/// The remedy where a faster device would not help.
+const DEVICE_IS_FAST: &str = "the device is fast: put more rows into a transaction (TXN-01), let commits share a flush (commit_delay), and look for a limit above it \
+     (IO-09) and for full CPUs";
+
+/// How long a commit waits for the WAL on average; `None` if commits are too few to tell.
+fn commit_ms(case: &Case, node: &str, share: f64) -> Option<f64> {
+    let time = node_time::all(case).iter().find(|time| time.node == node)?;
+    let server = case.one("server", node)?;
+    let commits = server.series("xact_commit")?.within(&node_time::windows(case)).rate();
+    (commits >= COMMITS_PER_S_MIN).then(|| share * time.active / commits * 1e3)
+}
+
+/// Whether most of the sessions that seem to wait for the WAL had been woken and had no CPU.
+fn is_woken(case: &Case, node: &str) -> bool {
+    let time = node_time::all(case).iter().find(|time| time.node == node);
+    let part = time.and_then(|time| time.parts.iter().find(|part| part.name == "WAL and commit"));
+    part.is_some_and(|part| part.woken.unwrap_or(0.0) >= part.sessions * WOKEN_SHARE_MIN)
 }
 
 /// Times at which checkpoints began: from events, else from the counters.
@@ -521,7 +590,10 @@ fn shared_device(case: &Case) -> Answer {
             .number("read_bytes_per_s", reads)
             .because("each commit's flush waits behind the reads and the checkpoint's writes of the same device")
             .lacking("the same load with the WAL on another device")
-            .remedy("move the WAL to a device of its own", &["$ pg_ctl stop; mv PGDATA/pg_wal /wal/pg_wal; ln -s /wal/pg_wal PGDATA/pg_wal; pg_ctl start"]),
+            .remedy(
+                "move the WAL to a device of its own; this stops the database: all sessions end",
+                &["$ pg_ctl stop -D \"$PGDATA\" && mv \"$PGDATA/pg_wal\" /wal/pg_wal && ln -s /wal/pg_wal \"$PGDATA/pg_wal\" && pg_ctl start -D \"$PGDATA\""],
+            ),
         );
     }
     Answer::of(claims, || "file systems and disks of WAL and tables, waits for the WAL".to_string())
@@ -536,7 +608,7 @@ fn buffers(case: &Case) -> Answer {
             continue;
         };
         let per_commit = full.sum() / commits.max(1.0);
-        if per_commit <= FULL_PER_COMMIT || full.sum() < 10.0 {
+        if per_commit <= FULL_PER_COMMIT || full.sum() < 10.0 || commits < COMMITS_MIN {
             continue;
         }
         let now = case.setting(server.place, "wal_buffers").unwrap_or("unknown");

@@ -125,6 +125,223 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         // Rows that several sessions change are another rule's.
         scene.set("wait", wait("n1", "Lock", "transactionid"), json!({"sessions": 1}));
     }),
+    ("PLAN-08", |scene| {
+        // The plan is forced, and it is a good one.
+        scene.fact(json!({"node": "n1"}), "setting", "plan_cache_mode", "force_generic_plan");
+        scene.event(
+            1,
+            record::event::QUERY,
+            "",
+            json!({"query_id": "9", "text": "select id from task where id = $1"}),
+        );
+        scene.set(
+            "statement",
+            json!({"node": "n1", "database": "db", "query_id": "9"}),
+            json!({"calls": 100_000, "total_ms": 50_000.0, "rows": 100_000, "shared_hit": 400_000}),
+        );
+    }),
+    ("PLAN-09", |scene| {
+        // Partitions by key, read as often as their rows are asked for.
+        for part in 0..20u64 {
+            scene.set("table", json!({"node": "n1", "database": "db", "relation": format!("public.account_{part}")}),
+                json!({"partition_of": "account", "index_scans": 1000 * (1 + part * part % 7), "seq_scans": 0, "blocks_hit": 200_000, "live_rows": 10_000}));
+        }
+    }),
+    ("PLAN-02", |scene| {
+        // Without statistics of statements: one report that spilled once.
+        scene.drop_source("statement");
+        scene.vary("server", json!({"node": "n1"}), "temp_files", |second| f64::from(u8::from(second == 60)));
+        scene.set("server", json!({"node": "n1"}), json!({"temp_bytes": 1000}));
+    }),
+    ("PLAN-10", |scene| {
+        // The first pages: a few blocks.
+        scene.event(
+            1,
+            record::event::QUERY,
+            "",
+            json!({"query_id": "9", "text": "select id from post order by id offset $1 limit $2"}),
+        );
+        scene.set(
+            "statement",
+            json!({"node": "n1", "database": "db", "query_id": "9"}),
+            json!({"calls": 100_000, "total_ms": 50_000.0, "rows": 2_000_000, "shared_hit": 1_000_000}),
+        );
+    }),
+    ("TXN-05", |scene| {
+        // Some fail.
+        scene.set("server", json!({"node": "n1"}), json!({"xact_rollback": 40}));
+        scene.fact(json!({"node": "n1"}), "setting", "default_transaction_isolation", "serializable");
+    }),
+    ("DIST-06", |scene| {
+        // Sessions that hold a page lose their CPU; those that were woken wait for one, too.
+        scene.set("wait", wait("n1", "LWLock", "BufferContent"), json!({"sessions": 4}));
+        scene.set("server", json!({"node": "n1"}), json!({"active_ms": 11_000.0}));
+        let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
+        scene.set("schedule", backends, json!({"run_us": 1_000_000, "wait_us": 10_000_000}));
+    }),
+    ("VAC-08", |scene| {
+        // Off for a table that hardly changes.
+        scene.set(
+            "table",
+            json!({"node": "n1", "database": "db", "relation": "public.archive"}),
+            json!({"live_rows": 1_000_000, "dead_rows": 20_000, "autovacuum": false}),
+        );
+    }),
+    ("CPU-06", |scene| {
+        // Pinned to half of the CPUs, which is more than it uses.
+        scene.set("cgroup", json!({"host": "h1", "node": "n1"}), json!({"path": "/pg", "cpus_allowed": 4}));
+        scene.set(
+            "schedule",
+            json!({"host": "h1", "node": "n1", "who": "backends"}),
+            json!({"run_us": 1_000_000, "wait_us": 300_000}),
+        );
+    }),
+    ("LCK-04", |scene| {
+        // A row that others change, and a strong lock that comes at once.
+        let block = |pid: u64| json!({"node": "n1", "root": 70, "pid": pid, "blocked_by": 70});
+        scene.set(
+            "block",
+            block(71),
+            json!({"wait_s": 9.0, "root_state": "active", "lock_type": "transactionid", "mode": "ShareLock"}),
+        );
+        scene.set("block", block(72), json!({"wait_s": 0.2, "root_state": "active", "lock_type": "relation", "mode": "AccessExclusiveLock"}));
+    }),
+    ("LCK-05", |scene| {
+        scene.set("wait", wait("n1", "Lock", "relation"), json!({"sessions": 4}));
+    }),
+    ("LCK-06", |scene| {
+        scene.set("wait", wait("n1", "Lock", "relation"), json!({"sessions": 4}));
+    }),
+    ("LWL-01", |scene| {
+        scene.set("wait", wait("n1", "LWLock", "BufferContent"), json!({"sessions": 4}));
+    }),
+    ("LWL-02", |scene| {
+        // Savepoints in use, and no session waits for them.
+        let cache = json!({"node": "n1", "name": "Subtrans"});
+        scene.set("slru", cache, json!({"hits": 90_000, "reads": 0, "writes": 0}));
+    }),
+    ("LWL-05", |scene| {
+        // The disk of the WAL is slow: that is another wait.
+        scene.set("wait", wait("n1", "LWLock", "WALWrite"), json!({"sessions": 9}));
+    }),
+    ("PLAN-05", |scene| {
+        // Many rows were updated since, but there are as many as the planner assumes; and a table that is not used.
+        let table = |name: &str| json!({"node": "n1", "database": "db", "relation": name});
+        scene.set(
+            "table",
+            table("public.orders"),
+            json!({"blocks_hit": 20_000_000, "live_rows": 2_000_000, "planned_rows": 1_900_000,
+            "changed_since_analyze": 9_000_000, "analyzes_total": 1}),
+        );
+        scene.set("table", table("public.old"), json!({"blocks_hit": 10, "live_rows": 2_000_000, "changed_since_analyze": 2_000_000, "analyzes_total": 0}));
+    }),
+    ("PLAN-06", |scene| {
+        // With statistics of statements PLAN-01 judges; it knows which rows they need.
+        scene.set(
+            "table",
+            json!({"node": "n1", "database": "db", "relation": "public.orders"}),
+            json!({"blocks_hit": 20_000_000, "seq_scans": 600,
+            "seq_rows": 1_200_000_000u64, "index_rows": 100, "live_rows": 2_000_000}),
+        );
+    }),
+    ("PLAN-06", |scene| {
+        // A small table.
+        scene.drop_source("statement");
+        scene.set(
+            "table",
+            json!({"node": "n1", "database": "db", "relation": "public.currencies"}),
+            json!({"blocks_hit": 20_000_000, "seq_scans": 60_000,
+            "seq_rows": 12_000_000, "index_rows": 100, "live_rows": 200}),
+        );
+    }),
+    ("PLAN-07", |scene| {
+        // Rows are deleted, and nothing is scanned for it: the referring table has no rows of them, or few.
+        scene.set(
+            "table",
+            json!({"node": "n1", "database": "db", "relation": "public.orders"}),
+            json!({"rows_deleted": 600, "unindexed_references": 1}),
+        );
+    }),
+    ("VAC-09", |scene| {
+        // Most updates are heap-only.
+        scene.set(
+            "table",
+            json!({"node": "n1", "database": "db", "relation": "public.orders"}),
+            json!({"rows_updated": 60_000, "rows_hot_updated": 50_000, "indexes": 5}),
+        );
+    }),
+    ("SES-04", |scene| {
+        // Another refusal, and many connections that are fewer than there may be.
+        scene.event(
+            60,
+            record::event::SERVER_LOG,
+            "password authentication failed for user x",
+            json!({"node": "n1", "sqlstate": "28P01"}),
+        );
+        scene.set("server", json!({"node": "n1"}), json!({"sessions_total": 90}));
+    }),
+    ("SES-05", |scene| {
+        // 300 quiet connections on a host with memory.
+        scene.set("server", json!({"node": "n1"}), json!({"sessions_total": 320, "sessions_max": 1000}));
+    }),
+    ("MEM-05", |scene| {
+        scene.set(
+            "cgroup",
+            json!({"host": "h1", "node": "n1"}),
+            json!({"path": "/pg", "memory_max_bytes": 2_000_000_000u64, "oom_kills": 0}),
+        );
+    }),
+    ("IO-07", |scene| {
+        // The page cache delivers.
+        scene.set("wait", wait("n1", "IO", "DataFileRead"), json!({"sessions": 6}));
+        scene.set("server", json!({"node": "n1"}), json!({"blks_read": 9000, "active_ms": 12_000.0}));
+    }),
+    ("IO-09", |scene| {
+        // A limit that nothing waits for.
+        scene.set(
+            "cgroup",
+            json!({"host": "h1", "node": "n1"}),
+            json!({"path": "/pg", "io_limit": "8:0 wbps=3145728000"}),
+        );
+    }),
+    ("CPU-06", |scene| {
+        // A quota that is hardly ever used up.
+        scene.set(
+            "cgroup",
+            json!({"host": "h1", "node": "n1"}),
+            json!({"path": "/pg", "quota_cpus": 6.0, "periods": 10, "periods_throttled": 0}),
+        );
+    }),
+    ("REP-10", |scene| {
+        scene.set("server", json!({"node": "n1"}), json!({"in_recovery": true, "replay_paused": false}));
+    }),
+    ("WAL-06", |scene| {
+        // One COPY fills the buffers again and again; there are no commits to count it by.
+        scene.set("server", json!({"node": "n1"}), json!({"wal_buffers_full": 3}));
+        scene.vary("server", json!({"node": "n1"}), "xact_commit", |second| {
+            f64::from(u8::from(second % 10 == 0))
+        });
+    }),
+    ("PLAN-02", |scene| {
+        // An index is built: it sorts in files, once.
+        let statement = json!({"node": "n1", "database": "db", "query_id": "9"});
+        let text = json!({"query_id": "9", "text": "CREATE INDEX ON orders (customer)"});
+        scene.event(1, record::event::QUERY, "", text);
+        scene.set(
+            "statement",
+            statement.clone(),
+            json!({"calls": 1, "total_ms": 200_000.0, "rows": 0, "shared_hit": 2_000, "temp_written": 20_000}),
+        );
+        scene.during("statement", statement, 10..=10);
+    }),
+    ("VAC-05", |scene| {
+        // A transaction of half a minute, on a node whose vacuums remove what they should.
+        scene.set(
+            "horizon",
+            json!({"node": "n1", "kind": "session", "name": "report", "pid": 9}),
+            json!({"age_xids": 5000, "age_s": 30.0}),
+        );
+    }),
     ("REP-07", |scene| {
         // An engine keeps this subscription for itself.
         scene.set(

@@ -1,6 +1,7 @@
 //! For each rule a change that makes its condition true, and the proof level it must reach on it.
 
 mod harmless;
+mod inside;
 mod plan;
 mod time;
 
@@ -25,7 +26,7 @@ pub(crate) type Fires = (&'static str, Level, Change);
 
 /// Of all rules.
 pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
-    CASES.iter().chain(time::CASES).chain(plan::CASES)
+    CASES.iter().chain(time::CASES).chain(inside::CASES).chain(plan::CASES)
 }
 
 const CASES: &[Fires] = &[

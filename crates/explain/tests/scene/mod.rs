@@ -344,7 +344,8 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
             "blks_read": 300, "blks_hit": 40_000, "active_ms": 6000.0, "idle_in_transaction_ms": 0.0, "sessions_opened": 0,
             "wal_bytes": 2_000_000, "wal_records": 5000, "wal_fpi": 10, "wal_buffers_full": 0, "checkpoints_timed": 0,
             "checkpoints_requested": 0, "in_recovery": false, "autovacuum_workers": 1, "autovacuum_workers_max": 3,
-            "freeze_max_age_xids": 200_000_000u64, "prepared_xacts": 0, "prepared_age_s_max": 0.0}))
+            "freeze_max_age_xids": 200_000_000u64, "prepared_xacts": 0, "prepared_age_s_max": 0.0, "sessions_max": 100, "conflicts": 0,
+            "backend_writes": 5, "cleaner_stops": 0}))
         .vary("server", of.clone(), "database_age_xids", |second| 1e6 + second as f64 * 1000.0)
         .set("wait", wait(node, "CPU", "CPU"), json!({"sessions": 5}))
         .set("wait", wait(node, "IO", "DataFileRead"), json!({"sessions": 1}))
@@ -358,6 +359,9 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
         .set("table", json!({"node": node, "database": "db", "relation": "public.usertable"}), json!({
             "bytes": 1_000_000_000u64, "index_bytes": 100_000_000, "live_rows": 1_000_000, "dead_rows": 500, "rows_inserted": 90_000,
             "rows_updated": 60_000, "rows_deleted": 0, "seq_scans": 0, "seq_rows": 0, "autovacuums": 1, "primary_key": true,
+            "rows_hot_updated": 55_000, "planned_rows": 990_000, "changed_since_analyze": 20_000, "analyzes_total": 3, "analyzed_s": 60.0,
+            "autovacuum": true, "blocks_hit": 2_000_000, "blocks_read": 10_000, "index_rows": 600_000, "index_scans": 600_000, "indexes": 1, "triggers": 0,
+            "unindexed_references": 0,
             "replica_identity": "default", "published": false, "tablespace": "pg_default", "index_tablespaces": "pg_default"}))
         .set("plan", json!({"node": node, "query_id": "1", "hash": "a1"}), json!({
             "database": "db", "how": "generic", "cost_total": 8.5, "rows_planned": 1.0, "nodes": 1, "partitions": 0, "jit_above_cost": 100_000.0, "work_mem_bytes": 4_194_304}))

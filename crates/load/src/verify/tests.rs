@@ -1,5 +1,6 @@
 //! Verification against live servers: tables that are exact, and tables damaged in every way there is.
 
+pub(crate) mod fixture;
 mod history;
 
 use std::fmt::Write as _;

@@ -8,9 +8,10 @@ use crate::quantity;
 use app::load::Plan;
 use clap::{ArgGroup, Args, ValueEnum};
 use record::Exit;
+use std::path::PathBuf;
 use std::time::Duration;
 
-mod content;
+pub(super) mod content;
 
 /// The flags of `load`.
 #[derive(Debug, Args)]
@@ -126,6 +127,14 @@ pub struct Load {
     /// Drop the table of that name even if pgfathom did not make it: its content is lost; may be given several times
     #[arg(long, value_name = "NAME", help_heading = "Load")]
     pub force: Vec<String>,
+    /// Load what a plan of pgfathom plan names: its rows, partitions, tablespaces, streams and stop rule; the report then compares both
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["rows", "size", "scale", "foreign_keys", "fillfactor", "key_order", "compressible", "seed"],
+        help_heading = "Data"
+    )]
+    pub plan: Option<PathBuf>,
     /// Seconds between progress lines [default: one line that is redrawn; 5 if stderr is not a terminal]
     #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
     pub progress: Option<Duration>,
@@ -144,6 +153,16 @@ pub enum KeyOrder {
     Scattered,
     /// Keys ascend with the row number
     Sequential,
+}
+
+impl KeyOrder {
+    /// The dataset's word for it.
+    pub(super) fn value(self) -> data::KeyOrder {
+        match self {
+            KeyOrder::Scattered => data::KeyOrder::Scattered,
+            KeyOrder::Sequential => data::KeyOrder::Sequential,
+        }
+    }
 }
 
 /// How rows get in.
@@ -171,14 +190,22 @@ impl Load {
     }
 
     fn plan(self) -> Result<Plan, Failure> {
-        let content = self.content()?;
-        let options = self.options()?;
+        let planned = self.plan.as_deref().map(app::plan::open).transpose()?;
+        let content = match &planned {
+            Some(planned) => self.planned_content(planned)?,
+            None => self.content()?,
+        };
+        let mut options = self.options()?;
+        if let Some(planned) = &planned {
+            app::plan::apply(planned, &mut options, self.jobs.is_some());
+        }
         Ok(Plan {
             address: self.connection.address()?,
             content: content.into(),
             options,
             progress: self.progress,
             watching: self.watching.value(),
+            planned: planned.map(Box::new),
             directory: self.directory.output_dir,
         })
     }
@@ -230,7 +257,7 @@ fn deadline(text: &str) -> Result<load::Deadline, quantity::ValueError> {
     Ok(duration.map_or_else(|_| load::Deadline::At(text.to_string()), load::Deadline::After))
 }
 
-fn compressible(text: &str) -> Result<data::Compressible, quantity::ValueError> {
+pub(super) fn compressible(text: &str) -> Result<data::Compressible, quantity::ValueError> {
     text.parse().map_err(|error: data::CompressibleError| {
         quantity::ValueError::new(error.to_string(), error.hint().unwrap_or_default())
     })

@@ -126,6 +126,9 @@ pub struct Run {
     /// What makes several runs of it.
     #[command(flatten)]
     pub sweep: sweep::Flags,
+    /// The plan of `pgfathom plan` that the run belongs to: the report compares both
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub plan: Option<std::path::PathBuf>,
     /// Seconds between progress lines
     #[arg(short = 'P', long, value_name = "TIME", value_parser = quantity::duration, help_heading = "Output")]
     pub progress: Option<Duration>,
@@ -211,6 +214,7 @@ impl Run {
             sweep: self.sweep.value(),
             progress: self.progress,
             watching: self.watching.value(),
+            planned: self.plan.as_deref().map(app::plan::open).transpose()?.map(Box::new),
             directory: self.directory.output_dir,
             ..Plan::new(address)
         })

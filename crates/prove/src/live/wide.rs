@@ -12,7 +12,7 @@ use engines::profile::NodeLinks;
 use super::tables::{SCHEMA, Shape, Tables};
 use super::{LiveError, Options};
 use crate::client::{Client, ClientError, number};
-use crate::fault::Site;
+use crate::fault::{Links, Site};
 
 const SHAPE: Shape = Shape { name: "wide", columns: "v bigint not null", key: Some("shard") };
 /// The delay of every connection between two nodes, in each direction: far more than a flush takes.
@@ -78,13 +78,7 @@ pub fn run(
     }
     let own = own_shard(site, &tables);
     let others: Vec<usize> = tables.numbers().filter(|shard| tables.is_spread && *shard != own).collect();
-    let mut kinds = vec![Kind { shards: vec![own], is_base: true }];
-    kinds.push(Kind { shards: vec![own], is_base: false });
-    kinds.extend(others.first().map(|other| Kind { shards: vec![*other], is_base: false }));
-    kinds.extend((1..=others.len()).map(|count| Kind {
-        shards: std::iter::once(own).chain(others[..count].iter().copied()).collect(),
-        is_base: false,
-    }));
+    let kinds = kinds(own, &others);
     let links = site.links();
     let half = if links.is_ok() { options.duration / 2 } else { options.duration };
     let plain = time(&mut client, &kinds, half, stop)?;
@@ -97,17 +91,7 @@ pub fn run(
                 .through(&site.nodes)
                 .ok_or_else(|| LiveError::Unfit("there is no connection between nodes".to_owned()))?;
             let mut other = Client::connect(&probe, options.patience)?;
-            report.round_trip_us[0] = median(&ping(&mut other)?);
-            links.delay(DELAY);
-            // The delay is removed in any case.
-            let timed =
-                ping(&mut other).and_then(|pings| Ok((pings, time(&mut client, &kinds, half, stop)?)));
-            links.delay(Duration::ZERO);
-            let (pings, timed) = timed?;
-            report.round_trip_us[1] = median(&pings);
-            let shows = |us: &&u64| **us >= DELAY.as_micros() as u64;
-            report.control = [pings.len() as u64, pings.iter().filter(shows).count() as u64];
-            delayed = timed;
+            delayed = under_delay(&mut report, links, &mut other, || time(&mut client, &kinds, half, stop))?;
         }
         Err(_) => {
             let other = site.nodes.iter().enumerate().find(|(node, _)| *node != site.primary());
@@ -150,6 +134,37 @@ pub fn run(
     }
     tables.remove(site);
     Ok(report)
+}
+
+/// The base, the own shard, another one, and the own with more and more others.
+fn kinds(own: usize, others: &[usize]) -> Vec<Kind> {
+    let mut kinds = vec![Kind { shards: vec![own], is_base: true }];
+    kinds.push(Kind { shards: vec![own], is_base: false });
+    kinds.extend(others.first().map(|other| Kind { shards: vec![*other], is_base: false }));
+    kinds.extend((1..=others.len()).map(|count| Kind {
+        shards: std::iter::once(own).chain(others[..count].iter().copied()).collect(),
+        is_base: false,
+    }));
+    kinds
+}
+
+/// Times the commits again while the connections between the nodes are delayed, and measures the round trip without and with the delay.
+fn under_delay(
+    report: &mut Report,
+    links: &Links,
+    other: &mut Client,
+    time: impl FnOnce() -> Result<Vec<Vec<u64>>, LiveError>,
+) -> Result<Vec<Vec<u64>>, LiveError> {
+    report.round_trip_us[0] = median(&ping(other)?);
+    links.delay(DELAY);
+    // The delay is removed in any case.
+    let timed = ping(other).and_then(|pings| Ok((pings, time()?)));
+    links.delay(Duration::ZERO);
+    let (pings, timed) = timed?;
+    report.round_trip_us[1] = median(&pings);
+    let shows = |us: &&u64| **us >= DELAY.as_micros() as u64;
+    report.control = [pings.len() as u64, pings.iter().filter(shows).count() as u64];
+    Ok(timed)
 }
 
 /// The shard on the node that the client is connected to.

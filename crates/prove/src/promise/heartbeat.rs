@@ -37,21 +37,15 @@ fn seconds(us: u64) -> String {
     format!("{:.2} s", us as f64 / 1e6)
 }
 
-/// Whether probes are answered, and succeed again after a fault. An outage breaks no promise: no engine promises that a killed server answers. But an outage
-/// that was not part of the plan reports that something else was going on.
-fn answers(shard: &ShardReport, setting: &str) -> Promise {
-    let [writes, reads] = &shard.gaps;
-    let all = || writes.iter().chain(reads);
-    let foreign: Vec<&Gap> = all().filter(|gap| !gap.is_injected).collect();
-    let is_away = all().any(|gap| !gap.is_over);
+/// The verdict on the answers, its reason, and what to change. `foreign`: the outages that were not planned; `is_away`: one lasted until the end.
+fn judge_answers(shard: &ShardReport, foreign: &[&Gap], is_away: bool) -> (Standing, String, &'static str) {
     let never = shard
         .outages
         .iter()
         .any(|[write, read]: &[Outage; 2]| write.back_us.is_none() || read.back_us.is_none());
     let sent = shard.writes[0] + shard.reads[0];
-    let missing = sent - shard.writes[1] - shard.reads[1];
     let longest = foreign.iter().map(|gap| gap.us()).max().unwrap_or(0);
-    let (standing, why, change) = if longest > 0 {
+    if longest > 0 {
         let end = if is_away { "it had not recovered at the end" } else { "it came back" };
         // The longest outage, and the probes sent during it.
         let due = foreign.iter().max_by_key(|gap| gap.us()).map_or(0, |gap| gap.unanswered);
@@ -86,7 +80,19 @@ fn answers(shard: &ShardReport, setting: &str) -> Promise {
         (Standing::Kept, "all probes were answered".to_owned(), "")
     } else {
         (Standing::Kept, "after every fault probes were answered again; that time is measured".to_owned(), "")
-    };
+    }
+}
+
+/// Whether probes are answered, and succeed again after a fault. An outage breaks no promise: no engine promises that a killed server answers. But an outage
+/// that was not part of the plan reports that something else was going on.
+fn answers(shard: &ShardReport, setting: &str) -> Promise {
+    let [writes, reads] = &shard.gaps;
+    let all = || writes.iter().chain(reads);
+    let foreign: Vec<&Gap> = all().filter(|gap| !gap.is_injected).collect();
+    let sent = shard.writes[0] + shard.reads[0];
+    let missing = sent - shard.writes[1] - shard.reads[1];
+    let is_away = all().any(|gap| !gap.is_over);
+    let (standing, why, change) = judge_answers(shard, &foreign, is_away);
     let list =
         |of: fn(&[Outage; 2]) -> Option<u64>| -> Vec<Option<u64>> { shard.outages.iter().map(of).collect() };
     let lengths = |gaps: &[Gap]| -> Vec<u64> { gaps.iter().map(Gap::us).collect() };

@@ -29,6 +29,35 @@ fn the_worst_the_best_proved_and_the_largest_come_first() {
 }
 
 #[test]
+fn the_share_of_db_time_ranks_and_symptoms_stand_behind_their_cause() {
+    let mut findings = Findings::new("r", "0");
+    let of = |rule: &str, impact: f64, cause: Option<&str>| Finding {
+        impact: Some(impact),
+        symptom_of: cause.map(str::to_string),
+        benefit: Some(Benefit { least: impact / 2.0, most: impact }),
+        ..finding(rule, Severity::High, Level::Symptom, None)
+    };
+    findings.findings =
+        vec![of("A", 0.3, None), of("B", 0.9, Some("A")), of("C", 0.4, None), of("D", 0.1, Some("gone"))];
+    findings.rank();
+    let order: Vec<&str> = findings.findings.iter().map(|finding| finding.rule.as_str()).collect();
+    assert_eq!(order, ["C", "A", "B", "D"], "whose cause is not in the file stands alone");
+    let causes: Vec<&str> = findings.causes().map(|finding| finding.rule.as_str()).collect();
+    assert_eq!(causes, ["C", "A", "D"]);
+    assert_eq!(
+        findings.findings[0].costs(),
+        ["40 % of DB time", "the remedy would save 20 % to 40 % of DB time"]
+    );
+}
+
+#[test]
+fn nothing_found_not_covered_and_cannot_tell_are_three_answers() {
+    let words = |health| Findings { health, ..Findings::default() }.no_findings();
+    let all = [Health::Clear, Health::NotCovered, Health::CannotTell].map(words);
+    assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), 3, "{all:?}");
+}
+
+#[test]
 fn what_is_written_is_read_and_nothing_is_left_beside_it() {
     let root = std::env::temp_dir().join(format!("pgfathom-findings-{}", std::process::id()));
     fs::create_dir_all(&root).expect("a folder");

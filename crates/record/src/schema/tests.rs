@@ -7,9 +7,11 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use crate::check::Checks;
 use crate::event::Event;
 use crate::finding::{self, Findings};
 use crate::model::Run;
+use crate::plan::{self, Plan};
 use crate::sample::{ClientSample, ProgressSample, SOURCE_CLIENT, SOURCE_LOAD, SOURCE_VERIFY};
 use crate::watched::Sampled;
 use crate::{SCHEMA_VERSION, writer};
@@ -155,6 +157,13 @@ fn findings() -> Value {
     schema
 }
 
+fn check() -> Value {
+    let mut schema = of::<Checks>();
+    fix(&mut schema, "schema", json!(SCHEMA_VERSION));
+    titled(&mut schema, "check.json");
+    schema
+}
+
 fn run() -> Value {
     let mut schema = of::<Run>();
     fix(&mut schema, "schema_version", json!(SCHEMA_VERSION));
@@ -162,12 +171,25 @@ fn run() -> Value {
     schema
 }
 
+fn plan() -> Value {
+    let mut schema = of::<Plan>();
+    fix(&mut schema, "schema", json!(plan::SCHEMA));
+    fix(&mut schema, "schema_version", json!(SCHEMA_VERSION));
+    titled(&mut schema, "plan.json");
+    schema
+}
+
 #[test]
 fn schemas_are_those_of_the_types() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schema");
-    for (name, schema) in
-        [("run", run()), ("samples", samples()), ("events", events()), ("findings", findings())]
-    {
+    for (name, schema) in [
+        ("run", run()),
+        ("samples", samples()),
+        ("events", events()),
+        ("findings", findings()),
+        ("check", check()),
+        ("plan", plan()),
+    ] {
         let path = folder.join(format!("{name}.schema.json"));
         let made = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
         if std::env::var("PGFATHOM_BLESS").is_ok_and(|value| value == "1") {

@@ -49,6 +49,20 @@ line! {
         idle_in_transaction_ms: Option<f64>,
         /// Sessions opened (14).
         sessions_opened: Option<u64>,
+        /// Sessions over TLS, at this moment.
+        sessions_tls: Option<u64>,
+        /// How many sessions the server admits (`max_connections`).
+        sessions_max: Option<u64>,
+        /// Statements cancelled on a standby because they conflicted with replay.
+        conflicts: Option<u64>,
+        /// Blocks that sessions wrote themselves, to make room or to extend a file.
+        backend_writes: Option<u64>,
+        /// Times that the background writer stopped because it had written `bgwriter_lru_maxpages`.
+        cleaner_stops: Option<u64>,
+        /// Whether the replay of WAL is paused by command.
+        replay_paused: Option<bool>,
+        /// The share of the queue of NOTIFY that is in use, 0 to 1.
+        notify_queue_share: Option<f64>,
         /// WAL written, by the distance of the insert positions (primary) or replay positions (standby).
         wal_bytes: Option<u64>,
         /// WAL records (`pg_stat_wal`).
@@ -155,8 +169,44 @@ line! {
         state_age_s: Option<f64>,
         /// Transactions since its snapshot.
         xmin_age_xids: Option<u64>,
+        /// When its process began, as the server writes it: with the process id it names one session for ever.
+        backend_start: String,
         /// The first 200 characters of its last statement.
         query: String,
+    }
+}
+
+line! {
+    /// Who the active sessions of a tick belong to; the most numerous groups.
+    Activity, "activity" {
+        /// The node.
+        node: String,
+        /// `application_name`.
+        application: String,
+        /// Their role.
+        user: String,
+        /// Their database.
+        database: String,
+        /// The address they come from; `local` for a Unix socket.
+        client: String,
+        /// How many.
+        sessions: u64,
+    }
+}
+
+line! {
+    /// A cache of the server for transaction status (`pg_stat_slru`) that moved in the interval.
+    Slru, "slru" {
+        /// The node.
+        node: String,
+        /// `Subtrans`, `MultiXactMember`, `Xact`, ... as the server writes it.
+        name: String,
+        /// Pages found in it.
+        hits: Option<u64>,
+        /// Pages read from disk.
+        reads: Option<u64>,
+        /// Pages written.
+        writes: Option<u64>,
     }
 }
 

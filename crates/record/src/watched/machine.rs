@@ -192,6 +192,36 @@ line! {
 }
 
 line! {
+    /// The limits that a node's server runs under (control groups, affinity), and what they did in the interval. Absent without any limit.
+    Cgroup, "cgroup" {
+        /// The machine.
+        host: String,
+        /// The node.
+        node: String,
+        /// The group, as `/proc/PID/cgroup` names it.
+        path: String,
+        /// CPUs that it may use: quota by period; absent without a limit.
+        quota_cpus: Option<f64>,
+        /// CPUs that its processes may run on (affinity, cpuset).
+        cpus_allowed: Option<u64>,
+        /// Periods of the quota.
+        periods: Option<u64>,
+        /// Of these, periods in which it was stopped.
+        periods_throttled: Option<u64>,
+        /// Time that its tasks were stopped, summed over CPUs.
+        throttled_us: Option<u64>,
+        /// Its memory limit; absent without one.
+        memory_max_bytes: Option<u64>,
+        /// Its memory in use, page cache included.
+        memory_bytes: Option<u64>,
+        /// Processes of it that were killed for its memory limit.
+        oom_kills: Option<u64>,
+        /// Its I/O limits, as the kernel lists them; empty without one.
+        io_limit: String,
+    }
+}
+
+line! {
     /// What watching itself cost in an interval, by part of it.
     Watching, "watching" {
         /// The node that this part queries; empty for a part that samples a host.
@@ -212,6 +242,8 @@ line! {
         questions: Option<u64>,
         /// Looks it took.
         looks: Option<u64>,
+        /// The time between two looks as it was configured.
+        cadence_us: Option<u64>,
         /// Bytes it left in the run directory.
         bytes: Option<u64>,
         /// CPUs of the machine that records.

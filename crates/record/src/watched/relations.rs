@@ -35,6 +35,34 @@ line! {
         autovacuums: Option<u64>,
         /// Vacuums by command.
         vacuums: Option<u64>,
+        /// Rows that the planner assumes (`reltuples`); absent if the table was never counted.
+        planned_rows: Option<u64>,
+        /// Rows inserted, updated or deleted since the last ANALYZE (`n_mod_since_analyze`).
+        changed_since_analyze: Option<u64>,
+        /// Runs of ANALYZE so far, automatic ones included; since the last reset of the statistics.
+        analyzes_total: Option<u64>,
+        /// Since the last of them.
+        analyzed_s: Option<f64>,
+        /// Since the last vacuum, automatic ones included.
+        vacuumed_s: Option<f64>,
+        /// Whether autovacuum may work on it (`autovacuum_enabled` of the table).
+        autovacuum: Option<bool>,
+        /// Blocks of its heap and indexes found in shared buffers.
+        blocks_hit: Option<u64>,
+        /// Blocks of them that had to be read.
+        blocks_read: Option<u64>,
+        /// Rows fetched by index scans.
+        index_rows: Option<u64>,
+        /// How many indexes it has.
+        indexes: Option<u64>,
+        /// The table that it is a partition of; empty if of none.
+        partition_of: String,
+        /// `fillfactor`; absent at the default of 100.
+        fillfactor: Option<u64>,
+        /// Triggers that users made.
+        triggers: Option<u64>,
+        /// Foreign keys that refer to it from columns without an index: deleting a row scans the other table.
+        unindexed_references: Option<u64>,
         /// Transactions since its oldest row that is not frozen.
         frozen_age_xids: Option<u64>,
         /// Whether it has a primary key.

@@ -5,6 +5,7 @@ use crate::answer;
 use crate::facts::{Badge, Facts};
 use crate::text::server;
 use record::files;
+use record::finding::Health;
 use record::histogram::SAMPLES_BEYOND_MIN;
 use record::model::{Dataset, Setting, Target};
 use record::number;
@@ -82,12 +83,28 @@ pub(super) fn badge(badge: Badge) -> String {
     format!("<span class=\"badge {class}\"><i aria-hidden=\"true\">{sign}</i>{}</span>", badge.word())
 }
 
+/// The answer about the database, beside that about the measurement; empty if the run was not explained.
+fn health(facts: &Facts) -> String {
+    let Some(findings) = &facts.directory.findings else { return String::new() };
+    let (class, sign) = match findings.health {
+        Health::Clear => ("valid", "✓"),
+        Health::Minor => ("notes", "!"),
+        Health::Troubled => ("invalid", "×"),
+        Health::NotCovered | Health::CannotTell => ("unknown", "?"),
+    };
+    format!(
+        " <span title=\"the state of the target, by the findings\">database</span> <span class=\"badge {class}\"><i aria-hidden=\"true\">{sign}</i>{}</span>",
+        escape(findings.health.words())
+    )
+}
+
 /// Verdict, sentence, numbers, steps.
 pub(super) fn answer(out: &mut String, facts: &Facts) {
     let class = facts.badge().word().to_lowercase();
     out.push_str(&format!(
-        "<div class=\"answer {class}\">\n<p style=\"margin:0\">{}</p>\n",
-        badge(facts.badge())
+        "<div class=\"answer {class}\">\n<p style=\"margin:0\"><span title=\"whether the figures can be trusted\">measurement</span> {}{}</p>\n",
+        badge(facts.badge()),
+        health(facts)
     ));
     out.push_str(&format!("<h1>{}</h1>\n", escape(&answer::sentence(facts))));
     let reasons = answer::reasons(facts);

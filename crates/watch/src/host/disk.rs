@@ -49,7 +49,7 @@ impl Counters {
 
 /// Reads `/proc/diskstats` with 14 (before 4.18), 18 or 20 fields per line, by device name. Shorter lines (partitions before 2.6.25)
 /// and torn ones are ignored.
-pub(crate) fn diskstats(text: &str) -> BTreeMap<String, Counters> {
+pub fn diskstats(text: &str) -> BTreeMap<String, Counters> {
     let mut found = BTreeMap::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();

@@ -4,6 +4,7 @@
 //! [`super::slow`].
 
 use super::backends::{Backends, Target};
+use super::cgroup::Cgroups;
 use super::cpu::{self, Pressure, Softnet, Stat};
 use super::disk::{self, Counters};
 use super::files::{Files, growth};
@@ -49,6 +50,7 @@ pub struct Machine {
     place: Place,
     before: Option<Reading>,
     backends: Backends,
+    cgroups: Cgroups,
     slow: Slow,
     recorded: Recorded,
     /// Kernel time in the last interval, for the detector of anomalies.
@@ -63,6 +65,7 @@ impl Machine {
             place: Place::Host(host.to_string()),
             before: None,
             backends: Backends::default(),
+            cgroups: Cgroups::default(),
             slow: Slow::default(),
             recorded: Recorded::default(),
             system_pct: None,
@@ -99,6 +102,7 @@ impl Machine {
         self.before = Some(now);
         let targets: Vec<Target> = servers.iter().flat_map(|server| server.active.iter().cloned()).collect();
         self.backends.tick(files, &self.host, now_us, &targets, batch);
+        self.cgroups.tick(files, &self.host, now_us, servers, batch);
         self.lacks(&targets);
         self.slow.end(now_us, &self.place, &mut self.recorded, batch);
     }

@@ -7,6 +7,8 @@ use super::backends::Target;
 pub struct Server {
     /// Its name.
     pub node: String,
+    /// One of its processes, at work or not.
+    pub pid: Option<u32>,
     /// Its processes that are at work.
     pub active: Vec<Target>,
     /// What lies where.

@@ -81,7 +81,7 @@ impl Topology {
 
     /// The device under a file system, by the name that `/proc/diskstats` uses; for ZFS the pool, for btrfs of several disks their
     /// array. `None` for file systems without a device.
-    pub(crate) fn device_of(&self, mount: &Mount) -> Option<String> {
+    pub fn device_of(&self, mount: &Mount) -> Option<String> {
         if mount.filesystem == "zfs" {
             return mount.device.split('/').next().map(str::to_string);
         }

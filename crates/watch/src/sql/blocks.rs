@@ -20,7 +20,7 @@ pub(crate) fn question(probe: &Probe) -> String {
         "with w as materialized (select pid, pg_catalog.pg_blocking_pids(pid) blockers from pg_catalog.unnest($1::int[]) pid),
           a as materialized (select pid, backend_type backend, application_name application, pg_catalog.pg_get_userbyid(usesysid) \"user\", coalesce(state, '') state,
              coalesce(wait_event_type, '') wait_type, coalesce(wait_event, '') wait_event, extract(epoch from clock_timestamp() - xact_start) xact_age_s,
-             extract(epoch from clock_timestamp() - state_change) state_age_s, pg_catalog.age(backend_xmin) xmin_age_xids, query_start, pg_catalog.left(query, {QUERY_CHARS}) query
+             extract(epoch from clock_timestamp() - state_change) state_age_s, pg_catalog.age(backend_xmin) xmin_age_xids, query_start, backend_start::text, pg_catalog.left(query, {QUERY_CHARS}) query
            from {} where pid in (select pid from w union select b from w, pg_catalog.unnest(blockers) b)),
           l as materialized (select * from pg_catalog.pg_locks where not granted)
          select json_build_object(
@@ -29,6 +29,14 @@ pub(crate) fn question(probe: &Probe) -> String {
              from w join a using (pid) left join l using (pid)) r),
            'sessions', (select json_agg(a) from a))::text",
         probe.activity
+    )
+}
+
+/// The processes that wait for a lock, for a role that may not see what other roles' sessions wait for: `pg_locks` hides nothing.
+pub(crate) fn waiting() -> String {
+    format!(
+        "select json_build_object('lockers', (select json_agg(pid) from (select distinct pid from pg_catalog.pg_locks where not granted and pid is not null limit {}) l))::text",
+        core::LOCKERS_MAX
     )
 }
 

@@ -9,7 +9,7 @@ use crate::host::schedule::{BACKENDS_MAX, SESSIONS_MAX};
 use crate::sql::counters::Counters;
 use crate::sql::json::{self, age, count, flag, list, micros, number, text};
 use crate::sql::probe::{Probe, column};
-use record::watched::{Horizon, Replication, Server, Session, Slot, WAIT_CPU, Wait};
+use record::watched::{Activity, Horizon, Replication, Server, Session, Slot, WAIT_CPU, Wait};
 use serde_json::Value;
 
 /// Transactions younger than this are not remarkable.
@@ -26,6 +26,8 @@ const NAMED_MAX: u32 = 10;
 const PROCESSES_MAX: u32 = 256;
 /// Waiting sessions whose blockers are looked for.
 pub(crate) const LOCKERS_MAX: u32 = 32;
+/// Groups of active sessions named per tick.
+const GROUPS_MAX: u32 = 20;
 /// Characters of a statement that are kept.
 pub(crate) const QUERY_CHARS: u32 = 200;
 /// Commands that report progress begin with one of these.
@@ -48,8 +50,18 @@ const DATABASE: &[&str] = &[
     "active_time",
     "idle_in_transaction_time",
     "sessions",
+    "conflicts",
 ];
-const CHECKPOINTS: &[&str] = &["timed", "requested", "buffers", "write_ms", "sync_ms", "backend_fsync"];
+const CHECKPOINTS: &[&str] = &[
+    "timed",
+    "requested",
+    "buffers",
+    "write_ms",
+    "sync_ms",
+    "backend_fsync",
+    "backend_writes",
+    "cleaner_stops",
+];
 const WAL: &[&str] = &["wal_records", "wal_fpi", "wal_buffers_full"];
 
 /// The results of the tick's query besides lines.
@@ -76,21 +88,13 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     let is_ours = format!("client and application_name = {}", connect::sql::literal(ours));
     let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
     let leader = column(&probe.activity_columns, "leader_pid", "null::int");
+    let tls = column(&probe.activity_columns, "ssl", "null::boolean");
     let lsn = "case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn() else pg_catalog.pg_current_wal_insert_lsn() end";
     let there = DATABASE.iter().filter(|name| probe.database.contains(**name));
     let sums: Vec<String> = there.map(|name| format!("sum({name}) {name}")).collect();
     let mut parts = processes_sql(&is_ours);
+    parts.extend(named_sql());
     parts.extend([
-        format!("'sessions', (select json_agg(s) from (select pid, backend_type backend, application_name application, pg_catalog.pg_get_userbyid(usesysid) \"user\", datid,
-            state, wait_type, wait_event, extract(epoch from clock_timestamp() - xact_start) xact_age_s, extract(epoch from clock_timestamp() - state_change) state_age_s,
-            pg_catalog.age(backend_xmin) xmin_age_xids, query
-          from a where client and (xact_start < clock_timestamp() - interval '{REMARKABLE_S} s'
-            or state like 'idle in transaction%' and state_change < clock_timestamp() - interval '1 s') order by xact_start limit {NAMED_MAX}) s)"),
-        format!("'horizon', (select json_agg(h) from (select * from (select case backend_type when 'walsender' then 'standby' else 'session' end kind, application_name as name, pid,
-              greatest(pg_catalog.age(backend_xmin), pg_catalog.age(backend_xid)) age_xids, extract(epoch from clock_timestamp() - coalesce(xact_start, backend_start)) age_s
-            from a where coalesce(backend_xmin, backend_xid) is not null and query !~* '^(autovacuum: )?vacuum'
-            union all select 'prepared', gid, null, pg_catalog.age(transaction), extract(epoch from clock_timestamp() - prepared) from pg_catalog.pg_prepared_xact()) h
-          where age_xids >= {HORIZON_XIDS} or age_s >= {REMARKABLE_S} and kind <> 'standby' or kind = 'standby' and age_xids >= {FOLLOWER_XIDS} order by age_xids desc, age_s desc limit {NAMED_MAX}) h)"),
         format!("'database', (select row_to_json(d) from (select {}, max(stats_reset)::text as reset from pg_catalog.pg_stat_database) d)", sums.join(", ")),
         "'prepared', (select row_to_json(p) from (select count(*) n, extract(epoch from clock_timestamp() - min(prepared)) age_s from pg_catalog.pg_prepared_xact()) p)".to_string(),
         format!("'position', pg_catalog.pg_wal_lsn_diff({lsn}, '0/0')"),
@@ -99,7 +103,18 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
         "'started', (extract(epoch from pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint".to_string(),
         "'loaded', (extract(epoch from pg_catalog.pg_conf_load_time()) * 1000000)::bigint".to_string(),
         format!("'checkpoints', {}", checkpoints(probe)),
+        "'sessions_max', pg_catalog.current_setting('max_connections')::bigint".to_string(),
     ]);
+    if probe.has_replay_pause {
+        // The function is an error on a primary, so it must not be called there.
+        parts.push(
+            "'replay_paused', case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_is_wal_replay_paused() end"
+                .to_string(),
+        );
+    }
+    if probe.has_notify_queue {
+        parts.push("'notify_queue', pg_catalog.pg_notification_queue_usage()".to_string());
+    }
     if !probe.wal.is_empty() {
         let names: Vec<&str> = WAL.iter().map(|name| column(&probe.wal, name, "null")).collect();
         parts.push(format!(
@@ -118,29 +133,12 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
             lag("sent_lsn"), lag("write_lsn"), lag("flush_lsn"), lag("replay_lsn"), time("write_lag"), time("flush_lag"), time("replay_lag")
         ));
     }
-    if probe.slots.contains("restart_lsn") {
-        let (spill, join) = if probe.slot_statistics.contains("spill_bytes") {
-            (
-                ", t.spill_bytes, t.spill_txns",
-                " left join pg_catalog.pg_stat_replication_slots t using (slot_name)",
-            )
-        } else {
-            ("", "")
-        };
-        let inactive = column(&probe.slots, "inactive_since", "null::timestamptz");
-        parts.push(format!(
-            "'slots', (select json_agg(r) from (select s.slot_name slot, s.slot_type kind, s.active, {} wal_status, {} safe_wal_bytes,
-                pg_catalog.pg_wal_lsn_diff({lsn}, s.restart_lsn) retained_bytes, extract(epoch from clock_timestamp() - {inactive}) inactive_s,
-                pg_catalog.age(s.xmin) xmin_age, pg_catalog.age(s.catalog_xmin) catalog_xmin_age{spill} from pg_catalog.pg_replication_slots s{join}) r)",
-            column(&probe.slots, "wal_status", "null::text"),
-            column(&probe.slots, "safe_wal_size", "null::bigint"),
-        ));
-    }
+    parts.extend(slots_sql(probe, lsn));
     format!(
         "with a as materialized (select *, backend_type = 'client backend' client,
              state = 'active' and query ~* {REPORTING} or query = '<insufficient privilege>' or backend_type = 'walsender' and query ~* 'base_backup' reports
            from (select pid, backend_type, coalesce(state, '') state, coalesce(wait_event_type, '') wait_type, coalesce(wait_event, '') wait_event, {query_id} query_id,
-             {leader} leader_pid, xact_start, query_start, state_change, backend_start, backend_xid, backend_xmin, usesysid, datid, application_name,
+             {leader} leader_pid, xact_start, query_start, state_change, backend_start, backend_xid, backend_xmin, usesysid, datid, application_name, client_addr, {tls} tls,
              pg_catalog.left(query, {QUERY_CHARS}) query
            from {} where pid <> pg_catalog.pg_backend_pid() and application_name is distinct from '{}') r)
          select json_build_object({})::text",
@@ -148,6 +146,48 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
         crate::sql::session::APPLICATION_NAME,
         parts.join(",\n")
     )
+}
+
+/// The part about sessions and holders of the horizon that are returned one by one, and about the groups of active sessions.
+fn named_sql() -> Vec<String> {
+    vec![
+        format!("'sessions', (select json_agg(s) from (select pid, backend_type backend, application_name application, pg_catalog.pg_get_userbyid(usesysid) \"user\", (select datname from pg_catalog.pg_database where oid = datid) \"database\", backend_start::text,
+            state, wait_type, wait_event, extract(epoch from clock_timestamp() - xact_start) xact_age_s, extract(epoch from clock_timestamp() - state_change) state_age_s,
+            pg_catalog.age(backend_xmin) xmin_age_xids, query
+          from a where client and (xact_start < clock_timestamp() - interval '{REMARKABLE_S} s'
+            or state like 'idle in transaction%' and state_change < clock_timestamp() - interval '1 s') order by xact_start limit {NAMED_MAX}) s)"),
+        format!("'horizon', (select json_agg(h) from (select * from (select case backend_type when 'walsender' then 'standby' else 'session' end kind, application_name as name, pid,
+              greatest(pg_catalog.age(backend_xmin), pg_catalog.age(backend_xid)) age_xids, extract(epoch from clock_timestamp() - coalesce(xact_start, backend_start)) age_s
+            from a where coalesce(backend_xmin, backend_xid) is not null and query !~* '^(autovacuum: )?vacuum'
+            union all select 'prepared', gid, null, pg_catalog.age(transaction), extract(epoch from clock_timestamp() - prepared) from pg_catalog.pg_prepared_xact()) h
+          where age_xids >= {HORIZON_XIDS} or age_s >= {REMARKABLE_S} and kind <> 'standby' or kind = 'standby' and age_xids >= {FOLLOWER_XIDS} order by age_xids desc, age_s desc limit {NAMED_MAX}) h)"),
+        format!("'activity', (select json_agg(g) from (select application_name application, pg_catalog.pg_get_userbyid(usesysid) \"user\",
+            (select datname from pg_catalog.pg_database where oid = datid) \"database\", coalesce(pg_catalog.host(client_addr), 'local') client, count(*) sessions
+          from a where client and state = 'active' group by application_name, usesysid, datid, client_addr order by 5 desc limit {GROUPS_MAX}) g)"),
+    ]
+}
+
+/// The part about replication slots; `None` without the view.
+fn slots_sql(probe: &Probe, lsn: &str) -> Option<String> {
+    if !probe.slots.contains("restart_lsn") {
+        return None;
+    }
+    let (spill, join) = if probe.slot_statistics.contains("spill_bytes") {
+        (
+            ", t.spill_bytes, t.spill_txns",
+            " left join pg_catalog.pg_stat_replication_slots t using (slot_name)",
+        )
+    } else {
+        ("", "")
+    };
+    let inactive = column(&probe.slots, "inactive_since", "null::timestamptz");
+    Some(format!(
+        "'slots', (select json_agg(r) from (select s.slot_name slot, s.slot_type kind, s.active, {} wal_status, {} safe_wal_bytes,
+            pg_catalog.pg_wal_lsn_diff({lsn}, s.restart_lsn) retained_bytes, extract(epoch from clock_timestamp() - {inactive}) inactive_s,
+            pg_catalog.age(s.xmin) xmin_age, pg_catalog.age(s.catalog_xmin) catalog_xmin_age{spill} from pg_catalog.pg_replication_slots s{join}) r)",
+        column(&probe.slots, "wal_status", "null::text"),
+        column(&probe.slots, "safe_wal_size", "null::bigint"),
+    ))
 }
 
 /// The part of the query about all processes: counts, and the ids of those that others look at.
@@ -160,7 +200,7 @@ fn processes_sql(is_ours: &str) -> Vec<String> {
             count(*) filter (where client and state like 'idle in transaction%') idle_in_transaction, count(*) filter (where wait_type = 'Lock') waiting_lock,
             count(*) filter (where backend_type = 'autovacuum worker') autovacuum, count(*) filter (where backend_type is null) masked,
             extract(epoch from clock_timestamp() - min(xact_start) filter (where client)) oldest, count(*) filter (where {is_ours}) ours,
-            count(*) filter (where {BACKEND}) backends,
+            count(*) filter (where {BACKEND}) backends, count(*) filter (where client and tls) tls,
             coalesce(bool_or(reports), false) reports from a) c)"),
         format!("'ours', (select json_agg(pid) from (select pid from a where {is_ours} order by pid limit {SESSIONS_MAX}) o)"),
         // Those at work first: with more than can be read, they are the ones that have used something.
@@ -183,12 +223,25 @@ fn checkpoints(probe: &Probe) -> String {
     } else {
         "null"
     };
+    // Blocks that sessions wrote because no clean one was free, or to extend a file.
+    let writes = if old.contains("buffers_backend") {
+        "(select buffers_backend from pg_catalog.pg_stat_bgwriter)"
+    } else if probe.io.contains("writes") {
+        "(select sum(writes) from pg_catalog.pg_stat_io where backend_type = 'client backend' and object = 'relation')"
+    } else {
+        "null"
+    };
+    let stops = if old.contains("maxwritten_clean") {
+        "(select maxwritten_clean from pg_catalog.pg_stat_bgwriter)"
+    } else {
+        "null"
+    };
     if probe.checkpointer.contains("num_timed") {
         format!("(select json_build_object('timed', num_timed, 'requested', num_requested, 'buffers', buffers_written, 'write_ms', write_time,
-            'sync_ms', sync_time, 'reset', stats_reset::text, 'backend_fsync', {fsync}) from pg_catalog.pg_stat_checkpointer)")
+            'sync_ms', sync_time, 'reset', stats_reset::text, 'backend_fsync', {fsync}, 'backend_writes', {writes}, 'cleaner_stops', {stops}) from pg_catalog.pg_stat_checkpointer)")
     } else if old.contains("checkpoints_timed") {
         format!("(select json_build_object('timed', checkpoints_timed, 'requested', checkpoints_req, 'buffers', buffers_checkpoint, 'write_ms', checkpoint_write_time,
-            'sync_ms', checkpoint_sync_time, 'reset', stats_reset::text, 'backend_fsync', {fsync}) from pg_catalog.pg_stat_bgwriter)")
+            'sync_ms', checkpoint_sync_time, 'reset', stats_reset::text, 'backend_fsync', {fsync}, 'backend_writes', {writes}, 'cleaner_stops', {stops}) from pg_catalog.pg_stat_bgwriter)")
     } else {
         "null".to_string()
     }
@@ -276,6 +329,19 @@ pub(crate) fn answer(
     for row in list(answer, "sessions") {
         batch.reading(t_us, session(&node(), row));
     }
+    for row in list(answer, "activity") {
+        batch.reading(
+            t_us,
+            Activity {
+                node: node(),
+                application: text(row, "application"),
+                user: text(row, "user"),
+                database: text(row, "database"),
+                client: text(row, "client"),
+                sessions: count(row, "sessions").unwrap_or(0),
+            },
+        );
+    }
     horizons(answered, answer, batch);
     state.replay_lag_bytes = 0;
     for row in list(answer, "standbys") {
@@ -297,6 +363,10 @@ fn server(answered: &Answered<'_>, answer: &Value, slow: &Slow, is_masked: bool)
         sessions_total: count(counts, "total"),
         sessions_active: count(counts, "active"),
         sessions_idle_in_transaction: count(counts, "idle_in_transaction"),
+        sessions_tls: count(counts, "tls"),
+        sessions_max: count(answer, "sessions_max"),
+        replay_paused: flag(answer, "replay_paused"),
+        notify_queue_share: number(answer, "notify_queue"),
         sessions_waiting_lock: count(counts, "waiting_lock"),
         oldest_transaction_s: age(counts, "oldest"),
         wal_position_bytes_total: count(answer, "position"),
@@ -388,6 +458,7 @@ fn counted(answer: &Value, memory: &mut Memory, server: &mut Server, moment: &mu
     server.active_ms = database.number("active_time");
     server.idle_in_transaction_ms = database.number("idle_in_transaction_time");
     server.sessions_opened = database.count("sessions");
+    server.conflicts = database.count("conflicts");
     let wal = delta("pg_stat_wal", WAL, &answer["wal"]);
     server.wal_records = wal.count("wal_records");
     server.wal_fpi = wal.count("wal_fpi");
@@ -399,6 +470,8 @@ fn counted(answer: &Value, memory: &mut Memory, server: &mut Server, moment: &mu
     server.checkpoint_write_ms = checkpoints.number("write_ms");
     server.checkpoint_sync_ms = checkpoints.number("sync_ms");
     server.backend_fsync = checkpoints.count("backend_fsync");
+    server.backend_writes = checkpoints.count("backend_writes");
+    server.cleaner_stops = checkpoints.count("cleaner_stops");
     server.archived_failed = delta("pg_stat_archiver", &["archived_failed"], answer).count("archived_failed");
     let before = std::mem::replace(&mut memory.position, server.wal_position_bytes_total);
     server.wal_bytes =
@@ -429,6 +502,7 @@ pub(crate) fn session(node: &str, row: &Value) -> Session {
         xact_age_s: age(row, "xact_age_s"),
         state_age_s: age(row, "state_age_s"),
         xmin_age_xids: count(row, "xmin_age_xids"),
+        backend_start: text(row, "backend_start"),
         query: text(row, "query"),
     }
 }

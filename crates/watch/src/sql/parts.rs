@@ -2,7 +2,7 @@
 
 use super::counters::Counters;
 use super::session::Failed;
-use super::{Link, Node, REFUSED_FACTOR, Up, core, facts, is_local, json, progress, relations};
+use super::{Link, Node, REFUSED_FACTOR, Up, core, facts, is_local, json, progress, relations, slru};
 use crate::collect::{Batch, Collect, Place, Tick, With};
 use crate::log;
 use crate::meter::Meter;
@@ -23,17 +23,19 @@ pub(super) enum Part {
     Statements,
     WaitProfile,
     Io,
+    Slru,
     Subscriptions,
     Progress,
 }
 
 /// Every part, in the order of the queries.
-pub(super) const PARTS: [Part; 9] = [
+pub(super) const PARTS: [Part; 10] = [
     Part::Facts,
     Part::Clock,
     Part::Ages,
     Part::Progress,
     Part::Io,
+    Part::Slru,
     Part::Subscriptions,
     Part::WaitProfile,
     Part::Statements,
@@ -48,7 +50,7 @@ impl Part {
             Part::Facts => 600,
             Part::Clock | Part::Ages | Part::Tables => 60,
             Part::Statements | Part::WaitProfile | Part::Progress => 10,
-            Part::Io | Part::Subscriptions => 5,
+            Part::Io | Part::Slru | Part::Subscriptions => 5,
         }
     }
 
@@ -68,6 +70,7 @@ impl Part {
             Part::Statements => ("statements", "which statements take the time"),
             Part::WaitProfile => ("wait profile", "waits shorter than the sampling interval"),
             Part::Io => ("server I/O", "reads, writes and syncs by kind of backend"),
+            Part::Slru => ("transaction status caches", "reads of subtransactions and multixacts from disk"),
             Part::Subscriptions => ("subscriptions", "whether changes of other servers are applied"),
             Part::Progress => ("progress", "the progress of vacuums, index builds and copies"),
         }
@@ -150,6 +153,7 @@ impl Node {
             Part::Statements => relations::statements(probe),
             Part::WaitProfile => relations::wait_profile(probe),
             Part::Io => relations::io(probe),
+            Part::Slru => slru::question(probe),
             Part::Subscriptions => relations::subscriptions(probe),
             Part::Progress => progress::question(probe),
         };
@@ -165,13 +169,27 @@ impl Node {
             Part::Tables => relations::tables_answer(&answered, &answer, counters, batch),
             Part::WaitProfile => relations::wait_profile_answer(&answered, &answer, counters, batch),
             Part::Io => relations::io_answer(&answered, &answer, counters, batch),
+            Part::Slru => slru::answer(&answered, &answer, counters, batch),
             Part::Subscriptions => relations::subscriptions_answer(&answered, &answer, counters, batch),
             Part::Progress => progress::answer(&self.name, t_us, &answer, batch),
             Part::Statements => {
                 let unknown = relations::statements_answer(&answered, &answer, counters, &self.texts, batch);
                 if !unknown.is_empty() {
                     let ids: Vec<i64> = unknown.iter().filter_map(|id| id.parse().ok()).collect();
-                    let answer = session.query(&relations::texts(probe), &[&ids])?;
+                    let answer = match session.query(&relations::texts(probe), &[&ids]) {
+                        // One text that is not valid in this database's encoding makes the server refuse all of them.
+                        Err(Failed::Refused { message, .. }) => {
+                            let lost = "texts of statements that were never seen running";
+                            let place = Place::Node(self.name.clone());
+                            self.recorded.missing(
+                                batch,
+                                t_us,
+                                place.missing("statement texts", message, lost),
+                            );
+                            session.query(&relations::running_texts(probe), &[&ids])?
+                        }
+                        answer => answer?,
+                    };
                     relations::texts_answer(&self.name, t_us, &answer, &mut self.texts, batch);
                 }
             }

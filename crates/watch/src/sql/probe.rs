@@ -17,6 +17,11 @@ pub(crate) struct Probe {
     pub(crate) checkpointer: BTreeSet<String>,
     pub(crate) wal: BTreeSet<String>,
     pub(crate) io: BTreeSet<String>,
+    pub(crate) slru: BTreeSet<String>,
+    /// Whether a standby can be queried for a paused replay.
+    pub(crate) has_replay_pause: bool,
+    /// Whether the queue of NOTIFY reports how full it is.
+    pub(crate) has_notify_queue: bool,
     pub(crate) slots: BTreeSet<String>,
     pub(crate) slot_statistics: BTreeSet<String>,
     pub(crate) senders: BTreeSet<String>,
@@ -90,6 +95,9 @@ impl Probe {
         probe.checkpointer = session.columns("pg_catalog.pg_stat_checkpointer")?;
         probe.wal = session.columns("pg_catalog.pg_stat_wal")?;
         probe.io = session.columns("pg_catalog.pg_stat_io")?;
+        probe.slru = session.columns("pg_catalog.pg_stat_slru")?;
+        probe.has_replay_pause = has_function(session, "pg_catalog.pg_is_wal_replay_paused()")?;
+        probe.has_notify_queue = has_function(session, "pg_catalog.pg_notification_queue_usage()")?;
         probe.slots = session.columns("pg_catalog.pg_replication_slots")?;
         probe.slot_statistics = session.columns("pg_catalog.pg_stat_replication_slots")?;
         probe.senders = session.columns("pg_catalog.pg_stat_get_wal_senders()")?;
@@ -122,6 +130,16 @@ impl Probe {
             }
         }
         Ok(probe)
+    }
+}
+
+/// Whether a function exists, by its signature. Nothing is executed.
+fn has_function(session: &mut Session, signature: &str) -> Result<bool, Failed> {
+    let question = format!("select to_json(pg_catalog.to_regprocedure('{signature}') is not null)::text");
+    match session.query(&question, &[]) {
+        Ok(answer) => Ok(answer == Value::Bool(true)),
+        Err(Failed::Refused { .. }) => Ok(false),
+        Err(gone) => Err(gone),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::collect::{Batch, Place, With};
 use crate::sql::core::Answered;
 use crate::sql::counters::Counters;
-use crate::sql::json::{count, flag, list, number, text};
+use crate::sql::json::{age, count, flag, list, number, text};
 use crate::sql::probe::{Probe, column};
 use record::event;
 use record::watched::{Io, Statement, Subscription, Table, WAIT_CPU, WaitProfile};
@@ -29,6 +29,9 @@ const TABLE: &[&str] = &[
     "index_scans",
     "autovacuums",
     "vacuums",
+    "blocks_hit",
+    "blocks_fetched",
+    "index_rows",
 ];
 const STATEMENT: &[&str] = &[
     "calls",
@@ -68,13 +71,27 @@ pub(crate) fn tables(probe: &Probe) -> String {
              pg_catalog.pg_stat_get_tuples_hot_updated(c.oid) rows_hot_updated, pg_catalog.pg_stat_get_tuples_deleted(c.oid) rows_deleted,
              pg_catalog.pg_stat_get_numscans(c.oid) seq_scans, pg_catalog.pg_stat_get_tuples_returned(c.oid) seq_rows, i.scans index_scans,
              pg_catalog.pg_stat_get_autovacuum_count(c.oid) autovacuums, pg_catalog.pg_stat_get_vacuum_count(c.oid) vacuums,
+             case when c.reltuples >= 0 and c.relpages > 0 then c.reltuples::bigint end planned_rows, pg_catalog.pg_stat_get_mod_since_analyze(c.oid) changed_since_analyze,
+             pg_catalog.pg_stat_get_analyze_count(c.oid) + pg_catalog.pg_stat_get_autoanalyze_count(c.oid) analyzes,
+             extract(epoch from clock_timestamp() - greatest(pg_catalog.pg_stat_get_last_analyze_time(c.oid), pg_catalog.pg_stat_get_last_autoanalyze_time(c.oid))) analyzed_s,
+             extract(epoch from clock_timestamp() - greatest(pg_catalog.pg_stat_get_last_vacuum_time(c.oid), pg_catalog.pg_stat_get_last_autovacuum_time(c.oid))) vacuumed_s,
+             not coalesce(pg_catalog.array_to_string(c.reloptions, ' ') ~* 'autovacuum_enabled=(false|off|no|0)', false) autovacuum,
+             (pg_catalog.regexp_match(pg_catalog.array_to_string(c.reloptions, ' '), 'fillfactor=([0-9]+)'))[1]::bigint fillfactor,
+             pg_catalog.pg_stat_get_blocks_fetched(c.oid) + coalesce(i.fetched, 0) blocks_fetched, pg_catalog.pg_stat_get_blocks_hit(c.oid) + coalesce(i.hit, 0) blocks_hit,
+             pg_catalog.pg_stat_get_tuples_fetched(c.oid) index_rows, i.indexes,
+             case when c.relispartition then (select h.inhparent::regclass::text from pg_catalog.pg_inherits h where h.inhrelid = c.oid limit 1) end partition_of,
+             case when c.relhastriggers then (select count(*) from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) else 0 end triggers,
+             case when c.relhastriggers then (select count(*) from pg_catalog.pg_constraint f where f.confrelid = c.oid and f.contype = 'f' and not exists (
+                 select from pg_catalog.pg_index k where k.indrelid = f.conrelid and k.indisvalid and k.indpred is null
+                   and (k.indkey::smallint[])[0:pg_catalog.array_length(f.conkey, 1) - 1] @> f.conkey)) else 0 end unindexed_references,
              case when c.relfrozenxid <> '0' then pg_catalog.age(c.relfrozenxid) end frozen_age_xids, coalesce(i.has_key, false) primary_key,
              case c.relreplident when 'd' then 'default' when 'f' then 'full' when 'i' then 'index' when 'n' then 'nothing' end replica_identity,
              exists (select from pg_catalog.pg_publication where puballtables) or exists (select from pg_catalog.pg_publication_rel where prrelid = c.oid) or {by_schema} published,
              coalesce(s.spcname, (select spcname from home)) as tablespace, i.tablespaces index_tablespaces
            from picked c cross join (select pg_catalog.current_setting('block_size')::bigint bytes) b
              left join pg_catalog.pg_class t on t.oid = c.reltoastrelid left join pg_catalog.pg_tablespace s on s.oid = c.reltablespace
-             left join lateral (select sum(x.relpages)::bigint pages, sum(pg_catalog.pg_stat_get_numscans(x.oid))::bigint scans, bool_or(k.indisprimary) has_key,
+             left join lateral (select sum(x.relpages)::bigint pages, sum(pg_catalog.pg_stat_get_numscans(x.oid))::bigint scans, count(*) indexes,
+                 sum(pg_catalog.pg_stat_get_blocks_fetched(x.oid))::bigint fetched, sum(pg_catalog.pg_stat_get_blocks_hit(x.oid))::bigint hit, bool_or(k.indisprimary) has_key,
                  string_agg(distinct coalesce(s.spcname, (select spcname from home)), ',') tablespaces
                from pg_catalog.pg_index k join pg_catalog.pg_class x on x.oid = k.indexrelid left join pg_catalog.pg_tablespace s on s.oid = x.reltablespace
                where k.indrelid = c.oid) i on true) r))::text"
@@ -111,6 +128,23 @@ pub(crate) fn tables_answer(
                 index_scans: delta.count("index_scans"),
                 autovacuums: delta.count("autovacuums"),
                 vacuums: delta.count("vacuums"),
+                planned_rows: count(row, "planned_rows"),
+                changed_since_analyze: count(row, "changed_since_analyze"),
+                analyzes_total: count(row, "analyzes"),
+                analyzed_s: age(row, "analyzed_s"),
+                vacuumed_s: age(row, "vacuumed_s"),
+                autovacuum: flag(row, "autovacuum"),
+                blocks_hit: delta.count("blocks_hit"),
+                blocks_read: delta
+                    .count("blocks_fetched")
+                    .zip(delta.count("blocks_hit"))
+                    .map(|(fetched, hit)| fetched.saturating_sub(hit)),
+                index_rows: delta.count("index_rows"),
+                indexes: count(row, "indexes").or(Some(0)),
+                partition_of: text(row, "partition_of"),
+                fillfactor: count(row, "fillfactor"),
+                triggers: count(row, "triggers"),
+                unindexed_references: count(row, "unindexed_references"),
                 frozen_age_xids: count(row, "frozen_age_xids"),
                 primary_key: flag(row, "primary_key"),
                 replica_identity: text(row, "replica_identity"),
@@ -209,6 +243,16 @@ pub(crate) fn texts(probe: &Probe) -> String {
         "select json_build_object('texts', (select json_agg(r) from (select queryid::text query_id, min(pg_catalog.left(query, {TEXT_CHARS})) text
            from {} where queryid = any($1::bigint[]) group by 1) r))::text",
         probe.statements.sql.replace("(false)", "(true)")
+    )
+}
+
+/// Texts of the statements that run now, where the extension's cannot be read; the parameter is the list of ids.
+pub(crate) fn running_texts(probe: &Probe) -> String {
+    let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
+    format!(
+        "select json_build_object('texts', (select json_agg(r) from (select {query_id}::text query_id, (array_agg(query))[1] text
+           from {} where {query_id} = any($1::bigint[]) group by 1) r))::text",
+        probe.activity
     )
 }
 

@@ -16,8 +16,9 @@ use std::time::Duration;
 
 /// `application_name` of every connection that samples; samples leave out sessions of this name.
 pub const APPLICATION_NAME: &str = "pgfathom watch";
-/// The time limit for a query.
-pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_millis(500);
+/// The time limit for a query. On a host whose CPUs are full for seconds a short limit would cancel the sample just when it matters, and each would
+/// leave an error in the server's log; starts that pass meanwhile are missed and reported.
+pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(4);
 /// A session ends if the server sends nothing for this long: the statement's own limit is shorter.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time limit for a lock.
@@ -115,9 +116,22 @@ impl Session {
     /// # Errors
     /// [`Failed::Gone`] with the reason.
     pub fn open(spec: &ConnSpec) -> Result<Session, Failed> {
-        let mut client =
-            control::connect_shared(&sampling(spec)).map_err(|error| Failed::Gone(words(&error)))?;
-        client.set_patience(PATIENCE);
+        Session::open_ready(&sampling(spec), PATIENCE)
+    }
+
+    /// Opens it for single questions, with other limits and another `application_name`. It is read-only, too.
+    ///
+    /// # Errors
+    /// [`Failed::Gone`] with the reason.
+    pub fn open_within(spec: &ConnSpec, name: &str, limits: &Limits) -> Result<Session, Failed> {
+        let spec = limited(&spec.pinned().with_application_name(name), limits);
+        Session::open_ready(&spec, limits.statement.saturating_mul(2))
+    }
+
+    /// Opens a connection whose settings are complete.
+    fn open_ready(spec: &ConnSpec, patience: Duration) -> Result<Session, Failed> {
+        let mut client = control::connect_shared(spec).map_err(|error| Failed::Gone(words(&error)))?;
+        client.set_patience(patience);
         let mut session = Session {
             client,
             can_materialize: true,
@@ -205,10 +219,9 @@ impl Session {
             // The next transaction may use another server process, which does not have our statement.
             self.queries += 1;
             // The row owns its statement, which is closed before the transaction ends: behind a pooler, the next one may use another server process.
-            let answer = self
-                .client
-                .query_one(plain.as_deref().unwrap_or(sql), parameters)
-                .and_then(|row| Ok(row.try_get::<_, Option<&str>>(0)?.map_or(Value::Null, json::parse)));
+            let answer = self.client.query_one(plain.as_deref().unwrap_or(sql), parameters).and_then(|row| {
+                Ok(row.try_get::<_, Option<json::Raw>>(0)?.map_or(Value::Null, |text| json::parse(&text.0)))
+            });
             self.client.release()?;
             return Ok(answer?);
         }
@@ -219,8 +232,8 @@ impl Session {
         let statement = self.prepared[sql].clone();
         self.queries += 1;
         let row = self.client.query_one(&statement, parameters)?;
-        let text: Option<&str> = row.try_get(0)?;
-        Ok(text.map_or(Value::Null, json::parse))
+        let text: Option<json::Raw> = row.try_get(0)?;
+        Ok(text.map_or(Value::Null, |text| json::parse(&text.0)))
     }
 
     /// The time of a round trip without work: an empty statement needs no transaction and no snapshot.
@@ -265,22 +278,38 @@ impl Session {
     }
 }
 
+/// Time limits of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// For a statement.
+    pub statement: Duration,
+    /// For a lock.
+    pub lock: Duration,
+}
+
 /// The user's connection, made ours.
 fn sampling(spec: &ConnSpec) -> ConnSpec {
-    let mut spec = spec.pinned().with_application_name(APPLICATION_NAME);
+    let limits = Limits { statement: STATEMENT_TIMEOUT, lock: LOCK_TIMEOUT };
+    let mut spec = limited(&spec.pinned().with_application_name(APPLICATION_NAME), &limits);
+    set(&mut spec, "jit", "off".to_string());
+    spec
+}
+
+/// The connection with these limits, and read-only.
+fn limited(spec: &ConnSpec, limits: &Limits) -> ConnSpec {
+    let mut spec = spec.clone();
     let milliseconds = |duration: Duration| format!("{}ms", duration.as_millis());
-    for (name, value) in [
-        ("statement_timeout", milliseconds(STATEMENT_TIMEOUT)),
-        ("lock_timeout", milliseconds(LOCK_TIMEOUT)),
-        ("jit", "off".to_string()),
-        ("default_transaction_read_only", "on".to_string()),
-        // These queries must not wait for parallel workers.
-        ("max_parallel_workers_per_gather", "0".to_string()),
-    ] {
-        spec.session_settings.retain(|(other, _)| other != name);
-        spec.session_settings.push((name.to_string(), value));
-    }
+    set(&mut spec, "statement_timeout", milliseconds(limits.statement));
+    set(&mut spec, "lock_timeout", milliseconds(limits.lock));
+    set(&mut spec, "default_transaction_read_only", "on".to_string());
+    // These queries must not wait for parallel workers.
+    set(&mut spec, "max_parallel_workers_per_gather", "0".to_string());
     spec.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
     spec.keepalives.user_timeout.get_or_insert(UNACKNOWLEDGED_TIMEOUT);
     spec
+}
+
+fn set(spec: &mut ConnSpec, name: &str, value: String) {
+    spec.session_settings.retain(|(other, _)| other != name);
+    spec.session_settings.push((name.to_string(), value));
 }

@@ -72,7 +72,8 @@ fn judge(sums: Sums) -> Audit {
         ));
     } else {
         audit.unknown.push(format!(
-            "neither branches nor the history account for the balances of accounts: pgbench empties the history unless with -n, and simple-update leaves branches out; {figures}"
+            "neither branches nor the history account for the balances of accounts: pgbench empties the history unless with -n, and simple-update \
+             leaves branches out; {figures}"
         ));
     }
     audit

@@ -98,6 +98,14 @@ impl Conditions for TpcbConditions {
         &ALL
     }
 
+    fn about(&self) -> &'static str {
+        "the balances of TPC-B"
+    }
+
+    fn examples(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     fn codes(&self) -> &'static str {
         "B1 to B6"
     }

@@ -66,6 +66,20 @@ impl Conditions for TpccConditions {
         &ALL
     }
 
+    fn about(&self) -> &'static str {
+        "the consistency conditions of TPC-C (clause 3.3.2), and its keys and counts"
+    }
+
+    fn examples(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("tpcc DBNAME", "after a load, after a run, or during one"),
+            (
+                "tpcc --conditions C10,X13 DBNAME",
+                "only the conditions on rows that transactions of several warehouses write",
+            ),
+        ]
+    }
+
     fn codes(&self) -> &'static str {
         "C1 to C12 or X13 to X25"
     }

@@ -162,8 +162,8 @@ pub struct TpccSession {
     turn: Option<Turn>,
     /// What the last transaction did.
     pub(crate) done: Done,
-    new_order: new_order::Room,
-    delivery: delivery::Room,
+    new_order: new_order::Buffers,
+    delivery: delivery::Buffers,
 }
 
 impl TpccSession {
@@ -173,8 +173,8 @@ impl TpccSession {
             session,
             turn: None,
             done: Done::default(),
-            new_order: new_order::Room::default(),
-            delivery: delivery::Room::default(),
+            new_order: new_order::Buffers::default(),
+            delivery: delivery::Buffers::default(),
         }
     }
 }

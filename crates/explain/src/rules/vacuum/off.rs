@@ -1,6 +1,7 @@
 //! VAC-08: dead rows stay, because autovacuum has been turned off.
 
-use crate::case::Case;
+use crate::case::{Case, Thing};
+use crate::node_time;
 use crate::rule::{Answer, Claim};
 use crate::units;
 use record::finding::{Level, Severity};
@@ -11,6 +12,8 @@ const SETTINGS: [&str; 2] = ["autovacuum", "track_counts"];
 const CHANGES_PER_S_MIN: f64 = 10.0;
 /// Rows of a table that matters.
 const ROWS_MIN: f64 = 10_000.0;
+/// Dead rows for each living one, of a table that autovacuum must not touch.
+const DEAD_PER_LIVE_MIN: f64 = 1.0;
 /// The share of dead rows from which on it is high.
 const DEAD_SHARE_HIGH: f64 = 0.2;
 
@@ -64,5 +67,48 @@ pub(super) fn off(case: &Case) -> Answer {
             ),
         );
     }
+    claims.extend(case.things("table").filter_map(|table| of_table(case, &table)));
     Answer::of(claims, || "autovacuum and track_counts, against rows updated and deleted".to_string())
+}
+
+/// A table that autovacuum must not touch, with more dead rows than living ones.
+fn of_table(case: &Case, table: &Thing<'_>) -> Option<Claim> {
+    let (live, dead) = (table.lines.last("live_rows")?, table.lines.last("dead_rows")?);
+    let is_off = table.lines.flag("autovacuum") == Some(false);
+    if !is_off || dead < ROWS_MIN || dead < live * DEAD_PER_LIVE_MIN {
+        return None;
+    }
+    let relation = table.lines.word("relation");
+    let time = node_time::all(case).iter().find(|time| time.node == table.place)?;
+    let by = time.by.iter().find(|by| by.name == "relation");
+    let share = by
+        .and_then(|by| by.shares.iter().find(|(name, _)| name == relation))
+        .map_or(0.0, |(_, share)| *share);
+    Some(
+        Claim::new(
+            if share >= DEAD_SHARE_HIGH { Severity::High } else { Severity::Medium },
+            Level::DiscriminatingCounter,
+            format!(
+                "{}: autovacuum is switched off for {relation}, which has {} dead rows for {} living ones",
+                table.place,
+                units::count(dead),
+                units::count(live)
+            ),
+        )
+        .on_node(table.place)
+        .during([table.lines.ticks.window()])
+        .number("dead_rows", dead)
+        .number("live_rows", live)
+        .number("dead_share", dead / (live + dead))
+        .number("share", share * dead / (live + dead))
+        .because("its storage parameter autovacuum_enabled is off")
+        .because(format!("{} of the session time is in it, by the blocks that were touched; each scan reads the dead rows, too", units::percent(share)))
+        .remedy(
+            "let autovacuum work on it again, and vacuum it once; VACUUM FULL also gives the space back, and blocks the table",
+            &[
+                &format!("ALTER TABLE {relation} RESET (autovacuum_enabled);"),
+                &format!("VACUUM (ANALYZE, VERBOSE) {relation};"),
+            ],
+        ),
+    )
 }

@@ -12,7 +12,7 @@ use engines::cluster::Cluster;
 use crate::options::Stop;
 use crate::plan::names_of;
 use crate::route::{self, Route};
-use crate::verify::fixture::{
+use crate::verify::tests::fixture::{
     self, CHUNK_ROWS, ROWS, columns, copy, dataset, enter, enter_chunk, key, mark_loaded,
 };
 use crate::verify::{

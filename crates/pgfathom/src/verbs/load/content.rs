@@ -8,33 +8,33 @@ use load::Dataset;
 use workloads::dataset::{DATASETS, Flags, Registration, Request, Size};
 
 /// The names of all datasets that can be filled.
-pub(super) fn names() -> Vec<&'static str> {
+pub(in crate::verbs) fn names() -> Vec<&'static str> {
     DATASETS.iter().map(|dataset| dataset.name).collect()
 }
 
 /// What can be filled, in one line each.
-pub(super) fn about() -> String {
+pub(in crate::verbs) fn about() -> String {
     let all: Vec<String> =
         DATASETS.iter().map(|dataset| format!("{}, {}", dataset.name, dataset.about)).collect();
     format!("What to fill: {}", all.join("; "))
 }
 
 /// Commands that work.
-pub(super) fn examples() -> String {
+pub(in crate::verbs) fn examples() -> String {
     let all = DATASETS.iter().flat_map(|dataset| dataset.examples);
     let lines: String = all.map(|example| format!("  pgfathom load {example}\n")).collect();
     format!("Examples:\n{lines}The same command again continues where an interrupted load stopped.")
 }
 
 /// What -s counts.
-pub(super) fn scales() -> String {
+pub(in crate::verbs) fn scales() -> String {
     let units = DATASETS.iter().filter_map(|dataset| dataset.scale_unit.map(|unit| (dataset.name, unit)));
     let units: Vec<String> = units.map(|(name, unit)| format!("{name} counts {unit}")).collect();
     format!("Scale: {}", units.join("; "))
 }
 
 /// The help of a flag that some datasets take.
-pub(super) fn of_takers(flag: &str, about: &str) -> String {
+pub(in crate::verbs) fn of_takers(flag: &str, about: &str) -> String {
     let takers = DATASETS.iter().filter(|dataset| dataset.takes.contains(&flag));
     let takers: Vec<&str> = takers.map(|dataset| dataset.name).collect();
     format!("{}: {about}", takers.join(", "))
@@ -75,7 +75,7 @@ impl FromArgMatches for OwnFlags {
 
 impl Load {
     /// The dataset.
-    pub(super) fn content(&self) -> Result<Box<dyn Dataset>, Failure> {
+    pub(in crate::verbs) fn content(&self) -> Result<Box<dyn Dataset>, Failure> {
         match workloads::dataset::named(&self.what) {
             Some(registration) => self.registered(registration),
             None => Err(Failure::usage(format!("load: {:?} is unknown", self.what))
@@ -99,7 +99,7 @@ impl Load {
         if let Some((_, flag)) = given.iter().find(|(is_refused, _)| *is_refused) {
             return Err(Failure::usage(format!("{flag} is not for load {name}")).hint(registration.example));
         }
-        self.refuse_own(registration.flags)?;
+        self.own.refuse_others(registration)?;
         let is_sized = if by_scale { self.scale.is_some() } else { self.rows.or(self.size).is_some() };
         if !is_sized {
             let flags = if by_scale { "-s/--scale" } else { "--rows or --size" };
@@ -113,10 +113,7 @@ impl Load {
             rows: self.rows,
             bytes: self.size,
             seed: self.seed,
-            key_order: match self.key_order {
-                KeyOrder::Scattered => data::KeyOrder::Scattered,
-                KeyOrder::Sequential => data::KeyOrder::Sequential,
-            },
+            key_order: self.key_order.value(),
             compressible: self.compressible,
             fillfactor: fillfactor.ok_or_else(|| {
                 Failure::usage(format!(
@@ -131,12 +128,38 @@ impl Load {
         Ok((registration.build)(&request)?)
     }
 
+    /// The dataset of a plan, which must be the one that is named.
+    pub(in crate::verbs) fn planned_content(
+        &self,
+        planned: &record::plan::Plan,
+    ) -> Result<Box<dyn Dataset>, Failure> {
+        if planned.input.dataset != self.what {
+            return Err(Failure::usage(format!(
+                "--plan: the plan is for {}, not for {}",
+                planned.input.dataset, self.what
+            ))
+            .hint(format!("pgfathom load {} --plan FILE DBNAME", planned.input.dataset)));
+        }
+        if let Some(name) = self.own.flags().keys().next() {
+            return Err(Failure::usage(format!("--{name} and --plan cannot be used together"))
+                .hint("the plan has the content; pgfathom plan makes another one"));
+        }
+        app::plan::dataset_of(planned)
+    }
+}
+
+impl OwnFlags {
+    /// Those that were given.
+    pub(in crate::verbs) fn flags(&self) -> &Flags {
+        &self.0
+    }
+
     /// Refuses flags that other datasets bring.
-    fn refuse_own(&self, own: &[workloads::dataset::Flag]) -> Result<(), Failure> {
-        let is_own = |name: &String| own.iter().any(|flag| flag.name == name);
-        match self.own.0.keys().find(|name| !is_own(name)) {
+    pub(in crate::verbs) fn refuse_others(&self, dataset: &Registration) -> Result<(), Failure> {
+        let is_own = |name: &String| dataset.flags.iter().any(|flag| flag.name == name);
+        match self.0.keys().find(|name| !is_own(name)) {
             None => Ok(()),
-            Some(name) => Err(Failure::usage(format!("--{name} is not for load {}", self.what))
+            Some(name) => Err(Failure::usage(format!("--{name} is not for load {}", dataset.name))
                 .hint("pgfathom load --help shows which dataset it is for")),
         }
     }

@@ -1,0 +1,364 @@
+//! Acceptance: what hosts must give, as a file of requirements. Each is judged against every figure of its check.
+
+use record::check::{Area, Checks, Figure, Item, Limit, Unit, Verdict};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// An acceptance file.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Acceptance {
+    /// What it is, for people.
+    #[serde(default)]
+    pub title: String,
+    /// How disks are measured, in place of the flags.
+    #[serde(default)]
+    pub probe: Probe,
+    /// The requirements, in the order of the file.
+    #[serde(default, rename = "require")]
+    pub requirements: Vec<Requirement>,
+}
+
+/// How disks are measured: the figures of a contract are of a block size and a depth.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// Bytes of one random operation.
+    pub block_bytes: Option<u64>,
+    /// Operations in flight.
+    pub depths: Option<Vec<u64>>,
+}
+
+/// One requirement.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Requirement {
+    /// The check whose figure is judged: `disk.sequential_write.q1`, `network.bandwidth`, `contrast.fact` ...
+    pub check: String,
+    /// Only this directory, device or pair; all by default.
+    pub subject: Option<String>,
+    /// Only this host; all by default.
+    pub host: Option<String>,
+    /// The figure must not be below it: a number with a unit, `"800 MB/s"`.
+    pub at_least: Option<Quantity>,
+    /// The figure must not be above it.
+    pub at_most: Option<Quantity>,
+    /// Not below it without a warning.
+    pub warn_below: Option<Quantity>,
+    /// Not above it without a warning.
+    pub warn_above: Option<Quantity>,
+    /// For a check without figures: there must be no item of it that is a warning or a failure.
+    #[serde(default)]
+    pub none: bool,
+    /// Where the requirement is from.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// A number with its unit.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Quantity {
+    value: f64,
+    unit: Unit,
+}
+
+/// Units as people write them, in the units of figures. Bits count one eighth of a byte.
+const UNITS: [(&str, f64, Unit); 27] = [
+    ("", 1.0, Unit::Count),
+    ("%", 0.01, Unit::Share),
+    ("B", 1.0, Unit::Bytes),
+    ("kB", 1e3, Unit::Bytes),
+    ("MB", 1e6, Unit::Bytes),
+    ("GB", 1e9, Unit::Bytes),
+    ("TB", 1e12, Unit::Bytes),
+    ("GiB", 1_073_741_824.0, Unit::Bytes),
+    ("B/s", 1.0, Unit::BytesPerSecond),
+    ("kB/s", 1e3, Unit::BytesPerSecond),
+    ("MB/s", 1e6, Unit::BytesPerSecond),
+    ("GB/s", 1e9, Unit::BytesPerSecond),
+    ("MiB/s", 1_048_576.0, Unit::BytesPerSecond),
+    ("kbit/s", 125.0, Unit::BytesPerSecond),
+    ("Mbit/s", 125e3, Unit::BytesPerSecond),
+    ("Gbit/s", 125e6, Unit::BytesPerSecond),
+    ("/s", 1.0, Unit::PerSecond),
+    ("IOPS", 1.0, Unit::PerSecond),
+    ("k/s", 1e3, Unit::PerSecond),
+    ("M/s", 1e6, Unit::PerSecond),
+    ("ns", 1.0, Unit::Nanoseconds),
+    ("us", 1.0, Unit::Microseconds),
+    ("ms", 1e3, Unit::Microseconds),
+    ("s", 1e6, Unit::Microseconds),
+    ("MHz", 1.0, Unit::Megahertz),
+    ("GHz", 1e3, Unit::Megahertz),
+    ("transactions", 1.0, Unit::Transactions),
+];
+
+impl TryFrom<String> for Quantity {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Quantity, String> {
+        let text = text.trim();
+        let end =
+            text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | ',' | '_')).unwrap_or(text.len());
+        let (number, unit) = (text[..end].replace([',', '_'], ""), text[end..].trim());
+        let value: f64 = number.parse().map_err(|_| format!("{text:?} does not begin with a number"))?;
+        let known = UNITS.iter().find(|(name, _, _)| *name == unit);
+        let (_, factor, unit) = known.ok_or_else(|| {
+            let names: Vec<&str> =
+                UNITS.iter().map(|(name, _, _)| *name).filter(|name| !name.is_empty()).collect();
+            format!("{text:?}: the unit {unit:?} is none of {}", names.join(", "))
+        })?;
+        Ok(Quantity { value: value * factor, unit: *unit })
+    }
+}
+
+/// Why an acceptance file was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum AcceptError {
+    /// It cannot be read.
+    #[error("cannot read the acceptance file {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// It is not understood.
+    #[error("the acceptance file {path} is wrong: {why}")]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with its line.
+        why: String,
+    },
+}
+
+impl AcceptError {
+    /// What the user can type next.
+    pub fn hint(&self) -> Option<String> {
+        Some("docs/accept.md describes the file, docs/accept-r2.toml is one".to_string())
+    }
+}
+
+impl Acceptance {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read or understood.
+    pub fn read(path: &Path) -> Result<Acceptance, AcceptError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| AcceptError::Io { path: path.into(), source })?;
+        Acceptance::parse(&text).map_err(|why| AcceptError::Wrong { path: path.into(), why })
+    }
+
+    /// Reads its text.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Acceptance, String> {
+        let read: Acceptance = toml::from_str(text).map_err(|error| error.to_string().trim().to_string())?;
+        for requirement in &read.requirements {
+            requirement.is_sound()?;
+        }
+        if read.requirements.is_empty() {
+            return Err("it has no [[require]]".to_string());
+        }
+        Ok(read)
+    }
+
+    /// The items of all requirements; one that could not be measured fails.
+    pub fn items(&self, checks: &Checks) -> Vec<Item> {
+        self.requirements.iter().flat_map(|requirement| requirement.items(checks)).collect()
+    }
+}
+
+impl Requirement {
+    fn limits(&self) -> [Option<Quantity>; 4] {
+        [self.at_least, self.at_most, self.warn_below, self.warn_above]
+    }
+
+    fn is_sound(&self) -> Result<(), String> {
+        let limits: Vec<Quantity> = self.limits().into_iter().flatten().collect();
+        let check = &self.check;
+        if limits.is_empty() != self.none {
+            return Err(format!(
+                "{check}: it needs limits (at_least, at_most, warn_below, warn_above), or none = true"
+            ));
+        }
+        if limits.iter().any(|limit| limit.unit != limits[0].unit) {
+            return Err(format!("{check}: its limits have different units"));
+        }
+        if let (Some(fail), Some(warn)) = (self.at_least, self.warn_below)
+            && warn.value < fail.value
+        {
+            return Err(format!("{check}: warn_below is less than at_least"));
+        }
+        if let (Some(fail), Some(warn)) = (self.at_most, self.warn_above)
+            && warn.value > fail.value
+        {
+            return Err(format!("{check}: warn_above is more than at_most"));
+        }
+        Ok(())
+    }
+
+    /// What this judges.
+    fn of<'a>(&'a self, checks: &'a Checks) -> impl Iterator<Item = &'a Item> {
+        let is_of = |wanted: &Option<String>, found: Option<&str>| {
+            wanted.as_deref().is_none_or(|name| found == Some(name))
+        };
+        checks.items.iter().filter(move |item| {
+            item.check == self.check
+                && is_of(&self.subject, Some(&item.subject))
+                && is_of(&self.host, item.host.as_deref().or(item.node.as_deref()))
+        })
+    }
+
+    fn items(&self, checks: &Checks) -> Vec<Item> {
+        let name = format!("accept.{}", self.check);
+        let bare =
+            Item { check: name.clone(), area: self.area(checks), why: self.why.clone(), ..Item::default() };
+        if self.none {
+            return self.absence(checks, &bare);
+        }
+        let found: Vec<Item> = self.of(checks).filter_map(|item| self.judged(item, &name)).collect();
+        if found.is_empty() {
+            let claim = format!("{} is required, and was not measured", self.check);
+            let subject = self.subject.clone().unwrap_or_default();
+            return vec![Item { host: self.host.clone(), subject, ..bare }.judged(Verdict::Fail, claim)];
+        }
+        found
+    }
+
+    /// The area of an item that has no measurement to take it from.
+    fn area(&self, checks: &Checks) -> Area {
+        let like = |item: &&Item| item.check.split('.').next() == self.check.split('.').next();
+        checks.items.iter().find(like).map_or(Area::System, |item| item.area)
+    }
+
+    fn absence(&self, checks: &Checks, bare: &Item) -> Vec<Item> {
+        let bad: Vec<&Item> = self.of(checks).filter(|item| item.verdict >= Verdict::Warn).collect();
+        if bad.is_empty() {
+            return vec![
+                bare.clone().judged(Verdict::Pass, format!("there is no warning of {}", self.check)),
+            ];
+        }
+        let failed = |item: &&Item| Item {
+            host: item.host.clone(),
+            node: item.node.clone(),
+            subject: item.subject.clone(),
+            area: item.area,
+            ..bare.clone().judged(Verdict::Fail, item.claim.clone())
+        };
+        bad.iter().map(failed).collect()
+    }
+
+    /// The judgement of one figure; `None`: the item has none.
+    fn judged(&self, item: &Item, name: &str) -> Option<Item> {
+        let figure = item.figure?;
+        let unit = self.limits().into_iter().flatten().next()?.unit;
+        let base = Item {
+            check: name.to_string(),
+            why: self.why.clone(),
+            remedy: Default::default(),
+            ..item.clone()
+        };
+        if unit != figure.unit {
+            let claim =
+                format!("{}: its limit is in another unit than the figure ({})", self.check, figure.text());
+            return Some(Item { limit: None, ..base.judged(Verdict::Fail, claim) });
+        }
+        let limit =
+            |quantity: Option<Quantity>, of: fn(f64) -> Limit| quantity.map(|quantity| of(quantity.value));
+        let hard = [limit(self.at_least, Limit::AtLeast), limit(self.at_most, Limit::AtMost)];
+        let soft = [limit(self.warn_below, Limit::AtLeast), limit(self.warn_above, Limit::AtMost)];
+        let broken = |limits: [Option<Limit>; 2]| {
+            limits.into_iter().flatten().find(|one| !one.is_kept_by(figure.value))
+        };
+        let (verdict, limit) = match (broken(hard), broken(soft)) {
+            (Some(limit), _) => (Verdict::Fail, Some(limit)),
+            (None, Some(limit)) => (Verdict::Warn, Some(limit)),
+            (None, None) => (Verdict::Pass, hard.into_iter().chain(soft).flatten().next()),
+        };
+        let claim = format!(
+            "{} is {}, required {}",
+            self.check,
+            Figure { ..figure }.text(),
+            limit.map_or(String::new(), |limit| limit.text(unit))
+        );
+        Some(Item { limit, ..base.judged(verdict, claim) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checks() -> Checks {
+        let item = |host: &str, value| {
+            Item::of_host("disk.sequential_write.q1", Area::Disk, host, "/data")
+                .figure(value, Unit::BytesPerSecond)
+        };
+        let odd = Item::of_host("contrast.fact", Area::Contrast, "c", "mount /data")
+            .judged(Verdict::Warn, "c differs");
+        Checks { items: vec![item("a", 1.1e9), item("b", 0.7e9), item("c", 0.9e9), odd], ..Checks::default() }
+    }
+
+    fn verdicts(text: &str) -> Vec<(String, Verdict)> {
+        let items = Acceptance::parse(text).expect(text).items(&checks());
+        items.into_iter().map(|item| (item.host.unwrap_or_default(), item.verdict)).collect()
+    }
+
+    #[test]
+    fn each_host_passes_warns_or_fails() {
+        let text = "[[require]]\ncheck = \"disk.sequential_write.q1\"\nat_least = \"800 MB/s\"\nwarn_below = \"1 GB/s\"\nwhy = \"contract\"\n";
+        let expected = [("a", Verdict::Pass), ("b", Verdict::Fail), ("c", Verdict::Warn)];
+        assert_eq!(verdicts(text), expected.map(|(host, verdict)| (host.to_string(), verdict)));
+        let items = Acceptance::parse(text).expect(text).items(&checks());
+        assert_eq!(items[1].claim, "disk.sequential_write.q1 is 700 MB/s, required >= 800 MB/s");
+        assert_eq!(items[1].why, "contract");
+    }
+
+    #[test]
+    fn what_was_not_measured_fails_and_so_does_a_wrong_unit() {
+        let absent = "[[require]]\ncheck = \"network.bandwidth\"\nat_least = \"1 Gbit/s\"\n";
+        assert_eq!(verdicts(absent), [(String::new(), Verdict::Fail)]);
+        let unit = "[[require]]\ncheck = \"disk.sequential_write.q1\"\nhost = \"a\"\nat_least = \"800 ms\"\n";
+        assert_eq!(verdicts(unit), [("a".to_string(), Verdict::Fail)]);
+    }
+
+    #[test]
+    fn hosts_must_be_equal() {
+        let text = "[[require]]\ncheck = \"contrast.fact\"\nnone = true\n";
+        assert_eq!(verdicts(text), [("c".to_string(), Verdict::Fail)]);
+        let text = "[[require]]\ncheck = \"contrast.figure\"\nnone = true\n";
+        assert_eq!(verdicts(text), [(String::new(), Verdict::Pass)]);
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for (text, part) in [
+            ("", "no [[require]]"),
+            ("[[require]]\ncheck = \"x\"\n", "needs limits"),
+            ("[[require]]\ncheck = \"x\"\nat_least = \"5 parsec\"\n", "parsec"),
+            ("[[require]]\ncheck = \"x\"\nat_least = \"much\"\n", "begin with a number"),
+            (
+                "[[require]]\ncheck = \"x\"\nat_least = \"2 MB/s\"\nwarn_below = \"1 MB/s\"\n",
+                "warn_below is less",
+            ),
+            ("[[require]]\ncheck = \"x\"\nat_least = \"2 MB/s\"\nat_most = \"1 ms\"\n", "different units"),
+            ("[[require]]\ncheck = \"x\"\nnone = true\nspeling = 1\n", "speling"),
+        ] {
+            let error = Acceptance::parse(text).expect_err(text);
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        assert_eq!(
+            Quantity::try_from("1,500 IOPS".to_string()),
+            Ok(Quantity { value: 1500.0, unit: Unit::PerSecond })
+        );
+        assert_eq!(
+            Quantity::try_from("8 Gbit/s".to_string()),
+            Ok(Quantity { value: 1e9, unit: Unit::BytesPerSecond })
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! Disks measured by fio, with the same tests as the probe of pgfathom.
+
+use super::shell::{Shell, watching};
+use super::{keep, plain};
+use crate::link::quoted;
+use crate::probe::disk::{RESERVE_SHARE, SEQUENTIAL_BYTES, sequential_depths};
+use crate::probe::message::DiskPlan;
+use crate::probe::scratch;
+use record::check::{Disk, DiskTest, Distribution, Pattern};
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+
+/// The time of a test beside its own: fio first writes its file.
+const PATIENCE: Duration = Duration::from_secs(180);
+const NS_PER_US: f64 = 1000.0;
+
+/// Runs all tests.
+pub(super) fn measure(
+    shell: &Shell<'_>,
+    plan: &DiskPlan,
+    outputs: &Path,
+    disk: &mut Disk,
+) -> Result<(), String> {
+    for (pattern, block_bytes, depth) in tests(plan) {
+        let script = script(plan, pattern, block_bytes, depth);
+        let printed = shell.run(&script, PATIENCE + Duration::from_millis(plan.time_ms) * 3)?;
+        let name = format!(
+            "fio-{}-{}-{}-q{depth}.json",
+            plain(&shell.host.name),
+            plain(&plan.directory),
+            pattern.word()
+        );
+        keep(outputs, &name, &printed.stdout);
+        if printed.status != 0 {
+            return Err(refusal(printed.status, &printed.stderr, &plan.directory));
+        }
+        if let Some(mount) = printed.stdout.lines().find_map(|line| line.strip_prefix("@mount ")) {
+            disk.mount = mount.trim().to_string();
+        }
+        let json = printed.stdout.find('{').map(|at| &printed.stdout[at..]).unwrap_or_default();
+        disk.tests.push(parse(json, pattern, block_bytes, depth)?);
+    }
+    Ok(())
+}
+
+fn tests(plan: &DiskPlan) -> Vec<(Pattern, u64, u64)> {
+    let mut all = vec![];
+    for pattern in [Pattern::SequentialWrite, Pattern::SequentialRead] {
+        all.extend(
+            sequential_depths(&plan.depths).into_iter().map(|depth| (pattern, SEQUENTIAL_BYTES, depth)),
+        );
+    }
+    for pattern in [Pattern::RandomRead, Pattern::RandomWrite] {
+        all.extend(plan.depths.iter().map(|depth| (pattern, plan.block_bytes, *depth)));
+    }
+    all.push((Pattern::Sync, plan.block_bytes, 1));
+    all
+}
+
+/// Exit statuses of the script that are not fio's.
+const NO_FIO: i32 = 90;
+const NO_SPACE: i32 = 91;
+const FOREIGN: i32 = 92;
+
+fn refusal(status: i32, stderr: &str, directory: &str) -> String {
+    let last = stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    match status {
+        NO_FIO => "neither pgfathom nor fio is installed there; --copy-program copies pgfathom".to_string(),
+        NO_SPACE => format!("{directory} has too little free space; --size takes a smaller file"),
+        FOREIGN => {
+            format!("{directory}/{} exists and is not of pgfathom check, or is in use", scratch::FOLDER)
+        }
+        status => format!("fio ended with {status}: {last}"),
+    }
+}
+
+/// The script of one test: it makes the folder with its marker, runs fio in it, and removes both at every end.
+fn script(plan: &DiskPlan, pattern: Pattern, block_bytes: u64, depth: u64) -> String {
+    let kind = match pattern {
+        Pattern::SequentialWrite => "--rw=write",
+        Pattern::SequentialRead => "--rw=read",
+        Pattern::RandomWrite => "--rw=randwrite",
+        Pattern::RandomRead => "--rw=randread",
+        Pattern::Sync => "--rw=write --fdatasync=1",
+    };
+    // The script works in the directory: fio takes a colon in a path for the end of a name.
+    let (directory, folder) = (quoted(&plan.directory), scratch::FOLDER);
+    let needed_kb = plan.size_bytes >> 10;
+    let reserve = (1.0 / RESERVE_SHARE) as u64;
+    let before = format!(
+        "cd {directory} || exit 1; command -v fio >/dev/null 2>&1 || exit {NO_FIO}; \
+         set -- $(df -Pk . | tail -n 1); [ \"$4\" -gt $(( {needed_kb} + $2 / {reserve} )) ] || exit {NO_SPACE}; echo \"@mount $6\"; \
+         rmdir {folder} 2>/dev/null; mkdir -m 700 {folder} 2>/dev/null || exit {FOREIGN}; \
+         {{ echo {}; echo \"$(cat /proc/sys/kernel/random/boot_id) $$ $(sed 's/.*) //' /proc/$$/stat | cut -d' ' -f20)\"; }} >{folder}/{}; ",
+        quoted(scratch::FIRST_LINE),
+        scratch::MARKER,
+    );
+    // Threads that wait for their own operation each, as in our probe; one file for all, written before: a test must not allocate blocks.
+    let work = format!(
+        "fio --name=check --filename={folder}/{} --size={} --bs={block_bytes} {kind} --ioengine=psync --direct=1 --numjobs={depth} \
+         --thread --group_reporting --time_based --runtime={}ms --randrepeat=0 --overwrite=1 --output-format=json",
+        scratch::DATA,
+        plan.size_bytes,
+        plan.time_ms,
+    );
+    let clean = format!("rm -f {0}/{1} {0}/{2}; rmdir {0}", folder, scratch::DATA, scratch::MARKER);
+    format!("{before}{}", watching(&work, &clean))
+}
+
+/// Reads fio's JSON.
+fn parse(json: &str, pattern: Pattern, block_bytes: u64, depth: u64) -> Result<DiskTest, String> {
+    let value: Value = serde_json::from_str(json)
+        .map_err(|error| format!("the output of fio is not understood: {error}"))?;
+    let job = &value["jobs"][0];
+    let part = if matches!(pattern, Pattern::SequentialRead | Pattern::RandomRead) {
+        &job["read"]
+    } else {
+        &job["write"]
+    };
+    let number = |value: &Value| value.as_f64().ok_or_else(|| "the output of fio lacks a figure".to_string());
+    let mut latency_us = distribution(&part["clat_ns"]);
+    let mut per_s = number(&part["iops"])?;
+    if pattern == Pattern::Sync {
+        // A commit is a write and its flush.
+        let (write, sync) = (latency_us, distribution(&job["sync"]["lat_ns"]));
+        latency_us = Distribution {
+            count: write.count,
+            min: write.min + sync.min,
+            mean: write.mean + sync.mean,
+            p50: write.p50 + sync.p50,
+            p90: write.p90 + sync.p90,
+            p99: write.p99 + sync.p99,
+            p999: write.p999 + sync.p999,
+            max: write.max + sync.max,
+            buckets: vec![],
+        };
+        if latency_us.mean > 0.0 {
+            per_s = per_s.min(1e6 / latency_us.mean);
+        }
+    }
+    Ok(DiskTest {
+        pattern,
+        block_bytes,
+        depth,
+        bytes_per_s: per_s * block_bytes as f64,
+        per_s,
+        latency_us,
+        member_await_ms: vec![],
+    })
+}
+
+fn distribution(value: &Value) -> Distribution {
+    let us = |value: &Value| value.as_f64().unwrap_or(0.0) / NS_PER_US;
+    let percentile = |name: &str| us(&value["percentile"][name]);
+    Distribution {
+        count: value["N"].as_u64().unwrap_or(0),
+        min: us(&value["min"]),
+        mean: us(&value["mean"]),
+        p50: percentile("50.000000"),
+        p90: percentile("90.000000"),
+        p99: percentile("99.000000"),
+        p999: percentile("99.900000"),
+        max: us(&value["max"]),
+        buckets: vec![],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = r#"{"fio version":"fio-3.33","jobs":[{"jobname":"check","read":{"iops":0.0,"bw_bytes":0,"clat_ns":{"N":0}},
+        "write":{"iops":4000.5,"bw_bytes":32772096,"clat_ns":{"N":8001,"min":20000,"max":900000,"mean":50000.0,
+        "percentile":{"50.000000":48000,"90.000000":60000,"99.000000":90000,"99.900000":300000}}},
+        "sync":{"total_ios":8000,"lat_ns":{"N":8000,"min":100000,"max":5000000,"mean":200000.0,
+        "percentile":{"50.000000":190000,"90.000000":250000,"99.000000":600000,"99.900000":2000000}}}}]}"#;
+
+    #[test]
+    fn the_output_of_fio_is_read() {
+        let sync = parse(OUTPUT, Pattern::Sync, 8192, 1).expect("fio's output");
+        assert_eq!((sync.latency_us.p50, sync.latency_us.p99), (238.0, 690.0));
+        assert!((sync.per_s - 4000.0).abs() < 0.1, "{sync:?}");
+        let write = parse(OUTPUT, Pattern::RandomWrite, 8192, 1).expect("fio's output");
+        assert_eq!((write.per_s, write.latency_us.count), (4000.5, 8001));
+        assert!(parse("{}", Pattern::Sync, 8192, 1).is_err());
+        assert!(parse("fio: failed", Pattern::Sync, 8192, 1).is_err());
+    }
+
+    #[test]
+    fn refusals_have_their_reason() {
+        assert!(refusal(NO_FIO, "", "/d").contains("--copy-program"));
+        assert!(refusal(NO_SPACE, "", "/d").contains("--size"));
+        assert_eq!(refusal(1, "a\nfio: bad option\n\n", "/d"), "fio ended with 1: fio: bad option");
+    }
+}

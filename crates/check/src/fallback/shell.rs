@@ -1,0 +1,126 @@
+//! A shell on a host: over ssh, or on this host. Its script ends when its input does, so that nothing outlives this process.
+
+use crate::hosts::Host;
+use crate::link::Ways;
+use connect::poll;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The longest output of a tool that is read.
+const OUTPUT_BYTES_MAX: u64 = 16 << 20;
+/// How long a stopped script may clean up.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where scripts run.
+pub(super) struct Shell<'a> {
+    pub(super) host: &'a Host,
+    pub(super) ways: &'a Ways,
+    pub(super) stop: &'a AtomicBool,
+}
+
+/// What a script printed, and how it ended.
+#[derive(Debug)]
+pub(super) struct Printed {
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+    pub(super) status: i32,
+}
+
+impl Shell<'_> {
+    /// Runs a script. Its standard input stays open as long as this waits: a script that watches it (see [`watching`]) ends with it.
+    pub(super) fn run(&self, script: &str, patience: Duration) -> Result<Printed, String> {
+        let mut command = if self.host.is_local {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        } else {
+            self.ways.remote(self.host).command(script)
+        };
+        let spawned = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn();
+        let mut child = spawned.map_err(|error| format!("cannot start a shell: {error}"))?;
+        let input = child.stdin.take();
+        let reader = |from: Option<Box<dyn Read + Send>>| {
+            std::thread::spawn(move || {
+                let mut text = vec![];
+                if let Some(from) = from {
+                    // What is longer is no output of the tool.
+                    let _ = from.take(OUTPUT_BYTES_MAX).read_to_end(&mut text);
+                }
+                String::from_utf8_lossy(&text).into_owned()
+            })
+        };
+        let stdout = reader(child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
+        let stderr = reader(child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
+        let ended = poll::until(patience, || match child.try_wait() {
+            Ok(None) if !self.stop.load(Ordering::Relaxed) => None,
+            other => Some(other.ok().flatten()),
+        });
+        // The end of its input stops a script that still runs.
+        drop(input);
+        let status = match ended.flatten() {
+            Some(status) => Some(status),
+            None => poll::until(END_PATIENCE, || child.try_wait().ok().flatten()),
+        };
+        let Some(status) = status else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("no reply for {} s", patience.as_secs()));
+        };
+        if self.stop.load(Ordering::Relaxed) {
+            return Err("interrupted".to_string());
+        }
+        let text = |thread: std::thread::JoinHandle<String>| thread.join().unwrap_or_default();
+        Ok(Printed { stdout: text(stdout), stderr: text(stderr), status: status.code().unwrap_or(-1) })
+    }
+}
+
+/// A script that runs `work` and ends it when the input of the shell ends; `clean` runs at every end.
+pub(super) fn watching(work: &str, clean: &str) -> String {
+    // A background command reads from /dev/null unless its input is named, hence descriptor 3. From the end of the work on signals are ignored:
+    // the clean-up must not be interrupted by the end of the input, which follows at once.
+    format!(
+        "exec 3<&0; work=; watch=; ended() {{ trap '' HUP INT TERM; [ -z \"$work\" ] || kill $work 2>/dev/null || :; \
+         [ -z \"$work\" ] || wait $work 2>/dev/null || :; [ -z \"$watch\" ] || kill -9 $watch 2>/dev/null || :; {clean}; }}; \
+         trap ended EXIT; trap 'exit 1' HUP INT TERM; {work} & work=$!; \
+         {{ cat <&3 >/dev/null; kill -TERM $$; }} >/dev/null 2>&1 & watch=$!; \
+         wait $work; status=$?; trap '' HUP INT TERM; work=; exit $status"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn scripts_print_end_and_are_stopped() {
+        let (host, ways, stop) = (Host::local("here"), Ways::default(), AtomicBool::new(false));
+        let shell = Shell { host: &host, ways: &ways, stop: &stop };
+        let printed = shell.run("echo out; echo err >&2; exit 3", Duration::from_secs(20)).expect("a shell");
+        assert_eq!((printed.stdout.as_str(), printed.stderr.as_str(), printed.status), ("out\n", "err\n", 3));
+
+        let file = std::env::temp_dir().join(format!("pgfathom-shell-{}", std::process::id()));
+        let clean = format!("echo cleaned >{}", file.display());
+        let script = watching("echo done", &clean);
+        assert_eq!(shell.run(&script, Duration::from_secs(20)).expect("a shell").stdout, "done\n");
+        assert_eq!(std::fs::read_to_string(&file).expect("cleaned"), "cleaned\n");
+        std::fs::remove_file(&file).expect("ours");
+
+        let begun = Instant::now();
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(
+            shell.run(&watching("sleep 60", &clean), Duration::from_secs(50)).expect_err("stopped"),
+            "interrupted"
+        );
+        assert!(begun.elapsed() < Duration::from_secs(30) && file.exists());
+        std::fs::remove_file(&file).expect("ours");
+    }
+}

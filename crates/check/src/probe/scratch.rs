@@ -1,0 +1,240 @@
+//! The folder for the files of a disk probe: of our own, with a marker, removed whatever happens.
+//!
+//! | state of `DIR/pgfathom-check` | what happens |
+//! |---|---|
+//! | not there | it is made, and the marker written into it |
+//! | with a marker whose process is gone | a killed probe left it: its files are removed, and it is made anew |
+//! | with a marker whose process lives | refused: two probes of one disk measure each other |
+//! | empty | removed: a probe was killed between its first two steps |
+//! | anything else | refused: it is not ours |
+//!
+//! The data file is unlinked as soon as it is open, so the kernel frees it with the process, even after kill -9.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The name of the folder.
+pub const FOLDER: &str = "pgfathom-check";
+/// The file in it that shows that it is ours.
+pub(crate) const MARKER: &str = "made-by-pgfathom";
+/// The first line of the marker.
+pub(crate) const FIRST_LINE: &str = "pgfathom check: files of a disk probe, removed at its end";
+/// The data file.
+pub(crate) const DATA: &str = "data";
+/// The longest marker that is read.
+pub(crate) const MARKER_BYTES_MAX: u64 = 4096;
+
+/// Why there is no folder.
+#[derive(Debug, thiserror::Error)]
+pub enum ScratchError {
+    /// The directory is no directory.
+    #[error("{path} is not a directory")]
+    NoDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The folder is not ours.
+    #[error("{path} is not a folder of pgfathom check; move it, or name another directory")]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Another probe is at work there.
+    #[error("another check measures there: process {pid} made {path}")]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+        /// Its process.
+        pid: u32,
+    },
+    /// A system call failed.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was to be done.
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ScratchError {
+    let path = path.to_path_buf();
+    move |source| ScratchError::Io { action, path, source }
+}
+
+/// The folder; it is removed when this is dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes the folder below `directory`.
+    ///
+    /// # Errors
+    /// When there is a folder of that name that is not ours or in use, or none can be made.
+    pub fn make(directory: &Path) -> Result<Scratch, ScratchError> {
+        if !directory.is_dir() {
+            return Err(ScratchError::NoDirectory { path: directory.to_path_buf() });
+        }
+        let path = directory.join(FOLDER);
+        remove_leftover(&path)?;
+        fs::DirBuilder::new().mode(0o700).create(&path).map_err(|error| match error.kind() {
+            // Another probe was faster.
+            ErrorKind::AlreadyExists => ScratchError::Foreign { path: path.clone() },
+            _ => failed("make", &path)(error),
+        })?;
+        let scratch = Scratch { path };
+        let marker = scratch.path.join(MARKER);
+        let text = format!("{FIRST_LINE}\n{}\n", own_identity());
+        let write = || -> io::Result<()> {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&marker)?;
+            file.write_all(text.as_bytes())
+        };
+        write().map_err(failed("write", &marker))?;
+        Ok(scratch)
+    }
+
+    /// Opens a new data file without a name; `flags` are those of open(2).
+    ///
+    /// # Errors
+    /// When the file system refuses, O_DIRECT for example.
+    pub fn open(&self, flags: i32) -> io::Result<File> {
+        let path = self.path.join(DATA);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(flags)
+            .open(&path);
+        if file.is_ok() || path.exists() {
+            fs::remove_file(&path)?;
+        }
+        file
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by the next probe.
+        let _ = fs::remove_file(self.path.join(DATA));
+        let _ = fs::remove_file(self.path.join(MARKER));
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+/// Removes what a killed probe left.
+fn remove_leftover(path: &Path) -> Result<(), ScratchError> {
+    let foreign = || ScratchError::Foreign { path: path.to_path_buf() };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("read", path)(error)),
+        Ok(data) if !data.is_dir() => return Err(foreign()),
+        Ok(_) => {}
+    }
+    // An empty folder holds nothing to lose; this fails if it is not empty.
+    if fs::remove_dir(path).is_ok() {
+        return Ok(());
+    }
+    let marker = record::file::read(&path.join(MARKER), MARKER_BYTES_MAX).map_err(|_| foreign())?;
+    let marker = String::from_utf8_lossy(&marker);
+    let Some(identity) = marker.strip_prefix(FIRST_LINE).map(str::trim) else { return Err(foreign()) };
+    if let Some(pid) = living(identity) {
+        return Err(ScratchError::Busy { path: path.to_path_buf(), pid });
+    }
+    for name in [DATA, MARKER] {
+        match fs::remove_file(path.join(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove", path)(error)),
+            _ => {}
+        }
+    }
+    fs::remove_dir(path).map_err(|_| foreign())
+}
+
+/// `BOOT PID START` of this process: a process id alone is used again.
+fn own_identity() -> String {
+    let pid = std::process::id();
+    format!("{} {pid} {}", boot_id(), start_of(pid).unwrap_or_default())
+}
+
+fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_string()).unwrap_or_default()
+}
+
+/// The start of a process in clock ticks after boot, field 22 of its stat.
+fn start_of(pid: u32) -> Option<u64> {
+    const FIELD_AFTER_NAME: usize = 19;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold spaces and brackets; the last bracket ends it.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(FIELD_AFTER_NAME)?.parse().ok()
+}
+
+/// The process of an identity, if it still lives.
+fn living(identity: &str) -> Option<u32> {
+    let mut words = identity.split_ascii_whitespace();
+    let (boot, pid, start) = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    (boot == boot_id() && start_of(pid) == Some(start)).then_some(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("pgfathom-scratch-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a folder for the test");
+        path
+    }
+
+    #[test]
+    fn nothing_stays_and_the_data_has_no_name() {
+        let directory = directory("plain");
+        {
+            let scratch = Scratch::make(&directory).expect("a folder");
+            let _file = scratch.open(0).expect("a file");
+            let names: Vec<_> =
+                fs::read_dir(scratch.path()).expect("ours").flatten().map(|e| e.file_name()).collect();
+            assert_eq!(names, [MARKER], "the data file has no name");
+            let error = Scratch::make(&directory).expect_err("one at a time");
+            assert!(matches!(error, ScratchError::Busy { pid, .. } if pid == std::process::id()), "{error}");
+        }
+        assert_eq!(fs::read_dir(&directory).expect("a folder").count(), 0);
+        fs::remove_dir(&directory).expect("empty");
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_removed_and_a_foreign_folder_is_not() {
+        let directory = directory("left");
+        let folder = directory.join(FOLDER);
+        fs::create_dir(&folder).expect("a folder");
+        fs::write(folder.join(MARKER), format!("{FIRST_LINE}\n{} 1 12345678901\n", boot_id()))
+            .expect("a marker");
+        fs::write(folder.join(DATA), "x").expect("data");
+        drop(Scratch::make(&directory).expect("the owner is gone"));
+        assert!(!folder.exists());
+
+        fs::create_dir(&folder).expect("a folder");
+        fs::write(folder.join("letters"), "mine").expect("a file of a user");
+        assert!(matches!(Scratch::make(&directory), Err(ScratchError::Foreign { .. })));
+        assert!(folder.join("letters").exists());
+
+        // Our marker beside a user's file: ours goes, the user's stays.
+        fs::write(folder.join(MARKER), format!("{FIRST_LINE}\n{} 1 12345678901\n", boot_id()))
+            .expect("a marker");
+        assert!(matches!(Scratch::make(&directory), Err(ScratchError::Foreign { .. })));
+        assert!(folder.join("letters").exists());
+        fs::remove_dir_all(&directory).expect("ours");
+        assert!(matches!(Scratch::make(&directory), Err(ScratchError::NoDirectory { .. })));
+    }
+}

@@ -1,0 +1,365 @@
+//! The whole preflight of hosts: all hosts in parallel, pairs of hosts in turn, in one or several rounds.
+
+use crate::hosts::Host;
+use crate::link::{Link, LinkError, Ways};
+use crate::network::schedule;
+use crate::probe::message::{DiskPlan, Reply, Request};
+use crate::probe::network::Listening;
+use crate::{contrast, fallback, host, network, spread};
+use record::Clock;
+use record::check::{Checks, Disk, Host as Checked, Pair, WallClock};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long the tests of a directory may take beside their own time: a disk that is stuck must not hold up the other hosts forever.
+const DISK_PATIENCE: Duration = Duration::from_secs(120);
+/// The same for every other request.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Exchanges of time stamps, of which the fastest counts.
+const CLOCK_EXCHANGES: usize = 20;
+/// The interval at which a stop is noticed between two rounds.
+const BEAT: Duration = Duration::from_millis(100);
+
+/// What is checked.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The hosts.
+    pub hosts: Vec<Host>,
+    /// How they are reached.
+    pub ways: Ways,
+    /// Directories to measure on every host.
+    pub disks: Vec<String>,
+    /// Directories of databases: their mounts are judged more strictly. Host and directory.
+    pub data: Vec<(String, String)>,
+    /// How a directory is measured; its `directory` is not used.
+    pub disk: DiskPlan,
+    /// What else is measured.
+    pub tests: Tests,
+    /// Measure a pair of hosts only while no other is measured.
+    pub one_pair_at_a_time: bool,
+    /// Measure with fio and iperf3 where they are installed, also where pgfathom runs.
+    pub prefers_tools: bool,
+    /// Repeat the disks and the network: the time from one round to the next, and of all.
+    pub repeat: Option<(Duration, Duration)>,
+    /// Where the output of foreign tools is kept.
+    pub outputs: PathBuf,
+}
+
+/// What is measured beside disks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tests {
+    /// Every pair of hosts.
+    pub network: bool,
+    /// Memory.
+    pub memory: bool,
+    /// Processors.
+    pub processor: bool,
+}
+
+/// A host at work.
+struct Subject<'a> {
+    host: &'a Host,
+    link: Option<Link>,
+    checked: Checked,
+    listening: Option<Listening>,
+}
+
+/// Checks them all.
+pub fn run(plan: &Plan, clock: Clock, say: &(dyn Fn(&str) + Sync), stop: &AtomicBool) -> Checks {
+    let work = Work { plan, clock, say, stop };
+    let mut checks = Checks::default();
+    let subjects: Vec<Mutex<Subject>> = work.on_each(&plan.hosts, |host| Mutex::new(work.first_look(host)));
+    let begun = Instant::now();
+    for round in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        checks
+            .disks
+            .extend(work.on_each(&subjects, |subject| work.disks(subject, round)).into_iter().flatten());
+        if plan.tests.network {
+            checks.pairs.extend(work.pairs(&subjects, round));
+        }
+        let Some((every, all)) = plan.repeat else { break };
+        let next = every * u32::try_from(round + 1).unwrap_or(u32::MAX);
+        if next >= all {
+            break;
+        }
+        while begun.elapsed() < next && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(BEAT);
+        }
+    }
+    checks.hosts = subjects
+        .into_iter()
+        .map(|subject| subject.into_inner().unwrap_or_else(PoisonError::into_inner).checked)
+        .collect();
+    judge(&mut checks, plan);
+    checks
+}
+
+/// Makes the items of what was measured.
+fn judge(checks: &mut Checks, plan: &Plan) {
+    let mut items = vec![];
+    for host in &checks.hosts {
+        let subjects: Vec<&str> = plan
+            .data
+            .iter()
+            .filter(|(name, _)| *name == host.host)
+            .map(|(_, directory)| directory.as_str())
+            .chain(
+                checks.disks.iter().filter(|disk| disk.host == host.host).map(|disk| disk.directory.as_str()),
+            )
+            .collect();
+        let data: Vec<&str> =
+            plan.data.iter().filter(|(name, _)| *name == host.host).map(|(_, data)| data.as_str()).collect();
+        items.extend(host::items(host, &subjects, &data));
+    }
+    let last = checks.disks.iter().map(|disk| disk.round).max().unwrap_or(0);
+    items.extend(checks.disks.iter().filter(|disk| disk.round == last).flat_map(host::disk::items));
+    items.extend(network::items(checks));
+    items.extend(contrast::items(checks));
+    items.extend(spread::items(checks));
+    if plan.disks.is_empty() && plan.data.is_empty() && plan.hosts.iter().all(|host| host.disks.is_empty()) {
+        items.push(host::no_disk());
+    }
+    items.sort_by_key(|item| item.area);
+    checks.items = items;
+}
+
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    plan: &'a Plan,
+    clock: Clock,
+    say: &'a (dyn Fn(&str) + Sync),
+    stop: &'a AtomicBool,
+}
+
+fn locked<'g, 'a>(subject: &'g Mutex<Subject<'a>>) -> std::sync::MutexGuard<'g, Subject<'a>> {
+    subject.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Work<'_> {
+    /// Does it for all at once, in their order.
+    fn on_each<'t, T: Sync, R: Send>(self, all: &'t [T], work: impl Fn(&'t T) -> R + Sync) -> Vec<R> {
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = all.iter().map(|one| scope.spawn(|| work(one))).collect();
+            workers.into_iter().filter_map(|worker| worker.join().ok()).collect()
+        })
+    }
+
+    /// Reaches a host, reads what it is, and measures what is measured once.
+    fn first_look(self, host: &Host) -> Subject<'_> {
+        let checked =
+            Checked { host: host.name.clone(), address: host.address.clone(), ..Checked::default() };
+        let mut subject = Subject { host, link: None, checked, listening: None };
+        match Link::open(host, &self.plan.ways, self.stop) {
+            Ok(link) => {
+                subject.checked.measured_by = link.measured_by.to_string();
+                subject.link = Some(link);
+            }
+            Err(LinkError::NoProgram(why)) => {
+                subject.checked.no_program = Some(why);
+                if !fallback::facts(host, &self.plan.ways, &mut subject.checked, self.stop) {
+                    subject.checked.lost = subject.checked.no_program.take();
+                }
+                return subject;
+            }
+            Err(error) => {
+                subject.checked.lost = Some(error.to_string());
+                return subject;
+            }
+        }
+        self.facts(&mut subject);
+        subject.checked.clock = self.wall_clock(&mut subject);
+        subject
+    }
+
+    fn facts(self, subject: &mut Subject<'_>) {
+        let time_ms = self.plan.disk.time_ms;
+        if let Some(Reply::Facts(found)) = self.call(subject, &Request::Facts, PATIENCE) {
+            let checked = &mut subject.checked;
+            checked.mounts = found.mounts;
+            checked.facts = found.facts;
+            checked.counters = found.counters;
+            checked.missing = found.missing;
+            let online = checked.facts.iter().find(|fact| fact.topic == "cpu" && fact.name == "online");
+            checked.cpus = online.map_or(0, |fact| host::cpus(&fact.value));
+        }
+        if self.plan.tests.processor {
+            (self.say)(&format!("{}: measuring the processor", subject.host.name));
+            if let Some(Reply::Processor(found)) =
+                self.call(subject, &Request::Processor { time_ms }, PATIENCE)
+            {
+                subject.checked.processor = Some(found);
+            }
+        }
+        if self.plan.tests.memory {
+            (self.say)(&format!("{}: measuring memory", subject.host.name));
+            // Every node takes four tests, and some hosts have eight nodes.
+            let patience = PATIENCE + Duration::from_millis(time_ms) * 64;
+            if let Some(Reply::Memory(found)) = self.call(subject, &Request::Memory { time_ms }, patience) {
+                subject.checked.memory = found;
+            }
+        }
+    }
+
+    /// Sends a request to the probe; a failure is kept among what could not be read.
+    fn call(self, subject: &mut Subject<'_>, request: &Request, patience: Duration) -> Option<Reply> {
+        let link = subject.link.as_mut()?;
+        match link.call(request, patience, self.stop) {
+            Ok(reply) => Some(reply),
+            Err(LinkError::Stopped) => None,
+            Err(error) => {
+                let what = format!("{request:?}")
+                    .chars()
+                    .take_while(char::is_ascii_alphanumeric)
+                    .collect::<String>();
+                subject.checked.missing.push(record::check::Lack {
+                    what: what.to_lowercase(),
+                    why: error.to_string(),
+                    lost: "what this test measures".to_string(),
+                });
+                None
+            }
+        }
+    }
+
+    /// The offset of the host's clock: that of the fastest exchange of time stamps.
+    fn wall_clock(self, subject: &mut Subject<'_>) -> Option<WallClock> {
+        if subject.host.is_local {
+            return None;
+        }
+        let mut best: Option<WallClock> = None;
+        for _ in 0..CLOCK_EXCHANGES {
+            let (before, begun) = (record::clock::wall_us(), Instant::now());
+            let Some(Reply::Clock { wall_us }) = self.call(subject, &Request::Clock, PATIENCE) else { break };
+            let error_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX) / 2;
+            let offset_us = wall_us.cast_signed() - (before + error_us).cast_signed();
+            if best.is_none_or(|best| error_us < best.error_us) {
+                best = Some(WallClock { offset_us, error_us });
+            }
+        }
+        best
+    }
+
+    /// Measures the directories of a host, one after another.
+    fn disks(self, subject: &Mutex<Subject<'_>>, round: u64) -> Vec<Disk> {
+        let mut subject = locked(subject);
+        let mut found = vec![];
+        if subject.checked.lost.is_some() {
+            return found;
+        }
+        for (directory, is_data) in self.directories(subject.host) {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            (self.say)(&format!("{}: measuring {directory}", subject.host.name));
+            let request = DiskPlan { directory: directory.clone(), is_data, ..self.plan.disk.clone() };
+            let tests = 5 + 2 * u32::try_from(request.depths.len()).unwrap_or(u32::MAX);
+            let patience = DISK_PATIENCE + Duration::from_millis(request.time_ms) * tests * 3;
+            let host = subject.host;
+            let uses_fio = self.plan.prefers_tools && fallback::has(host, &self.plan.ways, "fio", self.stop);
+            let reply = match subject.link.as_mut().filter(|_| !uses_fio) {
+                Some(link) => link.call(&Request::Disk(request), patience, self.stop),
+                None => Ok(Reply::Disk(Box::new(fallback::disk(
+                    host,
+                    &self.plan.ways,
+                    &request,
+                    &self.plan.outputs,
+                    self.stop,
+                )))),
+            };
+            let mut disk = match reply {
+                Ok(Reply::Disk(disk)) => *disk,
+                Ok(_) => refused(&directory, "the probe gave another reply"),
+                Err(LinkError::Stopped) => break,
+                Err(error) => refused(&directory, &error.to_string()),
+            };
+            (disk.host, disk.round, disk.t_us) = (host.name.clone(), round, self.clock.now_us());
+            found.push(disk);
+        }
+        found
+    }
+
+    /// The directories of a host: those that were named, else those of the databases on it.
+    fn directories(self, host: &Host) -> Vec<(String, bool)> {
+        let named: Vec<(String, bool)> =
+            self.plan.disks.iter().chain(&host.disks).map(|directory| (directory.clone(), false)).collect();
+        if !named.is_empty() {
+            return named;
+        }
+        let of_host = self.plan.data.iter().filter(|(name, _)| *name == host.name);
+        of_host.map(|(_, directory)| (directory.clone(), true)).collect()
+    }
+
+    /// Measures every pair of hosts in both directions; no host takes part in two measurements at once.
+    fn pairs(self, subjects: &[Mutex<Subject<'_>>], round: u64) -> Vec<Pair> {
+        let _: Vec<()> = self.on_each(subjects, |subject| {
+            let mut subject = locked(subject);
+            if subject.listening.is_none()
+                && let Some(Reply::Listening(listening)) = self.call(&mut subject, &Request::Listen, PATIENCE)
+            {
+                subject.listening = Some(listening);
+            }
+        });
+        let mut found = vec![];
+        for slot in schedule(subjects.len(), self.plan.one_pair_at_a_time) {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let measured = self.on_each(&slot, |(from, to)| {
+                [self.pair(&subjects[*from], &subjects[*to]), self.pair(&subjects[*to], &subjects[*from])]
+            });
+            found.extend(measured.into_iter().flatten().map(|pair| Pair {
+                round,
+                t_us: self.clock.now_us(),
+                ..pair
+            }));
+        }
+        found
+    }
+
+    fn pair(self, from: &Mutex<Subject<'_>>, to: &Mutex<Subject<'_>>) -> Pair {
+        let (to_host, listening, to_lost) = {
+            let to = locked(to);
+            let lost = to.checked.lost.clone().or_else(|| to.checked.no_program.clone());
+            (to.host, to.listening.clone(), lost)
+        };
+        let mut from = locked(from);
+        let named = Pair { from: from.host.name.clone(), to: to_host.name.clone(), ..Pair::default() };
+        let from_lost = from.checked.lost.clone().or_else(|| from.checked.no_program.clone());
+        let has_both = from.link.is_some() && listening.is_some();
+        let by_iperf3 = |from| {
+            let time = Duration::from_millis(self.plan.disk.time_ms);
+            fallback::pair(from, to_host, &self.plan.ways, time, &self.plan.outputs, self.stop)
+        };
+        if self.plan.prefers_tools
+            && let Some(pair) = by_iperf3(from.host)
+        {
+            return Pair { from: named.from, to: named.to, ..pair };
+        }
+        if let Some(lost) = from_lost.or(to_lost).filter(|_| !has_both) {
+            return match by_iperf3(from.host) {
+                Some(pair) => Pair { from: named.from, to: named.to, ..pair },
+                None => Pair { lost: Some(lost), ..named },
+            };
+        }
+        let (Some(link), Some(listening)) = (from.link.as_mut(), listening) else {
+            return Pair { lost: Some("it does not listen".to_string()), ..named };
+        };
+        (self.say)(&format!("{} -> {}: measuring the network", named.from, named.to));
+        let time_ms = self.plan.disk.time_ms;
+        let request = Request::Network { address: to_host.address.clone(), listening, time_ms };
+        match link.call(&request, PATIENCE + Duration::from_millis(time_ms) * 2, self.stop) {
+            Ok(Reply::Network(pair)) => Pair { from: named.from, to: named.to, ..*pair },
+            Ok(_) => Pair { lost: Some("the probe gave another reply".to_string()), ..named },
+            Err(error) => Pair { lost: Some(error.to_string()), ..named },
+        }
+    }
+}
+
+fn refused(directory: &str, why: &str) -> Disk {
+    Disk { directory: directory.to_string(), refused: Some(why.to_string()), ..Disk::default() }
+}

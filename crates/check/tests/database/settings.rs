@@ -1,0 +1,201 @@
+//! Settings: a server with every bad one, and the same after the remedies.
+
+use super::{check, cure, fired, machine, silent};
+use check::database::{Expected, Machine};
+use lab::throwaway::{Options, StopMode, installations};
+use record::check::{Item, Verdict};
+use testing::on_each;
+
+/// Settings that are wrong for [`small`].
+const BAD: &[(&str, &str)] = &[
+    ("max_wal_size", "64MB"),
+    ("min_wal_size", "32MB"),
+    ("wal_level", "minimal"),
+    ("max_wal_senders", "0"),
+    ("checkpoint_completion_target", "0.5"),
+    ("wal_compression", "off"),
+    ("shared_buffers", "300MB"),
+    ("effective_cache_size", "100MB"),
+    ("work_mem", "64MB"),
+    ("huge_pages", "off"),
+    ("max_connections", "50"),
+    ("autovacuum", "off"),
+    ("track_counts", "on"),
+    ("autovacuum_max_workers", "20"),
+    ("autovacuum_naptime", "30min"),
+    ("synchronous_commit", "off"),
+    ("random_page_cost", "4"),
+    ("jit", "on"),
+    ("track_io_timing", "off"),
+    ("track_wal_io_timing", "off"),
+    ("log_checkpoints", "off"),
+    ("log_lock_waits", "off"),
+    ("log_autovacuum_min_duration", "-1"),
+    ("log_temp_files", "-1"),
+    ("log_line_prefix", "x"),
+    ("password_encryption", "md5"),
+    ("idle_in_transaction_session_timeout", "0"),
+];
+
+fn small() -> Machine {
+    Machine { memory_bytes: Some(600 << 20), cpus: Some(4), ..machine() }
+}
+
+fn expected() -> Expected {
+    Expected {
+        wal_bytes_per_s: Some(100e6),
+        connections: Some(60),
+        data_bytes: Some(100e12),
+        xids_per_s: None,
+    }
+}
+
+/// Every setting that [`BAD`] is judged for, with the verdict.
+const FIRING: &[(&str, &str, Verdict)] = &[
+    ("settings.max_wal_size", "max_wal_size", Verdict::Warn),
+    ("settings.wal_level", "wal_level", Verdict::Warn),
+    ("settings.checkpoint_completion_target", "checkpoint", Verdict::Warn),
+    ("settings.wal_compression", "wal_compression", Verdict::Note),
+    ("settings.shared_buffers", "shared_buffers", Verdict::Warn),
+    ("settings.effective_cache_size", "effective_cache_size", Verdict::Warn),
+    ("settings.work_mem", "work_mem", Verdict::Warn),
+    ("settings.max_connections", "max_connections", Verdict::Fail),
+    ("settings.idle_in_transaction_session_timeout", "idle", Verdict::Warn),
+    ("settings.fsync", "fsync", Verdict::Fail),
+    ("settings.full_page_writes", "full_page_writes", Verdict::Fail),
+    ("settings.synchronous_commit", "synchronous_commit", Verdict::Warn),
+    ("settings.autovacuum", "autovacuum", Verdict::Fail),
+    ("settings.autovacuum_max_workers", "autovacuum_max_workers", Verdict::Warn),
+    ("settings.autovacuum_cost", "autovacuum_vacuum_cost_limit", Verdict::Warn),
+    ("settings.autovacuum_naptime", "autovacuum_naptime", Verdict::Warn),
+    ("settings.random_page_cost", "random_page_cost", Verdict::Warn),
+    ("settings.track_io_timing", "track_io_timing", Verdict::Warn),
+    ("settings.track_wal_io_timing", "track_wal_io_timing", Verdict::Warn),
+    ("settings.log", "log_checkpoints", Verdict::Warn),
+    ("settings.log", "log_lock_waits", Verdict::Warn),
+    ("settings.log", "log_autovacuum_min_duration", Verdict::Warn),
+    ("settings.log", "log_temp_files", Verdict::Note),
+    ("settings.log", "log_line_prefix", Verdict::Note),
+    ("settings.password_encryption", "password_encryption", Verdict::Warn),
+];
+
+#[test]
+fn every_bad_setting_is_found_and_its_remedy_removes_the_item() {
+    on_each(&installations(), |installation| {
+        let settings = BAD.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let mut server = Options { settings, ..Options::default() }.start(installation).unwrap();
+        server.execute("alter role postgres set enable_hashjoin = off; alter database template1 set work_mem = '5MB'").unwrap();
+        let items = check(&server, "postgres", Some(small()), &expected());
+        for (id, subject, verdict) in FIRING {
+            fired(&items, id, subject, *verdict);
+        }
+        // The host gives no huge pages, so this remedy is only read.
+        let huge = fired(&items, "settings.huge_pages", "huge_pages", Verdict::Warn);
+        assert!(huge.remedy.commands[0].starts_with("$ sysctl -w vm.nr_hugepages="), "{huge:?}");
+        fired(&items, "settings.jit", "jit", Verdict::Note);
+        fired(&items, "settings.overrides", "role postgres", Verdict::Warn);
+        fired(&items, "settings.overrides", "database template1", Verdict::Note);
+        assert!(
+            fired(&items, "settings.max_wal_size", "", Verdict::Warn).claim.contains("postgresql.conf line")
+        );
+
+        let cured = |items: &[Item]| {
+            for (id, subject, verdict) in FIRING {
+                cure(&server, "postgres", fired(items, id, subject, *verdict));
+            }
+            cure(&server, "postgres", fired(items, "settings.overrides", "role postgres", Verdict::Warn));
+            cure(
+                &server,
+                "postgres",
+                fired(items, "settings.overrides", "database template1", Verdict::Note),
+            );
+            cure(&server, "postgres", fired(items, "settings.jit", "jit", Verdict::Note));
+        };
+        cured(&items);
+        server.stop(StopMode::Fast).unwrap();
+        server.start_again().unwrap();
+        let items = check(&server, "postgres", Some(small()), &expected());
+        for (id, subject, _) in
+            FIRING.iter().filter(|(id, ..)| !["settings.work_mem", "settings.wal_level"].contains(id))
+        {
+            silent(&items, id, subject);
+        }
+        silent(&items, "settings.overrides", "");
+        silent(&items, "settings.jit", "");
+        // More connections and fewer buffers need another value.
+        for item in
+            items.iter().filter(|item| item.check == "settings.work_mem" && item.verdict == Verdict::Warn)
+        {
+            cure(&server, "postgres", item);
+        }
+        assert_eq!(server.value("show wal_level").unwrap().as_deref(), Some("replica"));
+        server.reload().unwrap();
+        testing::wait_for("the new work_mem", || {
+            check(&server, "postgres", Some(small()), &expected())
+                .iter()
+                .any(|item| item.check == "settings.work_mem" && item.verdict == Verdict::Pass)
+        });
+    });
+}
+
+#[test]
+fn checkpoints_that_were_requested_and_a_small_disk_are_found() {
+    on_each(&installations(), |installation| {
+        let server = Options::default().start(installation).unwrap();
+        server.execute("create table t (i int)").unwrap();
+        silent(
+            &check(&server, "postgres", Some(machine()), &Expected::default()),
+            "settings.max_wal_size",
+            "",
+        );
+        for _ in 0..10 {
+            server.execute("insert into t values (1)").unwrap();
+            server.execute("checkpoint").unwrap();
+        }
+        let small = Machine { wal_disk_bytes: Some(1 << 30), ..machine() };
+        let items = check(&server, "postgres", Some(small.clone()), &Expected::default());
+        cure(&server, "postgres", fired(&items, "settings.max_wal_size", "max_wal_size", Verdict::Fail));
+        testing::wait_for("the reload", || {
+            server.value("show max_wal_size").unwrap().as_deref() == Some("512MB")
+        });
+        let items = check(&server, "postgres", Some(small), &Expected::default());
+        cure(&server, "postgres", fired(&items, "settings.max_wal_size", "max_wal_size", Verdict::Warn));
+        testing::wait_for("the reload", || {
+            server.value("show max_wal_size").unwrap().as_deref() == Some("1GB")
+        });
+        silent(
+            &check(&server, "postgres", Some(machine()), &Expected::default()),
+            "settings.max_wal_size",
+            "",
+        );
+    });
+}
+
+#[test]
+fn addresses_tls_and_slots_without_a_limit_are_found() {
+    on_each(&installations(), |installation| {
+        let settings = vec![("wal_level".to_owned(), "logical".to_owned())];
+        let mut server = Options { tcp: true, settings, ..Options::default() }.start(installation).unwrap();
+        let items = check(&server, "postgres", None, &Expected::default());
+        silent(&items, "settings.ssl", "");
+        silent(&items, "settings.slot_limit", "");
+        fired(&items, "settings.wal_level", "wal_level", Verdict::Note);
+        server.execute("alter system set listen_addresses = '*'").unwrap();
+        server.execute("select pg_create_physical_replication_slot('s')").unwrap();
+        server.stop(StopMode::Fast).unwrap();
+        server.start_again().unwrap();
+        let items = check(&server, "postgres", None, &Expected::default());
+        fired(&items, "settings.ssl", "ssl", Verdict::Warn);
+        fired(&items, "settings.listen_addresses", "listen_addresses", Verdict::Note);
+        cure(
+            &server,
+            "postgres",
+            fired(&items, "settings.slot_limit", "max_slot_wal_keep_size", Verdict::Warn),
+        );
+        testing::wait_for("the reload", || {
+            server.value("show max_slot_wal_keep_size").unwrap().as_deref() != Some("-1")
+        });
+        silent(&check(&server, "postgres", None, &Expected::default()), "settings.slot_limit", "");
+        server.execute("alter system set listen_addresses = '127.0.0.1'").unwrap();
+    });
+}

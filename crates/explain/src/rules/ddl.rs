@@ -1,0 +1,166 @@
+//! LCK-04: a statement that wants a strong lock of a table waits, and everything else on that table queues behind it.
+
+use crate::case::{Case, Waiter};
+use crate::node_time;
+use crate::rule::Need::Looked;
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::escape::one_line;
+use record::finding::{Level, Severity};
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "LCK-04",
+    title: "a schema change waits for a lock, and others queue behind it",
+    needs: &[Looked("block")],
+    limits: "a request for a lock of a table that conflicts with reads or writes, waiting for 1 s, with 1 session behind it, or for 5 s (ours)",
+    judge: queue,
+    links: &["https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-TABLES"],
+}];
+
+/// Modes that statements which only read or write rows never want.
+const STRONG: [&str; 5] = [
+    "AccessExclusiveLock",
+    "ExclusiveLock",
+    "ShareRowExclusiveLock",
+    "ShareLock",
+    "ShareUpdateExclusiveLock",
+];
+/// Seconds with others behind it.
+const WAIT_S: f64 = 1.0;
+/// Seconds without.
+const ALONE_S: f64 = 5.0;
+/// Sessions behind it from which on it is high.
+const BEHIND_HIGH: usize = 5;
+/// Seconds likewise.
+const WAIT_HIGH_S: f64 = 30.0;
+/// Characters of a statement in a sentence.
+const STATEMENT_CHARS: usize = 120;
+
+/// What ends a session: not one that got the number of its process later. `None` for a process that is not known to exist.
+pub(super) fn end_of(function: &str, pid: u64, backend_start: &str) -> Option<String> {
+    let is_plain = backend_start.chars().all(|c| c.is_ascii_digit() || " -:.+".contains(c));
+    match pid {
+        0 => None,
+        _ if backend_start.is_empty() || !is_plain => Some(format!("SELECT {function}({pid});")),
+        _ => Some(format!(
+            "SELECT {function}(pid) FROM pg_stat_activity WHERE pid = {pid} AND backend_start = '{backend_start}';"
+        )),
+    }
+}
+
+/// Sessions whose chain leads through this one.
+fn behind(waiters: &[&Waiter], head: u64) -> usize {
+    let mut found: Vec<u64> = vec![head];
+    let mut at = 0;
+    while at < found.len() {
+        let next = waiters.iter().filter(|waiter| waiter.blocked_by == found[at]).map(|waiter| waiter.pid);
+        let new: Vec<u64> = next.filter(|pid| !found.contains(pid)).collect();
+        found.extend(new);
+        at += 1;
+    }
+    found.len() - 1
+}
+
+fn queue(case: &Case) -> Answer {
+    let mut claims = vec![];
+    let nodes: Vec<&str> = case.nodes();
+    for node in nodes {
+        let waiters: Vec<&Waiter> = case.waiters(node).collect();
+        for head in waiters
+            .iter()
+            .filter(|waiter| waiter.lock_type == "relation" && STRONG.contains(&waiter.mode.as_str()))
+        {
+            let others = behind(&waiters, head.pid);
+            let is_long = head.wait_s >= ALONE_S || head.wait_s >= WAIT_S && others > 0;
+            if is_long {
+                claims.push(claim(case, node, head, others));
+            }
+        }
+    }
+    Answer::of(claims, || {
+        "sessions that waited for strong locks of tables, and those behind them".to_string()
+    })
+}
+
+fn claim(case: &Case, node: &str, head: &Waiter, others: usize) -> Claim {
+    let session = |pid: u64| case.at("session", node).find(|session| session.name == pid.to_string());
+    let word = |pid: u64, field: &str| session(pid).map_or("", |session| session.lines.word(field));
+    let statement = one_line(&head.query, STATEMENT_CHARS);
+    let root_query = one_line(word(head.root, "query"), STATEMENT_CHARS);
+    let root_state = match head.root_state.as_str() {
+        "" => word(head.root, "state"),
+        state => state,
+    };
+    let root = match head.root {
+        0 => "a prepared transaction".to_string(),
+        pid if root_state.is_empty() => format!("session {pid}"),
+        pid => format!("session {pid} ({root_state})"),
+    };
+    let age = session(head.root).and_then(|session| session.lines.max("xact_age_s"));
+    let relation = if head.relation.is_empty() { "a table" } else { head.relation.as_str() };
+    let share = node_time::share_waiting(case, node, |kind, event| (kind, event) == ("Lock", "relation"));
+    let is_high = others >= BEHIND_HIGH || head.wait_s >= WAIT_HIGH_S;
+    let mut claim = Claim::new(
+        if is_high { Severity::High } else { Severity::Medium },
+        Level::DiscriminatingCounter,
+        format!(
+            "{node}: session {} waited {} for {} of {relation} behind {root}, and {} queued behind it: {statement}",
+            head.pid,
+            units::seconds(head.wait_s),
+            head.mode,
+            units::counted(others, "session")
+        ),
+    )
+    .on_node(node)
+    .during([head.ticks.window()])
+    .number("wait_s", head.wait_s)
+    .number("behind", others as f64)
+    .with(share, |claim, share| claim.number("share", share))
+    .because(format!("a lock that conflicts with {} is granted in the order of the requests: later ones wait behind this one", head.mode))
+    .with(age, |claim, age| claim.because(format!("the transaction of {root} was {} old", units::seconds(age))))
+    .not("the queue itself: it ends with the session at its root");
+    if !root_query.is_empty() {
+        claim = claim.because(format!("the last statement of {root}: {root_query}"));
+    }
+    let mut commands: Vec<String> = vec![];
+    commands.extend(
+        end_of("pg_cancel_backend", head.pid, word(head.pid, "backend_start"))
+            .map(|cancel| format!("{cancel} -- gives up the schema change: the queue goes on")),
+    );
+    match head.root {
+        0 => commands.push("SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared; -- then COMMIT PREPARED or ROLLBACK PREPARED, as its coordinator decided".to_string()),
+        root => commands.extend(end_of("pg_terminate_backend", root, word(root, "backend_start")).map(|end| format!("{end} -- ends the session at the root"))),
+    }
+    commands.push("SET lock_timeout = '2s'; -- before the next schema change, which is then repeated until it gets its lock".to_string());
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    claim.remedy(
+        "end the transaction at the root, or cancel the schema change and repeat it with a lock_timeout, so that it never holds up others for long",
+        &commands,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_ended_by_its_process_and_its_start() {
+        assert_eq!(end_of("f", 0, "2026-01-01"), None, "no process has the number 0");
+        assert_eq!(end_of("f", 7, "").as_deref(), Some("SELECT f(7);"));
+        assert_eq!(end_of("f", 7, "x'; drop table t --").as_deref(), Some("SELECT f(7);"));
+        assert_eq!(
+            end_of("f", 7, "2026-01-01 10:00:00.1+00").as_deref(),
+            Some(
+                "SELECT f(pid) FROM pg_stat_activity WHERE pid = 7 AND backend_start = '2026-01-01 10:00:00.1+00';"
+            )
+        );
+    }
+
+    #[test]
+    fn chains_are_counted_to_their_end_and_cycles_once() {
+        let waiter = |pid, blocked_by| Waiter { pid, blocked_by, ..Waiter::default() };
+        let all = [waiter(2, 1), waiter(3, 2), waiter(4, 3), waiter(5, 1), waiter(6, 7), waiter(7, 6)];
+        let all: Vec<&Waiter> = all.iter().collect();
+        assert_eq!((behind(&all, 2), behind(&all, 1), behind(&all, 6)), (2, 4, 1));
+    }
+}

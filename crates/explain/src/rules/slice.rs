@@ -1,0 +1,339 @@
+//! LWL, and waits of other areas: sessions that wait for one thing inside of the server for a large share of the DB time. Each rule is a row of a table:
+//! the wait events, what they mean, what excludes the neighbours, and what to do.
+
+use super::statement::{busy, severity};
+use crate::case::Case;
+use crate::node_time;
+use crate::rule::Need::Looked;
+use crate::rule::{Answer, Claim, Need, Rule};
+use crate::units;
+use crate::waits::Who;
+use record::escape::one_line;
+use record::finding::Level;
+
+const NEEDS: &[Need] = &[Looked("wait")];
+/// Characters of a statement in a sentence.
+const STATEMENT_CHARS: usize = 160;
+
+/// A kind of wait.
+struct Kind {
+    /// The events of it.
+    fits: fn(&str, &str) -> bool,
+    /// The share of the DB time from which on it is a finding.
+    share_min: f64,
+    /// What sessions wait for; the end of the claim.
+    what: &'static str,
+    /// What the event excludes.
+    not: &'static str,
+    /// What else the recording shows of it.
+    evidence: fn(&Case, &str) -> Vec<String>,
+    /// What to do.
+    text: &'static str,
+    commands: &'static [&'static str],
+}
+
+fn no_more(_: &Case, _: &str) -> Vec<String> {
+    vec![]
+}
+
+/// Counts a second of a field of the node's line, as a sentence.
+fn per_second(case: &Case, node: &str, field: &str, words: &str) -> Vec<String> {
+    let rate = case.one("server", node).and_then(|server| server.rate(field)).filter(|rate| *rate > 0.0);
+    rate.map(|rate| format!("{} {words} a second", units::short(rate))).into_iter().collect()
+}
+
+/// Pages that a transaction status cache reads a second, by a part of its name: the names differ between releases.
+fn cache_reads(case: &Case, node: &str, name: &str) -> Vec<String> {
+    let caches = case.at("slru", node).filter(|cache| cache.name.to_ascii_lowercase().contains(name));
+    let words = caches.filter_map(|cache| {
+        let (reads, hits) = (cache.lines.rate("reads")?, cache.lines.rate("hits").unwrap_or(0.0));
+        (reads + hits > 0.0).then(|| {
+            format!(
+                "pg_stat_slru {}: {} pages a second found, {} read from disk",
+                cache.name,
+                units::short(hits),
+                units::short(reads)
+            )
+        })
+    });
+    words.collect()
+}
+
+const EXTEND: Kind = Kind {
+    fits: |kind, event| (kind, event) == ("Lock", "extend") || kind == "IO" && event == "DataFileExtend",
+    share_min: 0.15,
+    what: "until a table's file is made longer",
+    not: "rows: those waits have other names (Lock:tuple, Lock:transactionid)",
+    evidence: |case, node| per_second(case, node, "tup_inserted", "rows are inserted"),
+    text: "let fewer sessions insert, with more rows each (COPY); spread the rows over partitions; PostgreSQL 16 adds several blocks at once",
+    commands: &[
+        "SELECT relation::regclass, count(*) FROM pg_locks WHERE locktype = 'extend' GROUP BY 1 ORDER BY 2 DESC;",
+    ],
+};
+
+const VIRTUAL_XID: Kind = Kind {
+    fits: |kind, event| (kind, event) == ("Lock", "virtualxid"),
+    share_min: 0.1,
+    what: "until all older transactions have ended, as CREATE INDEX CONCURRENTLY and its relatives do",
+    not: "a lock of a table: the statement has it already",
+    evidence: |case, node| {
+        let oldest = case.one("server", node).and_then(|server| server.max("oldest_transaction_s"));
+        oldest
+            .map(|age| format!("the oldest transaction was {} old", units::seconds(age)))
+            .into_iter()
+            .collect()
+    },
+    text: "end the oldest transactions, or start the command when there are none",
+    commands: &[
+        "SELECT pid, backend_start, state, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity \
+         WHERE xact_start IS NOT NULL ORDER BY xact_start LIMIT 5;",
+    ],
+};
+
+const LOCK_MANAGER: Kind = Kind {
+    fits: |kind, event| kind == "LWLock" && matches!(event, "LockManager" | "lock_manager"),
+    share_min: 0.1,
+    what: "for the lock manager: statements lock more relations than the 16 places of the fast path",
+    not: "each other's locks: those waits are of kind Lock",
+    evidence: |case, node| {
+        let most = case
+            .at("table", node)
+            .filter_map(|table| Some((table.lines.last("indexes")?, table)))
+            .max_by(|left, right| left.0.total_cmp(&right.0));
+        most.filter(|(count, _)| *count >= 5.0)
+            .map(|(count, table)| {
+                format!(
+                    "{} has {count:.0} indexes, and each is locked by every statement",
+                    table.lines.word("relation")
+                )
+            })
+            .into_iter()
+            .collect()
+    },
+    text: "lock less per statement: a condition on the partition key that prunes while planning, prepared statements (locks of a generic plan are taken for what \
+           it runs), fewer partitions and indexes; from PostgreSQL 18 on the places grow with max_locks_per_transaction",
+    commands: &[
+        "SELECT fastpath, count(*), count(DISTINCT relation) FROM pg_locks WHERE locktype = 'relation' GROUP BY 1;",
+        "ALTER SYSTEM SET max_locks_per_transaction = 256; -- PostgreSQL 18; then restart: all sessions end",
+    ],
+};
+
+const SUBTRANSACTIONS: Kind = Kind {
+    fits: |kind, event| {
+        kind == "LWLock" && event.starts_with("Subtrans") || kind == "IO" && event == "SLRURead"
+    },
+    share_min: 0.1,
+    what: "for the cache of subtransactions",
+    not: "shared_buffers: these pages have a cache of their own",
+    evidence: |case, node| cache_reads(case, node, "subtrans"),
+    text: "use fewer than 64 savepoints or exception blocks in a transaction, and end long transactions: while one is open, each of the others must look up \
+           parents; from PostgreSQL 17 on the cache has a size",
+    commands: &[
+        "SELECT pid, backend_start, now() - xact_start AS age, state, left(query, 60) AS query FROM pg_stat_activity WHERE xact_start IS NOT NULL ORDER BY xact_start LIMIT 5;",
+        "ALTER SYSTEM SET subtransaction_buffers = '8MB'; -- PostgreSQL 17; then restart: all sessions end",
+    ],
+};
+
+const MULTIXACTS: Kind = Kind {
+    fits: |kind, event| kind == "LWLock" && event.starts_with("MultiXact"),
+    share_min: 0.1,
+    what: "for the caches of multixacts: several sessions lock the same rows together",
+    not: "the row itself: those waits are of kind Lock",
+    evidence: |case, node| cache_reads(case, node, "multixact"),
+    text: "let fewer transactions refer to the same row at a time (foreign keys lock the row they refer to; SELECT FOR SHARE does so, too); \
+           from PostgreSQL 17 on the caches have sizes",
+    commands: &[
+        "ALTER SYSTEM SET multixact_member_buffers = '8MB'; -- PostgreSQL 17; then restart: all sessions end",
+    ],
+};
+
+const PREDICATES: Kind = Kind {
+    fits: |kind, event| {
+        kind == "LWLock"
+            && (event.contains("Predicate")
+                || event.starts_with("Serializable")
+                || event.starts_with("SerialS"))
+    },
+    share_min: 0.1,
+    what: "for the lists of predicate locks, which only SERIALIZABLE transactions need",
+    not: "row locks: those waits are of kind Lock",
+    evidence: |case, node| per_second(case, node, "xact_rollback", "transactions are rolled back"),
+    text: "use REPEATABLE READ where it is enough, declare readers READ ONLY (long ones DEFERRABLE), and keep transactions short; the command shows who uses it",
+    commands: &[
+        "SELECT a.application_name, a.usename, count(DISTINCT l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.mode = 'SIReadLock' GROUP BY 1, 2;",
+    ],
+};
+
+const WAL_INSERT: Kind = Kind {
+    fits: |kind, event| kind == "LWLock" && matches!(event, "WALInsert" | "WALBufMapping"),
+    share_min: 0.15,
+    what: "to copy their changes into the WAL buffers",
+    not: "the disk of the WAL: those waits are LWLock:WALWrite, IO:WALWrite and IO:WALSync",
+    evidence: |case, node| per_second(case, node, "wal_fpi", "full page images are written"),
+    text: "write less WAL: fewer indexes, rarer checkpoints (full page images), unlogged tables for data that may be lost; larger wal_buffers if WALBufMapping is named",
+    commands: &[
+        "SELECT wal_records, wal_fpi, wal_bytes, wal_buffers_full FROM pg_stat_wal;",
+        "ALTER SYSTEM SET max_wal_size = '16GB'; SELECT pg_reload_conf(); -- fewer full page images",
+    ],
+};
+
+const SNAPSHOTS: Kind = Kind {
+    fits: |kind, event| {
+        kind == "LWLock" && matches!(event, "ProcArray" | "XidGen" | "XactSLRU" | "XactBuffer")
+    },
+    share_min: 0.1,
+    what: "for the list of running transactions and their outcomes",
+    not: "locks of rows or tables: those waits are of kind Lock",
+    evidence: |case, node| {
+        let all = case.one("server", node).and_then(|server| server.mean("sessions_total"));
+        all.map(|sessions| {
+            format!(
+                "{} sessions are connected; each commit and snapshot passes this list",
+                units::short(sessions)
+            )
+        })
+        .into_iter()
+        .collect()
+    },
+    text: "connect fewer sessions (a pool), and put more rows into a transaction",
+    commands: &[
+        "SELECT application_name, state, count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' GROUP BY 1, 2 ORDER BY 3 DESC;",
+    ],
+};
+
+const WRITING: Kind = Kind {
+    fits: |kind, event| {
+        kind == "IO"
+            && matches!(
+                event,
+                "DataFileWrite"
+                    | "DataFileFlush"
+                    | "DataFileSync"
+                    | "DataFileImmediateSync"
+                    | "DataFileTruncate"
+            )
+    },
+    share_min: 0.1,
+    what: "while they write or sync blocks of tables themselves",
+    not: "the WAL: those waits have other names",
+    evidence: |case, node| {
+        let mut words = per_second(case, node, "backend_writes", "blocks are written by sessions");
+        words.extend(per_second(
+            case,
+            node,
+            "cleaner_stops",
+            "times the background writer stopped at bgwriter_lru_maxpages",
+        ));
+        words
+    },
+    text: "let the background writer work ahead, and give the sessions more shared_buffers; if most of it is CREATE INDEX, COPY or VACUUM, this is their work",
+    commands: &[
+        "ALTER SYSTEM SET bgwriter_lru_maxpages = 1000; ALTER SYSTEM SET bgwriter_delay = '50ms'; SELECT pg_reload_conf();",
+    ],
+};
+
+const CLIENT_WRITE: Kind = Kind {
+    fits: |kind, event| (kind, event) == ("Client", "ClientWrite"),
+    share_min: 0.2,
+    what: "until their client takes the rows they send",
+    not: "the server: it has the rows",
+    evidence: no_more,
+    text: "read fewer rows or columns, read them faster (the client stops while it works on a row), or use a faster network; the command shows which clients",
+    commands: &[
+        "SELECT application_name, client_addr, left(query, 60) AS query, count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite' GROUP BY 1, 2, 3 ORDER BY 4 DESC;",
+    ],
+};
+
+const VACUUM_DELAY: Kind = Kind {
+    fits: |kind, event| (kind, event) == ("Timeout", "VacuumDelay"),
+    share_min: 0.2,
+    what: "in a VACUUM by command that sleeps for its cost limit",
+    not: "autovacuum: these are sessions of clients",
+    evidence: no_more,
+    text: "run it without the delay while the host has capacity",
+    commands: &["SET vacuum_cost_delay = 0; -- in the session that runs VACUUM"],
+};
+
+macro_rules! rules {
+    ($(($judge:ident, $id:literal, $title:literal, $limits:literal, $kind:ident, $link:literal),)*) => {
+        pub(super) const RULES: &[Rule] = &[$(Rule {
+            id: $id,
+            title: $title,
+            needs: NEEDS,
+            limits: $limits,
+            judge: $judge,
+            links: &[$link],
+        },)*];
+        $(fn $judge(case: &Case) -> Answer {
+            judge(case, &$kind)
+        })*
+    };
+}
+
+rules! {
+    (extend, "LCK-05", "sessions queue to make a table's file longer", "15 % of the session time in Lock:extend or IO:DataFileExtend (ours)", EXTEND,
+        "https://www.postgresql.org/docs/current/monitoring-stats.html#WAIT-EVENT-LOCK-TABLE"),
+    (virtual_xid, "LCK-06", "a command waits for all older transactions", "10 % of the session time in Lock:virtualxid (ours)", VIRTUAL_XID,
+        "https://www.postgresql.org/docs/current/sql-createindex.html#SQL-CREATEINDEX-CONCURRENTLY"),
+    (lock_manager, "LWL-01", "statements lock more relations than the fast path has places for", "10 % of the session time in LWLock:LockManager (ours)", LOCK_MANAGER,
+        "https://www.postgresql.org/docs/current/runtime-config-locks.html"),
+    (subtransactions, "LWL-02", "subtransactions overflow their cache", "10 % of the session time in LWLock:Subtrans* or IO:SLRURead (ours)", SUBTRANSACTIONS,
+        "https://www.postgresql.org/docs/current/subxacts.html"),
+    (multixacts, "LWL-03", "multixacts overflow their caches", "10 % of the session time in LWLock:MultiXact* (ours)", MULTIXACTS,
+        "https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-ROWS"),
+    (predicates, "LWL-04", "predicate locks of serializable transactions are contended", "10 % of the session time in their lightweight locks (ours)", PREDICATES,
+        "https://www.postgresql.org/docs/current/transaction-iso.html#XACT-SERIALIZABLE"),
+    (wal_insert, "LWL-05", "sessions queue to insert into the WAL", "15 % of the session time in LWLock:WALInsert or WALBufMapping (ours)", WAL_INSERT,
+        "https://www.postgresql.org/docs/current/wal-internals.html"),
+    (snapshots, "LWL-06", "the list of running transactions is contended", "10 % of the session time in LWLock:ProcArray, XidGen or XactSLRU (ours)", SNAPSHOTS,
+        "https://www.postgresql.org/docs/current/runtime-config-connection.html#GUC-MAX-CONNECTIONS"),
+    (writing, "IO-08", "sessions write blocks of tables themselves", "10 % of the session time in IO:DataFileWrite and its relatives (ours)", WRITING,
+        "https://www.postgresql.org/docs/current/runtime-config-resource.html#RUNTIME-CONFIG-RESOURCE-BACKGROUND-WRITER"),
+    (client_write, "NET-06", "clients are slow to take their results", "20 % of the session time in Client:ClientWrite (ours)", CLIENT_WRITE,
+        "https://www.postgresql.org/docs/current/monitoring-stats.html#WAIT-EVENT-CLIENT-TABLE"),
+    (vacuum_delay, "VAC-10", "a vacuum by command sleeps for its cost limit", "20 % of the session time in Timeout:VacuumDelay (ours)", VACUUM_DELAY,
+        "https://www.postgresql.org/docs/current/runtime-config-resource.html#RUNTIME-CONFIG-RESOURCE-VACUUM-COST"),
+}
+
+fn judge(case: &Case, kind: &Kind) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let Some(waits) = case.waits(&time.node) else { continue };
+        let share = node_time::share_waiting(case, &time.node, kind.fits).unwrap_or(0.0);
+        if share < kind.share_min {
+            continue;
+        }
+        let events = waits.of(Who::Client).filter(|(event, _)| (kind.fits)(&event.0, &event.1));
+        let mut events: Vec<(String, f64)> =
+            events.map(|(event, series)| (crate::waits::name(event), series.sum())).collect();
+        events.sort_by(|left, right| right.1.total_cmp(&left.1));
+        let names: Vec<&str> = events.iter().take(3).map(|(name, _)| name.as_str()).collect();
+        let mut claim = Claim::new(
+            severity(share),
+            Level::DiscriminatingCounter,
+            format!("{}: sessions wait {} of their time {}", time.node, units::percent(share), kind.what),
+        )
+        .on_node(&time.node)
+        .during(waits.windows(Who::Client, kind.fits))
+        .number("share", share)
+        .number("sessions", share * time.active)
+        .because(format!("seen in {}", names.join(", ")))
+        .not(kind.not);
+        for sentence in (kind.evidence)(case, &time.node) {
+            claim = claim.because(sentence);
+        }
+        claims.push(
+            claim
+                .with(waits.worst_statement(kind.fits), |claim, (query_id, share)| {
+                    let text = case.query(query_id).unwrap_or(query_id);
+                    claim.because(format!(
+                        "{} of them run: {}",
+                        units::percent(share),
+                        one_line(text, STATEMENT_CHARS)
+                    ))
+                })
+                .remedy(kind.text, kind.commands),
+        );
+    }
+    Answer::of(claims, || "what the sessions waited for".to_string())
+}

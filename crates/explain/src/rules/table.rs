@@ -1,0 +1,555 @@
+//! PLAN, VAC: what the statistics of tables show: old statistics of the planner, scans without an index, foreign keys without one, updates that touch
+//! every index.
+
+use super::statement::{busy, severity};
+use crate::case::{Case, Thing};
+use crate::rule::Need::{Facts, Field, Looked};
+use crate::rule::{Answer, Claim, Rule};
+use crate::statistics;
+use crate::units;
+use record::finding::{Level, NodeTime, Severity};
+use std::collections::BTreeMap;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "PLAN-05",
+        title: "the planner's statistics of a busy table are old or absent",
+        needs: &[
+            Field("table", "changed_since_analyze"),
+            Field("table", "live_rows"),
+            Field("server", "sessions_active"),
+        ],
+        limits: "10 % of the session time in a table of 10,000 rows that was never analysed, or whose rows are twice or half of what the planner assumes (ours)",
+        judge: stale,
+        links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-STATISTICS"],
+    },
+    Rule {
+        id: "PLAN-06",
+        title: "a table is scanned again and again (without statistics of statements)",
+        needs: &[
+            Field("table", "seq_rows"),
+            Field("table", "blocks_hit"),
+            Field("server", "sessions_active"),
+        ],
+        limits: "no pg_stat_statements, 20 % of the session time in a table of which 2 scans a second read 10,000 rows each, ten times what indexes fetch (ours)",
+        judge: scanned,
+        links: &["https://www.postgresql.org/docs/current/indexes-examine.html"],
+    },
+    Rule {
+        id: "PLAN-07",
+        title: "deleting a row scans the tables that refer to it",
+        needs: &[Field("table", "unindexed_references"), Field("table", "rows_deleted")],
+        limits: "a row deleted every 2 s or more, and a table of 1,000 rows scanned half as often, with a foreign key without an index (ours)",
+        judge: references,
+        links: &["https://www.postgresql.org/docs/current/ddl-constraints.html#DDL-CONSTRAINTS-FK"],
+    },
+    Rule {
+        id: "PLAN-08",
+        title: "a setting forces plans that do not fit the values",
+        needs: &[Facts("setting"), Field("server", "sessions_active")],
+        limits: "plan_cache_mode = force_generic_plan, and 20 % of the session time in a statement with parameters that touches 100 blocks and more of them than rows (ours)",
+        judge: forced_generic,
+        links: &["https://www.postgresql.org/docs/current/runtime-config-query.html#GUC-PLAN-CACHE-MODE"],
+    },
+    Rule {
+        id: "PLAN-09",
+        title: "statements look into all partitions of a table",
+        needs: &[
+            Field("table", "index_scans"),
+            Field("table", "seq_scans"),
+            Field("server", "sessions_active"),
+        ],
+        limits: "16 partitions of a table scanned equally often (within a fifth), each twice a second, with 20 % of the session time in them (ours)",
+        judge: not_pruned,
+        links: &["https://www.postgresql.org/docs/current/ddl-partitioning.html#DDL-PARTITION-PRUNING"],
+    },
+    Rule {
+        id: "PLAN-10",
+        title: "pages of a result are found by counting rows",
+        needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
+        limits: "20 % of the session time in a statement with OFFSET that touches 100 blocks, ten for each row it returns (ours)",
+        judge: offset,
+        links: &["https://www.postgresql.org/docs/current/queries-limit.html"],
+    },
+    Rule {
+        id: "VAC-09",
+        title: "updates write every index of a table",
+        needs: &[Field("table", "rows_hot_updated"), Field("table", "indexes")],
+        limits: "200 updates a second of a table with 3 indexes or more, less than 30 % of them heap-only (ours)",
+        judge: not_hot,
+        links: &["https://www.postgresql.org/docs/current/storage-hot.html"],
+    },
+    Rule {
+        id: "REP-09",
+        title: "statements on a standby are cancelled by replay",
+        needs: &[Field("server", "conflicts"), Looked("server")],
+        limits: "any cancelled statement; high from one a second (ours)",
+        judge: conflicts,
+        links: &["https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT"],
+    },
+    Rule {
+        id: "REP-10",
+        title: "the replay of WAL is paused",
+        needs: &[Field("server", "in_recovery")],
+        limits: "any standby whose replay was paused by command",
+        judge: paused,
+        links: &["https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-RECOVERY-CONTROL"],
+    },
+];
+
+/// The share of the session time in a table.
+const STALE_SHARE_MIN: f64 = 0.1;
+/// Rows of a table whose statistics matter.
+const STALE_ROWS_MIN: f64 = 10_000.0;
+/// Rows against what the planner assumes, or the reverse.
+const STALE_FACTOR: f64 = 2.0;
+/// The share of the session time in a table that is scanned.
+const SCAN_SHARE_MIN: f64 = 0.2;
+/// Scans a second.
+const SCANS_PER_S_MIN: f64 = 2.0;
+/// Rows of each.
+const SCAN_ROWS_MIN: f64 = 10_000.0;
+/// Rows read by scans for each that an index fetched.
+const PER_INDEX_ROW_MIN: f64 = 10.0;
+/// Rows deleted a second.
+const DELETES_PER_S_MIN: f64 = 0.5;
+/// Scans for each deleted row; the two are not counted at the same time.
+const SCANS_PER_DELETE_MIN: f64 = 0.5;
+/// Rows of such a scan.
+const REFERENCE_ROWS_MIN: f64 = 1_000.0;
+/// Blocks of an execution from which on its plan matters.
+const GENERIC_BLOCKS_MIN: f64 = 100.0;
+/// Blocks for each row returned.
+const BLOCKS_PER_ROW: f64 = 10.0;
+/// Partitions that are scanned alike.
+const PARTITIONS_MIN: usize = 16;
+/// How far from their median, as a share of it.
+const ALIKE: f64 = 0.2;
+/// Most of the partitions of a table.
+const MOST: f64 = 0.8;
+/// Updates a second.
+const UPDATES_PER_S_MIN: f64 = 200.0;
+/// The share of heap-only updates.
+const HOT_SHARE_MAX: f64 = 0.3;
+/// Indexes that an update writes.
+const INDEXES_MIN: f64 = 3.0;
+
+/// The share of the session time in a relation, as the account has it.
+fn share_in(time: &NodeTime, relation: &str) -> f64 {
+    let by = time.by.iter().find(|by| by.name == "relation");
+    by.and_then(|by| by.shares.iter().find(|(name, _)| name == relation)).map_or(0.0, |(_, share)| *share)
+}
+
+/// Why the statistics of a table do not fit it; `None` if they do, or nothing is known.
+fn misfit(table: &Thing<'_>) -> Option<String> {
+    let rows = table.lines.last("live_rows").filter(|rows| *rows >= STALE_ROWS_MIN)?;
+    let changed = table.lines.last("changed_since_analyze")?;
+    let analyzes = table.lines.last("analyzes_total")?;
+    match table.lines.last("planned_rows") {
+        None if analyzes == 0.0 => Some(format!(
+            "it was never analysed: the planner guesses, {} rows changed",
+            units::count(changed)
+        )),
+        // As many rows must have changed as the two differ by: live rows are an estimate of their own.
+        Some(planned) if changed >= (rows - planned).abs() / 2.0 => {
+            let is_far = rows >= planned * STALE_FACTOR || rows * STALE_FACTOR <= planned;
+            let when = table
+                .lines
+                .last("analyzed_s")
+                .map_or("never since the statistics were reset".to_string(), |s| {
+                    format!("{} before the end", units::seconds(s))
+                });
+            is_far.then(|| {
+                format!(
+                    "the planner assumes {} rows, {} are there; last ANALYZE: {when}; {} rows changed since",
+                    units::count(planned),
+                    units::count(rows),
+                    units::count(changed)
+                )
+            })
+        }
+        _ => None,
+    }
+}
+
+fn stale(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for table in case.at("table", &time.node) {
+            let relation = table.lines.word("relation");
+            let share = share_in(time, relation);
+            let Some(why) = misfit(&table).filter(|_| share >= STALE_SHARE_MIN) else { continue };
+            let off = table.lines.flag("autovacuum") == Some(false)
+                || case.setting(&time.node, "autovacuum") == Some("off");
+            claims.push(
+                Claim::new(
+                    severity(share),
+                    Level::CoOccurrence,
+                    format!(
+                        "{}: {} of the session time is in {relation}, whose statistics do not fit it: {why}",
+                        time.node,
+                        units::percent(share)
+                    ),
+                )
+                .on_node(&time.node)
+                .during([table.lines.ticks.window()])
+                .number("share", share)
+                .number("live_rows", table.lines.last("live_rows").unwrap_or(0.0))
+                .because(format!("{} of the blocks that were touched are its own", units::percent(share)))
+                .with(off.then_some(()), |claim, ()| claim.because("autovacuum is off for it, so nothing analyses it"))
+                .lacking("the plans before and after ANALYZE: whether they change")
+                .remedy(
+                    "analyse it: this reads a sample and blocks nothing; after a bulk load it belongs to the load",
+                    &[&format!("ANALYZE (VERBOSE) {relation};")],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "rows of the busy tables, and what the planner assumes".to_string())
+}
+
+fn scanned(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case).filter(|time| case.at("statement", &time.node).next().is_none()) {
+        for table in case.at("table", &time.node) {
+            let relation = table.lines.word("relation");
+            let rate = |field: &str| table.lines.rate(field).unwrap_or(0.0);
+            let (scans, rows, by_index) = (rate("seq_scans"), rate("seq_rows"), rate("index_rows"));
+            let (each, share) = (rows / scans.max(f64::MIN_POSITIVE), share_in(time, relation));
+            let is_often = scans >= SCANS_PER_S_MIN && each >= SCAN_ROWS_MIN;
+            if !is_often || share < SCAN_SHARE_MIN || rows < by_index * PER_INDEX_ROW_MIN {
+                continue;
+            }
+            claims.push(
+                Claim::new(
+                    severity(share).min(Severity::Medium),
+                    Level::CoOccurrence,
+                    format!(
+                        "{}: {} of the session time is in {relation}, which is scanned {} times a second, {} rows each",
+                        time.node,
+                        units::percent(share),
+                        units::short(scans),
+                        units::short(each)
+                    ),
+                )
+                .on_node(&time.node)
+                .during([table.lines.ticks.window()])
+                .number("share", share)
+                .number("seq_scans_per_s", scans)
+                .number("rows_per_scan", each)
+                .because(format!(
+                    "sequential scans read {} rows a second, indexes fetched {}",
+                    units::short(rows),
+                    units::short(by_index)
+                ))
+                .lacking("which statement, and how many of the rows it needs: pg_stat_statements is not there")
+                .remedy(
+                    "look at the statements that run, and give the columns of their conditions an index; if they need all rows, a scan is right",
+                    &[
+                        &format!("SELECT query FROM pg_stat_activity WHERE state = 'active' AND query ILIKE '%{}%';", bare(relation)),
+                        "CREATE EXTENSION pg_stat_statements; -- needs shared_preload_libraries = 'pg_stat_statements' and a restart",
+                    ],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "sequential scans and index fetches of the busy tables".to_string())
+}
+
+/// The name without schema and quotes, safe inside of a pattern that is pasted.
+fn bare(relation: &str) -> String {
+    let name = relation.rsplit('.').next().unwrap_or(relation);
+    name.chars().filter(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+fn references(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for table in case.things("table") {
+        let count = table.lines.last("unindexed_references").unwrap_or(0.0);
+        let deleted = table.lines.rate("rows_deleted").unwrap_or(0.0);
+        if count < 1.0 || deleted < DELETES_PER_S_MIN {
+            continue;
+        }
+        let is_scanned = |other: &Thing<'_>| {
+            let (Some(scans), Some(rows)) = (other.lines.rate("seq_scans"), other.lines.rate("seq_rows"))
+            else {
+                return false;
+            };
+            other.name != table.name
+                && scans >= deleted * SCANS_PER_DELETE_MIN
+                && rows / scans.max(f64::MIN_POSITIVE) >= REFERENCE_ROWS_MIN
+        };
+        let Some(other) = case.at("table", table.place).find(is_scanned) else { continue };
+        let relation = table.lines.word("relation");
+        claims.push(
+            Claim::new(
+                Severity::Medium,
+                Level::CoOccurrence,
+                format!(
+                    "{}: {} rows of {relation} are deleted a second, and {} is scanned as often: a foreign key refers to {relation} from columns without an index",
+                    table.place,
+                    units::short(deleted),
+                    other.lines.word("relation")
+                ),
+            )
+            .on_node(table.place)
+            .during([table.lines.ticks.window()])
+            .number("rows_deleted_per_s", deleted)
+            .number("unindexed_references", count)
+            .because("each deleted row is looked up in the tables that refer to it; without an index this reads all of them")
+            .remedy(
+                "give the referring columns an index (CREATE INDEX CONCURRENTLY does not block writes); this lists the foreign keys",
+                &[&format!(
+                    "SELECT conrelid::regclass AS table, conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'f' AND confrelid = {}::regclass;",
+                    literal(relation)
+                )],
+            ),
+        );
+    }
+    Answer::of(claims, || "deleted rows, foreign keys without an index, and sequential scans".to_string())
+}
+
+fn forced_generic(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in
+        busy(case).filter(|time| case.setting(&time.node, "plan_cache_mode") == Some("force_generic_plan"))
+    {
+        for statement in &time.statements {
+            let (rows, blocks) = (statement.rows.unwrap_or(0.0), statement.blocks.unwrap_or(0.0));
+            let is_wasteful = blocks >= GENERIC_BLOCKS_MIN && rows < blocks;
+            if statement.share < SCAN_SHARE_MIN || !statement.text.contains("$1") || !is_wasteful {
+                continue;
+            }
+            claims.push(
+                Claim::new(
+                    severity(statement.share),
+                    Level::CoOccurrence,
+                    format!(
+                        "{}: {} of the session time is a statement whose plan may not look at its values (plan_cache_mode = force_generic_plan)",
+                        time.node,
+                        units::percent(statement.share)
+                    ),
+                )
+                .on_node(&time.node)
+                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+                .number("share", statement.share)
+                .because(format!("the statement: {}", record::escape::one_line(&statement.text, 160)))
+                .because(format!("it touches {} blocks for {} rows per execution", units::short(blocks), units::short(rows)))
+                .lacking("both plans: whether the one for the values is better")
+                .remedy(
+                    "let the server choose again; sessions follow at the reload unless they or their role set it",
+                    &[
+                        "ALTER SYSTEM RESET plan_cache_mode; SELECT pg_reload_conf();",
+                        "SELECT d.datname, s.setrole::regrole, s.setconfig FROM pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = s.setdatabase WHERE s.setconfig::text LIKE '%plan_cache_mode%';",
+                    ],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "plan_cache_mode, and the statements that take the time".to_string())
+}
+
+fn offset(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for statement in &time.statements {
+            let (rows, blocks) = (statement.rows.unwrap_or(0.0), statement.blocks.unwrap_or(0.0));
+            let text = statement.text.to_ascii_lowercase();
+            let skips = text.split_whitespace().any(|word| word == "offset");
+            if !skips
+                || statement.share < SCAN_SHARE_MIN
+                || blocks < GENERIC_BLOCKS_MIN
+                || blocks < rows * BLOCKS_PER_ROW
+            {
+                continue;
+            }
+            claims.push(
+                Claim::new(
+                    severity(statement.share),
+                    Level::CoOccurrence,
+                    format!(
+                        "{}: {} of the session time is one statement with OFFSET, which reads {} blocks to return {} rows",
+                        time.node,
+                        units::percent(statement.share),
+                        units::short(blocks),
+                        units::short(rows)
+                    ),
+                )
+                .on_node(&time.node)
+                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+                .number("share", statement.share)
+                .number("blocks_per_call", blocks)
+                .because(format!("the statement: {}", record::escape::one_line(&statement.text, 160)))
+                .because("the rows before the offset are read in order, counted and thrown away: each page costs more than the one before")
+                .lacking("the plan: whether the rows are also sorted each time")
+                .remedy(
+                    "ask for the rows after the last one of the page before, with an index in that order",
+                    &["SELECT ... WHERE (sort_column, id) > ($1, $2) ORDER BY sort_column, id LIMIT 20; -- instead of OFFSET"],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "statements with OFFSET among those that take the time".to_string())
+}
+
+fn not_pruned(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let mut by_parent: BTreeMap<&str, Vec<(Thing<'_>, f64)>> = BTreeMap::new();
+        for table in case.at("table", &time.node) {
+            let scans =
+                table.lines.rate("index_scans").unwrap_or(0.0) + table.lines.rate("seq_scans").unwrap_or(0.0);
+            let parent = table.lines.word("partition_of");
+            if !parent.is_empty() {
+                by_parent.entry(parent).or_default().push((table, scans));
+            }
+        }
+        for (parent, partitions) in by_parent {
+            let usual = statistics::median(partitions.iter().map(|(_, scans)| *scans)).unwrap_or(0.0);
+            let alike = partitions.iter().filter(|(_, scans)| (scans - usual).abs() <= usual * ALIKE).count();
+            // The account lists the largest relations only, and these are many small ones: blocks are summed here.
+            let blocks = |table: &Thing<'_>| {
+                table.lines.sum("blocks_hit").unwrap_or(0.0) + table.lines.sum("blocks_read").unwrap_or(0.0)
+            };
+            let own: f64 = partitions.iter().map(|(table, _)| blocks(table)).sum();
+            let all: f64 = case.at("table", &time.node).map(|table| blocks(&table)).sum();
+            let share = own / all.max(1.0);
+            let is_all = alike >= PARTITIONS_MIN && alike as f64 >= partitions.len() as f64 * MOST;
+            if !is_all || usual < SCANS_PER_S_MIN || share < SCAN_SHARE_MIN {
+                continue;
+            }
+            let work: f64 = time
+                .parts
+                .iter()
+                .filter(|part| {
+                    part.name.contains("CPU") || part.name == "reading" || part.name == "lightweight locks"
+                })
+                .map(|part| part.share)
+                .sum();
+            claims.push(
+                Claim::new(
+                    severity(share * work),
+                    Level::CoOccurrence,
+                    format!(
+                        "{}: all of {alike} partitions of {parent} are scanned equally often, {} times a second each: statements on it have no condition that prunes",
+                        time.node,
+                        units::short(usual)
+                    ),
+                )
+                .on_node(&time.node)
+                .during([partitions[0].0.lines.ticks.window()])
+                .number("share", share * work)
+                .number("partitions", alike as f64)
+                .number("scans_per_s", usual)
+                .because(format!("{} of the blocks that were touched are in its partitions", units::percent(share)))
+                .not("a table that is read evenly: its partitions would be scanned as often as their rows are asked for, not equally often")
+                .lacking("the plan: an Append over all partitions, and the time to plan it (pg_stat_statements.track_planning)")
+                .remedy(
+                    "add a condition on the partition key to the statements, partition by what they search by, or use fewer and larger partitions",
+                    &[
+                        &format!("SELECT pg_get_partkeydef({}::regclass);", literal(parent)),
+                        &format!("SELECT queryid, calls, mean_exec_time, left(query, 80) FROM pg_stat_statements WHERE query ILIKE '%{}%' ORDER BY total_exec_time DESC LIMIT 5;", bare(parent)),
+                    ],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "scans of partitions".to_string())
+}
+
+/// A text as an SQL literal.
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn not_hot(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for table in case.things("table") {
+        let rate = |field: &str| table.lines.rate(field).unwrap_or(0.0);
+        let (updates, hot) = (rate("rows_updated"), rate("rows_hot_updated"));
+        let indexes = table.lines.last("indexes").unwrap_or(0.0);
+        let share = hot / updates.max(f64::MIN_POSITIVE);
+        if updates < UPDATES_PER_S_MIN || indexes < INDEXES_MIN || share >= HOT_SHARE_MAX {
+            continue;
+        }
+        let fill = table.lines.last("fillfactor").unwrap_or(100.0);
+        claims.push(
+            Claim::new(
+                Severity::Low,
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: {} of {} updates a second of {} are heap-only, the others write all of its {indexes:.0} indexes",
+                    table.place,
+                    units::percent(share),
+                    units::short(updates),
+                    table.lines.word("relation")
+                ),
+            )
+            .on_node(table.place)
+            .during([table.lines.ticks.window()])
+            .number("hot_update_share", share)
+            .number("updates_per_s", updates)
+            .number("indexes", indexes)
+            .because(format!("its fillfactor is {fill:.0}: that much of a page is filled before an update comes"))
+            .lacking("which: an index on an updated column, or no room in the page")
+            .remedy(
+                "drop indexes on columns that are updated if no statement needs them; else leave room in the pages (for new pages only; VACUUM FULL rewrites \
+                 the old ones and blocks the table)",
+                &[
+                    &format!("SELECT indexrelname, idx_scan FROM pg_stat_user_indexes WHERE relid = {}::regclass ORDER BY idx_scan;", literal(table.lines.word("relation"))),
+                    &format!("ALTER TABLE {} SET (fillfactor = 80);", table.lines.word("relation")),
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "heap-only updates of tables with several indexes".to_string())
+}
+
+fn conflicts(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server") {
+        let Some(series) = server.lines.series("conflicts").filter(|series| series.sum() > 0.0) else {
+            continue;
+        };
+        claims.push(
+            Claim::new(
+                if series.rate() >= 1.0 { Severity::High } else { Severity::Medium },
+                Level::DiscriminatingCounter,
+                format!("{}: replay cancelled {} of the standby", server.place, units::counted(series.sum() as usize, "statement")),
+            )
+            .on_node(server.place)
+            .during(series.stretches(0, |point| point.sum > 0.0))
+            .number("conflicts", series.sum())
+            .because("pg_stat_database.conflicts counts statements that looked at rows which the primary has removed, or held a lock that replay needed")
+            .remedy(
+                "let replay wait longer for statements, or let the standby report its oldest one to the primary (whose dead rows then stay as long)",
+                &[
+                    "SELECT * FROM pg_stat_database_conflicts; -- on the standby: which kind",
+                    "ALTER SYSTEM SET max_standby_streaming_delay = '5min'; SELECT pg_reload_conf(); -- on the standby",
+                    "ALTER SYSTEM SET hot_standby_feedback = on; SELECT pg_reload_conf(); -- on the standby",
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "statements cancelled by replay".to_string())
+}
+
+fn paused(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server").filter(|server| server.lines.flag("replay_paused") == Some(true)) {
+        claims.push(
+            Claim::new(
+                Severity::Medium,
+                Level::DiscriminatingCounter,
+                format!("{}: the replay of WAL is paused on this standby", server.place),
+            )
+            .on_node(server.place)
+            .during([server.lines.ticks.window()])
+            .number("paused", 1.0)
+            .because("pg_is_wal_replay_paused() is true: the standby falls behind, and commits with remote_apply wait for it")
+            .not("a slow standby: replay was stopped by command, or by recovery_target_action")
+            .remedy("go on with it, on the standby", &["SELECT pg_wal_replay_resume();"]),
+        );
+    }
+    Answer::of(claims, || "whether replay is paused on standbys".to_string())
+}

@@ -1,0 +1,379 @@
+//! One story out of many claims: what each finding costs and what its remedy would save, which findings are symptoms of others, which are the same on
+//! several nodes, and which large slices of the time no finding explains.
+//!
+//! Rules look at their own condition only. What connects them is here, as tables.
+
+mod slices;
+
+use crate::case::Case;
+use crate::node_time;
+use crate::units;
+use record::Findings;
+use record::finding::{Benefit, Finding, Health, Severity, Uncovered};
+use slices::SLICES;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names of numbers that are shares of the DB time, in the order of preference.
+const SHARES: [&str; 5] = ["share", "wal_share", "commit_share", "hot_share", "sync_share"];
+/// Findings of other areas whose `share` is not one of the DB time.
+const OTHER_SHARES: [&str; 11] = [
+    "CPU-01", "CPU-05", "FS-01", "FS-02", "FS-03", "SEC-01", "NET-03", "OBS-01", "OBS-02", "CAP-01", "CPU-03",
+];
+/// Below this share of the DB time a finding is worth knowing, and nothing more.
+const NOTE_SHARE_MAX: f64 = 0.02;
+/// Below this share it is low.
+const LOW_SHARE_MAX: f64 = 0.1;
+/// Below this share it is not high.
+const MEDIUM_SHARE_MAX: f64 = 0.3;
+/// A slice of the time that needs an answer: this share of it ...
+const SLICE_SHARE_MIN: f64 = 0.1;
+/// ... or so many sessions that wait.
+const SLICE_SESSIONS_MIN: f64 = 1.0;
+/// Waits that no rule explains are the answer from this share of a node's time on: every commit waits for its flush, and that alone is no trouble.
+const UNCOVERED_SHARE_MIN: f64 = 0.5;
+/// A share of fewer sessions than this is a share of nothing.
+const SLICE_ANY_MIN: f64 = 0.1;
+
+/// What a remedy saves of the time that its finding takes: at least, at most. Ours; a condition whose remedy may also do nothing begins at 0.
+const SAVED: &[(&str, f64, f64)] = &[
+    ("PLAN-01", 0.7, 1.0),
+    ("PLAN-02", 0.2, 0.8),
+    ("PLAN-03", 0.9, 1.0),
+    ("PLAN-04", 0.5, 0.95),
+    ("PLAN-05", 0.0, 0.9),
+    ("PLAN-06", 0.5, 1.0),
+    ("PLAN-08", 0.3, 1.0),
+    ("PLAN-09", 0.3, 0.95),
+    ("PLAN-10", 0.5, 1.0),
+    ("LCK-01", 0.8, 1.0),
+    ("LCK-03", 0.3, 1.0),
+    ("LCK-04", 0.8, 1.0),
+    ("LCK-05", 0.3, 0.9),
+    ("LCK-06", 0.3, 1.0),
+    ("LWL-01", 0.5, 0.95),
+    ("LWL-02", 0.5, 1.0),
+    ("LWL-03", 0.3, 0.9),
+    ("LWL-04", 0.5, 1.0),
+    ("LWL-05", 0.2, 0.7),
+    ("LWL-06", 0.3, 0.9),
+    ("DIST-06", 0.3, 0.9),
+    ("WAL-01", 0.3, 0.9),
+    ("TXN-01", 0.5, 0.98),
+    ("REP-01", 0.3, 0.95),
+    ("SES-02", 0.5, 1.0),
+    ("SES-03", 0.5, 0.9),
+    ("CPU-06", 0.5, 1.0),
+    ("MEM-04", 0.2, 0.8),
+    ("IO-07", 0.2, 0.9),
+    ("IO-08", 0.2, 0.8),
+    ("IO-09", 0.5, 1.0),
+    ("NET-06", 0.3, 1.0),
+    ("VAC-10", 0.5, 1.0),
+    ("VAC-08", 0.5, 1.0),
+];
+
+/// A cause, and the findings that are only its symptoms on the same node or host. The first cause that is present takes a symptom.
+const CAUSES: &[(&str, &[&str])] = &[
+    ("CPU-06", &["SES-02", "WAL-01", "WAL-05", "TXN-01", "DIST-06", "SES-03", "CPU-05", "WAL-06", "GEN-03"]),
+    ("GEN-02", &["DIST-06", "LCK-01", "CPU-05"]),
+    ("LWL-01", &["SES-03"]),
+    ("TXN-05", &["LWL-04", "DIST-06"]),
+    ("IO-09", &["WAL-01", "WAL-05", "WAL-02", "IO-05", "IO-06", "IO-07", "IO-08", "CPU-05", "TXN-01"]),
+    ("IO-01", &["WAL-01", "WAL-05", "IO-05", "CPU-05", "TXN-01"]),
+    ("VAC-05", &["VAC-04", "VAC-03"]),
+    ("VAC-08", &["VAC-09", "PLAN-05"]),
+    ("SES-02", &["SES-03", "GEN-03"]),
+    ("LCK-04", &["LCK-01", "CPU-05"]),
+    ("LCK-01", &["DIST-06", "CPU-05", "TXN-01"]),
+    ("TXN-01", &["WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
+    ("WAL-01", &["WAL-05", "CPU-05", "WAL-06"]),
+    ("REP-10", &["REP-01", "CPU-05"]),
+    ("REP-01", &["CPU-05", "TXN-01"]),
+    ("PLAN-07", &["PLAN-01"]),
+    ("PLAN-08", &["PLAN-01", "MEM-04", "SES-03"]),
+    ("PLAN-09", &["LWL-01", "SES-03", "PLAN-04"]),
+    ("PLAN-01", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
+    ("PLAN-06", &["MEM-04", "SES-03", "IO-07"]),
+    ("PLAN-05", &["PLAN-02", "PLAN-03"]),
+    ("PLAN-02", &["IO-08"]),
+    ("SES-03", &["GEN-03"]),
+    ("MEM-04", &["IO-07", "CPU-05"]),
+    ("WAL-03", &["WAL-02"]),
+    ("DIST-06", &["CPU-05"]),
+    ("LCK-03", &["CPU-05", "DIST-06"]),
+    ("LCK-05", &["CPU-05"]),
+    ("IO-07", &["CPU-05"]),
+    ("IO-08", &["CPU-05"]),
+    ("LWL-01", &["CPU-05"]),
+    ("LWL-02", &["CPU-05"]),
+    ("LWL-03", &["CPU-05"]),
+    ("LWL-04", &["CPU-05"]),
+    ("LWL-05", &["CPU-05"]),
+    ("LWL-06", &["CPU-05"]),
+    ("MEM-05", &["OBS-01"]),
+];
+
+/// A cause on a standby whose symptoms show on its primary.
+const ON_A_STANDBY: &str = "REP-10";
+
+/// Rules about the measurement or the client, which say nothing about the health of the database.
+const NOT_OF_TARGET: [&str; 8] =
+    ["OBS-", "GEN-03", "GEN-04", "GEN-05", "GEN-06", "NET-03", "DIST-04", "DIST-05"];
+
+/// What is reported as missing, and what to do first about it.
+const FIRST_AID: &[(&str, &str)] = &[
+    (
+        "pg_stat_statements",
+        "pg_stat_statements is not readable: which statements take the time is not known. Add it to shared_preload_libraries, restart, \
+         and type CREATE EXTENSION pg_stat_statements",
+    ),
+    (
+        "sessions of other roles",
+        "sessions of other roles hide what they do: waits and their causes are not known. Grant pg_monitor to the role that watches",
+    ),
+];
+
+/// Completes the findings.
+pub(crate) fn complete(case: &Case, findings: &mut Findings) {
+    for finding in &mut findings.findings {
+        cost(case, finding);
+    }
+    one_of_many_nodes(&mut findings.findings);
+    under_their_causes(case, &mut findings.findings);
+    findings.blind = blind(case, findings);
+    findings.uncovered = uncovered(case, &findings.findings);
+    findings.health = health(case, findings);
+}
+
+/// The share of the DB time, what the remedy would save of it, and a severity that fits.
+fn cost(case: &Case, finding: &mut Finding) {
+    if !OTHER_SHARES.contains(&finding.rule.as_str()) {
+        finding.impact = impact(case, finding);
+    }
+    let Some(impact) = finding.impact else { return };
+    let saved = SAVED.iter().find(|(rule, _, _)| *rule == finding.rule);
+    finding.benefit = saved.map(|(_, least, most)| Benefit { least: impact * least, most: impact * most });
+    let most = match impact {
+        share if share < NOTE_SHARE_MAX => Severity::Note,
+        share if share < LOW_SHARE_MAX => Severity::Low,
+        share if share < MEDIUM_SHARE_MAX => Severity::Medium,
+        _ => Severity::High,
+    };
+    finding.severity = finding.severity.min(most);
+}
+
+fn impact(case: &Case, finding: &Finding) -> Option<f64> {
+    let node = finding.node.as_deref()?;
+    let time = node_time::all(case).iter().find(|time| time.node == node && !time.is_idle())?;
+    let named = SHARES
+        .iter()
+        .find_map(|name| finding.numbers.get(*name))
+        .filter(|_| SAVED.iter().any(|(rule, _, _)| *rule == finding.rule));
+    named.map(|share| share.clamp(0.0, 1.0)).filter(|_| time.active > 0.0)
+}
+
+/// The claim without names and numbers: what remains is the kind of the claim.
+fn kind_of(finding: &Finding) -> String {
+    let mut text = finding.claim.clone();
+    for name in [&finding.node, &finding.host].into_iter().flatten().filter(|name| !name.is_empty()) {
+        text = text.replace(name.as_str(), "@");
+    }
+    let is_figure = |word: &&str| word.chars().any(|c| c.is_ascii_digit());
+    let units = ["B", "kB", "MB", "GB", "TB", "us", "ms", "s", "min", "h", "%"];
+    let words = text.split_whitespace().filter(|word| !is_figure(word) && !units.contains(word));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The same condition on several nodes is one finding: the worst of them, with the others' names.
+fn one_of_many_nodes(findings: &mut Vec<Finding>) {
+    let mut merged: Vec<Finding> = vec![];
+    let mut all = std::mem::take(findings);
+    all.sort_by(|left, right| {
+        let impact = |finding: &Finding| finding.impact.unwrap_or(0.0);
+        right.severity.cmp(&left.severity).then(impact(right).total_cmp(&impact(left)))
+    });
+    for finding in all {
+        let place = finding.node.clone().or(finding.host.clone());
+        let same = merged.iter_mut().find(|other| {
+            let other_place = other.node.clone().or(other.host.clone());
+            other.rule == finding.rule
+                && place.is_some()
+                && other_place != place
+                && place.as_ref().is_some_and(|place| !other.also_at.contains(place))
+                && kind_of(other) == kind_of(&finding)
+        });
+        match (same, place) {
+            (Some(other), Some(place)) => {
+                other.also_at.push(place);
+                other.evidence.push(format!("likewise: {}", finding.claim));
+                other.windows.extend(finding.windows);
+                other.windows.sort();
+                other.windows.truncate(crate::rule::WINDOWS_MAX);
+            }
+            _ => merged.push(finding),
+        }
+    }
+    // Numbers of a rule's findings follow the order in which the rule made them.
+    merged.sort_by(|left, right| {
+        left.rule
+            .cmp(&right.rule)
+            .then_with(|| left.id.len().cmp(&right.id.len()))
+            .then_with(|| left.id.cmp(&right.id))
+    });
+    *findings = merged;
+}
+
+/// Whether two findings are about the same place, as far as both have one.
+fn is_same_place(case: &Case, left: &Finding, right: &Finding) -> bool {
+    let host = |finding: &Finding| {
+        let of_node = finding.node.as_deref().and_then(|node| case.host_of(node)).map(str::to_string);
+        finding.host.clone().or(of_node)
+    };
+    match (&left.node, &right.node) {
+        (Some(left), Some(right)) => left == right,
+        _ => match (host(left), host(right)) {
+            (Some(left), Some(right)) => left == right,
+            _ => true,
+        },
+    }
+}
+
+fn under_their_causes(case: &Case, findings: &mut [Finding]) {
+    let mut found: Vec<(usize, usize)> = vec![];
+    for (cause_rule, symptoms) in CAUSES {
+        for cause in 0..findings.len() {
+            // A symptom is no cause, and a condition that costs nothing explains nothing.
+            let is_cause = findings[cause].rule == *cause_rule
+                && findings[cause].severity > Severity::Low
+                && !found.iter().any(|(_, symptom)| *symptom == cause);
+            if !is_cause {
+                continue;
+            }
+            for symptom in 0..findings.len() {
+                let fits = symptoms.contains(&findings[symptom].rule.as_str())
+                    && !found.iter().any(|(_, other)| *other == symptom)
+                    // One that has symptoms of its own stays: two levels are enough.
+                    && !found.iter().any(|(other, _)| *other == symptom)
+                    && (*cause_rule == ON_A_STANDBY
+                        || is_same_place(case, &findings[cause], &findings[symptom]));
+                if fits {
+                    found.push((cause, symptom));
+                }
+            }
+        }
+    }
+    for (cause, symptom) in found {
+        let (id, severity) = (findings[cause].id.clone(), findings[cause].severity);
+        findings[symptom].severity = findings[symptom].severity.min(severity);
+        findings[symptom].symptom_of = Some(id);
+    }
+}
+
+/// Why "nothing found" would prove little here, and what to do first.
+fn blind(case: &Case, findings: &Findings) -> Vec<String> {
+    let mut reasons = vec![];
+    for (what, words) in FIRST_AID {
+        let places: BTreeSet<&str> =
+            case.gaps.iter().filter(|gap| gap.what == *what).map(|gap| gap.node.as_str()).collect();
+        if !places.is_empty() {
+            reasons.push(format!("{}: {words}", places.into_iter().collect::<Vec<_>>().join(", ")));
+        }
+    }
+    for gap in case.gaps.iter().filter(|gap| gap.what == "server") {
+        reasons.push(format!("{}: the server could not be queried at the end: {}", gap.node, gap.why));
+    }
+    let holes = findings.findings.iter().filter(|finding| finding.rule == "OBS-01");
+    reasons.extend(
+        holes
+            .filter(|hole| hole.severity > Severity::Low || hole.numbers.contains_key("coverage"))
+            .map(|hole| hole.claim.clone()),
+    );
+    reasons
+}
+
+/// Large parts of each node's time that no finding there explains.
+fn uncovered(case: &Case, findings: &[Finding]) -> Vec<Uncovered> {
+    let mut left = vec![];
+    for time in node_time::all(case).iter().filter(|time| !time.is_idle()) {
+        let here = |finding: &&Finding| {
+            let is_other = finding
+                .node
+                .as_ref()
+                .is_some_and(|node| *node != time.node && !finding.also_at.contains(&time.node));
+            let host = case.host_of(&time.node);
+            !is_other
+                && (finding.node.is_some() || finding.host.as_deref().is_none_or(|other| host == Some(other)))
+        };
+        let rules: BTreeSet<&str> = findings
+            .iter()
+            .filter(here)
+            .filter(|finding| finding.severity > Severity::Note)
+            .map(|finding| finding.rule.as_str())
+            .collect();
+        for part in &time.parts {
+            let Some(slice) = SLICES.iter().find(|slice| slice.part == part.name) else { continue };
+            let is_large = part.share >= SLICE_SHARE_MIN && part.sessions >= SLICE_ANY_MIN
+                || slice.is_wait && part.sessions > SLICE_SESSIONS_MIN;
+            if !is_large || slice.rules.iter().any(|rule| rules.contains(rule)) {
+                continue;
+            }
+            let events: Vec<String> = part
+                .events
+                .iter()
+                .map(|(event, share)| format!("{event} {}", units::percent(*share)))
+                .collect();
+            let seen = if events.is_empty() { String::new() } else { format!(" ({})", events.join(", ")) };
+            left.push(Uncovered {
+                node: time.node.clone(),
+                slice: part.name.clone(),
+                sessions: part.sessions,
+                share: part.share,
+                look_at: format!("{}{seen}", slice.look_at(case, time)),
+                commands: slice.commands.iter().map(|command| (*command).to_string()).collect(),
+            });
+        }
+    }
+    of_all_nodes(left)
+}
+
+/// The same slice of several nodes is one line: that of the node where it is largest.
+fn of_all_nodes(mut all: Vec<Uncovered>) -> Vec<Uncovered> {
+    let order: Vec<String> = all.iter().map(|left| left.slice.clone()).collect();
+    all.sort_by(|left, right| right.share.total_cmp(&left.share));
+    let mut merged: Vec<Uncovered> = vec![];
+    for left in all {
+        match merged.iter_mut().find(|other| other.slice == left.slice) {
+            Some(other) => {
+                let also = format!("; likewise at {} ({})", left.node, units::percent(left.share));
+                other.look_at.push_str(&also);
+            }
+            None => merged.push(left),
+        }
+    }
+    merged.sort_by_key(|left| order.iter().position(|slice| *slice == left.slice));
+    merged
+}
+
+/// The answer about the target.
+fn health(case: &Case, findings: &Findings) -> Health {
+    let of_target = |finding: &&Finding| {
+        !NOT_OF_TARGET.iter().any(|rule| finding.rule.starts_with(rule))
+            || finding.numbers.contains_key("gone_us")
+    };
+    let worst = findings.findings.iter().filter(of_target).map(|finding| finding.severity).max();
+    let is_waiting = |left: &&Uncovered| SLICES.iter().any(|slice| slice.part == left.slice && slice.is_wait);
+    let mut waits: BTreeMap<&str, f64> = BTreeMap::new();
+    for left in findings.uncovered.iter().filter(is_waiting) {
+        *waits.entry(&left.node).or_default() += left.share;
+    }
+    match worst {
+        Some(Severity::Medium | Severity::High) => Health::Troubled,
+        _ if case.nodes().is_empty() || !findings.blind.is_empty() => Health::CannotTell,
+        Some(Severity::Low) => Health::Minor,
+        _ if waits.values().any(|share| *share >= UNCOVERED_SHARE_MIN) => Health::NotCovered,
+        _ => Health::Clear,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! The parts of a node's time: the rules that explain each, and where to look if none of them does.
+
+use crate::case::Case;
+use crate::node_time::{CPU, FOR_CPU, ON_CPU, UNACCOUNTED};
+use crate::units;
+use record::finding::NodeTime;
+
+/// A part of the time.
+pub(super) struct Slice {
+    /// As the account names it.
+    pub(super) part: &'static str,
+    /// Whether sessions wait in it: computing and sleeping by design are no waits.
+    pub(super) is_wait: bool,
+    /// Rules that explain it when they fire.
+    pub(super) rules: &'static [&'static str],
+    /// Where to look.
+    words: &'static str,
+    /// What to type.
+    pub(super) commands: &'static [&'static str],
+}
+
+/// Who waits for what now.
+const NOW: &str = "SELECT wait_event_type, wait_event, state, count(*) FROM pg_stat_activity WHERE state <> 'idle' GROUP BY 1, 2, 3 ORDER BY 4 DESC;";
+
+/// Every part but the sleeping by design, which loses nothing.
+pub(super) const SLICES: &[Slice] = &[
+    Slice {
+        part: ON_CPU,
+        is_wait: false,
+        rules: &[
+            "PLAN-01", "PLAN-02", "PLAN-03", "PLAN-04", "PLAN-05", "PLAN-06", "PLAN-08", "PLAN-09",
+            "PLAN-10", "LOG-01", "MEM-04", "SES-01", "CPU-01", "SEC-01", "FS-01", "FS-02", "FS-03",
+        ],
+        words: "the sessions compute: that is work, and no rule found waste in it",
+        commands: &[
+            "SELECT queryid, calls, mean_exec_time AS ms, shared_blks_hit / calls AS blocks FROM pg_stat_statements ORDER BY total_exec_time DESC LIMIT 5;",
+        ],
+    },
+    Slice {
+        part: FOR_CPU,
+        is_wait: true,
+        rules: &[
+            "SES-02", "SES-03", "CPU-04", "CPU-06", "SES-01", "PLAN-01", "PLAN-03", "PLAN-04", "PLAN-06",
+            "PLAN-08", "PLAN-09", "PLAN-10", "LOG-01", "CPU-01",
+        ],
+        words: "more sessions are ready to run than CPUs are free",
+        commands: &["$ vmstat 1 5", "$ top -b -n 1 -o %CPU | head -n 15"],
+    },
+    Slice {
+        part: CPU,
+        is_wait: false,
+        rules: &[
+            "PLAN-01", "PLAN-03", "PLAN-04", "PLAN-05", "PLAN-06", "PLAN-08", "PLAN-09", "PLAN-10", "LOG-01",
+            "MEM-04", "SES-01", "SES-02", "SES-03", "CPU-04", "CPU-06",
+        ],
+        words: "the sessions compute or wait for a CPU; the server's processes could not be read, so the two are one",
+        commands: &["$ vmstat 1 5"],
+    },
+    Slice {
+        part: "WAL and commit",
+        is_wait: true,
+        rules: &[
+            "WAL-01", "TXN-01", "WAL-06", "VAC-02", "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06", "SES-02",
+        ],
+        words: "sessions wait for the WAL, but for less than a rule needs, or a flush is too fast to be the reason",
+        commands: &["SELECT * FROM pg_stat_wal;", NOW],
+    },
+    Slice {
+        part: "synchronous replication",
+        is_wait: true,
+        rules: &["REP-01", "REP-10"],
+        words: "commits wait for a standby",
+        commands: &[
+            "SELECT application_name, sync_state, write_lag, flush_lag, replay_lag FROM pg_stat_replication;",
+        ],
+    },
+    Slice {
+        part: "locks",
+        is_wait: true,
+        rules: &["LCK-01", "LCK-03", "LCK-04", "LCK-05", "LCK-06", "DIST-06"],
+        words: "sessions wait for each other; the table of lock roots shows behind whom",
+        commands: &[
+            "SELECT pid, pg_blocking_pids(pid) AS blocked_by, wait_event, left(query, 60) AS query FROM pg_stat_activity WHERE wait_event_type = 'Lock';",
+        ],
+    },
+    Slice {
+        part: "lightweight locks",
+        is_wait: true,
+        rules: &["LWL-01", "LWL-02", "LWL-03", "LWL-04", "LWL-05", "LWL-06", "DIST-06", "MEM-04"],
+        words: "sessions queue inside of the server for a lightweight lock that no rule knows; its name is in the manual's table of wait events",
+        commands: &[NOW],
+    },
+    Slice {
+        part: "reading",
+        is_wait: true,
+        rules: &["IO-01", "IO-02", "IO-05", "IO-06", "IO-07", "IO-09", "MEM-04", "PLAN-01", "PLAN-06"],
+        words: "sessions wait for blocks that are not in shared_buffers",
+        commands: &[
+            "SELECT relname, heap_blks_read, heap_blks_hit FROM pg_statio_user_tables ORDER BY heap_blks_read DESC LIMIT 5;",
+        ],
+    },
+    Slice {
+        part: "writing and other I/O",
+        is_wait: true,
+        rules: &["IO-01", "IO-05", "IO-06", "IO-08", "IO-09", "WAL-02", "WAL-03", "FS-01", "FS-02", "SEC-02"],
+        words: "sessions write or sync files themselves",
+        commands: &["SELECT * FROM pg_stat_bgwriter;", NOW],
+    },
+    Slice {
+        part: "extending files",
+        is_wait: true,
+        rules: &["LCK-05", "IO-05", "IO-06", "IO-09", "FS-01", "FS-02"],
+        words: "tables grow faster than the file system adds blocks to their files",
+        commands: &[
+            "SELECT relid::regclass, n_tup_ins FROM pg_stat_user_tables ORDER BY n_tup_ins DESC LIMIT 5;",
+        ],
+    },
+    Slice {
+        part: "temporary files",
+        is_wait: true,
+        rules: &["PLAN-02"],
+        words: "sorts, hash tables or CTEs do not fit into work_mem",
+        commands: &[
+            "SELECT queryid, calls, temp_blks_written / calls AS blocks FROM pg_stat_statements ORDER BY temp_blks_written DESC LIMIT 5;",
+        ],
+    },
+    Slice {
+        part: "buffer pins",
+        is_wait: true,
+        rules: &["REP-09"],
+        words: "a process waits until no session looks at a page: an open cursor holds it",
+        commands: &[NOW],
+    },
+    Slice {
+        part: "the client",
+        is_wait: true,
+        rules: &["NET-03", "NET-06"],
+        words: "statements wait for their client: it sends slowly (COPY FROM STDIN), or reads its result slowly",
+        commands: &[NOW],
+    },
+    Slice {
+        part: "parallel workers",
+        is_wait: true,
+        rules: &["PLAN-01", "PLAN-02", "PLAN-06"],
+        words: "leaders wait for their parallel workers, whose own time is counted with the statement",
+        commands: &["SHOW max_parallel_workers;", NOW],
+    },
+    Slice {
+        part: "other processes",
+        is_wait: true,
+        rules: &["REP-09", "REP-01"],
+        words: "sessions wait for another process of the server",
+        commands: &[NOW],
+    },
+    Slice {
+        part: "extensions",
+        is_wait: true,
+        rules: &["DIST-02", "DIST-03"],
+        words: "sessions wait in an extension: for a foreign server with postgres_fdw and its relatives",
+        commands: &["SELECT srvname, srvoptions FROM pg_foreign_server;", NOW],
+    },
+    Slice {
+        part: "cost limit of vacuum",
+        is_wait: true,
+        rules: &["VAC-01", "VAC-10"],
+        words: "a VACUUM by command sleeps for vacuum_cost_delay",
+        commands: &["SHOW vacuum_cost_delay;"],
+    },
+    Slice {
+        part: "spinlocks",
+        is_wait: true,
+        rules: &["SES-03", "CPU-06"],
+        words: "sessions back off from a spinlock: too many of them on too many CPUs, or a holder that lost its CPU",
+        commands: &[NOW],
+    },
+    Slice {
+        part: "other waits",
+        is_wait: true,
+        rules: &[],
+        words: "waits that no rule knows",
+        commands: &[NOW],
+    },
+    Slice {
+        part: UNACCOUNTED,
+        is_wait: true,
+        rules: &["LOG-01", "SES-01", "CPU-06", "FS-01", "FS-02", "SEC-02", "MEM-02", "MEM-05", "IO-09"],
+        words: "the server counts this time, and neither the scheduler nor a wait event explains it: sleeps in the kernel that PostgreSQL does not report (page \
+                faults, reads of memory that was swapped out, writing to the log or a pipe), or waits too short and too many for samples",
+        commands: &[
+            "$ for p in $(pgrep -x postgres); do cat /proc/$p/wchan; echo; done | sort | uniq -c | sort -rn | head",
+        ],
+    },
+];
+
+impl Slice {
+    /// Where to look, with the figures that are known.
+    pub(super) fn look_at(&self, case: &Case, time: &NodeTime) -> String {
+        let mut words = self.words.to_string();
+        if self.part == FOR_CPU
+            && let Some(host) = case.host_of(&time.node).and_then(|host| case.one("host", host))
+        {
+            let busy: f64 = ["cpu_user_pct", "cpu_system_pct", "cpu_softirq_pct"]
+                .iter()
+                .filter_map(|field| host.mean(field))
+                .sum();
+            let cores = host.last("cores").unwrap_or(0.0);
+            words.push_str(&format!(
+                ": {} of {} CPUs are busy; the statements that compute the most come first",
+                units::short(busy / 100.0 * cores),
+                units::short(cores)
+            ));
+        }
+        if let Some(statement) =
+            time.statements.first().filter(|_| [ON_CPU, FOR_CPU, CPU].contains(&self.part))
+        {
+            words.push_str(&format!(
+                "; the largest is statement {} with {} of the time",
+                statement.query_id,
+                units::percent(statement.share)
+            ));
+        }
+        words
+    }
+}
