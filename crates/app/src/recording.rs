@@ -323,7 +323,7 @@ fn remove(path: &Path) {
         let _ = std::fs::remove_file(path.join(name));
     }
     // What was sampled beside the work goes with it; no other process writes into these.
-    for name in [files::STACKS, files::STUCK] {
+    for name in [files::STACKS, files::STUCK, files::PLANS] {
         let _ = std::fs::remove_dir_all(path.join(name));
     }
     let _ = std::fs::remove_dir(path);

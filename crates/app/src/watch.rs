@@ -40,6 +40,8 @@ pub struct Plan {
     pub is_here: bool,
     /// Which other hosts.
     pub machines: Machines,
+    /// Whether plans are also made with other settings.
+    pub tries_settings: bool,
     /// What is exported.
     pub evidence: Evidence,
     /// Time between two lines of progress.
@@ -57,6 +59,7 @@ impl Plan {
             interval: Duration::from_secs(1),
             is_here: true,
             machines: Machines::default(),
+            tries_settings: false,
             evidence: Evidence::default(),
             progress: None,
             directory: None,
@@ -94,7 +97,7 @@ impl Plan {
         }));
         let begun = Instant::now();
         let board = Arc::new(Board::new());
-        let mut collectors = collectors::of_survey(survey, &board);
+        let mut collectors = collectors::of_survey(survey, &board, self.tries_settings);
         collectors.extend(self.machines.collectors(self.is_here, nodes, &board, recording.path())?);
         let options = Options { interval: self.interval, ..Options::default() };
         let sampler = Sampler::start(recording.shared_dir(), options, collectors)

@@ -29,7 +29,7 @@ impl Watching {
         let mut collectors = match cluster {
             Some(cluster) => collectors::of(&cluster.nodes, &board),
             None => match Cluster::survey(spec) {
-                Ok(survey) => collectors::of_survey(&survey, &board),
+                Ok(survey) => collectors::of_survey(&survey, &board, false),
                 Err(_) => collectors::of(&Cluster::single(spec.clone()).nodes, &board),
             },
         };

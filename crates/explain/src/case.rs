@@ -23,7 +23,7 @@ pub(crate) const THINGS_MAX: usize = 4_096;
 pub const EVENTS_MAX: usize = 200_000;
 
 /// The fields of a line that identify its object. Other sources have one object per place.
-const KEYS: [(&str, &[&str]); 21] = [
+const KEYS: [(&str, &[&str]); 25] = [
     ("activity", &["application", "user", "database", "client"]),
     ("slru", &["name"]),
     ("core", &["cpu"]),
@@ -34,6 +34,10 @@ const KEYS: [(&str, &[&str]); 21] = [
     ("hardware", &["kind", "name"]),
     ("table", &["database", "relation"]),
     ("statement", &["database", "query_id"]),
+    ("plan", &["query_id", "hash"]),
+    ("plan_node", &["query_id", "hash", "number"]),
+    ("plan_index", &["relation", "index"]),
+    ("what_if", &["query_id", "hash", "change"]),
     ("replication", &["standby"]),
     ("slot", &["slot"]),
     ("subscription", &["subscription"]),

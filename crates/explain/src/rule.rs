@@ -125,7 +125,7 @@ impl Need {
 }
 
 /// The names under which the collectors of a source report what they could not read, if they differ from the source's.
-const COLLECTORS: [(&str, &[&str]); 16] = [
+const COLLECTORS: [(&str, &[&str]); 18] = [
     ("server", &["sessions of other roles"]),
     ("wait", &["server", "sessions of other roles", "hidden sessions"]),
     ("session", &["server", "sessions of other roles", "hidden sessions"]),
@@ -137,6 +137,8 @@ const COLLECTORS: [(&str, &[&str]); 16] = [
     ("progress", &["server"]),
     ("table", &["server", "tables"]),
     ("statement", &["server", "statements", "pg_stat_statements"]),
+    ("plan", &["server", "plans", "statements", "pg_stat_statements"]),
+    ("what_if", &["server", "plans", "pg_stat_statements"]),
     ("setting", &["server", "settings", "settings of superusers"]),
     ("host", &["machine", "processors"]),
     ("disk", &["machine", "disks"]),

@@ -12,6 +12,7 @@ mod lock;
 mod memory;
 mod network;
 mod observer;
+mod plan;
 mod queue;
 pub(crate) mod replication;
 mod slice;
@@ -38,6 +39,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         ddl::RULES,
         slice::RULES,
         statement::RULES,
+        plan::RULES,
         table::RULES,
         queue::RULES,
         limit::RULES,

@@ -11,9 +11,9 @@ mod relay;
 mod support;
 
 mod benchmarks;
+mod catalogue;
 mod check_hosts;
 mod check_local;
-mod catalogue;
 mod cli_errors;
 mod cluster;
 mod conformance;

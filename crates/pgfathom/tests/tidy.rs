@@ -67,7 +67,8 @@ const ARROWS: [(&str, &[&str]); 19] = [
 
 /// Foreign packages in Cargo.lock at most, those of other platforms and of tests included. Raised only on purpose: the last time
 /// for `der`, which replaced `x509-parser` and twenty-one packages below it in builds; the lock still names those, as an option of `rcgen` that is off.
-const LOCKED_PACKAGES_MAX: usize = 199;
+/// After that for `sqlparser`, which needs only `log`.
+const LOCKED_PACKAGES_MAX: usize = 200;
 
 /// A module over about 600 lines is split by idea; a little more is not worth a bad split.
 const MODULE_LINES_MAX: usize = 700;

@@ -43,6 +43,8 @@ pub const STARTED: &str = "started";
 pub const SETTINGS_CHANGED: &str = "settings_changed";
 /// The text of a statement, once. Fields: `node`, `query_id`, `text`.
 pub const QUERY: &str = "query";
+/// A statement has another plan than before. Fields: `node`, `query_id`, `before`, `after` (hashes of the shapes).
+pub const PLAN_CHANGED: &str = "plan_changed";
 /// A slice of stacks was kept. Fields: `host`, `file`, `reason`, `duration_us`.
 pub const STACKS: &str = "stacks";
 /// Something a careful reader should know.

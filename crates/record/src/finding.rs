@@ -307,6 +307,9 @@ pub enum Level {
     /// Cause and effect come at the same times, more often than chance would have it.
     #[serde(alias = "co-occurrence")]
     CoOccurrence,
+    /// The server's planner was shown the change, by EXPLAIN alone: an estimate of the effect, nothing was changed or measured.
+    #[serde(alias = "what-if")]
+    WhatIf,
     /// A counter moved that has no other explanation.
     #[serde(alias = "discriminating counter")]
     DiscriminatingCounter,
@@ -319,9 +322,10 @@ pub enum Level {
 
 impl Level {
     /// Every level, weakest first.
-    pub const ALL: [Level; 5] = [
+    pub const ALL: [Level; 6] = [
         Level::Symptom,
         Level::CoOccurrence,
+        Level::WhatIf,
         Level::DiscriminatingCounter,
         Level::PeerContrast,
         Level::Intervention,
@@ -332,6 +336,7 @@ impl Level {
         match self {
             Level::Symptom => "symptom",
             Level::CoOccurrence => "co-occurrence",
+            Level::WhatIf => "what-if",
             Level::DiscriminatingCounter => "discriminating counter",
             Level::PeerContrast => "peer contrast",
             Level::Intervention => "intervention",

@@ -44,6 +44,7 @@ pub mod redact;
 pub mod sample;
 #[cfg(test)]
 mod schema;
+pub mod statement;
 pub mod statistics;
 pub mod summary;
 pub mod sweep;
@@ -89,6 +90,8 @@ pub mod files {
     pub const STACKS: &str = "stacks";
     /// What was taken of backends that did not move.
     pub const STUCK: &str = "stuck";
+    /// The folder of plans: `<query_id>-<hash>.json`, without constants.
+    pub const PLANS: &str = "plans";
     /// The page.
     pub const REPORT: &str = "report.html";
 }

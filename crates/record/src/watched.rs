@@ -60,6 +60,7 @@ macro_rules! line {
 pub mod cost;
 mod database;
 mod machine;
+mod plans;
 mod relations;
 
 pub use cost::Cost;
@@ -70,6 +71,7 @@ pub use database::{
 pub use machine::{
     Backend, Cgroup, Core, Disk, Fact, Hardware, Host, Missing, Mount, Net, Schedule, Watching,
 };
+pub use plans::{Plan, PlanIndex, PlanNode, WhatIf};
 pub use relations::{Io, Statement, Table};
 
 /// `wait_type` and `wait_event` of an active session that waits for nothing: it is on a CPU or waits for one.
@@ -147,6 +149,14 @@ sampled! {
     Table,
     /// A statement of pg_stat_statements.
     Statement,
+    /// A plan of a statement.
+    Plan,
+    /// A node of a plan.
+    PlanNode,
+    /// An index of a table in a plan.
+    PlanIndex,
+    /// A change that was tried by EXPLAIN.
+    WhatIf,
     /// A row of pg_stat_io.
     Io,
     /// A row of pg_stat_slru.
@@ -206,6 +216,10 @@ impl Sampled {
             Sampled::Subscription(line) => &line.node,
             Sampled::Table(line) => &line.node,
             Sampled::Statement(line) => &line.node,
+            Sampled::Plan(line) => &line.node,
+            Sampled::PlanNode(line) => &line.node,
+            Sampled::PlanIndex(line) => &line.node,
+            Sampled::WhatIf(line) => &line.node,
             Sampled::Io(line) => &line.node,
             Sampled::ClockOffset(line) => &line.node,
             Sampled::Fact(line) => &line.node,

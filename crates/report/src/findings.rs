@@ -31,6 +31,7 @@ fn sign(severity: Severity) -> &'static str {
 fn level_text(level: Level) -> &'static str {
     match level {
         Level::Symptom => "the condition was observed; several causes can explain it",
+        Level::WhatIf => "the planner was shown the change by EXPLAIN; nothing was run",
         Level::CoOccurrence => "cause and effect occur at the same times",
         Level::DiscriminatingCounter => "a counter changed that has no other explanation",
         Level::PeerContrast => "its peers are healthy under the same load",

@@ -36,7 +36,8 @@ const KINDS: [(&str, &[&str], Option<&str>); 5] = [
 /// The padding after tar's last entry: zeros up to the record size.
 const TRAILER_BYTES_MAX: u64 = 1 << 20;
 /// Folders of a run directory that are packed, with the suffixes of their files.
-const FOLDERS: [(&str, &str); 2] = [(record::files::STACKS, ".perf"), (record::files::STUCK, ".txt")];
+const FOLDERS: [(&str, &str); 3] =
+    [(record::files::STACKS, ".perf"), (record::files::STUCK, ".txt"), (record::files::PLANS, ".json")];
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
@@ -301,7 +302,10 @@ fn copy_run(from: &Path, to: &Path, redaction: Redaction) -> Result<Vec<String>,
         })?;
         names.push(record::files::LATENCY.to_string());
     }
-    for (folder, end) in FOLDERS {
+    // A plan is a statement in another form.
+    for (folder, end) in
+        FOLDERS.into_iter().filter(|(folder, _)| !(redaction.sql && *folder == record::files::PLANS))
+    {
         let files: BTreeSet<String> = file::list(&from.join(folder))
             .iter()
             .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))

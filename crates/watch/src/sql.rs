@@ -14,6 +14,7 @@ mod counters;
 mod facts;
 pub mod json;
 mod parts;
+mod plans;
 mod probe;
 mod progress;
 mod relations;
@@ -62,6 +63,7 @@ pub struct Node {
     /// Whether the server's processes run here.
     is_local: bool,
     texts: HashSet<String>,
+    plans: plans::Plans,
     log: Option<log::Follower>,
     /// For a node that has never answered: the node that named it, and the command in case it has another address from here.
     found_as: Option<(String, String)>,
@@ -106,6 +108,7 @@ impl Node {
             known: facts::Known::default(),
             is_local: false,
             texts: HashSet::new(),
+            plans: plans::Plans::default(),
             log: None,
             found_as: None,
         }
@@ -115,6 +118,13 @@ impl Node {
     #[must_use]
     pub(crate) fn found_as(mut self, reported_by: &str, hint: &str) -> Node {
         self.found_as = Some((reported_by.to_string(), hint.to_string()));
+        self
+    }
+
+    /// Also tries settings by EXPLAIN.
+    #[must_use]
+    pub fn trying_settings(mut self, is_on: bool) -> Node {
+        self.plans.tries_settings = is_on;
         self
     }
 
@@ -352,7 +362,8 @@ impl Collect for Node {
                     self.refused("core", lost, failed, tick.now_us, batch)
                 }
             };
-            if let Err(failed) = answered.and_then(|()| self.query_parts(tick, batch)) {
+            let answered = answered.and_then(|()| self.query_parts(tick, batch));
+            if let Err(failed) = answered.and_then(|()| self.query_plans(tick, false, batch)) {
                 self.away(tick, &failed, RETRY_FIRST, batch);
             }
         }
@@ -366,7 +377,8 @@ impl Collect for Node {
         for part in [Part::Io, Part::Slru, Part::Statements, Part::WaitProfile, Part::Tables] {
             self.turn(part).due_us = 0;
         }
-        if let Err(failed) = self.query_parts(tick, batch) {
+        let answered = self.query_parts(tick, batch);
+        if let Err(failed) = answered.and_then(|()| self.query_plans(tick, true, batch)) {
             self.away(tick, &failed, RETRY_FIRST, batch);
         }
         if let Some(log) = &mut self.log {

@@ -1,6 +1,7 @@
 //! PLAN, SES, LOG: statements and sessions that take the time of a node, by the account of it ([`crate::node_time`]). What takes little time is no
 //! finding here, however ugly its plan is.
 
+use super::plan;
 use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::Need::{Any, Facts, Field};
@@ -8,6 +9,7 @@ use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::escape::one_line;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -163,7 +165,7 @@ pub(super) fn busy(case: &Case) -> impl Iterator<Item = &NodeTime> {
 }
 
 /// A statement in one line, or its id.
-fn in_a_line(statement: &StatementTime) -> String {
+pub(super) fn in_a_line(statement: &StatementTime) -> String {
     match one_line(&statement.text, STATEMENT_CHARS) {
         text if text.is_empty() => format!("statement {}", statement.query_id),
         text => text,
@@ -186,21 +188,12 @@ fn look_it_up(statement: &StatementTime) -> String {
 }
 
 fn explain_generic(statement: &StatementTime) -> String {
-    let text = one_line(statement.text.trim_end().trim_end_matches(';'), PASTED_CHARS_MAX);
-    if is_pastable(&text) {
-        return format!("EXPLAIN (GENERIC_PLAN) {text};");
+    match statement::plannable(&statement.text) {
+        Ok(text) if text.is_ascii() && text.len() <= PASTED_CHARS_MAX => {
+            format!("EXPLAIN (GENERIC_PLAN) {text};")
+        }
+        _ => look_it_up(statement),
     }
-    look_it_up(statement)
-}
-
-/// Whether a foreign statement is one statement, whole, when it is pasted into psql as one line: no second one after a semicolon,
-/// no command of psql, no comment that ends differently there, nothing that a terminal reads as a key.
-fn is_pastable(text: &str) -> bool {
-    let is_plain = text.chars().all(|c| c.is_ascii() && !c.is_ascii_control());
-    let verb = text.split(' ').next().unwrap_or("").to_ascii_lowercase();
-    let has_plan =
-        matches!(verb.as_str(), "select" | "with" | "insert" | "update" | "delete" | "merge" | "values");
-    has_plan && is_plain && !["--", "/*", ";", "\\"].iter().any(|mark| text.contains(mark))
 }
 
 /// A table of the statement's database that is scanned about as often as the statement runs, and the rows of a scan.
@@ -218,63 +211,78 @@ fn scanned<'a>(case: &'a Case, node: &'a str, statement: &StatementTime) -> Opti
     scans.max_by(|left, right| (left.1 * left.2).total_cmp(&(right.1 * right.2)))
 }
 
+/// Executions a second, and blocks of each, of a statement that touches many for few rows.
+fn wasteful(statement: &StatementTime) -> Option<(f64, f64)> {
+    let (calls, blocks) = (statement.calls_per_s?, statement.blocks?);
+    let is_wasteful = blocks >= SCAN_BLOCKS_MIN && statement.rows.unwrap_or(0.0) < blocks;
+    // What has neither a condition nor a join needs all rows. A text that cannot be parsed may have one.
+    let is_filtered = statement::parse(&statement.text).map_or(true, |parsed| parsed.is_filtered);
+    let is_frequent = statement.share >= SCAN_SHARE_MIN && calls >= SCAN_CALLS_PER_S_MIN;
+    (is_wasteful && is_filtered && is_frequent).then_some((calls, blocks))
+}
+
+/// Whether PLAN-01 has a finding about the statement.
+pub(super) fn scans(case: &Case, node: &str, statement: &StatementTime) -> bool {
+    wasteful(statement).is_some() && scanned(case, node, statement).is_some()
+}
+
 fn scan(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for statement in &time.statements {
-            let (Some(calls), Some(blocks)) = (statement.calls_per_s, statement.blocks) else { continue };
+            let Some((calls, blocks)) = wasteful(statement) else { continue };
             let rows = statement.rows.unwrap_or(0.0);
-            let is_wasteful = blocks >= SCAN_BLOCKS_MIN && rows < blocks;
-            if statement.share < SCAN_SHARE_MIN || calls < SCAN_CALLS_PER_S_MIN || !is_wasteful {
-                continue;
-            }
-            // What has neither a condition nor a join needs all rows.
-            let text = statement.text.to_ascii_lowercase();
-            if !text.is_empty() && !text.contains("where") && !text.contains("join") {
-                continue;
-            }
             let Some((table, each, scans)) = scanned(case, &time.node, statement) else { continue };
             // What it reads is then not most of its time.
             let spills = statement.temp_bytes.is_some_and(|bytes| bytes >= SPILL_BYTES_MIN);
-            claims.push(
-                Claim::new(
-                    if spills { Severity::Medium } else { severity(statement.share) },
-                    Level::DiscriminatingCounter,
-                    format!(
-                        "{}: {} of the session time is one statement that reads {} rows of {} to return {}, {} times a second",
-                        time.node,
-                        units::percent(statement.share),
-                        units::short(each),
-                        table.lines.word("relation"),
-                        units::short(rows),
-                        units::short(calls)
-                    ),
-                )
-                .on_node(&time.node)
-                .during([table.lines.ticks.window()])
-                .number("share", statement.share)
-                .number("rows_per_scan", each)
-                .number("blocks_per_call", blocks)
-                .number("calls_per_s", calls)
-                .because(format!("the statement: {}", in_a_line(statement)))
-                .because(format!(
-                    "{} sequential scans a second of {}, {} rows each; it touches {} blocks per execution",
-                    units::short(scans),
-                    table.lines.word("relation"),
+            let claim = Claim::new(
+                if spills { Severity::Medium } else { severity(statement.share) },
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: {} of the session time is one statement that reads {} rows of {} to return {}, {} times a second",
+                    time.node,
+                    units::percent(statement.share),
                     units::short(each),
-                    units::short(blocks)
-                ))
-                .not("a table too small for an index: a scan reads 1,000 rows or more")
-                .lacking("the plan: whether a condition of the statement has no index, or one that it cannot use")
-                .remedy(
-                    "look for the sequential scan in its plan (GENERIC_PLAN from PostgreSQL 16 on; as the role that runs it, because \
-                     planning evaluates functions), and give the columns of its condition an index (CREATE INDEX CONCURRENTLY does not block writes)",
-                    &[&explain_it(case, &time.node, statement)],
+                    table.lines.word("relation"),
+                    units::short(rows),
+                    units::short(calls)
                 ),
-            );
+            )
+            .on_node(&time.node)
+            .during([table.lines.ticks.window()])
+            .number("share", statement.share)
+            .number("rows_per_scan", each)
+            .number("blocks_per_call", blocks)
+            .number("calls_per_s", calls)
+            .because(format!("the statement: {}", in_a_line(statement)))
+            .because(format!(
+                "{} sequential scans a second of {}, {} rows each; it touches {} blocks per execution",
+                units::short(scans),
+                table.lines.word("relation"),
+                units::short(each),
+                units::short(blocks)
+            ))
+            .not("a table too small for an index: a scan reads 1,000 rows or more");
+            let planned = plan::plan_of(case, time, statement);
+            let proposal = planned.and_then(|planned| plan::proposal(case, &planned));
+            claims.push(match proposal {
+                Some(proposal) => plan::with_proposal(claim, &proposal),
+                None => look_for_it(case, &time.node, statement, claim),
+            });
         }
     }
     Answer::of(claims, || "statements that take the time, and sequential scans of tables".to_string())
+}
+
+/// What to do without a plan that shows which index is missing.
+fn look_for_it(case: &Case, node: &str, statement: &StatementTime, claim: Claim) -> Claim {
+    claim
+        .lacking("the plan: whether a condition of the statement has no index, or one that it cannot use")
+        .remedy(
+            "look for the sequential scan in its plan (GENERIC_PLAN from PostgreSQL 16 on; as the role that runs it, because \
+             planning evaluates functions), and give the columns of its condition an index (CREATE INDEX CONCURRENTLY does not block writes)",
+            &[&explain_it(case, node, statement)],
+        )
 }
 
 /// What to do about a spill.
@@ -648,6 +656,7 @@ mod tests {
             "select 1; drop table t",
             "select 1 -- first\n, drop_all()",
             "select /* a */ 1",
+            "select 'a'",
             "select 1 \\! rm x",
             "select '\u{1b}[2J'",
             "select 'é'",

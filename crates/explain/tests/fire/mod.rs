@@ -2,9 +2,11 @@
 
 mod harmless;
 mod inside;
+mod plan;
 mod time;
 
 pub(crate) use harmless::HARMLESS;
+pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
 
 use crate::scene::{NODES, Scene, disk, vacuum_wait, wait};
 use record::event;
@@ -24,7 +26,7 @@ pub(crate) type Fires = (&'static str, Level, Change);
 
 /// Of all rules.
 pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
-    CASES.iter().chain(time::CASES).chain(inside::CASES)
+    CASES.iter().chain(time::CASES).chain(inside::CASES).chain(plan::CASES)
 }
 
 const CASES: &[Fires] = &[

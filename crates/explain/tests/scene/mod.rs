@@ -363,6 +363,12 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
             "autovacuum": true, "blocks_hit": 2_000_000, "blocks_read": 10_000, "index_rows": 600_000, "index_scans": 600_000, "indexes": 1, "triggers": 0,
             "unindexed_references": 0,
             "replica_identity": "default", "published": false, "tablespace": "pg_default", "index_tablespaces": "pg_default"}))
+        .set("plan", json!({"node": node, "query_id": "1", "hash": "a1"}), json!({
+            "database": "db", "how": "generic", "cost_total": 8.5, "rows_planned": 1.0, "nodes": 1, "partitions": 0, "jit_above_cost": 100_000.0, "work_mem_bytes": 4_194_304}))
+        .set("plan_node", json!({"node": node, "query_id": "1", "hash": "a1", "number": 1}), json!({
+            "above": 0, "kind": "Index Scan", "relation": "public.usertable", "index": "usertable_pkey", "condition": "(ycsb_key = $1)", "rows_planned": 1.0, "width_bytes": 1000}))
+        .set("what_if", json!({"node": node, "query_id": "1", "hash": "a1", "change": "SET work_mem = '256MB';"}), json!({
+            "kind": "setting", "cost_before": 8.5, "cost_after": 8.5, "used": false}))
         .set("clock", of.clone(), json!({"offset_us": 50, "error_us": 100}))
         .set("backend", json!({"host": host, "node": node, "pid": 100, "backend": "client backend"}), json!({"cpu_us": 200_000, "state": "S"}))
         .fact(of.clone(), "setting", "wal_level", "replica")

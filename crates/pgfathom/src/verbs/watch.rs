@@ -29,6 +29,9 @@ pub struct Watch {
     /// Sampling interval: seconds, or as 500ms
     #[arg(long, value_name = "TIME", default_value = "1", value_parser = quantity::duration, help_heading = "Watch")]
     pub interval: Duration,
+    /// Also plan the costliest statements with other settings (work_mem, enable_*), by EXPLAIN only
+    #[arg(long, help_heading = "Watch")]
+    pub what_if: bool,
     /// Monitor only the servers (and hosts named by --ssh), not this host
     #[arg(long, help_heading = "Hosts")]
     pub no_host: bool,
@@ -55,6 +58,7 @@ impl Watch {
             interval: self.interval,
             is_here: !self.no_host,
             machines: self.machines.value(),
+            tries_settings: self.what_if,
             evidence: self.evidence.value(),
             progress: self.progress,
             directory: self.directory.output_dir,

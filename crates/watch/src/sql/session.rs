@@ -249,6 +249,28 @@ impl Session {
         Ok(rtt_us)
     }
 
+    /// Runs plain text, and returns the first column of its rows; several statements are possible. Not for a
+    /// connection that [`is_shared`](Session::is_shared).
+    ///
+    /// # Errors
+    /// The server's message.
+    pub(crate) fn plain(&mut self, sql: &str) -> Result<Vec<String>, Failed> {
+        let begin_us = monotonic_us();
+        let answer = self.client.outside()?.simple_query(sql);
+        self.waited_us += monotonic_us() - begin_us;
+        self.queries += 1;
+        let rows = answer?.into_iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_string()),
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
+    /// Whether another client may use the server process between two transactions.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.client.is_shared()
+    }
+
     /// Statements sent, and microseconds waited for their answers, since the last call.
     pub fn spent(&mut self) -> (u64, u64) {
         let (queries, waited_us) = std::mem::replace(&mut self.server_text, (self.queries, self.waited_us));

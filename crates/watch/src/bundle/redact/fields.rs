@@ -50,7 +50,18 @@ pub(super) const NAME_FIELDS: [(&str, &str); 11] = [
 ];
 
 /// Fields whose value is a statement.
-pub(super) const SQL_FIELDS: [&str; 6] = ["query", "blocker_query", "text", "sql", "script", "statements"];
+pub(super) const SQL_FIELDS: [&str; 10] = [
+    "query",
+    "blocker_query",
+    "text",
+    "sql",
+    "script",
+    "statements",
+    "filter",
+    "condition",
+    "change",
+    "definition",
+];
 
 /// Fields in which the server quotes statements and rows.
 pub(super) const QUOTING_FIELDS: [&str; 4] = ["detail", "context", "hint", "statement"];

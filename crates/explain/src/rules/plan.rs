@@ -1,0 +1,495 @@
+//! PLAN-10 to PLAN-19: what the server's plans show of the statements that take the time of a node, and what a change would make of them. The plans
+//! are made by
+//! `watch` without running the statements (docs/watch.md); what the planner expects is compared with what `pg_stat_statements` counted.
+
+mod index;
+
+use super::statement::{busy, in_a_line, scans, severity};
+use crate::case::{Case, Thing};
+use crate::rule::Need::{self, Field};
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement;
+
+pub(super) use index::{proposal, with_proposal};
+
+const NEEDS: &[Need] =
+    &[Field("plan", "cost_total"), Field("statement", "calls"), Field("server", "sessions_active")];
+const USE_PLANS: &[&str] = &["https://www.postgresql.org/docs/current/using-explain.html"];
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "PLAN-10",
+        title: "the plan scans a table for few of its rows",
+        needs: NEEDS,
+        limits: "10 % of the session time; a sequential scan of 1,000 rows or more with a condition that keeps a tenth of them or less, by the plan (ours)",
+        judge: index::missing,
+        links: &["https://www.postgresql.org/docs/current/indexes-multicolumn.html"],
+    },
+    Rule {
+        id: "PLAN-11",
+        title: "an index is there, but the condition cannot use it",
+        needs: NEEDS,
+        limits: "10 % of the session time; a sequential scan of 1,000 rows or more whose condition computes something from an indexed column, or \
+            leaves out the first column of an index (ours)",
+        judge: index::unusable,
+        links: &["https://www.postgresql.org/docs/current/indexes-expressional.html"],
+    },
+    Rule {
+        id: "PLAN-12",
+        title: "the planner expects far more or fewer rows than there are",
+        needs: NEEDS,
+        limits: "10 % of the session time; a factor of 10 between the plan and the rows per execution, 1,000 rows or more (ours)",
+        judge: misestimate,
+        links: &["https://www.postgresql.org/docs/current/planner-stats.html"],
+    },
+    Rule {
+        id: "PLAN-13",
+        title: "a nested loop was chosen for far fewer rows than there are",
+        needs: NEEDS,
+        limits: "10 % of the session time; a nested loop that is expected to return a tenth of the rows of an execution or less, 1,000 rows or more (ours)",
+        judge: nested_loop,
+        links: &["https://www.postgresql.org/docs/current/planner-stats.html"],
+    },
+    Rule {
+        id: "PLAN-15",
+        title: "partitions are not excluded",
+        needs: NEEDS,
+        limits: "10 % of the session time; 8 partitions or more are scanned by a statement with a condition, and none is left out when it runs (ours)",
+        judge: partitions,
+        links: &["https://www.postgresql.org/docs/current/ddl-partitioning.html#DDL-PARTITION-PRUNING"],
+    },
+    Rule {
+        id: "PLAN-16",
+        title: "a sort or hash table is larger than work_mem, by the plan",
+        needs: NEEDS,
+        limits: "5 % of the session time; rows x width of a sort above work_mem, of a hash table above twice work_mem; not if the statement \
+            writes no temporary files, nor if PLAN-02 fires (ours)",
+        judge: spill,
+        links: &["https://www.postgresql.org/docs/current/runtime-config-resource.html#GUC-WORK-MEM"],
+    },
+    Rule {
+        id: "PLAN-17",
+        title: "the planner's cost of a short statement is above the limit for just-in-time compilation",
+        needs: NEEDS,
+        limits: "5 % of the session time; cost above jit_above_cost, and compilation takes 30 % of an execution or more (ours)",
+        judge: compiled,
+        links: &["https://www.postgresql.org/docs/current/jit-decision.html"],
+    },
+    Rule {
+        id: "PLAN-18",
+        title: "a statement got another plan",
+        needs: NEEDS,
+        limits: "5 % of the session time in a statement whose plan has another shape at the end (ours)",
+        judge: changed,
+        links: USE_PLANS,
+    },
+    Rule {
+        id: "PLAN-19",
+        title: "another setting gives a cheaper plan",
+        needs: &[Field("plan", "cost_total"), Field("what_if", "cost_before")],
+        limits: "`watch --what-if`: half of the planner's cost or less (ours)",
+        judge: settings,
+        links: &["https://www.postgresql.org/docs/current/runtime-config-query.html"],
+    },
+];
+
+/// The share of the session time of a statement whose plan is worth a finding.
+const SHARE_MIN: f64 = 0.1;
+/// The same for what is certain or cheap to change.
+const SHARE_LOW: f64 = 0.05;
+/// By how much an estimate is wrong.
+const WRONG_FACTOR: f64 = 10.0;
+/// Fewer rows than these are read quickly by any plan.
+const ROWS_MIN: f64 = 1_000.0;
+/// Partitions that are scanned.
+const PARTITIONS_MIN: f64 = 8.0;
+/// A hash table may use `hash_mem_multiplier` times work_mem: 2 by default (15).
+const HASH_FACTOR: f64 = 2.0;
+/// Bytes of temporary files per execution from which on PLAN-02 speaks.
+const SPILL_BYTES: f64 = 1e6;
+/// Compilation, of the statement's own time.
+const JIT_OF_STATEMENT_MIN: f64 = 0.3;
+/// Compilation, of the session time, from which on PLAN-03 speaks.
+const JIT_SHARE: f64 = 0.1;
+/// A cheaper plan.
+const CHEAPER_FACTOR: f64 = 0.5;
+
+/// A statement with its last plan.
+pub(super) struct Planned<'a> {
+    pub(super) time: &'a NodeTime,
+    pub(super) statement: &'a StatementTime,
+    pub(super) plan: Thing<'a>,
+    pub(super) nodes: Vec<Thing<'a>>,
+}
+
+impl Planned<'_> {
+    fn kind(&self, number: f64) -> &str {
+        let node = self.nodes.iter().find(|node| node.lines.last("number") == Some(number));
+        node.map_or("", |node| node.lines.word("kind"))
+    }
+
+    /// Kinds of the nodes above one.
+    fn above(&self, node: &Thing<'_>) -> Vec<&str> {
+        let mut kinds = vec![];
+        let mut above = node.lines.last("above").unwrap_or(0.0);
+        while above > 0.0 && kinds.len() <= self.nodes.len() {
+            kinds.push(self.kind(above));
+            let next = self.nodes.iter().find(|node| node.lines.last("number") == Some(above));
+            above = next.and_then(|node| node.lines.last("above")).unwrap_or(0.0);
+        }
+        kinds
+    }
+
+    /// A claim about it, with what all of them have.
+    fn claim(&self, case: &Case, level: Level, share_severity: Severity, text: String) -> Claim {
+        Claim::new(share_severity, level, format!("{}: {text}", self.time.node))
+            .on_node(&self.time.node)
+            .during(case.one("server", &self.time.node).map(|server| server.ticks.window()))
+            .number("share", self.statement.share)
+            .with(self.plan.lines.last("cost_total"), |claim, cost| claim.number("plan_cost", cost))
+            .because(format!("the statement: {}", in_a_line(self.statement)))
+    }
+
+    fn file(&self) -> String {
+        format!("the plan: plans/{}-{}.json", self.statement.query_id, self.plan.lines.word("hash"))
+    }
+
+    fn share(&self) -> String {
+        units::percent(self.statement.share)
+    }
+}
+
+/// The plan of a statement: the last one, if there are several.
+pub(super) fn plan_of<'a>(
+    case: &'a Case,
+    time: &'a NodeTime,
+    statement: &'a StatementTime,
+) -> Option<Planned<'a>> {
+    let is_its = |thing: &Thing<'_>| thing.lines.word("query_id") == statement.query_id;
+    let plans = case.at("plan", &time.node).filter(is_its);
+    let plan = plans.max_by_key(|plan| plan.lines.ticks.window().to_us)?;
+    let hash = plan.lines.word("hash");
+    let mut nodes: Vec<Thing<'a>> = case
+        .at("plan_node", &time.node)
+        .filter(|node| is_its(node) && node.lines.word("hash") == hash)
+        .collect();
+    let number = |node: &Thing<'_>| node.lines.last("number").unwrap_or(0.0);
+    nodes.sort_by(|left, right| number(left).total_cmp(&number(right)));
+    Some(Planned { time, statement, plan, nodes })
+}
+
+/// Statements of a share with their plans.
+fn planned(case: &Case, share_min: f64) -> impl Iterator<Item = Planned<'_>> {
+    busy(case).flat_map(move |time| {
+        let large = time.statements.iter().filter(move |statement| statement.share >= share_min);
+        large.filter_map(move |statement| plan_of(case, time, statement))
+    })
+}
+
+/// Rows that the planner expects, and rows that an execution returned, if they differ by the factor.
+fn wrong_rows(planned: &Planned<'_>) -> Option<(f64, f64)> {
+    let (expected, counted) = (planned.plan.lines.last("rows_planned")?, planned.statement.rows?);
+    let (less, more) = (expected.min(counted).max(1.0), expected.max(counted));
+    (more >= ROWS_MIN && more / less >= WRONG_FACTOR).then_some((expected, counted))
+}
+
+/// Nodes above which fewer rows leave the plan than the node returns.
+const REDUCES: [&str; 5] = ["Aggregate", "Limit", "Group", "Unique", "SetOp"];
+
+/// A nested loop that returns many more rows than it was chosen for.
+fn wrong_loop<'a>(planned: &Planned<'a>) -> Option<Thing<'a>> {
+    let counted = planned.statement.rows.filter(|rows| *rows >= ROWS_MIN)?;
+    let loops = planned.nodes.iter().filter(|node| node.lines.word("kind") == "Nested Loop");
+    let is_wrong = |node: &&Thing<'_>| {
+        let expected = node.lines.last("rows_planned").unwrap_or(f64::MAX);
+        expected * WRONG_FACTOR <= counted && !planned.above(node).iter().any(|kind| REDUCES.contains(kind))
+    };
+    loops.into_iter().find(is_wrong).copied()
+}
+
+/// `ANALYZE` of the tables with conditions, and statistics of columns that are compared together.
+fn statistics(planned: &Planned<'_>) -> Vec<String> {
+    const TABLES_MAX: usize = 3;
+    let mut commands: Vec<String> = vec![];
+    for node in planned.nodes.iter().filter(|node| !node.lines.word("relation").is_empty()) {
+        let relation = node.lines.word("relation");
+        let analyze = format!("ANALYZE {relation};");
+        if commands.contains(&analyze) || commands.len() > TABLES_MAX {
+            continue;
+        }
+        let both = format!("{} {}", node.lines.word("filter"), node.lines.word("condition"));
+        let filter = node.lines.word("filter");
+        let conditions = statement::conditions(if filter.is_empty() { both.trim() } else { filter });
+        let columns = statement::index_columns(&conditions.unwrap_or_default());
+        if columns.len() > 1 {
+            commands.push(statement::statistics_command(relation, &columns));
+        }
+        commands.push(analyze);
+    }
+    commands
+}
+
+fn misestimate(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        let Some((expected, counted)) = wrong_rows(&planned).filter(|_| wrong_loop(&planned).is_none())
+        else {
+            continue;
+        };
+        let commands = statistics(&planned);
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        let text = format!(
+            "a statement that takes {} of the session time is planned for {} rows and returns {}",
+            planned.share(),
+            units::short(expected),
+            units::short(counted)
+        );
+        claims.push(
+            planned
+                .claim(case, Level::CoOccurrence, Severity::Medium, text)
+                .number("rows_planned", expected)
+                .number("rows_per_call", counted)
+                .because(planned.file())
+                .lacking("the node where the estimate goes wrong: EXPLAIN (ANALYZE) with real values shows it; the plan is one for unknown values (generic)")
+                .remedy(
+                    "renew the statistics of its tables; for columns that depend on each other create extended statistics; if values differ much \
+                        in frequency, plan_cache_mode = force_custom_plan plans for each value",
+                    &commands,
+                ),
+        );
+    }
+    Answer::of(claims, || "rows that plans expect, against rows per execution".to_string())
+}
+
+fn nested_loop(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        let Some(node) = wrong_loop(&planned) else { continue };
+        let expected = node.lines.last("rows_planned").unwrap_or(0.0);
+        let counted = planned.statement.rows.unwrap_or(0.0);
+        let commands = statistics(&planned);
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        let text = format!(
+            "a statement that takes {} of the session time joins by a nested loop planned for {} rows, and returns {}",
+            planned.share(),
+            units::short(expected),
+            units::short(counted)
+        );
+        claims.push(
+            planned
+                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+                .number("rows_planned", expected)
+                .number("rows_per_call", counted)
+                .because(planned.file())
+                .because("a nested loop reads its inner side once for each outer row: it is chosen when few are expected")
+                .lacking("the time of another join: with SET enable_nestloop = off in one session EXPLAIN (ANALYZE) shows it")
+                .remedy("renew the statistics of its tables, so that the planner can choose a hash or merge join", &commands),
+        );
+    }
+    Answer::of(claims, || "nested loops of plans, against rows per execution".to_string())
+}
+
+fn partitions(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        let scanned = planned.plan.lines.last("partitions").unwrap_or(0.0);
+        let removed = planned.plan.lines.last("partitions_removed").unwrap_or(0.0);
+        let is_filtered = statement::parse(&planned.statement.text).map(|parsed| parsed.is_filtered);
+        if scanned < PARTITIONS_MIN || removed > 0.0 || is_filtered != Ok(true) {
+            continue;
+        }
+        let scan = planned.nodes.iter().find(|node| !node.lines.word("relation").is_empty());
+        let (relation, filter) =
+            scan.map_or(("", ""), |node| (node.lines.word("relation"), node.lines.word("filter")));
+        let text = format!(
+            "a statement that takes {} of the session time reads all {} partitions, {relation} among them",
+            planned.share(),
+            units::short(scanned)
+        );
+        claims.push(
+            planned
+                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+                .number("partitions", scanned)
+                .number("partitions_removed", removed)
+                .because(planned.file())
+                .because(format!("no partition is left out when it runs; the condition of a partition: {}", or_none(filter)))
+                .remedy(
+                    "compare the partition key itself with a value of its own type, without a function or cast, and name it in the condition; \
+                        the command shows the key",
+                    &[&format!(
+                        "SELECT pg_get_partkeydef(inhparent) FROM pg_inherits WHERE inhrelid = {}::regclass;",
+                        literal(relation)
+                    )],
+                ),
+        );
+    }
+    Answer::of(claims, || "partitions that plans scan and leave out".to_string())
+}
+
+fn or_none(text: &str) -> &str {
+    if text.is_empty() { "none" } else { text }
+}
+
+/// A name as a constant.
+fn literal(name: &str) -> String {
+    format!("'{}'", name.replace('\'', "''"))
+}
+
+fn spill(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_LOW) {
+        let Some(work_mem) = planned.plan.lines.last("work_mem_bytes") else { continue };
+        let written = planned.statement.temp_bytes;
+        let is_others =
+            planned.statement.share >= SHARE_MIN && written.is_some_and(|bytes| bytes >= SPILL_BYTES);
+        if written == Some(0.0) || is_others {
+            continue;
+        }
+        let needs = |node: &Thing<'_>| {
+            let limit = match node.lines.word("kind") {
+                "Sort" => work_mem,
+                "Hash" => work_mem * HASH_FACTOR,
+                _ => return None,
+            };
+            let bytes = node.lines.last("rows_planned")? * node.lines.last("width_bytes")?;
+            (bytes > limit).then_some(bytes)
+        };
+        let nodes = planned.nodes.iter().filter_map(|node| Some((node, needs(node)?)));
+        let Some((node, bytes)) = nodes.max_by(|left, right| left.1.total_cmp(&right.1)) else { continue };
+        let megabytes =
+            ((bytes * HASH_FACTOR / f64::from(1 << 20)).ceil().max(1.0) as u64).next_power_of_two();
+        let text = format!(
+            "a statement that takes {} of the session time has a {} of {} by the plan, with work_mem of {}",
+            planned.share(),
+            node.lines.word("kind").to_ascii_lowercase(),
+            units::bytes(bytes),
+            units::bytes(work_mem)
+        );
+        claims.push(
+            planned
+                .claim(case, Level::CoOccurrence, Severity::Low, text)
+                .number("needed_bytes", bytes)
+                .number("work_mem_bytes", work_mem)
+                .because(planned.file())
+                .with(written, |claim, bytes| {
+                    claim.because(format!("it writes {} of temporary files per execution", units::bytes(bytes)))
+                })
+                .remedy(
+                    "raise work_mem for this session or its role only (each sort and hash table of each session may use that much)",
+                    &[&format!("SET work_mem = '{megabytes}MB';")],
+                ),
+        );
+    }
+    Answer::of(claims, || "sorts and hash tables of plans, against work_mem".to_string())
+}
+
+fn compiled(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_LOW) {
+        let lines = planned.plan.lines;
+        let (Some(cost), Some(limit)) = (lines.last("cost_total"), lines.last("jit_above_cost")) else {
+            continue;
+        };
+        let (Some(jit), Some(mean)) = (planned.statement.jit_ms, planned.statement.mean_ms) else { continue };
+        let of_statement = jit / mean.max(f64::MIN_POSITIVE);
+        // What costs more of the time is the finding of PLAN-03.
+        let is_others = planned.statement.share * of_statement >= JIT_SHARE;
+        if cost < limit || of_statement < JIT_OF_STATEMENT_MIN || is_others {
+            continue;
+        }
+        let above = (cost * 2.0).ceil();
+        let text = format!(
+            "a statement of {} has a cost of {}, above jit_above_cost of {}: compilation takes {} of its time",
+            units::us(mean * 1e3),
+            units::short(cost),
+            units::short(limit),
+            units::percent(of_statement)
+        );
+        claims.push(
+            planned
+                .claim(case, Level::DiscriminatingCounter, Severity::Low, text)
+                .number("jit_ms", jit)
+                .number("jit_above_cost", limit)
+                .because(planned.file())
+                .remedy(
+                    "raise the limit for its role above this cost, or turn compilation off there",
+                    &[&format!("SET jit_above_cost = {above:.0};")],
+                ),
+        );
+    }
+    Answer::of(claims, || "costs of plans, against jit_above_cost".to_string())
+}
+
+fn changed(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_LOW) {
+        let node = &planned.time.node;
+        let events = case.events_of(record::event::PLAN_CHANGED).filter(|event| {
+            Case::word_of(event, "query_id") == planned.statement.query_id
+                && Case::word_of(event, "node") == node.as_str()
+        });
+        let Some(event) = events.last() else { continue };
+        let cost_of = |hash: &str| {
+            let mut plans = case
+                .at("plan", node)
+                .filter(|plan| plan.lines.word("query_id") == planned.statement.query_id);
+            plans.find(|plan| plan.lines.word("hash") == hash).and_then(|plan| plan.lines.last("cost_total"))
+        };
+        let (before, after) = (Case::word_of(event, "before"), Case::word_of(event, "after"));
+        let files = |hash: &str| format!("plans/{}-{hash}.json", planned.statement.query_id);
+        let text = format!(
+            "a statement that takes {} of the session time has another plan than at the beginning",
+            planned.share()
+        );
+        claims.push(
+            planned
+                .claim(case, Level::CoOccurrence, Severity::Low, text)
+                .with(cost_of(before), |claim, cost| claim.number("cost_before", cost))
+                .with(cost_of(after), |claim, cost| claim.number("cost_after", cost))
+                .because(format!("before: {}, after: {}", files(before), files(after)))
+                .lacking("the moment of the change: plans are compared at the first and the last look only")
+                .remedy(
+                    "compare both plans: an index or statistics were added or removed, or a table has grown past a limit of the planner",
+                    &[],
+                ),
+        );
+    }
+    Answer::of(claims, || "plans at the beginning and at the end".to_string())
+}
+
+fn settings(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for trial in case.things("what_if").filter(|trial| trial.lines.word("kind") == "setting") {
+        let (Some(before), Some(after)) = (trial.lines.last("cost_before"), trial.lines.last("cost_after"))
+        else {
+            continue;
+        };
+        if after > before * CHEAPER_FACTOR || before < ROWS_MIN {
+            continue;
+        }
+        let (change, id) = (trial.lines.word("change"), trial.lines.word("query_id"));
+        claims.push(
+            Claim::new(
+                Severity::Low,
+                Level::WhatIf,
+                format!(
+                    "{}: with {} the planner's cost of statement {id} falls from {} to {}",
+                    trial.place,
+                    change.trim_end_matches(';'),
+                    units::short(before),
+                    units::short(after)
+                ),
+            )
+            .on_node(trial.place)
+            .during(case.one("server", trial.place).map(|server| server.ticks.window()))
+            .number("cost_before", before)
+            .number("cost_after", after)
+            .because("EXPLAIN with this setting in the session of watch; nothing was run")
+            .lacking("the time of an execution: costs are estimates")
+            .remedy("try it in one session with EXPLAIN (ANALYZE) before it is set for a role", &[change]),
+        );
+    }
+    Answer::of(claims, || "settings that were tried by EXPLAIN".to_string())
+}

@@ -1,0 +1,273 @@
+//! Sequential scans whose condition has no index, or one that it cannot use.
+
+use super::{Planned, SHARE_MIN, planned, scans, severity};
+use crate::case::{Case, Thing};
+use crate::rule::{Answer, Claim};
+use crate::units;
+use record::finding::{Level, Severity};
+use record::statement::{self, Condition, Use};
+
+/// A smaller table is scanned rightly.
+const ROWS_MIN: f64 = 1_000.0;
+/// A condition that keeps more of the rows gains little by an index.
+const KEPT_SHARE_MAX: f64 = 0.1;
+/// An index that was tried and does not make the plan cheaper than this is not proposed.
+const CHEAPER_FACTOR: f64 = 0.8;
+
+/// A sequential scan with a condition.
+struct Scan<'a> {
+    relation: &'a str,
+    rows: f64,
+    kept: f64,
+    filter: &'a str,
+    is_partition: bool,
+    conditions: Vec<Condition>,
+}
+
+fn scans_of<'a>(planned: &Planned<'a>) -> Vec<Scan<'a>> {
+    let is_scan =
+        |node: &&Thing<'a>| node.lines.word("kind") == "Seq Scan" && !node.lines.word("filter").is_empty();
+    let scan = |node: &Thing<'a>| {
+        let lines = node.lines;
+        let rows = lines.last("table_rows")?;
+        let mut conditions = statement::conditions(lines.word("filter")).unwrap_or_default();
+        for condition in &mut conditions {
+            forgive_relabelling(condition, lines.word("column_types"));
+        }
+        (rows >= ROWS_MIN).then_some(Scan {
+            relation: lines.word("relation"),
+            rows,
+            kept: lines.last("rows_planned").unwrap_or(rows),
+            filter: lines.word("filter"),
+            is_partition: lines.flag("partitioned") == Some(true),
+            conditions,
+        })
+    };
+    planned.nodes.iter().filter(is_scan).filter_map(scan).collect()
+}
+
+/// A varchar is compared as text: the server shows a cast, which an index on the column does not mind.
+fn forgive_relabelling(condition: &mut Condition, types: &str) {
+    let wanted = format!("{} character varying", condition.column);
+    if condition.inside.as_deref() == Some("a cast to text")
+        && types.split("; ").any(|column| column.starts_with(&wanted))
+    {
+        condition.inside = None;
+    }
+}
+
+/// Indexes of a table: name, columns, whether it can be used.
+fn indexes<'a>(case: &'a Case, node: &'a str, relation: &'a str) -> Vec<(Thing<'a>, Vec<&'a str>)> {
+    let of_table = case.at("plan_index", node).filter(|index| index.lines.word("relation") == relation);
+    of_table.map(|index| (index, index.lines.word("columns").split("; ").collect())).collect()
+}
+
+/// An index that the plan of a statement gives reason for.
+pub(in crate::rules) struct Proposal {
+    /// The commands that create it.
+    pub(in crate::rules) commands: Vec<String>,
+    /// What the plan shows.
+    pub(in crate::rules) evidence: Vec<String>,
+    /// What would prove more.
+    pub(in crate::rules) lacking: Option<String>,
+    /// Planner's cost without and with it, if it was tried.
+    pub(in crate::rules) costs: Option<(f64, f64)>,
+    relation: String,
+    rows: f64,
+    kept: f64,
+}
+
+/// The index for the most wasteful scan of a plan; `None` if there is one already, or the planner would not use it.
+pub(in crate::rules) fn proposal(case: &Case, planned: &Planned<'_>) -> Option<Proposal> {
+    let mut scans = scans_of(planned);
+    scans.retain(|scan| scan.kept <= scan.rows * KEPT_SHARE_MAX);
+    let scan = scans.into_iter().max_by(|left, right| left.rows.total_cmp(&right.rows))?;
+    let columns = statement::index_columns(&scan.conditions);
+    let first = columns.first()?;
+    let node = planned.time.node.as_str();
+    let has_one = |(_, found): &(Thing<'_>, Vec<&str>)| found.first() == Some(&first.as_str());
+    if indexes(case, node, scan.relation).iter().any(has_one) {
+        return None;
+    }
+    let command = statement::index_command(scan.relation, &columns, true);
+    let mut evidence = vec![
+        format!("the plan filters {} by {}", scan.relation, scan.filter),
+        format!("the plan: plans/{}-{}.json", planned.statement.query_id, planned.plan.lines.word("hash")),
+    ];
+    let trial = case.at("what_if", node).find(|trial| {
+        trial.lines.word("query_id") == planned.statement.query_id && trial.lines.word("change") == command
+    });
+    let costs =
+        trial.and_then(|trial| Some((trial.lines.last("cost_before")?, trial.lines.last("cost_after")?)));
+    if let Some((before, after)) = costs {
+        let is_used = trial.and_then(|trial| trial.lines.flag("used")) == Some(true);
+        if !is_used || after > before * CHEAPER_FACTOR {
+            return None;
+        }
+        let size = trial.and_then(|trial| trial.lines.last("bytes"));
+        let size =
+            size.map_or(String::new(), |bytes| format!("; it would have about {}", units::bytes(bytes)));
+        evidence.push(format!(
+            "tried with hypopg: with this index the planner's cost falls from {} to {}{size}",
+            units::short(before),
+            units::short(after)
+        ));
+    }
+    let lacking = match (costs, trial.map(|trial| trial.lines.word("why_not"))) {
+        (Some(_), _) => Some("the time of an execution with the index: costs are estimates".to_string()),
+        (None, Some(why)) if !why.is_empty() => Some(format!("a trial of the index: {why}")),
+        _ => Some("a trial of the index: the extension hypopg lets the planner try it".to_string()),
+    };
+    let mut commands = vec![command, format!("ANALYZE {};", scan.relation)];
+    if scan.is_partition {
+        commands.insert(
+            0,
+            "-- the same for each partition, then on the partitioned table itself, which adopts them"
+                .to_string(),
+        );
+    }
+    Some(Proposal {
+        commands,
+        evidence,
+        lacking,
+        costs,
+        relation: scan.relation.to_string(),
+        rows: scan.rows,
+        kept: scan.kept,
+    })
+}
+
+pub(super) fn missing(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        // Where counters show the scans as well, PLAN-01 has the same proposal.
+        if scans(case, &planned.time.node, planned.statement) {
+            continue;
+        }
+        let Some(proposal) = proposal(case, &planned) else { continue };
+        let level = if proposal.costs.is_some() { Level::WhatIf } else { Level::CoOccurrence };
+        let text = format!(
+            "a statement that takes {} of the session time scans {} rows of {} for {}",
+            planned.share(),
+            units::short(proposal.rows),
+            proposal.relation,
+            units::short(proposal.kept)
+        );
+        let claim = planned
+            .claim(case, level, severity(planned.statement.share), text)
+            .number("rows_of_table", proposal.rows)
+            .number("rows_planned", proposal.kept);
+        claims.push(with_proposal(claim, &proposal));
+    }
+    Answer::of(claims, || "sequential scans in the plans of statements that take the time".to_string())
+}
+
+/// Adds what a proposal shows and what to type.
+pub(in crate::rules) fn with_proposal(claim: Claim, proposal: &Proposal) -> Claim {
+    let mut claim = claim;
+    for sentence in &proposal.evidence {
+        claim = claim.because(sentence);
+    }
+    if let Some(sentence) = &proposal.lacking {
+        claim = claim.lacking(sentence);
+    }
+    if let Some((before, after)) = proposal.costs {
+        claim = claim.number("cost_before", before).number("cost_after", after);
+    }
+    let commands: Vec<&str> = proposal.commands.iter().map(String::as_str).collect();
+    claim.remedy(
+        "create an index for the columns of its condition: those compared by equality first (CONCURRENTLY does not block writes, and must not \
+            run in a transaction); every index slows writes to its table",
+        &commands,
+    )
+}
+
+/// Why an index on the column of a condition is not used, and what to do.
+fn obstacle(
+    condition: &Condition,
+    conditions: &[Condition],
+    index: &Thing<'_>,
+    columns: &[&str],
+    relation: &str,
+) -> Option<(String, Option<String>)> {
+    let name = index.lines.word("index");
+    let position = columns.iter().position(|column| *column == condition.column)?;
+    let is_compared = |column: &str| {
+        conditions.iter().any(|c| c.column == column && c.inside.is_none() && c.how != Use::Other)
+    };
+    if index.lines.flag("valid") == Some(false) {
+        let schema = relation.split('.').next().unwrap_or_default();
+        let command = format!("REINDEX INDEX CONCURRENTLY {schema}.{};", statement::quoted(name));
+        return Some((
+            format!("index {name} is invalid: its CREATE INDEX CONCURRENTLY failed"),
+            Some(command),
+        ));
+    }
+    if position == 0
+        && let Some(inside) = &condition.inside
+    {
+        let command = inside.strip_prefix("function ").map(|function| {
+            format!(
+                "CREATE INDEX CONCURRENTLY ON {relation} ({function}({}));",
+                statement::quoted(&condition.column)
+            )
+        });
+        return Some((
+            format!("index {name} is on {}, and the condition compares {inside} of it", condition.column),
+            command,
+        ));
+    }
+    if position > 0 && condition.inside.is_none() && condition.how != Use::Other && !is_compared(columns[0]) {
+        return Some((
+            format!(
+                "index {name} begins with {}, which the condition does not compare; {} comes later in it",
+                columns[0], condition.column
+            ),
+            Some(statement::index_command(relation, &statement::index_columns(conditions), true)),
+        ));
+    }
+    None
+}
+
+pub(super) fn unusable(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        for scan in scans_of(&planned) {
+            let found = indexes(case, &planned.time.node, scan.relation);
+            // A usable index that the planner leaves aside is no obstacle: most rows are wanted.
+            let usable = found.iter().any(|(index, columns)| {
+                index.lines.flag("valid") != Some(false)
+                    && scan.conditions.iter().any(|c| {
+                        columns.first() == Some(&c.column.as_str())
+                            && c.inside.is_none()
+                            && c.how != Use::Other
+                    })
+            });
+            let obstacles = found.iter().filter(|_| !usable).flat_map(|(index, columns)| {
+                scan.conditions
+                    .iter()
+                    .filter_map(|c| obstacle(c, &scan.conditions, index, columns, scan.relation))
+            });
+            let Some((why, command)) = obstacles.into_iter().next() else { continue };
+            let text = format!(
+                "a statement that takes {} of the session time scans {} although it has an index: {why}",
+                planned.share(),
+                scan.relation
+            );
+            let commands: Vec<&str> = command.iter().map(String::as_str).collect();
+            claims.push(
+                planned
+                    .claim(case, Level::CoOccurrence, severity(planned.statement.share).max(Severity::Medium), text)
+                    .number("rows_of_table", scan.rows)
+                    .because(format!("the plan filters {} rows of {} by {}", units::short(scan.rows), scan.relation, scan.filter))
+                    .because(planned.file())
+                    .not("an index that the planner leaves aside because most rows are wanted: none begins with a compared column")
+                    .remedy(
+                        "compare the column itself with a value of its own type and collation, or create an index on what is compared",
+                        &commands,
+                    ),
+            );
+        }
+    }
+    Answer::of(claims, || "conditions of sequential scans, against the indexes of their tables".to_string())
+}

@@ -1,0 +1,257 @@
+//! Reads statements with a parser of SQL: which tables they use, which columns their conditions compare and how, whether they can be planned again; and hides
+//! their constants.
+//!
+//! Texts come from servers, so they are hostile until proved otherwise. The parser is called only for texts of [`TEXT_BYTES_MAX`] with [`DEPTH_MAX`] open
+//! parentheses: it tries several readings of each, so its time grows with the depth, and it follows nested expressions on the stack. A text that is not
+//! read is an error, never a guess.
+
+mod columns;
+mod mask;
+mod walk;
+
+pub use columns::{index_columns, index_command, quoted, statistics_command};
+pub use mask::mask;
+
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::Parser;
+
+/// Longer texts are not parsed. `watch` keeps 4,000 characters of a statement.
+pub const TEXT_BYTES_MAX: usize = 16_000;
+/// Parentheses, brackets and `CASE` that may be open at once.
+pub const DEPTH_MAX: usize = 24;
+/// Words and signs: chains of operators become as deep as they are long.
+const TOKENS_MAX: usize = 4_000;
+/// Expressions inside of each other that the parser follows.
+const RECURSION_MAX: usize = 40;
+/// Levels of the parsed statement that are walked; what lies below is not read.
+const WALK_DEPTH_MAX: usize = 60;
+
+/// What a statement does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verb {
+    /// SELECT, VALUES, TABLE, with or without WITH.
+    Select,
+    /// INSERT.
+    Insert,
+    /// UPDATE.
+    Update,
+    /// DELETE.
+    Delete,
+    /// Everything else: it is not planned, or not alone.
+    Other,
+}
+
+/// How a condition compares a column.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Use {
+    /// `=`, `IN`, `IS NULL`: an index finds the entries together.
+    Equality,
+    /// With `=` to a column of another table.
+    Join,
+    /// `<`, `BETWEEN`, ...: an index finds the entries in a row.
+    Range,
+    /// Everything else that an index in the order of the column does not serve: `<>`, `LIKE`, a condition below OR.
+    Other,
+}
+
+/// A column in a condition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Condition {
+    /// Name or alias of the table in front of the column, if it is written.
+    pub table: Option<String>,
+    /// The column.
+    pub column: String,
+    /// How it is compared.
+    pub how: Use,
+    /// What is computed from the column before it is compared: a function, `cast to TYPE`, `an expression`, `collation NAME`.
+    pub inside: Option<String>,
+}
+
+/// A table by its name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableName {
+    /// Its schema, if it is written.
+    pub schema: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// The name it has in the statement, if another one.
+    pub alias: Option<String>,
+}
+
+/// A statement as the parser reads it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Statement {
+    /// What it does.
+    pub verb: Verb,
+    /// Its tables, in the order of the text; those of subqueries too, the names of WITH excluded.
+    pub tables: Vec<TableName>,
+    /// Columns of WHERE and of joins.
+    pub conditions: Vec<Condition>,
+    /// Whether it has WHERE, or joins tables by a condition.
+    pub is_filtered: bool,
+}
+
+/// Why a text is not read.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unread {
+    /// Longer than a limit, or nested deeper.
+    #[error("the statement is too long or nested too deeply to be parsed")]
+    TooLarge,
+    /// Not understood. The parser's message may quote the text, so it is not kept.
+    #[error("the statement cannot be parsed: it may be cut off, or use syntax that is not known")]
+    Syntax,
+    /// Several statements, or none.
+    #[error("the text is not exactly one statement")]
+    NotOne,
+    /// Planned by the server alone at the time it runs, or not at all.
+    #[error("only SELECT, INSERT, UPDATE and DELETE are planned again")]
+    NoPlan,
+    /// It has constants, comments or signs that could be read in two ways.
+    #[error("the statement has constants, comments or special characters: it is not sent to a server again")]
+    NotPlain,
+    /// `interval $1`: `pg_stat_statements` has replaced the constant, and the rest is no valid statement.
+    #[error("pg_stat_statements has replaced the constant behind a type name: the text is no longer valid")]
+    TypedConstant,
+}
+
+/// Reads a text that is one statement.
+///
+/// # Errors
+/// See [`Unread`]. None of them quotes the text.
+pub fn parse(text: &str) -> Result<Statement, Unread> {
+    let parsed = statements(text)?;
+    let [statement] = parsed.as_slice() else { return Err(Unread::NotOne) };
+    Ok(walk::statement(statement))
+}
+
+/// Reads an expression: the filter of a plan.
+///
+/// # Errors
+/// See [`Unread`].
+pub fn conditions(expression: &str) -> Result<Vec<Condition>, Unread> {
+    check_size(expression)?;
+    let dialect = PostgreSqlDialect {};
+    let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_MAX);
+    let mut parser = parser.try_with_sql(expression).map_err(|_| Unread::Syntax)?;
+    let parsed = parser.parse_expr().map_err(|_| Unread::Syntax)?;
+    if parser.peek_token().token != sqlparser::tokenizer::Token::EOF {
+        return Err(Unread::Syntax);
+    }
+    Ok(walk::expression(&parsed))
+}
+
+/// A statement that may be sent to a server for its plan, or pasted behind EXPLAIN: one line, one SELECT, INSERT, UPDATE or DELETE by every reading of the
+/// text. Literals and comments are refused whatever they contain, so a semicolon cannot hide in one, and no constant is evaluated by the type's input
+/// function.
+///
+/// # Errors
+/// Why not.
+pub fn plannable(text: &str) -> Result<String, Unread> {
+    let text = text.replace(mask::SQUASHED, " ");
+    let text = text.trim().trim_end_matches(';');
+    let text = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+    let is_plain = text.chars().enumerate().all(|(_, c)| {
+        c.is_alphanumeric()
+            || (c.is_ascii() && !c.is_ascii_control() && !matches!(c, '\'' | '\\' | ';' | '`'))
+    });
+    let has_odd_dollar = text.match_indices('$').any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        before.is_some_and(|c| c.is_alphanumeric() || c == '_')
+            || !text[at + 1..].starts_with(|c: char| c.is_ascii_digit())
+    });
+    if !is_plain || has_odd_dollar || text.contains("--") || text.contains("/*") {
+        return Err(Unread::NotPlain);
+    }
+    const TYPES: [&str; 7] = ["interval", "date", "time", "timestamp", "timestamptz", "timetz", "zone"];
+    let words: Vec<&str> = text.split(' ').collect();
+    let is_typed = |pair: &[&str]| {
+        TYPES.iter().any(|name| pair[0].trim_start_matches('(').eq_ignore_ascii_case(name))
+            && pair[1].starts_with('$')
+    };
+    if words.windows(2).any(is_typed) && !text.to_ascii_lowercase().contains("at time zone $") {
+        return Err(Unread::TypedConstant);
+    }
+    if parse(&text)?.verb == Verb::Other {
+        return Err(Unread::NoPlan);
+    }
+    Ok(text)
+}
+
+/// Every word of a text that can be a name, as the server spells it: a function is also called as `(row).name`, without parentheses.
+pub fn names(text: &str) -> Vec<String> {
+    let mut found = std::collections::BTreeSet::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        if first == '"' {
+            let mut name = String::new();
+            let mut chars = rest[1..].char_indices().peekable();
+            let mut length = rest.len();
+            while let Some((at, c)) = chars.next() {
+                if c != '"' {
+                    name.push(c);
+                } else if chars.peek().is_some_and(|(_, next)| *next == '"') {
+                    chars.next();
+                    name.push('"');
+                } else {
+                    length = at + 2;
+                    break;
+                }
+            }
+            found.insert(name);
+            rest = &rest[length..];
+        } else if mask::is_name_start(first) {
+            let is_part = |c: char| mask::is_name_start(c) || c.is_ascii_digit() || c == '$';
+            let length = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
+            // The server folds letters above ASCII in some encodings: both spellings are names.
+            found.insert(rest[..length].to_lowercase());
+            found.insert(rest[..length].to_ascii_lowercase());
+            rest = &rest[length..];
+        } else {
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The parameters (`$1`, `$2`) of a plannable text: the largest number.
+pub fn parameters(text: &str) -> usize {
+    let numbers = text.split('$').skip(1).filter_map(|part| {
+        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        part[..digits].parse::<usize>().ok()
+    });
+    numbers.max().unwrap_or(0)
+}
+
+fn check_size(text: &str) -> Result<(), Unread> {
+    let mut depth = 0_usize;
+    let mut deepest = 0;
+    let mut tokens = 0_usize;
+    let mut is_word = false;
+    // Parentheses in literals count as well: a literal cannot then hide the depth from here by being read differently there.
+    for c in text.chars() {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+        let in_word = c.is_alphanumeric() || c == '_';
+        tokens += usize::from(!c.is_whitespace() && !(in_word && is_word));
+        is_word = in_word;
+    }
+    if text.len() > TEXT_BYTES_MAX || deepest > DEPTH_MAX || tokens > TOKENS_MAX {
+        return Err(Unread::TooLarge);
+    }
+    Ok(())
+}
+
+fn statements(text: &str) -> Result<Vec<sqlparser::ast::Statement>, Unread> {
+    check_size(text)?;
+    let dialect = PostgreSqlDialect {};
+    let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_MAX);
+    let mut parser = parser.try_with_sql(text).map_err(|_| Unread::Syntax)?;
+    parser.parse_statements().map_err(|_| Unread::Syntax)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+use super::*;
+use proptest::prelude::*;
+use std::time::{Duration, Instant};
+
+fn conditions_of(text: &str) -> Vec<(String, Use, Option<String>)> {
+    let parsed = parse(text).expect("parses");
+    parsed.conditions.into_iter().map(|c| (c.column, c.how, c.inside)).collect()
+}
+
+#[test]
+fn tables_and_conditions_come_from_the_parser() {
+    let parsed = parse(
+        "WITH recent AS (SELECT * FROM log WHERE at > $1) SELECT o.id, (SELECT max(p) FROM prices) FROM shop.orders AS o JOIN \"Customers\" c ON c.id = o.customer \
+         JOIN recent USING (id) WHERE o.state = $2 AND o.amount BETWEEN $3 AND $4 AND EXISTS (SELECT FROM lines l WHERE l.order_id = o.id)",
+    )
+    .expect("parses");
+    let tables: Vec<String> = parsed.tables.iter().map(|table| table.name.clone()).collect();
+    assert_eq!(tables, ["log", "orders", "Customers", "prices", "lines"]);
+    assert_eq!(parsed.tables[1].schema.as_deref(), Some("shop"));
+    assert_eq!(parsed.tables[1].alias.as_deref(), Some("o"));
+    let of_o: Vec<(&str, Use)> = parsed
+        .conditions
+        .iter()
+        .filter(|c| c.table.as_deref() == Some("o"))
+        .map(|c| (c.column.as_str(), c.how))
+        .collect();
+    assert_eq!(
+        of_o,
+        [("customer", Use::Join), ("state", Use::Equality), ("amount", Use::Range), ("id", Use::Join)]
+    );
+    assert!(parsed.is_filtered && parsed.verb == Verb::Select);
+    assert!(!parse("select count(*) from orders").expect("parses").is_filtered);
+    // A word in a constant or a name is no condition, which a search for text takes for one.
+    assert!(!parse("select 'where', \"where\" from orders").expect("parses").is_filtered);
+}
+
+#[test]
+fn what_is_computed_from_a_column_is_named() {
+    let inside = |text: &str| conditions_of(text).remove(0).2;
+    assert_eq!(inside("select 1 from t where lower(name) = $1").as_deref(), Some("function lower"));
+    assert_eq!(inside("select 1 from t where id::text = $1").as_deref(), Some("a cast to text"));
+    assert_eq!(inside("select 1 from t where id + 1 > $1").as_deref(), Some("an expression"));
+    assert_eq!(inside("select 1 from t where name collate \"C\" = $1").as_deref(), Some("collation \"C\""));
+    assert_eq!(inside("select 1 from t where id = $1"), None);
+    // OR, NOT and LIKE are no conditions that an index in the order of a column serves.
+    assert!(conditions_of("select 1 from t where a = $1 or b = $2").is_empty());
+    assert_eq!(conditions_of("select 1 from t where a like $1")[0].1, Use::Other);
+    assert_eq!(conditions_of("select 1 from t where a not in ($1)")[0].1, Use::Other);
+}
+
+#[test]
+fn an_index_has_equality_before_range_and_names_in_quotes() {
+    let found = conditions(
+        "((at > $1) AND (\"Kind\" = $2) AND (customer = ANY ($3)) AND (lower(name) = $4) AND (at < $5) AND (x > $6))",
+    );
+    let columns = index_columns(&found.expect("parses"));
+    assert_eq!(columns, ["Kind", "customer", "at"]);
+    assert_eq!(
+        index_command("public.\"T\"", &columns, true),
+        "CREATE INDEX CONCURRENTLY ON public.\"T\" (\"Kind\", \"customer\", \"at\");"
+    );
+    let odd = ["a\"b".to_string()];
+    assert_eq!(index_command("t", &odd, false), "CREATE INDEX ON t (\"a\"\"b\");");
+}
+
+#[test]
+fn verbs_are_what_a_statement_does() {
+    for (text, verb) in [
+        ("update t set a = $1 where b = $2", Verb::Update),
+        ("delete from t using u where t.a = u.a", Verb::Delete),
+        ("insert into t (a) values ($1) on conflict do nothing", Verb::Insert),
+        ("insert into t select a from u where b = $1 returning a", Verb::Insert),
+        ("with d as (delete from t returning a) select * from d", Verb::Select),
+        ("select a into u from t", Verb::Other),
+        ("create table x (a int)", Verb::Other),
+        ("vacuum t", Verb::Other),
+        ("set x = $1", Verb::Other),
+    ] {
+        assert_eq!(parse(text).map(|parsed| parsed.verb).unwrap_or(Verb::Other), verb, "{text}");
+    }
+}
+
+#[test]
+fn only_one_plain_statement_is_sent_or_pasted() {
+    let good = |text: &str| plannable(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    assert_eq!(good("select *\n  from t where a = $1;"), "select * from t where a = $1");
+    assert_eq!(good("select 1 from t where a in ($1 /*, ... */)"), "select 1 from t where a in ($1 )");
+    good("update \"Таблица\" set a = a + $1 where b = $2");
+    good("select a at time zone $1 from t");
+    for text in [
+        "",
+        ";",
+        "select 1; drop table t",
+        "select 1 -- first\n, drop_all()",
+        "select /* a */ 1",
+        "select $1, 'x'",
+        "select E'\\'; drop table t; --'",
+        "select 1 \\! rm x",
+        "select $$x$$",
+        "select $x$ from t",
+        "select a$1 from t",
+        "select \u{1b}[2J",
+        "select \u{a0}1",
+        "copy (select 1) to stdout",
+        "create table x as select 1",
+        "explain analyze delete from t",
+        "select interval $1",
+        "select a from t where at > date $2",
+        "select 1 from t where ((((((((((((((((((((((((((((a = $1))))))))))))))))))))))))))))",
+    ] {
+        assert!(plannable(text).is_err(), "{text:?}");
+    }
+    assert_eq!(parameters("select $1, $12, $3"), 12);
+    assert_eq!(names("select t.Evil(\"A\"\"b\") from T"), ["A\"b", "evil", "from", "select", "t"]);
+}
+
+#[test]
+fn constants_are_hidden_and_the_rest_stays() {
+    for (text, expected) in [
+        ("select * from t1 where a = 'x''y' and b = 42", "select * from t1 where a = '***' and b = ?"),
+        ("select $1, a$b$c$b$, \"na'me\" from t", "select $1, a$b$c$b$, \"na'me\" from t"),
+        (
+            "select E'a\\'b', $q$it's$q$, X'1f', U&'d\\0061t' , 1.5e3, .5",
+            "select E'***', '***', X'***', U&'***' , ?, ?",
+        ),
+        ("select 1 -- a secret\n, 2 /* and /* another */ */", "select ?  \n, ?  "),
+        (
+            "alter role joe password 's3cret' valid until 'infinity'",
+            "alter role joe password '***' valid until '***'",
+        ),
+        // Cut off in a constant, a comment, a name, a dollar quote.
+        ("insert into t values ('abc", "insert into t values ('***"),
+        ("select 1 /* abc", "select ?  ***"),
+        ("select \"abc", "select ***"),
+        ("select $a$ abc", "select ***"),
+        // What a backslash means is not known.
+        ("select 'a\\' or b = 'secret'", "select '***"),
+        ("copy t from '/secret/path' with (format csv)", "copy t from '***' with (format csv)"),
+        ("where a in ($1 /*, ... */)", "where a in ($1 /*, ... */)"),
+    ] {
+        assert_eq!(mask(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn hostile_nesting_takes_bounded_time() {
+    let begun = Instant::now();
+    let deep = |open: &str, inner: &str, close: &str, times: usize| {
+        format!("select * from {}{inner}{}", open.repeat(times), close.repeat(times))
+    };
+    let mut texts = vec![
+        deep("(", "t", ")", 100_000),
+        deep("(select * from (", "t", "))", 11),
+        format!("select {}1{}", "(".repeat(DEPTH_MAX), ")".repeat(DEPTH_MAX)),
+        format!("select {}1", "not ".repeat(3_000)),
+        format!("select {}1", "- ".repeat(3_000)),
+        format!("select a{}", "+a".repeat(1_900)),
+        format!("select 1 from t where a{}", " and a".repeat(1_900)),
+        format!("select {}", "case when a then ".repeat(900)),
+        format!("select 1{}", " union select 1".repeat(1_000)),
+        format!("select a{}", "[1".repeat(2_000)),
+        format!("select {}x{}", "f(".repeat(DEPTH_MAX), ")".repeat(DEPTH_MAX)),
+        format!("select a{}", "::int".repeat(1_300)),
+        format!("{}select 1", "explain ".repeat(1_900)),
+        format!("select {}", "exists (select ".repeat(DEPTH_MAX)),
+    ];
+    for open in ["(", "(select ", "((select 1) union ", "f(", "array[", "row(", "(t join "] {
+        for depth in [6, 12, DEPTH_MAX] {
+            texts.push(format!("select * from {}", open.repeat(depth)));
+            texts.push(format!("select * from {}t", open.repeat(depth)));
+            texts.push(deep(open, "t", ")", depth));
+            texts.push(format!("select 1 from t where {}a", open.repeat(depth)));
+        }
+    }
+    for text in &texts {
+        let one = Instant::now();
+        let _ = (parse(text), conditions(text), plannable(text), mask(text), names(text));
+        assert!(one.elapsed() < Duration::from_secs(5), "{:?} for {:.80}", one.elapsed(), text);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+}
+
+/// Pieces of statements, among them all that opens or closes something.
+fn piece() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("select ".to_string()),
+        Just(" from t where ".to_string()),
+        Just(" and ".to_string()),
+        Just("'".to_string()),
+        Just("''".to_string()),
+        Just("\"".to_string()),
+        Just("\\".to_string()),
+        Just("E'".to_string()),
+        Just("$a$".to_string()),
+        Just("$$".to_string()),
+        Just("$1".to_string()),
+        Just("--".to_string()),
+        Just("\n".to_string()),
+        Just("/*".to_string()),
+        Just("*/".to_string()),
+        Just("(".to_string()),
+        Just(")".to_string()),
+        Just("é".to_string()),
+        "[ -~]{0,6}",
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(pieces in proptest::collection::vec(piece(), 0..40)) {
+        let text = pieces.concat();
+        let once = mask(&text);
+        let _ = (parse(&text), conditions(&text), names(&text));
+        if let Ok(plain) = plannable(&text) {
+            prop_assert!(!plain.contains([';', '\'', '\\']) && !plain.contains("--") && !plain.contains("/*"));
+        }
+        prop_assert_eq!(mask(&once.clone()).matches("SECRET").count(), 0);
+    }
+
+    /// A literal stays hidden behind anything that leaves the lexer outside of a literal, and however the text is cut.
+    #[test]
+    fn no_literal_leaks(
+        before in "[a-z =,()<>]{0,20}",
+        secret in "[A-Z]{6}[a-z0-9 ;\"/*-]{0,8}",
+        form in 0usize..7,
+        after in "[a-z =,()']{0,20}",
+        cut in 0usize..80,
+    ) {
+        let literal = match form {
+            0 => format!("'{secret}'"),
+            1 => format!("E'\\'{secret}'"),
+            2 => format!("$t${secret}$t$"),
+            3 => format!("'it''s {secret}'"),
+            4 => format!("/* {secret} */"),
+            5 => format!("N'{secret}'"),
+            _ => format!("U&'{secret}'"),
+        };
+        let text = format!("{before} {literal} {after}");
+        let end = (0..=cut.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        // A comment in the comment leaves its end open, and what follows is hidden as well.
+        prop_assert!(!mask(&text).contains(&secret[..6]), "{}", mask(&text));
+        prop_assert!(!mask(&text[..end]).contains(&secret[..6]));
+        if let Err(error) = parse(&text) {
+            prop_assert!(!error.to_string().contains(&secret[..6]));
+        }
+    }
+}

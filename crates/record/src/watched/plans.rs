@@ -1,0 +1,124 @@
+//! Lines about plans: what the server would do for a statement, without running it, and what a change would make of it. The whole plan is in the folder
+//! `plans` of the run directory.
+
+line! {
+    /// A plan of a statement, once for each shape.
+    Plan, "plan" {
+        /// The node.
+        node: String,
+        /// The database.
+        database: String,
+        /// `queryid`.
+        query_id: String,
+        /// A hash of its shape: nodes, tables, indexes and conditions, but no estimates.
+        hash: String,
+        /// How it was made: `generic` (with parameters instead of values).
+        how: String,
+        /// Planner's cost of the whole statement.
+        cost_total: Option<f64>,
+        /// Rows that the planner expects it to return or change.
+        rows_planned: Option<f64>,
+        /// Nodes of the plan.
+        nodes: Option<u64>,
+        /// Scans of partitions below one Append, the most.
+        partitions: Option<u64>,
+        /// Partitions that are left out when it runs, as EXPLAIN shows it for unknown values.
+        partitions_removed: Option<u64>,
+        /// `jit_above_cost` of the server; absent if it is off.
+        jit_above_cost: Option<f64>,
+        /// `work_mem` of the server.
+        work_mem_bytes: Option<u64>,
+    }
+}
+
+line! {
+    /// A node of a plan.
+    PlanNode, "plan_node" {
+        /// The node of the cluster.
+        node: String,
+        /// `queryid`.
+        query_id: String,
+        /// Hash of its plan.
+        hash: String,
+        /// Its number in the plan, from 1 at the top, as EXPLAIN prints them.
+        number: u64,
+        /// The number of the node above it; 0 at the top.
+        above: u64,
+        /// `Seq Scan`, `Nested Loop`, ...
+        kind: String,
+        /// Schema and table, quoted.
+        relation: String,
+        /// The index that it uses.
+        index: String,
+        /// Condition that is checked for each row; constants are hidden.
+        filter: String,
+        /// Condition of the index or the join; constants are hidden.
+        condition: String,
+        /// Rows that the planner expects from it.
+        rows_planned: Option<f64>,
+        /// Bytes of such a row.
+        width_bytes: Option<u64>,
+        /// Planner's cost, with all below it.
+        cost_total: Option<f64>,
+        /// Rows of the table, as the planner knows them.
+        table_rows: Option<f64>,
+        /// Whether the table is partitioned: an index is created on each partition first.
+        partitioned: Option<bool>,
+        /// Types of the columns in the filter: `name type`, separated by `; `.
+        column_types: String,
+    }
+}
+
+line! {
+    /// An index of a table that a plan scans.
+    PlanIndex, "plan_index" {
+        /// The node.
+        node: String,
+        /// The database.
+        database: String,
+        /// Schema and table, quoted.
+        relation: String,
+        /// The index.
+        index: String,
+        /// Its command.
+        definition: String,
+        /// Its columns in their order, separated by `; `; an expression is empty.
+        columns: String,
+        /// Its method: `btree`, `gin`, ...
+        method: String,
+        /// Whether it can be used.
+        valid: Option<bool>,
+        /// Whether it has a condition.
+        partial: Option<bool>,
+    }
+}
+
+line! {
+    /// A change that was tried by EXPLAIN alone, and what it does to the planner's cost.
+    WhatIf, "what_if" {
+        /// The node.
+        node: String,
+        /// The database.
+        database: String,
+        /// `queryid`.
+        query_id: String,
+        /// Hash of the plan without the change.
+        hash: String,
+        /// `index`, `setting`.
+        kind: String,
+        /// The change as a command.
+        change: String,
+        /// Schema and table of an index, quoted.
+        relation: String,
+        /// Planner's cost without it.
+        cost_before: Option<f64>,
+        /// Planner's cost with it.
+        cost_after: Option<f64>,
+        /// Whether the plan with it uses the index, or has another shape.
+        used: Option<bool>,
+        /// Size of the index, as `hypopg` estimates it.
+        bytes: Option<u64>,
+        /// Why it was not tried; empty if it was.
+        why_not: String,
+    }
+}

@@ -1,0 +1,442 @@
+//! Plans of the statements that take the most time, without running them, and what a change would make of them.
+//!
+//! A statement is planned when it is first among the [`TOP`] and once more at the end, one at a time, at most [`STATEMENTS_MAX`] in a recording. It is
+//! planned in a transaction that only reads, with limits of time, from a text that a parser has checked, with parameters instead of values
+//! (`EXPLAIN (GENERIC_PLAN)`, before PostgreSQL 16 PREPARE with `plan_cache_mode = force_generic_plan`). [`safety`] decides whether our role may.
+//! A plan is recorded once for each shape.
+
+mod safety;
+mod tree;
+mod trial;
+
+use super::json::{count, flag, list, number, text};
+use super::session::{Failed, Session};
+use super::{Link, Node, Tick};
+use crate::collect::{Batch, Collect, With};
+use connect::sql;
+use record::event;
+use record::statement;
+use record::watched::{Plan, PlanIndex, PlanNode, Sampled};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+use tree::TreeNode;
+
+/// Statements that are looked at each time, by their time.
+const TOP: usize = 5;
+/// Statements that are planned in one recording.
+const STATEMENTS_MAX: usize = 20;
+/// Texts that are kept for them.
+const TEXTS_MAX: usize = 500;
+/// A statement with a smaller share of the time of all statements is not planned.
+const SHARE_MIN: f64 = 0.05;
+/// A statement that takes less for an execution has no plan to improve.
+const MEAN_MS_MIN: f64 = 0.2;
+/// Longer texts were cut when they were read.
+const TEXT_CHARS_MAX: usize = 3_999;
+/// How long the end of a recording may plan.
+const END_MAX: Duration = Duration::from_secs(3);
+/// Limits of the transaction, and what `watch` sets for itself but clients do not.
+const BEGIN: &str = "begin read only; set local statement_timeout = '2s'; set local lock_timeout = '50ms'; \
+    set local plan_cache_mode = 'force_generic_plan'; set local max_parallel_workers_per_gather = 2";
+/// Where names are looked up by all statements but the one that is planned.
+const OWN_PATH: &str = "set local search_path = pg_catalog, pg_temp";
+/// `server_version_num` from which EXPLAIN has GENERIC_PLAN. An older server writes an error into its log when that is tried.
+const GENERIC_PLAN_SINCE: u64 = 160_000;
+/// From so many scans below one Append on, EXPLAIN EXECUTE shows whether partitions are left out when it runs.
+const PARTITIONS_MIN: u64 = 8;
+/// Reasons that are listed.
+const REASONS_MAX: usize = 3;
+
+/// What is known of the statements of a node.
+#[derive(Debug, Default)]
+pub(super) struct Plans {
+    /// By database and id: time, executions.
+    totals: HashMap<(String, String), (f64, u64)>,
+    texts: HashMap<String, String>,
+    /// The time of the last sample of the statements.
+    last_us: u64,
+    /// The hash of the last plan of each; `None` if it could not be planned.
+    seen: BTreeMap<String, Option<String>>,
+    /// Why statements were not planned.
+    reasons: BTreeMap<String, String>,
+    /// Whether settings are tried as well.
+    pub(super) tries_settings: bool,
+}
+
+/// A statement to plan.
+#[derive(Clone, Debug)]
+struct Wanted {
+    database: String,
+    query_id: String,
+}
+
+/// What planning a statement returned.
+struct Looked {
+    plan: Plan,
+    nodes: Vec<TreeNode>,
+    explained: Value,
+    details: Value,
+}
+
+impl Plans {
+    /// Keeps what a sample of the statements returned.
+    pub(super) fn take(&mut self, batch: &Batch) {
+        let last_us = self.last_us;
+        for (t_us, interval_us, line) in &batch.lines {
+            // The end adds to the batch of the last tick.
+            if let Sampled::Statement(line) = line
+                && *interval_us > 0
+                && *t_us > last_us
+            {
+                self.last_us = *t_us;
+                let total = self.totals.entry((line.database.clone(), line.query_id.clone())).or_default();
+                total.0 += line.total_ms.unwrap_or(0.0);
+                total.1 += line.calls.unwrap_or(0);
+            }
+        }
+        for event in batch.events.iter().filter(|event| event.kind == event::QUERY) {
+            let word =
+                |name: &str| event.more.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
+            if self.texts.len() < TEXTS_MAX {
+                self.texts.insert(word("query_id"), word("text"));
+            }
+        }
+    }
+
+    /// The statements that are worth a plan, the costliest first.
+    fn top(&self) -> Vec<Wanted> {
+        let whole: f64 = self.totals.values().map(|(ms, _)| ms).sum();
+        let mut all: Vec<_> = self.totals.iter().collect();
+        all.sort_by(|left, right| right.1.0.total_cmp(&left.1.0).then_with(|| left.0.cmp(right.0)));
+        let is_worth = |(ms, calls): &(f64, u64)| {
+            *ms >= whole * SHARE_MIN && *ms > 0.0 && ms / (*calls).max(1) as f64 >= MEAN_MS_MIN
+        };
+        let worth = all.into_iter().take(TOP).filter(|(_, total)| is_worth(total));
+        worth
+            .map(|((database, query_id), _)| Wanted {
+                database: database.clone(),
+                query_id: query_id.clone(),
+            })
+            .collect()
+    }
+
+    /// Those that were never planned; at the end also those that were, because their plan may have changed.
+    fn due(&self, is_end: bool) -> Vec<Wanted> {
+        let mut due = self.top();
+        due.retain(|wanted| match self.seen.get(&wanted.query_id) {
+            None => self.seen.len() < STATEMENTS_MAX,
+            Some(hash) => is_end && hash.is_some(),
+        });
+        due
+    }
+
+    /// The reasons in one line.
+    fn why_not(&self) -> String {
+        let listed: Vec<String> =
+            self.reasons.iter().take(REASONS_MAX).map(|(id, why)| format!("statement {id}: {why}")).collect();
+        let more = self.reasons.len().saturating_sub(REASONS_MAX);
+        let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
+        listed.join("; ") + &rest
+    }
+}
+
+impl Node {
+    /// Plans what is due: one statement at a tick, all at the end.
+    pub(super) fn query_plans(&mut self, tick: &Tick, is_end: bool, batch: &mut Batch) -> Result<(), Failed> {
+        self.plans.take(batch);
+        let begun = Instant::now();
+        let due = self.plans.due(is_end);
+        let most = if is_end { due.len() } else { 1 };
+        for wanted in due.into_iter().take(most) {
+            if begun.elapsed() > END_MAX {
+                break;
+            }
+            let text = self.plans.texts.get(&wanted.query_id).cloned().unwrap_or_default();
+            let Link::Up(up) = &mut self.link else { return Ok(()) };
+            let before = self.plans.seen.get(&wanted.query_id).cloned().flatten();
+            match look(&mut up.session, &wanted, &text) {
+                Ok(looked) => {
+                    self.plans.seen.insert(wanted.query_id.clone(), Some(looked.plan.hash.clone()));
+                    if before.as_deref() != Some(looked.plan.hash.as_str()) {
+                        let trials = trial::all(&mut up.session, &looked, &text, self.plans.tries_settings)?;
+                        self.record(tick, looked, before, trials, batch);
+                    }
+                }
+                Err(NotPlanned::Why(why)) => {
+                    self.plans.seen.entry(wanted.query_id.clone()).or_insert(None);
+                    self.plans.reasons.insert(wanted.query_id, why);
+                    let lost = "how the server executes these statements";
+                    let missing = self.place().missing("plans", self.plans.why_not(), lost);
+                    self.recorded.missing(batch, tick.clock.now_us(), missing);
+                }
+                Err(NotPlanned::Gone(failed)) => return Err(failed),
+            }
+        }
+        Ok(())
+    }
+
+    fn record(
+        &mut self,
+        tick: &Tick,
+        looked: Looked,
+        before: Option<String>,
+        trials: Vec<record::watched::WhatIf>,
+        batch: &mut Batch,
+    ) {
+        let t_us = tick.clock.now_us();
+        let Looked { mut plan, nodes, explained, details } = looked;
+        plan.node.clone_from(&self.name);
+        if let Some(before) = before {
+            let message = format!("{}: statement {} has another plan", self.name, plan.query_id);
+            let event = self.event(t_us, event::PLAN_CHANGED, message);
+            let event = event.with("query_id", plan.query_id.clone());
+            batch.event(event.with("before", before).with("after", plan.hash.clone()));
+        }
+        let kept = json!({"node": self.name, "database": plan.database, "query_id": plan.query_id, "hash": plan.hash,
+            "plan": tree::without_constants(&explained)});
+        let path = format!("{}/{}-{}.json", record::files::PLANS, plan.query_id, plan.hash);
+        batch.file(path, kept.to_string().into_bytes());
+        for node in &nodes {
+            batch.reading(t_us, plan_node(&self.name, &plan, node, &details));
+        }
+        for table in list(&details, "tables") {
+            for index in list(table, "indexes") {
+                batch.reading(t_us, plan_index(&self.name, &plan.database, table, index));
+            }
+        }
+        for mut line in trials {
+            line.node.clone_from(&self.name);
+            batch.reading(t_us, line);
+        }
+        batch.reading(t_us, plan);
+    }
+}
+
+fn plan_node(node: &str, plan: &Plan, found: &TreeNode, details: &Value) -> PlanNode {
+    let is_it = |table: &&Value| text(table, "schema") == found.schema && text(table, "name") == found.table;
+    let table = list(details, "tables").iter().find(is_it).unwrap_or(&Value::Null);
+    let types =
+        statement::conditions(&found.filter).unwrap_or_default().into_iter().filter_map(|condition| {
+            Some(format!("{} {}", condition.column, table["columns"][&condition.column].as_str()?))
+        });
+    PlanNode {
+        node: node.to_string(),
+        query_id: plan.query_id.clone(),
+        hash: plan.hash.clone(),
+        number: found.number,
+        above: found.above,
+        kind: found.kind.clone(),
+        relation: text(table, "relation"),
+        index: found.index.clone(),
+        filter: found.filter.clone(),
+        condition: found.condition.clone(),
+        rows_planned: found.rows,
+        width_bytes: found.width,
+        cost_total: found.cost,
+        table_rows: number(table, "rows").filter(|rows| *rows >= 0.0),
+        partitioned: flag(table, "partitioned"),
+        column_types: types.collect::<Vec<_>>().join("; "),
+    }
+}
+
+fn plan_index(node: &str, database: &str, table: &Value, index: &Value) -> PlanIndex {
+    let columns: Vec<&str> = list(index, "columns").iter().filter_map(Value::as_str).collect();
+    PlanIndex {
+        node: node.to_string(),
+        database: database.to_string(),
+        relation: text(table, "relation"),
+        index: text(index, "index"),
+        definition: statement::mask(&text(index, "definition")),
+        columns: columns.join("; "),
+        method: text(index, "method"),
+        valid: flag(index, "valid"),
+        partial: flag(index, "partial"),
+    }
+}
+
+/// Why there is no plan.
+#[derive(Debug)]
+enum NotPlanned {
+    /// It must not be planned, or the server refused.
+    Why(String),
+    /// The connection is gone.
+    Gone(Failed),
+}
+
+impl From<Failed> for NotPlanned {
+    fn from(failed: Failed) -> NotPlanned {
+        match failed {
+            Failed::Refused { message, .. } => NotPlanned::Why(message),
+            gone => NotPlanned::Gone(gone),
+        }
+    }
+}
+
+/// A statement that has passed the checks, in an open transaction.
+struct Open {
+    plain: String,
+    path: String,
+    names: Value,
+}
+
+/// Plans a statement, and leaves nothing behind.
+fn look(session: &mut Session, wanted: &Wanted, text: &str) -> Result<Looked, NotPlanned> {
+    within(session, text, |session, open| {
+        if open.names["database"] != wanted.database.as_str() {
+            return Err(NotPlanned::Why(format!(
+                "it runs in database {}, which is not watched",
+                wanted.database
+            )));
+        }
+        planned(session, open, wanted)
+    })
+}
+
+/// Checks a text and opens the transaction for it; ends it, whatever happens inside.
+fn within<T>(
+    session: &mut Session,
+    text: &str,
+    work: impl FnOnce(&mut Session, &Open) -> Result<T, NotPlanned>,
+) -> Result<T, NotPlanned> {
+    let why = |why: String| NotPlanned::Why(why);
+    if session.is_shared() {
+        return Err(why("a pooler shares the connection; connect to the server itself".to_string()));
+    }
+    if text.is_empty() || text.chars().count() > TEXT_CHARS_MAX {
+        return Err(why("its whole text is not known".to_string()));
+    }
+    let plain = statement::plannable(text).map_err(|error| why(error.to_string()))?;
+    let parsed = statement::parse(&plain).map_err(|error| why(error.to_string()))?;
+    let tables: Vec<String> =
+        parsed.tables.into_iter().filter(|table| table.schema.is_none()).map(|table| table.name).collect();
+    session.plain(BEGIN)?;
+    let mut is_prepared = false;
+    let inside = |session: &mut Session| {
+        let names = session.query(&safety::of_names(), &[&statement::names(&plain), &tables])?;
+        let schemas = safety::schemas(&names, &tables).map_err(why)?;
+        let path =
+            [&["pg_catalog".to_string()], schemas.as_slice(), &["pg_temp".to_string()]].concat().join(", ");
+        let open = Open { plain: plain.clone(), path, names };
+        // The text has no semicolon, no literal and no comment: it cannot end here and go on as another statement.
+        session.plain(&format!(
+            "set local search_path = {}; prepare pgfathom_plan as {plain}; {OWN_PATH}",
+            open.path
+        ))?;
+        is_prepared = true;
+        safety::check_tables(&session.query(&safety::of_tables(), &[])?).map_err(why)?;
+        work(session, &open)
+    };
+    let result = inside(session);
+    if matches!(result, Err(NotPlanned::Gone(_))) {
+        return result;
+    }
+    let end = if is_prepared { "rollback; deallocate pgfathom_plan" } else { "rollback" };
+    session.plain(end)?;
+    result
+}
+
+fn planned(session: &mut Session, open: &Open, wanted: &Wanted) -> Result<Looked, NotPlanned> {
+    let version = count(&open.names, "version_num").unwrap_or(0);
+    let explained = match version >= GENERIC_PLAN_SINCE {
+        true => {
+            explain(session, open, &format!("explain (generic_plan, verbose, format json) {}", open.plain))?
+        }
+        false => explain(session, open, &executed(open))?,
+    };
+    let (mut nodes, count_of_nodes) = tree::nodes(&explained);
+    let Some(top) = nodes.first() else {
+        return Err(NotPlanned::Why("the server's plan has an unknown form".to_string()));
+    };
+    let (cost, mut rows) = (top.cost, top.rows);
+    if top.kind == "ModifyTable" {
+        rows = nodes.get(1).and_then(|node| node.rows);
+    }
+    let hash = tree::shape(&nodes);
+    let (mut partitions, mut removed) = tree::partitions(&nodes);
+    if version >= GENERIC_PLAN_SINCE && partitions >= PARTITIONS_MIN {
+        let (less, _) = tree::nodes(&explain(session, open, &executed(open))?);
+        removed = tree::partitions(&less).1;
+    } else {
+        partitions += removed.unwrap_or(0);
+    }
+    let (schemas, names): (Vec<String>, Vec<String>) = nodes
+        .iter()
+        .filter(|node| !node.table.is_empty())
+        .map(|node| (node.schema.clone(), node.table.clone()))
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .take(PARTITIONS_MIN as usize * 2)
+        .unzip();
+    let details = session.query(safety::DETAILS, &[&schemas, &names])?;
+    nodes.truncate(tree::NODES_MAX);
+    let plan = Plan {
+        node: String::new(),
+        database: wanted.database.clone(),
+        query_id: wanted.query_id.clone(),
+        hash,
+        how: "generic".to_string(),
+        cost_total: cost,
+        rows_planned: rows,
+        nodes: Some(count_of_nodes),
+        partitions: Some(partitions),
+        partitions_removed: removed,
+        jit_above_cost: number(&open.names, "jit_above_cost").filter(|cost| *cost >= 0.0),
+        work_mem_bytes: count(&open.names, "work_mem_kb").map(|kb| kb * 1024),
+    };
+    Ok(Looked { plan, nodes, explained, details })
+}
+
+/// The prepared statement with nulls: under `force_generic_plan` they have no influence on the plan.
+fn executed(open: &Open) -> String {
+    let nulls = vec!["null"; statement::parameters(&open.plain)];
+    let list = if nulls.is_empty() { String::new() } else { format!("({})", nulls.join(", ")) };
+    format!("explain (verbose, format json) execute pgfathom_plan{list}")
+}
+
+/// The plan that a command returns, with the names of the statement looked up in its schemas.
+fn explain(session: &mut Session, open: &Open, command: &str) -> Result<Value, Failed> {
+    let rows = session.plain(&format!("set local search_path = {}; {command}; {OWN_PATH}", open.path))?;
+    Ok(serde_json::from_str(&rows.concat()).unwrap_or(Value::Null))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::watched::Statement;
+
+    fn sampled(t_us: u64, rows: &[(&str, f64, u64)]) -> Batch {
+        let mut batch = Batch::default();
+        for (id, total_ms, calls) in rows {
+            let line = Statement {
+                database: "db".to_string(),
+                query_id: (*id).to_string(),
+                total_ms: Some(*total_ms),
+                calls: Some(*calls),
+                ..Statement::default()
+            };
+            batch.counted(t_us, 10_000_000, line);
+        }
+        batch
+    }
+
+    #[test]
+    fn only_costly_statements_are_planned_and_each_once_until_the_end() {
+        let mut plans = Plans::default();
+        // Much time in cheap executions, little time in costly ones, and what is worth a look.
+        plans.take(&sampled(1, &[("cheap", 900.0, 100_000), ("rare", 5.0, 1), ("slow", 500.0, 100)]));
+        let ids = |due: Vec<Wanted>| due.into_iter().map(|wanted| wanted.query_id).collect::<Vec<_>>();
+        assert_eq!(ids(plans.due(false)), ["slow"]);
+        plans.seen.insert("slow".to_string(), Some("h".to_string()));
+        assert!(plans.due(false).is_empty());
+        assert_eq!(ids(plans.due(true)), ["slow"]);
+        // What could not be planned is not tried again.
+        plans.seen.insert("slow".to_string(), None);
+        assert!(plans.due(true).is_empty());
+        for number in 0..STATEMENTS_MAX {
+            plans.seen.insert(number.to_string(), None);
+        }
+        plans.take(&sampled(2, &[("new", 5000.0, 10)]));
+        assert!(plans.due(false).is_empty(), "the budget is used up");
+    }
+}

@@ -1,0 +1,137 @@
+//! What may be planned by our role. The planner evaluates functions: those of the statement, of its tables' indexes, checks, defaults, policies and
+//! statistics. A function
+//! of another role would run with the privileges of ours. So a statement is planned only if each function that could be called belongs to a
+//! superuser or to our role.
+//!
+//! The tables are those that the server has locked for PREPARE, which analyses a statement and does not plan it; they are not those of the parser.
+
+use crate::sql::json::{flag, list, text};
+use serde_json::Value;
+
+/// Owners whose functions may run.
+const TRUSTED: &str =
+    "trusted as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname = current_user),
+  loose as materialized (select p.oid from pg_catalog.pg_proc p where p.proowner not in (select oid from trusted))";
+
+/// About the names in a text: $1 all words, $2 names of tables without a schema.
+pub(super) fn of_names() -> String {
+    format!(
+        "with {TRUSTED} select json_build_object('database', current_database(),
+          'plans', exists (select from pg_catalog.pg_settings where name = 'plan_cache_mode'),
+          'version_num', pg_catalog.current_setting('server_version_num')::int,
+          'jit_above_cost', (select pg_catalog.current_setting('jit_above_cost', true)::float8),
+          'work_mem_kb', (select setting::bigint from pg_catalog.pg_settings where name = 'work_mem'),
+          'hidden', exists (select from pg_catalog.pg_operator where oprcode in (select oid from loose))
+            or exists (select from pg_catalog.pg_cast where castfunc in (select oid from loose))
+            or exists (select from pg_catalog.pg_range where rngsubdiff in (select oid from loose) or rngcanonical in (select oid from loose))
+            or exists (select from pg_catalog.pg_depend where classid = 'pg_catalog.pg_type'::pg_catalog.regclass
+                 and refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass and refobjid in (select oid from loose)),
+          'functions', (select min(proname::text) from pg_catalog.pg_proc where proname = any($1::text[]::name[]) and oid in (select oid from loose)),
+          'tables', (select json_agg(json_build_array(c.relname, pg_catalog.quote_ident(n.nspname))) from pg_catalog.pg_class c
+             join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.relname = any($2::text[]::name[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
+               and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'),
+          'hypopg', (select pg_catalog.quote_ident(n.nspname) from pg_catalog.pg_extension e join pg_catalog.pg_namespace n on n.oid = e.extnamespace
+             where e.extname = 'hypopg' and e.extowner in (select oid from trusted)),
+          'hypopg_there', exists (select from pg_catalog.pg_available_extensions where name = 'hypopg'))::text"
+    )
+}
+
+/// About the tables that this transaction has locked, with their partitions.
+pub(super) fn of_tables() -> String {
+    let depends = |class: &str, objects: &str| {
+        format!(
+            "d.classid = 'pg_catalog.{class}'::pg_catalog.regclass and d.objid in (select oid from pg_catalog.{class} where {objects} in (select
+              oid from mine))"
+        )
+    };
+    format!(
+        "with recursive {TRUSTED}, touched as (select l.relation from pg_catalog.pg_locks l where l.pid = pg_catalog.pg_backend_pid() and
+          l.locktype = 'relation' and l.relation >= 16384
+            union select i.inhrelid from pg_catalog.pg_inherits i join touched t on i.inhparent = t.relation),
+          mine as materialized (select c.oid, c.relname, c.relkind, c.relowner, c.relhasrules from pg_catalog.pg_class c join touched t on
+            t.relation = c.oid where c.relkind in ('r', 'p', 'm', 'v', 'f')),
+          used as (select d.classid, d.objid from pg_catalog.pg_depend d where d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass and
+            d.refobjid in (select oid from loose))
+         select json_build_object('tables', (select count(*) from mine),
+          'foreign', (select min(relname::text) from mine where relkind = 'f'),
+          'view', (select min(relname::text) from mine where relkind = 'v' and relowner not in (select oid from trusted)),
+          'rule', (select min(relname::text) from mine where relkind in ('r', 'p') and relhasrules),
+          'unreadable', (select min(relname::text) from mine where not pg_catalog.has_table_privilege(oid, 'select')),
+          'hidden', exists (select from used d where {}
+             or {} or {} or {} or {}
+             or d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and (d.objid in (select oid from mine)
+                  or d.objid in (select indexrelid from pg_catalog.pg_index where indrelid in (select oid from mine)))))::text",
+        depends("pg_constraint", "conrelid"),
+        depends("pg_attrdef", "adrelid"),
+        depends("pg_policy", "polrelid"),
+        depends("pg_rewrite", "ev_class"),
+        depends("pg_statistic_ext", "stxrelid"),
+    )
+}
+
+/// The schemas in which the tables without a schema are found, or why the statement is not planned. `wanted` are these tables.
+pub(super) fn schemas(answer: &Value, wanted: &[String]) -> Result<Vec<String>, String> {
+    if flag(answer, "plans") != Some(true) {
+        return Err("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
+    }
+    if flag(answer, "hidden") != Some(false) {
+        return Err("the database has operators, casts or types with functions of roles that are not superusers: planning could run them".to_string());
+    }
+    let function = text(answer, "functions");
+    if !function.is_empty() {
+        return Err(format!(
+            "function {function} belongs to a role that is no superuser: planning could run it"
+        ));
+    }
+    let mut schemas: Vec<String> = vec![];
+    for name in wanted {
+        let of_name = list(answer, "tables").iter().filter(|row| row[0].as_str() == Some(name));
+        let found: Vec<&str> = of_name.filter_map(|row| row[1].as_str()).collect();
+        match found.as_slice() {
+            [only] if schemas.iter().any(|schema| schema == only) => {}
+            [only] => schemas.push((*only).to_string()),
+            [] => return Err(format!("table {name} is not in this database, or temporary")),
+            several => {
+                return Err(format!(
+                    "table {name} is in {} schemas, and the statement does not name one",
+                    several.len()
+                ));
+            }
+        }
+    }
+    Ok(schemas)
+}
+
+/// Whether the locked tables may be planned; else why not.
+pub(super) fn check_tables(answer: &Value) -> Result<(), String> {
+    for (name, why) in [
+        ("foreign", "is a foreign table: planning would query another server"),
+        ("view", "is a view of a role that is no superuser: planning could run its functions"),
+        ("rule", "has rules"),
+        ("unreadable", "is not readable for our role; grant pg_read_all_data"),
+    ] {
+        let table = text(answer, name);
+        if !table.is_empty() {
+            return Err(format!("{table} {why}"));
+        }
+    }
+    if flag(answer, "hidden") != Some(false) {
+        return Err("an index, a check, a default or a policy of its tables uses a function of a role that is no superuser".to_string());
+    }
+    Ok(())
+}
+
+/// Rows, types of columns and indexes of tables: $1 schemas, $2 names.
+pub(super) const DETAILS: &str = "select json_build_object('tables', (select json_agg(r) from (
+  select n.nspname::text as schema, c.relname::text as name, pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.reltuples::float8 as
+    rows, c.relispartition partitioned,
+    (select json_object_agg(a.attname, pg_catalog.format_type(a.atttypid, null)) from pg_catalog.pg_attribute a where a.attrelid = c.oid and
+      a.attnum > 0 and not a.attisdropped) columns,
+    (select json_agg(json_build_object('index', x.relname, 'definition', pg_catalog.pg_get_indexdef(i.indexrelid), 'method', m.amname, 'valid',
+      i.indisvalid, 'partial', i.indpred is not null,
+       'columns', (select json_agg(coalesce(a.attname::text, '') order by k.ord) from pg_catalog.unnest(i.indkey::smallint[]) with ordinality k(attnum, ord)
+          left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum and k.attnum > 0 where k.ord <= i.indnkeyatts)))
+     from pg_catalog.pg_index i join pg_catalog.pg_class x on x.oid = i.indexrelid join pg_catalog.pg_am m on m.oid = x.relam where i.indrelid =
+       c.oid) indexes
+  from unnest($1::text[], $2::text[]) w(s, t) join pg_catalog.pg_namespace n on n.nspname = w.s join pg_catalog.pg_class c on
+    c.relnamespace = n.oid and c.relname = w.t) r))::text";

@@ -1,0 +1,147 @@
+//! A plan as EXPLAIN returns it in JSON, as a flat list of its nodes, and the hash of its shape.
+
+use record::statement::mask;
+use serde_json::Value;
+
+/// Nodes that are kept; a plan over thousands of partitions is cut.
+pub(super) const NODES_MAX: usize = 200;
+
+/// A node.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct TreeNode {
+    /// From 1, in the order of EXPLAIN.
+    pub(super) number: u64,
+    /// The node above; 0 at the top.
+    pub(super) above: u64,
+    pub(super) kind: String,
+    pub(super) schema: String,
+    pub(super) table: String,
+    pub(super) index: String,
+    pub(super) filter: String,
+    pub(super) condition: String,
+    pub(super) rows: Option<f64>,
+    pub(super) width: Option<u64>,
+    pub(super) cost: Option<f64>,
+    pub(super) removed: Option<u64>,
+}
+
+/// The nodes, the top first, and how many there are in all.
+pub(super) fn nodes(explained: &Value) -> (Vec<TreeNode>, u64) {
+    let mut found = vec![];
+    let mut open = vec![(&explained[0]["Plan"], 0_u64)];
+    let mut count = 0;
+    while let Some((plan, above)) = open.pop() {
+        if !plan.is_object() {
+            continue;
+        }
+        count += 1;
+        if found.len() < NODES_MAX {
+            found.push(node(plan, count, above));
+        }
+        for below in plan["Plans"].as_array().into_iter().flatten().rev() {
+            open.push((below, count));
+        }
+    }
+    (found, count)
+}
+
+fn node(plan: &Value, number: u64, above: u64) -> TreeNode {
+    let word = |name: &str| plan[name].as_str().unwrap_or_default().to_string();
+    let conditions = ["Index Cond", "Hash Cond", "Merge Cond", "Join Filter", "Recheck Cond"];
+    let condition = conditions.iter().find_map(|name| plan[*name].as_str()).unwrap_or_default();
+    let keys = ["Sort Key", "Group Key"].iter().find_map(|name| plan[*name].as_array());
+    let keys = keys.into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
+    TreeNode {
+        number,
+        above,
+        kind: word("Node Type"),
+        schema: word("Schema"),
+        table: word("Relation Name"),
+        index: word("Index Name"),
+        filter: mask(&word("Filter")),
+        condition: mask(if condition.is_empty() { &keys } else { condition }),
+        rows: plan["Plan Rows"].as_f64(),
+        width: plan["Plan Width"].as_u64(),
+        cost: plan["Total Cost"].as_f64(),
+        removed: plan["Subplans Removed"].as_u64(),
+    }
+}
+
+/// The plan without what it outputs, its constants hidden: what is kept as a file.
+pub(super) fn without_constants(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(name, _)| *name != "Output");
+            Value::Object(kept.map(|(name, value)| (name.clone(), without_constants(value))).collect())
+        }
+        Value::Array(values) => Value::Array(values.iter().map(without_constants).collect()),
+        // Names of nodes and tables have no constants, so only what looks like an expression changes.
+        Value::String(text) if text.contains(['(', '\'']) => Value::String(mask(text)),
+        other => other.clone(),
+    }
+}
+
+/// A hash of the shape: what is read how, but no estimates. FNV-1a, so that it is the same in every recording.
+pub(super) fn shape(nodes: &[TreeNode]) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for node in nodes {
+        let number = node.above.to_string();
+        let parts =
+            [&number, &node.kind, &node.schema, &node.table, &node.index, &node.filter, &node.condition];
+        for byte in parts.into_iter().flat_map(|part| part.bytes().chain([0])) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    format!("{hash:016x}")
+}
+
+/// Scans below one Append or MergeAppend, the most, and how many it leaves out when it runs.
+pub(super) fn partitions(nodes: &[TreeNode]) -> (u64, Option<u64>) {
+    let appends = nodes.iter().filter(|node| node.kind == "Append" || node.kind == "Merge Append");
+    let scans = appends.map(|append| {
+        let below = nodes.iter().filter(|node| node.above == append.number).count() as u64;
+        (below, append.removed)
+    });
+    scans.max_by_key(|(below, removed)| below + removed.unwrap_or(0)).unwrap_or((0, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn explained(index: &str, rows: f64) -> Value {
+        json!([{"Plan": {"Node Type": "Append", "Subplans Removed": 2, "Total Cost": 9.5, "Plan Rows": rows, "Plans": [
+            {"Node Type": "Index Scan", "Schema": "s", "Relation Name": "t1", "Index Name": index, "Index Cond": "(a = $1)",
+             "Filter": "(b = 'secret'::text)", "Output": ["a", "'secret'"], "Plan Rows": rows, "Plan Width": 8},
+            {"Node Type": "Seq Scan", "Schema": "s", "Relation Name": "t2"}]}}])
+    }
+
+    #[test]
+    fn a_plan_becomes_a_list_without_constants() {
+        let (nodes, count) = nodes(&explained("i", 5.0));
+        assert_eq!((count, nodes.len()), (3, 3));
+        assert_eq!((nodes[1].above, nodes[2].above, nodes[2].number), (1, 1, 3));
+        assert_eq!(
+            (nodes[1].filter.as_str(), nodes[1].condition.as_str()),
+            ("(b = '***'::text)", "(a = $1)")
+        );
+        assert_eq!(partitions(&nodes), (2, Some(2)));
+        let kept = without_constants(&explained("i", 5.0)).to_string();
+        assert!(!kept.contains("secret") && kept.contains("Index Cond"), "{kept}");
+    }
+
+    #[test]
+    fn the_shape_changes_with_the_index_and_not_with_the_estimates() {
+        let of = |index: &str, rows: f64| shape(&nodes(&explained(index, rows)).0);
+        assert_eq!(of("i", 5.0), of("i", 7.0));
+        assert_ne!(of("i", 5.0), of("j", 5.0));
+    }
+
+    #[test]
+    fn a_plan_of_another_form_has_no_nodes() {
+        for odd in [Value::Null, json!([]), json!([{"Plan": 5}]), json!({"Plan": {}})] {
+            assert_eq!(nodes(&odd).0.len(), 0, "{odd}");
+        }
+    }
+}

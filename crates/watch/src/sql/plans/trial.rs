@@ -1,0 +1,170 @@
+//! Changes that are tried by EXPLAIN alone: an index that `hypopg` pretends to have, and on request other settings. Nothing is changed on the
+//! server: the index is in
+//! the memory of our session, the settings end with the transaction.
+
+use super::{Looked, NotPlanned, OWN_PATH, Open, executed, explain, sql, tree, within};
+use crate::sql::json::{flag, list, text};
+use crate::sql::session::{Failed, Session};
+use record::statement;
+use record::watched::WhatIf;
+use serde_json::Value;
+
+/// Indexes that are tried for one plan.
+const INDEXES_MAX: usize = 2;
+/// A smaller table is scanned rightly.
+const ROWS_MIN: f64 = 1_000.0;
+/// Settings that are tried on request: name, and value.
+const SETTINGS: [(&str, &str); 5] = [
+    ("work_mem", "256MB"),
+    ("enable_seqscan", "off"),
+    ("enable_nestloop", "off"),
+    ("enable_hashjoin", "off"),
+    ("random_page_cost", "1.1"),
+];
+
+/// An index to try.
+struct Proposed {
+    relation: String,
+    columns: Vec<String>,
+}
+
+/// Tries what the plan gives reason for. A refusal is part of the result.
+pub(super) fn all(
+    session: &mut Session,
+    looked: &Looked,
+    text: &str,
+    tries_settings: bool,
+) -> Result<Vec<WhatIf>, Failed> {
+    let proposed = proposed(looked);
+    if proposed.is_empty() && !tries_settings {
+        return Ok(vec![]);
+    }
+    let tried = within(session, text, |session, open| {
+        let mut lines = vec![];
+        for index in &proposed {
+            lines.push(try_index(session, open, looked, index)?);
+        }
+        if tries_settings {
+            for (name, value) in SETTINGS {
+                lines.push(try_setting(session, open, looked, name, value)?);
+            }
+        }
+        Ok(lines)
+    });
+    match tried {
+        Ok(lines) => Ok(lines),
+        Err(NotPlanned::Why(why)) => Ok(proposed
+            .iter()
+            .map(|index| WhatIf { why_not: why.clone(), ..line_of(looked, index) })
+            .collect()),
+        Err(NotPlanned::Gone(failed)) => Err(failed),
+    }
+}
+
+/// Indexes for the columns that sequential scans filter by.
+fn proposed(looked: &Looked) -> Vec<Proposed> {
+    let mut found: Vec<Proposed> = vec![];
+    for node in looked.nodes.iter().filter(|node| node.kind == "Seq Scan" && !node.filter.is_empty()) {
+        let is_it =
+            |table: &&Value| text(table, "schema") == node.schema && text(table, "name") == node.table;
+        let Some(table) = list(&looked.details, "tables").iter().find(is_it) else { continue };
+        let rows = table["rows"].as_f64().unwrap_or(0.0);
+        let columns = statement::index_columns(&statement::conditions(&node.filter).unwrap_or_default());
+        let is_real = columns.iter().all(|column| table["columns"][column].is_string());
+        let relation = text(table, "relation");
+        if rows < ROWS_MIN
+            || columns.is_empty()
+            || !is_real
+            || found.iter().any(|other| other.relation == relation)
+        {
+            continue;
+        }
+        found.push(Proposed { relation, columns });
+    }
+    found.truncate(INDEXES_MAX);
+    found
+}
+
+fn line_of(looked: &Looked, index: &Proposed) -> WhatIf {
+    WhatIf {
+        database: looked.plan.database.clone(),
+        query_id: looked.plan.query_id.clone(),
+        hash: looked.plan.hash.clone(),
+        kind: "index".to_string(),
+        change: statement::index_command(&index.relation, &index.columns, true),
+        relation: index.relation.clone(),
+        cost_before: looked.plan.cost_total,
+        ..WhatIf::default()
+    }
+}
+
+fn try_index(
+    session: &mut Session,
+    open: &Open,
+    looked: &Looked,
+    index: &Proposed,
+) -> Result<WhatIf, NotPlanned> {
+    let line = line_of(looked, index);
+    let schema = text(&open.names, "hypopg");
+    if schema.is_empty() {
+        let why_not = match flag(&open.names, "hypopg_there") {
+            Some(true) => "CREATE EXTENSION hypopg; in this database lets it be tried",
+            _ => {
+                "hypopg is not installed on the server: its package lets it be tried (postgresql-NN-hypopg of Debian and Ubuntu, hypopg_NN of \
+                    the PGDG for Red Hat)"
+            }
+        };
+        return Ok(WhatIf { why_not: why_not.to_string(), ..line });
+    }
+    let command = statement::index_command(&index.relation, &index.columns, false);
+    let command = sql::literal(command.trim_end_matches(';'));
+    let made = session.plain(&format!(
+        "select pg_catalog.json_build_array(indexrelid::text, indexname) from {schema}.hypopg_create_index({command})"
+    ))?;
+    let made: Value = made.first().and_then(|row| serde_json::from_str(row).ok()).unwrap_or(Value::Null);
+    let (oid, name) = (made[0].as_str().unwrap_or_default(), made[1].as_str().unwrap_or_default());
+    let explained = again(session, open)?;
+    let size = session
+        .plain(&format!("select {schema}.hypopg_relation_size({}::pg_catalog.oid)", sql::literal(oid)))?;
+    session.plain(&format!("select {schema}.hypopg_reset()"))?;
+    let (nodes, _) = tree::nodes(&explained);
+    Ok(WhatIf {
+        cost_after: nodes.first().and_then(|node| node.cost),
+        used: Some(nodes.iter().any(|node| !name.is_empty() && node.index.contains(name))),
+        bytes: size.first().and_then(|bytes| bytes.parse().ok()),
+        ..line
+    })
+}
+
+fn try_setting(
+    session: &mut Session,
+    open: &Open,
+    looked: &Looked,
+    name: &str,
+    value: &str,
+) -> Result<WhatIf, NotPlanned> {
+    session.plain(&format!("set local {name} = '{value}'"))?;
+    let explained = again(session, open)?;
+    session.plain(&format!("reset {name}"))?;
+    let (nodes, _) = tree::nodes(&explained);
+    Ok(WhatIf {
+        database: looked.plan.database.clone(),
+        query_id: looked.plan.query_id.clone(),
+        hash: looked.plan.hash.clone(),
+        kind: "setting".to_string(),
+        change: format!("SET {name} = '{value}';"),
+        cost_before: looked.plan.cost_total,
+        cost_after: nodes.first().and_then(|node| node.cost),
+        used: Some(tree::shape(&nodes) != looked.plan.hash),
+        ..WhatIf::default()
+    })
+}
+
+/// Plans the statement anew: the server would use the plan that it has kept.
+fn again(session: &mut Session, open: &Open) -> Result<Value, NotPlanned> {
+    session.plain(&format!(
+        "deallocate pgfathom_plan; set local search_path = {}; prepare pgfathom_plan as {}; {OWN_PATH}",
+        open.path, open.plain
+    ))?;
+    Ok(explain(session, open, &executed(open))?)
+}

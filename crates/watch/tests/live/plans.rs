@@ -1,0 +1,196 @@
+//! Plans of statements: what is recorded, what a pretended index does to them, and what is never planned.
+
+use super::watched::{NODE, Watch, client, client_of, major, on_each};
+use record::event;
+use record::watched::{PlanIndex, PlanNode, Sampled, WhatIf};
+use watch::{Batch, Collect, Tick};
+
+const PRELOAD: (&str, &str) = ("shared_preload_libraries", "pg_stat_statements");
+const ROLE: &str = "create role mallory login; create schema mallory authorization mallory; grant create on schema public to mallory";
+/// Leaves a lock with the session that ran it.
+const EVIL: &str = "create function public.evil(int) returns int language sql immutable as 'select 1 from (select pg_catalog.pg_advisory_lock(4711)) x'; \
+    create function mallory.evil(int) returns int language plpgsql immutable as 'begin perform pg_catalog.pg_advisory_lock(4711); return 1; end'";
+
+/// The end of a recording.
+fn end(watch: &mut Watch) {
+    let mut batch = Batch::default();
+    let tick = Tick { now_us: watch.clock.now_us(), clock: watch.clock, cadence_us: 1_000_000 };
+    watch.node.finish(&tick, &mut batch);
+    watch.seen.lines.extend(batch.lines);
+    watch.seen.events.extend(batch.events);
+    watch.seen.files.extend(batch.files);
+}
+
+fn nodes(watch: &Watch) -> Vec<PlanNode> {
+    let lines = watch.seen.lines.iter();
+    lines
+        .filter_map(|(_, _, line)| if let Sampled::PlanNode(node) = line { Some(node.clone()) } else { None })
+        .collect()
+}
+
+fn trials(watch: &Watch) -> Vec<WhatIf> {
+    let lines = watch.seen.lines.iter();
+    lines
+        .filter_map(|(_, _, line)| if let Sampled::WhatIf(trial) = line { Some(trial.clone()) } else { None })
+        .collect()
+}
+
+#[test]
+fn a_missing_index_is_seen_in_the_plan_and_tried_where_hypopg_is() {
+    on_each(&[PRELOAD], |server| {
+        let mut user = client(server, "user");
+        user.batch_execute(
+            "create extension pg_stat_statements; create schema \"Shop\"; create table \"Shop\".orders (id int primary key, customer int, at timestamptz, note varchar(20)); \
+             insert into \"Shop\".orders select i, i % 5000, now(), 'x' from generate_series(1, 50000) i; create index on \"Shop\".orders (note); analyze \"Shop\".orders; \
+             set search_path = \"Shop\"",
+        )
+        .unwrap();
+        let has_hypopg = user
+            .query_one("select exists (select from pg_available_extensions where name = 'hypopg')", &[])
+            .unwrap()
+            .get::<_, bool>(0);
+        if has_hypopg {
+            user.batch_execute("create extension hypopg").unwrap();
+        } else if major(server) < 18 {
+            // The npm package of PostgreSQL 18 never has it.
+            testing::skip(&testing::Lack::new(
+                "hypopg",
+                "a hypothetical index is tried only where the extension is installed",
+            ));
+        }
+        let mut watch = Watch::of(&server.spec());
+        watch.node =
+            watch::Node::new(NODE, &server.spec(), std::sync::Arc::clone(&watch.board)).trying_settings(true);
+        watch.tick();
+        let drive = |user: &mut postgres::Client| {
+            for _ in 0..20 {
+                user.batch_execute("select count(*) from orders where at > '2000-01-01' and customer = 17")
+                    .unwrap();
+            }
+        };
+        drive(&mut user);
+        watch.until_due("the plan", |line| match line {
+            Sampled::Plan(plan) => Some(plan.clone()),
+            _ => None,
+        });
+        let scan = nodes(&watch).into_iter().find(|node| node.kind == "Seq Scan").expect("a scan");
+        assert_eq!(scan.relation, "\"Shop\".orders");
+        assert!(scan.filter.contains("customer = $") && scan.table_rows == Some(50_000.0), "{scan:?}");
+        assert!(scan.column_types.contains("customer integer"), "{scan:?}");
+        let tried = trials(&watch);
+        let index = tried.iter().find(|trial| trial.kind == "index").expect("an index");
+        assert_eq!(index.change, "CREATE INDEX CONCURRENTLY ON \"Shop\".orders (\"customer\", \"at\");");
+        if has_hypopg {
+            let (before, after) = (index.cost_before.unwrap(), index.cost_after.unwrap());
+            assert!(index.used == Some(true) && after < before / 5.0 && index.bytes.is_some(), "{index:?}");
+        } else {
+            assert!(index.why_not.contains("hypopg") && index.cost_after.is_none(), "{index:?}");
+        }
+        assert!(tried.iter().any(|trial| trial.change == "SET work_mem = '256MB';"), "{tried:?}");
+        let has_note = |line: &Sampled| matches!(line, Sampled::PlanIndex(PlanIndex { columns, .. }) if columns == "note");
+        assert!(watch.seen.lines.iter().any(|(_, _, line)| has_note(line)));
+        // Nothing was created, and no transaction is left open.
+        let left =
+            "select count(*) from pg_index i join pg_class c on c.oid = indrelid where c.relname = 'orders'";
+        assert_eq!(user.query_one(left, &[]).unwrap().get::<_, i64>(0), 2);
+        let open = "select count(*) from pg_stat_activity where application_name = 'pgfathom watch' and state <> 'idle'";
+        assert_eq!(user.query_one(open, &[]).unwrap().get::<_, i64>(0), 0);
+        // With the index there is another plan at the end.
+        user.batch_execute(index.change.replace("CONCURRENTLY ", "").as_str()).unwrap();
+        drive(&mut user);
+        end(&mut watch);
+        let changes = watch.seen.events.iter().filter(|event| event.kind == event::PLAN_CHANGED).count();
+        assert_eq!(changes, 1, "{:#?}", watch.seen.events);
+        assert!(nodes(&watch).iter().any(|node| node.index == "orders_customer_at_idx"));
+        let file = watch.seen.files.last().expect("a file");
+        assert!(file.0.starts_with("plans/") && !String::from_utf8_lossy(&file.1).contains("2000-01-01"));
+    });
+}
+
+#[test]
+fn partitions_that_are_left_out_when_it_runs_are_counted() {
+    on_each(&[PRELOAD], |server| {
+        let mut user = client(server, "user");
+        user.batch_execute(
+            "create extension pg_stat_statements; create table t (a int, b text) partition by hash (a)",
+        )
+        .unwrap();
+        for part in 0..16 {
+            let sql = format!(
+                "create table t_{part} partition of t for values with (modulus 16, remainder {part})"
+            );
+            user.batch_execute(&sql).unwrap();
+        }
+        user.batch_execute("insert into t select i, i::text from generate_series(1, 200000) i; analyze t")
+            .unwrap();
+        let mut watch = Watch::of(&server.spec());
+        watch.tick();
+        for number in 0..30 {
+            // Each takes a sixteenth of the other's time, and must have a share that is worth a plan.
+            for _ in 0..10 {
+                user.batch_execute(&format!("select count(*) from t where a = {number}")).unwrap();
+            }
+            user.batch_execute(&format!("select sum(a) from t where a + 0 = {number}")).unwrap();
+        }
+        end(&mut watch);
+        let plans = watch.seen.lines.iter().filter_map(|(_, _, line)| match line {
+            Sampled::Plan(plan) if plan.partitions == Some(16) => Some(plan.partitions_removed.unwrap_or(0)),
+            _ => None,
+        });
+        let plans = plans.collect::<Vec<_>>();
+        // Nulls leave out every partition where the key is compared, and none where it is inside of an expression.
+        assert!(
+            plans.contains(&0) && plans.iter().any(|removed| *removed >= 15),
+            "{} {plans:?}",
+            major(server)
+        );
+    });
+}
+
+#[test]
+fn functions_of_plain_roles_are_never_run_by_planning() {
+    on_each(&[PRELOAD], |server| {
+        let mut setup = client(server, "setup");
+        setup.batch_execute("create extension pg_stat_statements").unwrap();
+        setup.batch_execute(ROLE).unwrap();
+        let mut mallory = client_of(server, "mallory", "mallory");
+        mallory.batch_execute(EVIL).unwrap();
+        mallory
+            .batch_execute(
+                "create table mallory.guarded (a int check (mallory.evil(a) > 0)); create table mallory.indexed (a int); \
+                 create index on mallory.indexed (mallory.evil(a)); create view mallory.seen as select mallory.evil(1) v from mallory.indexed; \
+                 create table mallory.plain (a int); insert into mallory.plain select generate_series(1, 20000); \
+                 insert into mallory.indexed select generate_series(1, 20000); insert into mallory.guarded select generate_series(1, 20000); \
+                 create table public.abs (a int)",
+            )
+            .unwrap();
+        let mut watch = Watch::of(&server.spec());
+        watch.tick();
+        let texts = [
+            "select count(*) from mallory.plain where public.evil(5) = 7 and a > 3",
+            "select count(*), (plain.a).evil from mallory.plain where a > 3 group by plain.a",
+            "select count(*) from mallory.indexed where a > 3",
+            "select count(*) from mallory.guarded where a > 3",
+            "select count(*) from mallory.seen where v > 3",
+        ];
+        for _ in 0..5 {
+            for text in texts {
+                let _ = mallory.batch_execute(text);
+            }
+        }
+        end(&mut watch);
+        let planned: Vec<String> = nodes(&watch).iter().map(|node| node.relation.clone()).collect();
+        assert!(planned.is_empty(), "{planned:?}");
+        assert!(watch.missing().contains(&"plans".to_string()), "{:?}", watch.missing());
+        let held = "select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'pgfathom watch'";
+        assert_eq!(setup.query_one(held, &[]).unwrap().get::<_, i64>(0), 0);
+        // The same role's table without functions is planned.
+        for _ in 0..200 {
+            mallory.batch_execute("select count(*) from mallory.plain where a % 7 = 3").unwrap();
+        }
+        watch.skip(std::time::Duration::from_secs(10));
+        watch.tick();
+        end(&mut watch);
+        assert!(nodes(&watch).iter().any(|node| node.relation == "mallory.plain"), "{:?}", watch.missing());
+    });
+}
