@@ -3,7 +3,9 @@
 use crate::console::ColorChoice;
 use crate::failure::Failure;
 use crate::usage::{self, NotAVerb};
-use crate::verbs::{demo, down, explain, load, matrix, prove, report, run, selftest, up, verify, watch};
+use crate::verbs::{
+    demo, down, explain, load, matrix, prove, relay, report, run, selftest, up, verify, watch,
+};
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 
@@ -74,6 +76,9 @@ pub enum Verb {
     /// Measure this client: is it good enough to measure others?
     #[command(name = "self")]
     Selftest(selftest::Selftest),
+    /// The relays of up --delay
+    #[command(hide = true)]
+    Relay(relay::Relay),
 }
 
 /// How results are printed on stdout.

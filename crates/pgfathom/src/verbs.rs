@@ -6,6 +6,7 @@ pub mod explain;
 pub mod load;
 pub mod matrix;
 pub mod prove;
+pub mod relay;
 pub mod report;
 pub mod run;
 pub mod selftest;

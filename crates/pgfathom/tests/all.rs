@@ -16,6 +16,7 @@ mod cluster;
 mod conformance;
 mod decoys;
 mod demo;
+mod distances;
 mod drive;
 mod engines;
 mod every_verb;

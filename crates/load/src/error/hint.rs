@@ -38,7 +38,9 @@ impl LoadError {
                 "choose another database or schema (search_path), or drop it with --force {name}"
             ),
             LoadError::ForeignTable { .. } | LoadError::TableOfOther { .. } => "choose another database or schema (search_path)".into(),
-            LoadError::ReplicatesAll { .. } => "pgfathom cannot load such a cluster".into(),
+            LoadError::ReplicatesAll { .. } => {
+                "create your own tables on each node, fill them through one node, and drive them: pgfathom run -f SCRIPT.sql".into()
+            }
             LoadError::ForeignSchema { is_empty } => schema_hint(*is_empty).into(),
             LoadError::LedgerVersion { found, known } if found > known => "use the newer pgfathom that wrote it".into(),
             LoadError::LedgerVersion { .. } => {
@@ -72,10 +74,6 @@ impl LoadError {
             }
             LoadError::Engine { engine } => unfillable(*engine).into(),
             LoadError::OnlyStandbys => "name the primary in the cluster file, too".into(),
-            LoadError::EveryRowEverywhere { .. } => {
-                "use a cluster of pgfathom up sharded, or a single server: transactions on several nodes would \
-                 change the same rows, and these conflicts are not resolved".into()
-            }
             LoadError::Placement { leaf, .. } => format!(
                 "check {leaf} on every node: exactly one must have it as a table, the others as a foreign table for it; \
                  then run the same command again"
