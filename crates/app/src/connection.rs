@@ -135,7 +135,7 @@ impl FileAddress {
         let path = self.path.display();
         let mut resolved = self.file.entry(&Sources::of_process()).map_err(|error| match error {
             ClusterFileError::NodeConnection { node, source } => {
-                Failure::from(source).context(format!("{path}: node {node:?}: its connection is wrong"))
+                Failure::from(source).context(format!("{path}: node {node:?} has an invalid connection"))
             }
             error => Failure::from(error).context(format!("{path} is wrong")),
         })?;

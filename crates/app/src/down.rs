@@ -42,7 +42,9 @@ impl Plan {
         for dir in &chosen {
             let removed = local::down(dir, &registry)?;
             for left in &removed.left {
-                context.terminal.warn(&format!("{} was not made by pgfathom and stays", left.display()));
+                context
+                    .terminal
+                    .warn(&format!("{} was not made by pgfathom, so it was not removed", left.display()));
             }
             match context.format {
                 Format::Text => {

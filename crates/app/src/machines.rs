@@ -105,7 +105,7 @@ impl Machines {
     pub fn check(&self) -> Result<(), Failure> {
         match &self.sysroot {
             Some(root) if !root.join("proc").is_dir() => {
-                Err(Failure::usage(format!("--sysroot {}: it has no folder proc", root.display()))
+                Err(Failure::usage(format!("--sysroot {}: there is no folder proc in it", root.display()))
                     .hint("name a folder that holds copies of /proc and /sys"))
             }
             _ => Ok(()),
@@ -141,7 +141,7 @@ impl Evidence {
         let Some(Some(archive)) = &self.bundle else { return Ok(()) };
         if !bundle::is_archive(archive) {
             return Err(Failure::usage(format!(
-                "--bundle={}: its name has no known ending",
+                "--bundle={}: the file name has no known ending",
                 archive.display()
             ))
             .hint("name it FILE.tar.gz, or FILE.tar.zst"));

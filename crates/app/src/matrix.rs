@@ -82,7 +82,7 @@ impl Plan {
     /// Measures the matrix and writes the run directory.
     ///
     /// # Errors
-    /// When the cluster or its dataset is not what a matrix needs, or not a single cell could be measured.
+    /// When the cluster or its dataset is not what a matrix needs, or no cell could be measured.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         let cluster = self.address.cluster(context)?;
         let entry = cluster.entry_node();
@@ -244,7 +244,7 @@ impl Work<'_> {
         }
         match cells.iter_mut().find_map(Cell::take_failure) {
             Some(failure) if cells.iter().all(Cell::is_empty) => {
-                Err(failure.context("not a single cell of the matrix could be measured"))
+                Err(failure.context("no cell of the matrix could be measured"))
             }
             _ => Ok(()),
         }

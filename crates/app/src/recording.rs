@@ -1,4 +1,4 @@
-//! The run directory of a measuring verb: made when there is something to measure, closed whatever happens, named at the end.
+//! The run directory of a measuring verb: created when there is something to measure, always closed, and named at the end.
 
 use crate::context::{Context, Format};
 use crate::failure::Failure;

@@ -146,7 +146,7 @@ pub(crate) fn in_steps<'c>(
 pub enum NoOutcome {
     /// It was refused before anything was measured: the run directory is removed.
     Refused(Failure),
-    /// It was interrupted before there was an answer; this is reported.
+    /// It was interrupted before there was a result; this is reported.
     Interrupted(&'static str),
     /// It broke off: what was measured until then stays.
     Failed(Failure),

@@ -154,21 +154,21 @@ fn is_carried(name: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolerRefusal {
     /// An option that is no setting.
-    #[error(
-        "a connection pooler stands before the server, and the option {0:?} is not one that can be set later"
-    )]
+    #[error("there is a connection pooler before the server, and the option {0:?} cannot be set later")]
     Option(String),
     /// The work needs sessions.
     #[error(
-        "a connection pooler in transaction mode stands before the server: a session keeps no settings, locks or prepared statements there"
+        "there is a connection pooler in transaction mode before the server: a session keeps no settings, locks or prepared statements"
     )]
     Session,
     /// There are no transactions.
-    #[error("a connection pooler in statement mode stands before the server: it lets no transaction through")]
+    #[error(
+        "there is a connection pooler in statement mode before the server: it does not allow transactions"
+    )]
     Statements,
     /// The user's own settings.
     #[error(
-        "a connection pooler in transaction mode stands before the server, and the setting {0} of the session would not last"
+        "there is a connection pooler in transaction mode before the server, so the session would lose the setting {0}"
     )]
     Setting(String),
 }
@@ -178,7 +178,7 @@ impl PoolerRefusal {
     pub(crate) fn hint(&self) -> String {
         const DIRECT: &str = "connect to the server itself (its own host and port)";
         match self {
-            PoolerRefusal::Option(_) => format!("{DIRECT}, or leave the option out (options, PGOPTIONS)"),
+            PoolerRefusal::Option(_) => format!("{DIRECT}, or omit the option (options, PGOPTIONS)"),
             PoolerRefusal::Session => format!(
                 "{DIRECT}, or to a pool of sessions (pool_mode = session); run and watch work through this one"
             ),

@@ -305,15 +305,15 @@ fn certificate_trouble_is_explained() {
 
     let mut spec = full("db.test");
     spec.tls.root_cert = RootCert::File(folder.write("stranger.crt", &stranger.pem()));
-    refused(&spec, "does not lead to a trusted root", "sslrootcert must hold");
+    refused(&spec, "not signed by a trusted root", "sslrootcert must hold");
     spec.sslmode = SslMode::Require;
-    refused(&spec, "does not lead to a trusted root", "sslrootcert must hold");
+    refused(&spec, "not signed by a trusted root", "sslrootcert must hold");
     spec.tls.root_cert = RootCert::File(folder.0.join("missing.crt"));
     assert!(try_hot(&spec).unwrap());
     spec.sslmode = SslMode::VerifyCa;
     refused(&spec, "missing.crt does not exist, and sslmode=verify-ca needs one", "sslrootcert=system");
     spec.tls.root_cert = RootCert::Default;
-    refused(&spec, "needs a root certificate file, and none is named", "sslrootcert");
+    refused(&spec, "needs a root certificate file, but none is named", "sslrootcert");
     spec.tls.root_cert = RootCert::File(folder.write("empty.crt", "nothing\n"));
     refused(&spec, "empty.crt holds no certificate", "PEM");
 

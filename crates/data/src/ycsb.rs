@@ -11,7 +11,7 @@
 //! | characters | content |
 //! |---|---|
 //! | 0..10 | the [`Version`], six bits a character, highest first |
-//! | 10 | the exclusive or of those ten, so that any one wrong character of the eleven is noticed |
+//! | 10 | the exclusive or of those ten, so that any single wrong character of the eleven is detected |
 //! | 11.. | random, a function of (seed, row, column, version) |
 //! | the rest | filler, the same in every field; none at [`Compressible::NONE`] |
 //!

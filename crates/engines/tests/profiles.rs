@@ -123,13 +123,9 @@ fn citus_on_one_server_holds_everything() {
 fn a_damaged_citus_is_told_as_what_it_is() {
     let mut citus = found("citus.damaged");
     for (table, message, hint) in [
-        ("moving", "partition 11 of moving is in state 3", "on the move"),
-        ("lost", "partition 20 of lost is without a placement", "on the move"),
-        (
-            "torn",
-            "the partitions of torn do not fit together: there is a gap or an overlap after -1",
-            "on the move",
-        ),
+        ("moving", "partition 11 of moving is in state 3", "moving to another node"),
+        ("lost", "partition 20 of lost is without a placement", "moving to another node"),
+        ("torn", "the partitions of torn have a gap or an overlap after -1", "moving to another node"),
         (
             "stray",
             "cannot read the placement of public.stray: partition 40 is on the node 7, which is unknown",

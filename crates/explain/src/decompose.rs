@@ -3,15 +3,15 @@
 //!
 //! By Little's law, sessions seen active in the server divided by transactions per second are seconds inside the server per
 //! transaction; the same holds for every wait event. CPU and waits for CPU come from the scheduler's counters if they were readable, else CPU time
-//! comes from the sampled sessions. Round trips are measured by the watching connection and multiplied by the statements of a transaction; where
-//! client and server share a host there is no way between them but CPU, which is counted already. Each part is measured separately,
-//! so the remainder is real: it is always printed. Where the parts overlap and add up to more than the whole, nothing
-//! remains, and a note gives the size of the error.
+//! comes from the sampled sessions. Round trips are measured by the watching connection and multiplied by the statements of a transaction; where client
+//! and server share a host, a round trip costs only CPU, which is already counted. Each part is measured separately, so the remainder is real: it is
+//! always printed. Where the parts overlap and add up to more than the whole, nothing remains, and a note gives the size of the error.
 
 mod scheduler;
 
 use crate::case::Case;
 use crate::rule::Need;
+use crate::series::Series;
 use crate::waits::{self, Who};
 use record::Summary;
 use record::finding::{ClientTime, Part, Window};
@@ -73,7 +73,10 @@ fn trips(case: &Case, step: &str, window: Window, transactions: f64) -> (f64, St
     // Statements are polled rarely: a window too short for two polls has no data.
     let per_transaction = calls / transactions.max(1.0);
     if per_transaction >= 1.0 {
-        return (per_transaction, "round trips are the statements counted by pg_stat_statements".to_string());
+        return (
+            per_transaction,
+            "there is one round trip for each statement that pg_stat_statements counted".to_string(),
+        );
     }
     (1.0, ROUND_TRIPS_ASSUMED.to_string())
 }
@@ -114,10 +117,129 @@ fn starved(case: &Case, window: Window) -> Option<String> {
     }
     (watched > 0.0 && wanted / watched >= STARVED_SHARE).then(|| {
         format!(
-            "the sampled server processes waited for a processor for {} of the time ({} on one): \
-             a session counts as active only after its process has read the statement, so this time is part of the unexplained remainder",
+            "the sampled server processes waited for a CPU for {} of the time and ran on one for {}: \
+             a session counts as active only after its process has read the statement, so this time is in the unexplained rest",
             crate::units::percent(wanted / watched),
             crate::units::percent(computed / watched)
+        )
+    })
+}
+
+/// The mean of seconds' means, weighted with the transactions of each second.
+fn weighted_mean(series: &Series, transactions: &Series) -> Option<f64> {
+    let mut left = transactions.points().iter().peekable();
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for point in series.points() {
+        while left.next_if(|done| done.to_us < point.to_us).is_some() {}
+        let done = left.peek().filter(|done| done.to_us == point.to_us).map_or(0.0, |done| done.sum);
+        (sum, weight) = (sum + point.mean() * done, weight + done);
+    }
+    (weight > 0.0).then(|| sum / weight)
+}
+
+/// What our sessions did in the servers, per transaction.
+#[derive(Default)]
+struct ServerSide {
+    /// Sampled waits by class.
+    classes: BTreeMap<String, Class>,
+    /// CPU time and waits for CPU by the scheduler's counters.
+    taken: Option<Taken>,
+    /// Client and server do not share a host, or it is not known that they do.
+    is_apart: bool,
+}
+
+impl ServerSide {
+    fn of(
+        case: &Case,
+        (window, count, response_us): (Window, f64, f64),
+        client_host: Option<&str>,
+        notes: &mut Vec<String>,
+    ) -> ServerSide {
+        let nodes: BTreeSet<&str> =
+            case.waiting_nodes().map(|(node, _)| node).chain(scheduler::counted_nodes(case)).collect();
+        let seconds = window.length_us() as f64 / 1e6;
+        let mut server = ServerSide { is_apart: nodes.is_empty(), ..ServerSide::default() };
+        for node in nodes {
+            let looks = case.looks(node, &[window]);
+            if looks <= 0.0 {
+                notes.push(format!("{node}: its sessions were not sampled during this step"));
+                continue;
+            }
+            let counted = scheduler::sessions(case, node, window, count);
+            server.is_apart |= counted.is_none_or(|(host, _)| client_host != Some(host));
+            for (event, series) in case.waits(node).into_iter().flat_map(|waits| waits.of(Who::Client)) {
+                let sessions = series.within(&[window]).sum() / looks;
+                let mut us = sessions * seconds * 1e6 / count;
+                if event.0 == WAIT_CPU
+                    && let Some((_, taken)) = counted
+                {
+                    // CPU time of our sessions comes from the scheduler; parallel workers and others may have used CPU, too.
+                    let seen_us = us;
+                    us -= taken.run_us + taken.wait_us;
+                    us = if us > seen_us * OTHERS_MIN { us } else { 0.0 };
+                }
+                if us <= 0.0 {
+                    continue;
+                }
+                let class = server.classes.entry(event.0.clone()).or_default();
+                class.0 += us;
+                if event.0 != WAIT_CPU {
+                    class.1.push((waits::name(event), us / response_us));
+                }
+            }
+            if let Some((_, taken)) = counted {
+                let sum = server.taken.get_or_insert_default();
+                (sum.run_us, sum.wait_us) = (sum.run_us + taken.run_us, sum.wait_us + taken.wait_us);
+            }
+        }
+        server
+    }
+
+    /// The waits by class, CPU first, then the longest; each with its longest events.
+    fn waits(self) -> Vec<(String, Class)> {
+        let mut waits: Vec<(String, Class)> = self.classes.into_iter().collect();
+        waits.sort_by(|left, right| {
+            (right.0 == WAIT_CPU).cmp(&(left.0 == WAIT_CPU)).then(right.1.0.total_cmp(&left.1.0))
+        });
+        for (_, (_, events)) in &mut waits {
+            events.sort_by(|left, right| right.1.total_cmp(&left.1));
+            events.truncate(EVENTS_MAX);
+        }
+        waits
+    }
+}
+
+/// Time of all round trips of a transaction, an upper bound; `None` if it is not a part of its own, for the reason in the notes.
+fn round_trips(case: &Case, trips: f64, is_apart: bool, how: String, notes: &mut Vec<String>) -> Option<f64> {
+    match round_trip_us(case) {
+        _ if !is_apart => {
+            notes.push("client and server share a host: a round trip there consists of CPU time and of waiting for a CPU, which are already counted \
+                        for the processes of both sides".to_string());
+            notes.push(how);
+            None
+        }
+        Some(rtt_us) => {
+            notes.push(how);
+            notes.push(
+                "the round trip is the shortest that the monitoring connection measured, so their total is an upper bound".to_string(),
+            );
+            Some(rtt_us * trips)
+        }
+        None => {
+            notes.push("the round trip was not measured: its time is unexplained".to_string());
+            None
+        }
+    }
+}
+
+/// How much the parts are too large together; `None` if they do not overlap.
+fn overlap(explained: f64, response_us: f64) -> Option<String> {
+    (explained > response_us * (1.0 + ROUNDING)).then(|| {
+        format!(
+            "the parts add up to {} of the whole: they are measured separately, and a process that was woken from a wait counts as waiting until it \
+             has a CPU; so the parts together are too large by {}",
+            crate::units::percent(explained / response_us),
+            crate::units::us(explained - response_us)
         )
     })
 }
@@ -128,65 +250,18 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     let inside = |field: &str| client.series(field).map(|series| series.within(&[window]));
     let transactions = inside("transactions")?;
     let count = transactions.sum();
-    // Means of seconds are weighted with their transactions.
-    let mean_of = |field: &str| {
-        let series = inside(field)?;
-        let mut left = transactions.points().iter().peekable();
-        let (mut sum, mut weight) = (0.0, 0.0);
-        for point in series.points() {
-            while left.next_if(|done| done.to_us < point.to_us).is_some() {}
-            let done = left.peek().filter(|done| done.to_us == point.to_us).map_or(0.0, |done| done.sum);
-            (sum, weight) = (sum + point.mean() * done, weight + done);
-        }
-        (weight > 0.0).then(|| sum / weight)
-    };
+    let mean_of = |field: &str| weighted_mean(&inside(field)?, &transactions);
     let response_us = mean_of("response_us_mean")?;
     let service_us = mean_of("service_us_mean").unwrap_or(response_us).min(response_us);
     // A sampled server that was never active has no waits: all of the time is elsewhere.
     if count <= 0.0 || response_us <= 0.0 || Need::Looked("wait").check(case).is_err() {
         return None;
     }
-    let seconds = window.length_us() as f64 / 1e6;
     let mut notes = vec!["sessions are sampled: a share below 1 % may be missed".to_string()];
-    let mut classes: BTreeMap<String, Class> = BTreeMap::new();
-    let nodes: BTreeSet<&str> =
-        case.waiting_nodes().map(|(node, _)| node).chain(scheduler::counted_nodes(case)).collect();
-    let (mut server, mut is_apart) = (None::<Taken>, nodes.is_empty());
     let client_side = scheduler::client(case, window, count);
-    for node in nodes {
-        let looks = case.looks(node, &[window]);
-        if looks <= 0.0 {
-            notes.push(format!("{node}: its sessions were not sampled during this step"));
-            continue;
-        }
-        let counted = scheduler::sessions(case, node, window, count);
-        is_apart |= counted.is_none_or(|(host, _)| client_side.is_none_or(|(ours, _)| ours != host));
-        for (event, series) in case.waits(node).into_iter().flat_map(|waits| waits.of(Who::Client)) {
-            let sessions = series.within(&[window]).sum() / looks;
-            let mut us = sessions * seconds * 1e6 / count;
-            if event.0 == WAIT_CPU
-                && let Some((_, taken)) = counted
-            {
-                // CPU time of our sessions comes from the scheduler; parallel workers and others may have used CPU, too.
-                let seen_us = us;
-                us -= taken.run_us + taken.wait_us;
-                us = if us > seen_us * OTHERS_MIN { us } else { 0.0 };
-            }
-            if us <= 0.0 {
-                continue;
-            }
-            let class = classes.entry(event.0.clone()).or_default();
-            class.0 += us;
-            if event.0 != WAIT_CPU {
-                class.1.push((waits::name(event), us / response_us));
-            }
-        }
-        if let Some((_, taken)) = counted {
-            let sum = server.get_or_insert_default();
-            (sum.run_us, sum.wait_us) = (sum.run_us + taken.run_us, sum.wait_us + taken.wait_us);
-        }
-    }
-    let rtt_us = round_trip_us(case);
+    let server =
+        ServerSide::of(case, (window, count, response_us), client_side.map(|(host, _)| host), &mut notes);
+    let (is_apart, is_uncounted) = (server.is_apart, server.taken.is_none());
     let part = |name: &str, us: f64, events: Vec<(String, f64)>| Part {
         name: name.to_string(),
         us,
@@ -195,35 +270,18 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     };
     let mut parts = vec![part(LAG, (response_us - service_us).max(0.0), vec![])];
     let (trips, how) = trips(case, step, window, count);
-    match rtt_us {
-        _ if !is_apart => {
-            notes.push("client and server share a host: a round trip there is CPU and waiting for CPU, which is already counted for both sides' processes".to_string());
-            notes.push(how);
-        }
-        Some(rtt_us) => {
-            // It includes a small query: an upper bound, and never more than the service time.
-            parts.push(part(ROUND_TRIPS, (rtt_us * trips).min(service_us), vec![]));
-            notes.push(how);
-            notes.push(
-                "the round trip is the shortest of the monitoring connection: an upper bound".to_string(),
-            );
-        }
-        None => notes.push("the round trip was not measured: it is part of what is unexplained".to_string()),
+    if let Some(us) = round_trips(case, trips, is_apart, how, &mut notes) {
+        // It includes a small query: an upper bound, and never more than the service time.
+        parts.push(part(ROUND_TRIPS, us.min(service_us), vec![]));
     }
-    if let Some(taken) = server {
+    if let Some(taken) = server.taken {
         parts.push(part(SERVER_CPU, taken.run_us, vec![]));
         parts.push(part(SERVER_QUEUE, taken.wait_us, vec![]));
     }
-    let mut waits: Vec<(String, Class)> = classes.into_iter().collect();
-    waits.sort_by(|left, right| {
-        (right.0 == WAIT_CPU).cmp(&(left.0 == WAIT_CPU)).then(right.1.0.total_cmp(&left.1.0))
-    });
-    for (class, (us, mut events)) in waits {
-        events.sort_by(|left, right| right.1.total_cmp(&left.1));
-        events.truncate(EVENTS_MAX);
+    for (class, (us, events)) in server.waits() {
         parts.push(part(&class, us, events));
     }
-    if server.is_none() {
+    if is_uncounted {
         notes.extend(starved(case, window));
     }
     if let Some((_, taken)) = client_side {
@@ -233,7 +291,8 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
         let us = if is_apart { least_us } else { rest_us.clamp(least_us, most_us.max(least_us)) };
         parts.insert(1, part(CLIENT, us.min(service_us), vec![]));
         notes.push(format!(
-            "the client's threads computed {} per transaction and waited {} for a processor; replies that arrive together wait for each other: {} at least, {} at most",
+            "the client's threads used {} of CPU time per transaction and waited {} for a CPU; replies that arrive together wait for each other, \
+             for {} at least and {} at most",
             crate::units::us(taken.run_us),
             crate::units::us(taken.wait_us),
             crate::units::us(least_us),
@@ -242,13 +301,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
     }
     let explained: f64 = parts.iter().map(|part| part.us).sum();
     parts.push(part(UNEXPLAINED, (response_us - explained).max(0.0), vec![]));
-    if explained > response_us * (1.0 + ROUNDING) {
-        notes.push(format!(
-            "the parts add up to {} of the whole: they are measured separately, and a process woken from a wait counts as waiting until it has a processor; so the parts together are too large by {}",
-            crate::units::percent(explained / response_us),
-            crate::units::us(explained - response_us)
-        ));
-    }
+    notes.extend(overlap(explained, response_us));
     Some(ClientTime {
         step: step.to_string(),
         transactions: count as u64,

@@ -158,6 +158,51 @@ pub(crate) fn weigh(rule: &str, case: &Case, mut claims: Vec<Claim>) -> Vec<Clai
     claims
 }
 
+/// Changes of a setting with the condition present on both sides: this setting is not the cause.
+fn without_effect(mut claim: Option<Claim>, switches: &[Switch<'_>]) -> Option<Claim> {
+    for switch in switches {
+        // Both sides the same: this setting is not it.
+        let is_idle = switch.before.state == State::Present && switch.after.state == State::Present;
+        claim = claim.map(|claim| {
+            claim.with(is_idle.then_some(()), |claim, ()| {
+                claim.not(format!(
+                    "{} at second {}: {} of the samples before, {} after",
+                    switch.words(),
+                    switch.at_us / 1_000_000,
+                    units::percent(switch.before.share),
+                    units::percent(switch.after.share)
+                ))
+            })
+        });
+    }
+    claim
+}
+
+/// The claim with the numbers of its switches; `p`: the probability of chance.
+fn proved(claim: Claim, effects: &[&Switch<'_>], p: f64) -> Claim {
+    let sides = |state: State| -> Vec<&Epoch> {
+        effects
+            .iter()
+            .flat_map(|switch| [switch.before, switch.after])
+            .filter(|epoch| epoch.state == state)
+            .collect()
+    };
+    let mean = |state: State| {
+        let values: Vec<f64> = sides(state).iter().map(|epoch| epoch.share).collect();
+        statistics::mean(&values).unwrap_or(0.0)
+    };
+    claim
+        .at_level(Level::Intervention)
+        .number("share_with", mean(State::Present))
+        .number("share_without", mean(State::Absent))
+        .number("switches", effects.len() as f64)
+        .number("intervention_p", p)
+        .not(format!(
+            "chance: the probability that the condition changes this close to the setting by chance is p = {}",
+            if p < 0.0001 { "0.0001 or less".to_string() } else { format!("{p:.4}") }
+        ))
+}
+
 /// One rule on one node.
 struct Trial<'a> {
     experiment: &'a Experiment,
@@ -180,22 +225,7 @@ impl Trial<'_> {
                 after: &epochs[index + 1],
             })
             .collect();
-        let mut claim = known;
-        for switch in &switches {
-            // Both sides the same: this setting is not it.
-            let is_idle = switch.before.state == State::Present && switch.after.state == State::Present;
-            claim = claim.map(|claim| {
-                claim.with(is_idle.then_some(()), |claim, ()| {
-                    claim.not(format!(
-                        "{} at second {}: {} of the samples before, {} after",
-                        switch.words(),
-                        switch.at_us / 1_000_000,
-                        units::percent(switch.before.share),
-                        units::percent(switch.after.share)
-                    ))
-                })
-            });
-        }
+        let claim = without_effect(known, &switches);
         let effects: Vec<&Switch<'_>> = switches.iter().filter(|switch| switch.is_effect()).collect();
         if effects.is_empty() {
             return claim;
@@ -212,7 +242,8 @@ impl Trial<'_> {
         if p > P_MAX {
             return claim.map(|claim| {
                 claim.lacking(format!(
-                    "it changed with {} at second {}, but in {} that happens by chance in {} of the cases: change it back and forth once more, or record for longer",
+                    "the condition changed with {} at second {}, but in a recording of {} chance does that in {} of the cases: change the setting \
+                     back and forth once more, or record for longer",
                     first.words(),
                     first.at_us / 1_000_000,
                     units::seconds(length_us as f64 / 1e6),
@@ -223,40 +254,22 @@ impl Trial<'_> {
         let mut claim = claim.unwrap_or_else(|| self.past(first, &epochs));
         for (switch, lag_us) in effects.iter().zip(&lags_us) {
             claim = claim.because(self.sentence(switch, *lag_us));
-            let others: Vec<&str> = self
-                .case
-                .setting_changes(self.node)
-                .filter(|change| change.t_us == switch.at_us)
-                .filter(|change| !self.experiment.settings.contains(&change.name.as_str()))
-                .map(|change| change.name.as_str())
-                .collect();
+            let others = self.changed_with(switch);
             if !others.is_empty() {
                 claim = claim.lacking(format!("{} changed at the same moment", others.join(", ")));
             }
         }
-        let sides = |state: State| -> Vec<&Epoch> {
-            effects
-                .iter()
-                .flat_map(|switch| [switch.before, switch.after])
-                .filter(|epoch| epoch.state == state)
-                .collect()
-        };
-        let mean = |state: State| {
-            let values: Vec<f64> = sides(state).iter().map(|epoch| epoch.share).collect();
-            statistics::mean(&values).unwrap_or(0.0)
-        };
-        Some(
-            claim
-                .at_level(Level::Intervention)
-                .number("share_with", mean(State::Present))
-                .number("share_without", mean(State::Absent))
-                .number("switches", effects.len() as f64)
-                .number("intervention_p", p)
-                .not(format!(
-                    "chance: the probability that as many changes come as close to the switches is p = {}",
-                    if p < 0.0001 { "0.0001 or less".to_string() } else { format!("{p:.4}") }
-                )),
-        )
+        Some(proved(claim, &effects, p))
+    }
+
+    /// Other settings that changed at the same moment.
+    fn changed_with(&self, switch: &Switch<'_>) -> Vec<&str> {
+        self.case
+            .setting_changes(self.node)
+            .filter(|change| change.t_us == switch.at_us)
+            .filter(|change| !self.experiment.settings.contains(&change.name.as_str()))
+            .map(|change| change.name.as_str())
+            .collect()
     }
 
     /// (moment, interval, sessions seen, those that fit) of every poll that saw any.
@@ -334,7 +347,7 @@ impl Trial<'_> {
         let mut states: BTreeMap<&BTreeMap<String, String>, State> = BTreeMap::new();
         for epoch in epochs.iter().filter(|epoch| epoch.state != State::Unclear) {
             if *states.entry(&epoch.values).or_insert(epoch.state) != epoch.state {
-                return Some("the condition differed between times with the same settings".to_string());
+                return Some("the condition differed between periods with the same settings".to_string());
             }
         }
         let during = Window::new(first.window.from_us, last.window.to_us);

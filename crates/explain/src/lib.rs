@@ -3,7 +3,7 @@
 //!
 //! The directory becomes a [`Case`](case::Case): series, waits, events, facts, in bounded memory. Each rule of the table
 //! ([`rules::all`]) names what it needs and answers with findings, "clean", or "cannot tell" and what is missing: one of these, always.
-//! What comes out is [`record::finding::Findings`], which is written into the directory and shown by `report` and the terminal.
+//! The result is [`record::finding::Findings`], which is written into the directory and shown by `report` and the terminal.
 
 pub mod case;
 pub mod decompose;

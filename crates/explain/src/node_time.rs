@@ -2,10 +2,10 @@
 //!
 //! The whole is what the server counts itself (`pg_stat_database.active_time`, from PostgreSQL 14 on). CPU time, and waiting for a CPU, are what the
 //! kernel's scheduler counted for the processes that serve sessions. What remains of the whole is shared out by samples of `pg_stat_activity`:
-//! samples say in what proportion, counters say how much. The rest that neither explains is printed, and never negative.
+//! samples give the proportions, counters give the total. The rest that neither explains is printed, and never negative.
 //!
 //! A process that is woken up from a wait still shows that wait until it has a CPU, and the scheduler counts the same moment as waiting for a CPU.
-//! So where both together are more than the whole, the scheduler is believed and the samples are scaled down.
+//! So where both together exceed the whole, the scheduler's figures are kept and the samples are scaled down.
 
 use crate::case::{Case, Lines};
 use crate::waits::{self, Waits, Who};
@@ -124,7 +124,7 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
     let mut notes = vec![];
     if let Some(sessions) = by_server.filter(|_| !is_counted) {
         notes.push(format!(
-            "the server has counted {sessions:.2} active sessions so far: statements that have not ended are missing there, so the samples are the measure"
+            "the server has counted {sessions:.2} active sessions so far: a statement is counted when it ends, so the samples are used instead"
         ));
     }
     let scheduler = scheduled(case, node, windows);
@@ -142,11 +142,11 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
     }
     if case.gaps.iter().any(|gap| gap.node == node && HIDING_SESSIONS.contains(&gap.what.as_str())) {
         notes.push(
-            "sessions of other roles hide what they do from ours (grant pg_monitor): their waits are in the rest"
+            "the monitoring role cannot see what sessions of other roles do (grant it pg_monitor): their waits are in the rest"
                 .to_string(),
         );
     }
-    notes.push(format!("waits are shared out by {samples:.0} samples of the sessions"));
+    notes.push(format!("waits are divided in proportion to {samples:.0} samples of the sessions"));
     Some(NodeTime {
         node: node.to_string(),
         seconds: seconds(server, windows),

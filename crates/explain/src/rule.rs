@@ -99,7 +99,7 @@ impl Need {
             Need::Facts(topic) => format!("facts about `{topic}`"),
             Need::Stacks => "stacks (`watch --perf`)".to_string(),
             Need::Driven => "a step that drove transactions".to_string(),
-            Need::Filled => "a step that filled".to_string(),
+            Need::Filled => "a step that loaded rows".to_string(),
             Need::Matrix => "a node matrix".to_string(),
             Need::Sweep => "a sweep over numbers of sessions".to_string(),
             Need::Proof => "a step of `prove`".to_string(),

@@ -40,7 +40,7 @@ fn raw(findings: &Findings, detail: Detail) -> String {
         let clean = findings.checked.iter().filter(|checked| checked.state == CheckState::Clean).count();
         if clean * HEALTHY_OF_RULES < all {
             let why = format!(
-                "the directory has the data of only {clean} of {all} rules, which found nothing (-v lists what is missing)"
+                "only {clean} of {all} rules had their data, and they found nothing (-v lists what is missing)"
             );
             fold(&mut out, "cannot tell: ", &why);
         } else {

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 
 /// Statements whose waits are kept; the others count without their name.
 pub const STATEMENTS_MAX: usize = 2_000;
+/// Events that a sentence names at most.
+const NAMED_MAX: usize = 3;
 
 /// Who waits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -135,6 +137,18 @@ impl Waits {
     /// The largest events, with their share of all seen.
     pub fn top(&self, who: Who, most: usize) -> Vec<(String, f64)> {
         self.top_within(who, most, &[Window::new(0, u64::MAX)])
+    }
+
+    /// The largest events in words, as `IO WALSync 40 %, ...`.
+    pub(crate) fn top_in_words(&self, who: Who) -> String {
+        self.top_in_words_within(who, &[Window::new(0, u64::MAX)])
+    }
+
+    /// The same within windows.
+    pub(crate) fn top_in_words_within(&self, who: Who, windows: &[Window]) -> String {
+        let words = |(event, share): (String, f64)| format!("{event} {}", crate::units::percent(share));
+        let top = self.top_within(who, NAMED_MAX, windows);
+        top.into_iter().map(words).collect::<Vec<_>>().join(", ")
     }
 
     /// The same within windows.

@@ -94,8 +94,10 @@ fn a_short_record_needs_the_change_more_than_once() {
     let findings = scene.explain();
     let claim = found(&findings, "VAC-01");
     assert_eq!(claim.level, Level::DiscriminatingCounter);
-    let lacking =
-        claim.missing.iter().find(|sentence| sentence.contains("change it back and forth once more"));
+    let lacking = claim
+        .missing
+        .iter()
+        .find(|sentence| sentence.contains("change the setting back and forth once more"));
     assert!(lacking.is_some_and(|sentence| sentence.contains("% of the cases")), "{claim:#?}");
     // Back and forth in the same time: nothing by chance keeps such a pace.
     let mut scene = Scene::healthy();
@@ -127,7 +129,7 @@ fn what_looks_like_an_experiment_and_is_none_is_told() {
             storm(scene, |second| !(60..=100).contains(&second));
         },
         "VAC-01",
-        "differed between times",
+        "differed between periods",
     );
     // A restart changes more than a setting.
     doubted(
@@ -180,7 +182,7 @@ fn what_looks_like_an_experiment_and_is_none_is_told() {
             storm(scene, |second| second <= 110);
         },
         "VAC-01",
-        "change it back and forth once more",
+        "change the setting back and forth once more",
     );
 }
 

@@ -76,7 +76,7 @@ fn the_schedulers_account_replaces_what_sessions_were_seen_computing() {
     let sum: f64 = time.parts.iter().map(|part| part.share).sum();
     assert!((sum - 1.0).abs() < 1e-9, "{time:#?}");
     assert_eq!(time.parts.last().map(|part| part.name.as_str()), Some(decompose::UNEXPLAINED));
-    assert!(!time.notes.iter().any(|note| note.contains("waited for a processor for")), "{:?}", time.notes);
+    assert!(!time.notes.iter().any(|note| note.contains("waited for a CPU for")), "{:?}", time.notes);
     // The same sessions from a client on another machine: the way is between them.
     scene.drop_source("schedule");
     scheduled(&mut scene);
@@ -100,7 +100,7 @@ fn an_empty_round_trip_is_better_than_the_clocks_error() {
 #[test]
 fn a_starved_server_explains_why_so_little_is_explained() {
     let starved = |findings: &record::Findings| {
-        findings.client_time[0].notes.iter().any(|note| note.contains("waited for a processor for 40 %"))
+        findings.client_time[0].notes.iter().any(|note| note.contains("waited for a CPU for 40 %"))
     };
     assert!(!starved(&Scene::healthy().explain()));
     let mut scene = Scene::healthy();
@@ -183,8 +183,11 @@ fn the_time_of_all_sessions_is_an_answer_where_no_rule_has_one() {
     ] {
         assert!(short.contains(part), "{part} is missing in:\n{short}");
     }
-    assert!(!short.contains("note: waits are shared out"), "{short}");
-    assert!(explain::text(&findings, Detail::Full).contains("note: waits are shared out by 180 samples"));
+    assert!(!short.contains("note: waits are divided"), "{short}");
+    assert!(
+        explain::text(&findings, Detail::Full)
+            .contains("note: waits are divided in proportion to 180 samples")
+    );
     let brief = explain::brief(&findings, true);
     assert!(
         brief[0].starts_with("time: n1: 6.0 active sessions: 50 % on a CPU, ")
@@ -253,9 +256,9 @@ fn a_server_that_is_gone_one_that_was_restarted_and_one_that_froze_are_three_thi
     let gone = scene.explain();
     let found = claims(&gone, "OBS-01");
     assert!(
-        found
-            .iter()
-            .any(|(severity, claim)| *severity == Severity::High && claim.contains("gone for the last")),
+        found.iter().any(
+            |(severity, claim)| *severity == Severity::High && claim.contains("unreachable for the last")
+        ),
         "{found:?}"
     );
     assert!(found.iter().all(|(_, claim)| !claim.contains("restarted")), "{found:?}");
@@ -268,7 +271,7 @@ fn almost_no_data_is_not_a_clean_bill() {
         checked.state = CheckState::CannotTell;
     }
     let text = explain::text(&findings, Detail::Short);
-    assert!(text.contains("cannot tell: the directory has the data of only 2 of "), "{text}");
+    assert!(text.contains("cannot tell: only 2 of "), "{text}");
     assert!(!text.contains("nothing found\n"), "{text}");
 }
 

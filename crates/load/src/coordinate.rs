@@ -1,6 +1,6 @@
 //! The coordinator's part of every load: it watches the streams, passes on what they report, and wakes them when the user stops the load.
 //!
-//! It is the caller's thread and never touches a row, so observers may take their time.
+//! It runs on the caller's thread and never touches a row, so a slow observer delays no stream.
 
 use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};

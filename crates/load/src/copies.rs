@@ -1,7 +1,7 @@
 //! Nodes that receive every table and every row by the engine's own replication, while the load works through one of them.
 //!
-//! Multimaster replicates DDL, but not comments. The ledger and the tables are recognised by their comments, so every other node gets them by a
-//! connection of its own.
+//! Multimaster replicates DDL, but not comments. pgfathom recognises the ledger and the tables by their comments, so it sets these on every other
+//! node over a separate connection.
 
 use engines::cluster::Cluster;
 use engines::profile::{Copies, Ddl, Layout};

@@ -6,7 +6,7 @@
 //!
 //! **Exact.** The ledger row and the rows are one transaction. A kill, a crash or a lost connection at any moment leaves both or
 //! neither; if the answer to `commit` is lost, the next attempt finds the ledger row and knows.
-//! Commits wait for the WAL like anybody's: one wait per 96 MB costs nothing, and what the user has seen as safe stays safe.
+//! Commits wait for the WAL as usual: one wait per 96 MB costs nothing, and what the user has seen as safe stays safe.
 //!
 //! **Many loaders** share the chunks of a dataset. A chunk belongs to the session that gets an advisory lock on it, which ends with the transaction,
 //! however that ends. No loader waits for it: a chunk that another loader has in its hands is set aside and looked at again when nothing else is left.
@@ -188,13 +188,7 @@ fn load_part(
         claim.push_str(&format!("; select from pgfathom.unlogged where dataset = {dataset}"));
     }
     let [ours, all, some, intact] = stream.session().execute(&claim)?.counts;
-    let end = match (ours, all, some) {
-        (0, ..) => Some(PartEnd::Busy),
-        (_, 0, 0) => None,
-        (_, 0, _) => Some(PartEnd::Stale),
-        _ => Some(PartEnd::There),
-    };
-    if let Some(end) = end {
+    if let Some(end) = end_of_claim(ours, all, some) {
         stream.session().execute("rollback")?;
         return Ok(end);
     }
@@ -220,15 +214,9 @@ fn load_part(
         checksum: task.leaves.iter().map(|leaf| rows.checksum(*leaf)).fold(0, u64::wrapping_add),
         stream: stream.index,
     };
-    if in_parts {
-        if !hold(stream, &claim, task)? {
-            stream.session().execute("rollback")?;
-            return Ok(PartEnd::Stale);
-        }
-    } else if stream.session().execute(&claim.insert_sql())?.rows == Some(0) {
-        // An older pgfathom, which does not take the lock, has been faster.
+    if let Some(end) = enter(stream, &claim, task, in_parts)? {
         stream.session().execute("rollback")?;
-        return Ok(PartEnd::There);
+        return Ok(end);
     }
     if job.by_entry(node) {
         if doubtful {
@@ -248,6 +236,31 @@ fn load_part(
     let leaf = task.leaves.first().copied().filter(|_| in_parts);
     stream.session().execute(&claim.commit_sql(pace.bytes(), leaf))?;
     Ok(PartEnd::Loaded(count))
+}
+
+/// Why a part is not loaded now; `None`: it is ours to load.
+fn end_of_claim(ours: u64, all: u64, some: u64) -> Option<PartEnd> {
+    match (ours, all, some) {
+        (0, ..) => Some(PartEnd::Busy),
+        (_, 0, 0) => None,
+        (_, 0, _) => Some(PartEnd::Stale),
+        _ => Some(PartEnd::There),
+    }
+}
+
+/// Inserts the ledger row of a chunk or a part; `Some`: it is not ours to load after all.
+fn enter(
+    stream: &mut Stream<'_>,
+    claim: &Claim,
+    task: &Task,
+    in_parts: bool,
+) -> Result<Option<PartEnd>, ChunkError> {
+    if in_parts {
+        return Ok(if hold(stream, claim, task)? { None } else { Some(PartEnd::Stale) });
+    }
+    // An older pgfathom, which does not take the lock, may have been faster.
+    let is_new = stream.session().execute(&claim.insert_sql())?.rows != Some(0);
+    Ok(if is_new { None } else { Some(PartEnd::There) })
 }
 
 /// Inserts the ledger row of a part, and keeps its leaves where they are; `false`: the plan is not true any more.

@@ -1,4 +1,4 @@
-//! What is loaded: a dataset brings its tables and their rows; how they get into a target is the same for all.
+//! What is loaded: a dataset defines its tables and their rows; loading them is the same code for all.
 //!
 //! # Rows have numbers
 //!

@@ -93,7 +93,7 @@ pub enum DifferenceKind {
         /// The write that the right bytes come from, when there are enough of them.
         nearest: Option<Version>,
     },
-    /// The value of another place.
+    /// The value of another row or column.
     Moved {
         /// The field.
         column: usize,
@@ -186,10 +186,10 @@ pub const KIND_NAMES: [&str; KINDS] = [
     "missing",
     "duplicate",
     "in the wrong partition",
-    "stranger",
+    "extra row",
     "damaged key",
     "damaged value",
-    "value of another place",
+    "value of another row or column",
     "null",
     "stale value",
     "value of an unknown writer",
@@ -242,9 +242,9 @@ impl Difference {
     fn of_condition(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             DifferenceKind::Missing => f.write_str("missing"),
-            DifferenceKind::Duplicate { copies: 2 } => f.write_str("is present once too often"),
+            DifferenceKind::Duplicate { copies: 2 } => f.write_str("is present twice"),
             DifferenceKind::Duplicate { copies } => write!(f, "is present {copies} times"),
-            DifferenceKind::Extra { .. } => f.write_str("stranger, not made by the load"),
+            DifferenceKind::Extra { .. } => f.write_str("extra row, not made by the load"),
             DifferenceKind::OtherValues { columns } => write!(f, "{} damaged", columns.join(", ")),
             DifferenceKind::WrongNode { home, .. } => {
                 write!(f, "misplaced, its owner is {}", home.node.as_deref().unwrap_or_default())
@@ -319,7 +319,7 @@ impl Difference {
                 write!(f, "{column}{} is {found}, which no known run wrote", self.node())
             }
             DifferenceKind::UnknownWriter { column, version } => {
-                write!(f, "field{column}{} holds {}, which no known run made", self.node(), Writer(*version))
+                write!(f, "field{column}{} holds {}, which no known run wrote", self.node(), Writer(*version))
             }
         }
     }
@@ -399,7 +399,7 @@ mod tests {
             ),
             (
                 DifferenceKind::UnknownWriter { column: 9, version },
-                "field9 holds run 3, session 2, write 9, which no known run made",
+                "field9 holds run 3, session 2, write 9, which no known run wrote",
             ),
         ] {
             assert_eq!(of(kind), format!("user000000000000000007 (row 7): {text}"));
@@ -423,7 +423,7 @@ mod tests {
         assert_eq!(of(DifferenceKind::Missing, None), "item where i_id = 7: missing");
         assert_eq!(of(damaged(), Some("n2")), "item on n2 where i_id = 7: i_name, i_data damaged");
         let copies = |copies| of(DifferenceKind::Duplicate { copies }, None);
-        assert_eq!(copies(2), "item where i_id = 7: is present once too often");
+        assert_eq!(copies(2), "item where i_id = 7: is present twice");
         let by = Version::new(3, 2, 9);
         let replaced = DifferenceKind::Replaced { column: "i_version", found: 0, latest: 77, by };
         assert_eq!(

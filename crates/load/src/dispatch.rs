@@ -1,7 +1,7 @@
 //! Which stream loads what next: the chunks that are missing, node by node.
 //!
-//! A stream belongs to one node and loads parts of chunks there: the rows of a chunk whose leaf tables that node owns. One transaction is of
-//! one node, so a part is what a transaction loads and a ledger row records. On a single server a part is a whole chunk.
+//! A stream belongs to one node and loads parts of chunks there: the rows of a chunk whose leaf tables that node owns. A transaction writes
+//! to one node, so a part is what one transaction loads and one ledger row records. On a single server a part is a whole chunk.
 //!
 //! **Each row is hashed once.** Only its hash shows which leaf a row belongs to, and the hash is the same on all nodes. So the stream that
 //! needs a chunk first hashes it and leaves the other nodes' shares here ([`Dispatcher::share`]); their streams take what is prepared before they

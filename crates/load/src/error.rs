@@ -1,4 +1,4 @@
-//! What can go wrong while filling a target, in words that name the flag, the table or the server's own message.
+//! The errors of a load. Their messages name the flag, the table, or the server's own message.
 
 mod hint;
 

@@ -1,6 +1,6 @@
-//! After the rows, on every node: primary keys, statistics, publications, and the mark that all is there.
+//! The end of a load on every node: primary keys, statistics, publications, and the mark that the dataset is complete.
 //!
-//! On a sharded cluster each leaf gets its key where it is, and statistics are gathered of leaves alone: `analyze` of the parent would read
+//! On a sharded cluster the key of each leaf is built on its node, and only leaves are analyzed: `analyze` of the parent would read
 //! samples of every other node's leaves through foreign tables, which before PostgreSQL 16 means all of their rows.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Who may have written what: how updates and inserts of `run` are distinguished from damage, where values say which write they come from.
+//! Which writes are legitimate: how updates and inserts of `run` are distinguished from damage, if values name the write that made them.
 //!
 //! Every such value names the write that made it. Whether that write took place, and whether it is the last one that should be seen, only
 //! the runs know. Their draws are a pure function of (seed, session, sequence), so a run can be replayed without a server; this crate

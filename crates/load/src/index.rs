@@ -1,8 +1,8 @@
-//! After the rows: primary keys and statistics.
+//! The end of a load: primary keys and statistics.
 //!
-//! Each leaf gets its key by a connection of its own, several at once. Then the key of the partitioned table adopts the leaves'
+//! The key of each leaf is built over a separate connection, several at once. Then the key of the partitioned table adopts the leaves'
 //! (`DefineIndex` in `src/backend/commands/indexcmds.c` attaches an index of the same definition whose constraint is of the same kind
-//! instead of building one), so that nothing is built twice and a killed load goes on with the leaf that is missing.
+//! instead of building one), so that nothing is built twice, and a killed load continues with the missing leaf.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};

@@ -1,4 +1,4 @@
-//! What the streams of all nodes share, and what they say of a chunk.
+//! What the streams of all nodes share, and what they report about a chunk.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;

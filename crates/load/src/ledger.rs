@@ -15,7 +15,7 @@
 //! a foreign key: a loader that has not noticed that its dataset was started over gets an error from its next claim instead of
 //! writing old rows into a new table.
 //!
-//! **On a cluster** each node that takes writes has a ledger of its own, for a chunk's rows and its ledger row are one transaction and a
+//! **On a cluster** each node that takes writes has its own ledger, because a chunk's rows and its ledger row are one transaction and a
 //! transaction is of one node. Where rows are spread over nodes, a chunk has a row on each of them, and `chunk.leaves` names the leaf
 //! tables (by remainder) whose rows of the chunk that transaction loaded; null means all leaves. **A pair of chunk and leaf is loaded
 //! if the ledger of any node has it**: a leaf that moves to another node takes its rows along but leaves its ledger rows behind, and
@@ -76,17 +76,8 @@ pub const SCHEMA: &str = "pgfathom";
 pub const RUN_NO_MAX: i32 = (1 << 14) - 1;
 
 /// Its tables.
-const TABLES: [&str; 9] = [
-    "dataset",
-    "chunk",
-    "object",
-    "writer",
-    "progress",
-    "pending",
-    "unlogged",
-    parameter::OF_OLDER,
-    "parameter",
-];
+const TABLES: [&str; 8] =
+    ["dataset", "chunk", "object", "writer", "progress", "pending", "unlogged", "parameter"];
 
 /// Start of the schema's comment; the version follows.
 const SCHEMA_MARK: &str = "pgfathom ledger ";

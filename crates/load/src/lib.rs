@@ -1,11 +1,11 @@
-//! Fill a target and prove what is in it.
+//! Loads datasets into a target, and verifies their content.
 //!
 //! ```text
 //! options -> schema (tables, ledger) -> streams (chunks: COPY + ledger row, one transaction each) -> keys -> statistics
 //! ```
 //!
-//! Whatever happens to the client, the network or the server, the target is exact at every moment: a chunk's rows and its ledger row
-//! are committed together or not at all, so continuing is nothing but loading the chunks that have no row.
+//! The target is exact at every moment, even if the client, the network or the server fails: a chunk's rows and its ledger row are committed
+//! together or not at all. So to continue a load means to load the chunks without a ledger row.
 
 mod begin;
 mod chunk_set;

@@ -1,6 +1,6 @@
 //! What a load consists of before it starts: rows by size, chunks, names of leaf tables.
 //!
-//! A chunk is the unit of loading, of resuming and of what a kill makes us repeat. It is a range of row numbers, so a plan is four
+//! A chunk is the unit of loading and of resuming: a kill costs at most the chunks in progress. It is a range of row numbers, so a plan is four
 //! numbers however large the table is, and every process that has them agrees on every chunk.
 
 /// A chunk holds about this many bytes of values. Small enough that a kill repeats seconds of work on slow disks, large enough that

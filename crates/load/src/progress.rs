@@ -1,6 +1,6 @@
-//! How far a load is: counters that streams write, and snapshots for people and for the run directory.
+//! The progress of a load: counters that streams write, and snapshots for the terminal and the run directory.
 //!
-//! Streams only add to counters of their own (no locks, no shared cache lines that matter: once per message of 256 KiB). One
+//! Each stream adds to its own counters, once per message of 256 KiB, without locks. One
 //! coordinating thread reads them once a second, makes a [`Progress`] and hands it to the [`Observer`]. Nothing is printed here;
 //! [`text`] turns a snapshot into a line.
 

@@ -1,7 +1,7 @@
-//! Which leaf table a row belongs to, computed here instead of on the server.
+//! Computes the leaf table of a row in the client instead of on the server.
 //!
-//! The server would hash every key as well when it checks the partition constraint of a leaf, so a wrong answer of ours could not
-//! put a row into a wrong table; it would only be refused, late. [`self_test`] finds it out before the first row is sent.
+//! The server would hash every key as well when it checks the partition constraint of a leaf, so a wrong result here cannot put a
+//! row into a wrong table: the server would refuse it, but late. [`self_test`] detects it before the first row is sent.
 
 use std::ops::Range;
 

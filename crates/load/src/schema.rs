@@ -1,4 +1,4 @@
-//! The dataset's tables: made, recognised, refused or removed. Everything here is one transaction, so a kill leaves either the old
+//! Creates, recognises, refuses or removes the dataset's tables. Everything here is one transaction, so a kill leaves either the old
 //! state or the new one.
 //!
 //! Leaf tables are partitions from the start. Filling them as tables of their own and attaching them later would make the server read

@@ -1,4 +1,4 @@
-//! What a target is to a load: one server, nodes that share the rows, or nodes that each hold all of them.
+//! The shape of a target: one server, nodes that share the rows, or nodes that each hold all rows.
 
 use engines::cluster::Cluster;
 use engines::profile::LoadPath;

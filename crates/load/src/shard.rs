@@ -1,8 +1,8 @@
-//! Which node owns which leaf of a sharded table, by what the catalogs of all nodes say, and how to notice that one has moved.
+//! Which node owns which leaf of a sharded table, by the catalogs of all nodes, and how a move is noticed.
 //!
 //! # A partition that moves in the middle of a load
 //!
-//! People and rebalancers move partitions between nodes; at the scale of weeks that happens while a load runs. What a mover does is: keep
+//! Administrators and rebalancers move partitions between nodes, also during a load that takes weeks. What a mover does is: keep
 //! writers out of the leaf, carry its committed rows to another node, make it a partition there and a foreign table here, let writers in
 //! again. The load must neither lose a row nor load one twice, whenever that happens, with any number of loaders. Four things do it:
 //!
@@ -18,7 +18,7 @@
 //!    different leaves of a chunk. Each takes an advisory lock on the chunk on that node and looks for an overlap before it inserts its ledger row.
 //!
 //! By 4 no pair is loaded twice on one node; by 2 and 3 none is loaded on a second one. A stream whose look fails rolls
-//! back, all catalogs and ledgers are read again, and the load goes on with the new owner. Loaders also look every [`LOOK`]
+//! back, all catalogs and ledgers are read again, and the load continues with the new owner. Loaders also look every [`LOOK`]
 //! on its own, so that a leaf that arrives at an idle node is found.
 //!
 //! There is no circle of waits over several nodes: a stream has a transaction on one node only, and the streams of a wave of the method freeze, which do

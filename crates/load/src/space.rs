@@ -1,6 +1,6 @@
 //! Free space on the disks of a server: `--keep-free`.
 //!
-//! Where the server runs on this machine, `statvfs` reads its directories. Elsewhere the server is: it runs `df` for us, which needs
+//! If the server runs on this host, `statvfs` reads its directories. On another host the server itself runs `df`, which needs
 //! `pg_execute_server_program`. If neither works the rule cannot be kept, and that is an error before the first row.
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
-//! A stream: one thread with one connection that loads chunk after chunk, and comes back when the server does.
+//! A stream: one thread with one connection that loads chunk after chunk, and reconnects when the server is back.
 //!
-//! What the two methods share is here: connecting and connecting again, deciding what an error means, and when to stop in the middle
-//! of something.
+//! Here is what the two methods share: connecting, reconnecting, classifying errors, and stopping.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -155,7 +154,7 @@ impl From<SessionError> for ChunkError {
 
 /// How a stream goes on after an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum AfterError {
     /// The same chunk again over a new connection, as often as the time limit allows: the server was restarted, crashed or cut off.
     Reconnect,
     /// The same chunk again, [`ATTEMPTS_MAX`] times: the transaction was a victim of others.
@@ -164,18 +163,18 @@ enum Fate {
     Fail,
 }
 
-fn fate(error: &SessionError) -> Fate {
+fn fate(error: &SessionError) -> AfterError {
     let SessionError::Server(server) = error else {
-        return if matches!(error, SessionError::Io(_)) { Fate::Reconnect } else { Fate::Fail };
+        return if matches!(error, SessionError::Io(_)) { AfterError::Reconnect } else { AfterError::Fail };
     };
     match &server.sqlstate.0 {
         // Admin shutdown, crash shutdown, cannot connect now; connection exceptions; a standby that a failover left behind.
-        b"57P01" | b"57P02" | b"57P03" | b"25006" => Fate::Reconnect,
-        [b'0', b'8', ..] => Fate::Reconnect,
+        b"57P01" | b"57P02" | b"57P03" | b"25006" => AfterError::Reconnect,
+        [b'0', b'8', ..] => AfterError::Reconnect,
         // Query cancelled, lock timeout, serialization failure, deadlock: by others, as our settings and locks cause none.
-        b"57014" | b"55P03" | b"40001" | b"40P01" => Fate::Repeat,
-        _ if server.is_fatal() => Fate::Reconnect,
-        _ => Fate::Fail,
+        b"57014" | b"55P03" | b"40001" | b"40P01" => AfterError::Repeat,
+        _ if server.is_fatal() => AfterError::Reconnect,
+        _ => AfterError::Fail,
     }
 }
 
@@ -377,25 +376,25 @@ impl<'a> Stream<'a> {
             return Ok(false);
         }
         match fate(&error) {
-            Fate::Fail => {
+            AfterError::Fail => {
                 self.roll_back();
                 return Err(self.fatal(what.to_owned(), error));
             }
-            Fate::Repeat if self.attempts >= ATTEMPTS_MAX => {
+            AfterError::Repeat if self.attempts >= ATTEMPTS_MAX => {
                 self.roll_back();
                 let (attempts, doing) = (self.attempts, what.to_owned());
                 return Err(LoadError::TooManyAttempts { doing, attempts, source: Box::new(error) });
             }
-            Fate::Repeat => {
+            AfterError::Repeat => {
                 self.attempts += 1;
                 self.report(record::event::ERROR, format!("{what} is repeated: {error}"), None);
                 self.roll_back();
             }
-            Fate::Reconnect if self.losses >= LOSSES_MAX => {
+            AfterError::Reconnect if self.losses >= LOSSES_MAX => {
                 let (attempts, doing) = (self.losses, what.to_owned());
                 return Err(LoadError::TooManyAttempts { doing, attempts, source: Box::new(error) });
             }
-            Fate::Reconnect => {
+            AfterError::Reconnect => {
                 self.losses += 1;
                 self.report(
                     record::event::ERROR,
@@ -507,23 +506,23 @@ mod tests {
     #[test]
     fn errors_have_the_fate_that_cures_them() {
         for (error, expected) in [
-            (SessionError::Io(io::ErrorKind::BrokenPipe.into()), Fate::Reconnect),
-            (refused("FATAL", b"57P01"), Fate::Reconnect),
-            (refused("FATAL", b"57P02"), Fate::Reconnect),
-            (refused("FATAL", b"57P03"), Fate::Reconnect),
-            (refused("FATAL", b"XX000"), Fate::Reconnect),
-            (refused("ERROR", b"08006"), Fate::Reconnect),
-            (refused("ERROR", b"25006"), Fate::Reconnect),
-            (refused("ERROR", b"40001"), Fate::Repeat),
-            (refused("ERROR", b"40P01"), Fate::Repeat),
-            (refused("ERROR", b"57014"), Fate::Repeat),
-            (refused("ERROR", b"55P03"), Fate::Repeat),
-            (refused("ERROR", b"53100"), Fate::Fail),
-            (refused("ERROR", b"23503"), Fate::Fail),
-            (refused("ERROR", b"23514"), Fate::Fail),
-            (refused("ERROR", b"42P01"), Fate::Fail),
-            (SessionError::RowCount { sent: 2, counted: 1 }, Fate::Fail),
-            (SessionError::Protocol(ProtocolError::Unexpected { tag: b'?' }), Fate::Fail),
+            (SessionError::Io(io::ErrorKind::BrokenPipe.into()), AfterError::Reconnect),
+            (refused("FATAL", b"57P01"), AfterError::Reconnect),
+            (refused("FATAL", b"57P02"), AfterError::Reconnect),
+            (refused("FATAL", b"57P03"), AfterError::Reconnect),
+            (refused("FATAL", b"XX000"), AfterError::Reconnect),
+            (refused("ERROR", b"08006"), AfterError::Reconnect),
+            (refused("ERROR", b"25006"), AfterError::Reconnect),
+            (refused("ERROR", b"40001"), AfterError::Repeat),
+            (refused("ERROR", b"40P01"), AfterError::Repeat),
+            (refused("ERROR", b"57014"), AfterError::Repeat),
+            (refused("ERROR", b"55P03"), AfterError::Repeat),
+            (refused("ERROR", b"53100"), AfterError::Fail),
+            (refused("ERROR", b"23503"), AfterError::Fail),
+            (refused("ERROR", b"23514"), AfterError::Fail),
+            (refused("ERROR", b"42P01"), AfterError::Fail),
+            (SessionError::RowCount { sent: 2, counted: 1 }, AfterError::Fail),
+            (SessionError::Protocol(ProtocolError::Unexpected { tag: b'?' }), AfterError::Fail),
         ] {
             assert_eq!(fate(&error), expected, "{error}");
         }

@@ -1,4 +1,4 @@
-//! Whose tables these are, and what is attached to them.
+//! Who owns the tables, and what is attached to them.
 //!
 //! Statements on a table can run code that others have attached to it: a trigger or a default when rows are written, an index's expression as
 //! soon as a statement is planned. It runs with the rights of the session. So tables of the ledger and of a dataset are used only if their
@@ -85,7 +85,8 @@ pub(crate) fn keep_code_out(
             (first, count) => format!("{} and {} more", first.map_or("", String::as_str), count - 1),
         };
         notes.push(format!(
-            "default privileges gave {who} the rights TRIGGER and REFERENCES on {named}: they were revoked, because code attached with them would run with the rights of other roles"
+            "default privileges gave {who} the rights TRIGGER and REFERENCES on {named}: they were revoked, because code attached with them would \
+             run with the rights of other roles"
         ));
     }
     Ok(notes)
@@ -121,11 +122,22 @@ pub(crate) fn check_ledger(
     schema: &str,
     tables: &[&str],
 ) -> Result<(), LoadError> {
-    let failed = |source| LoadError::sql("checking who owns the ledger", source);
     if client.recent().holds(LOOK.0, LOOK.1) {
         return Ok(());
     }
     check_schema(client, schema)?;
+    check_tables_of_ledger(client, schema, tables)?;
+    client.recent().note(LOOK.0);
+    Ok(())
+}
+
+/// Refuses those of these tables of the ledger that exist and that this session should not use.
+pub(crate) fn check_tables_of_ledger(
+    client: &mut impl GenericClient,
+    schema: &str,
+    tables: &[&str],
+) -> Result<(), LoadError> {
+    let failed = |source| LoadError::sql("checking who owns the ledger", source);
     let rows = client.query(
         "select c.oid, c.relname::text, case c.relkind when 'r' then '' when 'v' then 'view' when 'f' then 'foreign table' else 'relation' end
          from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -138,9 +150,7 @@ pub(crate) fn check_ledger(
         return Err(LoadError::NotATable { name, kind: other.get(2) });
     }
     let oids: Vec<u32> = rows.iter().map(|row| row.get(0)).collect();
-    check(client, &oids, Purpose::Fill)?;
-    client.recent().note(LOOK.0);
-    Ok(())
+    check(client, &oids, Purpose::Fill)
 }
 
 /// The tables of a dataset that are there: those that the ledger lists, by the names they have there, and all of their partitions.

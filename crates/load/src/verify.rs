@@ -1,4 +1,4 @@
-//! Prove what is in the tables of a dataset: every row that was loaded or written, and nothing else.
+//! Verifies the tables of a dataset: they hold every row that was loaded or written, and nothing else.
 //!
 //! ```text
 //!            sums per cell agree --------------------------------------> exact (fast)
@@ -48,8 +48,6 @@ mod content;
 mod definition;
 pub mod error;
 mod findings;
-#[cfg(test)]
-pub(crate) mod fixture;
 mod foreign;
 mod grid;
 mod leaf;
@@ -278,4 +276,4 @@ fn what_else(control: &mut Client, wanted: &'static str) -> VerifyError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

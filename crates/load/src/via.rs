@@ -1,11 +1,11 @@
-//! `--via connect`: all rows into the parent table on the entry node, which sends those of other nodes on. It is what an application without
+//! `--via connect`: all rows go into the parent table on the entry node, which forwards those of other nodes. It is what an application without
 //! knowledge of the placement does, and the control against which loading straight to the owners is measured.
 //!
-//! **Exact all the same**, although a transaction here writes to several nodes and their commits are not one. `postgres_fdw` commits on
+//! **Equally exact**, although a transaction here writes to several nodes, which do not commit atomically. `postgres_fdw` commits on
 //! the other nodes first and here last (`pgfdw_xact_callback` in `contrib/postgres_fdw/connection.c`); a session that ends in between leaves rows on some
 //! nodes and no ledger row. So:
 //!
-//! 1. Before the first row of a chunk is sent, the chunk is noted in `pgfathom.pending` on the entry node, in a transaction of its own.
+//! 1. Before the first row of a chunk is sent, the chunk is noted in `pgfathom.pending` on the entry node, in a separate transaction.
 //! 2. The transaction that loads the chunk takes the advisory lock on it, inserts its ledger row, and removes the note.
 //! 3. Who finds a note that it did not write, and no ledger row, and gets the lock, knows: the transaction that wrote it is over, and rows of the
 //!    chunk may be on any node. It deletes the chunk's keys from every leaf, where the leaf is, each under a lock that waits for writers

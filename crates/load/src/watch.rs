@@ -1,5 +1,5 @@
-//! Beside the load: one thread per node with a connection of its own that keeps the history, looks whether partitions have moved, and
-//! keeps the stop rules. None of it waits for a stream and no stream waits for it: a node that hangs delays its own watcher only.
+//! Runs beside the load: one thread and one connection per node, which writes the history, checks whether partitions have moved, and
+//! applies the stop rules. It waits for no stream and no stream waits for it: a node that hangs delays only its own watcher.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -180,8 +180,8 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Does something on the connection. A server that cannot be reached now is tried again next time; what is wrong with it is the streams'
-    /// to tell.
+    /// Does something on the connection. A server that cannot be reached now is tried again next time; the streams report what is
+    /// wrong with it.
     fn ask<T>(&mut self, question: impl FnOnce(&mut Control) -> Result<T, LoadError>) -> Option<T> {
         if self.control.as_ref().is_none_or(|control| control.is_closed()) {
             self.control = node_sessions::connect(&self.site().spec).ok();

@@ -1,10 +1,10 @@
-//! The runs that write into a dataset, in a cluster whose nodes have a ledger each.
+//! The runs that write into a dataset, in a cluster with a ledger on each node.
 //!
-//! A run may write on any node, and `verify` may connect to any node. So a run enters itself in the ledger of *every* node that
-//! can hold rows, before its first write: wherever a value of it is found, its number is known there. Reading takes the union: a node that
+//! A run may write on any node, and `verify` may connect to any node. So before its first write, a run is registered in the ledger
+//! of *every* node that can hold rows: each node knows the numbers of the runs whose values it holds. Reading takes the union: a node that
 //! was down when a run ended, or that came later, does not make a run unknown that another node knows.
 //!
-//! Numbers are given once in the cluster. A run that begins takes the tables of all nodes, none of them by waiting while it holds another:
+//! Each number is used once in the cluster. A run that begins takes the tables of all nodes, none of them by waiting while it holds another:
 //! two runs that begin at once, each from its own entry node, would otherwise each wait for the other. As long as it is on, a run
 //! holds an advisory lock on every node, so that a session on any node can distinguish it from a killed one.
 

@@ -310,7 +310,7 @@ fn a_node_that_gives_other_rows_or_none_is_never_exact() {
             (
                 format!("alter foreign table {table} options (set table_name 'nowhere')"),
                 format!("alter foreign table {table} options (set table_name '{table}')"),
-                "the catalog of n1 has it nowhere on n2, but there is no such table",
+                "the catalog of n1 points to nowhere on n2, but there is no such table",
             ),
             ("select 1".to_owned(), "select 1".to_owned(), ""),
         ]

@@ -22,7 +22,7 @@ Exit codes:
 Data goes to stdout, messages and progress to stderr. A connection is given as for psql:
 -h -p -U -d, a last argument (name, URI or 'key=value ...'), PG* variables, service file, .pgpass.";
 
-/// Fill it, drive it, prove it, explain it: PostgreSQL and its relatives at scale
+/// Load, drive, check and diagnose PostgreSQL servers and clusters
 #[derive(Debug, Parser)]
 #[command(
     name = "pgfathom",
@@ -51,7 +51,7 @@ pub struct Cli {
 /// The verbs of this version.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Everything at once on a throwaway local PostgreSQL: up, load, verify, run, report
+    /// Run up, load, verify, run and report once, on a throwaway local PostgreSQL
     Demo(demo::Demo),
     /// Start a local cluster from installed PostgreSQL binaries
     Up(up::Up),
@@ -73,7 +73,7 @@ pub enum Verb {
     Explain(explain::Explain),
     /// Show a finished run: on the terminal, as JSON, as one HTML page
     Report(report::Report),
-    /// Measure this client: is it good enough to measure others?
+    /// Measure this client: how much load it can generate, and how exactly it can time it
     #[command(name = "self")]
     Selftest(selftest::Selftest),
     /// The relays of up --delay

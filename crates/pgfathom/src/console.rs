@@ -1,9 +1,9 @@
-//! The terminal: data on stdout, messages and progress on stderr, colour only where it is wanted.
+//! The terminal: data on stdout, messages and progress on stderr, colour as requested.
 //!
 //! Progress is one line that is rewritten when stderr is a terminal, and plain lines otherwise, so that a log file holds
 //! nothing but text.
 //!
-//! Whatever a server, a file or a name brings along is text here: characters that act on a terminal are shown by their number
+//! Text from a server, a file or a name is never interpreted: characters that act on a terminal are shown by their number
 //! ([`record::escape`]), on both streams, whatever is printed.
 
 use app::failure::Failure;

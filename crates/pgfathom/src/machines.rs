@@ -9,13 +9,13 @@ use watch::perf::Mode;
 
 /// Which machines, and what of them.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Machines")]
+#[command(next_help_heading = "Hosts")]
 pub struct MachineFlags {
     /// Also monitor another host, through ssh: HOST, USER@HOST, or HOST=NODE,... for the nodes that run on it [default: those with that host name
     /// in their connection]; may be repeated
     #[arg(long, value_name = "HOST", value_parser = remote_host)]
     pub ssh: Vec<RemoteHost>,
-    /// Record stacks of all processors with perf: auto (around anomalies), always, off
+    /// Record stacks of all CPUs with perf: auto (around anomalies), always, off
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = mode)]
     pub perf: Mode,
     /// Read a copy of /proc and /sys below this folder instead of those of this host

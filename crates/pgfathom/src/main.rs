@@ -1,6 +1,6 @@
-//! pgfathom fills, drives, proves and explains PostgreSQL clusters.
+//! pgfathom loads, drives, checks and diagnoses PostgreSQL servers and clusters.
 //!
-//! This crate is the command: flags, dispatch, and what is seen on the terminal. The work is done by `app`, which knows no command
+//! This crate is the command: flags, dispatch, and the terminal. The work is done by `app`, which knows no command
 //! line, with the crates named after the verbs. Parsing ends in one [`cli::Verb`], each verb is a module of [`verbs`], and every way to fail ends
 //! in one [`failure::Failure`], printed here.
 

@@ -255,7 +255,7 @@ pub fn rate_per_s(text: &str) -> Result<f64, ValueError> {
     match rate {
         rate if rate > RATE_PER_S_MAX => Err(ValueError::new(
             "must not be more than 1000000000 a second, one in each nanosecond",
-            "the fastest servers commit some million transactions a second; without -R each session goes on as soon as it can",
+            "the fastest servers commit some million transactions a second; without -R each session starts its next transaction at once",
         )),
         rate if rate > 0.0 => Ok(rate),
         _ => Err(ValueError::new("must be more than 0", hint)),
@@ -280,7 +280,7 @@ fn number<'a>(what: &str, text: &'a str, hint: &str) -> Result<(Decimal, &'a str
 }
 
 fn no_unit(what: &str, text: &str, unit: &str, hint: &str) -> ValueError {
-    ValueError::new(format!("{text:?} is not a {what}: {unit:?} is no unit"), hint)
+    ValueError::new(format!("{text:?} is not a {what}: {unit:?} is not a unit"), hint)
 }
 
 #[cfg(test)]
@@ -315,11 +315,11 @@ mod tests {
             ("-5", "must not be negative"),
             ("1.5", "\"1.5\" is not whole"),
             ("1e-1", "\"1e-1\" is not whole"),
-            ("12x", "\"12x\" is not a number: \"x\" is no unit"),
+            ("12x", "\"12x\" is not a number: \"x\" is not a unit"),
             ("18446744073709551616", "\"18446744073709551616\" is too large"),
             ("1e99", "\"1e99\" is not a number"),
             ("_1", "\"_1\" is not a number"),
-            ("0x10", "\"0x10\" is not a number: \"x10\" is no unit"),
+            ("0x10", "\"0x10\" is not a number: \"x10\" is not a unit"),
         ] {
             assert_eq!(count(text).map_err(|error| error.message), Err(message.to_string()), "{text}");
         }
@@ -342,7 +342,7 @@ mod tests {
         }
         for (text, message) in [
             ("10", "\"10\" has no unit"),
-            ("10XB", "\"10XB\" is not a size: \"XB\" is no unit"),
+            ("10XB", "\"10XB\" is not a size: \"XB\" is not a unit"),
             ("0GB", "must be more than 0"),
             ("GB", "\"GB\" is not a size"),
             ("99999PB", "\"99999PB\" is too large"),
@@ -367,7 +367,7 @@ mod tests {
         for (text, message) in [
             ("", "is empty"),
             ("0", "must be more than 0"),
-            ("10x", "\"10x\" is not a duration: \"x\" is no unit"),
+            ("10x", "\"10x\" is not a duration: \"x\" is not a unit"),
             ("1h30", "\"1h30\" is not a duration: a part has no unit"),
             ("soon", "\"soon\" is not a duration"),
             ("-3", "\"-3\" is not a duration"),

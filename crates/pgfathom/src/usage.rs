@@ -99,7 +99,7 @@ const OF_PGBENCH: &[(&[&str], &str)] = &[
     ),
     (
         &["--exit-on-abort"],
-        "a session is aborted where its script ends inside a transaction; the run ends with 2, and at once when all of them are",
+        "a session is aborted if its script ends inside a transaction; the run then exits with 2, and stops at once when all sessions are aborted",
     ),
     (
         &["--continue-on-error"],
@@ -137,7 +137,7 @@ pub fn translate(error: &clap::Error, verb: Option<&str>, command: &clap::Comman
         ErrorKind::InvalidSubcommand => unknown_verb(&text_of(error, ContextKind::InvalidSubcommand), error),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Failure::usage("no verb given")
-                .hint("pgfathom demo shows everything; pgfathom --help lists the verbs")
+                .hint("pgfathom demo shows the main verbs; pgfathom --help lists all of them")
         }
         ErrorKind::MissingRequiredArgument => missing(error, verb, command),
         ErrorKind::ArgumentConflict => conflict(error, command),
@@ -153,7 +153,8 @@ pub fn translate(error: &clap::Error, verb: Option<&str>, command: &clap::Comman
 }
 
 /// pgbench's --connect takes no value and means something else.
-const CONNECT_HINT: &str = "--connect names the nodes that sessions connect to: first, each, owner or a node; pgbench's --connect, a connection for each transaction, does not exist";
+const CONNECT_HINT: &str = "--connect names the nodes that sessions connect to: first, each, owner or a node; \
+     pgbench's --connect, a connection for each transaction, is not supported";
 
 fn help_hint(verb: Option<&str>) -> String {
     match verb {
@@ -259,7 +260,7 @@ fn unknown_argument(error: &clap::Error, verb: Option<&str>) -> Failure {
         };
     }
     if word[1..].starts_with(|c: char| c.is_ascii_digit()) {
-        return Failure::usage(format!("{word} is in the place of a value or a flag"))
+        return Failure::usage(format!("{word} is where a value or a flag should be"))
             .hint("numbers here cannot be negative");
     }
     let place = verb.map_or(String::new(), |verb| format!(" for {verb}"));

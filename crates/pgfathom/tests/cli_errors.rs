@@ -101,7 +101,7 @@ fn wrong_values() {
         &[
             usage(
                 "run -b ycsb-a -T 10x",
-                "-T/--time: \"10x\" is not a duration: \"x\" is no unit",
+                "-T/--time: \"10x\" is not a duration: \"x\" is not a unit",
                 "10m, 1h30m",
             ),
             usage("run -b ycsb-a -T 0", "-T/--time: must be more than 0", "write seconds"),
@@ -113,7 +113,7 @@ fn wrong_values() {
             ),
             usage("run -b ycsb-a -t 0", "-t/--transactions: must be at least 1", "whole number"),
             usage("run -b ycsb-a -c 0", "-c/--client: must be at least 1", "whole number"),
-            usage("run -b ycsb-a -c -3", "-3 is in the place of a value or a flag", "cannot be negative"),
+            usage("run -b ycsb-a -c -3", "-3 is where a value or a flag should be", "cannot be negative"),
             usage("demo -c 1,2,4", "-c/--client: \"1,2,4\" is several numbers", "pgfathom run -c 1,2,4,8"),
             usage("run -b ycsb-a -c 1e9", "-c/--client: 1000000000 is more than 16384 sessions", "smaller"),
             usage("run -b ycsb-a -c 8 -c 9", "-c/--client is given twice", "once"),
@@ -192,7 +192,7 @@ fn wrong_values() {
             usage("load ycsb --rows 1.5", "--rows: \"1.5\" is not whole", "whole number"),
             usage("load ycsb --rows 1e99", "--rows: \"1e99\" is not a number", "whole number"),
             usage("load ycsb --size 10", "--size: \"10\" has no unit", "10GB"),
-            usage("load ycsb --size 10XB", "--size: \"10XB\" is not a size: \"XB\" is no unit", "GiB"),
+            usage("load ycsb --size 10XB", "--size: \"10XB\" is not a size: \"XB\" is not a unit", "GiB"),
             usage(
                 "load ycsb --rows 1 --partitions few",
                 "--partitions: \"few\" is not a number",
@@ -208,7 +208,7 @@ fn wrong_values() {
             usage("load ycsb --rows 1 --method insert", "--method: \"insert\" is unknown", "copy, freeze"),
             usage(
                 "load ycsb --rows 1 --seed -1",
-                "-1 is in the place of a value or a flag",
+                "-1 is where a value or a flag should be",
                 "cannot be negative",
             ),
             usage("load ycsb --rows 1 -j 0", "-j/--jobs: must be at least 1", "whole number"),
@@ -324,7 +324,7 @@ fn wrong_files() {
             ),
             usage(
                 "run -b tpcc --data a --cluster sharded.toml",
-                "--data draws the keys of one node, but each terminal of TPC-C has its own warehouse",
+                "--data chooses keys of one node, but each terminal of TPC-C has its own warehouse",
                 "--connect owner",
             ),
             usage(

@@ -1,6 +1,7 @@
 //! What a plain role puts into a database under the names that engines and extensions use is neither called nor believed, and no address that she
 //! chooses gets a connection: every verb is run by a superuser in a database full of decoys.
 
+use crate::labs::{self, TrapLab};
 use crate::support;
 use std::net::TcpListener;
 use std::process::Command;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lab::local::Topology;
 use lab::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster, installations};
-use support::{Ended, Folder, pgfathom};
+use support::Ended;
 
 const DECOYS: &str = include_str!("trap/decoys.sql");
 /// What the code of a decoy writes to the server's log when a superuser runs it.
@@ -40,41 +41,37 @@ impl Listener {
     }
 }
 
-struct Lab<'a> {
-    connection: Vec<String>,
-    servers: Vec<&'a Throwaway>,
+struct Decoys<'a> {
+    lab: TrapLab<'a>,
     listener: Listener,
-    folder: Folder,
 }
 
-impl<'a> Lab<'a> {
-    fn of(server: &'a Throwaway) -> Lab<'a> {
-        let (host, port) = (server.socket_dir().display().to_string(), server.port().to_string());
-        let connection = ["-h", &host, "-p", &port, "-U", SUPERUSER, "-d", "postgres"].map(str::to_owned);
-        Lab {
-            connection: connection.to_vec(),
-            servers: vec![server],
-            listener: Listener::start(),
-            folder: Folder::new(),
-        }
+/// Decoys in the server's log behind its mark.
+fn sprung(server: &Throwaway) -> Vec<String> {
+    let log = server.log();
+    let log = log.rsplit_once(MARK).map_or(log.as_str(), |(_, rest)| rest);
+    log.lines().filter(|line| line.contains(SPRUNG)).map(str::to_owned).collect()
+}
+
+impl<'a> Decoys<'a> {
+    fn of(server: &'a Throwaway) -> Decoys<'a> {
+        Decoys { lab: TrapLab::of(server, sprung), listener: Listener::start() }
+    }
+
+    fn at(connection: Vec<String>, servers: Vec<&'a Throwaway>) -> Decoys<'a> {
+        Decoys { lab: TrapLab::new(connection, servers, sprung), listener: Listener::start() }
     }
 
     fn command(&self, arguments: &str) -> Command {
-        let mut command = pgfathom(self.folder.path());
-        command.args(arguments.split_whitespace()).args(&self.connection).env("PGPASSWORD", "secret");
+        let mut command = self.lab.command(arguments);
+        command.env("PGPASSWORD", "secret");
         command
     }
 
     /// Types a command, which must spring nothing, call nowhere and name no other engine.
     fn type_in(&self, arguments: &str) -> Ended {
-        let ended: Ended = self.command(arguments).output().expect("the command starts").into();
+        let ended = self.lab.typed(self.command(arguments), arguments);
         let output = format!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        for server in &self.servers {
-            let log = server.log();
-            let log = log.rsplit_once(MARK).map_or(log.as_str(), |(_, rest)| rest);
-            let sprung: Vec<&str> = log.lines().filter(|line| line.contains(SPRUNG)).collect();
-            assert!(sprung.is_empty(), "{output}{}", sprung.join("\n"));
-        }
         assert_eq!(self.listener.guests.load(Ordering::SeqCst), 0, "{output}: it called the decoys' address");
         assert!(!output.contains("cannot list the nodes"), "{output}");
         for engine in ["shardman", "citus", "cockroach", "yugabyte", "greenplum", "multimaster"] {
@@ -84,16 +81,13 @@ impl<'a> Lab<'a> {
     }
 
     fn expect(&self, exit: i32, arguments: &str) -> Ended {
-        let ended = self.type_in(arguments);
-        let output = format!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        assert_eq!(ended.exit, Some(exit), "{output}");
-        ended
+        labs::ended_with(exit, self.type_in(arguments), arguments)
     }
 
     /// Has the role mallory put decoys into the database, and checks that they work.
     fn plant(&self) {
         let sql = DECOYS.replace("{port}", &self.listener.port.to_string());
-        for server in &self.servers {
+        for server in &self.lab.servers {
             server.execute(&sql).unwrap_or_else(|error| panic!("the decoys: {error:?}"));
             if server.installation().version.major >= 16 {
                 server
@@ -122,24 +116,24 @@ fn no_verb_believes_what_a_plain_role_calls_like_an_engine_or_an_extension() {
         let server =
             Throwaway::start(installation, &[("max_prepared_transactions", "8"), ("wal_level", "logical")])
                 .expect("a throwaway cluster starts");
-        let lab = Lab::of(&server);
-        lab.plant();
-        let loaded = lab.expect(0, "load ycsb --rows 500 --partitions 2");
-        let left_out = "the foreign server theirs of the role mallory is not taken for a node";
+        let decoys = Decoys::of(&server);
+        decoys.plant();
+        let loaded = decoys.expect(0, "load ycsb --rows 500 --partitions 2");
+        let left_out = "the foreign server theirs of the role mallory is not used as a node";
         assert!(loaded.stderr.contains(left_out), "{}", loaded.stderr);
         assert!(loaded.stderr.contains("--cluster"), "{}", loaded.stderr);
         if installation.version.major >= 16 {
             let left_out = "subscriptions that this session does not trust are not used to find nodes: theirs of the role mallory";
             assert!(loaded.stderr.contains(left_out), "{}", loaded.stderr);
         }
-        lab.expect(0, "verify ycsb");
-        lab.expect(0, "run -b ycsb-a -c 2 -T 1 --poller epoll");
-        let watched = lab.expect(0, "watch -T 2 -o watched");
-        let record = std::fs::read_to_string(lab.folder.path().join("watched/run.json"))
+        decoys.expect(0, "verify ycsb");
+        decoys.expect(0, "run -b ycsb-a -c 2 -T 1 --poller epoll");
+        let watched = decoys.expect(0, "watch -T 2 -o watched");
+        let record = std::fs::read_to_string(decoys.lab.folder.path().join("watched/run.json"))
             .unwrap_or_else(|error| panic!("{error}: {}{}", watched.stdout, watched.stderr));
         assert!(record.contains(r#""engine": "postgres""#), "{record}");
         for verb in ["prove hermitage", "prove bank -T 1", "prove twin -T 1", "prove tpcc", "matrix -T 1"] {
-            let ended = lab.type_in(verb);
+            let ended = decoys.type_in(verb);
             assert_ne!(ended.exit, Some(101), "{verb}: {}", ended.stderr);
         }
     }
@@ -149,7 +143,7 @@ fn no_verb_believes_what_a_plain_role_calls_like_an_engine_or_an_extension() {
 fn no_password_goes_to_the_address_of_a_foreign_server_of_a_plain_role() {
     let installation = installations().into_iter().next().expect("a PostgreSQL");
     let server = Throwaway::start(&installation, &[]).expect("a throwaway cluster starts");
-    let lab = Lab::of(&server);
+    let decoys = Decoys::of(&server);
     let sql = |text: &str| server.execute(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     // A partition of the superuser's own table on a server that a plain role owns.
     sql(&format!(
@@ -157,25 +151,25 @@ fn no_password_goes_to_the_address_of_a_foreign_server_of_a_plain_role() {
          create server theirs foreign data wrapper postgres_fdw options (host '127.0.0.1', port '{}', dbname 'x');
          create table mine (i int) partition by hash (i);
          create foreign table mine_0 partition of mine for values with (modulus 1, remainder 0) server theirs",
-        lab.listener.port
+        decoys.listener.port
     ));
     // Trusted, it is a node, and is called: so the listener works.
-    let ended: Ended = lab.command("verify ycsb").output().expect("the command starts").into();
-    assert!(lab.listener.guests.swap(0, Ordering::SeqCst) > 0, "{}{}", ended.stdout, ended.stderr);
+    let ended: Ended = decoys.command("verify ycsb").output().expect("the command starts").into();
+    assert!(decoys.listener.guests.swap(0, Ordering::SeqCst) > 0, "{}{}", ended.stdout, ended.stderr);
     sql("alter server theirs owner to mallory");
     for verb in ["verify ycsb", "load ycsb --rows 10", "prove bank -T 1", "prove hermitage", "matrix -T 1"] {
-        let ended = lab.type_in(verb);
+        let ended = decoys.type_in(verb);
         let output = format!("{verb}: {}{}", ended.stdout, ended.stderr);
         assert!(!matches!(ended.exit, Some(0 | 101)), "{output}");
         assert!(output.contains("the role mallory chose the address"), "{output}");
         assert!(output.contains("--cluster"), "{output}");
     }
-    lab.expect(0, "watch -T 2");
-    lab.expect(0, "watch -T 1");
+    decoys.expect(0, "watch -T 2");
+    decoys.expect(0, "watch -T 1");
     // Her server, and her tables there: nothing of ours is meant, and nothing is asked there.
     sql("alter table mine owner to mallory; alter table mine_0 owner to mallory");
-    let ended = lab.expect(0, "load ycsb --rows 10");
-    assert!(ended.stderr.contains("is not taken for a node"), "{}", ended.stderr);
+    let ended = decoys.expect(0, "load ycsb --rows 10");
+    assert!(ended.stderr.contains("is not used as a node"), "{}", ended.stderr);
 }
 
 #[test]
@@ -186,16 +180,17 @@ fn the_plain_owner_of_a_database_can_do_everything_and_a_superuser_is_told_to_co
     server.execute("create database postgres_of_dbo owner dbo").expect("the server does it");
     let (host, port) = (server.socket_dir().display().to_string(), server.port().to_string());
     let as_role = |role: &str| {
-        ["-h", &host, "-p", &port, "-U", role, "-d", "postgres_of_dbo"].map(str::to_owned).to_vec()
+        let connection = ["-h", &host, "-p", &port, "-U", role, "-d", "postgres_of_dbo"].map(str::to_owned);
+        Decoys::at(connection.to_vec(), vec![&server])
     };
-    let lab = Lab { connection: as_role("dbo"), ..Lab::of(&server) };
-    lab.expect(0, "load ycsb --rows 500 --partitions 2");
-    lab.expect(0, "verify ycsb --deep");
-    lab.expect(0, "run -b ycsb-a -c 2 -T 1 --poller epoll");
-    lab.expect(0, "watch -T 1");
-    lab.expect(0, "load tpcc -s 1 -j 2");
+    let decoys = as_role("dbo");
+    decoys.expect(0, "load ycsb --rows 500 --partitions 2");
+    decoys.expect(0, "verify ycsb --deep");
+    decoys.expect(0, "run -b ycsb-a -c 2 -T 1 --poller epoll");
+    decoys.expect(0, "watch -T 1");
+    decoys.expect(0, "load tpcc -s 1 -j 2");
     for verb in ["prove hermitage", "prove bank -T 1", "prove tpcc"] {
-        let ended = lab.type_in(verb);
+        let ended = decoys.type_in(verb);
         let output = format!("{verb}: {}{}", ended.stdout, ended.stderr);
         assert!(
             !output.contains("trust") && !matches!(ended.exit, Some(1 | 2 | 101)),
@@ -203,8 +198,8 @@ fn the_plain_owner_of_a_database_can_do_everything_and_a_superuser_is_told_to_co
             ended.exit
         );
     }
-    lab.expect(0, "load ycsb --rows 600 --partitions 2 --restart");
-    let superuser = Lab { connection: as_role(SUPERUSER), ..Lab::of(&server) };
+    decoys.expect(0, "load ycsb --rows 600 --partitions 2 --restart");
+    let superuser = as_role(SUPERUSER);
     for verb in ["verify ycsb", "verify tpcc", "load ycsb --rows 600", "prove tpcc"] {
         let ended = superuser.type_in(verb);
         let output = format!("{verb}: {}{}", ended.stdout, ended.stderr);
@@ -220,13 +215,11 @@ fn matrix_reads_statistics_of_statements_only_from_the_extension() {
     let topology = Topology::Sharded { nodes: 2, partitions: 4 };
     let servers =
         ThrowawayCluster::start(&installation, &topology, &settings).expect("a throwaway cluster starts");
-    let lab = Lab {
-        connection: vec!["--cluster".to_owned(), servers.cluster_toml().display().to_string()],
-        servers: servers.nodes().iter().collect(),
-        listener: Listener::start(),
-        folder: Folder::new(),
-    };
-    lab.expect(0, "load ycsb --rows 500 -j 2");
+    let decoys = Decoys::at(
+        vec!["--cluster".to_owned(), servers.cluster_toml().display().to_string()],
+        servers.nodes().iter().collect(),
+    );
+    decoys.expect(0, "load ycsb --rows 500 -j 2");
     for server in servers.nodes() {
         // The release that has no view of its own for entries that were thrown out.
         server
@@ -244,11 +237,12 @@ fn matrix_reads_statistics_of_statements_only_from_the_extension() {
         assert!(server.log().contains(SPRUNG), "the decoy does not work");
         server.execute(&format!("do $$ begin raise log '{MARK}'; end $$")).expect("the server does it");
     }
-    let ended = lab.type_in("matrix -T 1 -o measured");
+    let ended = decoys.type_in("matrix -T 1 -o measured");
     let output = format!("{}{}", ended.stdout, ended.stderr);
     // Updates of one row may collide at REPEATABLE READ on so small a table.
     assert!(matches!(ended.exit, Some(0 | 2)), "{output}");
-    let record = std::fs::read_to_string(lab.folder.path().join("measured/run.json")).expect("a record");
+    let record =
+        std::fs::read_to_string(decoys.lab.folder.path().join("measured/run.json")).expect("a record");
     assert!(
         record.contains(r#""round_trips_by": "counted""#),
         "the extension still counts round trips: {output}{record}"

@@ -174,7 +174,7 @@ fn commits_that_wait_for_a_standby_survive_the_loss_of_the_primary_by_every_way_
     assert!((1e6..28e6).contains(&rto_us), "{failover}");
     let downtime = failover["downtime_write_percent"]["median"].as_f64().expect("measured");
     assert!(downtime > 5.0 && downtime < 95.0, "{failover}");
-    assert_eq!(standing(&record, "acknowledged stay"), "kept");
+    assert_eq!(standing(&record, "acknowledged are kept"), "kept");
 
     let ended = cluster.pgfathom(&["down", &cluster.dir.display().to_string()]);
     assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
@@ -191,8 +191,8 @@ fn the_manager_starts_what_a_fault_has_ended_and_pgfathom_does_not() {
     let file = cluster.file();
     let begin = Instant::now();
     for (fault, words) in [
-        ("kill:n1@1s,heal@2s", "acknowledged stay"),
-        ("switchover@1s", "acknowledged stay"),
+        ("kill:n1@1s,heal@2s", "acknowledged are kept"),
+        ("switchover@1s", "acknowledged are kept"),
         ("store@1s,heal@12s", "are answered, and resume"),
     ] {
         let name = fault.split(['@', ':']).next().expect("a word");

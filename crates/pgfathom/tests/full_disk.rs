@@ -1,6 +1,7 @@
 //! Where results cannot be kept: a full disk under the run directory, a limit on files, a full device or a closed pipe as standard output.
 //! The verb tells its results all the same where it can, and never ends as if all were well.
 
+use crate::labs::ServerLab;
 use crate::support;
 use std::fs::{File, OpenOptions};
 use std::process::{Command, Stdio};
@@ -9,63 +10,40 @@ use lab::throwaway::{Throwaway, installations};
 use support::{Ended, Folder, pgfathom, run};
 
 /// A server with rows, and a folder to type commands in.
-struct Lab {
-    server: Throwaway,
-    folder: Folder,
+/// A server with some rows, and a run directory.
+fn loaded() -> ServerLab {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    let lab = ServerLab::new(Throwaway::start(&installation, &[]).expect("a server"));
+    lab.expect(0, "load ycsb --rows 500 -o loaded");
+    lab
 }
 
-impl Lab {
-    fn new() -> Lab {
-        let installation = installations().into_iter().next().expect("a PostgreSQL");
-        let lab =
-            Lab { server: Throwaway::start(&installation, &[]).expect("a server"), folder: Folder::new() };
-        let loaded: Ended = lab.command("load ycsb --rows 500 -o loaded").output().expect("it starts").into();
-        assert_eq!(loaded.exit, Some(0), "{}", loaded.stderr);
-        lab
+/// Runs the command behind a line of shell that ends with `exec "$0" "$@"`.
+fn behind(lab: &ServerLab, shell: &mut Command, arguments: &str) -> Ended {
+    let plain = pgfathom(lab.folder.path());
+    shell.arg(plain.get_program()).args(arguments.split_whitespace());
+    shell.current_dir(lab.folder.path()).stdin(Stdio::null());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
     }
-
-    fn command(&self, arguments: &str) -> Command {
-        let mut command = pgfathom(self.folder.path());
-        self.describe(&mut command);
-        command.args(arguments.split_whitespace());
-        command
-    }
-
-    fn describe(&self, command: &mut Command) {
-        command
-            .env("PGHOST", self.server.socket_dir())
-            .env("PGPORT", self.server.port().to_string())
-            .env("PGUSER", lab::throwaway::SUPERUSER)
-            .env("PGDATABASE", "postgres");
-    }
-
-    /// Runs the command behind a line of shell that ends with `exec "$0" "$@"`.
-    fn behind(&self, shell: &mut Command, arguments: &str) -> Ended {
-        let plain = pgfathom(self.folder.path());
-        shell.arg(plain.get_program()).args(arguments.split_whitespace());
-        shell.current_dir(self.folder.path()).stdin(Stdio::null());
-        for (name, value) in plain.get_envs() {
-            match value {
-                Some(value) => shell.env(name, value),
-                None => shell.env_remove(name),
-            };
-        }
-        self.describe(shell);
-        let ended: Ended = shell.output().expect("a shell").into();
-        eprintln!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        ended
-    }
-
-    /// What every verb that records does, with something that its results say.
-    const RECORDING: [(&'static str, &'static str); 6] = [
-        ("run -b ycsb-a -c 2 -T 1", "ycsb-a"),
-        ("run -b ycsb-c -c 1,2 -T 1", "ycsb-c"),
-        ("load ycsb --rows 500", "500"),
-        ("verify", "500"),
-        ("watch -T 2", "recorded"),
-        ("self -T 100ms", "null server"),
-    ];
+    lab.describe(shell);
+    let ended: Ended = shell.output().expect("a shell").into();
+    eprintln!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+    ended
 }
+
+/// What every verb that records does, with something that its results say.
+const RECORDING: [(&str, &str); 6] = [
+    ("run -b ycsb-a -c 2 -T 1", "ycsb-a"),
+    ("run -b ycsb-c -c 1,2 -T 1", "ycsb-c"),
+    ("load ycsb --rows 500", "500"),
+    ("verify", "500"),
+    ("watch -T 2", "recorded"),
+    ("self -T 100ms", "null server"),
+];
 
 /// What is left for later.
 const FORMATS: &str = "every size of a disk with both formats: each with one of them";
@@ -80,7 +58,7 @@ fn to_full_device(mut command: Command) -> Ended {
 
 #[test]
 fn standard_output_on_a_full_device_is_an_error_of_every_verb() {
-    let lab = Lab::new();
+    let lab = loaded();
     let mut calls: Vec<String> = [
         "--help",
         "-?",
@@ -96,7 +74,7 @@ fn standard_output_on_a_full_device_is_an_error_of_every_verb() {
     ]
     .map(String::from)
     .to_vec();
-    for (number, (arguments, _)) in Lab::RECORDING.into_iter().enumerate() {
+    for (number, (arguments, _)) in RECORDING.into_iter().enumerate() {
         calls.push(format!("{arguments} --format json -o json{number}"));
         // What a load says goes to stderr.
         if !arguments.starts_with("load") {
@@ -116,7 +94,7 @@ fn standard_output_on_a_full_device_is_an_error_of_every_verb() {
 #[test]
 fn a_closed_pipe_is_no_failure_and_no_panic() {
     let folder = Folder::new();
-    let lab = Lab::new();
+    let lab = loaded();
     let calls = [
         "--help",
         "--version",
@@ -158,8 +136,8 @@ fn assert_unwhole(call: &str, ended: &Ended, said: &str, why: &str) {
 
 #[test]
 fn a_limit_on_files_under_the_run_directory_is_an_error_and_the_results_are_told() {
-    let lab = Lab::new();
-    for (number, (arguments, said)) in Lab::RECORDING.into_iter().enumerate() {
+    let lab = loaded();
+    for (number, (arguments, said)) in RECORDING.into_iter().enumerate() {
         for format in ["text", "json"] {
             // The report page alone is larger, and whatever is sampled soon is.
             for blocks in [8, 64] {
@@ -169,7 +147,7 @@ fn a_limit_on_files_under_the_run_directory_is_an_error_and_the_results_are_told
                 let call = format!("{arguments} --format {format} -o limited-{number}-{format}-{blocks}");
                 let mut shell = Command::new("sh");
                 shell.args(["-c", &format!("ulimit -f {blocks}; exec \"$0\" \"$@\"")]);
-                let ended = lab.behind(&mut shell, &call);
+                let ended = behind(&lab, &mut shell, &call);
                 let said = if format == "json" { "\"verb\"" } else { said };
                 // A load tells what it did on stderr.
                 let is_load = arguments.starts_with("load") && format == "text";
@@ -181,12 +159,12 @@ fn a_limit_on_files_under_the_run_directory_is_an_error_and_the_results_are_told
 
 #[test]
 fn a_full_disk_under_the_run_directory_is_an_error_and_the_results_are_told() {
-    let lab = Lab::new();
+    let lab = loaded();
     if let Err(lack) = testing::needs::mounts() {
         return testing::skip(&lack);
     }
     std::fs::create_dir(lab.folder.path().join("disk")).expect("a folder");
-    for (arguments, said) in Lab::RECORDING {
+    for (arguments, said) in RECORDING {
         for format in ["text", "json"] {
             // Room for the beginning: for nothing more, for some samples, for all but the page.
             for pages in [6, 10, 24] {
@@ -197,7 +175,7 @@ fn a_full_disk_under_the_run_directory_is_an_error_and_the_results_are_told() {
                 let mut shell = Command::new("unshare");
                 let script = format!("mount -t tmpfs -o size={}k tmpfs disk; exec \"$0\" \"$@\"", pages * 4);
                 shell.args(["-m", "sh", "-c", &script]);
-                let ended = lab.behind(&mut shell, &call);
+                let ended = behind(&lab, &mut shell, &call);
                 let said = if format == "json" { "\"verb\"" } else { said };
                 let is_load = arguments.starts_with("load") && format == "text";
                 assert_unwhole(&call, &ended, if is_load { "" } else { said }, "No space left on device");
@@ -208,7 +186,7 @@ fn a_full_disk_under_the_run_directory_is_an_error_and_the_results_are_told() {
     let mut shell = Command::new("unshare");
     let script = "mount -t tmpfs -o size=16k tmpfs disk; head -c 16k /dev/zero >disk/full; \"$0\" \"$@\"; code=$?; ls disk; exit $code";
     shell.args(["-m", "sh", "-c", script]);
-    let ended = lab.behind(&mut shell, "run -b ycsb-c -T 1 -o disk/run");
+    let ended = behind(&lab, &mut shell, "run -b ycsb-c -T 1 -o disk/run");
     assert_eq!(ended.exit, Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("No space left on device"), "{}", ended.stderr);
     assert_eq!(ended.stdout.trim(), "full");
@@ -216,7 +194,7 @@ fn a_full_disk_under_the_run_directory_is_an_error_and_the_results_are_told() {
 
 #[test]
 fn a_page_or_findings_that_do_not_fit_are_an_error_of_report_and_explain() {
-    let lab = Lab::new();
+    let lab = loaded();
     let whole = run(lab.folder.path(), &["report", "loaded"]);
     assert_eq!(whole.exit, Some(0), "{}", whole.stderr);
     for call in
@@ -224,7 +202,7 @@ fn a_page_or_findings_that_do_not_fit_are_an_error_of_report_and_explain() {
     {
         let mut shell = Command::new("sh");
         shell.args(["-c", "ulimit -f 1; exec \"$0\" \"$@\""]);
-        let ended = lab.behind(&mut shell, call);
+        let ended = behind(&lab, &mut shell, call);
         assert_eq!(ended.exit, Some(1), "{call}: {}", ended.stderr);
         assert!(
             ended.stderr.contains("cannot write") && ended.stderr.contains("File too large"),

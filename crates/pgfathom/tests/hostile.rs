@@ -234,15 +234,15 @@ fn all_end(mode: Mode, words: &[&str]) {
 
 #[test]
 fn endless_rows_are_refused_with_the_limit_they_reached() {
-    all_end(Mode::Rows, &["rows in answer to one request", "bytes in answer to one request"]);
+    all_end(Mode::Rows, &["rows in reply to one request", "bytes in reply to one request"]);
 }
 
 #[test]
 fn endless_notices_notifications_and_settings_are_refused_with_their_limit() {
     std::thread::scope(|scope| {
-        scope.spawn(|| all_end(Mode::Notices, &["notices", "bytes in answer to one request"]));
-        scope.spawn(|| all_end(Mode::Notifications, &["notifications", "bytes in answer to one request"]));
-        scope.spawn(|| all_end(Mode::Settings, &["settings", "bytes in answer to one request"]));
+        scope.spawn(|| all_end(Mode::Notices, &["notices", "bytes in reply to one request"]));
+        scope.spawn(|| all_end(Mode::Notifications, &["notifications", "bytes in reply to one request"]));
+        scope.spawn(|| all_end(Mode::Settings, &["settings", "bytes in reply to one request"]));
     });
 }
 
@@ -257,8 +257,8 @@ fn errors_of_any_size_are_bounded_and_cut() {
 #[test]
 fn a_server_that_stops_answering_ends_every_verb_and_the_question_is_named() {
     std::thread::scope(|scope| {
-        scope.spawn(|| all_end(Mode::Silence, &["has not answered for"]));
-        scope.spawn(|| all_end(Mode::HalfError, &["has not answered for", "permission denied for question"]));
+        scope.spawn(|| all_end(Mode::Silence, &["has not replied for"]));
+        scope.spawn(|| all_end(Mode::HalfError, &["has not replied for", "permission denied for question"]));
         scope.spawn(|| all_end(Mode::Mute, &["timeout expired after 3 s"]));
     });
 }

@@ -1,17 +1,18 @@
 //! Every workload of `run` over every kind of link to a real server: a unix socket, TCP, TLS 1.2 and 1.3, on both pollers, through a relay
 //! that cuts the bytes anew, and through a restart of the server.
 
+use crate::labs::{self, ServerLab};
 use crate::support;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use lab::throwaway::{Options, SUPERUSER, StopMode, Throwaway, installations};
+use lab::throwaway::{Options, SUPERUSER, StopMode, installations};
 use rcgen::{CertificateParams, KeyPair};
 use record::RunReader;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Ended, Folder, pgfathom};
+use support::{Ended, pgfathom};
 
 /// Bytes that the relay passes on at once, at most.
 const CHUNK_BYTES_MAX: u64 = 90;
@@ -27,65 +28,51 @@ const PGBENCH: &str = "
     insert into pgbench_accounts select n, 1, 0 from generate_series(1, 100000) n";
 
 /// A server with TLS and all data, and a folder to type commands in.
-struct Lab {
-    server: Throwaway,
-    folder: Folder,
+fn start() -> ServerLab {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    let key = KeyPair::generate().expect("a key");
+    let params = CertificateParams::new(vec!["localhost".into()]).expect("a name");
+    let certificate = params.self_signed(&key).expect("a certificate");
+    let files = [("server.crt", certificate.pem()), ("server.key", key.serialize_pem())]
+        .map(|(name, text)| (name.to_owned(), text.into_bytes()))
+        .to_vec();
+    let settings = vec![("ssl".to_owned(), "on".to_owned())];
+    let server = Options { tcp: true, settings, files, ..Options::default() }.start(&installation);
+    let lab = ServerLab::new(server.expect("a server"));
+    lab.server.execute(PGBENCH).expect("pgbench's tables");
+    let unix = links_to(&lab, lab.server.port()).remove(0).1;
+    expect(&lab, 0, "load ycsb --rows 1000 -o loaded", &unix);
+    lab.folder.write(
+        "script.sql",
+        "\\set n random(1, 9)\nBEGIN;\nSELECT :n AS m \\gset\nSELECT 1 / (:m = :n)::int;\nEND;\n",
+    );
+    lab.folder.write(
+        "pipeline.sql",
+        "\\set n random(1, 9)\n\\startpipeline\nSELECT :n;\nSELECT repeat('x', 100000);\n\\endpipeline\n",
+    );
+    lab
 }
 
-impl Lab {
-    fn start() -> Lab {
-        let installation = installations().into_iter().next().expect("a PostgreSQL");
-        let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec!["localhost".into()]).expect("a name");
-        let certificate = params.self_signed(&key).expect("a certificate");
-        let files = [("server.crt", certificate.pem()), ("server.key", key.serialize_pem())]
-            .map(|(name, text)| (name.to_owned(), text.into_bytes()))
-            .to_vec();
-        let settings = vec![("ssl".to_owned(), "on".to_owned())];
-        let server = Options { tcp: true, settings, files, ..Options::default() }.start(&installation);
-        let lab = Lab { server: server.expect("a server"), folder: Folder::new() };
-        lab.server.execute(PGBENCH).expect("pgbench's tables");
-        let unix = lab.links(lab.server.port()).remove(0).1;
-        lab.expect(0, "load ycsb --rows 1000 -o loaded", &unix);
-        lab.folder.write(
-            "script.sql",
-            "\\set n random(1, 9)\nBEGIN;\nSELECT :n AS m \\gset\nSELECT 1 / (:m = :n)::int;\nEND;\n",
-        );
-        lab.folder.write(
-            "pipeline.sql",
-            "\\set n random(1, 9)\n\\startpipeline\nSELECT :n;\nSELECT repeat('x', 100000);\n\\endpipeline\n",
-        );
-        lab
-    }
+/// Names of links, and the connection strings behind them.
+fn links_to(lab: &ServerLab, port: u16) -> Vec<(&'static str, String)> {
+    let (user, unix) = (SUPERUSER, lab.server.socket_dir().display());
+    let tcp = format!("host=127.0.0.1 port={port} user={user} dbname=postgres");
+    vec![
+        ("unix", format!("host={unix} port={} user={user} dbname=postgres", lab.server.port())),
+        ("tcp", format!("{tcp} sslmode=disable")),
+        ("tls1.2", format!("{tcp} sslmode=require ssl_max_protocol_version=TLSv1.2")),
+        ("tls1.3", format!("{tcp} sslmode=require ssl_min_protocol_version=TLSv1.3")),
+    ]
+}
 
-    /// Names of links, and the connection strings behind them.
-    fn links(&self, port: u16) -> Vec<(&'static str, String)> {
-        let (user, unix) = (SUPERUSER, self.server.socket_dir().display());
-        let tcp = format!("host=127.0.0.1 port={port} user={user} dbname=postgres");
-        vec![
-            ("unix", format!("host={unix} port={} user={user} dbname=postgres", self.server.port())),
-            ("tcp", format!("{tcp} sslmode=disable")),
-            ("tls1.2", format!("{tcp} sslmode=require ssl_max_protocol_version=TLSv1.2")),
-            ("tls1.3", format!("{tcp} sslmode=require ssl_min_protocol_version=TLSv1.3")),
-        ]
-    }
+fn command(lab: &ServerLab, arguments: &str, link: &str) -> Command {
+    let mut command = pgfathom(lab.folder.path());
+    command.args(arguments.split_whitespace()).arg(link);
+    command
+}
 
-    fn command(&self, arguments: &str, link: &str) -> Command {
-        let mut command = pgfathom(self.folder.path());
-        command.args(arguments.split_whitespace()).arg(link);
-        command
-    }
-
-    fn expect(&self, exit: i32, arguments: &str, link: &str) {
-        let ended: Ended = self.command(arguments, link).output().expect("the command starts").into();
-        assert_eq!(
-            ended.exit,
-            Some(exit),
-            "$ pgfathom {arguments} '{link}'\n{}{}",
-            ended.stdout,
-            ended.stderr
-        );
-    }
+fn expect(lab: &ServerLab, exit: i32, arguments: &str, link: &str) {
+    labs::expect(exit, command(lab, arguments, link), &format!("{arguments} '{link}'"));
 }
 
 /// Cuts what goes through it into pieces of random size, in both directions; the port of the relay.
@@ -134,8 +121,8 @@ const POLLERS: [&str; 2] = ["epoll", "auto"];
 
 #[test]
 fn every_workload_runs_over_every_link() {
-    let lab = Lab::start();
-    lab.expect(0, "load tpcc --scale 1 -o warehouse", &lab.links(lab.server.port()).remove(0).1);
+    let lab = start();
+    expect(&lab, 0, "load tpcc --scale 1 -o warehouse", &links_to(&lab, lab.server.port()).remove(0).1);
     let workloads = [
         ("-f script.sql -M simple", 20),
         ("-f script.sql -M extended", 20),
@@ -152,9 +139,9 @@ fn every_workload_runs_over_every_link() {
         ("-b tpcc --no-delays", 10),
     ];
     let relayed = relay(lab.server.port(), 7);
-    let mut links = lab.links(lab.server.port());
+    let mut links = links_to(&lab, lab.server.port());
     let direct = links.len();
-    links.extend(lab.links(relayed).into_iter().skip(1));
+    links.extend(links_to(&lab, relayed).into_iter().skip(1));
     let mut number = 0;
     let is_thorough = testing::is_thorough(
         "each workload over each link on both pollers: in turn, every other one through the relay",
@@ -173,7 +160,7 @@ fn every_workload_runs_over_every_link() {
                 let call = format!(
                     "run {workload} -c 3 -j 2 -t {transactions} --watch off --poller {poller} -o {out}"
                 );
-                lab.expect(0, &call, link);
+                expect(&lab, 0, &call, link);
                 let run = RunReader::open(&lab.folder.path().join(&out)).expect("a run directory").run;
                 assert_eq!(run.summary.transactions, Some(3 * transactions), "{name}: {call}");
             }
@@ -181,7 +168,7 @@ fn every_workload_runs_over_every_link() {
     }
     // Nothing was written that should not have been, or twice.
     let unix = &links[0].1;
-    lab.expect(0, "verify --deep -o verified", unix);
+    expect(&lab, 0, "verify --deep -o verified", unix);
     let balances =
         "select (select sum(abalance) from pgbench_accounts) = (select sum(delta) from pgbench_history)";
     assert_eq!(lab.server.value(balances).expect("an answer").as_deref(), Some("t"));
@@ -189,13 +176,13 @@ fn every_workload_runs_over_every_link() {
 
 #[test]
 fn a_restart_under_tls_is_an_outage_and_not_the_end() {
-    let mut lab = Lab::start();
-    let links = lab.links(lab.server.port());
+    let mut lab = start();
+    let links = links_to(&lab, lab.server.port());
     for poller in POLLERS {
         for (name, link) in &links[2..] {
             let out = format!("{name}-{poller}");
             let call = format!("run -b ycsb-a -c 4 -R 400 -T 300 --watch off --poller {poller} -o {out}");
-            let child = lab.command(&call, link).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+            let child = command(&lab, &call, link).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
             let child = child.expect("the command starts");
             let samples = lab.folder.path().join(&out).join("samples.ndjson");
             // Seconds with all sessions connected, behind so many lines.
@@ -226,5 +213,5 @@ fn a_restart_under_tls_is_an_outage_and_not_the_end() {
             assert!(outages.iter().any(|outage| outage.duration_us.is_some()), "{call}: {outages:?}");
         }
     }
-    lab.expect(0, "verify --deep -o verified", &links[0].1);
+    expect(&lab, 0, "verify --deep -o verified", &links[0].1);
 }

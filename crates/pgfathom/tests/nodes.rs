@@ -1,49 +1,28 @@
 //! Sessions sent to the nodes of real clusters, and the matrix of them: what the servers themselves counted is what was asked for.
 
-use crate::{labs, relay, support};
-use std::process::Command;
+use crate::labs::{self, ClusterLab};
+use crate::{relay, support};
 use std::time::Duration;
 
 use lab::local::{CommitLevel, Replication, SyncStandbys, Topology};
 use lab::throwaway::{ThrowawayCluster, installations};
 use relay::Relay;
 use serde_json::Value;
-use support::{Ended, Folder, pgfathom};
+use support::Ended;
 
 const ROWS: &str = "3000";
 const NODES: usize = 3;
 const PARTITIONS: usize = 6;
 
 /// A cluster, and a folder to type commands in.
-struct Lab {
-    cluster: ThrowawayCluster,
-    folder: Folder,
-}
-
-impl Lab {
+impl ClusterLab {
     /// Types a command; `CLUSTER` in it stands for the cluster file.
-    fn command(&self, arguments: &str) -> Command {
-        let mut command = pgfathom(self.folder.path());
-        let file = self.cluster.cluster_toml().display().to_string();
-        command.args(arguments.split_whitespace().map(|word| word.replace("CLUSTER", &file)));
-        command
+    fn typed_with_file(&self, arguments: &str) -> Ended {
+        labs::typed(self.command_with_file(arguments), arguments)
     }
 
-    fn type_(&self, arguments: &str) -> Ended {
-        labs::typed(self.command(arguments), arguments)
-    }
-
-    fn expect(&self, exit: i32, arguments: &str) -> Ended {
-        labs::expect(exit, self.command(arguments), arguments)
-    }
-
-    fn sql(&self, node: usize, sql: &str) -> String {
-        let value = self.cluster.node(node).value(sql);
-        value.unwrap_or_else(|error| panic!("n{}: {sql}: {error}", node + 1)).unwrap_or_default()
-    }
-
-    fn do_(&self, node: usize, sql: &str) {
-        self.cluster.node(node).execute(sql).unwrap_or_else(|error| panic!("n{}: {sql}: {error}", node + 1));
+    fn expect_with_file(&self, exit: i32, arguments: &str) -> Ended {
+        labs::expect(exit, self.command_with_file(arguments), arguments)
     }
 
     fn json(&self, path: &str) -> Value {
@@ -52,7 +31,7 @@ impl Lab {
 }
 
 /// Runs `test` on every installation, in parallel, on a cluster of this kind.
-fn on_each(topology: &Topology, settings: &[(&str, &str)], test: impl Fn(&Lab) + Sync) {
+fn on_each(topology: &Topology, settings: &[(&str, &str)], test: impl Fn(&ClusterLab) + Sync) {
     let found = installations();
     assert!(!found.is_empty(), "no PostgreSQL on this machine: run make test, which installs it");
     std::thread::scope(|scope| {
@@ -61,20 +40,20 @@ fn on_each(topology: &Topology, settings: &[(&str, &str)], test: impl Fn(&Lab) +
             scope.spawn(move || {
                 let cluster = ThrowawayCluster::start(installation, topology, settings)
                     .expect("a throwaway cluster starts");
-                test(&Lab { cluster, folder: Folder::new() });
+                test(&ClusterLab::new(cluster));
             });
         }
     });
 }
 
 /// Fills the table, every row on its own node, and keeps a copy of what was there.
-fn load(lab: &Lab) {
-    lab.expect(0, &format!("load ycsb --rows {ROWS} --cluster CLUSTER -o loaded"));
-    lab.do_(0, "create table before as table usertable");
+fn load(lab: &ClusterLab) {
+    lab.expect_with_file(0, &format!("load ycsb --rows {ROWS} --cluster CLUSTER -o loaded"));
+    lab.execute(0, "create table before as table usertable");
 }
 
 /// Leaf tables with rows that differ from what was there before.
-fn changed(lab: &Lab) -> Vec<String> {
+fn changed(lab: &ClusterLab) -> Vec<String> {
     let sql = "select coalesce(string_agg(distinct u.tableoid::regclass::text, ' ' order by u.tableoid::regclass::text), '')
                from usertable u join before b using (ycsb_key) where u is distinct from b";
     lab.sql(0, sql).split_whitespace().map(str::to_string).collect()
@@ -86,10 +65,13 @@ fn sessions_enter_and_draw_where_they_are_sent() {
     on_each(&topology, &[("shared_preload_libraries", "pg_stat_statements")], |lab| {
         load(lab);
         for node in 0..NODES {
-            lab.do_(node, "create extension pg_stat_statements");
+            lab.execute(node, "create extension pg_stat_statements");
         }
         // One node's keys through another node.
-        lab.expect(0, "run -b ycsb-update -c 3 -t 40 --connect n1 --data n2 --cluster CLUSTER -o pinned");
+        lab.expect_with_file(
+            0,
+            "run -b ycsb-update -c 3 -t 40 --connect n1 --data n2 --cluster CLUSTER -o pinned",
+        );
         assert_eq!(changed(lab), ["usertable_p1", "usertable_p4"]);
         let step = &lab.json("pinned/run.json")["steps"][0];
         assert_eq!(
@@ -103,7 +85,7 @@ fn sessions_enter_and_draw_where_they_are_sent() {
         );
 
         // Every node by turns; each second's lines add up to the totals.
-        lab.expect(0, "run -b ycsb-a -c 6 -t 30 --connect each --cluster CLUSTER -o each");
+        lab.expect_with_file(0, "run -b ycsb-a -c 6 -t 30 --connect each --cluster CLUSTER -o each");
         let step = &lab.json("each/run.json")["steps"][0];
         let nodes = step["nodes"].as_array().expect("nodes");
         let told: Vec<_> = nodes
@@ -136,29 +118,32 @@ fn sessions_enter_and_draw_where_they_are_sent() {
         };
         assert!(remote() > 100, "the runs before went between the nodes: {}", remote());
         let before = remote();
-        lab.expect(0, "run -b ycsb-f --keys zipfian -c 6 -t 30 --connect owner --cluster CLUSTER -o owner");
+        lab.expect_with_file(
+            0,
+            "run -b ycsb-f --keys zipfian -c 6 -t 30 --connect owner --cluster CLUSTER -o owner",
+        );
         assert_eq!(remote(), before, "no row was asked for through another node");
         let nodes = lab.json("owner/run.json")["steps"][0]["nodes"].as_array().map(Vec::len);
         assert_eq!(nodes, Some(NODES));
 
         // Whatever was written, by whom and where, is what verification expects: the replay knows who was held to which node.
-        lab.expect(0, "verify --deep --cluster CLUSTER -o proven");
+        lab.expect_with_file(0, "verify --deep --cluster CLUSTER -o proven");
 
         let random = "run -b ycsb-c -c 40 -t 5 --connect random --random-seed 7 --cluster CLUSTER -o";
         let sessions = |path: &str| -> Vec<u64> {
-            lab.expect(0, &format!("{random} {path}"));
+            lab.expect_with_file(0, &format!("{random} {path}"));
             let run = lab.json(&format!("{path}/run.json"));
             let nodes = run["steps"][0]["nodes"].as_array().expect("nodes").clone();
             nodes.iter().filter_map(|node| node["sessions"].as_u64()).collect()
         };
         assert_eq!(sessions("random-1"), sessions("random-2"), "the seed decides");
 
-        let refused = lab.expect(1, "run -b ycsb-d -c 2 -t 5 --data n2 --cluster CLUSTER");
-        assert!(refused.stderr.contains("--data cannot hold inserts to a node"), "{}", refused.stderr);
+        let refused = lab.expect_with_file(1, "run -b ycsb-d -c 2 -t 5 --data n2 --cluster CLUSTER");
+        assert!(refused.stderr.contains("--data cannot keep inserts on one node"), "{}", refused.stderr);
         lab.folder.write("own.sql", "select 1;\n");
-        let refused = lab.expect(1, "run -f own.sql -c 2 -t 5 --data n2 --cluster CLUSTER");
-        assert!(refused.stderr.contains("a script draws its own"), "{}", refused.stderr);
-        lab.expect(0, "run -f own.sql -c 4 -t 5 --connect n2,n3 --cluster CLUSTER -o script");
+        let refused = lab.expect_with_file(1, "run -f own.sql -c 2 -t 5 --data n2 --cluster CLUSTER");
+        assert!(refused.stderr.contains("a script chooses its own keys"), "{}", refused.stderr);
+        lab.expect_with_file(0, "run -f own.sql -c 4 -t 5 --connect n2,n3 --cluster CLUSTER -o script");
     });
 }
 
@@ -168,11 +153,11 @@ fn the_matrix_of_a_sharded_cluster_shows_its_distances() {
     on_each(&topology, &[("shared_preload_libraries", "pg_stat_statements")], |lab| {
         load(lab);
         for node in 0..NODES {
-            lab.do_(node, "create extension pg_stat_statements");
+            lab.execute(node, "create extension pg_stat_statements");
         }
         let typed =
             "matrix --cluster CLUSTER -c 2 -T 600ms --rounds 2 --warmup 100ms -P 1 -o square --format json";
-        let ended = lab.type_(typed);
+        let ended = lab.typed_with_file(typed);
         // A full machine may make a cell's client the limit, which the directory says; errors there must be none.
         assert!(matches!(ended.exit, Some(0 | 5)), "{}{}", ended.stdout, ended.stderr);
         let summary: Value = serde_json::from_str(&ended.stdout).expect("the summary is JSON");
@@ -220,8 +205,8 @@ fn the_matrix_of_a_sharded_cluster_shows_its_distances() {
             finding["rule"] == "matrix-distance"
                 && finding["claim"].as_str().is_some_and(|claim| claim.contains("5 round trips"))
         }));
-        lab.expect(0, "verify --deep --cluster CLUSTER -o proven");
-        let told = lab.expect(0, "report square").stdout;
+        lab.expect_with_file(0, "verify --deep --cluster CLUSTER -o proven");
+        let told = lab.expect_with_file(0, "report square").stdout;
         for word in ["select", "update", "n1", "n2", "n3", "median"] {
             assert!(told.contains(word), "{word} is missing in:\n{told}");
         }
@@ -229,22 +214,22 @@ fn the_matrix_of_a_sharded_cluster_shows_its_distances() {
 }
 
 /// Puts a relay in front of each node, for the other nodes and for us, and writes `far.toml` that names them.
-fn distance(lab: &Lab, delays: [Duration; NODES]) -> Vec<Relay> {
+fn distance(lab: &ClusterLab, delays: [Duration; NODES]) -> Vec<Relay> {
     let relays: Vec<Relay> = delays
         .iter()
         .enumerate()
         .map(|(at, delay)| {
-            let node = lab.cluster.node(at);
+            let node = lab.servers.node(at);
             Relay::start(node.socket_dir(), node.port(), *delay)
         })
         .collect();
-    let mut file = std::fs::read_to_string(lab.cluster.cluster_toml()).expect("the cluster file");
+    let mut file = std::fs::read_to_string(lab.servers.cluster_toml()).expect("the cluster file");
     for (to, relay) in relays.iter().enumerate() {
         let host = relay.folder().display().to_string();
-        let there = lab.cluster.node(to).socket_dir().display().to_string();
+        let there = lab.servers.node(to).socket_dir().display().to_string();
         file = file.replace(&format!("host={there} "), &format!("host={host} "));
         for from in (0..NODES).filter(|from| *from != to) {
-            lab.do_(from, &format!("alter server n{} options (set host '{host}')", to + 1));
+            lab.execute(from, &format!("alter server n{} options (set host '{host}')", to + 1));
         }
     }
     assert_eq!(file.matches("pgf-relay").count(), NODES, "{file}");
@@ -258,7 +243,7 @@ fn a_distance_is_counted_predicted_and_found_by_a_relay_as_well() {
     on_each(&topology, &[("shared_preload_libraries", "pg_stat_statements")], |lab| {
         load(lab);
         for node in 0..NODES {
-            lab.do_(node, "create extension pg_stat_statements");
+            lab.execute(node, "create extension pg_stat_statements");
         }
         let relays = distance(lab, [Duration::from_millis(5); NODES]);
         // What the wire says: so many requests for so many statements, beyond what opens the connections.
@@ -269,7 +254,7 @@ fn a_distance_is_counted_predicted_and_found_by_a_relay_as_well() {
                 let sent = format!(
                     "run -b {workload} -c 1 -t {transactions} --connect n1 --data n2 --cluster far.toml --watch off"
                 );
-                lab.expect(0, &format!("{sent} -o {workload}-{transactions}"));
+                lab.expect_with_file(0, &format!("{sent} -o {workload}-{transactions}"));
                 [relays[1].requests() - before[0], relays[2].requests() - before[1]]
             };
             let (few, many) = (run(10), run(110));
@@ -277,7 +262,7 @@ fn a_distance_is_counted_predicted_and_found_by_a_relay_as_well() {
             assert_eq!(many[1], few[1], "{workload}: n3 has no part in it");
         }
         let typed = "matrix --cluster far.toml -c 1 -T 600ms --rounds 2 --warmup 100ms -o far --format json";
-        let ended = lab.type_(typed);
+        let ended = lab.typed_with_file(typed);
         assert!(matches!(ended.exit, Some(0 | 5)), "{}{}", ended.stdout, ended.stderr);
         let summary: Value = serde_json::from_str(&ended.stdout).expect("the summary is JSON");
         for operation in summary["matrix"]["operations"].as_array().expect("operations") {
@@ -300,7 +285,7 @@ fn a_distance_is_counted_predicted_and_found_by_a_relay_as_well() {
         });
         let explained = explained.expect("the distance is a finding");
         assert_eq!(explained["level"], "discriminating_counter", "{explained}");
-        let told = lab.expect(0, "report far").stdout;
+        let told = lab.expect_with_file(0, "report far").stdout;
         assert!(told.contains("5 round trips between the nodes, counted by pg_stat_statements"), "{told}");
     });
 }
@@ -312,8 +297,9 @@ fn a_sick_node_is_named() {
         load(lab);
         // Every way to n3 is long, ours too, as if its network were sick.
         let mut relays = distance(lab, [1, 1, 20].map(Duration::from_millis));
-        let ended =
-            lab.type_("matrix --only select --cluster far.toml -c 1 -T 1s --rounds 2 --warmup 100ms -o sick");
+        let ended = lab.typed_with_file(
+            "matrix --only select --cluster far.toml -c 1 -T 1s --rounds 2 --warmup 100ms -o sick",
+        );
         assert!(matches!(ended.exit, Some(0 | 5)), "{}{}", ended.stdout, ended.stderr);
         let run = lab.json("sick/run.json");
         let findings = run["summary"]["findings"].as_array().expect("findings").clone();
@@ -331,7 +317,8 @@ fn a_sick_node_is_named() {
 
         // Without any way to n3 the rest is measured, and nothing is updated that its ledger would not know of.
         drop(relays.pop());
-        let ended = lab.expect(2, "matrix --cluster far.toml -c 1 -T 300ms --rounds 1 --warmup 0 -o holes");
+        let ended =
+            lab.expect_with_file(2, "matrix --cluster far.toml -c 1 -T 300ms --rounds 1 --warmup 0 -o holes");
         assert!(ended.stdout.contains("updates are not measured"), "{}", ended.stdout);
         let operations = &lab.json("holes/run.json")["summary"]["matrix"]["operations"];
         assert_eq!(operations.as_array().expect("operations").len(), 1, "{operations}");
@@ -350,8 +337,9 @@ fn copies_have_one_column() {
     let topology = Topology::Replicated(replication);
     on_each(&topology, &[], |lab| {
         let typed = format!("load ycsb --rows {ROWS} --cluster CLUSTER -o loaded");
-        lab.expect(0, &typed);
-        let ended = lab.type_("matrix --cluster CLUSTER -c 2 -T 500ms --rounds 1 --warmup 100ms -o copies");
+        lab.expect_with_file(0, &typed);
+        let ended =
+            lab.typed_with_file("matrix --cluster CLUSTER -c 2 -T 500ms --rounds 1 --warmup 100ms -o copies");
         assert!(matches!(ended.exit, Some(0 | 5)), "{}{}", ended.stdout, ended.stderr);
         assert!(
             ended.stderr.contains("every node holds every row, so there is one column, and it is read only"),
@@ -362,21 +350,22 @@ fn copies_have_one_column() {
         let operations = run["summary"]["matrix"]["operations"].as_array().expect("operations").clone();
         assert_eq!((operations.len(), &operations[0]["name"]), (1, &"select".into()));
         assert_eq!(operations[0]["cells"].as_array().map(Vec::len), Some(3));
-        let refused = lab.expect(1, "matrix --only update --cluster CLUSTER");
+        let refused = lab.expect_with_file(1, "matrix --only update --cluster CLUSTER");
         assert!(refused.stderr.contains("a standby takes no writes"), "{}", refused.stderr);
-        let refused = lab.expect(1, "run -b ycsb-a -c 3 -t 5 --connect each --cluster CLUSTER");
+        let refused = lab.expect_with_file(1, "run -b ycsb-a -c 3 -t 5 --connect each --cluster CLUSTER");
         assert!(refused.stderr.contains("can only read: it is a standby"), "{}", refused.stderr);
-        let refused = lab.expect(1, "run -b ycsb-c -c 3 -t 5 --data primary --cluster CLUSTER");
+        let refused = lab.expect_with_file(1, "run -b ycsb-c -c 3 -t 5 --data primary --cluster CLUSTER");
         assert!(refused.stderr.contains("every node holds every row"), "{}", refused.stderr);
-        lab.expect(0, "run -b ycsb-c -c 3 -t 5 --connect each --cluster CLUSTER -o reads");
+        lab.expect_with_file(0, "run -b ycsb-c -c 3 -t 5 --connect each --cluster CLUSTER -o reads");
     });
 }
 
 #[test]
 fn a_single_server_is_a_matrix_of_one_cell() {
     on_each(&Topology::Single, &[], |lab| {
-        lab.expect(0, &format!("load ycsb --rows {ROWS} --cluster CLUSTER -o loaded"));
-        let ended = lab.type_("matrix --cluster CLUSTER -c 1 -T 300ms --rounds 1 --warmup 0 -o one");
+        lab.expect_with_file(0, &format!("load ycsb --rows {ROWS} --cluster CLUSTER -o loaded"));
+        let ended =
+            lab.typed_with_file("matrix --cluster CLUSTER -c 1 -T 300ms --rounds 1 --warmup 0 -o one");
         assert!(matches!(ended.exit, Some(0 | 5)), "{}{}", ended.stdout, ended.stderr);
         assert!(ended.stderr.contains("one server makes a matrix of one cell"), "{}", ended.stderr);
         let run = lab.json("one/run.json");

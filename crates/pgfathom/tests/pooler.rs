@@ -1,6 +1,7 @@
 //! Every verb through a connection pooler, pgbouncer: where a pool gives each session a server process of its own, all of it works; where
 //! processes are shared between transactions, `run` and `watch` do, leave nothing behind on them, and the others refuse with the reason.
 
+use crate::labs::{self, ServerLab};
 use crate::support;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -36,15 +37,14 @@ fn follows_statements(program: &PathBuf) -> bool {
 }
 
 /// A server with rows, a pgbouncer before it, and a folder to type commands in.
-struct Lab {
+struct Pooled {
     bouncer: Child,
     port: u16,
-    folder: Folder,
-    server: Throwaway,
+    lab: ServerLab,
 }
 
-impl Lab {
-    fn start(program: &PathBuf, mode: &str, more: &str) -> Lab {
+impl Pooled {
+    fn start(program: &PathBuf, mode: &str, more: &str) -> Pooled {
         let installation = installations().into_iter().next().expect("a PostgreSQL");
         let server = Options { tcp: true, ..Options::default() }.start(&installation).expect("a server");
         let folder = Folder::new();
@@ -78,15 +78,16 @@ impl Lab {
             .stderr(log)
             .spawn()
             .expect("pgbouncer starts");
-        let lab = Lab { bouncer, port, folder, server };
+        let pooled = Pooled { bouncer, port, lab: ServerLab { server, folder } };
         let deadline = Instant::now() + Duration::from_secs(60);
         while let Err(error) = TcpStream::connect(("127.0.0.1", port)) {
-            let log = std::fs::read_to_string(lab.folder.path().join("pgbouncer.log")).unwrap_or_default();
+            let log =
+                std::fs::read_to_string(pooled.lab.folder.path().join("pgbouncer.log")).unwrap_or_default();
             assert!(Instant::now() < deadline, "pgbouncer does not answer: {error}\n{log}");
             std::thread::sleep(Duration::from_millis(20));
         }
-        lab.expect(0, lab.direct("load ycsb --rows 2000 -o loaded"));
-        lab
+        pooled.expect(0, pooled.direct("load ycsb --rows 2000 -o loaded"));
+        pooled
     }
 
     fn pooled(&self) -> ConnSpec {
@@ -94,39 +95,30 @@ impl Lab {
     }
 
     fn command(&self, arguments: &str, port: u16) -> Command {
-        let mut command = pgfathom(self.folder.path());
-        command
-            .env("PGHOST", "127.0.0.1")
-            .env("PGPORT", port.to_string())
-            .env("PGUSER", SUPERUSER)
-            .env("PGDATABASE", "postgres")
-            .args(arguments.split_whitespace());
+        let mut command = self.lab.command(arguments);
+        labs::describe(&mut command, "127.0.0.1", port);
         command
     }
 
     fn direct(&self, arguments: &str) -> Command {
-        self.command(arguments, self.server.port())
+        self.command(arguments, self.lab.server.port())
     }
 
     fn through(&self, arguments: &str) -> Command {
         self.command(arguments, self.port)
     }
 
-    fn expect(&self, exit: i32, mut command: Command) -> Ended {
-        let ended: Ended = command.output().expect("the command starts").into();
+    fn expect(&self, exit: i32, command: Command) -> Ended {
         let typed: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-        let typed = typed.join(" ");
-        assert_eq!(ended.exit, Some(exit), "$ pgfathom {typed}\n{}{}", ended.stdout, ended.stderr);
-        eprintln!("$ pgfathom {typed}\n{}{}", ended.stdout, ended.stderr);
-        ended
+        labs::expect(exit, command, &typed.join(" "))
     }
 
     fn summary(&self, folder: &str) -> record::Summary {
-        RunReader::open(&self.folder.path().join(folder)).expect("a run directory").run.summary
+        RunReader::open(&self.lab.folder.path().join(folder)).expect("a run directory").run.summary
     }
 }
 
-impl Drop for Lab {
+impl Drop for Pooled {
     fn drop(&mut self) {
         let _ = self.bouncer.kill();
         let _ = self.bouncer.wait();
@@ -142,9 +134,9 @@ fn with_pgbouncer(test: impl FnOnce(&PathBuf)) {
 }
 
 /// All server processes of the pool at once, each in a transaction: what their sessions are like.
-fn assert_pool_is_clean(lab: &Lab) {
+fn assert_pool_is_clean(pooled: &Pooled) {
     let mut sessions: Vec<HotConnection> =
-        (0..POOL).map(|_| hot::connect(&lab.pooled()).expect("the pool answers")).collect();
+        (0..POOL).map(|_| hot::connect(&pooled.pooled()).expect("the pool answers")).collect();
     for session in &mut sessions {
         session.simple_query("begin").expect("a server process");
         let rows = session
@@ -163,8 +155,8 @@ fn assert_pool_is_clean(lab: &Lab) {
     }
 }
 
-fn watched_servers(lab: &Lab, folder: &str) -> usize {
-    let reader = RunReader::open(&lab.folder.path().join(folder)).expect("a run directory");
+fn watched_servers(pooled: &Pooled, folder: &str) -> usize {
+    let reader = RunReader::open(&pooled.lab.folder.path().join(folder)).expect("a run directory");
     reader.samples.iter().filter_map(Sampled::parse).filter(|line| matches!(line, Sampled::Server(_))).count()
 }
 
@@ -173,23 +165,26 @@ fn run_and_watch_work_through_a_pool_of_transactions_and_leave_nothing_there() {
     with_pgbouncer(|program| {
         // Settings in the startup packet are refused, or dropped without a word.
         for more in ["", "ignore_startup_parameters = options,extra_float_digits,geqo,search_path"] {
-            let lab = Lab::start(program, "transaction", more);
+            let pooled = Pooled::start(program, "transaction", more);
             for mode in ["simple", "extended"] {
                 for (number, builtin) in ["ycsb-a", "ycsb-e", "ycsb-f"].into_iter().enumerate() {
                     let out = format!("{mode}-{number}");
                     let run = format!("run -b {builtin} -M {mode} -c 4 -t 50 -o {out}");
-                    lab.expect(0, lab.through(&run));
-                    assert_eq!(lab.summary(&out).transactions, Some(200), "{run}");
-                    assert!(watched_servers(&lab, &out) > 0 || lab.summary(&out).duration_s < 3.0, "{run}");
+                    pooled.expect(0, pooled.through(&run));
+                    assert_eq!(pooled.summary(&out).transactions, Some(200), "{run}");
+                    assert!(
+                        watched_servers(&pooled, &out) > 0 || pooled.summary(&out).duration_s < 3.0,
+                        "{run}"
+                    );
                 }
-                lab.folder.write("script.sql", "\\set n random(1, 9)\nBEGIN;\nSELECT :n;\nCOMMIT;\n");
+                pooled.lab.folder.write("script.sql", "\\set n random(1, 9)\nBEGIN;\nSELECT :n;\nCOMMIT;\n");
                 let run = format!("run -f script.sql -M {mode} -c 4 -t 50 -o script-{mode}");
-                lab.expect(0, lab.through(&run));
+                pooled.expect(0, pooled.through(&run));
             }
-            lab.expect(0, lab.direct("verify --deep -o verified"));
-            let ended = lab.expect(0, lab.through("watch -T 3 --no-host -o seen"));
-            assert!(watched_servers(&lab, "seen") > 0, "{}", ended.stdout);
-            assert_pool_is_clean(&lab);
+            pooled.expect(0, pooled.direct("verify --deep -o verified"));
+            let ended = pooled.expect(0, pooled.through("watch -T 3 --no-host -o seen"));
+            assert!(watched_servers(&pooled, "seen") > 0, "{}", ended.stdout);
+            assert_pool_is_clean(&pooled);
         }
     });
 }
@@ -206,31 +201,31 @@ const PGBENCH: &str = "create table pgbench_branches (bid int primary key, bbala
 #[test]
 fn pgbenchs_own_scripts_work_through_a_pool_of_transactions() {
     with_pgbouncer(|program| {
-        let lab = Lab::start(program, "transaction", "");
-        lab.server.execute(PGBENCH).expect("pgbench's tables");
+        let pooled = Pooled::start(program, "transaction", "");
+        pooled.lab.server.execute(PGBENCH).expect("pgbench's tables");
         for builtin in ["tpcb-like", "simple-update", "select-only"] {
             // With the vacuum before it and without, watched and not.
             for more in ["", "-n --watch off", "-n -M extended"] {
                 let out = format!("{builtin}{}", more.replace(' ', ""));
                 let run = format!("run -b {builtin} -c 2 -t 20 {more} -o {out}");
-                lab.expect(0, lab.through(&run));
-                assert_eq!(lab.summary(&out).transactions, Some(40), "{run}");
+                pooled.expect(0, pooled.through(&run));
+                assert_eq!(pooled.summary(&out).transactions, Some(40), "{run}");
             }
         }
-        let rows = lab.server.value("select count(*) from pgbench_history").expect("an answer");
+        let rows = pooled.lab.server.value("select count(*) from pgbench_history").expect("an answer");
         assert_eq!(rows.as_deref(), Some("240"), "two scripts, three runs, forty transactions");
-        assert_pool_is_clean(&lab);
+        assert_pool_is_clean(&pooled);
     });
 }
 
 #[test]
 fn lost_prepared_statements_are_told_with_what_to_do() {
     with_pgbouncer(|program| {
-        let lab = Lab::start(program, "transaction", "");
+        let pooled = Pooled::start(program, "transaction", "");
         if follows_statements(program) {
             return skip(&Lack::new("old-pgbouncer", "this one follows prepared statements"));
         }
-        let mut command = lab.through("run -b ycsb-a -M prepared -c 6 -T 2 -o prepared");
+        let mut command = pooled.through("run -b ycsb-a -M prepared -c 6 -T 2 -o prepared");
         let ended: Ended = command.output().expect("the command starts").into();
         assert!(matches!(ended.exit, Some(1 | 2)), "{}{}", ended.stdout, ended.stderr);
         let told =
@@ -245,9 +240,9 @@ fn lost_prepared_statements_are_told_with_what_to_do() {
 fn verbs_that_need_sessions_refuse_a_pool_of_transactions_with_the_reason() {
     with_pgbouncer(|program| {
         for more in ["", "ignore_startup_parameters = options,extra_float_digits,geqo,search_path"] {
-            let lab = Lab::start(program, "transaction", more);
+            let pooled = Pooled::start(program, "transaction", more);
             for verb in ["load ycsb --rows 10", "verify", "prove bank -T 1", "prove hermitage"] {
-                let ended = lab.expect(1, lab.through(verb));
+                let ended = pooled.expect(1, pooled.through(verb));
                 assert!(ended.stderr.contains("pooler in transaction mode"), "{verb}: {}", ended.stderr);
                 assert!(
                     ended.stderr.contains("hint: connect to the server itself"),
@@ -256,11 +251,11 @@ fn verbs_that_need_sessions_refuse_a_pool_of_transactions_with_the_reason() {
                 );
             }
             // A setting of the user's own would be lost on the way.
-            let mut command = lab.through("run -b ycsb-c -M simple -T 1");
+            let mut command = pooled.through("run -b ycsb-c -M simple -T 1");
             command.env("PGOPTIONS", "-c work_mem=1MB");
-            let ended = lab.expect(1, command);
+            let ended = pooled.expect(1, command);
             assert!(ended.stderr.contains("the setting work_mem"), "{}", ended.stderr);
-            assert_pool_is_clean(&lab);
+            assert_pool_is_clean(&pooled);
         }
     });
 }
@@ -270,7 +265,7 @@ fn verbs_that_need_sessions_refuse_a_pool_of_transactions_with_the_reason() {
 fn every_verb_refuses_a_pool_of_statements_with_the_reason() {
     with_pgbouncer(|program| {
         for more in ["", "ignore_startup_parameters = options,extra_float_digits,geqo,search_path"] {
-            let lab = Lab::start(program, "statement", more);
+            let pooled = Pooled::start(program, "statement", more);
             for verb in [
                 "load ycsb --rows 10",
                 "verify",
@@ -282,7 +277,7 @@ fn every_verb_refuses_a_pool_of_statements_with_the_reason() {
                 "matrix -T 1",
             ] {
                 for _ in 0..2 {
-                    let ended = lab.expect(1, lab.through(verb));
+                    let ended = pooled.expect(1, pooled.through(verb));
                     assert!(ended.stderr.contains("pooler in statement mode"), "{verb}: {}", ended.stderr);
                     assert!(
                         ended.stderr.contains("hint: connect to the server itself"),
@@ -299,19 +294,19 @@ fn every_verb_refuses_a_pool_of_statements_with_the_reason() {
 fn everything_works_through_a_pool_of_sessions() {
     with_pgbouncer(|program| {
         for more in ["", "ignore_startup_parameters = options,extra_float_digits,geqo,search_path"] {
-            let lab = Lab::start(program, "session", more);
-            lab.expect(0, lab.direct("load ycsb --restart --rows 10 -o small"));
-            lab.expect(0, lab.through("load ycsb --restart --rows 1000 -j 2 -o again"));
-            lab.expect(0, lab.through("run -b ycsb-a -c 4 -t 50 -o driven"));
-            lab.expect(0, lab.through("verify --deep -o verified"));
-            lab.expect(0, lab.through("watch -T 3 --no-host -o seen"));
-            assert!(watched_servers(&lab, "seen") > 0);
+            let pooled = Pooled::start(program, "session", more);
+            pooled.expect(0, pooled.direct("load ycsb --restart --rows 10 -o small"));
+            pooled.expect(0, pooled.through("load ycsb --restart --rows 1000 -j 2 -o again"));
+            pooled.expect(0, pooled.through("run -b ycsb-a -c 4 -t 50 -o driven"));
+            pooled.expect(0, pooled.through("verify --deep -o verified"));
+            pooled.expect(0, pooled.through("watch -T 3 --no-host -o seen"));
+            assert!(watched_servers(&pooled, "seen") > 0);
             // Needs the true process ids of its sessions, to see who waits for whom.
-            lab.expect(0, lab.through("prove hermitage -o played"));
-            let mut command = lab.through("run -f path.sql -M simple -t 1 -o path");
-            lab.folder.write("path.sql", "SELECT 1/(current_setting('work_mem') = '1234kB')::int;\n");
+            pooled.expect(0, pooled.through("prove hermitage -o played"));
+            let mut command = pooled.through("run -f path.sql -M simple -t 1 -o path");
+            pooled.lab.folder.write("path.sql", "SELECT 1/(current_setting('work_mem') = '1234kB')::int;\n");
             command.env("PGOPTIONS", "-c work_mem=1234kB");
-            lab.expect(0, command);
+            pooled.expect(0, command);
         }
     });
 }

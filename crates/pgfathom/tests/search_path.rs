@@ -1,11 +1,11 @@
 //! No name that pgfathom writes into a statement is looked up where a plain role can put something: a database whose search path leads through a
 //! schema full of traps, and every verb run on it by a superuser.
 
+use crate::labs::TrapLab;
 use crate::support;
-use std::process::Command;
 
-use lab::throwaway::{SUPERUSER, Throwaway, ThrowawayCluster, installations};
-use support::{Ended, Folder, pgfathom};
+use lab::throwaway::{Throwaway, ThrowawayCluster, installations};
+use support::Ended;
 
 const TRAPS: &str = include_str!("trap/traps.sql");
 /// The first schema is where new tables go; it is the superuser's own and empty.
@@ -14,31 +14,6 @@ const SEARCH_PATH: &str = "hall, evil, public, pg_catalog";
 const MARK: &str = "from here on no trap may be sprung";
 /// Fewer would mean that the traps were not made.
 const TRAPS_MIN: usize = 3_000;
-
-struct Lab<'a> {
-    /// How a command is told of the target.
-    connection: Vec<String>,
-    servers: Vec<&'a Throwaway>,
-    folder: Folder,
-}
-
-impl Lab<'_> {
-    fn command(&self, arguments: &str) -> Command {
-        let mut command = pgfathom(self.folder.path());
-        command.args(arguments.split_whitespace()).args(&self.connection);
-        command
-    }
-
-    /// Types a command, which must end so, and spring no trap on any server.
-    fn expect(&self, exit: i32, arguments: &str) -> Ended {
-        let ended: Ended = self.command(arguments).output().expect("the command starts").into();
-        let sprung: Vec<String> = self.servers.iter().flat_map(|server| sprung(server)).collect();
-        let told = format!("$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-        assert!(sprung.is_empty(), "{told}{}", sprung.join("\n"));
-        assert_eq!(ended.exit, Some(exit), "{told}");
-        ended
-    }
-}
 
 /// Traps in the server's log behind its mark, each with the statement that follows it.
 fn sprung(server: &Throwaway) -> Vec<String> {
@@ -102,9 +77,7 @@ fn no_verb_calls_what_a_plain_role_has_put_on_the_search_path() {
         let settings = [("max_prepared_transactions", "8"), ("max_wal_size", "4GB")];
         let server = Throwaway::start(installation, &settings).expect("a throwaway cluster starts");
         plant(&server);
-        let (host, port) = (server.socket_dir().display().to_string(), server.port().to_string());
-        let connection = ["-h", &host, "-p", &port, "-U", SUPERUSER, "-d", "postgres"].map(str::to_owned);
-        let lab = Lab { connection: connection.to_vec(), servers: vec![&server], folder: Folder::new() };
+        let lab = TrapLab::of(&server, sprung);
         lab.expect(0, "load ycsb --rows 2000 --partitions 3 -j 2");
         lab.expect(0, "load ycsb --rows 2000");
         lab.expect(0, "load tpcc -s 1 -j 2 --foreign-keys");
@@ -147,11 +120,8 @@ fn no_verb_calls_what_a_plain_role_has_put_on_the_search_path_of_shards() {
         plant(servers.node(node));
     }
     let file = servers.cluster_toml().display().to_string();
-    let lab = Lab {
-        connection: vec!["--cluster".to_owned(), file],
-        servers: vec![servers.node(0), servers.node(1)],
-        folder: Folder::new(),
-    };
+    let lab =
+        TrapLab::new(vec!["--cluster".to_owned(), file], vec![servers.node(0), servers.node(1)], sprung);
     let with_tpcc = testing::is_thorough("TPC-C on shards: it is on one server");
     let datasets = if with_tpcc { &["ycsb --rows 2000", "tpcc -s 2"][..] } else { &["ycsb --rows 2000"] };
     for dataset in datasets {
@@ -174,9 +144,7 @@ fn no_verb_calls_what_a_plain_role_has_put_on_the_search_path_of_shards() {
 fn no_proof_reads_tables_that_a_plain_role_can_attach_code_to() {
     let installation = installations().into_iter().next().expect("a PostgreSQL");
     let server = Throwaway::start(&installation, &[]).expect("a throwaway cluster starts");
-    let (host, port) = (server.socket_dir().display().to_string(), server.port().to_string());
-    let connection = ["-h", &host, "-p", &port, "-U", SUPERUSER, "-d", "postgres"].map(str::to_owned);
-    let lab = Lab { connection: connection.to_vec(), servers: vec![&server], folder: Folder::new() };
+    let lab = TrapLab::of(&server, sprung);
     lab.expect(0, "load tpcc -s 1 -j 2");
     lab.expect(0, "prove tpcc");
     let sql = |text: &str| server.execute(text).unwrap_or_else(|error| panic!("{text}: {error}"));

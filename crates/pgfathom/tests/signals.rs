@@ -97,7 +97,7 @@ fn one_signal_gives_up_a_server_that_does_not_answer() {
         signal(&child, "INT");
         let ended: Ended = child.output().expect("ends").into();
         assert_eq!(ended.exit, Some(130), "{verb:?}: {}", ended.stderr);
-        assert!(ended.stderr.contains("given up, as the end was requested"), "{verb:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains("gave up because the end was requested"), "{verb:?}: {}", ended.stderr);
         assert!(!ended.stderr.contains("connect_timeout"), "{verb:?}: {}", ended.stderr);
     }
 }

@@ -164,7 +164,7 @@ fn mistakes_get_a_hint() {
     let folder = Folder::new();
     for (typed, error, hint) in [
         ("run -b ycsb-a --no-delays", "--no-delays applies to TPC-C, which is not run", "add -b tpcc"),
-        ("run -b tpcc -b ycsb-a", "-b tpcc: terminals have a pace of their own", "add --no-delays"),
+        ("run -b tpcc -b ycsb-a", "-b tpcc: terminals set their own rate", "add --no-delays"),
         (
             "run -b tpcc -b ycsb-a --no-delays --deck",
             "--deck: the deck's shares are those of TPC-C alone",

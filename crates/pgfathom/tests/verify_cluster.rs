@@ -77,7 +77,7 @@ fn every_node_is_told_and_what_is_wrong_is_named() {
         assert_eq!(keys_in(&ended.stdout), [key.as_str()], "{}", ended.stdout);
         for line in [
             "): is in usertable_p0 on n1 as well as in usertable_p1 on n2, where it belongs".to_string(),
-            "  usertable_p4: the catalog of n1 has it usertable_p4 on n3, but it is on n2".to_string(),
+            "  usertable_p4: the catalog of n1 points to usertable_p4 on n3, but it is on n2".to_string(),
             "1 table differs, 1 problem".to_string(),
         ] {
             assert!(ended.stdout.contains(&line), "{line}\n{}", ended.stdout);

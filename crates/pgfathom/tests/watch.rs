@@ -297,12 +297,12 @@ fn mistakes_have_an_answer() {
             ),
             usage(
                 "watch --bundle=evidence.zip",
-                "--bundle=evidence.zip: its name has no known ending",
+                "--bundle=evidence.zip: the file name has no known ending",
                 "FILE.tar.gz",
             ),
             usage(
                 "watch --sysroot nowhere",
-                "--sysroot nowhere: it has no folder proc",
+                "--sysroot nowhere: there is no folder proc in it",
                 "copies of /proc and /sys",
             ),
             usage("run -b ycsb-a --watch maybe", "--watch: \"maybe\" is unknown", "on, off"),

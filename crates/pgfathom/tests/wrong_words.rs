@@ -1,76 +1,61 @@
 //! What is said when a dataset is asked for in the wrong words: another one than is there, one that was moved, flags that do not fit what is loaded, values
 //! that nothing can be done with. Nothing is made or changed before it is said.
 
+use crate::labs::{self, ServerLab};
 use crate::support;
-use lab::throwaway::{SUPERUSER, Throwaway, installations};
-use support::{Ended, Folder, pgfathom};
+use lab::throwaway::{Throwaway, installations};
+use support::{Ended, pgfathom};
 
-struct Lab {
-    server: Throwaway,
-    folder: Folder,
+fn lab() -> ServerLab {
+    let found = installations();
+    let newest = found.first().expect("no PostgreSQL on this machine: run make test, which installs it");
+    ServerLab::new(Throwaway::start(newest, &[]).expect("a throwaway cluster starts"))
 }
 
-impl Lab {
-    fn new() -> Lab {
-        let found = installations();
-        let newest = found.first().expect("no PostgreSQL on this machine: run make test, which installs it");
-        Lab {
-            server: Throwaway::start(newest, &[]).expect("a throwaway cluster starts"),
-            folder: Folder::new(),
-        }
-    }
+fn make(lab: &ServerLab, database: &str, sql: &str) {
+    lab.server.execute(&format!("create database {database}")).expect("the server does it");
+    lab.server.execute_in(database, sql).expect("the server does it");
+}
 
-    fn make(&self, database: &str, sql: &str) {
-        self.server.execute(&format!("create database {database}")).expect("the server does it");
-        self.server.execute_in(database, sql).expect("the server does it");
-    }
+/// Types a command on a database, which must end so; its output.
+fn output(lab: &ServerLab, exit: i32, database: &str, arguments: &[&str]) -> String {
+    let mut command = lab.command("");
+    command.args(arguments).env("PGDATABASE", database);
+    let ended = labs::expect(exit, command, &arguments.join(" "));
+    format!("$ pgfathom {} {database}\n{}{}", arguments.join(" "), ended.stdout, ended.stderr)
+}
 
-    /// Types a command on a database, which must end so; what it says.
-    fn expect(&self, exit: i32, database: &str, arguments: &[&str]) -> String {
-        let mut command = pgfathom(self.folder.path());
-        command
-            .env("PGHOST", self.server.socket_dir())
-            .env("PGPORT", self.server.port().to_string())
-            .env("PGUSER", SUPERUSER)
-            .env("PGDATABASE", database)
-            .args(arguments);
-        let ended: Ended = command.output().expect("the command starts").into();
-        let told = format!("$ pgfathom {} {database}\n{}{}", arguments.join(" "), ended.stdout, ended.stderr);
-        assert_eq!(ended.exit, Some(exit), "{told}");
-        told
+fn assert_refused(lab: &ServerLab, database: &str, arguments: &[&str], words: &[&str]) {
+    let output = output(lab, 1, database, arguments);
+    for word in words {
+        assert!(output.contains(word), "{word:?} is missing:\n{output}");
     }
+}
 
-    fn refused(&self, database: &str, arguments: &[&str], words: &[&str]) {
-        let told = self.expect(1, database, arguments);
-        for word in words {
-            assert!(told.contains(word), "{word:?} is missing:\n{told}");
-        }
-    }
-
-    fn is_untouched(&self, database: &str) -> bool {
-        let sql = "select pg_catalog.to_regnamespace('pgfathom') is null and pg_catalog.to_regclass('public.usertable') is null";
-        self.server.execute_in(database, sql).expect("the server answers") == [[Some("t".to_owned())]]
-    }
+fn is_untouched(lab: &ServerLab, database: &str) -> bool {
+    let sql = "select pg_catalog.to_regnamespace('pgfathom') is null and pg_catalog.to_regclass('public.usertable') is null";
+    lab.server.execute_in(database, sql).expect("the server answers") == [[Some("t".to_owned())]]
 }
 
 #[test]
 fn a_dataset_that_is_not_there_is_told_from_one_that_is() {
-    let lab = Lab::new();
-    lab.make("empty", "select 1");
-    lab.make("bench", "create table pgbench_accounts (aid int)");
-    lab.make("rows", "select 1");
-    lab.make("houses", "select 1");
-    lab.expect(0, "rows", &["load", "ycsb", "--rows", "1000"]);
-    lab.expect(0, "houses", &["load", "tpcc", "-s", "1"]);
+    let lab = lab();
+    make(&lab, "empty", "select 1");
+    make(&lab, "bench", "create table pgbench_accounts (aid int)");
+    make(&lab, "rows", "select 1");
+    make(&lab, "houses", "select 1");
+    output(&lab, 0, "rows", &["load", "ycsb", "--rows", "1000"]);
+    output(&lab, 0, "houses", &["load", "tpcc", "-s", "1"]);
     for what in ["ycsb", "tpcc"] {
-        lab.refused("empty", &["verify", what], &["has no dataset loaded by pgfathom", "hint:"]);
-        lab.refused("bench", &["verify", what], &["has tables of pgbench, but no dataset"]);
+        assert_refused(&lab, "empty", &["verify", what], &["has no dataset loaded by pgfathom", "hint:"]);
+        assert_refused(&lab, "bench", &["verify", what], &["has tables of pgbench, but no dataset"]);
     }
-    lab.refused("bench", &["verify"], &["has tables of pgbench"]);
+    assert_refused(&lab, "bench", &["verify"], &["has tables of pgbench"]);
     let words = ["has no dataset ycsb, but it has tpcc", "pgfathom verify tpcc"];
-    lab.refused("houses", &["verify", "ycsb"], &words);
-    lab.refused("houses", &["verify", "ycsb", "--deep"], &words);
-    lab.refused(
+    assert_refused(&lab, "houses", &["verify", "ycsb"], &words);
+    assert_refused(&lab, "houses", &["verify", "ycsb", "--deep"], &words);
+    assert_refused(
+        &lab,
         "rows",
         &["verify", "tpcc"],
         &["has no dataset tpcc, but it has ycsb", "pgfathom verify ycsb"],
@@ -87,13 +72,14 @@ fn a_dataset_that_is_not_there_is_told_from_one_that_is() {
         &["run", "-b", "ycsb-c", "-T", "1"],
         &["load", "ycsb", "--rows", "1000"],
     ] {
-        lab.refused("rows", command, &words);
+        assert_refused(&lab, "rows", command, &words);
     }
     lab.server.execute_in("houses", "alter table district rename to districts").expect("the server does it");
     for command in
         [["verify", "tpcc"].as_slice(), &["run", "-b", "tpcc", "-T", "1"], &["load", "tpcc", "-s", "1"]]
     {
-        lab.refused(
+        assert_refused(
+            &lab,
             "houses",
             command,
             &["public.district is not where the load made it: it is now public.districts"],
@@ -103,13 +89,13 @@ fn a_dataset_that_is_not_there_is_told_from_one_that_is() {
 
 #[test]
 fn flags_that_differ_from_what_is_loaded_are_told_also_when_it_is_complete() {
-    let lab = Lab::new();
-    lab.make("rows", "select 1");
+    let lab = lab();
+    make(&lab, "rows", "select 1");
     let load = ["load", "ycsb", "--rows", "1000"];
     let with = |more: &[&'static str]| load.iter().copied().chain(more.iter().copied()).collect::<Vec<_>>();
-    lab.expect(0, "rows", &with(&["--chunk-rows", "100"]));
-    assert!(lab.expect(0, "rows", &load).contains("all rows were already loaded"));
-    lab.expect(0, "rows", &with(&["--chunk-rows", "100", "--method", "copy"]));
+    output(&lab, 0, "rows", &with(&["--chunk-rows", "100"]));
+    assert!(output(&lab, 0, "rows", &load).contains("all rows were already loaded"));
+    output(&lab, 0, "rows", &with(&["--chunk-rows", "100", "--method", "copy"]));
     for (more, words) in [
         (["--method", "freeze"].as_slice(), "method copy, but this load specifies freeze"),
         (&["--chunk-rows", "7"], "chunk length 100, but this load specifies 7"),
@@ -118,14 +104,14 @@ fn flags_that_differ_from_what_is_loaded_are_told_also_when_it_is_complete() {
         (&["--partitions", "3"], "partitions 0, but this load specifies 3"),
         (&["--via", "connect"], "via owner, but this load specifies connect"),
     ] {
-        lab.refused("rows", &with(more), &[words, "or drop it and start over with --restart"]);
+        assert_refused(&lab, "rows", &with(more), &[words, "or drop it and start over with --restart"]);
     }
 }
 
 #[test]
 fn bad_values_are_refused_before_anything_is_made() {
-    let lab = Lab::new();
-    lab.make("empty", "select 1");
+    let lab = lab();
+    make(&lab, "empty", "select 1");
     let load = ["load", "ycsb", "--rows", "1000"];
     let with = |more: &[&'static str]| load.iter().copied().chain(more.iter().copied()).collect::<Vec<_>>();
     for (arguments, words) in [
@@ -143,14 +129,14 @@ fn bad_values_are_refused_before_anything_is_made() {
         (vec!["load", "tpcc", "-s", "1", "--tablespace", "nowhere"], "nowhere"),
         (vec!["load", "tpcc", "-s", "1", "--partitions", "4"], "--partitions"),
     ] {
-        lab.refused("empty", &arguments, &[words, "hint:"]);
-        assert!(lab.is_untouched("empty"), "{arguments:?}");
+        assert_refused(&lab, "empty", &arguments, &[words, "hint:"]);
+        assert!(is_untouched(&lab, "empty"), "{arguments:?}");
     }
 }
 
 #[test]
 fn no_half_of_a_password_is_printed_or_recorded() {
-    let lab = Lab::new();
+    let lab = lab();
     let port = lab.server.port();
     for target in [
         format!("postgresql://joe:hunter@secret@127.0.0.1:{port}/postgres"),

@@ -1,4 +1,4 @@
-//! What can be run: text, or a statement that was prepared.
+//! What can be executed: text, or a prepared statement.
 
 use tokio_postgres::Statement;
 

@@ -1,4 +1,4 @@
-//! What a session has found out, and when: an expensive question that several steps ask is not sent for each of them.
+//! Results that a session caches: an expensive query that several steps need is not sent for each of them.
 
 use std::time::{Duration, Instant};
 

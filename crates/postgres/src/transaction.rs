@@ -1,4 +1,4 @@
-//! Transactions: what is not committed is rolled back.
+//! Transactions: without a commit they are rolled back.
 
 use tokio_postgres::{Error, IsolationLevel};
 

@@ -447,11 +447,13 @@ fn summary(versions: &Versions<'_>, edges: u64) -> Report {
         report.notes.push("no acknowledged transaction did anything: there is nothing to judge".into());
     }
     if history.is_cut {
-        report.notes.push("the history's end is missing: what was going on then is not judged".into());
+        report.notes.push(
+            "the end of the history is missing: the operations that were running then are not judged".into(),
+        );
     }
     if versions.unknown_reads > 0 {
         let count = versions.unknown_reads;
-        report.notes.push(format!("{count} reads saw something whose writer is not in the history"));
+        report.notes.push(format!("{count} reads returned a value whose writer is not in the history"));
     }
     if versions.undrawn > 0 {
         let count = versions.undrawn;
@@ -460,7 +462,7 @@ fn summary(versions: &Versions<'_>, edges: u64) -> Report {
         ));
     }
     if history.txns().iter().all(|txn| txn.begin_ns == 0) && !history.txns().is_empty() {
-        report.notes.push("no transaction has a time, so real time refutes nothing".into());
+        report.notes.push("no transaction has a time, so the order in real time is not checked".into());
     }
     let weak = history.txns().iter().filter(|txn| txn.outcome == Outcome::OkWeak).count();
     if weak > 0 {

@@ -8,7 +8,7 @@
 //! On a cluster sharded by `postgres_fdw` there is a control connection on each node, with a snapshot of that node, and each of the N workers has
 //! connections to every node ([`nodes`]): what one node has is judged there, what several nodes have about each other is brought together.
 //!
-//! The snapshot makes the answer exact while transactions go on: nothing has to be stopped, during a run neither. Where the server cannot share a
+//! The snapshot makes the result exact while transactions continue, also during a run. Where the server cannot share a
 //! snapshot, one connection does all the work, and a note reports it. A query that fails is a failure of its conditions, never a zero.
 
 mod condition;
@@ -60,6 +60,12 @@ pub trait Conditions: std::fmt::Debug + Sync {
 
     /// All of them, in the order of the report.
     fn all(&self) -> &'static [Condition];
+
+    /// What they are about, after the name in the help of `prove`.
+    fn about(&self) -> &'static str;
+
+    /// Commands that work: what follows `prove`, and what it does.
+    fn examples(&self) -> &'static [(&'static str, &'static str)];
 
     /// Their codes in words.
     fn codes(&self) -> &'static str;
@@ -255,7 +261,7 @@ impl Watch<'_> {
         }
     }
 
-    /// A connection that a stop reaches, in a transaction of its own.
+    /// A connection that a stop reaches, in a separate transaction.
     fn connect(&self, spec: &ConnSpec) -> Result<HotConnection, ProveError> {
         let mut connection = hot::connect(&spec.pinned())?;
         self.cancels.lock().unwrap_or_else(PoisonError::into_inner).push(connection.cancel_token());

@@ -2,7 +2,7 @@
 //! a live server, and our own cases for clusters ([`cluster`]).
 //!
 //! Each [`Case`] is a list of statements, each of one session. The server's own view shows whether a statement waits for a lock
-//! (`pg_blocking_pids`), and then the script goes on; without such a view, a statement without an answer for a quarter of a second counts as waiting.
+//! (`pg_blocking_pids`), and then the script continues; without such a view, a statement without a reply for a quarter of a second counts as waiting.
 //! What happened is one line, for example `b waits; b 40001; final 1=11 2=21`, and it is compared with the line that the engine's profile expects.
 
 pub mod cases;

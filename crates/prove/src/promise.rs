@@ -1,7 +1,7 @@
-//! From what a workload saw to what became of a promise: the engine's rule decides whether an anomaly is a violation or known, and every line reports what to
-//! change.
+//! From the observations of a workload to the verdict on a promise: the engine's rule decides whether an anomaly is a violation or known,
+//! and every line reports what to change.
 //!
-//! What each engine promises at which level stands in its profile (`engines::profile`); what a setting takes back stands here.
+//! The profile of an engine (`engines::profile`) has its promises for each level; this module has the settings that weaken them.
 
 mod failover;
 mod heartbeat;
@@ -27,7 +27,7 @@ use record::promise::{Control, Promise, Reading, Standing, bound};
 use serde_json::{Map, Value, json};
 
 use crate::fault::{Fault, Happened, Plan, Site};
-use crate::live::conflict::Fight;
+use crate::live::conflict::ConflictResults;
 use crate::live::servers::Observed;
 use crate::live::{Isolation, ack, bank, conflict, skew, twin};
 
@@ -64,7 +64,7 @@ pub fn did_not_return(
     let words: Vec<&str> = faults.iter().map(|fault| fault.description()).collect();
     Promise {
         workload: workload.to_owned(),
-        promise: "the cluster comes back with its tables".to_owned(),
+        promise: "the cluster recovers, with its tables".to_owned(),
         setting: setting.to_owned(),
         fault: words.join(", then "),
         standing: if excuse.is_some() { Standing::ByDesign } else { Standing::Broken },
@@ -230,7 +230,7 @@ fn torn(site: &Site, report: &ack::Report, settings: &Settings, setting: &str) -
     let torn_rule = rule(site, settings, Span::Entry, level, Anomaly::TornCommit);
     let mut torn = counted(Count {
         workload: "ack",
-        promise: "a transaction is there completely and once, or not at all",
+        promise: "a transaction is present completely and once, or not at all",
         setting,
         unit: "transactions",
         // What was refused is there by mistake at most.
@@ -333,7 +333,8 @@ pub fn bank(
         reading: Reading::Statements,
         why: (
             "both sides of a transfer are committed together",
-            "a transfer over several nodes is not committed in one step: half of it can be lost in a crash, or when the entry node refuses its part at COMMIT (40001) after the others have committed theirs",
+            "a transfer over several nodes is not committed in one step: half of it can be lost in a crash, or when the entry node refuses its part \
+             at COMMIT (40001) after the others have committed theirs",
         ),
         change: "keep both sides of a transfer on one shard, or use an engine with two-phase commit",
     });
@@ -474,15 +475,16 @@ pub fn skew(
     promises
 }
 
-fn figures_of_fight(fight: &Fight) -> Map<String, Value> {
-    let sums: Map<String, Value> = fight.sums.iter().map(|(name, sum)| (name.clone(), json!(sum))).collect();
+fn figures_of_fight(results: &ConflictResults) -> Map<String, Value> {
+    let sums: Map<String, Value> =
+        results.sums.iter().map(|(name, sum)| (name.clone(), json!(sum))).collect();
     figures(json!({
-        "acknowledged": fight.acknowledged,
-        "refused": fight.refused,
-        "unanswered": fight.unknown,
-        "overwritten": fight.overwritten,
-        "counters": fight.counters,
-        "counters_diverged": fight.diverged,
+        "acknowledged": results.acknowledged,
+        "refused": results.refused,
+        "unanswered": results.unknown,
+        "overwritten": results.overwritten,
+        "counters": results.counters,
+        "counters_diverged": results.diverged,
         "sums": sums,
     }))
 }
@@ -495,7 +497,8 @@ pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, set
         true => Rule::Forbidden,
         false => rule(site, settings, Span::Everywhere, Isolation::ReadCommitted, Anomaly::LostUpdate),
     };
-    let damage = |fight: &Fight| fight.overwritten + fight.diverged + fight.stuck.len() as u64;
+    let damage =
+        |results: &ConflictResults| results.overwritten + results.diverged + results.stuck.len() as u64;
     // Conflicts on the same rows are the control of own rows; where there must be none, carelessness is the control of both.
     let control = match &report.careless {
         Some(careless) => Control {
@@ -509,7 +512,7 @@ pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, set
             seen: damage(&report.contended),
         },
     };
-    let judge = |fight: &Fight, promise: &str, way: &str, rule: Rule| {
+    let judge = |results: &ConflictResults, promise: &str, way: &str, rule: Rule| {
         let setting =
             [at, way, setting].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
         let mut promise = counted(Count {
@@ -517,8 +520,8 @@ pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, set
             promise,
             setting: &setting,
             unit: "acknowledged increments",
-            n: fight.acknowledged,
-            seen: damage(fight),
+            n: results.acknowledged,
+            seen: damage(results),
             control: Some(control.clone()),
             rule,
             reading: Reading::Nodes,
@@ -528,9 +531,9 @@ pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, set
             ),
             change: "let each row be written on one node only (ownership), or use an engine that refuses conflicts",
         });
-        promise.witness.clone_from(&fight.witness);
-        promise.witness.extend(fight.stuck.iter().cloned());
-        promise.figures = figures_of_fight(fight);
+        promise.witness.clone_from(&results.witness);
+        promise.witness.extend(results.stuck.iter().cloned());
+        promise.figures = figures_of_fight(results);
         promise
     };
     let mut owned = judge(

@@ -1,4 +1,4 @@
-//! A [`Client`] on a thread of its own, so that a statement can wait for a lock while others go on.
+//! A [`Client`] on a separate thread, so that a statement can wait for a lock while others continue.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

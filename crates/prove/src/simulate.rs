@@ -1,4 +1,4 @@
-//! Histories of databases that keep what they promise, made from a seed: what the checker must not refute, and what its speed is measured with.
+//! Histories of databases that keep their promises, made from a seed: the checker must not refute them, and its speed is measured with them.
 //!
 //! [`serial`] runs one transaction after another. [`snapshot_isolation`] interleaves sessions: each transaction reads from the snapshot of
 //! its beginning, and of two that overwrite each other the first to commit wins. It shows write skew, and nothing worse.

@@ -157,7 +157,7 @@ fn shards_show_fractures_at_every_level_and_deadlocks_that_nobody_sees() {
         );
     }
     let dead = of(&answers, "DD")[0];
-    assert!(dead.happened == Some(true) && dead.line.contains("no server saw it"), "{dead:#?}");
+    assert!(dead.happened == Some(true) && dead.line.contains("no server detected it"), "{dead:#?}");
     let doubt = of(&answers, "ID")[0];
     assert_eq!(
         doubt.line,

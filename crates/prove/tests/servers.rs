@@ -165,7 +165,7 @@ fn an_outage_that_somebody_else_made_is_measured_and_told() {
     assert!(answers.why.contains("this proof did not plan"), "{}", answers.why);
     let longest = report.shards[0].gaps[0].iter().map(heartbeat::Gap::us).max().unwrap();
     assert!(u128::from(longest) >= away.as_micros(), "{report:?}");
-    let stays = of(&promises, "acknowledged stay");
+    let stays = of(&promises, "acknowledged are kept");
     assert_eq!((stays.standing, stays.seen), (Standing::Kept, 0), "{stays:?}");
     drop((site, server, journal));
     std::fs::remove_dir_all(dir).unwrap();
@@ -222,10 +222,10 @@ fn a_recovery_that_outlasts_the_watch_is_not_tested_and_one_that_does_not_is_kep
     };
     let promises = judge("kill@1s", 2.5);
     assert_eq!(of(&promises, "resume after a fault").standing, Standing::NotTested, "{promises:#?}");
-    assert_eq!(of(&promises, "acknowledged stay").standing, Standing::Kept, "{promises:#?}");
+    assert_eq!(of(&promises, "acknowledged are kept").standing, Standing::Kept, "{promises:#?}");
     let healed = (0..5).find(|_| {
         let promises = judge("kill@1s,heal@1.2s", 8.0);
-        assert_eq!(of(&promises, "acknowledged stay").standing, Standing::Kept, "{promises:#?}");
+        assert_eq!(of(&promises, "acknowledged are kept").standing, Standing::Kept, "{promises:#?}");
         of(&promises, "resume after a fault").standing == Standing::Kept
     });
     assert!(healed.is_some(), "it never came back in time");

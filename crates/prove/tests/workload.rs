@@ -13,7 +13,7 @@ use lab::throwaway::{Throwaway, ThrowawayCluster};
 use prove::check::{self, Base, Order, check};
 use prove::fault::{Plan, Site};
 use prove::history::{History, Model, elle};
-use prove::live::verreg::{self, Paper, Report};
+use prove::live::verreg::{self, HistoryOptions, Report};
 use prove::live::{Isolation, Options};
 use prove::promise::{self, Settings};
 use record::promise::Standing;
@@ -27,7 +27,7 @@ fn options(level: Isolation, seed: u64) -> Options {
 fn run(site: &Site, dir: &Path, model: Model, options: &Options, has_control: bool) -> Report {
     let path = dir.join("history.bin");
     let _ = std::fs::remove_file(&path);
-    let paper = Paper { model, history: &path, has_control, threads: 1 };
+    let paper = HistoryOptions { model, history: &path, has_control, threads: 1 };
     verreg::run(site, options, &paper, &AtomicBool::new(false)).unwrap()
 }
 

@@ -1,5 +1,5 @@
-//! What a benchmark found about itself, in a form that every report can show: settings, figures, tables, prescribed shares, and what must hold of its
-//! tables. The benchmark's own folder makes it; nothing else needs to know which benchmark it is.
+//! The results of a benchmark in a form that every report can show: settings, figures, tables, prescribed shares, and conditions on its tables. The benchmark's
+//! own folder makes it; no other code needs to know which benchmark it is.
 
 mod share;
 

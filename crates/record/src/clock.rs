@@ -1,4 +1,4 @@
-//! Time: CLOCK_MONOTONIC microseconds for everything measured, one wall-clock anchor to say when that was, and RFC 3339 in UTC.
+//! Time: CLOCK_MONOTONIC microseconds for everything measured, one wall-clock anchor to date it, and RFC 3339 in UTC.
 //!
 //! CLOCK_MONOTONIC is read raw (not through `Instant`) because other recorders of the same host, `perf script` for one, stamp
 //! their lines with the same clock, and the anchor is for readers who align them.

@@ -1,7 +1,7 @@
 //! Text from outside, made safe for a terminal and a page.
 //!
-//! A table may be called by an escape sequence, a server's message may move the cursor, and a name may turn the writing direction round:
-//! none of that may take effect where it is shown. Such characters are shown by their number, in the form in which JSON writes them, so that JSON
+//! The name of a table may contain an escape sequence, a server's message may move the cursor, and a name may reverse the writing direction:
+//! none of that may take effect on output. Such characters are shown by their number, in the form in which JSON writes them, so that JSON
 //! stays the same JSON.
 
 use std::borrow::Cow;

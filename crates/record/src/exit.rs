@@ -1,4 +1,4 @@
-//! Exit codes of the command, in one place: scripts and CI depend on them.
+//! Exit codes of the command; scripts and CI depend on them.
 
 /// How a command ends. The number is the process's exit status.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,7 +1,7 @@
 //! Files of run directories: private when they are written, and read without trust.
 //!
-//! What stands in a run directory (statements, names, settings) is its owner's alone, whatever the umask: folders are 0700, files
-//! 0600. And a directory may come from anybody: a link, a pipe or a device in it is refused before it is opened for good, lines and
+//! Only its owner may read a run directory (statements, names, settings), whatever the umask: folders are 0700, files 0600. A directory
+//! may come from any source: a link, a pipe or a device in it is refused before it is opened for good, lines and
 //! files have a largest size.
 
 use crate::error::RecordError;

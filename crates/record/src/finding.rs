@@ -1,7 +1,7 @@
-//! `findings.json`: what `explain` claims about causes, with the evidence, and what it looked for in vain.
+//! `findings.json`: what `explain` claims about causes, with the evidence, and which rules found nothing.
 //!
 //! A claim without a level is a guess, so each carries one ([`Level`]), together with what was ruled out and what is still missing.
-//! A rule that could not look is listed as such: "nothing found" and "not covered" are different answers.
+//! A rule without data is listed as such: "nothing found" and "not covered" are different answers.
 
 use crate::SCHEMA_VERSION;
 use crate::error::RecordError;

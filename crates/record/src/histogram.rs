@@ -2,7 +2,7 @@
 //!
 //! A [`Latency`] is an HDR histogram in whole microseconds with three significant digits from 1 us to 1 hour. The first sample makes it at
 //! its full size (about 180 KiB), and no later one allocates: a run keeps dozens of recorders, most of which (warm-up, service time of closed
-//! loops, types that never run) never see a sample. What the histogram cannot hold is not clamped in silence:
+//! loops, types that never run) never see a sample. What the histogram cannot hold is not clamped silently:
 //! longer times are counted in [`Latency::overflow`], and maximum and mean are kept apart, exact, in nanoseconds. Histograms of
 //! sessions, workers and hosts are merged by adding counters; percentiles are never averaged.
 

@@ -51,7 +51,9 @@ impl Kind {
 pub fn header(run_id: &str, clock: &Clock) -> String {
     let seconds = clock.wall_us as f64 / 1e6;
     format!(
-        "#[Histogram log format version 1.3]\n#[pgfathom schema version {}; run {run_id}; values in microseconds, maximum column in milliseconds; Tag=STEP/TYPE.KIND]\n#[StartTime: {seconds:.3} (seconds since epoch), {}]\n\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n",
+        "#[Histogram log format version 1.3]\n#[pgfathom schema version {}; run {run_id}; values in microseconds, maximum column in milliseconds; \
+         Tag=STEP/TYPE.KIND]\n#[StartTime: {seconds:.3} (seconds since epoch), \
+         {}]\n\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n",
         crate::SCHEMA_VERSION,
         rfc3339(clock.wall_us),
     )

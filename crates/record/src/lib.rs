@@ -1,4 +1,4 @@
-//! The run directory: what a measurement leaves behind, and the only thing that reports and findings are made from.
+//! The run directory: the record of a measurement, and the only input of reports and findings.
 //!
 //! A run directory is a folder of plain files, readable with jq, pandas, DuckDB and every HdrHistogram tool:
 //!

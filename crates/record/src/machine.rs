@@ -1,4 +1,4 @@
-//! The machine this process runs on, read from `/proc` and `/sys`. What cannot be read is left out.
+//! The host of this process, read from `/proc` and `/sys`. What cannot be read is omitted.
 
 pub(crate) mod share;
 

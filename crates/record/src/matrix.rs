@@ -1,10 +1,10 @@
-//! The node matrix: the same transaction for every pair of connect node and data node, and what stands out in it.
+//! The node matrix: the same transaction for every pair of connect node and data node, and its outliers.
 //!
-//! A matrix is read from the steps of a run directory, one step per cell and operation, so a run that was cut short has a matrix with
-//! holes and not none. What stands out is judged robustly: rates are compared as ratios (logarithms), rows and columns are separated by
+//! A matrix is read from the steps of a run directory, one step per cell and operation, so an interrupted run still has a matrix, with
+//! missing cells. What stands out is judged robustly: rates are compared as ratios (logarithms), rows and columns are separated by
 //! a median polish (Tukey, "Exploratory Data Analysis", 1977) over the cells that are not a node's own, and what lies beyond
-//! [`DEVIATIONS_MIN`] median absolute deviations *and* beyond [`RATIO_MIN`] is named. One sick node spoils its whole row and column; means
-//! would let it spoil the judgement, too.
+//! [`DEVIATIONS_MIN`] median absolute deviations *and* beyond [`RATIO_MIN`] is named. One slow node affects its whole row and column; with
+//! means it would affect the result for the others, too.
 
 mod findings;
 mod of_steps;

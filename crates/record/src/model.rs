@@ -382,7 +382,7 @@ pub struct ErrorStatistics {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct OutageStatistics {
-    /// `disconnected`: not a single session was connected; `stalled`: sessions were, but no transaction ended; `failing`: all that ended had
+    /// `disconnected`: no session was connected; `stalled`: sessions were, but no transaction ended; `failing`: all that ended had
     /// failed.
     pub cause: String,
     /// When the last session was lost, or the last transaction committed.

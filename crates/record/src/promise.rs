@@ -1,5 +1,5 @@
-//! Promises of a cluster and what became of them: one line per promise, setting and fault, with how much was looked at, a witness, the rule behind
-//! it and what to change.
+//! Promises of a cluster and their verdicts: one line per promise, setting and fault, with the number of observations, a witness, the rule, and what
+//! to change.
 //!
 //! "0 seen" is evidence only with a number behind it, so every line has `n`, the bound that n allows (below 3/n with 95 % confidence, the rule of
 //! three) and a positive control: the same observation where the anomaly must show.

@@ -1,8 +1,8 @@
 //! Reading run directories: whole, partial, crashed, of other versions, or made by other programs.
 //!
-//! What a killed writer leaves is read as far as it goes: files that are missing, a torn last line. [`RunReader::missing`] lists in
-//! sentences what is missing, for the report to show. What no writer of ours leaves is an error: a `run.json` that is none, noise in
-//! place of the latency log, a later schema version, and links, pipes and devices in place of files.
+//! The directory of a killed writer is read as far as possible: files may be missing, the last line may be torn. [`RunReader::missing`] lists in
+//! sentences what is missing, for the report to show. What pgfathom never writes is an error: an invalid `run.json`, noise in place
+//! of the latency log, a later schema version, and links, pipes and devices in place of files.
 
 use crate::SCHEMA_VERSION;
 use crate::error::RecordError;

@@ -1,6 +1,6 @@
-//! Secrets out of text, before it is stored or shown: passwords in connection URIs, in `key=value` connection strings, in
-//! environment-like assignments, after flags, in SQL (`PASSWORD '...'`) and in files of passwords, and verifiers of `pg_authid`. Whatever is
-//! written into a run directory passes here. Rather too much is hidden than too little.
+//! Removes secrets from text before it is stored or shown: passwords in connection URIs, in `key=value` connection strings, in
+//! environment-like assignments, after flags, in SQL (`PASSWORD '...'`) and in files of passwords, and verifiers of `pg_authid`. Everything
+//! that is written into a run directory passes through here. In doubt, text is hidden.
 
 mod secrets;
 

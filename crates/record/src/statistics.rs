@@ -1,4 +1,4 @@
-//! Statistics of short series, the same wherever a figure is made.
+//! Statistics of short series, used for every figure.
 
 /// The median; `None` of nothing. Values that are no numbers are left out.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {

@@ -1,8 +1,8 @@
 //! A sweep: the same workload with one number of sessions after another, and what follows from it: the curve of throughput over
 //! sessions, its fit, its knees, and how a mix of reads and updates compares with the pure ones.
 //!
-//! Everything here is worked out from the steps of a run, so that it can be worked out again from an old, a partial or a killed
-//! directory. Only steps that finished and are valid take part; every other one stays in the list with the reason.
+//! Everything here is computed from the steps of a run, so it can be computed again from an old, partial or killed directory. Only
+//! finished and valid steps count; the others stay in the list with the reason.
 
 mod of_steps;
 
@@ -67,7 +67,7 @@ pub struct Place {
     /// How long it was driven before it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warmup_s: Option<f64>,
-    /// Whether throughput had settled by then; absent where the warm-up was too short to tell.
+    /// Whether throughput had settled by then; absent where the warm-up was too short to judge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<bool>,
     /// How far the last windows of the warm-up lay apart.

@@ -1,5 +1,5 @@
-//! The Universal Scalability Law, fitted to measured throughput: how much of the work is done one after another, how much the
-//! workers cost each other, and where more of them stop helping.
+//! The Universal Scalability Law, fitted to measured throughput: how much of the work is serial, how much the workers slow each
+//! other down, and from where more of them do not help.
 //!
 //! Source: N. J. Gunther, "Guerrilla Capacity Planning" (2007), chapters 4 to 6. With N sessions the throughput is
 //!

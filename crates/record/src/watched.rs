@@ -1,9 +1,9 @@
-//! What `watch` saw: one typed struct per source of `samples.ndjson`, written by the collectors, read by findings and pages.
+//! What `watch` recorded: one typed struct per source of `samples.ndjson`, written by the collectors, read by findings and pages.
 //!
-//! A line is one thing at one tick, flat: `node` names the database node, `host` the machine. Counts are of the interval
-//! (`interval_us` of the line) unless the name ends in `_total`; a line with `interval_us` 0 is a reading of a moment. A field is absent
-//! when the server, the kernel or a privilege did not give it: absent means "not known", never 0. What a collector could not see at
-//! all stands in [`Missing`] lines, with what is unknown for that reason.
+//! A line is one thing at one tick, flat: `node` names the database node, `host` the host. Counts are of the interval (`interval_us` of
+//! the line) unless the name ends in `_total`; a line with `interval_us` 0 is a reading of a moment. A field is absent if the server or
+//! the kernel did not provide it, or a privilege is missing: absent means "not known", never 0. [`Missing`] lines name what a collector
+//! could not see at all, and what is unknown because of it.
 //!
 //! Query ids are words, not numbers: they use all 64 bits, and JSON numbers of other tools do not.
 

@@ -1,4 +1,4 @@
-//! Writing a run directory while the run goes on.
+//! Writes a run directory during the run.
 //!
 //! A [`RunDir`] is shared by the threads of one process; its methods take `&self` and a lock, so they belong on the threads
 //! that sample and report, never on the hot path. Lines are appended whole and unbuffered (a few a second); `run.json` is

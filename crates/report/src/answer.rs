@@ -119,12 +119,12 @@ pub(crate) fn reasons(facts: &Facts) -> Vec<String> {
     match run.state {
         _ if !facts.reader.has_run => {}
         State::Interrupted => {
-            reasons.push("interrupted by the user: the figures are for the part that ran".to_string())
+            reasons.push("interrupted by the user: the figures cover the part that ran".to_string())
         }
         State::Failed if reasons.is_empty() => reasons.push("the run ended with an error".to_string()),
         State::Running => {}
         _ if !run.verdict.valid && reasons.is_empty() => {
-            reasons.push("the run does not record that it is valid, nor a reason".to_string());
+            reasons.push("the run records neither that it is valid nor a reason".to_string());
         }
         _ => {}
     }

@@ -73,7 +73,8 @@ fn counts(findings: &Findings) -> (u64, u64) {
 pub(crate) fn one(out: &mut String, facts: &Facts, finding: &Finding) {
     let word = finding.severity.word();
     out.push_str(&format!(
-        "<li class=\"{word}\"><h3><span class=\"severity\"><i aria-hidden=\"true\">{}</i>{word}</span> {} <small>{}{}</small></h3>\n<p class=\"claim\">{}</p>\n",
+        "<li class=\"{word}\"><h3><span class=\"severity\"><i aria-hidden=\"true\">{}</i>{word}</span> {} <small>{}{}</small></h3>\n<p \
+         class=\"claim\">{}</p>\n",
         sign(finding.severity),
         escape(&finding.title),
         escape(&finding.id),

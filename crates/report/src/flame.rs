@@ -104,7 +104,8 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
     match (sides.bad.count >= SAMPLES_MIN, sides.good.count >= SAMPLES_MIN) {
         (true, true) => {
             out.push_str(&format!(
-                "<p class=\"under\">{}. Width is the share of samples; callers are above. <span class=\"swatch slow2\">more</span> <span class=\"swatch fast2\">less</span> than in the good seconds, with ▲ and ▼.</p>\n",
+                "<p class=\"under\">{}. Width is the share of samples; callers are above. <span class=\"swatch slow2\">more</span> <span \
+                 class=\"swatch fast2\">less</span> than in the good seconds, with ▲ and ▼.</p>\n",
                 escape(&sides.why)
             ));
             graph(out, &format!("Bad seconds, {}", samples(&sides.bad)), &sides.bad, Some(&sides.good));
@@ -205,7 +206,8 @@ fn graph(out: &mut String, title: &str, node: &Node, other: Option<&Node>) {
         let name = escape(frame.name);
         let share = number::percent_of(frame.share, 1.0);
         out.push_str(&format!(
-            "<svg x=\"{:.2}%\" y=\"{}\" width=\"{:.2}%\" height=\"{ROW_PX}\"><title>{name}: {share}{more}</title><rect width=\"100%\" height=\"{}\" class=\"{class}\"/>{}</svg>",
+            "<svg x=\"{:.2}%\" y=\"{}\" width=\"{:.2}%\" height=\"{ROW_PX}\"><title>{name}: {share}{more}</title><rect width=\"100%\" height=\"{}\" \
+             class=\"{class}\"/>{}</svg>",
             frame.from * 100.0,
             frame.depth * ROW_PX,
             frame.share * 100.0,

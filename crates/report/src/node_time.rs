@@ -1,4 +1,4 @@
-//! Where the time of all sessions of a node went. It stands before the findings, because it answers also where no rule does.
+//! Where the time of all sessions of a node went. It is shown before the findings, because it explains the time even if no rule fires.
 
 use crate::facts::Facts;
 use crate::html::markup::{Cell, Row, escape, table};

@@ -189,7 +189,8 @@ fn spark(means: &[f64]) -> String {
     };
     let points: Vec<String> = means.iter().enumerate().map(point).collect();
     format!(
-        "<svg class=\"spark\" viewBox=\"0 0 110 22\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"time a call over time, at most {}\"><path d=\"M{}\"/></svg>",
+        "<svg class=\"spark\" viewBox=\"0 0 110 22\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"time a call over time, at most \
+         {}\"><path d=\"M{}\"/></svg>",
         number::latency(most * 1e3),
         points.join("L")
     )

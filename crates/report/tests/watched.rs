@@ -101,7 +101,7 @@ fn the_fleet_is_told_by_its_peers() {
 fn two_intervals_are_compared_in_every_form() {
     let folder = fixture::write(Scene::Watched);
     let compared = report::compare(folder.path(), "31-37,5-30").unwrap();
-    for name in ["Clients", "Active sessions by wait event", "Server", "Statements", "Machines"] {
+    for name in ["Clients", "Active sessions by wait event", "Server", "Statements", "Hosts"] {
         assert!(compared.text.lines().any(|line| line == name), "{name}\n{}", compared.text);
     }
     assert!(compared.text.lines().all(|line| line.is_ascii()), "{}", compared.text);
@@ -122,7 +122,7 @@ fn two_intervals_are_compared_in_every_form() {
     assert!(lock["ratio"].is_null(), "nothing times something: {lock}");
     let tps = figure("Clients", "transactions_per_s", "");
     assert!(tps["ratio"].as_f64().unwrap() < 0.9, "{tps}");
-    let disk = figure("Machines", "read_or_write_ms", "db1 nvme2n1");
+    let disk = figure("Hosts", "read_or_write_ms", "db1 nvme2n1");
     assert!(disk["first"].as_f64().unwrap() > 30.0, "{disk}");
     assert!(compared.html.contains("id=\"comparison\"") && compared.html.contains("31 s to 37 s"));
 }

@@ -1,4 +1,4 @@
-//! What a workload sums up beside counts and latencies: its own figures, which only it can read.
+//! The sums of a workload beside counts and latencies: its own figures, which no other code interprets.
 //!
 //! A worker's tally, the collector and the account carry these sums without knowing what they are. A workload adds to its own sums when a transaction
 //! ends; nothing is allocated after the first one.

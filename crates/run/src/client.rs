@@ -1,4 +1,4 @@
-//! One session's life: connect, prepare, then transactions until the run is over, through errors, retries and reconnects.
+//! A session from start to end: connect, prepare, then run transactions until the end of the run, through errors, retries and reconnects.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -215,71 +215,83 @@ impl<W: Workload> Client<W> {
             };
             self.record.borrow_mut().begin();
             self.tally.borrow_mut().started(start);
-            let sequence = sequence as u32;
-            let mut tries = 0;
-            state.begin(&plan.mix, start);
-            loop {
-                // The same draws for each try: a retried transaction is the same transaction.
-                let (mut random, item) = plan.mix.draw(plan.seed, self.number, sequence, start);
-                let draws = (sequence, &mut random);
-                let outcome = plan.mix.transaction(item, state, (session, templates), draws).await;
-                tries += 1;
-                let error = match outcome {
-                    Ok(()) => {
-                        self.committed(session, state, start, item);
-                        session.rest(start);
-                        state.ended(&plan.mix, item, true);
-                        self.record.borrow_mut().end(state.inserted(&plan.mix));
-                        break;
-                    }
-                    // The run is over, and nothing waits for the rest of it.
-                    Err(TransactionError::Dropped) => return Ended::Over,
-                    Err(error) => error,
-                };
-                let has_tries = error.is_retryable() && (plan.tries_max == 0 || tries < plan.tries_max);
-                let again = has_tries && !plan.control.is_abandoned() && !session.is_over();
-                let sqlstate = error.sqlstate();
-                self.tally.borrow_mut().error(sqlstate, item, session.now(), again, || error.message());
-                let lost = match &error {
-                    TransactionError::Lost(error) => Some(error.to_string()),
-                    // It was demoted under us, and another one is primary now, or will be soon.
-                    error if sqlstate.as_str() == READ_ONLY && plan.control.follows_writes() => {
-                        let message = error.message();
-                        session.disconnect();
-                        Some(message)
-                    }
-                    // The session is given up, and its connection with it.
-                    TransactionError::Open(_) => None,
-                    _ => roll_back(session).await.err(),
-                };
-                if again && lost.is_none() {
-                    self.tally.borrow_mut().retried(start, item);
-                    state.again(&plan.mix);
-                    continue;
-                }
-                self.tally.borrow_mut().failed(start, item, self.node);
-                if has_tries && !again {
-                    plan.control.cut_off.fetch_add(1, Ordering::Relaxed);
-                }
-                if lost.is_some() {
-                    plan.mix.lost(item, state, self.tally.borrow_mut().audits(start).1);
-                }
-                session.rest(start);
-                // A missing row, too, may come from a statement that changed something before.
-                let is_known_failed = matches!(error, TransactionError::Server(_)) && !leaves_open(sqlstate);
-                state.ended(&plan.mix, item, false);
-                let mut record = self.record.borrow_mut();
-                record.except(sequence, is_known_failed);
-                record.end(state.inserted(&plan.mix));
-                drop(record);
-                if error.aborts_session() {
-                    return Ended::Aborted(error.message());
-                }
-                match lost {
-                    Some(message) => return Ended::Lost(message),
-                    None => break,
-                }
+            if let Some(ended) =
+                self.try_transaction(session, templates, state, (sequence as u32, start)).await
+            {
+                return ended;
             }
+        }
+    }
+
+    /// One transaction with its retries. `Some`: the session has ended with it.
+    async fn try_transaction(
+        &self,
+        session: &Session,
+        templates: &[Template],
+        state: &mut MixSession<W>,
+        (sequence, start): (u32, Start),
+    ) -> Option<Ended> {
+        let plan = &*self.plan;
+        let mut tries = 0;
+        state.begin(&plan.mix, start);
+        loop {
+            // The same draws for each try: a retried transaction is the same transaction.
+            let (mut random, item) = plan.mix.draw(plan.seed, self.number, sequence, start);
+            let draws = (sequence, &mut random);
+            let outcome = plan.mix.transaction(item, state, (session, templates), draws).await;
+            tries += 1;
+            let error = match outcome {
+                Ok(()) => {
+                    self.committed(session, state, start, item);
+                    session.rest(start);
+                    state.ended(&plan.mix, item, true);
+                    self.record.borrow_mut().end(state.inserted(&plan.mix));
+                    return None;
+                }
+                // The run is over, and nothing waits for the rest of it.
+                Err(TransactionError::Dropped) => return Some(Ended::Over),
+                Err(error) => error,
+            };
+            let has_tries = error.is_retryable() && (plan.tries_max == 0 || tries < plan.tries_max);
+            let again = has_tries && !plan.control.is_abandoned() && !session.is_over();
+            let sqlstate = error.sqlstate();
+            self.tally.borrow_mut().error(sqlstate, item, session.now(), again, || error.message());
+            let lost = match &error {
+                TransactionError::Lost(error) => Some(error.to_string()),
+                // It was demoted under us, and another one is primary now, or will be soon.
+                error if sqlstate.as_str() == READ_ONLY && plan.control.follows_writes() => {
+                    let message = error.message();
+                    session.disconnect();
+                    Some(message)
+                }
+                // The session is given up, and its connection with it.
+                TransactionError::Open(_) => None,
+                _ => roll_back(session).await.err(),
+            };
+            if again && lost.is_none() {
+                self.tally.borrow_mut().retried(start, item);
+                state.again(&plan.mix);
+                continue;
+            }
+            self.tally.borrow_mut().failed(start, item, self.node);
+            if has_tries && !again {
+                plan.control.cut_off.fetch_add(1, Ordering::Relaxed);
+            }
+            if lost.is_some() {
+                plan.mix.lost(item, state, self.tally.borrow_mut().audits(start).1);
+            }
+            session.rest(start);
+            // A missing row, too, may come from a statement that changed something before.
+            let is_known_failed = matches!(error, TransactionError::Server(_)) && !leaves_open(sqlstate);
+            state.ended(&plan.mix, item, false);
+            let mut record = self.record.borrow_mut();
+            record.except(sequence, is_known_failed);
+            record.end(state.inserted(&plan.mix));
+            drop(record);
+            if error.aborts_session() {
+                return Some(Ended::Aborted(error.message()));
+            }
+            return lost.map(Ended::Lost);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the thread that requested a run and its workers say to each other: a handful of atomics, looked at between events.
+//! The signals between the thread that requested a run and its workers: a few atomics, read between events.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -152,9 +152,9 @@ impl Failure {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason is known");
         Failure {
-            message: format!("the {thread} thread of this client broke down: {text}"),
+            message: format!("the {thread} thread of this client failed: {text}"),
             hint: Some(
-                "this is a mistake of pgfathom: please report it with the command line and the lines above"
+                "this is a bug in pgfathom: please report it with the command line and the lines above"
                     .into(),
             ),
         }

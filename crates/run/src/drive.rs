@@ -4,9 +4,11 @@ mod collector;
 mod leftover;
 mod worker_thread;
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mio::Waker;
@@ -199,10 +201,10 @@ pub enum DriveError {
     #[error("interrupted before the run began")]
     Interrupted,
     /// io_uring was requested by name.
-    #[error("this machine's kernel refuses an io_uring: {0}")]
+    #[error("the kernel of this host refuses an io_uring: {0}")]
     NoRing(#[source] std::io::Error),
     /// The system refused a thread, a timer or an epoll set.
-    #[error("this machine refused a resource of the run: {0}")]
+    #[error("this host refused a resource that the run needs: {0}")]
     Io(#[from] std::io::Error),
 }
 
@@ -223,11 +225,11 @@ impl DriveError {
         match self {
             DriveError::Failed(failure) | DriveError::BrokeDown(failure) => failure.hint.clone(),
             DriveError::NotReady { .. } => {
-                Some("use fewer sessions (-c), or look at what the server is doing".into())
+                Some("use fewer sessions (-c), or check what the server is doing".into())
             }
             DriveError::Io(_) => Some(RESOURCES_HINT.into()),
             DriveError::NoRing(_) => Some(
-                "leave --poller out, or use --poller epoll; io_uring needs Linux 6.1 or later and kernel.io_uring_disabled = 0"
+                "omit --poller, or use --poller epoll; io_uring needs Linux 6.1 or later and kernel.io_uring_disabled = 0"
                     .into(),
             ),
             DriveError::Interrupted => None,
@@ -262,26 +264,17 @@ pub fn drive<W: Workload>(
     for (index, post) in posts.iter().enumerate() {
         let reactor = EpollReactor::new()?;
         running.wakers.push(reactor.waker());
-        let first = options.sessions * index as u64 / workers as u64;
-        let last = options.sessions * (index as u64 + 1) / workers as u64;
-        let waker = reactor.waker();
-        let number = options.first_session + first;
-        let connector =
-            Connector::start(Arc::clone(&dial), number, Arc::clone(&control), move || waker.wake())?;
-        let share = (last - first) as f64 / options.sessions as f64;
+        let range = part(options.sessions, index, workers);
+        let number = options.first_session + range.start;
+        let connector = connector(&dial, number, &control, &reactor)?;
         let assignment = Assignment {
             plan: Arc::clone(&plan),
             post: Arc::clone(post),
             first_session: number,
-            sessions: (last - first) as usize,
+            sessions: (range.end - range.start) as usize,
             shape,
-            nodes: (first..last).map(|index| options.connects.of(index)).collect(),
-            pace: match options.pace {
-                Pace::Closed => Pace::Closed,
-                Pace::Poisson { per_second } => Pace::Poisson { per_second: per_second * share },
-                Pace::Regular { per_second } => Pace::Regular { per_second: per_second * share },
-                Pace::Terminals(users) => Pace::Terminals(users.part(index as u64, workers as u64)),
-            },
+            pace: pace_of(&options.pace, &range, options.sessions, (index as u64, workers as u64)),
+            nodes: range.map(|index| options.connects.of(index)).collect(),
             latency_limit: options.latency_limit.map(|limit| limit.as_nanos() as Nanos),
             arrivals: Random::for_stream(options.seed, options.first_session + index as u64),
         };
@@ -305,12 +298,7 @@ pub fn drive<W: Workload>(
     if collected.is_err() {
         running.dismiss();
     }
-    // A worker without a result has reported why; the others have been abandoned, and end at once.
-    let mut results: Vec<Option<Worked>> =
-        threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect();
-    // However the run has ended, the server is not left with what nothing waits for.
-    let left = results.iter_mut().flatten().flat_map(|worked| std::mem::take(&mut worked.unanswered));
-    let leftover = leftover::cancel(left.collect());
+    let (results, leftover) = join(threads);
     let collected = collected?;
     let (Some(results), false) = (results.into_iter().collect::<Option<Vec<_>>>(), control.is_broken())
     else {
@@ -319,6 +307,44 @@ pub fn drive<W: Workload>(
     let account = account(collected, results, &control, &posts, poller);
     let Leftover { cancelled, still_at_work } = leftover;
     Ok(Account { moves: dial.moves(), cancelled, still_at_work, ..account })
+}
+
+/// Starts the thread that connects a worker's sessions.
+fn connector(
+    dial: &Arc<dyn Dial>,
+    first_session: u64,
+    control: &Arc<Control>,
+    reactor: &EpollReactor,
+) -> Result<Connector, DriveError> {
+    let waker = reactor.waker();
+    Ok(Connector::start(Arc::clone(dial), first_session, Arc::clone(control), move || waker.wake())?)
+}
+
+/// Awaits the workers. One without a result has reported why; then the others have been abandoned, and end at once. However the run has ended, the
+/// server is not left with what nothing waits for.
+fn join(threads: Vec<JoinHandle<Option<Worked>>>) -> (Vec<Option<Worked>>, Leftover) {
+    let mut results: Vec<Option<Worked>> =
+        threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect();
+    let left = results.iter_mut().flatten().flat_map(|worked| std::mem::take(&mut worked.unanswered));
+    let leftover = leftover::cancel(left.collect());
+    (results, leftover)
+}
+
+/// The sessions of one worker.
+fn part(sessions: u64, worker: usize, workers: usize) -> Range<u64> {
+    let (worker, workers) = (worker as u64, workers as u64);
+    sessions * worker / workers..sessions * (worker + 1) / workers
+}
+
+/// The pace of the worker that has this range of all sessions.
+fn pace_of(pace: &Pace, range: &Range<u64>, sessions: u64, (worker, workers): (u64, u64)) -> Pace {
+    let share = (range.end - range.start) as f64 / sessions as f64;
+    match *pace {
+        Pace::Closed => Pace::Closed,
+        Pace::Poisson { per_second } => Pace::Poisson { per_second: per_second * share },
+        Pace::Regular { per_second } => Pace::Regular { per_second: per_second * share },
+        Pace::Terminals(users) => Pace::Terminals(users.part(worker, workers)),
+    }
 }
 
 /// The workers, as long as they are needed.
@@ -346,7 +372,7 @@ fn watched(control: &Control, work: impl FnOnce() -> std::io::Result<Worked>) ->
     let failure = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(worked)) => return Some(worked),
         Ok(Err(error)) => Failure {
-            message: format!("this machine refused a resource of the run: {error}"),
+            message: format!("this host refused a resource that the run needs: {error}"),
             hint: Some(RESOURCES_HINT.into()),
         },
         Err(panic) => Failure::of_panic("worker", &*panic),

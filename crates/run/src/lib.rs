@@ -1,7 +1,7 @@
 //! Drive: scripts, schedules, sessions, workers.
 //!
-//! The way through this crate: [`drive`] starts workers, each an [`engine`] with a [`schedule`]; every session lives the life
-//! written down in [`client`], which runs transactions of a [`workload`] and counts them in a [`tally`]. It names no benchmark.
+//! The way through this crate: [`drive`] starts workers, each an [`engine`] with a [`schedule`]; every session executes [`client`],
+//! which runs transactions of a [`workload`] and counts them in a [`tally`]. It names no benchmark.
 
 pub mod audit;
 pub mod client;

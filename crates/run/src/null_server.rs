@@ -1,4 +1,4 @@
-//! A server inside this process that answers every statement at once and stores nothing: what is left is the price of the client.
+//! A server inside this process that answers every statement at once and stores nothing: what remains is the cost of the client.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;

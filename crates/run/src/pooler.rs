@@ -1,4 +1,4 @@
-//! Prepared statements that are not there any more: through a connection pooler, or because a script throws them away.
+//! Prepared statements that no longer exist, because of a connection pooler, or because a script deallocates them.
 
 use wire::error::SqlState;
 
@@ -16,13 +16,15 @@ pub enum Between {
 }
 
 /// What to do about statements that were prepared on one server process and requested on another.
-const PREPARED: &str = "a connection pooler in transaction mode gives each transaction another server process, which does not know what was prepared \
-     before: add -M extended or -M simple, connect to the server itself, or let the pooler follow prepared statements (pgbouncer 1.21 and later: max_prepared_statements)";
+const PREPARED: &str = "a connection pooler in transaction mode can give each transaction another server process, which does not have the prepared statements: \
+     add -M extended or -M simple, connect to the server itself, or let the pooler track prepared statements \
+     (pgbouncer 1.21 and later: max_prepared_statements)";
 /// The same where no pooler was seen.
 const THROWN_AWAY: &str = "with -M prepared every session prepares its statements once: a script with DEALLOCATE or DISCARD ALL drops them, and a \
      pooler may give each transaction another server process; add -M extended or -M simple, which keep nothing";
 /// Statements that scripts prepare by themselves.
-const OWN: &str = "a statement that a script prepares by itself (PREPARE) stays until DEALLOCATE or DISCARD ALL, or the end of the session: prepare and execute it in \
+const OWN: &str = "a statement that a script prepares by itself (PREPARE) stays until DEALLOCATE or DISCARD ALL, or the end of the session: prepare \
+                   and execute it in \
      one transaction, and deallocate it there";
 
 /// What to type next after an error about a prepared statement. `ours` are the statements that this program prepares.

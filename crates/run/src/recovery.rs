@@ -1,9 +1,9 @@
-//! What an outage costs beyond the time without a connection: how long until the throughput of before is back, and stalls, during which every
-//! session is connected and no transaction ends (a primary that waits for a standby which is gone, for example).
+//! What an outage costs beyond the time without a connection: how long until throughput has recovered, and stalls, during which every session
+//! is connected but no transaction ends (for example if a primary waits for a standby that has failed).
 //!
-//! It learns of every second of the run and remembers a handful of them. Throughput before is the mean of up to [`BEFORE_SECONDS`] calm
-//! seconds; it is back with the first [`BACK_SECONDS`] seconds in a row whose mean reaches [`BACK_SHARE`] of it, so one lucky second is not
-//! taken for a recovery. What is noticed is therefore at least a whole second without a commit; how long it was is reported by the last
+//! It sees every second of the run, and keeps only a few of them. Throughput before is the mean of up to [`BEFORE_SECONDS`] calm
+//! seconds; it is back with the first [`BACK_SECONDS`] seconds in a row whose mean reaches [`BACK_SHARE`] of it, so one good second does not
+//! count as a recovery. What is noticed is therefore at least a whole second without a commit; how long it was is reported by the last
 //! commit before it and the first one behind it.
 
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Where sessions enter a cluster, and which keys they draw.
+//! Which nodes sessions connect to, and which keys they use.
 //!
 //! A session is tied to one *connect node* for its whole life ([`Connects`]). It may also be tied to one *data node*: then it draws only
 //! keys whose row lives there ([`Homes`]), by drawing again until one does. Every draw stays a pure function of the run's numbers,

@@ -1,9 +1,9 @@
-//! When transactions start. One value decides; the work loop has no modes.
+//! When transactions start: one value decides, so the work loop has no modes.
 //!
 //! Three times are kept apart for each transaction (`record` words): it was *scheduled* for a moment, a session was free for it
 //! at some later or equal moment (until then: backlog, the target's doing), and it really *started* (the rest: lag, the
-//! client's doing). Response time counts from the schedule, service time from the real start. Nothing late is ever skipped
-//! in silence: an open loop that skips hides the queue it should measure.
+//! client's doing). Response time counts from the schedule, service time from the real start. Late transactions are never
+//! skipped without a count: an open loop that skips them hides the queue that it should measure.
 
 use crate::engine::{NANOS_PER_SECOND, Nanos};
 use crate::random::Random;

@@ -1,4 +1,4 @@
-//! The statements of a workload, laid out once per session: prepared on the server, or sent with their text each time.
+//! The statements of a workload, prepared once per session: prepared on the server, or sent with their text each time.
 
 use record::number;
 use wire::backend::{Frames, tag};
@@ -30,7 +30,7 @@ pub enum PrepareError {
     },
     /// The server knows another number of parameters: it counts none where it takes no expressions, as in most of DDL.
     #[error(
-        "{}\"{}\" has {}, but for the server it takes {takes}",
+        "{}\"{}\" has {}, but the server expects {takes}",
         place(.spec),
         .spec.sql,
         counted(.spec.parameters)

@@ -1,4 +1,4 @@
-//! What a worker counts. One [`Tally`] per worker, written by its sessions without locks; once a second it is added to a
+//! The counters of a worker: one [`Tally`] per worker, written by its sessions without locks; once a second it is added to a
 //! [`Board`] slot from which the collector takes it.
 //!
 //! Counters obey two equations, asserted at the end of each run and printed with it:

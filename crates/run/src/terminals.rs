@@ -1,9 +1,9 @@
 //! Simulated users, as the terminals of TPC-C: a hundred and fifty thousand of them in a few megabytes.
 //!
-//! A terminal is not a task but a record of sixteen bytes. While its user thinks and keys in, it hangs in a timer wheel; when its time
-//! has come it stands in a queue until a session is free; only while its transaction runs does it occupy a session.
+//! A terminal is not a task but a record of sixteen bytes. While its user thinks and keys in, it is in a timer wheel; when its time
+//! has come it waits in a queue until a session is free; it occupies a session only while its transaction runs.
 //!
-//! Where each user's data is on a node of its own, only a session that enters at that node takes its turn: there is a queue per [`Groups`] group.
+//! If the data of each user is on one node, only a session that connects to that node runs its transaction: there is a queue per [`Groups`] group.
 //!
 //! ```text
 //!   resting --its time has come--> due --a session is free--> in a transaction --the transaction has ended--> resting

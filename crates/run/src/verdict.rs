@@ -1,4 +1,4 @@
-//! Can the numbers of a run be believed? A client that was itself the limit measures itself.
+//! The verdict: whether the figures of a run are valid. If the client was the limit, they describe the client and not the target.
 
 use std::time::Duration;
 
@@ -39,22 +39,66 @@ pub struct Opinion {
 pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     let mut opinion = Opinion::default();
     let measured = &account.posted.measured;
-    let percent = |share: f64| (share * 100.0).round();
     if measured.transactions() == 0 {
         opinion.has_nothing = true;
         opinion.invalid.push(nothing_succeeded(account, duration));
     }
+    judge_client(account, &mut opinion);
+    if account.is_interrupted {
+        let seconds = account.measured().as_secs_f64();
+        let wanted = duration.map_or(String::new(), |wanted| format!(" of {:.0} s", wanted.as_secs_f64()));
+        opinion.notes.push(format!("interrupted after {seconds:.1} s{wanted}"));
+    }
+    opinion.notes.extend(account.outages.iter().map(|one| outage(account, one)));
+    note_what_is_left(account, &mut opinion);
+    let failed = measured.failed().saturating_sub(account.cut_off);
+    if failed > 0 {
+        opinion.notes.push(format!("{} failed", counted(failed, "transaction")));
+    }
+    if let Some(why) = account.abort.as_ref().filter(|_| account.aborted > 0) {
+        let all = account.sessions.len() as u64;
+        let rest = if account.aborted >= all { "" } else { "; the rest of the run was driven by fewer" };
+        let were = if account.aborted == 1 { "was" } else { "were" };
+        let of = format!("{} of {}", account.aborted, counted(all, "session"));
+        opinion.notes.push(format!("{of} {were} aborted: {}{rest}", first_line(why)));
+    }
+    if account.weak_commits > 0 {
+        opinion.notes.push(format!(
+            "{} acknowledged although the wait for a standby was cancelled, and counted: a failover may lose these commits",
+            were(account.weak_commits, "commit")
+        ));
+    }
+    let overflow: u64 =
+        measured.types.iter().map(|tally| tally.response.overflow() + tally.service.overflow()).sum();
+    if overflow > 0 {
+        opinion.notes.push(format!(
+            "{} beyond the histogram's hour, in mean and maximum only",
+            if overflow == 1 { "1 latency is".to_owned() } else { format!("{overflow} latencies are") }
+        ));
+    }
+    if (1..TRANSACTIONS_FOR_P99_MIN).contains(&measured.transactions()) {
+        opinion.notes.push(format!(
+            "only {}: the high percentiles are inexact",
+            counted(measured.transactions(), "transaction")
+        ));
+    }
+    opinion
+}
+
+/// Whether this client was the limit: then the figures are its own, not the target's.
+fn judge_client(account: &Account, opinion: &mut Opinion) {
+    let percent = |share: f64| (share * 100.0).round();
     let (busy, waited) = (account.worker_cpu_share_max, account.worker_wait_share_max.unwrap_or(0.0));
     let is_long_enough = account.measured() >= CLIENT_JUDGED_FROM;
     if is_long_enough && busy >= WORKER_CPU_SHARE_MIN && busy > WORKER_BUSY_SHARE_MAX * (1.0 - waited) {
         opinion.invalid.push(format!(
             "this client was the limit: a worker thread was busy {} % of the time and waited for a CPU {} %; use more workers (-j) \
-             or another machine",
+             or another host",
             percent(busy),
             percent(waited)
         ));
     }
-    let lag = measured.lag.quantile_us(0.99);
+    let lag = account.posted.measured.lag.quantile_us(0.99);
     if lag > LAG_US_P99_MAX {
         opinion.invalid.push(format!(
             "this client started late although sessions were free: lag p99 {:.1} ms, limit {} ms",
@@ -64,23 +108,21 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
     }
     if let Some(wait) = account.worker_wait_share_max.filter(|wait| *wait > WORKER_WAIT_SHARE_NOTED) {
         opinion.notes.push(format!(
-            "a worker thread waited for a CPU {} % of the time: client and server share the machine, and that wait is part of every latency",
+            "a worker thread waited for a CPU {} % of the time: client and server share the host, and that wait is part of every latency",
             percent(wait)
         ));
     }
-    if account.is_interrupted {
-        let seconds = account.measured().as_secs_f64();
-        let wanted = duration.map_or(String::new(), |wanted| format!(" of {:.0} s", wanted.as_secs_f64()));
-        opinion.notes.push(format!("interrupted after {seconds:.1} s{wanted}"));
-    }
-    opinion.notes.extend(account.outages.iter().map(|one| outage(account, one)));
+}
+
+/// Transactions that did not begin, or did not end, within the time.
+fn note_what_is_left(account: &Account, opinion: &mut Opinion) {
     if account.unstarted > 0 {
         let why = match account.aborted {
             0 => "the target did not keep up",
-            _ => "sessions that were aborted begin nothing any more",
+            _ => "aborted sessions start no more transactions",
         };
         opinion.notes.push(format!(
-            "{why}: {} of {} had not begun at the end",
+            "{why}: {} of {} had not started at the end",
             account.unstarted,
             counted(account.scheduled, "scheduled transaction")
         ));
@@ -96,38 +138,6 @@ pub fn judge(account: &Account, duration: Option<Duration>) -> Opinion {
         let were = were(account.cut_off, "transaction");
         opinion.notes.push(format!("{were} not tried again because the time was over"));
     }
-    let failed = measured.failed().saturating_sub(account.cut_off);
-    if failed > 0 {
-        opinion.notes.push(format!("{} failed", counted(failed, "transaction")));
-    }
-    if let Some(why) = account.abort.as_ref().filter(|_| account.aborted > 0) {
-        let all = account.sessions.len() as u64;
-        let rest = if account.aborted >= all { "" } else { "; the rest of the run was driven by fewer" };
-        let were = if account.aborted == 1 { "was" } else { "were" };
-        let of = format!("{} of {}", account.aborted, counted(all, "session"));
-        opinion.notes.push(format!("{of} {were} aborted: {}{rest}", first_line(why)));
-    }
-    if account.weak_commits > 0 {
-        opinion.notes.push(format!(
-            "{} acknowledged although the wait for a standby was cancelled, and counted: a failover may lose what was committed so",
-            were(account.weak_commits, "commit")
-        ));
-    }
-    let overflow: u64 =
-        measured.types.iter().map(|tally| tally.response.overflow() + tally.service.overflow()).sum();
-    if overflow > 0 {
-        opinion.notes.push(format!(
-            "{} beyond the histogram's hour, in mean and maximum only",
-            if overflow == 1 { "1 latency is".to_owned() } else { format!("{overflow} latencies are") }
-        ));
-    }
-    if (1..TRANSACTIONS_FOR_P99_MIN).contains(&measured.transactions()) {
-        opinion.notes.push(format!(
-            "only {}: the high percentiles are rough",
-            counted(measured.transactions(), "transaction")
-        ));
-    }
-    opinion
 }
 
 /// That no transaction succeeded, and what there was instead.
@@ -141,7 +151,7 @@ fn nothing_succeeded(account: &Account, duration: Option<Duration>) -> String {
         );
     }
     // Not "committed": a script can commit, and fail behind that.
-    let mut text = String::from("not a single transaction succeeded in the measured time");
+    let mut text = String::from("no transaction succeeded in the measured time");
     let often = account.posted.errors.iter().max_by_key(|error| error.count);
     match (failed, often) {
         (0, _) if account.unfinished > 0 => {
@@ -159,7 +169,9 @@ fn nothing_succeeded(account: &Account, duration: Option<Duration>) -> String {
         )),
     }
     if failed > 0 {
-        text.push_str("; what single statements committed before they failed is in the database");
+        text.push_str(
+            "; the database contains what single statements committed before the transaction failed",
+        );
     }
     text
 }
@@ -298,8 +310,8 @@ mod tests {
         assert!(opinion.has_nothing, "also where the client was busy with failing");
         assert_eq!(
             opinion.invalid[0],
-            "not a single transaction succeeded in the measured time: 40 failed, most of them with 53100: first; what single statements \
-             committed before they failed is in the database"
+            "no transaction succeeded in the measured time: 40 failed, most of them with 53100: first; the database contains \
+             what single statements committed before the transaction failed"
         );
         account.posted.measured.types[0].transactions = 1;
         assert!(!judge(&account, None).has_nothing);
@@ -329,7 +341,7 @@ mod tests {
                 .contains("warm-up used up the transactions of every session (-t)")
         );
         let timed = judge(&account, Some(Duration::from_secs(1)));
-        assert!(timed.invalid[0].starts_with("not a single transaction succeeded"), "{timed:?}");
+        assert!(timed.invalid[0].starts_with("no transaction succeeded"), "{timed:?}");
     }
 
     #[test]
@@ -342,11 +354,11 @@ mod tests {
         assert_eq!(
             judge(&one, None).notes,
             [
-                "sessions that were aborted begin nothing any more: 1 of 1 scheduled transaction had not begun at the end",
+                "aborted sessions start no more transactions: 1 of 1 scheduled transaction had not started at the end",
                 "1 transaction was dropped before the outcome was known",
                 "1 transaction failed",
                 "1 of 1 session was aborted: x:1:1: no",
-                "1 commit was acknowledged although the wait for a standby was cancelled, and counted: a failover may lose what was committed so",
+                "1 commit was acknowledged although the wait for a standby was cancelled, and counted: a failover may lose these commits",
             ]
         );
     }
@@ -427,7 +439,7 @@ mod tests {
             [
                 "interrupted after 10.0 s of 60 s",
                 "outage of 2.00 s at 1.0 s: gone",
-                "the target did not keep up: 5 of 10,000 scheduled transactions had not begun at the end",
+                "the target did not keep up: 5 of 10,000 scheduled transactions had not started at the end",
                 "2 transactions were dropped before the outcome was known",
                 "1 transaction failed",
             ]

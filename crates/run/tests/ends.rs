@@ -208,7 +208,7 @@ fn whatever_ends_a_thread_of_the_run_ends_the_run_with_its_words() {
         else {
             panic!("{when}: a worker without its thread");
         };
-        assert!(failure.message.contains("worker thread of this client broke down: a trap"), "{failure:?}");
+        assert!(failure.message.contains("worker thread of this client failed: a trap"), "{failure:?}");
         assert!(failure.hint.unwrap().contains("report it"));
     }
     // The thread that dials.
@@ -217,7 +217,7 @@ fn whatever_ends_a_thread_of_the_run_ends_the_run_with_its_words() {
     else {
         panic!("nobody dials");
     };
-    assert!(failure.message.contains("connector thread of this client broke down: a trap at the door"));
+    assert!(failure.message.contains("connector thread of this client failed: a trap at the door"));
     // The same in mid-run, when a lost connection is dialed again.
     let (dialed, null) = (AtomicU64::new(0), server.dial());
     let lost: Arc<dyn Dial> = Arc::new(Dialer(move |session| {

@@ -183,16 +183,10 @@ fn a_statement_with_other_parameters_than_variables_is_refused_with_its_place() 
             ("SELECT 1;\nDROP TABLE IF EXISTS t_:client_id;\n", ""),
             (
                 "SELECT 1;\nCREATE VIEW v AS SELECT :client_id AS n;\n",
-                "has 1 variable, but for the server it takes 0",
+                "has 1 variable, but the server expects 0",
             ),
-            (
-                "SELECT 1;\nDO 'begin end' ;\nSELECT $1::int;\n",
-                "has no variable, but for the server it takes 1",
-            ),
-            (
-                "SELECT 1;\nSELECT :client_id::int, $2::int;\n",
-                "has 1 variable, but for the server it takes 2",
-            ),
+            ("SELECT 1;\nDO 'begin end' ;\nSELECT $1::int;\n", "has no variable, but the server expects 1"),
+            ("SELECT 1;\nSELECT :client_id::int, $2::int;\n", "has 1 variable, but the server expects 2"),
             ("CREATE TEMP TABLE made (x int);\nSELECT * FROM made;\n", "does not exist"),
             // Text would not help these.
             ("SELECT 1;\nSELEC 1;\n", "syntax error"),

@@ -1,4 +1,4 @@
-//! One test in a process of its own.
+//! One test in a separate process.
 
 use std::process::Command;
 

@@ -4,7 +4,7 @@
 //!   strict mode accepts only what `scripts/test-expected` names. What is lacking is found by the probes in [`needs`], which use programs of
 //!   the system and no code of ours: a skip that asks the code under test would hide that very code's failure.
 //! - [`is_thorough`] is true in a run with the time of `make test-all`; [`in_turn`] else leaves one of several ways.
-//! - [`again()`] runs a test in a process of its own.
+//! - [`again()`] runs a test in a separate process.
 //! - [`on_each`] runs one test on each of several things at once, as every PostgreSQL found.
 //! - [`wait_for`] waits for a condition, never for a time, and fails with a message when it does not come.
 //! - [`Running`] and [`Stop`] end processes and threads when a test fails, so that a failure does not become a hang.

@@ -24,19 +24,19 @@ pub fn of_survey(survey: &Survey, board: &Arc<Board>) -> Vec<Box<dyn Collect>> {
     }
     let is_node = |absent: &&Absent| survey.cluster.node(&absent.name).is_none();
     all.extend(survey.absent.iter().filter(is_node).map(|absent| {
-        Box::new(Nowhere { absent: absent.clone(), recorded: Recorded::default() }) as Box<dyn Collect>
+        Box::new(UnknownHost { absent: absent.clone(), recorded: Recorded::default() }) as Box<dyn Collect>
     }));
     all
 }
 
 /// A node without a known address: it is only reported.
 #[derive(Debug)]
-struct Nowhere {
+struct UnknownHost {
     absent: Absent,
     recorded: Recorded,
 }
 
-impl Collect for Nowhere {
+impl Collect for UnknownHost {
     fn place(&self) -> Place {
         Place::Node(self.absent.name.clone())
     }

@@ -242,7 +242,8 @@ impl Follower {
     fn report_sense(&self, t_us: u64, reported: &mut Recorded, batch: &mut Batch) {
         match self.foreign() {
             Some(why) => {
-                let lost = "reasons and phases of checkpoints (their number comes from counters), work of autovacuum, lock waits, temporary files; errors are recognised by severity and SQLSTATE";
+                let lost = "reasons and phases of checkpoints (their number comes from counters), work of autovacuum, lock waits, temporary files; \
+                            errors are recognised by severity and SQLSTATE";
                 reported.missing(batch, t_us, self.place.missing(WORDS, why, lost));
             }
             None => reported.found(batch, t_us, &self.place, WORDS),

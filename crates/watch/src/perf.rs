@@ -68,7 +68,7 @@ const FIELDS: &str = "comm,pid,tid,cpu,time,event,ip,sym,dso";
 /// The prefix of a folder with raw slices; the process id and the host follow.
 const FOLDER: &str = "pgfathom-perf-";
 /// What cannot be reported without stacks.
-const LOST: &str = "in which functions the processors spend their time";
+const LOST: &str = "in which functions the CPUs spend their time";
 
 /// When stacks are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -425,7 +425,8 @@ impl Stacks {
             return self.note_full(tick, left, is_cut, batch);
         }
         let header = format!(
-            "# pgfathom stacks 1\n# clock: monotonic\n# started_monotonic_us: {}\n# host: {}\n# from_us: {from_us}\n# to_us: {to_us}\n# reason: {reason}\n# whole: {}\n",
+            "# pgfathom stacks 1\n# clock: monotonic\n# started_monotonic_us: {}\n# host: {}\n# from_us: {from_us}\n# to_us: {to_us}\n# reason: \
+             {reason}\n# whole: {}\n",
             tick.clock.monotonic_us,
             self.options.host,
             is_whole && !is_cut
@@ -447,7 +448,8 @@ impl Stacks {
     fn note_full(&mut self, tick: &Tick, left: u64, is_cut: bool, batch: &mut Batch) {
         if is_cut && left < TEXT_BYTES_MAX && !self.is_full {
             self.is_full = true;
-            let text = format!("{} KiB of stacks are kept: no more from here on", self.kept_bytes >> 10);
+            let text =
+                format!("the limit of {} KiB of stacks is reached: no more are kept", self.kept_bytes >> 10);
             batch.event(self.place().event(tick.now_us, event::NOTE, text));
         }
     }

@@ -163,7 +163,7 @@ impl Sampler {
                 // A collector that panicked has ended by itself; the others' lines are worth keeping.
                 let _ = thread.join();
             } else {
-                let message = format!("{}: did not come back from its last question", place.name());
+                let message = format!("{}: its last query has not returned", place.name());
                 let gap = place.event(self.shared.dir.now_us(), event::GAP, message);
                 self.shared.write(&place, Batch { events: vec![gap], ..Batch::default() });
             }
@@ -256,7 +256,7 @@ impl Shared {
             .event(
                 from_us,
                 event::GAP,
-                format!("{}: {missed} ticks missed, the last answer came late", place.name()),
+                format!("{}: {missed} samples missed, the last reply was late", place.name()),
             )
             .with("ticks", missed);
         gap.duration_us = Some(missed * cadence_us);
@@ -301,7 +301,7 @@ impl Shared {
         }
         batch.events.extend(self.thin_out(place, used + bytes));
         if used < limit && used + bytes >= limit {
-            let message = "the recording has reached its size limit: only events from now on";
+            let message = "the recording has reached its size limit: only events are recorded from now on";
             batch.events.push(place.event(self.dir.now_us(), event::NOTE, message));
         }
         for event in &mut batch.events {

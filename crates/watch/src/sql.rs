@@ -232,7 +232,7 @@ impl Node {
         let now_us = tick.clock.now_us();
         for what in &moment.resets {
             let event =
-                self.event(now_us, event::RESET, format!("{}: counters of {what} went back", self.name));
+                self.event(now_us, event::RESET, format!("{}: counters of {what} decreased", self.name));
             batch.event(event.with("what", *what));
         }
         if self.loaded_us != 0 && moment.loaded_us != self.loaded_us {
@@ -245,7 +245,7 @@ impl Node {
             batch.event(checkpoint_of_counters(&self.name, now_us, counted));
         }
         if moment.masked > 0 {
-            let why = format!("{} sessions hide what they do from our role; grant pg_monitor", moment.masked);
+            let why = format!("our role cannot see what {} sessions do; grant pg_monitor", moment.masked);
             let lost = "their waits, transactions and blockers: they are unattributed, not idle";
             // The number changes all the time; the missing data does not.
             if !self.recorded.missing_now().any(|(what, _, _)| what == "hidden sessions") {

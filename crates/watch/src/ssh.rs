@@ -75,7 +75,7 @@ impl Remote {
 
 /// Messages from the reader of the pipe.
 #[derive(Debug)]
-enum News {
+enum PipeMessage {
     Hello,
     UnknownHost(String),
     /// A complete shipment: when its reading began (0 if unknown) and the host's uptime then.
@@ -90,7 +90,7 @@ enum News {
 struct Link {
     child: Child,
     requests: Option<ChildStdin>,
-    news: Receiver<News>,
+    news: Receiver<PipeMessage>,
     files: Arc<Mutex<Shipped>>,
     complaint: JoinHandle<String>,
     has_greeted: bool,
@@ -155,7 +155,7 @@ impl RemoteHost {
             if let Some(stdout) = stdout {
                 read(stdout, clock, &shared, &detail);
             }
-            let _ = detail.send(News::Closed);
+            let _ = detail.send(PipeMessage::Closed);
         });
         let complaint = std::thread::spawn(move || stderr.map(complaint).unwrap_or_default());
         Ok(Link {
@@ -199,22 +199,24 @@ impl RemoteHost {
         loop {
             let Some(link) = &mut self.link else { return Ok(()) };
             match link.news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(News::Hello) => {
+                Ok(PipeMessage::Hello) => {
                     link.has_greeted = true;
                     // Earlier data may be from another boot.
                     (self.slow_due_us, self.search_due_us) = (0, 0);
                     self.ask(tick.now_us);
                 }
-                Ok(News::UnknownHost(version)) => {
+                Ok(PipeMessage::UnknownHost(version)) => {
                     return Err(format!("the remote script has version {version}, not {VERSION}"));
                 }
-                Ok(News::Whole { began_us, uptime_us }) => {
+                Ok(PipeMessage::Whole { began_us, uptime_us }) => {
                     link.waiting_since_us = None;
                     let files = Arc::clone(&link.files);
                     self.arrived(tick, began_us, uptime_us, &mut files_of(&files), batch);
                     return Ok(());
                 }
-                Ok(News::Closed) | Err(RecvTimeoutError::Disconnected) => return Err("ssh ended".to_string()),
+                Ok(PipeMessage::Closed) | Err(RecvTimeoutError::Disconnected) => {
+                    return Err("ssh ended".to_string());
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     let since_us = link.waiting_since_us.unwrap_or(tick.now_us);
                     let silent_us = tick.now_us.saturating_sub(since_us);
@@ -320,7 +322,12 @@ fn files_of(files: &Mutex<Shipped>) -> MutexGuard<'_, Shipped> {
 }
 
 /// Reads the pipe to its end. The files are only touched between a request and its answer, when no other thread reads them.
-fn read(stdout: impl Read, clock: Clock, files: &Mutex<Shipped>, detail: &std::sync::mpsc::Sender<News>) {
+fn read(
+    stdout: impl Read,
+    clock: Clock,
+    files: &Mutex<Shipped>,
+    detail: &std::sync::mpsc::Sender<PipeMessage>,
+) {
     let mut reader = BufReader::new(stdout);
     let mut shipment = Shipment::default();
     let (mut line, mut began_us) = (vec![], 0);
@@ -338,9 +345,9 @@ fn read(stdout: impl Read, clock: Clock, files: &Mutex<Shipped>, detail: &std::s
                 began_us = clock.now_us();
                 continue;
             }
-            Arrived::Hello(_) => News::Hello,
-            Arrived::UnknownHost(version) => News::UnknownHost(version),
-            Arrived::Whole { uptime_us } => News::Whole { began_us, uptime_us },
+            Arrived::Hello(_) => PipeMessage::Hello,
+            Arrived::UnknownHost(version) => PipeMessage::UnknownHost(version),
+            Arrived::Whole { uptime_us } => PipeMessage::Whole { began_us, uptime_us },
         };
         if detail.send(news).is_err() {
             return;

@@ -65,7 +65,8 @@ pub struct Frame<'a> {
 pub enum ProtocolError {
     /// A length field below 4 or beyond what a message of its type may have ([`MESSAGE_BYTES_MAX`], [`TEXT_MESSAGE_BYTES_MAX`]).
     #[error(
-        "the server sent a message of type {tag:#04x} with the length {length}, and at most {} bytes are taken: it is too long, the stream is damaged, or this is not a PostgreSQL server",
+        "the server sent a message of type {tag:#04x} with the length {length}, and at most {} bytes are taken: it is too long, the stream is \
+         damaged, or this is not a PostgreSQL server",
         message_bytes_max(*tag)
     )]
     Length {
@@ -107,7 +108,7 @@ pub enum ProtocolError {
 impl ProtocolError {
     /// A reply beyond [`REPLY_BYTES_MAX`].
     pub fn too_long_a_reply() -> ProtocolError {
-        ProtocolError::TooMuch { limit: REPLY_BYTES_MAX as u64, what: "bytes in answer to one request" }
+        ProtocolError::TooMuch { limit: REPLY_BYTES_MAX as u64, what: "bytes in reply to one request" }
     }
 }
 

@@ -174,7 +174,7 @@ pub enum StartupError {
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
     /// The server requires a password, and none, or an empty one, was given.
-    #[error("the server requests a password ({method}) and none was given")]
+    #[error("the server requests a password ({method}), but none was given")]
     PasswordMissing {
         /// What the server requested.
         method: &'static str,

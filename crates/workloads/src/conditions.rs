@@ -16,6 +16,11 @@ pub fn condition(code: &str) -> Option<Condition> {
     CONDITIONS.iter().find_map(|conditions| conditions.condition(code))
 }
 
+/// What `of` gives for each benchmark, in one line.
+pub fn of_each(of: impl Fn(&dyn Conditions) -> String) -> String {
+    CONDITIONS.iter().map(|one| of(*one)).collect::<Vec<_>>().join("; ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

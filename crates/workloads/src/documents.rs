@@ -1,4 +1,4 @@
-//! JSON documents from some hundred bytes to tens of megabytes: inserted, read and updated.
+//! JSON documents from a few hundred bytes to tens of megabytes: inserted, read and updated.
 //!
 //! One table, `documents(doc_id, doc_version, body)`. The body is a pure function of seed, number and version, so that
 //! a reader of a document can check whether it was written like that.

@@ -1,4 +1,4 @@
-//! What a run drives: the list of the benchmarks, what each declares about being driven, and what it compares with the server.
+//! The list of benchmarks that `run` drives, what each declares, and what it compares with the server.
 //!
 //! To add one: implement [`run::workload::Workload`] and [`Family`] in its own folder, and add its line to the list below.
 

@@ -1,4 +1,4 @@
-//! What a run leaves in the ledgers so that its writes can be computed again, as far as all benchmarks have it in common.
+//! The record of a run in the ledgers, from which its writes can be computed again: the part that all benchmarks share.
 //!
 //! A run does not log its writes. They are a pure function of its mix, its seed and how many transactions each session began, so a
 //! verification draws them again. Which of them took place is known up to what [`Outcomes`] lists, and which one came last up to the order of
@@ -125,7 +125,7 @@ pub struct Writer<S> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
     /// Written by another version of this program.
-    #[error("run {run} was recorded in form {version}, this program knows forms up to {known}")]
+    #[error("run {run} was recorded in format {version}, but this program reads formats up to {known}")]
     Version {
         /// The run.
         run: u16,

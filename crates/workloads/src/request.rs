@@ -1,4 +1,4 @@
-//! Requests of a transaction: several statements travel together, and their answers are looked at together.
+//! Requests of a transaction: several statements are sent together, and their replies are read together.
 
 use run::engine::link::Reply;
 use run::engine::session::Session;

@@ -320,7 +320,7 @@ const DAMAGES: [(&str, &[&str]); 24] = [
     ),
     (
         "insert into history select * from history where h_c_w_id = 2 and h_c_d_id = 1 and h_c_id = 5",
-        &["history where h_c_w_id = 2 and h_c_d_id = 1 and h_c_id = 5: is present once too often"],
+        &["history where h_c_w_id = 2 and h_c_d_id = 1 and h_c_id = 5: is present twice"],
     ),
     (
         "update history set h_w_id = 2 where h_c_w_id = 1 and h_c_d_id = 1 and h_c_id = 9",

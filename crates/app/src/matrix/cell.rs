@@ -36,7 +36,7 @@ const PHASE_OTHERS: &str = "others";
 /// Begins the note on too few transactions for high percentiles, which is judged for all visits together.
 const ROUGH: &str = "only ";
 /// Begins the reason of a visit in which nothing was committed, which is judged for all visits together, too.
-const NOTHING: &str = "not a single transaction";
+const NOTHING: &str = "no transaction succeeded";
 
 /// What a visit needs to know of the whole.
 pub(super) struct Visit<'a> {
@@ -242,13 +242,13 @@ impl Cell {
         let mut verdict = Verdict::valid();
         self.invalid.iter().for_each(|reason| verdict.invalidate(reason.clone()));
         if self.transactions == 0 && self.invalid.is_empty() && !is_interrupted {
-            verdict.invalidate("not a single transaction was committed in the measured time");
+            verdict.invalidate("no transaction was committed in the measured time");
         }
         verdict.notes = notes.iter().chain(&self.notes).cloned().collect();
         if (1..verdict::TRANSACTIONS_FOR_P99_MIN).contains(&self.transactions) {
             verdict
                 .notes
-                .push(format!("only {} transactions: the high percentiles are rough", self.transactions));
+                .push(format!("only {} transactions: the high percentiles are inexact", self.transactions));
         }
         let mut errors: Vec<ErrorStatistics> = self
             .errors

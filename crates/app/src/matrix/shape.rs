@@ -50,16 +50,13 @@ impl Shape {
     /// Every node holds every row: one column, and only what can be done on each.
     fn of_copies(self, cluster: &Cluster) -> Result<Shape, Failure> {
         let has_standby = cluster.nodes.iter().any(|node| node.role == Role::Standby);
-        let why = if has_standby {
-            "a standby takes no writes"
-        } else {
-            "writes of several nodes would meet in the same rows"
-        };
+        let why =
+            if has_standby { "a standby takes no writes" } else { "several nodes would write the same rows" };
         if self.operations == [Operation::Update] {
             return Err(Failure::usage(format!(
                 "--only update: every node of this cluster holds every row, and {why}"
             ))
-            .hint("leave --only away: the matrix then compares how the nodes read"));
+            .hint("omit --only: the matrix then compares reads of the nodes"));
         }
         let note = format!("every node holds every row, so there is one column, and it is read only: {why}");
         Ok(Shape {

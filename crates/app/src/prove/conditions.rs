@@ -129,8 +129,8 @@ fn detail(benchmark: &dyn Conditions, answer: &Answer) -> String {
         Outcome::Broken { count, .. } => {
             let wide = match answer.condition.is_wide() {
                 true => format!(
-                    "; it spans {}: while transactions run, a target without one snapshot for all shards shows this; after they \
-                     have ended it is a torn commit",
+                    "; it spans {}: without one snapshot for all shards this is normal while transactions run; after they have \
+                     ended it is a torn commit",
                     benchmark.units()
                 ),
                 false => String::new(),

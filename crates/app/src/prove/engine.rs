@@ -103,7 +103,7 @@ impl Plan {
         outcome.messages = vec![
             format!("{engine}: {agree} claims agree, {differ} differ, {open} could not be checked"),
             format!(
-                "{} has {}; read it, then send it in: messages in it can name your hosts",
+                "{} has {}; read it before you send it: its messages can name your hosts",
                 path.display(),
                 human::plural(lines.len() as u64, "check")
             ),

@@ -33,7 +33,7 @@ pub(super) fn write_down(
             LoggedEvent::Undone { at_ns, end_ns } => {
                 if has_faults {
                     let more = fields(json!({"fault": "heal", "repeat": repeat}));
-                    let message = "the load is over, everything is undone".to_owned();
+                    let message = "the load has ended, all faults are undone".to_owned();
                     recording.keep(dir.event(&fault(dir, step, [at_ns, end_ns], message, more)));
                 }
                 phase("judge", end_ns);

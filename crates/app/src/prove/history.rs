@@ -48,7 +48,7 @@ pub(super) fn watch(
         super::What::Append => Model::Append,
         _ => Model::VersionedRegister,
     };
-    let paper = verreg::Paper { model, history: &path, has_control: true, threads: cpus() };
+    let paper = verreg::HistoryOptions { model, history: &path, has_control: true, threads: cpus() };
     let report = verreg::run(&testbed.site, options, &paper, stop)?;
     let workload = trial.what.word();
     let mut promises = verdicts::verreg(&testbed.site, &report, settings, workload, &testbed.name);

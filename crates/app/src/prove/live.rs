@@ -1,4 +1,4 @@
-//! `prove ack`, `bank`, ...: promises watched under load and under faults, and what became of them.
+//! `prove ack`, `bank`, ...: promises tested under load and under faults, and their verdicts.
 
 use super::suite::{self, Chapter, Source};
 use super::testbed::{Needs, Testbed, Wanted};
@@ -402,7 +402,7 @@ impl Plan {
                 }
                 testbed = self.fresh(chapter, context, testbed, journal)?;
                 if let Some(Err(why)) = following.map(|before| testbed.site.await_following(before)) {
-                    testbed.site.note(format!("repeat {number} was not begun: {why}"));
+                    testbed.site.note(format!("repeat {number} was not started: {why}"));
                     break;
                 }
                 context.terminal.detail(&format!("repeat {number} of {}", self.repeat));
@@ -508,7 +508,7 @@ fn was_hurt(testbed: &Testbed, trial: &Trial) -> bool {
 
 fn newest() -> Result<lab::local::Installation, Failure> {
     lab::local::installations().into_iter().max_by_key(|one| one.version.major).ok_or_else(|| {
-        Failure::usage("no PostgreSQL was found on this machine")
+        Failure::usage("no PostgreSQL was found on this host")
             .hint("scripts/fetch-postgres18, or set PGFATHOM_PG_BIN")
     })
 }

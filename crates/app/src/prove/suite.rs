@@ -7,6 +7,7 @@ use crate::connection::Address;
 use crate::failure::Failure;
 use ::prove::fault::Plan;
 use ::prove::live::Isolation;
+use Isolation::{ReadCommitted, RepeatableRead, Serializable};
 use std::time::Duration;
 
 /// The scripts and the workloads, in the order of the report.
@@ -45,127 +46,157 @@ pub(super) struct Chapter {
     pub trials: Vec<Trial>,
 }
 
-/// A trial of `time`; `plan` has its times in tenths of it.
-fn trial(
-    what: What,
-    level: Isolation,
-    commit: Option<&str>,
-    plan: &str,
-    time: Duration,
-) -> Result<Trial, Failure> {
-    let mut plan = match plan {
-        "" => Plan::default(),
-        text => Plan::parse(text).map_err(|error| Failure::usage(error.to_string()).hint(error.hint()))?,
-    };
-    for step in &mut plan.steps {
-        step.at = time.mul_f64(step.at.as_secs_f64() / 10.0);
-    }
-    Ok(Trial { what, level, commit: commit.map(str::to_owned), plan, time })
-}
-
 /// All of it; each trial lasts `time`, `major` is the servers' release.
 pub(super) fn chapters(time: Duration, major: u32) -> Result<Vec<Chapter>, Failure> {
-    use Isolation::{ReadCommitted, RepeatableRead, Serializable};
-    let ack = |commit: Option<&str>, plan: &str| trial(What::Ack, ReadCommitted, commit, plan, time);
-    let other = |what: What, level: Isolation, plan: &str| trial(what, level, None, plan, time);
-    let scripts = || trial(What::Hermitage, ReadCommitted, None, "", time);
+    let of = Trials { time };
+    let chapter = |wanted: Wanted, trials: Vec<Trial>| Chapter { source: Source::Made(wanted), trials };
     let mut chapters = vec![
-        Chapter {
-            // The WAL writer's pause is the tail that synchronous_commit=off can lose.
-            source: Source::Made(Wanted::single()),
-            trials: vec![
-                scripts()?,
-                ack(None, "kill@5s,heal@6s")?,
-                ack(Some("off"), "kill@5s,heal@6s")?,
-                ack(None, "power@5s,heal@6s")?,
-                ack(Some("off"), "power@5s,heal@6s")?,
-                ack(None, "pause@3s,heal@5s,cut@6s,restart@7s")?,
-                ack(None, "drop-commit@2s,heal@8s")?,
-                ack(None, "full@3s,heal@7s")?,
-                ack(None, "orphan@3s,heal@7s")?,
-                other(What::Hb, ReadCommitted, "kill@4s,heal@5s")?,
-                other(What::Bank, ReadCommitted, "")?,
-                other(What::Bank, Serializable, "")?,
-                other(What::Twin, ReadCommitted, "")?,
-                other(What::Skew, RepeatableRead, "")?,
-                other(What::Skew, Serializable, "")?,
-                other(What::Conflict, ReadCommitted, "")?,
-                other(What::Verreg, ReadCommitted, "")?,
-                other(What::Verreg, RepeatableRead, "kill@5s,heal@6s")?,
-                other(What::Verreg, Serializable, "")?,
-                other(What::Append, Serializable, "")?,
-            ],
-        },
-        Chapter {
-            source: Source::Made(Wanted::single().with("fsync", "off")),
-            trials: vec![ack(None, "kill@5s,heal@6s")?, ack(None, "power@5s,heal@6s")?],
-        },
-        Chapter {
-            source: Source::Made(Wanted::replicated("async")?),
-            trials: vec![
-                scripts()?,
-                other(What::Verreg, RepeatableRead, "")?,
-                other(What::Hb, ReadCommitted, "")?,
-                ack(Some("on"), "kill:s1@3s,heal@5s")?,
-                ack(Some("on"), "kill@5s,promote@6s")?,
-            ],
-        },
+        chapter(Wanted::single(), of.single()?),
+        chapter(
+            Wanted::single().with("fsync", "off"),
+            vec![of.ack(None, "kill@5s,heal@6s")?, of.ack(None, "power@5s,heal@6s")?],
+        ),
+        chapter(Wanted::replicated("async")?, of.replicated_async()?),
+        chapter(Wanted::replicated("FIRST 1 (s1)")?, of.replicated()?),
+        chapter(Wanted::sharded(), of.sharded()?),
     ];
-    // Every fault by every level of synchronous_commit: the matrix. What a promotion uses up is made anew.
-    let mut replicated = Vec::new();
-    for plan in [
-        "kill@5s,heal@6s",
-        "power@5s,heal@6s",
-        "pause@3s,heal@5s",
-        "full@3s,heal@7s",
-        "partition@3s,heal@6s",
-        "kill:s1@3s,heal@5s",
-        "power:s1@3s,heal@5s",
-    ] {
-        for commit in COMMITS {
-            replicated.push(ack(Some(commit), plan)?);
-        }
-    }
-    for plan in ["kill@5s,promote@6s", "partition@3s,promote@4s,heal@6s"] {
-        for commit in COMMITS {
-            replicated.push(ack(Some(commit), plan)?);
-        }
-    }
-    for commit in ["local", "on"] {
-        replicated.push(trial(What::Wide, ReadCommitted, Some(commit), "", time)?);
-    }
-    replicated.push(trial(What::Hb, ReadCommitted, Some("remote_apply"), "", time)?);
-    replicated.push(other(What::Hb, ReadCommitted, "partition@3s,heal@6s")?);
-    replicated.push(other(What::Hb, ReadCommitted, "kill@4s,promote@5s")?);
-    chapters.push(Chapter { source: Source::Made(Wanted::replicated("FIRST 1 (s1)")?), trials: replicated });
-    let mut sharded = vec![
-        scripts()?,
-        other(What::Twin, ReadCommitted, "")?,
-        other(What::Wide, ReadCommitted, "")?,
-        ack(None, "kill:n2@5s,heal@6s")?,
-        ack(None, "power:n2@5s,heal@6s")?,
-        ack(None, "partition:n2@3s,heal@6s")?,
-    ];
-    for level in Isolation::ALL {
-        sharded.push(other(What::Bank, level, "")?);
-    }
-    sharded.push(other(What::Verreg, RepeatableRead, "")?);
-    chapters.push(Chapter { source: Source::Made(Wanted::sharded()), trials: sharded });
     if major >= MULTIMASTER_MAJOR {
-        chapters.push(Chapter {
-            source: Source::Made(Wanted::multimaster()),
-            trials: vec![
-                scripts()?,
-                other(What::Conflict, ReadCommitted, "")?,
-                other(What::Append, RepeatableRead, "")?,
-                other(What::Hb, ReadCommitted, "")?,
-                other(What::Conflict, ReadCommitted, "partition@3s,heal@6s")?,
-                ack(None, "kill@5s,heal@6s")?,
-                ack(None, "power@5s,heal@6s")?,
-            ],
-        });
+        chapters.push(chapter(Wanted::multimaster(), of.multimaster()?));
     }
     Ok(chapters)
+}
+
+/// Makes the trials, which all last the same time.
+struct Trials {
+    time: Duration,
+}
+
+impl Trials {
+    /// `plan` has its times in tenths of the trial's time.
+    fn trial(
+        &self,
+        what: What,
+        level: Isolation,
+        commit: Option<&str>,
+        plan: &str,
+    ) -> Result<Trial, Failure> {
+        let mut plan = match plan {
+            "" => Plan::default(),
+            text => {
+                Plan::parse(text).map_err(|error| Failure::usage(error.to_string()).hint(error.hint()))?
+            }
+        };
+        for step in &mut plan.steps {
+            step.at = self.time.mul_f64(step.at.as_secs_f64() / 10.0);
+        }
+        Ok(Trial { what, level, commit: commit.map(str::to_owned), plan, time: self.time })
+    }
+
+    fn ack(&self, commit: Option<&str>, plan: &str) -> Result<Trial, Failure> {
+        self.trial(What::Ack, ReadCommitted, commit, plan)
+    }
+
+    fn other(&self, what: What, level: Isolation, plan: &str) -> Result<Trial, Failure> {
+        self.trial(what, level, None, plan)
+    }
+
+    fn scripts(&self) -> Result<Trial, Failure> {
+        self.trial(What::Hermitage, ReadCommitted, None, "")
+    }
+
+    /// The WAL writer's pause is the tail that synchronous_commit=off can lose.
+    fn single(&self) -> Result<Vec<Trial>, Failure> {
+        Ok(vec![
+            self.scripts()?,
+            self.ack(None, "kill@5s,heal@6s")?,
+            self.ack(Some("off"), "kill@5s,heal@6s")?,
+            self.ack(None, "power@5s,heal@6s")?,
+            self.ack(Some("off"), "power@5s,heal@6s")?,
+            self.ack(None, "pause@3s,heal@5s,cut@6s,restart@7s")?,
+            self.ack(None, "drop-commit@2s,heal@8s")?,
+            self.ack(None, "full@3s,heal@7s")?,
+            self.ack(None, "orphan@3s,heal@7s")?,
+            self.other(What::Hb, ReadCommitted, "kill@4s,heal@5s")?,
+            self.other(What::Bank, ReadCommitted, "")?,
+            self.other(What::Bank, Serializable, "")?,
+            self.other(What::Twin, ReadCommitted, "")?,
+            self.other(What::Skew, RepeatableRead, "")?,
+            self.other(What::Skew, Serializable, "")?,
+            self.other(What::Conflict, ReadCommitted, "")?,
+            self.other(What::Verreg, ReadCommitted, "")?,
+            self.other(What::Verreg, RepeatableRead, "kill@5s,heal@6s")?,
+            self.other(What::Verreg, Serializable, "")?,
+            self.other(What::Append, Serializable, "")?,
+        ])
+    }
+
+    fn replicated_async(&self) -> Result<Vec<Trial>, Failure> {
+        Ok(vec![
+            self.scripts()?,
+            self.other(What::Verreg, RepeatableRead, "")?,
+            self.other(What::Hb, ReadCommitted, "")?,
+            self.ack(Some("on"), "kill:s1@3s,heal@5s")?,
+            self.ack(Some("on"), "kill@5s,promote@6s")?,
+        ])
+    }
+
+    /// Every fault by every level of synchronous_commit: the matrix. What a promotion uses up is made anew.
+    fn replicated(&self) -> Result<Vec<Trial>, Failure> {
+        let mut replicated = Vec::new();
+        for plan in [
+            "kill@5s,heal@6s",
+            "power@5s,heal@6s",
+            "pause@3s,heal@5s",
+            "full@3s,heal@7s",
+            "partition@3s,heal@6s",
+            "kill:s1@3s,heal@5s",
+            "power:s1@3s,heal@5s",
+        ] {
+            for commit in COMMITS {
+                replicated.push(self.ack(Some(commit), plan)?);
+            }
+        }
+        for plan in ["kill@5s,promote@6s", "partition@3s,promote@4s,heal@6s"] {
+            for commit in COMMITS {
+                replicated.push(self.ack(Some(commit), plan)?);
+            }
+        }
+        for commit in ["local", "on"] {
+            replicated.push(self.trial(What::Wide, ReadCommitted, Some(commit), "")?);
+        }
+        replicated.push(self.trial(What::Hb, ReadCommitted, Some("remote_apply"), "")?);
+        replicated.push(self.other(What::Hb, ReadCommitted, "partition@3s,heal@6s")?);
+        replicated.push(self.other(What::Hb, ReadCommitted, "kill@4s,promote@5s")?);
+        Ok(replicated)
+    }
+
+    fn sharded(&self) -> Result<Vec<Trial>, Failure> {
+        let mut sharded = vec![
+            self.scripts()?,
+            self.other(What::Twin, ReadCommitted, "")?,
+            self.other(What::Wide, ReadCommitted, "")?,
+            self.ack(None, "kill:n2@5s,heal@6s")?,
+            self.ack(None, "power:n2@5s,heal@6s")?,
+            self.ack(None, "partition:n2@3s,heal@6s")?,
+        ];
+        for level in Isolation::ALL {
+            sharded.push(self.other(What::Bank, level, "")?);
+        }
+        sharded.push(self.other(What::Verreg, RepeatableRead, "")?);
+        Ok(sharded)
+    }
+
+    fn multimaster(&self) -> Result<Vec<Trial>, Failure> {
+        Ok(vec![
+            self.scripts()?,
+            self.other(What::Conflict, ReadCommitted, "")?,
+            self.other(What::Append, RepeatableRead, "")?,
+            self.other(What::Hb, ReadCommitted, "")?,
+            self.other(What::Conflict, ReadCommitted, "partition@3s,heal@6s")?,
+            self.ack(None, "kill@5s,heal@6s")?,
+            self.ack(None, "power@5s,heal@6s")?,
+        ])
+    }
 }
 
 #[cfg(test)]

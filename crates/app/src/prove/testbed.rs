@@ -1,4 +1,4 @@
-//! The clusters that promises are watched on: one that is there, or one that is made for it and removed, each node on a disk that may be cut off.
+//! The clusters on which promises are tested: an existing one, or a temporary one, each node on a disk that may be cut off.
 
 use crate::connection::{Address, FileAddress};
 use crate::context::Context;

@@ -112,7 +112,7 @@ impl Plan {
             && is_mixed(requested, family)
         {
             return Err(Failure::usage(format!(
-                "--{flag} drives no database, which the other workloads of this run need"
+                "--{flag} uses no database, but the other workloads of this run need one"
             ))
             .hint(ALONE));
         }
@@ -130,8 +130,9 @@ impl Plan {
             .hint(ONE));
         }
         if let Some((_, flag)) = self.simulated() {
-            return Err(Failure::usage(format!("--{flag} drives no database, so there is nothing to sweep"))
-                .hint(ONE));
+            return Err(
+                Failure::usage(format!("--{flag} uses no database, so there is nothing to sweep")).hint(ONE)
+            );
         }
         Ok(())
     }

@@ -19,10 +19,11 @@ use record::model::{
 use record::totals::RunTotals;
 use record::{ClientSample, Exit, State, StepId};
 use run::control::Cause;
+use run::control::Outage;
 use run::drive::{Account, Observer, Options, Second, drive};
 use run::engine::{NANOS_PER_MICRO, Nanos};
 use run::schedule::Pace;
-use run::tally::{Posted, Shape};
+use run::tally::{Posted, Shape, TypeTally};
 use run::verdict::{self, Opinion};
 use serde_json::json;
 use std::cell::Cell;
@@ -68,24 +69,7 @@ impl Plan {
         let stop = context.stop.session_flag();
         let is_open_loop = options.pace != Pace::Closed;
         let nodes = Nodes::of(self.route.cluster(), &options.connects);
-        let shape = nodes.shape(items.len());
-        let mut watcher = Watcher {
-            recording,
-            step,
-            items: &items,
-            progress: terminal::Progress::new(context.terminal.as_ref(), self.progress),
-            progress_line: &self.prepared.title,
-            settling: (self.prepared.is_step && !self.warmup.is_zero())
-                .then(|| Settling::new(self.warmup, self.settle_percent())),
-            begin: 0,
-            measure_from: 0,
-            warmup: options.warmup,
-            duration,
-            is_open_loop,
-            phase: "",
-            since_report: Period::new(shape),
-            nodes: &nodes,
-        };
+        let mut watcher = self.watcher(recording, step, &items, &nodes, &options);
         let audits = &mut assembled.audits;
         query_server(control.as_deref_mut(), spec, audits, true)?;
         let is_shared = control.as_deref().is_some_and(Control::is_shared);
@@ -124,6 +108,34 @@ impl Plan {
         let state = if account.is_interrupted { State::Interrupted } else { State::Finished };
         recording.keep(recording.dir().end_step(step, state));
         Ok(Measured { exit: exit_of(&account, &opinion), state })
+    }
+
+    fn watcher<'a>(
+        &'a self,
+        recording: &'a Recording<'a>,
+        step: &'a StepId,
+        items: &'a [(String, u64)],
+        nodes: &'a Nodes,
+        options: &Options<Benchmark>,
+    ) -> Watcher<'a> {
+        let context = recording.context();
+        Watcher {
+            recording,
+            step,
+            items,
+            progress: terminal::Progress::new(context.terminal.as_ref(), self.progress),
+            progress_line: &self.prepared.title,
+            settling: (self.prepared.is_step && !self.warmup.is_zero())
+                .then(|| Settling::new(self.warmup, self.settle_percent())),
+            begin: 0,
+            measure_from: 0,
+            warmup: options.warmup,
+            duration: options.duration,
+            is_open_loop: options.pace != Pace::Closed,
+            phase: "",
+            since_report: Period::new(nodes.shape(items.len())),
+            nodes,
+        }
     }
 
     fn drive_options(&self, assembled: &Assembled, seed: u64) -> Options<Benchmark> {
@@ -216,41 +228,14 @@ impl Plan {
         }));
         let measured = &account.posted.measured;
         let seconds = account.measured().as_secs_f64();
-        let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let mut response = record::Latency::new();
         let mut service = record::Latency::new();
-        let types = items.iter().zip(&measured.types).map(|((name, weight), tally)| {
+        for tally in items.iter().zip(&measured.types).map(|(_, tally)| tally) {
             response.merge(&tally.response);
-            service.merge(if is_open_loop { &tally.service } else { &tally.response });
-            let own = if is_open_loop { &tally.service } else { &tally.response };
-            TypeStatistics {
-                name: name.clone(),
-                weight: Some(*weight as f64),
-                transactions: tally.transactions,
-                errors: tally.failed,
-                retries: tally.retries,
-                tps: per_second(tally.transactions),
-                latency_us: tally.response.summary(),
-                service_us: own.summary(),
-                overflow: tally.response.overflow(),
-            }
-        });
-        let types: Vec<TypeStatistics> = types.collect();
-        let t_us = |at: Nanos| recording.dir().clock().t_us(at);
-        let mut errors: Vec<ErrorStatistics> = account
-            .posted
-            .errors
-            .iter()
-            .map(|error| ErrorStatistics {
-                sqlstate: error.sqlstate.to_string(),
-                count: error.count,
-                retried: error.retried,
-                first_message: error.first_message.clone(),
-                first_us: t_us(error.first),
-                first_type: items.get(error.first_type).map(|(name, _)| name.clone()),
-            })
-            .collect();
-        errors.sort_by_key(|error| std::cmp::Reverse(error.count));
+            service.merge(own_time(tally, is_open_loop));
+        }
+        let types = types(items, account, is_open_loop);
+        let errors = errors(recording, items, account);
         for error in &errors {
             let message = format!("{}: {}", error.sqlstate, error.first_message);
             recording.keep(recording.dir().event(&Event {
@@ -261,43 +246,41 @@ impl Plan {
                 ..Event::default()
             }));
         }
-        for outage in &account.outages {
-            recording.keep(recording.dir().event(&Event {
-                t_us: t_us(outage.from),
-                kind: event::OUTAGE.to_string(),
-                step: step.key().to_string(),
-                message: outage.message.clone(),
-                duration_us: Some(
-                    outage.to.unwrap_or(account.end).saturating_sub(outage.from) / NANOS_PER_MICRO,
-                ),
-                more: fields(json!({"cause": outage.cause.name()})),
-            }));
-        }
+        write_outages(recording, step, account);
         if account.is_interrupted {
             recording.keep(recording.dir().happened(Some(step), event::INTERRUPT, "stopped on request"));
         }
+        let outages = outages(recording, account);
+        let totals = self.totals(account, is_open_loop);
+        recording.keep(recording.dir().edit_step(step, |step| {
+            step.summary.duration_s = seconds;
+            step.summary.transactions = Some(measured.transactions());
+            step.summary.tps = Some(per_second(measured.transactions(), seconds));
+            step.summary.errors = measured.failed();
+            step.summary.retries = measured.retries();
+            step.summary.latency_us = response.summary();
+            step.summary.service_us = service.summary();
+            step.summary.client_cpu_us_per_transaction = verdict::client_cpu_us_per_transaction(account);
+            step.types = types;
+            step.errors = errors;
+            step.outages = outages;
+            step.set_totals(&totals);
+            step.verdict = Verdict {
+                valid: opinion.invalid.is_empty(),
+                reasons: opinion.invalid.clone(),
+                notes: opinion.notes.clone(),
+            };
+        }));
+    }
+
+    fn totals(&self, account: &Account, is_open_loop: bool) -> RunTotals {
+        let measured = &account.posted.measured;
         let late: u64 = measured.types.iter().map(|tally| tally.late).sum();
         let outage_s = |cause: Cause| {
             let ones = account.outages.iter().filter(|outage| outage.cause == cause);
-            ones.map(|outage| outage.to.unwrap_or(account.end).saturating_sub(outage.from)).sum::<Nanos>()
-                as f64
-                / 1e9
+            ones.map(|outage| length(account, outage)).sum::<Nanos>() as f64 / 1e9
         };
-        let outages: Vec<OutageStatistics> = account
-            .outages
-            .iter()
-            .map(|outage| OutageStatistics {
-                cause: outage.cause.name().to_string(),
-                from_us: t_us(outage.from),
-                duration_us: outage.to.map(|to| (to - outage.from) / NANOS_PER_MICRO),
-                message: outage.message.clone(),
-                failed: (outage.failed > 0).then_some(outage.failed),
-                tps_before: outage.tps_before,
-                back_after_us: outage.back.map(|back| (back - outage.from) / NANOS_PER_MICRO),
-                server: account.server_after(outage).map(str::to_string),
-            })
-            .collect();
-        let totals = RunTotals {
+        RunTotals {
             scheduled: account.scheduled,
             started: measured.started + account.posted.warmup.started,
             skipped: account.skipped,
@@ -325,27 +308,90 @@ impl Plan {
             sent_bytes: account.traffic.sent_bytes,
             received_bytes: account.traffic.received_bytes,
             session_buffer_bytes: account.buffer_bytes,
-        };
-        recording.keep(recording.dir().edit_step(step, |step| {
-            step.summary.duration_s = seconds;
-            step.summary.transactions = Some(measured.transactions());
-            step.summary.tps = Some(per_second(measured.transactions()));
-            step.summary.errors = measured.failed();
-            step.summary.retries = measured.retries();
-            step.summary.latency_us = response.summary();
-            step.summary.service_us = service.summary();
-            step.summary.client_cpu_us_per_transaction = verdict::client_cpu_us_per_transaction(account);
-            step.types = types;
-            step.errors = errors;
-            step.outages = outages;
-            step.set_totals(&totals);
-            step.verdict = Verdict {
-                valid: opinion.invalid.is_empty(),
-                reasons: opinion.invalid.clone(),
-                notes: opinion.notes.clone(),
-            };
+        }
+    }
+}
+
+fn per_second(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}
+
+/// Times from the real start of transactions; in a closed loop that is the scheduled one.
+fn own_time(tally: &TypeTally, is_open_loop: bool) -> &record::Latency {
+    if is_open_loop { &tally.service } else { &tally.response }
+}
+
+fn types(items: &[(String, u64)], account: &Account, is_open_loop: bool) -> Vec<TypeStatistics> {
+    let seconds = account.measured().as_secs_f64();
+    let types =
+        items.iter().zip(&account.posted.measured.types).map(|((name, weight), tally)| TypeStatistics {
+            name: name.clone(),
+            weight: Some(*weight as f64),
+            transactions: tally.transactions,
+            errors: tally.failed,
+            retries: tally.retries,
+            tps: per_second(tally.transactions, seconds),
+            latency_us: tally.response.summary(),
+            service_us: own_time(tally, is_open_loop).summary(),
+            overflow: tally.response.overflow(),
+        });
+    types.collect()
+}
+
+/// The errors, the most frequent first.
+fn errors(recording: &Recording<'_>, items: &[(String, u64)], account: &Account) -> Vec<ErrorStatistics> {
+    let t_us = |at: Nanos| recording.dir().clock().t_us(at);
+    let mut errors: Vec<ErrorStatistics> = account
+        .posted
+        .errors
+        .iter()
+        .map(|error| ErrorStatistics {
+            sqlstate: error.sqlstate.to_string(),
+            count: error.count,
+            retried: error.retried,
+            first_message: error.first_message.clone(),
+            first_us: t_us(error.first),
+            first_type: items.get(error.first_type).map(|(name, _)| name.clone()),
+        })
+        .collect();
+    errors.sort_by_key(|error| std::cmp::Reverse(error.count));
+    errors
+}
+
+/// How long an outage lasted, or until now.
+fn length(account: &Account, outage: &Outage) -> Nanos {
+    outage.to.unwrap_or(account.end).saturating_sub(outage.from)
+}
+
+fn write_outages(recording: &Recording<'_>, step: &StepId, account: &Account) {
+    for outage in &account.outages {
+        recording.keep(recording.dir().event(&Event {
+            t_us: recording.dir().clock().t_us(outage.from),
+            kind: event::OUTAGE.to_string(),
+            step: step.key().to_string(),
+            message: outage.message.clone(),
+            duration_us: Some(length(account, outage) / NANOS_PER_MICRO),
+            more: fields(json!({"cause": outage.cause.name()})),
         }));
     }
+}
+
+fn outages(recording: &Recording<'_>, account: &Account) -> Vec<OutageStatistics> {
+    let t_us = |at: Nanos| recording.dir().clock().t_us(at);
+    account
+        .outages
+        .iter()
+        .map(|outage| OutageStatistics {
+            cause: outage.cause.name().to_string(),
+            from_us: t_us(outage.from),
+            duration_us: outage.to.map(|to| (to - outage.from) / NANOS_PER_MICRO),
+            message: outage.message.clone(),
+            failed: (outage.failed > 0).then_some(outage.failed),
+            tps_before: outage.tps_before,
+            back_after_us: outage.back.map(|back| (back - outage.from) / NANOS_PER_MICRO),
+            server: account.server_after(outage).map(str::to_string),
+        })
+        .collect()
 }
 
 /// What the process ends with.

@@ -88,14 +88,14 @@ pub(super) fn taken_for(wanted: &str) -> Option<String> {
     if name == wanted {
         let pgbench = script::BUILTINS.iter().map(|builtin| builtin.name);
         let mut longer = pgbench.filter(|other| *other != name && other.starts_with(wanted));
-        return longer.next().map(|other| {
-            format!("-b {wanted} is a workload of pgfathom; what pgbench takes it for is {other}")
-        });
+        return longer
+            .next()
+            .map(|other| format!("-b {wanted} is a workload of pgfathom; in pgbench it means {other}"));
     }
     let others: Vec<&str> = own_names().filter(|other| *other != name && other.starts_with(wanted)).collect();
     let begin = if others.len() > 1 { "begin" } else { "begins" };
     (!others.is_empty()).then(|| {
-        format!("-b {wanted} is {name}, as for pgbench; {} {begin} like that, too", others.join(" and "))
+        format!("-b {wanted} is {name}, as in pgbench; {} also {begin} with it", others.join(" and "))
     })
 }
 
@@ -151,7 +151,7 @@ impl Plan {
         }
         if selected.len() > SCRIPTS_MAX {
             return Err(Failure::usage(format!(
-                "{} workloads and scripts in one mix; {SCRIPTS_MAX} are the most",
+                "{} workloads and scripts in one mix; the maximum is {SCRIPTS_MAX}",
                 selected.len()
             ))
             .hint("give fewer -b and -f"));
@@ -352,7 +352,7 @@ impl Plan {
         let known = cluster.data_nodes().count();
         if known < nodes.len() {
             return Err(Failure::usage(format!(
-                "the dataset is on {} nodes ({}), and only {known} of them known from here: a run that writes must be recorded on each",
+                "the dataset is on {} nodes ({}), but only {known} of them are known: a run that writes must be recorded on each",
                 nodes.len(),
                 nodes.join(", ")
             ))

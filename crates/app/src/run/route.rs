@@ -257,7 +257,7 @@ impl Route {
             match keys {
                 Keys::Own => {
                     return Err(Failure::usage(format!(
-                        "{flag} draws the keys of one node, and a script draws its own: {name}"
+                        "{flag} chooses keys of one node, but a script chooses its own keys: {name}"
                     ))
                     .hint(format!(
                         "omit it for scripts (--connect with names works), or use one of {}",
@@ -266,7 +266,7 @@ impl Route {
                 }
                 Keys::New => {
                     return Err(Failure::usage(format!(
-                        "{flag} cannot hold inserts to a node, and {name} inserts: which node gets a new row follows from its key"
+                        "{flag} cannot keep inserts on one node, and {name} inserts: the key of a new row decides its node"
                     ))
                     .hint(format!(
                         "use a workload without inserts: {}",

@@ -34,7 +34,7 @@ pub struct Options {
     pub read_percents: Option<Vec<u64>>,
     /// Passes over all steps; every second one goes backwards.
     pub repeat: u64,
-    /// End a warm-up as soon as throughput stays within so many percent; 0: use all of it; `None`: 5.
+    /// End a warm-up as soon as throughput stays within this many percent; 0: use the whole warm-up; `None`: 5.
     pub settle: Option<f64>,
     /// Do not gather statistics of the workload's tables first.
     pub no_analyze: bool,
@@ -232,7 +232,7 @@ impl Plan {
         }
         let Sweeping { exits, failure, .. } = sweeping;
         if let (Some(failure), [], false) = (failure, exits.as_slice(), context.stop.is_requested()) {
-            let why = "not a single step of the sweep could be measured";
+            let why = "no step of the sweep could be measured";
             return Err(NoOutcome::Refused(failure.context(why)));
         }
         if let Ok(bytes) = fingerprint::database_bytes(&mut control) {

@@ -29,7 +29,7 @@ pub enum Cause {
     #[error("timeout expired after {0} s")]
     Timeout(u64),
     /// The user wanted to end before `connect_timeout` was over.
-    #[error("no answer for {0} s; given up, as the end was requested")]
+    #[error("no reply for {0} s; pgfathom gave up because the end was requested")]
     GivenUp(u64),
     /// The server closed the connection without a message.
     #[error("the server closed the connection unexpectedly")]
@@ -271,13 +271,13 @@ impl ConnectError {
                 "a firewall may drop the packets, or the address is wrong; connect_timeout (PGCONNECT_TIMEOUT) sets the limit"
                     .to_owned(),
             ),
-            Cause::Closed | Cause::Io(_) => Some("see the server's log; is it PostgreSQL that listens there?".to_owned()),
+            Cause::Closed | Cause::Io(_) => Some("see the server's log, and check that PostgreSQL listens there".to_owned()),
             Cause::TlsRefused(_) => Some(
                 "switch ssl on in the server's postgresql.conf, or use sslmode=prefer or disable".to_owned(),
             ),
             Cause::Tls(error) => error.hint(),
             Cause::Startup(error) => self.startup_hint(error),
-            Cause::SessionAttrs { .. } => Some("list the other hosts too (host=a,b), or leave target_session_attrs out".to_owned()),
+            Cause::SessionAttrs { .. } => Some("list the other hosts too (host=a,b), or omit target_session_attrs".to_owned()),
             Cause::RequirePeer { found, .. } => Some(format!("check who runs the server, or use requirepeer={found}")),
             Cause::Pooler(refusal) => Some(refusal.hint()),
             Cause::Requested(error) => error.hint.clone(),
@@ -296,7 +296,7 @@ impl ConnectError {
             StartupError::Server(error) => return self.server_hint(error),
             StartupError::PasswordMissing { .. } => GIVE.to_owned(),
             StartupError::BareText(_) => "see the server's log: it could not start a process for the connection".to_owned(),
-            StartupError::Protocol(_) => "is it PostgreSQL that listens there? check host and port".to_owned(),
+            StartupError::Protocol(_) => "check that PostgreSQL listens there, and check host and port".to_owned(),
             StartupError::Unsupported(_) => {
                 "use a role that pg_hba.conf lets in by scram-sha-256, md5, password, cert or trust".to_owned()
             }

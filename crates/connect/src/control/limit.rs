@@ -85,8 +85,8 @@ impl Counts {
             _ => {}
         }
         let limits = [
-            (self.bytes, ANSWER_BYTES_MAX, "bytes in answer to one request"),
-            (self.rows, ANSWER_ROWS_MAX, "rows in answer to one request"),
+            (self.bytes, ANSWER_BYTES_MAX, "bytes in reply to one request"),
+            (self.rows, ANSWER_ROWS_MAX, "rows in reply to one request"),
             (self.notes, ANSWER_NOTES_MAX, "notices, notifications and settings beside one answer"),
             (self.session_notes, SESSION_NOTES_MAX, "notifications and settings"),
             (self.session_notes_bytes, SESSION_NOTES_BYTES_MAX, "bytes of notifications and settings"),
@@ -174,8 +174,8 @@ mod tests {
     #[test]
     fn endless_answers_break_with_the_limit_they_reached() {
         for (tag, length, part) in [
-            (tag::DATA_ROW, 6, "rows in answer to one request"),
-            (tag::COPY_DATA, 104, "answer to one request"),
+            (tag::DATA_ROW, 6, "rows in reply to one request"),
+            (tag::COPY_DATA, 104, "reply to one request"),
             (tag::NOTICE_RESPONSE, 20, "notices"),
             (tag::NOTIFICATION_RESPONSE, 20, "notifications"),
             (tag::PARAMETER_STATUS, 20, "settings"),

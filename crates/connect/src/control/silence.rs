@@ -1,6 +1,6 @@
 //! Limits how long a server may send nothing.
 //!
-//! The library waits for ever. Below it, the stream gives up: at the limit of the connect for a session's first queries; after the session's
+//! The library waits forever. Below it, the stream gives up: at the limit of the connect for a session's first queries; after the session's
 //! time limit, if its queries are short; and for all others, which may build an index for hours, if the server answers no other
 //! session either. This is tested from time to time while an answer is awaited, and at once when the user wants to end.
 
@@ -36,7 +36,7 @@ const QUERY_BYTES_MAX: usize = 100;
 
 /// A server that stopped answering.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place} {} {seconds} s{}{}", if *is_talking { "has not finished its answer within" } else { "has not answered for" }, if *is_alone { "" } else { ", nor any other session of ours" }, of(query_text))]
+#[error("{place} {} {seconds} s{}{}", if *is_talking { "has not finished its reply within" } else { "has not replied for" }, if *is_alone { "" } else { ", nor has any other session of pgfathom" }, of(query_text))]
 pub struct Silent {
     /// Which server.
     pub place: String,

@@ -17,13 +17,13 @@ pub enum TlsError {
         sslmode: &'static str,
     },
     /// The same, and there is no home directory to search.
-    #[error("sslmode={sslmode} needs a root certificate file, and none is named")]
+    #[error("sslmode={sslmode} needs a root certificate file, but none is named")]
     RootUnnamed {
         /// The mode.
         sslmode: &'static str,
     },
     /// The operating system has no trusted roots.
-    #[error("sslrootcert=system, but this system has no trusted root certificates{}", .0.as_ref().map(|e| format!(": {e}")).unwrap_or_default())]
+    #[error("sslrootcert=system, but this host has no trusted root certificates{}", .0.as_ref().map(|e| format!(": {e}")).unwrap_or_default())]
     NoSystemRoots(Option<String>),
     /// A file that cannot be read or contains something else.
     #[error("{what} file {} {problem}", path.display())]
@@ -84,7 +84,7 @@ fn handshake_words(error: &rustls::Error) -> String {
                 "the server's certificate is not valid yet".to_owned()
             }
             CertificateError::UnknownIssuer => {
-                "the server's certificate does not lead to a trusted root".to_owned()
+                "the server's certificate is not signed by a trusted root".to_owned()
             }
             CertificateError::UnsupportedSignatureAlgorithmContext { .. }
             | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
@@ -101,7 +101,7 @@ fn handshake_words(error: &rustls::Error) -> String {
             error => format!("the server's certificate is not acceptable: {error}"),
         },
         rustls::Error::AlertReceived(alert) => match alert {
-            AlertDescription::CertificateRequired => "the server demands a client certificate".to_owned(),
+            AlertDescription::CertificateRequired => "the server requires a client certificate".to_owned(),
             AlertDescription::UnknownCA => "the server does not trust our client certificate".to_owned(),
             AlertDescription::ProtocolVersion => {
                 "the server supports none of the allowed TLS versions".to_owned()
@@ -130,10 +130,10 @@ impl TlsError {
             }
             TlsError::NoSystemRoots(_) => "apt-get install ca-certificates, or name a file with sslrootcert",
             TlsError::KeyOpen { .. } => {
-                "chmod 0600 the key (or 0640 when it belongs to root), as PostgreSQL's own programs demand"
+                "chmod 0600 the key (or 0640 when it belongs to root), as PostgreSQL's own programs require"
             }
             TlsError::KeyMissing { .. } => {
-                "name the key with sslkey, or switch the certificate off with sslcertmode=disable"
+                "name the key with sslkey, or disable the certificate with sslcertmode=disable"
             }
             TlsError::File { .. } => "PEM files are needed (-----BEGIN ...-----), readable by you",
             TlsError::Handshake(rustls::Error::InvalidCertificate(error)) => match error {

@@ -86,7 +86,7 @@ pub(super) fn client_certificate(options: &TlsOptions) -> Result<Option<ClientCe
             return problem(
                 KEY,
                 &key,
-                "is protected by a passphrase, which is not supported (openssl pkey -in KEY -out KEY2 takes it off)"
+                "is protected by a passphrase, which is not supported (openssl pkey -in KEY -out KEY2 removes it)"
                     .to_owned(),
             );
         }

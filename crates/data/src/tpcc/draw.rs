@@ -1,7 +1,7 @@
 //! The stream of random words that belongs to one row, and the values of clause 4.3.2 that are drawn from it.
 //!
 //! Word number `column << 8 | draw` of the row's stream is draw `draw` of column `column`. No draw depends on another, so that columns
-//! can be computed alone and letters side by side.
+//! can be computed separately and letters in parallel.
 
 use std::ops::RangeInclusive;
 

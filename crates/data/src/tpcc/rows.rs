@@ -1,4 +1,4 @@
-//! The rows of the nine tables: their columns in the order of clause 1.3, and who wants to read them one by one.
+//! The rows of the nine tables: their columns in the order of clause 1.3, and the interface that receives their values one by one.
 //!
 //! Money is counted in cents and rates in ten-thousandths, as everything here is an integer.
 

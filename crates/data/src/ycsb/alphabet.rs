@@ -1,7 +1,7 @@
 //! The 64 letters: `-`, `0..9`, `A..Z`, `_`, `a..z`, in ascending order of ASCII.
 //!
 //! Ascending order makes the map from six bits a short sum of comparisons, which the compiler turns into vector code on
-//! any machine; a table look-up per byte would be the slowest step of the generator.
+//! any CPU; a table look-up per byte would be the slowest step of the generator.
 
 /// In the table of values: not a letter of the alphabet.
 pub(super) const FOREIGN: u8 = 0xFF;

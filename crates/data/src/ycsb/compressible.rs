@@ -119,7 +119,7 @@ impl std::fmt::Display for CompressibleError {
             CompressibleError::NotANumber(text) => {
                 write!(
                     f,
-                    "\"{text}\" is no compression ratio: a number with at most two decimals is expected"
+                    "\"{text}\" is not a compression ratio: a number with at most two decimals is expected"
                 )
             }
             CompressibleError::OutOfRange => {

@@ -66,7 +66,7 @@ impl Reach<'_> {
             (Err(source), Reach::Noted(absent)) => {
                 absent.push(Absent {
                     name: node.name.clone(),
-                    why: format!("the catalog of {entry} has it at {}: {source}", address()),
+                    why: format!("the catalog of {entry} gives {} as its address: {source}", address()),
                     hint: FILE_HINT.to_owned(),
                 });
                 Ok(None)
@@ -157,7 +157,7 @@ fn detect(control: &mut Control) -> Result<Vec<Signs>, ClusterError> {
         .map_err(|source| ClusterError::Sql { what: what.to_owned(), engine: None, source })?;
     let row = rows.first().ok_or_else(|| ClusterError::Catalog {
         what: what.to_owned(),
-        problem: "it gave no answer".to_owned(),
+        problem: "it gave no reply".to_owned(),
     })?;
     let there = signs.into_iter().enumerate().filter(|(column, _)| row.is_true(*column));
     Ok(there.map(|(_, sign)| sign).collect())
@@ -182,7 +182,7 @@ fn postgres(control: &mut Control, here: ConnSpec, reach: &mut Reach<'_>) -> Res
             (owner, _) => {
                 let whose = owner.map(|owner| format!(" of the role {owner}")).unwrap_or_default();
                 let why = format!(
-                    "the foreign server {name}{whose} is not taken for a node: the session does not trust the role that made it, or \
+                    "the foreign server {name}{whose} is not used as a node: the session does not trust the role that made it, or \
                      those whose tables have partitions there"
                 );
                 reach.leave_out(name, why);

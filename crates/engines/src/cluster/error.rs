@@ -37,9 +37,7 @@ pub enum ClusterError {
     #[error(transparent)]
     Entry(#[from] ConnectError),
     /// A node that the catalog names cannot be reached from here.
-    #[error(
-        "the catalog of {entry} names the node {node:?} at {address}, and it cannot be reached there from here"
-    )]
+    #[error("the catalog of {entry} names the node {node:?} at {address}, which this host cannot reach")]
     Connect {
         /// Where the catalog was read.
         entry: String,
@@ -86,7 +84,7 @@ pub enum ClusterError {
         /// The server's answer.
         source: postgres::Error,
     },
-    /// The catalog's answer makes no sense.
+    /// The catalog's reply is invalid.
     #[error("cannot {what}: {problem}")]
     Catalog {
         /// The query.
@@ -142,7 +140,7 @@ pub(crate) fn sql_hint(engine: Option<Engine>, source: &postgres::Error) -> Opti
             "the role may not read this catalog{engine}: grant it that (pg_monitor or a superuser has it), or connect with another role (-U)"
         )),
         "42703" | "42P01" | "42883" => Some(format!(
-            "the catalog{engine} of this release is not the one that the profile was written for: name the nodes in a cluster file (--cluster), and load through one node"
+            "the profile was not written for the catalog{engine} of this release: name the nodes in a cluster file (--cluster), and load through one node"
         )),
         _ => None,
     }

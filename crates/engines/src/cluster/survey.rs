@@ -152,7 +152,7 @@ impl Survey {
                 self.cluster.nodes.push(ClusterNode { name, role, spec });
             }
             Err(error) => {
-                let why = format!("you named it, and it does not answer: {error}");
+                let why = format!("you named it, but it does not reply: {error}");
                 let hint = "it is tried again during the recording".to_owned();
                 self.absent.push(Absent { name: name.clone(), why, hint });
                 self.cluster.nodes.push(ClusterNode { name, role: Role::Standby, spec });
@@ -177,7 +177,7 @@ impl Survey {
                 self.cluster.nodes.push(ClusterNode { name, role: role(&found), spec });
                 known.push(found);
             }
-            Ok(_) => self.lacks(name, format!("{reported}; at {at} there is another server")),
+            Ok(_) => self.lacks(name, format!("{reported}; but another server is at {at}")),
             Err(error) => self.lacks(name, format!("{reported}; at {at}: {error}")),
         }
     }

@@ -78,6 +78,6 @@ pub(super) static PROFILE: Profile = Profile {
         "keys in order ('user' and a number) all go to one range: load scattered keys",
         "older releases commit a COPY every 100 rows outside of a transaction",
         "always expect 40001, at COMMIT too: the default level is SERIALIZABLE",
-        "advisory lock functions exist and lock nothing",
+        "advisory lock functions exist but lock nothing",
     ],
 };

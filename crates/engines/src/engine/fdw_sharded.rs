@@ -68,8 +68,10 @@ pub(super) static PROFILE: Profile = Profile {
         },
     ],
     reasons: Reasons {
-        fractured_read: "each node takes its own snapshot when a statement first reaches it: between two of them a transfer can commit, at every isolation level",
-        torn_commit: "postgres_fdw commits its nodes one after another, without two-phase commit: a node that crashes in between leaves half of the transaction",
+        fractured_read: "each node takes its own snapshot when a statement first reaches it: between two of them a transfer can commit, at every \
+                         isolation level",
+        torn_commit: "postgres_fdw commits its nodes one after another, without two-phase commit: a node that crashes in between leaves half of the \
+                      transaction",
         order: "each node has its own snapshot, which begins with its first use",
         order_change: "keep rows that must agree on one shard, or use an engine with one snapshot for all nodes",
     },
@@ -78,7 +80,7 @@ pub(super) static PROFILE: Profile = Profile {
         "a deadlock over two nodes is never detected: only the time limits of the foreign servers end it",
         "changing the key of a row on another node fails",
         "before 16, COPY into the parent takes one round trip per row of another node",
-        "SKIP LOCKED is silently lost on other nodes: the remote statement has FOR UPDATE only; advisory locks apply to the entry node only",
+        "SKIP LOCKED is silently ignored on other nodes: the remote statement has FOR UPDATE only; advisory locks apply to the entry node only",
         "expect 40001 at READ COMMITTED too: the other nodes always run REPEATABLE READ",
     ],
 };

@@ -150,42 +150,7 @@ pub(super) fn read(
         return Err(reading.nonsense(format!("it has {} partitions", rows.len())));
     }
     let parsed = Kind::parse(kind);
-    let mut leaves: Vec<Leaf> = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let id = row.get(6).unwrap_or_default();
-        if let Some(state) = row.get(5) {
-            return Err(PlacementError::Unsettled {
-                table: table.to_owned(),
-                leaf: id.to_owned(),
-                state: state.to_owned(),
-            });
-        }
-        // Further placements of the same rows.
-        if leaves.last().is_some_and(|last| last.id == id) {
-            continue;
-        }
-        let key = row.get(2).unwrap_or_default();
-        let Some(place) = places.iter().find(|place| place.key == key) else {
-            return Err(reading.nonsense(format!("partition {id} is on the node {key}, which is unknown")));
-        };
-        let node = place.at.ok_or_else(|| PlacementError::UnknownNode {
-            table: table.to_owned(),
-            server: place.name.clone(),
-            address: place.address.clone(),
-        })?;
-        let bound = parsed.map_or(Ok(Bound::Other(kind.to_owned())), |kind| reading.bound(kind, row))?;
-        let (schema, name) =
-            (row.get(0).unwrap_or(schema).to_owned(), row.get(1).unwrap_or(table).to_owned());
-        leaves.push(Leaf {
-            seen_as: (schema.clone(), name.clone()),
-            schema,
-            name,
-            node,
-            oid: row.get(7).and_then(|oid| oid.parse().ok()).unwrap_or(0),
-            bound,
-            id: id.to_owned(),
-        });
-    }
+    let mut leaves = leaves(&reading, &rows, &places, kind)?;
     if leaves.is_empty() {
         return Err(reading.nonsense("it has no partitions".to_owned()));
     }
@@ -208,6 +173,53 @@ pub(super) fn read(
         routing,
         on_every_node,
     })
+}
+
+/// The partitions that the catalog lists, each with the node that has it.
+fn leaves(
+    reading: &Reading<'_>,
+    rows: &[TextRow],
+    places: &[Place],
+    kind: &str,
+) -> Result<Vec<Leaf>, PlacementError> {
+    let mut leaves: Vec<Leaf> = Vec::with_capacity(rows.len());
+    for row in rows {
+        let id = row.get(6).unwrap_or_default();
+        if let Some(state) = row.get(5) {
+            return Err(PlacementError::Unsettled {
+                table: reading.table.to_owned(),
+                leaf: id.to_owned(),
+                state: state.to_owned(),
+            });
+        }
+        // Further placements of the same rows.
+        if leaves.last().is_some_and(|last| last.id == id) {
+            continue;
+        }
+        let key = row.get(2).unwrap_or_default();
+        let Some(place) = places.iter().find(|place| place.key == key) else {
+            return Err(reading.nonsense(format!("partition {id} is on the node {key}, which is unknown")));
+        };
+        let node = place.at.ok_or_else(|| PlacementError::UnknownNode {
+            table: reading.table.to_owned(),
+            server: place.name.clone(),
+            address: place.address.clone(),
+        })?;
+        let bound =
+            Kind::parse(kind).map_or(Ok(Bound::Other(kind.to_owned())), |kind| reading.bound(kind, row))?;
+        let schema = row.get(0).unwrap_or(reading.schema).to_owned();
+        let name = row.get(1).unwrap_or(reading.table).to_owned();
+        leaves.push(Leaf {
+            seen_as: (schema.clone(), name.clone()),
+            schema,
+            name,
+            node,
+            oid: row.get(7).and_then(|oid| oid.parse().ok()).unwrap_or(0),
+            bound,
+            id: id.to_owned(),
+        });
+    }
+    Ok(leaves)
 }
 
 /// The columns for the client's hash, or why it must not compute it.
@@ -264,89 +276,105 @@ fn routing(
         Err(reason) => return Ok(Routing::Server(reason)),
     };
     let first = &keys[0];
-    let gap = |at: &str| PlacementError::Gap { table: reading.table.to_owned(), after: at.to_owned() };
     let rule = match kind {
         Kind::Remainder => return super::native::hash_rule(reading.table, leaves, columns),
-        Kind::Hash32 => {
-            let bounds = |leaf: &Leaf| match leaf.bound {
-                Bound::Hash32 { least, greatest } => (least, greatest),
-                _ => (0, 0),
-            };
-            leaves.sort_by_key(bounds);
-            let mut next = i64::from(i32::MIN);
-            for leaf in leaves.iter() {
-                let (least, greatest) = bounds(leaf);
-                if i64::from(least) != next || greatest < least {
-                    return Err(gap(&(next - 1).to_string()));
-                }
-                next = i64::from(greatest) + 1;
-            }
-            if next != i64::from(i32::MAX) + 1 {
-                return Err(gap(&(next - 1).to_string()));
-            }
-            Rule::HashRange { starts: leaves.iter().map(|leaf| bounds(leaf).0).collect() }
-        }
-        Kind::Code => {
-            let bounds = |leaf: &Leaf| match leaf.bound {
-                Bound::Code { from, to } => (from, to),
-                _ => (0, 0),
-            };
-            leaves.sort_by_key(bounds);
-            let mut next = 0;
-            for leaf in leaves.iter() {
-                let (from, to) = bounds(leaf);
-                if from != next || to <= from {
-                    return Err(gap(&next.to_string()));
-                }
-                next = to;
-            }
-            if next != 1 << 16 {
-                return Err(gap(&next.to_string()));
-            }
-            Rule::CodeRange { starts: leaves.iter().map(|leaf| bounds(leaf).0).collect() }
-        }
+        Kind::Hash32 => Rule::HashRange { starts: hash_starts(reading, leaves)? },
+        Kind::Code => Rule::CodeRange { starts: code_starts(reading, leaves)? },
         Kind::Segment => {
             let segments: u32 = reading.number("count of segments", first.get(5))?;
-            leaves.sort_by_key(|leaf| match leaf.bound {
-                Bound::Segment(number) => number,
-                _ => 0,
-            });
-            let numbered = leaves.iter().zip(0..).all(|(leaf, number)| leaf.bound == Bound::Segment(number));
-            if leaves.len() != segments as usize || !numbered {
-                return Err(reading.nonsense(format!(
-                    "its rows are distributed over {segments} segments, and the catalog lists {} of them",
-                    leaves.len()
-                )));
-            }
-            let legacy = keys
-                .iter()
-                .filter(|row| row.get(3).is_some_and(|class| class.starts_with("cdbhash_")))
-                .count();
+            sort_segments(reading, segments, leaves)?;
+            let is_legacy = |row: &&TextRow| row.get(3).is_some_and(|class| class.starts_with("cdbhash_"));
+            let legacy = keys.iter().filter(is_legacy).count();
             if legacy != 0 && legacy != keys.len() {
                 return Ok(Routing::Server("its key mixes two generations of hash functions".to_owned()));
             }
             Rule::Segment { segments, legacy: legacy > 0 }
         }
-        Kind::Keys => {
-            let bounds = |leaf: &Leaf| match &leaf.bound {
-                Bound::Keys { from, to } => (from.clone(), to.clone()),
-                _ => Default::default(),
-            };
-            leaves.sort_by_cached_key(bounds);
-            for pair in leaves.windows(2) {
-                if bounds(&pair[0]).1 != bounds(&pair[1]).0 {
-                    return Err(gap(&format!("{:02x?}", bounds(&pair[0]).1)));
-                }
-            }
-            Rule::KeyRange {
-                table: reading.number("table number", first.get(5))?,
-                index: reading.number("index number", first.get(6))?,
-                starts: leaves.iter().map(|leaf| bounds(leaf).0).collect(),
-            }
-        }
+        Kind::Keys => Rule::KeyRange {
+            starts: key_starts(reading, leaves)?,
+            table: reading.number("table number", first.get(5))?,
+            index: reading.number("index number", first.get(6))?,
+        },
         Kind::Everywhere | Kind::One => return Ok(Routing::Whole),
     };
     Ok(Routing::Client { columns, rule })
+}
+
+fn gap(reading: &Reading<'_>, after: String) -> PlacementError {
+    PlacementError::Gap { table: reading.table.to_owned(), after }
+}
+
+/// Sorts ranges of 32-bit hashes, which must cover all of them without a gap. Returns where they begin.
+fn hash_starts(reading: &Reading<'_>, leaves: &mut [Leaf]) -> Result<Vec<i32>, PlacementError> {
+    let bounds = |leaf: &Leaf| match leaf.bound {
+        Bound::Hash32 { least, greatest } => (least, greatest),
+        _ => (0, 0),
+    };
+    leaves.sort_by_key(bounds);
+    let mut next = i64::from(i32::MIN);
+    for leaf in leaves.iter() {
+        let (least, greatest) = bounds(leaf);
+        if i64::from(least) != next || greatest < least {
+            return Err(gap(reading, (next - 1).to_string()));
+        }
+        next = i64::from(greatest) + 1;
+    }
+    if next != i64::from(i32::MAX) + 1 {
+        return Err(gap(reading, (next - 1).to_string()));
+    }
+    Ok(leaves.iter().map(|leaf| bounds(leaf).0).collect())
+}
+
+/// Sorts ranges of 16-bit hash codes, which must cover all of them without a gap. Returns where they begin.
+fn code_starts(reading: &Reading<'_>, leaves: &mut [Leaf]) -> Result<Vec<u32>, PlacementError> {
+    let bounds = |leaf: &Leaf| match leaf.bound {
+        Bound::Code { from, to } => (from, to),
+        _ => (0, 0),
+    };
+    leaves.sort_by_key(bounds);
+    let mut next = 0;
+    for leaf in leaves.iter() {
+        let (from, to) = bounds(leaf);
+        if from != next || to <= from {
+            return Err(gap(reading, next.to_string()));
+        }
+        next = to;
+    }
+    if next != 1 << 16 {
+        return Err(gap(reading, next.to_string()));
+    }
+    Ok(leaves.iter().map(|leaf| bounds(leaf).0).collect())
+}
+
+/// Sorts segments by their numbers, of which none may be missing.
+fn sort_segments(reading: &Reading<'_>, segments: u32, leaves: &mut [Leaf]) -> Result<(), PlacementError> {
+    leaves.sort_by_key(|leaf| match leaf.bound {
+        Bound::Segment(number) => number,
+        _ => 0,
+    });
+    let numbered = leaves.iter().zip(0..).all(|(leaf, number)| leaf.bound == Bound::Segment(number));
+    if leaves.len() != segments as usize || !numbered {
+        return Err(reading.nonsense(format!(
+            "its rows are distributed over {segments} segments, and the catalog lists {} of them",
+            leaves.len()
+        )));
+    }
+    Ok(())
+}
+
+/// Sorts ranges of encoded keys, each of which must begin where the one before it ends. Returns where they begin.
+fn key_starts(reading: &Reading<'_>, leaves: &mut [Leaf]) -> Result<Vec<Vec<u8>>, PlacementError> {
+    let bounds = |leaf: &Leaf| match &leaf.bound {
+        Bound::Keys { from, to } => (from.clone(), to.clone()),
+        _ => Default::default(),
+    };
+    leaves.sort_by_cached_key(bounds);
+    for pair in leaves.windows(2) {
+        if bounds(&pair[0]).1 != bounds(&pair[1]).0 {
+            return Err(gap(reading, format!("{:02x?}", bounds(&pair[0]).1)));
+        }
+    }
+    Ok(leaves.iter().map(|leaf| bounds(leaf).0).collect())
 }
 
 /// The server's own answer for each key; the outer `None` means that it has none.

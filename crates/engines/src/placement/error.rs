@@ -97,7 +97,7 @@ pub enum PlacementError {
         state: String,
     },
     /// The ranges of the partitions have a gap, or overlap.
-    #[error("the partitions of {table} do not fit together: there is a gap or an overlap after {after}")]
+    #[error("the partitions of {table} have a gap or an overlap after {after}")]
     Gap {
         /// The table.
         table: String,
@@ -114,7 +114,7 @@ pub enum PlacementError {
         /// The server's answer.
         source: postgres::Error,
     },
-    /// The catalog's answer makes no sense.
+    /// The catalog's reply is invalid.
     #[error("cannot {what}: {problem}")]
     Catalog {
         /// The query.
@@ -145,13 +145,14 @@ impl PlacementError {
                 "add that node to the cluster file: [[node]] with name = \"{server}\", a role and the connection by which this host reaches it"
             ),
             PlacementError::Incomplete { .. } => {
-                "a partition may be on its way to another node: wait until it is attached again".to_owned()
+                "a partition may be moving to another node: wait until it is attached again".to_owned()
             }
             PlacementError::Mismatch { .. } => {
                 "load through one node, which routes by itself: --via connect".to_owned()
             }
             PlacementError::Unsettled { .. } | PlacementError::Gap { .. } => {
-                "a partition may be on the move: wait until the move has finished, or repair it".to_owned()
+                "a partition may be moving to another node: wait until the move has finished, or repair it"
+                    .to_owned()
             }
             PlacementError::NothingToTest { .. } | PlacementError::NotReadable { .. } => {
                 "use one node, which routes by itself: --via connect".to_owned()

@@ -225,7 +225,7 @@ pub(super) fn hash_rule(
     leaves.sort_by_key(numbers);
     let greatest = leaves.iter().filter_map(numbers).map(|(_, modulus)| modulus).max().unwrap_or(1);
     if greatest > MODULUS_MAX {
-        return Ok(Routing::Server(format!("its modulus {greatest} is beyond {MODULUS_MAX}")));
+        return Ok(Routing::Server(format!("its modulus {greatest} exceeds {MODULUS_MAX}")));
     }
     const NO_ROLE: u32 = u32::MAX;
     let mut leaf_of = vec![NO_ROLE; greatest as usize];
@@ -308,7 +308,7 @@ pub(super) fn by_server(
     for (index, row) in constraints.iter().enumerate() {
         let constraint = row.get(0).ok_or_else(|| PlacementError::Catalog {
             what: format!("read the partition constraints of {table}"),
-            problem: format!("{} is not a partition any more", placement.leaves[index].name),
+            problem: format!("{} is no longer a partition", placement.leaves[index].name),
         })?;
         whens.push_str(&format!(" when {constraint} then {index}"));
     }

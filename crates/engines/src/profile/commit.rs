@@ -68,7 +68,7 @@ impl Protocol {
         let of = |words, round_trips| CommitCost { words, round_trips };
         match self {
             Protocol::OneNode if waits_for_standbys => {
-                of("the WAL goes to the standby, its answer comes back", 1.0)
+                of("the WAL goes to the standby, and its reply comes back", 1.0)
             }
             Protocol::OneNode => of("it waits for no other node", 0.0),
             Protocol::Asynchronous => of("other nodes get it after the commit", 0.0),

@@ -85,7 +85,7 @@ impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Case::Deadlock => "A deadlock over two nodes that is never detected",
-            Case::InDoubt => "A two-phase commit that stops half-way",
+            Case::InDoubt => "A two-phase commit that stops halfway",
             Case::LongFork => "Two nodes that show two writes in opposite orders",
             Case::CancelledWait => "A commit that stays although its wait for a standby was cancelled",
             Case::SilentCancelledWait => "The same without a warning",
@@ -129,6 +129,6 @@ impl Reasons {
         fractured_read: "the engine does not promise one snapshot for all nodes",
         torn_commit: "the engine does not promise that a commit is one step for all nodes",
         order: "the engine's documentation",
-        order_change: "read what must be in order on one node",
+        order_change: "read on one node what must be in order",
     };
 }

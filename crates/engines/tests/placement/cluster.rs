@@ -121,7 +121,9 @@ fn nodes_out_of_reach_and_nodes_named_twice_are_told() {
         let error = Cluster::discover(&entry).unwrap_err();
         let text = error.to_string();
         assert!(
-            text.contains("names the node \"twin\" at socket /nowhere/.s.PGSQL.1, and it cannot be reached"),
+            text.contains(
+                "names the node \"twin\" at socket /nowhere/.s.PGSQL.1, which this host cannot reach"
+            ),
             "{text}"
         );
         assert!(error.hint().unwrap().contains("--cluster"));

@@ -119,7 +119,10 @@ fn left_behind(case: &Case) -> Answer {
             .number("free_share", share)
             .because(format!("{}: table in {}, indexes in {}", first.word("relation"), first.word("tablespace"), first.word("index_tablespaces")))
             .because("ALTER TABLE .. SET TABLESPACE moves the table but not its indexes")
-            .remedy("move the indexes, too", &[&format!("ALTER INDEX ALL IN TABLESPACE {} SET TABLESPACE {};", first.word("index_tablespaces").split(',').next().unwrap_or("pg_default").trim(), first.word("tablespace"))]),
+            .remedy(
+                "move the indexes, too",
+                &[&format!("ALTER INDEX ALL IN TABLESPACE {} SET TABLESPACE {};", first.word("index_tablespaces").split(',').next().unwrap_or("pg_default").trim(), first.word("tablespace"))],
+            ),
         );
     }
     Answer::of(claims, || "tablespaces of tables and their indexes, free space".to_string())
@@ -234,7 +237,10 @@ fn fills(case: &Case) -> Answer {
             Claim::new(
                 if soon { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
-                format!("{}: {} has {} free ({}){}", mount.place, mount.name, units::bytes(now), units::percent(now / size.max(1.0)), detail.unwrap_or_default()),
+                format!(
+                    "{}: {} has {} free ({}){}",
+                    mount.place, mount.name, units::bytes(now), units::percent(now / size.max(1.0)), detail.unwrap_or_default(),
+                ),
             )
             .on_host(mount.place)
             .during([free.window()])
@@ -243,7 +249,13 @@ fn fills(case: &Case) -> Answer {
             .with(left_s, |claim, left| claim.number("until_full_s", left))
             .because(format!("{} is there", mount.lines.word("used_for")))
             .because("the server stops when the disk of the WAL is full")
-            .remedy("find what grows: WAL kept for a slot (REP-03) or an archive that fails, temporary files, tables", &["$ du -xh --max-depth=2 PGDATA | sort -h | tail", "SELECT slot_name, active, wal_status FROM pg_replication_slots;"]),
+            .remedy(
+                "find what grows: WAL kept for a slot (REP-03) or an archive that fails, temporary files, tables",
+                &[
+                    "$ du -xh --max-depth=2 PGDATA | sort -h | tail",
+                    "SELECT slot_name, active, wal_status FROM pg_replication_slots;",
+                ],
+            ),
         );
     }
     Answer::of(claims, || "free space of every mount, and what loads still need".to_string())
@@ -303,7 +315,7 @@ fn bytes_differ(case: &Case) -> Answer {
                     Severity::Low,
                     Level::PeerContrast,
                     format!(
-                        "{node}: a row of {family} takes {} bytes, on {} other nodes {}",
+                        "{node}: a row of {family} takes {} bytes; on {} other nodes it takes {}",
                         units::short(contrast.value),
                         others.len(),
                         units::short(contrast.others)

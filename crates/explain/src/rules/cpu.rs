@@ -29,15 +29,15 @@ pub(super) const RULES: &[Rule] = &[
             Field("host", "cpu_user_pct"),
             Any(&[Field("client", "scheduled"), Field("server", "xact_commit")]),
         ],
-        limits: "autocorrelation 0.5, 30 points up and down, offered load even within 5 % (ours; R0's node 7)",
+        limits: "autocorrelation 0.5, a swing of 30 percentage points, offered load even within 5 % (ours; R0's node 7)",
         judge: saw_tooth,
         links: &[],
     },
     Rule {
         id: "CPU-03",
-        title: "memory of other sockets",
+        title: "processes use memory of another NUMA node",
         needs: &[Looked("numa")],
-        limits: "20 % of the allocated pages come from another memory node than that of the process (ours)",
+        limits: "20 % of the pages are allocated on another NUMA node than that of their process (ours)",
         judge: remote_memory,
         links: &["https://docs.kernel.org/admin-guide/numastat.html"],
     },
@@ -115,11 +115,13 @@ fn kernel_locks(case: &Case) -> Answer {
         .things("host")
         .filter_map(|host| Some((host.place, host.lines.series("cpu_system_pct")?)))
         .max_by(|left, right| left.1.max().total_cmp(&right.1.max()));
-    let Some((host, system)) = worst else { return Answer::CannotTell("no CPU of a host".to_string()) };
+    let Some((host, system)) = worst else {
+        return Answer::CannotTell("the CPU use of no host was recorded".to_string());
+    };
     let windows = system.stretches(3_000_000, |point| point.mean() >= SYSTEM_PCT);
     if share < LOCK_SHARE || windows.is_empty() {
         return Answer::Clean(format!(
-            "{} of the samples are in the kernel's lock functions, {} % of the CPU in the kernel",
+            "{} of the samples are in the kernel's lock functions, and the kernel uses {} % of the CPU",
             units::percent(share),
             units::short(system.mean())
         ));
@@ -146,7 +148,7 @@ fn kernel_locks(case: &Case) -> Answer {
     )
     .not("locks of PostgreSQL (LWLock, Lock): those sleep or spin in user space")
     .remedy(
-        "it depends on the caller: fewer writers per file, another file system, a newer module or kernel",
+        "the remedy depends on the caller: fewer writers per file, another file system, a newer module or kernel",
         &["$ perf record -a -g -F 99 -k mono -- sleep 10; perf report --no-children"],
     );
     let claim =
@@ -280,7 +282,7 @@ fn remote_memory(case: &Case) -> Answer {
                 Severity::Low,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{host}: {} of the allocated memory is on another node than its process",
+                    "{host}: {} of the allocated memory is on another NUMA node than its process",
                     units::percent(share)
                 ),
             )
@@ -288,16 +290,16 @@ fn remote_memory(case: &Case) -> Answer {
             .during([case.span])
             .number("remote_share", share)
             .number("pages", local + other)
-            .with(nodes, |claim, nodes| claim.because(format!("the host has {nodes} memory nodes")))
+            .with(nodes, |claim, nodes| claim.because(format!("the host has {nodes} NUMA nodes")))
             .because("numastat counts pages by the node of the requesting process")
             .lacking("where shared_buffers is (pg_shmem_allocations_numa, PostgreSQL 18)")
             .remedy(
-                "spread shared memory over all nodes, or pin the server to one",
+                "spread shared memory over all NUMA nodes, or pin the server to one",
                 &["$ numactl --interleave=all pg_ctl start", "$ numastat -p postgres"],
             ),
         );
     }
-    Answer::of(claims, || "pages by memory node; a host with one node has nothing to count".to_string())
+    Answer::of(claims, || "pages by NUMA node; a host with one NUMA node has nothing to count".to_string())
 }
 
 fn steal(case: &Case) -> Answer {
@@ -318,7 +320,7 @@ fn steal(case: &Case) -> Answer {
             .on_host(host.place)
             .during(windows)
             .number("cpu_steal_pct", inside)
-            .because("the kernel counts the time in which it was ready to run but had no processor (steal)")
+            .because("the kernel counts as steal the time in which it was ready to run and the hypervisor gave it no CPU")
             .remedy("use another host, or dedicated CPUs; nothing inside the virtual machine helps", &[]),
         );
     }
@@ -346,11 +348,7 @@ fn not_cpu(case: &Case) -> Answer {
         if pct >= CPU_PCT || share < CLASS_SHARE || active < ACTIVE_MIN {
             continue;
         }
-        let top: Vec<String> = waits
-            .top(Who::Client, 3)
-            .into_iter()
-            .map(|(event, share)| format!("{event} {}", units::percent(share)))
-            .collect();
+        let top = waits.top_in_words(Who::Client);
         let statement = waits.worst_statement(|kind, _| kind == class);
         let statement = statement.map(|(id, share)| (case.query(id).unwrap_or(id).to_string(), share));
         // It names no cause: what does comes first.
@@ -359,7 +357,7 @@ fn not_cpu(case: &Case) -> Answer {
                 Severity::Low,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{node}: not the CPU ({} % busy): {} of {} active sessions wait for {class}",
+                    "{node}: the CPU is not the limit ({} % busy): {} of {} active sessions wait for {class}",
                     units::short(pct),
                     units::percent(share),
                     units::short(active)
@@ -371,7 +369,7 @@ fn not_cpu(case: &Case) -> Answer {
             .number("cpu_pct", pct)
             .number("share", share)
             .number("active_sessions", active)
-            .because(format!("sessions were sampled in {}", top.join(", ")))
+            .because(format!("sessions were sampled in {}", top))
             .with(statement, |claim, (text, share)| {
                 claim.because(format!("{} of it in: {text}", units::percent(share)))
             })

@@ -4,7 +4,7 @@ use crate::case::{Case, Thing};
 use crate::rule::Need::{Any, Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule, grouped};
 use crate::series::Series;
-use crate::statistics::{self, contrasts};
+use crate::statistics::{self, Contrast, contrasts};
 use crate::units;
 use record::event;
 use record::finding::{Level, Severity};
@@ -22,7 +22,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "IO-02",
         title: "similar hosts have disks of different speed",
         needs: &[Peers("disk", 3)],
-        limits: "1.2 times the median of the other hosts, 3 robust deviations and 0.1 ms; reads and writes apart (R0, gpcheckperf)",
+        limits: "1.2 times the median of the other hosts, 3 robust deviations and 0.1 ms; reads and writes are compared separately (R0, gpcheckperf)",
         judge: hosts_differ,
         links: &[],
     },
@@ -30,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "IO-03",
         title: "a PCI Express link is below its best speed, or has errors",
         needs: &[Looked("aer")],
-        limits: "current below possible speed or width, or any new error (R0: cables)",
+        limits: "the current speed or width is below the maximum, or any new error (R0: cables)",
         judge: link,
         links: &["https://docs.kernel.org/PCI/pcieaer-howto.html"],
     },
@@ -182,57 +182,11 @@ fn slow_member(case: &Case) -> Answer {
                 if windows.is_empty() {
                     continue;
                 }
-                let rate = |disk: &Thing<'_>| disk.lines.rate(count).unwrap_or(0.0);
-                let size = |disk: &Thing<'_>| disk.lines.rate(bytes).unwrap_or(0.0) / rate(disk).max(1.0);
                 let others: Vec<&Thing<'_>> =
                     busy.iter().map(|(other, _)| other).filter(|other| other.name != disk.name).collect();
-                let typical = |of: &dyn Fn(&Thing<'_>) -> f64| {
-                    statistics::median(others.iter().map(|other| of(other))).unwrap_or(0.0)
-                };
-                let near = |mine: f64, theirs: f64| {
-                    theirs <= 0.0 || (mine <= theirs * SAME_WORK && mine * SAME_WORK >= theirs)
-                };
-                // A slow member of a stripe gets as many requests as the others; one on its own may get fewer because it is slow.
-                let same = near(size(&disk), typical(&|other| size(other)))
-                    && rate(&disk) <= typical(&|other| rate(other)) * SAME_WORK;
-                let severity =
-                    if contrast.ratio >= MEMBER_RATIO_HIGH { Severity::High } else { Severity::Medium };
-                let level = if same { Level::PeerContrast } else { Level::Symptom };
-                let claim = format!(
-                    "{}: {verb}s on {} take {} ms, on its {} {} ms: {} times longer",
-                    disk.place,
-                    disk.name,
-                    units::short(contrast.value),
-                    units::counted(others.len(), "peer"),
-                    units::short(contrast.others),
-                    units::short(contrast.ratio)
-                );
-                let mut made = Claim::new(severity, level, claim)
-                    .on_host(disk.place)
-                    .during(windows)
-                    .number(wait, contrast.value)
-                    .number(&format!("peers_{wait}"), contrast.others)
-                    .number("ratio", contrast.ratio)
-                    .number("requests_per_s", rate(&disk))
-                    .because(format!("{group}: {}", others.iter().map(|other| other.name).collect::<Vec<_>>().join(", ")))
-                    .remedy(
-                        "replace it, or remove it from the array: a stripe is as slow as its slowest member; until then, move tables to tablespaces on the other disks",
-                        &[&format!("$ smartctl -a /dev/{}", disk.name), "ALTER TABLE t SET TABLESPACE other; -- and every index of it: ALTER INDEX i SET TABLESPACE other"],
-                    );
-                if same {
-                    made = made.not(format!(
-                        "more work: it does {} {verb}s/s of {} each, its peers {} of {}",
-                        units::short(rate(&disk)),
-                        units::bytes(size(&disk)),
-                        units::short(typical(&|other| rate(other))),
-                        units::bytes(typical(&|other| size(other)))
-                    ));
-                } else {
-                    made = made.lacking("a comparison with equal work: its requests differ in size or number from those of its peers");
-                }
-                claims.push(made.lacking(
-                    "a clean SMART report does not rule the drive out: the slow drives of R0 had one",
-                ));
+                let direction = (verb, count, bytes, wait);
+                let made = slower_than_peers(&disk, &others, &group, direction, &contrast);
+                claims.push(made.during(windows));
             }
         }
     }
@@ -242,6 +196,62 @@ fn slow_member(case: &Case) -> Answer {
         )),
         _ => Answer::of(claims, || format!("{looked} groups of disks with equal work")),
     }
+}
+
+/// One disk whose requests take much longer than those of its peers: by itself, or because it does other work.
+fn slower_than_peers(
+    disk: &Thing<'_>,
+    others: &[&Thing<'_>],
+    group: &str,
+    (verb, count, bytes, wait): (&str, &str, &str, &str),
+    contrast: &Contrast,
+) -> Claim {
+    let rate = |disk: &Thing<'_>| disk.lines.rate(count).unwrap_or(0.0);
+    let size = |disk: &Thing<'_>| disk.lines.rate(bytes).unwrap_or(0.0) / rate(disk).max(1.0);
+    let typical = |of: &dyn Fn(&Thing<'_>) -> f64| {
+        statistics::median(others.iter().map(|other| of(other))).unwrap_or(0.0)
+    };
+    let near =
+        |mine: f64, theirs: f64| theirs <= 0.0 || (mine <= theirs * SAME_WORK && mine * SAME_WORK >= theirs);
+    // A slow member of a stripe gets as many requests as the others; one on its own may get fewer because it is slow.
+    let same = near(size(disk), typical(&|other| size(other)))
+        && rate(disk) <= typical(&|other| rate(other)) * SAME_WORK;
+    let severity = if contrast.ratio >= MEMBER_RATIO_HIGH { Severity::High } else { Severity::Medium };
+    let level = if same { Level::PeerContrast } else { Level::Symptom };
+    let claim = format!(
+        "{}: {verb}s on {} take {} ms, and on its {} they take {} ms: {} times longer",
+        disk.place,
+        disk.name,
+        units::short(contrast.value),
+        units::counted(others.len(), "peer"),
+        units::short(contrast.others),
+        units::short(contrast.ratio)
+    );
+    let mut made = Claim::new(severity, level, claim)
+        .on_host(disk.place)
+        .number(wait, contrast.value)
+        .number(&format!("peers_{wait}"), contrast.others)
+        .number("ratio", contrast.ratio)
+        .number("requests_per_s", rate(disk))
+        .because(format!("{group}: {}", others.iter().map(|other| other.name).collect::<Vec<_>>().join(", ")))
+        .remedy(
+            "replace it, or remove it from the array: a stripe is as slow as its slowest member; until then, move tables to tablespaces on the other disks",
+            &[&format!("$ smartctl -a /dev/{}", disk.name), "ALTER TABLE t SET TABLESPACE other; -- and every index of it: ALTER INDEX i SET TABLESPACE other"],
+        );
+    if same {
+        made = made.not(format!(
+            "more work: it does {} {verb}s/s of {} each, and its peers do {} of {}",
+            units::short(rate(disk)),
+            units::bytes(size(disk)),
+            units::short(typical(&|other| rate(other))),
+            units::bytes(typical(&|other| size(other)))
+        ));
+    } else {
+        made = made.lacking(
+            "a comparison with equal work: its requests differ in size or number from those of its peers",
+        );
+    }
+    made.lacking("a clean SMART report does not rule the drive out: the slow drives of R0 had one")
 }
 
 fn hosts_differ(case: &Case) -> Answer {
@@ -279,7 +289,7 @@ fn hosts_differ(case: &Case) -> Answer {
                     severity,
                     Level::PeerContrast,
                     format!(
-                        "{host}: a {verb} takes {} ms, on {} other hosts {} ms",
+                        "{host}: a {verb} takes {} ms; on {} other hosts it takes {} ms",
                         units::short(contrast.value),
                         found.len() - 1,
                         units::short(contrast.others)
@@ -290,7 +300,7 @@ fn hosts_differ(case: &Case) -> Answer {
                 .number(wait, contrast.value)
                 .number(&format!("peers_{wait}"), contrast.others)
                 .number("ratio", contrast.ratio)
-                .because(format!("the median over the disks of each host; reads and writes apart: {verb}s"))
+                .because(format!("this compares the medians over the disks of each host, for {verb}s only"))
                 .lacking("a measurement of each disk alone, without the database")
                 .remedy(
                     "look for one slow member (IO-01), other mount options or firmware (DIST-07), then measure the disks alone",
@@ -417,7 +427,7 @@ fn health(case: &Case) -> Answer {
             "reallocated_sectors" | "pending_sectors" | "uncorrectable_sectors" if moved > 0.0 => {
                 (Severity::High, format!("{} more {what}", units::count(moved)))
             }
-            "smart_failed" if value > 0.0 => (Severity::High, "its self-assessment fails".to_string()),
+            "smart_failed" if value > 0.0 => (Severity::High, "its SMART self-assessment failed".to_string()),
             _ => continue,
         };
         claims.push(
@@ -462,7 +472,10 @@ fn latency(case: &Case) -> Answer {
                     .during(windows)
                     .number(wait, inside)
                     .lacking("a measurement of the disk alone: is the disk or the load the cause?")
-                    .remedy("use a faster class of disk, or give this one less work", &["$ fio --name=r --rw=randread --bs=4k --iodepth=1 --direct=1 --size=1G --runtime=30 --directory=DIR"]),
+                    .remedy(
+                        "use a faster class of disk, or give this one less work",
+                        &["$ fio --name=r --rw=randread --bs=4k --iodepth=1 --direct=1 --size=1G --runtime=30 --directory=DIR"],
+                    ),
                 );
             } else if let Some(change) = statistics::change(&series.values()).filter(|change| change.p < 0.01)
             {
@@ -497,7 +510,7 @@ fn latency(case: &Case) -> Answer {
                         .with(steal, |claim, steal| claim.number("cpu_steal_pct", steal))
                         .not(format!("more requests: {} a second before, {} after", units::short(before.unwrap_or(0.0)), units::short(after.unwrap_or(0.0))))
                         .lacking("the load of other users of the same storage")
-                        .remedy("find out from the storage's administrators what happened at that time", &[]),
+                        .remedy("ask the administrators of the storage what happened at that time", &[]),
                     );
                 }
             }

@@ -28,13 +28,13 @@ pub(super) const RULES: &[Rule] = &[
         id: "DIST-02",
         title: "access to rows of other nodes is slow",
         needs: &[Matrix],
-        limits: "the median over other nodes is below 20 % of a node's own (R0: 700 against 10,000)",
+        limits: "the median throughput for rows of other nodes is below 20 % of that for own rows (R0: 700 against 10,000)",
         judge: remote,
         links: &["docs/matrix.md"],
     },
     Rule {
         id: "DIST-03",
-        title: "one node is slow from everywhere",
+        title: "one node is slow for every peer",
         needs: &[Matrix],
         limits: "a row, column or node of the matrix is an outlier (R0: node 7)",
         judge: sick_node,
@@ -50,9 +50,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "DIST-05",
-        title: "a mix is much slower than its pure parts",
+        title: "a mix of reads and updates is much slower than each alone",
         needs: &[Sweep],
-        limits: "20 % below the expectation from the pure mixes (R0: 50/50)",
+        limits: "20 % below the throughput expected from pure reads and pure updates (R0: 50/50)",
         judge: mix,
         links: &["docs/sweeps.md"],
     },
@@ -278,7 +278,7 @@ fn knee(case: &Case) -> Answer {
                     curve.name,
                     units::percent(efficiency),
                     units::short(last.0),
-                    curve.knee_sessions.map_or(String::new(), |knee| format!("; beyond {} sessions, twice as many gain less than a tenth", units::short(knee)))
+                    curve.knee_sessions.map_or(String::new(), |knee| format!("; beyond {} sessions, doubling gains less than 10 %", units::short(knee)))
                 ),
             )
             .during([case.span])
@@ -288,7 +288,10 @@ fn knee(case: &Case) -> Answer {
                 claim
                     .number("sigma", fit.sigma)
                     .number("kappa", fit.kappa)
-                    .because(format!("fit of the universal scalability law: {} of the work is serial (sigma), {} is the cost of each pair of sessions (kappa)", units::percent(fit.sigma), units::short(fit.kappa)))
+                    .because(format!(
+                        "fit of the universal scalability law: {} of the work is serial (sigma), {} is the cost of each pair of sessions (kappa)",
+                        units::percent(fit.sigma), units::short(fit.kappa),
+                    ))
             })
             .with(curve.cannot_tell.clone(), |claim, why| claim.lacking(why))
             .with(wait, |claim, (node, (event, share))| claim.because(format!("{node}: {} of the active sessions are in {event}", units::percent(share))))
@@ -296,7 +299,7 @@ fn knee(case: &Case) -> Answer {
         );
     }
     if looked == 0 {
-        return Answer::CannotTell("no curve has three session counts".to_string());
+        return Answer::CannotTell("no curve has three numbers of sessions".to_string());
     }
     Answer::of(claims, || format!("{} of throughput over sessions", units::counted(looked, "curve")))
 }
@@ -337,7 +340,7 @@ fn mix(case: &Case) -> Answer {
                     units::short(times)
                 ))
             })
-            .because("expected is the harmonic mean, because sessions share time, not transactions")
+            .because("the expected throughput is the harmonic mean, because sessions share time and not transactions")
             .lacking("the waits of the mix compared with those of the pure mixes, by statement")
             .remedy("look at the waits of the transaction that slowed down more", &[])
         })
@@ -383,7 +386,7 @@ fn hot(case: &Case) -> Answer {
             .during(waits.windows(Who::Client, is_hot))
             .number("hot_share", share)
             .number("roots", roots as f64)
-            .because(format!("seen in {}", waits.top(Who::Client, 3).iter().map(|(event, share)| format!("{event} {}", units::percent(*share))).collect::<Vec<_>>().join(", ")))
+            .because(format!("seen in {}", waits.top_in_words(Who::Client)))
             .with(statement, |claim, (text, share)| claim.because(format!("{} of it in: {text}", units::percent(share))))
             .with(relations.into_iter().next(), |claim, relation| claim.because(format!("relation {relation}")))
             .with((roots == 0).then_some(()), |claim, ()| claim.lacking("which relation: no blocked sessions were recorded"))

@@ -26,7 +26,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "FS-03",
-        title: "the counters of ZFS are a contended lock",
+        title: "sessions contend for the lock of ZFS's counters",
         needs: &[Stacks],
         limits: "10 % of the samples wait for a lock below aggsum_*, arc_* or dbuf_*; fixed in OpenZFS 2.1 (PR 8901, 9930)",
         judge: zfs,
@@ -200,7 +200,7 @@ fn stripe(case: &Case) -> Answer {
                 Severity::Low,
                 Level::Symptom,
                 format!(
-                    "{host}: {mount} is mounted with stripe={blocks} under {}: ext4's allocator may spin there",
+                    "{host}: {mount} is mounted with stripe={blocks} under {}: ext4's allocator may search endlessly there",
                     version.unwrap_or_else(|| "a kernel of unknown version".to_string())
                 ),
             );
@@ -286,7 +286,7 @@ fn zfs(case: &Case) -> Answer {
     .with(nodes, |claim, nodes| {
         claim
             .number("memory_nodes", nodes)
-            .because(format!("the host has {nodes} memory nodes: the lock's cache line moves between them"))
+            .because(format!("the host has {nodes} NUMA nodes: the lock's cache line moves between them"))
     })
     .not("locks of PostgreSQL: the samples are in the kernel")
     .remedy(
@@ -327,7 +327,10 @@ fn mount_point(case: &Case) -> Answer {
                     .on_node(node)
                     .during([case.span])
                     .because("if the mount fails at boot, the server starts on an empty directory of the disk below; lost+found is also among its files")
-                    .remedy("move the data directory one level below the mount point", &[&format!("$ pg_ctl stop; mkdir {directory}/data; mv {directory}/[!d]* {directory}/data/")]),
+                    .remedy(
+                        "move the data directory one level below the mount point",
+                        &[&format!("$ pg_ctl stop; mkdir {directory}/data; mv {directory}/[!d]* {directory}/data/")],
+                    ),
             );
         }
     }

@@ -370,7 +370,7 @@ fn stalled(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Claim {
     let mut made = Claim::new(
         Severity::High,
         level,
-        format!("{step}: not one {what} for {}, and no error; {claim}", units::seconds(longest as f64 / 1e6)),
+        format!("{step}: no {what} for {}, and no error; {claim}", units::seconds(longest as f64 / 1e6)),
     )
     .number("longest_us", longest as f64)
     .during(windows)
@@ -391,12 +391,12 @@ fn stood_still(case: &Case, step: &str, what: &str, windows: Vec<Window>) -> Cla
         Severity::High,
         Level::DiscriminatingCounter,
         format!(
-            "{step}: hardly a {what} for {}, and no error; the client itself stopped: it wrote no line of its own counters, and one is due each second",
+            "{step}: almost no {what} for {}, and no error; the client itself stopped: it writes its counters every second, and these are missing",
             units::seconds(longest as f64 / 1e6)
         ),
     )
     .number("longest_us", longest as f64)
-    .because("the client writes its counters by its own clock, whatever the target does")
+    .because("the client writes its counters every second, even if the target does not reply")
     .not("a target that hangs: the client would have written zeros");
     for server in case.things("server") {
         let Some(commits) = server.lines.series("xact_commit") else { continue };

@@ -30,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "LCK-03",
-        title: "sessions queue for a lock of the application or of NOTIFY",
+        title: "sessions queue for an advisory lock or for the lock of NOTIFY",
         needs: &[Looked("wait")],
         limits: "20 % of the session time of one active session or more in Lock:advisory or Lock:object (ours)",
         judge: queue,
@@ -50,14 +50,14 @@ const QUEUES: [(&str, &str, &str, &str); 2] = [
     (
         "advisory",
         "an advisory lock, which the application takes",
-        "hold it for a shorter time, or take several locks with different keys instead of one; who holds it:",
+        "hold it for a shorter time, or take several locks with different keys instead of one; to find the holder:",
         "SELECT l.pid, a.application_name, a.state, now() - a.xact_start AS since, l.classid, l.objid \
          FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND l.granted;",
     ),
     (
         "object",
-        "the lock of an object that is no table: all commits after NOTIFY queue for one lock (objid 0)",
-        "let fewer transactions notify, or one process for all of them; who holds it:",
+        "the lock of an object that is not a table: all commits after NOTIFY queue for one lock (objid 0)",
+        "send NOTIFY from fewer transactions, or from one process for all of them; to find the holder:",
         "SELECT l.pid, a.application_name, a.state, l.classid::regclass, l.objid, left(a.query, 60) AS query \
          FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'object' AND l.granted;",
     ),

@@ -37,7 +37,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "HW-01",
         title: "heat: a fan has stopped, or processors are throttled",
         needs: &[Looked("sensors")],
-        limits: "any throttling, a fan at 0 that ran or has a lowest speed, a temperature at its critical mark",
+        limits: "any throttling, a fan at 0 rpm that ran before or has a minimum speed, a critical temperature",
         judge: heat,
         links: &[],
     },
@@ -161,7 +161,10 @@ fn out_of_memory(case: &Case) -> Answer {
                     .with(line, |claim, line| claim.because(format!("the kernel's log: {}", line.message)))
                     .remedy(
                         "reduce the server's concurrent work, and disable overcommit so that the kernel refuses memory instead of killing processes",
-                        &["$ sysctl vm.overcommit_memory=2", "ALTER SYSTEM SET work_mem = '16MB'; ALTER SYSTEM SET logical_decoding_work_mem = '64MB'; SELECT pg_reload_conf();"],
+                        &[
+                            "$ sysctl vm.overcommit_memory=2",
+                            "ALTER SYSTEM SET work_mem = '16MB'; ALTER SYSTEM SET logical_decoding_work_mem = '64MB'; SELECT pg_reload_conf();",
+                        ],
                     ),
             );
             continue;
@@ -273,12 +276,12 @@ fn heat(case: &Case) -> Answer {
             "fan" => format!("fan {name} is too slow: {value:.0} rpm"),
             "thermal" if name.contains("throttled") => match counter.lines.sum("change") {
                 Some(times) if times > 0.0 => format!(
-                    "processors were throttled for heat {} ({name})",
+                    "processors were throttled {} because of heat ({name})",
                     units::counted(times as usize, "time")
                 ),
                 _ => continue,
             },
-            "thermal" => format!("{name} is at its critical mark: {:.0} degrees", value / 1_000.0),
+            "thermal" => format!("{name} is at its critical temperature: {:.0} degrees", value / 1_000.0),
             _ => continue,
         };
         claims.push(

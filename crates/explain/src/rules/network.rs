@@ -220,7 +220,10 @@ fn round_trips(case: &Case) -> Answer {
             Claim::new(
                 Severity::Medium,
                 if assumed { Level::CoOccurrence } else { Level::DiscriminatingCounter },
-                format!("{}: {} of the response time of {} are round trips between client and server", time.step, units::percent(part.share), units::us(time.response_us_mean)),
+                format!(
+                    "{}: {} of the response time of {} are round trips between client and server",
+                    time.step, units::percent(part.share), units::us(time.response_us_mean),
+                ),
             )
             .during(window)
             .number("share", part.share)
@@ -228,7 +231,10 @@ fn round_trips(case: &Case) -> Answer {
             .of_client_time(Some(part.share.min(1.0)))
             .because("the round trip measured by the monitoring connection, times the statements of a transaction")
             .not("the server: its sessions are idle during that time")
-            .remedy("send fewer statements per transaction (batches, pipelining, functions in the server), or move the client closer", &["$ pgfathom run --protocol prepared ... -c MORE"]),
+            .remedy(
+                "send fewer statements per transaction (batches, pipelining, functions in the server), or move the client closer",
+                &["$ pgfathom run --protocol prepared ... -c MORE"],
+            ),
         );
     }
     let steps = case.driven().len();

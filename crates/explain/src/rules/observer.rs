@@ -98,7 +98,7 @@ fn blind(case: &Case) -> Answer {
         .because("what happened in the gaps is unknown: gaps are more likely when the host is overloaded")
         .remedy(
             if is_server {
-                "look at what stopped it in that moment: its log, the kernel's log, a stopped or frozen virtual machine, storage that did not answer"
+                "find out what stopped it at that moment: its log, the kernel's log, a stopped or frozen virtual machine, storage that did not answer"
             } else {
                 "run the monitoring on another host or with a higher priority; sample less often"
             },
@@ -123,12 +123,12 @@ fn interrupted(case: &Case) -> Vec<Claim> {
         .filter(|event| !is_of_a_start(event, &away, &started))
         .partition(|event| !is_back(case, event));
     let reset: Vec<&Event> = case.events_of(event::RESET).collect();
-    let void = "counters are compared between samples; across this moment they are void";
+    let void = "counters are differences between samples; differences across this moment are invalid";
     let crash = "the server did not start again: only the connection was ended, or one process crashed, which ends all sessions (look at the server's log)";
     let mut claims: Vec<Claim> = gone.into_iter().filter_map(|event| gone_for_good(case, event)).collect();
     claims.extend(times("counters were reset", &reset, void));
     claims.extend(times("the server was restarted", &started, void));
-    claims.extend(times("the server went away and came back", &back, crash));
+    claims.extend(times("the server became unreachable and came back", &back, crash));
     claims
 }
 
@@ -181,7 +181,7 @@ fn gone_for_good(case: &Case, away: &Event) -> Option<Claim> {
         Claim::new(
             Severity::High,
             Level::DiscriminatingCounter,
-            format!("{node}: the server has been gone for the last {}", units::us(silent_us as f64)),
+            format!("{node}: the server was unreachable for the last {}", units::us(silent_us as f64)),
         )
         .on_node(node)
         .during([Window::new(away.t_us, case.span.to_us)])

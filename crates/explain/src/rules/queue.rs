@@ -17,7 +17,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "SES-02",
         title: "sessions wait for CPUs that other programs use",
         needs: NEEDS,
-        limits: "25 % of the session time waiting for a CPU, on a host of which others use 40 %, and as much as three quarters of what the sessions use (ours)",
+        limits: "25 % of the session time is spent waiting for a CPU; other programs use 40 % of the host's CPUs, \
+            and at least three quarters of what the sessions use (ours)",
         judge: crowded,
         links: &["docs/explain.md"],
     },
@@ -25,7 +26,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "SES-03",
         title: "more sessions are active than the CPUs can serve",
         needs: NEEDS,
-        limits: "half of the session time waiting for a CPU, with 8 active sessions for each, while the sessions use 60 % of them (ours)",
+        limits: "half of the session time is spent waiting for a CPU; 8 sessions per CPU are active, and the sessions use 60 % of the CPUs (ours)",
         judge: too_many,
         links: &[
             "https://www.postgresql.org/docs/current/runtime-config-connection.html#GUC-MAX-CONNECTIONS",
@@ -35,7 +36,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "CPU-06",
         title: "sessions wait for a CPU while CPUs are idle",
         needs: NEEDS,
-        limits: "40 % of the session time waiting for a CPU, and half as much again as on one, while 35 % of the host's CPUs are idle (ours)",
+        limits: "40 % of the session time is spent waiting for a CPU, at least 1.5 times the time on a CPU, while 35 % of the host's CPUs are idle (ours)",
         judge: limited,
         links: &["https://docs.kernel.org/scheduler/sched-bwc.html"],
     },
@@ -136,12 +137,12 @@ fn crowded(case: &Case) -> Answer {
             .number("cpus_of_others", others)
             .number("cpus_of_sessions", own)
             .because(format!(
-                "the scheduler: the sessions computed on {} CPUs, and wanted {} more that they did not get",
+                "the scheduler's counters: the sessions used {} CPUs, and waited for {} more",
                 units::short(own),
                 units::short(waiting.sessions)
             ))
             .not("the server's own load alone: what its processes and this client used is subtracted")
-            .lacking("the names of the programs: look while it lasts")
+            .lacking("the names of the programs: look for them while they run")
             .remedy(
                 "find the programs, and move them to another host or give them a lower weight",
                 &["$ top -b -n 1 -o %CPU | head -n 20", "$ systemd-cgtop -n 1 --cpu=percentage"],
@@ -178,14 +179,14 @@ fn too_many(case: &Case) -> Answer {
             .number("share", waiting.share)
             .number("cpus_of_sessions", own)
             .because(format!(
-                "the scheduler: the sessions computed on {} CPUs, and {} of them waited for one",
+                "the scheduler's counters: the sessions used {} CPUs, and {} of them waited for one",
                 units::short(own),
                 units::short(waiting.sessions)
             ))
             .not("other programs: the sessions themselves use most of the CPUs")
             .remedy(
-                "let a pool hold back what cannot be served: two to four active sessions for each CPU do the same work with shorter waits, \
-                 and locks are held for a shorter time; then look at the statements that take the time",
+                "limit the active sessions with a pool: two to four per CPU do the same work with shorter waits, and hold locks for a shorter time; \
+                 then look at the statements that take the time",
                 &["SELECT application_name, usename, client_addr, state, count(*) FROM pg_stat_activity \
                     WHERE backend_type = 'client backend' GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC;"],
             ),
@@ -213,7 +214,7 @@ fn limited(case: &Case) -> Answer {
                 severity(waiting.share),
                 Level::CoOccurrence,
                 format!(
-                    "{}: sessions wait for a CPU in {} of their time while {} of the {} CPUs of {host} are idle: the server may not use them",
+                    "{}: sessions wait for a CPU in {} of their time while {} of the {} CPUs of {host} are idle: something keeps the server from using them",
                     time.node,
                     units::percent(waiting.share),
                     units::short(idle),
@@ -227,14 +228,14 @@ fn limited(case: &Case) -> Answer {
             .number("cpus_idle", idle)
             .number("cpus_of_sessions", own)
             .because(format!(
-                "the scheduler: the sessions computed on {} CPUs, and {} of them were ready to run and did not",
+                "the scheduler's counters: the sessions used {} CPUs, and {} of them were ready to run but had no CPU",
                 units::short(own),
                 units::short(waiting.sessions)
             ))
             .not("a full host: its CPUs are idle")
             .lacking("which limit: the CPU quota of a cgroup (container, systemd's CPUQuota), a cpuset, or an affinity")
             .remedy(
-                "look at the limits of the server's cgroup, where nr_throttled must not grow, and at its affinity; raise the quota",
+                "check the server's CPU affinity and the limits of its cgroup (nr_throttled must not grow); raise the quota",
                 &[
                     &format!("$ pid=$(head -n 1 {file}) && taskset -cp $pid"),
                     // The second path is that of cgroups in version 1.

@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "REP-07",
         title: "applying replicated changes fails",
         needs: &[Looked("subscription")],
-        limits: "any error of an apply worker, or a subscription that an error disabled; not those that an engine keeps for its own use",
+        limits: "any error of an apply worker, a subscription that an error disabled, or one whose worker is down; subscriptions that an engine keeps for its own use do not count",
         judge: apply_fails,
         links: &["https://www.postgresql.org/docs/current/logical-replication-conflicts.html"],
     },
@@ -154,8 +154,12 @@ fn sync_rep(case: &Case) -> Answer {
                 });
         }
         claims.push(claim.because(format!("synchronous_commit is {mode}")).remedy(
-            "use a weaker synchronous_commit (remote_write or on instead of remote_apply), wait for any one of several standbys, or give them a faster disk for the WAL",
-            &["ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf();", "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (s1, s2)'; SELECT pg_reload_conf();"],
+            "use a weaker synchronous_commit (remote_write or on instead of remote_apply), wait for any one of several standbys, or give them a \
+             faster disk for the WAL",
+            &[
+                "ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf();",
+                "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (s1, s2)'; SELECT pg_reload_conf();",
+            ],
         ));
     }
     Answer::of(claims, || "what active sessions waited for".to_string())
@@ -201,7 +205,8 @@ fn replay(case: &Case) -> Answer {
             None => claim.lacking("how far replay is behind flush (pg_stat_replication of the primary)"),
         };
         claims.push(claim.remedy(
-            "only one process replays: reduce its waits (recovery_prefetch), give it a faster processor, or write less WAL (fillfactor and HOT, fewer indexes, fewer full page images)",
+            "only one process replays: reduce its waits (recovery_prefetch), give it a faster processor, or write less WAL (fillfactor and HOT, \
+             fewer indexes, fewer full page images)",
             &["ALTER SYSTEM SET recovery_prefetch = 'try'; SELECT pg_reload_conf(); -- on the standby", "ALTER TABLE t SET (fillfactor = 90);"],
         ));
     }
@@ -343,7 +348,10 @@ fn clocks(case: &Case) -> Answer {
             Claim::new(
                 if sure >= OFFSET_HIGH_US { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
-                format!("{}: its clock is {} {} of ours, plus or minus {}", clock.place, units::us(middle.abs()), if middle > 0.0 { "ahead" } else { "behind" }, units::us(error)),
+                format!(
+                    "{}: its clock is {} {} of ours, plus or minus {}",
+                    clock.place, units::us(middle.abs()), if middle > 0.0 { "ahead" } else { "behind" }, units::us(error),
+                ),
             )
             .on_node(clock.place)
             .during([offset.window()])
@@ -352,7 +360,13 @@ fn clocks(case: &Case) -> Answer {
             .because("the server's clock_timestamp() compared with the middle of a round trip; the error is half of the round trip")
             .with(chrony, |claim, chrony| claim.because(chrony))
             .lacking("which of the two clocks is wrong: it may be ours")
-            .remedy("synchronise all hosts with the same source; distributed databases order transactions by these clocks", &["$ chronyc tracking", "$ systemctl enable --now chronyd"]),
+            .remedy(
+                "synchronise all hosts with the same source; distributed databases order transactions by these clocks",
+                &[
+                    "$ chronyc tracking",
+                    "$ systemctl enable --now chronyd",
+                ],
+            ),
         );
     }
     Answer::of(claims, || "clocks of the nodes compared with ours".to_string())
@@ -406,10 +420,41 @@ fn no_key(case: &Case) -> Answer {
             .with(scanned, |claim, rows| {
                 claim.number("rows_scanned_per_change", rows / changes).because(format!("{}: the subscriber scanned {} rows for {} changes", there.map_or("", |other| other.place), units::count(rows), units::count(changes)))
             })
-            .remedy("give it a primary key", &[&format!("ALTER TABLE {relation} ADD PRIMARY KEY (...);"), &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT;")]),
+            .remedy(
+                "give it a primary key",
+                &[&format!("ALTER TABLE {relation} ADD PRIMARY KEY (...);"), &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT;")],
+            ),
         );
     }
     Answer::of(claims, || "published tables and their keys".to_string())
+}
+
+/// A subscription outside of PostgreSQL's catalog whose worker has ended: no view counts its errors.
+fn stopped(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
+    let lines = subscription.lines;
+    let is_down = lines.flag("running") == Some(false) && lines.flag("enabled") == Some(true);
+    let log = case.events_of(event::SERVER_LOG).find(|event| event.message.contains("apply"));
+    let claim = Claim::new(
+        Severity::High,
+        Level::DiscriminatingCounter,
+        format!(
+            "{}: {} subscription {} is down: changes of the other node are not applied",
+            subscription.place,
+            lines.word("replication"),
+            subscription.name
+        ),
+    );
+    is_down.then(|| {
+        claim
+            .on_node(subscription.place)
+            .during([lines.ticks.window()])
+            .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
+            .because("its worker starts again and again, and fails at the same change; its slot on the publisher keeps WAL meanwhile (REP-03)")
+            .remedy(
+                "find the error of the apply worker in the log of this node, and repair the row or the table that it names; the worker then goes on by itself",
+                &[],
+            )
+    })
 }
 
 fn apply_fails(case: &Case) -> Answer {
@@ -419,6 +464,11 @@ fn apply_fails(case: &Case) -> Answer {
             + subscription.lines.sum("sync_errors").unwrap_or(0.0);
         let disabled =
             subscription.lines.flag("enabled") == Some(false) && subscription.lines.flag("own") != Some(true);
+        // Its worker has ended, and PostgreSQL counts no errors of it.
+        if !subscription.lines.word("replication").is_empty() {
+            claims.extend(stopped(case, &subscription));
+            continue;
+        }
         if errors == 0.0 && !disabled {
             continue;
         }

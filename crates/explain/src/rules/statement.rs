@@ -18,8 +18,8 @@ pub(super) const RULES: &[Rule] = &[
             Field("table", "seq_scans"),
             Field("server", "sessions_active"),
         ],
-        limits: "20 % of the session time, 2 executions a second that touch 100 blocks for fewer rows than blocks, \
-            and as many scans of a table by 1,000 rows or more (ours)",
+        limits: "20 % of the session time; 2 executions a second that touch 100 blocks each and return fewer rows than blocks; \
+            as many sequential scans of 1,000 rows or more (ours)",
         judge: scan,
         links: &["https://www.postgresql.org/docs/current/indexes-examine.html"],
     },
@@ -41,7 +41,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "PLAN-03",
-        title: "short statements are compiled before they run",
+        title: "just-in-time compilation slows short statements",
         needs: &[Field("statement", "jit_ms"), Field("server", "sessions_active")],
         limits: "10 % of the session time in just-in-time compilation, which is 30 % of the statement's own (ours)",
         judge: compiled,
@@ -49,7 +49,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "PLAN-04",
-        title: "statements are planned for longer than they run",
+        title: "planning statements takes longer than running them",
         needs: &[Field("statement", "plan_ms"), Field("server", "sessions_active")],
         limits: "20 % of the session time in planning statements that take less time to run (ours)",
         judge: planned,
@@ -290,8 +290,8 @@ fn spill(case: &Case) -> Answer {
                 .because(format!("the statement: {}", in_a_line(statement)))
                 .lacking("the time of the files alone: EXPLAIN (ANALYZE, BUFFERS) shows it with track_io_timing")
                 .remedy(
-                    "let the sort or hash table stay in memory, in this session or for its role only: each sort of each session \
-                     may take so much; or let an index deliver the order",
+                    "raise work_mem for this session or its role only, so that the sort or hash table stays in memory (each sort of each session \
+                     may use that much); or let an index provide the order",
                     &[&format!("SET work_mem = '{needed}MB';"), &explain_it(case, &time.node, statement)],
                 ),
             );
@@ -327,7 +327,7 @@ fn churn(case: &Case) -> Answer {
             .during([server.lines.ticks.window()])
             .number("sessions_opened_per_s", opened)
             .number("transactions_per_session", each)
-            .because("pg_stat_database.sessions counts every session that was opened: the server starts a process for each, which fills its caches anew")
+            .because("pg_stat_database.sessions counts every session that was opened: the server starts a process for each, which must fill its caches again")
             .remedy(
                 "keep connections open: a pool in the application, or pgbouncer between it and the server",
                 &["SELECT application_name, usename, client_addr, count(*) FROM pg_stat_activity \
@@ -415,7 +415,7 @@ fn planned(case: &Case) -> Answer {
                 in_a_line(worst)
             ))
             .remedy(
-                "prepare the statement once per session (a pooler must keep prepared statements), so that a generic plan can serve; \
+                "prepare the statement once per session (a pooler must support prepared statements), so that the server can use a generic plan; \
                  many partitions or indexes make each plan expensive",
                 &["SELECT name, generic_plans, custom_plans, left(statement, 60) FROM pg_prepared_statements;"],
             ),
@@ -521,7 +521,7 @@ fn buffers(case: &Case) -> Answer {
             .because(format!("the host has {} of memory", units::bytes(memory)))
             .not("slow disks: they are hardly read")
             .remedy(
-                "a quarter of the memory is a common starting point, and more than the databases' size is useless; this stops the database: all sessions end",
+                "start with a quarter of the memory; more than the size of the databases is useless; the restart ends all sessions",
                 &[&format!("ALTER SYSTEM SET shared_buffers = '{}MB'; -- then restart the server", (memory / 4.0 / f64::from(1 << 20)) as u64)],
             ),
         );

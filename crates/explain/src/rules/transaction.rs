@@ -108,7 +108,7 @@ fn autocommit(case: &Case) -> Answer {
             .number("commits_per_s", commits.rate())
             .of_client_time(decompose::share_of(case, is_commit))
             .because(format!("{} commits, {} rows written", units::count(commits.sum()), units::count(rows)))
-            .because(format!("seen in {}", waits.top(Who::Client, 3).iter().map(|(event, share)| format!("{event} {}", units::percent(*share))).collect::<Vec<_>>().join(", ")))
+            .because(format!("seen in {}", waits.top_in_words(Who::Client)))
             .not(format!("locks: {} of the samples", units::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))))
             .remedy(
                 "put 100 to 1000 rows into one transaction; if losing the last transactions in a crash is acceptable, commit asynchronously",
@@ -131,7 +131,10 @@ fn spill(case: &Case) -> Answer {
             Claim::new(
                 Severity::Medium,
                 Level::DiscriminatingCounter,
-                format!("{}: decoding for slot {} spilled {} of {} to disk", slot.place, slot.name, units::bytes(bytes), units::counted(transactions as usize, "transaction")),
+                format!(
+                    "{}: decoding for slot {} spilled {} of {} to disk",
+                    slot.place, slot.name, units::bytes(bytes), units::counted(transactions as usize, "transaction"),
+                ),
             )
             .on_node(slot.place)
             .during(slot.lines.series("spill_bytes").map(|series| series.stretches(0, |point| point.sum > 0.0)).unwrap_or_default())
@@ -140,7 +143,10 @@ fn spill(case: &Case) -> Answer {
             .because("changes that do not fit into logical_decoding_work_mem are written to disk and read again at commit")
             .remedy(
                 "split large transactions; stream them while they run (PostgreSQL 14, parallel from 16); raise the memory only if every walsender can have it",
-                &["ALTER SUBSCRIPTION s SET (streaming = parallel); -- on the subscriber", "ALTER SYSTEM SET logical_decoding_work_mem = '256MB'; SELECT pg_reload_conf();"],
+                &[
+                    "ALTER SUBSCRIPTION s SET (streaming = parallel); -- on the subscriber",
+                    "ALTER SYSTEM SET logical_decoding_work_mem = '256MB'; SELECT pg_reload_conf();",
+                ],
             ),
         );
     }

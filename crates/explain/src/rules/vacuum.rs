@@ -245,10 +245,16 @@ fn delayed(case: &Case) -> Answer {
         .not(format!("disk or WAL: only {} of their samples wait for those", units::percent(phase.share_of(waits, |kind, _| kind == "IO"))));
         claims.push(
             with_pace(case, node, claim)
-                .because(format!("without the delay it runs up to {} times as fast, until another resource is the limit (VAC-02: the WAL)", units::short(1.0 / (1.0 - share).max(0.01))))
+                .because(format!(
+                    "without the delay it runs up to {} times as fast, until another resource is the limit (VAC-02: the WAL)",
+                    units::short(1.0 / (1.0 - share).max(0.01)),
+                ))
                 .remedy(
                     "remove the delay while the host has no other load; after the next load run VACUUM (FREEZE), or load with COPY .. FREEZE",
-                    &["ALTER SYSTEM SET autovacuum_vacuum_cost_delay = 0; SELECT pg_reload_conf();", "ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 10000; SELECT pg_reload_conf(); -- the gentler alternative"],
+                    &[
+                        "ALTER SYSTEM SET autovacuum_vacuum_cost_delay = 0; SELECT pg_reload_conf();",
+                        "ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 10000; SELECT pg_reload_conf(); -- the gentler alternative",
+                    ],
                 ),
         );
     }
@@ -277,14 +283,19 @@ fn wal_bound(case: &Case) -> Answer {
         .during(phase.windows(waits, is_wal))
         .number("wal_share", share)
         .number("wal_bytes_per_s", wal)
-        .because(format!("seen in {}", waits.top_within(Who::Vacuum, 3, &[phase.within]).iter().map(|(event, share)| format!("{event} {}", units::percent(*share))).collect::<Vec<_>>().join(", ")))
+        .because(format!("seen in {}", waits.top_in_words_within(Who::Vacuum, &[phase.within])))
         .with(holder, |claim, detail| claim.because(detail))
         .with(slept, |claim, slept| claim.because(format!("until {} into the recording it slept for its cost limit (VAC-01): that was the first limit, the WAL is the next", units::seconds(slept.to_us as f64 / 1e6))))
         .not(format!("the cost limit: {} of the samples sleep for it", units::percent(phase.share_of(waits, is_delay))))
         .lacking("pg_stat_wal adds a backend's time only when its transaction ends: it shows nothing while a vacuum runs");
         claims.push(with_pace(case, node, claim).remedy(
-            "use a faster device for the WAL, larger wal_buffers, wal_compression; more workers do not help. With the WAL in memory a power failure destroys the database: only for data that can be loaded again",
-            &["ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart", "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();", "ALTER SYSTEM SET max_wal_size = '64GB'; SELECT pg_reload_conf(); -- fewer full page images"],
+            "use a faster device for the WAL, larger wal_buffers, wal_compression; more workers do not help. Keep the WAL in memory only for data \
+             that can be loaded again: a power failure then destroys the database",
+            &[
+                "ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart",
+                "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();",
+                "ALTER SYSTEM SET max_wal_size = '64GB'; SELECT pg_reload_conf(); -- fewer full page images",
+            ],
         ));
     }
     Answer::of(claims, || "what autovacuum workers waited for".to_string())
@@ -296,7 +307,18 @@ fn holder(waits: &Waits, within: Window) -> Option<String> {
     let queue = share(|kind, event| (kind, event) == ("LWLock", "WALWrite"))?;
     let writing = share(is_wal_io)?;
     (queue > writing && writing > 0.0)
-        .then(|| format!("one writes and {} queue behind it", units::short(queue / writing)))
+        .then(|| format!("one worker writes and {} queue behind it", units::short(queue / writing)))
+}
+
+/// Tables with more dead rows than autovacuum waits for.
+fn tables_above_threshold<'a>(case: &'a Case, node: &'a str) -> Vec<&'a str> {
+    case.at("table", node)
+        .filter(|table| {
+            table.lines.last("dead_rows").unwrap_or(0.0)
+                > DEAD_ROWS_MIN + 0.2 * table.lines.last("live_rows").unwrap_or(0.0)
+        })
+        .map(|table| table.lines.word("relation"))
+        .collect()
 }
 
 fn saturated(case: &Case) -> Answer {
@@ -314,14 +336,7 @@ fn saturated(case: &Case) -> Answer {
             continue;
         }
         let length = windows.iter().map(|window| window.length_us()).max().unwrap_or(0);
-        let waiting: Vec<&str> = case
-            .at("table", server.place)
-            .filter(|table| {
-                table.lines.last("dead_rows").unwrap_or(0.0)
-                    > DEAD_ROWS_MIN + 0.2 * table.lines.last("live_rows").unwrap_or(0.0)
-            })
-            .map(|table| table.lines.word("relation"))
-            .collect();
+        let waiting = tables_above_threshold(case, server.place);
         let held = case.at("horizon", server.place).next().is_some_and(|holder| is_old(case, &holder));
         let forced = vacuums(case, server.place)
             .filter(|progress| progress.lines.word("wraparound") == "true")
@@ -362,7 +377,10 @@ fn saturated(case: &Case) -> Answer {
         });
         claims.push(claim.remedy(
             "first end what holds back the horizon, then raise the cost limit; more workers only divide the same limit",
-            &["ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 2000; SELECT pg_reload_conf();", "ALTER SYSTEM SET autovacuum_max_workers = 10; -- then restart, and only with a higher cost limit"],
+            &[
+                "ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 2000; SELECT pg_reload_conf();",
+                "ALTER SYSTEM SET autovacuum_max_workers = 10; -- then restart, and only with a higher cost limit",
+            ],
         ));
     }
     Answer::of(claims, || "busy autovacuum workers, and how many there can be".to_string())
@@ -515,7 +533,10 @@ fn passes(case: &Case) -> Answer {
             .number("index_passes", most)
             .because("its dead rows did not fit into memory, and each pass reads every index completely")
             .with(memory, |claim, memory| claim.because(format!("it may use {memory}")))
-            .remedy("give vacuum more memory for dead rows (PostgreSQL uses at most 1 GB before version 17), use fewer indexes, or upgrade to PostgreSQL 17", &["ALTER SYSTEM SET autovacuum_work_mem = '1GB'; SELECT pg_reload_conf();"]),
+            .remedy(
+                "give vacuum more memory for dead rows (PostgreSQL uses at most 1 GB before version 17), use fewer indexes, or upgrade to PostgreSQL 17",
+                &["ALTER SYSTEM SET autovacuum_work_mem = '1GB'; SELECT pg_reload_conf();"],
+            ),
         );
     }
     Answer::of(claims, || "index passes of the observed vacuums".to_string())

@@ -142,15 +142,7 @@ fn flush_bound(case: &Case) -> Answer {
         .number("wal_share", share)
         .with(wal, |claim, wal| claim.number("wal_bytes_per_s", wal))
         .of_client_time(decompose::share_of(case, is_wal))
-        .because(format!(
-            "seen in {}",
-            waits
-                .top(Who::Client, 3)
-                .iter()
-                .map(|(event, share)| format!("{event} {}", units::percent(*share)))
-                .collect::<Vec<_>>()
-                .join(", ")
-        ))
+        .because(format!("seen in {}", waits.top_in_words(Who::Client)))
         .not(format!(
             "locks between sessions: {} of the samples in Lock",
             units::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))
@@ -170,8 +162,13 @@ fn flush_bound(case: &Case) -> Answer {
             claim = claim.lacking("samples of the disk below the WAL: how long a flush takes there");
         }
         claims.push(claim.remedy(
-            "give the WAL a device of its own with a protected write cache, put more rows into a transaction (TXN-01), let commits share a flush (commit_delay)",
-            &["$ pg_test_fsync -f PGDATA/pg_wal/test", "ALTER SYSTEM SET commit_delay = 100; SELECT pg_reload_conf(); -- microseconds; measure with and without", "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();"],
+            "give the WAL a device of its own with a protected write cache, put more rows into a transaction (TXN-01), let commits share a flush \
+             (commit_delay)",
+            &[
+                "$ pg_test_fsync -f PGDATA/pg_wal/test",
+                "ALTER SYSTEM SET commit_delay = 100; SELECT pg_reload_conf(); -- microseconds; measure with and without",
+                "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();",
+            ],
         ));
     }
     Answer::of(claims, || "what active sessions waited for".to_string())
@@ -306,7 +303,7 @@ fn peaks(case: &Case) -> Answer {
         .number("p99_us", usual)
         .number("p99_us_in_peaks", height)
         .because(format!(
-            "probability of as many by chance: p = {}",
+            "the probability that this many coincide by chance is p = {}",
             if p < 0.002 { "0.001 or less".to_string() } else { units::short(p) }
         ));
         claim = writeback_in_peaks(case, waits_in_peaks(case, claim, &joined), &joined);
@@ -391,7 +388,7 @@ fn requested(case: &Case) -> Answer {
             ))
             .with(reported, |claim, event| claim.because(format!("the server's log: {}", event.message)))
             .with(Some(reason).filter(|count| *count > 0), |claim, count| {
-                claim.because(format!("the log names the WAL as the reason for {count}"))
+                claim.because(format!("the log gives the WAL as the reason for {count} of them"))
             })
             .with(if reason == 0 && reported.is_none() { Some(()) } else { None }, |claim, ()| {
                 claim.lacking(

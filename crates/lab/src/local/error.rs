@@ -27,7 +27,7 @@ pub enum LocalError {
         problem: String,
     },
     /// We are root, and there is no other user to run the server as.
-    #[error("PostgreSQL refuses to run as root, and this host has no user to run it as (tried {tried})")]
+    #[error("PostgreSQL refuses to run as root, and this host has no user that can run it (tried {tried})")]
     NoUser {
         /// Names tried.
         tried: String,
@@ -117,7 +117,9 @@ pub enum LocalError {
         wanted: &'static str,
     },
     /// A standby was promoted after the primary stopped.
-    #[error("node {node} stays down: {by} was promoted in its place, and two servers would take writes")]
+    #[error(
+        "node {node} is not started: {by} was promoted in its place, and two servers would accept writes"
+    )]
     Replaced {
         /// The cluster's folder.
         dir: PathBuf,
@@ -127,7 +129,7 @@ pub enum LocalError {
         by: String,
     },
     /// An earlier `up` was interrupted.
-    #[error("{} contains the rest of an interrupted up", dir.display())]
+    #[error("{} contains remains of an interrupted pgfathom up", dir.display())]
     Incomplete {
         /// The folder.
         dir: PathBuf,
@@ -167,7 +169,7 @@ pub enum LocalError {
         blocked: PathBuf,
     },
     /// The server ended without a message, and the disk is full.
-    #[error("the disk of {} is full ({} MB free): the server could not start, nor log the reason", path.display(), free_bytes >> 20)]
+    #[error("the disk of {} is full ({} MB free): the server could neither start nor log the reason", path.display(), free_bytes >> 20)]
     DiskFull {
         /// A path on that disk.
         path: PathBuf,
@@ -298,7 +300,7 @@ impl LocalError {
                 Some("pgfathom down without a folder lists the clusters that up made".to_owned())
             }
             LocalError::NotOurs { there: false, .. } => Some("pgfathom down without a folder lists the clusters that exist".to_owned()),
-            LocalError::Busy { .. } => Some("wait for it, or stop it first".to_owned()),
+            LocalError::Busy { .. } => Some("wait until it ends, or stop it first".to_owned()),
             LocalError::PortInUse { .. } => Some("choose another with --port, or stop that server".to_owned()),
             LocalError::Unreachable { blocked, .. } => Some(format!(
                 "choose a --dir outside {}, for example /var/lib/pgfathom/single or /tmp/pg",

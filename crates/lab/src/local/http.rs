@@ -62,7 +62,7 @@ impl Request<'_> {
         stream.write_all(text.as_bytes())?;
         let mut answer = Vec::new();
         stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-        parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::Error::other("the answer is not HTTP"))
+        parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::Error::other("the reply is not HTTP"))
     }
 }
 

@@ -91,10 +91,7 @@ impl Managed {
         let wrong =
             |problem: String, hint: &str| Err(LocalError::Topology { problem, hint: hint.to_owned() });
         if self.nodes < 2 {
-            return wrong(
-                "a failover needs another server to go to".to_owned(),
-                "--nodes 3, or: pgfathom up single",
-            );
+            return wrong("a failover needs a second server".to_owned(), "--nodes 3, or: pgfathom up single");
         }
         if !(TTL_S_MIN..=TTL_S_MAX).contains(&self.ttl_s) {
             return wrong(
@@ -438,7 +435,7 @@ mod tests {
         let nowhere =
             Installation { bin_dir: "/nowhere/bin".into(), version: Version { major: 15, minor: 0 } };
         for (managed, words, hint) in [
-            (managed(1, 30), "another server", "--nodes 3"),
+            (managed(1, 30), "a second server", "--nodes 3"),
             (managed(3, 5), "a ttl of 5 s", "--ttl 30"),
             (managed(3, 100_000), "a ttl of 100000 s", "--ttl 30"),
         ] {

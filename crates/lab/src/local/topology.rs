@@ -239,7 +239,7 @@ impl Topology {
         if count == 0 || count > NODES_MAX as usize {
             return wrong(
                 format!("a local cluster has 1 to {NODES_MAX} nodes, not {count}"),
-                "three nodes are enough to see everything: --nodes 3",
+                "three nodes are enough to see all effects: --nodes 3",
             );
         }
         if matches!(self, Topology::Multimaster { .. }) && major < multimaster::MAJOR_MIN {
@@ -253,8 +253,8 @@ impl Topology {
         }
         if matches!(self, Topology::Mtm { .. }) && count < 2 {
             return wrong(
-                "Multimaster needs at least two nodes, as each commit is agreed upon".to_owned(),
-                "three survive the loss of one: --nodes 3",
+                "Multimaster needs at least two nodes, because nodes agree on each commit".to_owned(),
+                "a cluster of three survives the loss of one: --nodes 3",
             );
         }
         if let Topology::Replicated(replication) = self

@@ -1,4 +1,4 @@
-//! Which leaf table a row goes into: how tables are divided, and how leaves are numbered.
+//! The leaf table of a row: how tables are divided, and how leaves are numbered.
 
 use std::ops::Range;
 

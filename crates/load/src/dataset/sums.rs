@@ -1,4 +1,4 @@
-//! Sums of hashes: two numbers say whether a set of rows is as expected.
+//! Sums of hashes: two numbers show whether a set of rows is as expected.
 //!
 //! A sum modulo 2^64 of 64-bit hashes does not depend on the order of rows, so the server's scan, our regeneration and any split of
 //! either among threads can be compared. Two different sets of rows agree by chance once in 2^64.

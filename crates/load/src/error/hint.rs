@@ -34,13 +34,56 @@ impl LoadError {
                 "if there is a proxy or pooler in between, connect to the server itself and run the same command again".into()
             }
             LoadError::RowCount { .. } => "if the table has a trigger or rule, drop it, then load again with --restart".into(),
+            LoadError::Interrupted => return None,
+            LoadError::Emptied => "start over with --restart; without --unlogged a crash loses nothing".into(),
+            LoadError::Unwatchable { .. } => {
+                "run pgfathom on that host, or grant its role pg_execute_server_program (the server then runs df), or omit --keep-free".into()
+            }
+            LoadError::Restarted => "run the same command again after the other one has ended".into(),
+            LoadError::WritersBusy => {
+                "end that session (pg_locks shows it), or wait until it has ended, and run again".into()
+            }
+            LoadError::TwoWriters { .. } => {
+                "a node may have been restored from a backup or used alone; load the dataset again with --restart".into()
+            }
+            LoadError::WritersExhausted { .. } => "load the dataset again with --restart".into(),
+            LoadError::ForeignTable { .. }
+            | LoadError::TableOfOther { .. }
+            | LoadError::ForeignSchema { .. }
+            | LoadError::LedgerVersion { .. }
+            | LoadError::OtherDataset { .. }
+            | LoadError::DamagedLedger { .. }
+            | LoadError::ChangedTable { .. }
+            | LoadError::NotTrusted { .. }
+            | LoadError::ForeignCode { .. }
+            | LoadError::MayAttach { .. }
+            | LoadError::Attached { .. }
+            | LoadError::NotATable { .. }
+            | LoadError::MovedTable { .. }
+            | LoadError::RowSecurity { .. }
+            | LoadError::Contradiction { .. }
+            | LoadError::NoSchema
+            | LoadError::SplitTablespace { .. } => return self.hint_of_objects(),
+            LoadError::ReplicatesAll { .. }
+            | LoadError::Routing { .. }
+            | LoadError::Engine { .. }
+            | LoadError::OnlyStandbys
+            | LoadError::Placement { .. }
+            | LoadError::NoServer { .. }
+            | LoadError::MixedCluster { .. }
+            | LoadError::Published { .. }
+            | LoadError::Behind { .. } => return self.hint_of_clusters(),
+        };
+        Some(hint)
+    }
+
+    /// Tables, schemas and the ledger are not as the load needs them.
+    fn hint_of_objects(&self) -> Option<String> {
+        Some(match self {
             LoadError::ForeignTable { name, droppable: true, .. } => format!(
                 "choose another database or schema (search_path), or drop it with --force {name}"
             ),
             LoadError::ForeignTable { .. } | LoadError::TableOfOther { .. } => "choose another database or schema (search_path)".into(),
-            LoadError::ReplicatesAll { .. } => {
-                "create your own tables on each node, fill them through one node, and drive them: pgfathom run -f SCRIPT.sql".into()
-            }
             LoadError::ForeignSchema { is_empty } => schema_hint(*is_empty).into(),
             LoadError::LedgerVersion { found, known } if found > known => "use the newer pgfathom that wrote it".into(),
             LoadError::LedgerVersion { .. } => {
@@ -68,6 +111,19 @@ impl LoadError {
                 "the tables of the schema pgfathom were changed: undo that, or load the dataset again with --restart".into()
             }
             LoadError::NoSchema => "create one, or name one: PGOPTIONS='-c search_path=public'".into(),
+            LoadError::SplitTablespace { index, its, .. } => format!(
+                "move the index to its table: alter index {index} set tablespace {its}; or start over with --restart"
+            ),
+            _ => return None,
+        })
+    }
+
+    /// The nodes of a cluster are not as the load needs them.
+    fn hint_of_clusters(&self) -> Option<String> {
+        Some(match self {
+            LoadError::ReplicatesAll { .. } => {
+                "create your own tables on each node, fill them through one node, and drive them: pgfathom run -f SCRIPT.sql".into()
+            }
             LoadError::Routing { .. } => {
                 "load without --partitions, and report this bug: it must not happen on PostgreSQL 11 or later with a \
                  deterministic collation".into()
@@ -79,16 +135,12 @@ impl LoadError {
                  then run the same command again"
             ),
             LoadError::NoServer { other, .. } => format!(
-                "create it with postgres_fdw (create server {other} ...) and a user mapping, as pgfathom up sharded does; a server of a role that this session does not trust does not count"
+                "create it with postgres_fdw (create server {other} ...) and a user mapping, as pgfathom up sharded does; a server of a role that \
+                 this session does not trust does not count"
             ),
             LoadError::MixedCluster { .. } => {
                 "a --restart was interrupted, or the cluster file names a node of another cluster; start over with --restart".into()
             }
-            LoadError::Interrupted => return None,
-            LoadError::Emptied => "start over with --restart; without --unlogged a crash loses nothing".into(),
-            LoadError::SplitTablespace { index, its, .. } => format!(
-                "move the index to its table: alter index {index} set tablespace {its}; or start over with --restart"
-            ),
             LoadError::Published { publication } => format!(
                 "remove it for the load: alter publication {publication} drop table usertable; a publication of all tables must be \
                  replaced by one that names its tables"
@@ -97,20 +149,8 @@ impl LoadError {
                 "check pg_stat_subscription and the server's log on the subscribing node: its apply worker waits or fails; then run \
                  the same command again".into()
             }
-            LoadError::Unwatchable { .. } => {
-                "run pgfathom on that host, or grant its role pg_execute_server_program (the server then runs df), or omit --keep-free \
-                 out".into()
-            }
-            LoadError::Restarted => "run the same command again after the other one has ended".into(),
-            LoadError::WritersBusy => {
-                "end that session (pg_locks shows it), or wait until it has ended, and run again".into()
-            }
-            LoadError::TwoWriters { .. } => {
-                "a node may have been restored from a backup or used alone; load the dataset again with --restart".into()
-            }
-            LoadError::WritersExhausted { .. } => "load the dataset again with --restart".into(),
-        };
-        Some(hint)
+            _ => return None,
+        })
     }
 }
 
@@ -143,13 +183,11 @@ fn sqlstate_hint(state: SqlState) -> Option<String> {
             "another pgfathom may have restarted the load of this dataset; run the same command again"
         }
         b"42704" => {
-            "create the tablespace first (on every node of a cluster), or leave --tablespace and --tablespaces out"
+            "create the tablespace first (on every node of a cluster), or omit --tablespace and --tablespaces"
         }
-        b"57014" => {
-            "an administrator or statement_timeout cancelled it; running the same command again continues"
-        }
+        b"57014" => "an administrator or statement_timeout cancelled it; the same command again continues",
         b"55P03" => {
-            "another session holds a lock on the table (lock_timeout); running the same command again continues"
+            "another session holds a lock on the table (lock_timeout); the same command again continues"
         }
         _ => return None,
     };

@@ -1,6 +1,6 @@
 //! How fast it went: `pgfathom.progress`, one row per loader, node and interval.
 //!
-//! Rows are of the interval, not running totals, so several loaders add up and a rate is a sum over time:
+//! Rows count one interval and are not running totals, so the rows of several loaders add up, and a rate is a sum over time:
 //!
 //! ```sql
 //! select date_trunc('hour', at) as hour, node, sum(rows) as rows, round(sum(bytes) / 3600 / 1e6) as mb_per_s

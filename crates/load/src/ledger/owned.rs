@@ -1,4 +1,4 @@
-//! Which tables are ours: `pgfathom.object`, and the mark that each of them bears.
+//! Which tables pgfathom made: `pgfathom.object`, and the comment that marks each of them.
 
 use postgres::GenericClient;
 

@@ -1,4 +1,4 @@
-//! What the rows of a dataset depend on beyond seed and number: `pgfathom.parameter`.
+//! Further parameters of the rows of a dataset, besides seed and row number: `pgfathom.parameter`.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +7,7 @@ use postgres::{GenericClient, Row};
 use super::sql;
 use crate::dataset::Parameter;
 use crate::error::LoadError;
+use crate::trust;
 
 const DDL: &str = "
 create table if not exists pgfathom.parameter (
@@ -57,22 +58,26 @@ fn is_there(client: &mut impl GenericClient, table: &str) -> Result<bool, LoadEr
     Ok(sql("looking for the tables of the ledger", there)?.get(0))
 }
 
-/// The table in which programs before 2026-11-23 kept the parameters of a dataset.
-pub(super) const OF_OLDER: &str = "tpcc";
-
-/// What programs before 2026-11-23 wrote of TPC-C: a table of its own.
+/// What programs before 2026-11-23 wrote: a table of its own, with the name of the dataset.
 fn of_older(client: &mut impl GenericClient, id: i32) -> Result<BTreeMap<String, String>, LoadError> {
-    if !is_there(client, "pgfathom.tpcc")? {
+    let doing = "reading the parameters of an older ledger";
+    let name = client.query_one("select name from pgfathom.dataset where id = $1", &[&id]);
+    let name: String = sql(doing, name)?.get(0);
+    let table = connect::sql::qualified(super::SCHEMA, &name);
+    // A dataset can have the name of a table of the ledger.
+    if super::TABLES.contains(&name.as_str()) || !is_there(client, &table)? {
         return Ok(BTreeMap::new());
     }
+    trust::check_tables_of_ledger(client, super::SCHEMA, &[&name])?;
     let row = client.query_opt(
-        "select warehouses::text, case when foreign_keys then 'on' else 'off' end, coalesce(fillfactor::text, 'default')
-         from pgfathom.tpcc where dataset = $1",
+        &format!(
+            "select warehouses::text, case when foreign_keys then 'on' else 'off' end, coalesce(fillfactor::text, 'default')
+             from {table} where dataset = $1"
+        ),
         &[&id],
     );
     let names = ["scale", "foreign keys", "fill factor"];
-    let row = sql("reading pgfathom.tpcc", row)?;
     let of_row =
         |row: Row| names.iter().enumerate().map(|(n, name)| ((*name).to_owned(), row.get(n))).collect();
-    Ok(row.map(of_row).unwrap_or_default())
+    Ok(sql(doing, row)?.map(of_row).unwrap_or_default())
 }

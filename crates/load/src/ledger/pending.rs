@@ -1,8 +1,8 @@
 //! Chunks on their way through an entry node: `pgfathom.pending`.
 //!
-//! With `--via connect` one transaction of the entry node writes to several nodes, and their commits are not one: postgres_fdw commits
-//! on the other nodes first, then here. So a chunk is noted here, in a transaction of its own, before its first row is sent, and the note
-//! goes away in the transaction that records the chunk. A note without a chunk means that there may be rows of it on other nodes.
+//! With `--via connect` one transaction of the entry node writes to several nodes, which do not commit atomically: postgres_fdw commits
+//! on the other nodes first, then here. So a chunk is noted here, in a separate transaction, before its first row is sent, and the note
+//! goes away in the transaction that records the chunk. A note without a chunk means that other nodes may hold rows of it.
 
 use postgres::GenericClient;
 

@@ -227,11 +227,11 @@ fn check_tables(
     for name in &names {
         let Some(relation) = found.iter().find(|relation| &relation.name == name) else {
             ledger::check_in_place(client, dataset, &all)?;
-            return Err(changed(name, "the table is gone"));
+            return Err(changed(name, "the table no longer exists"));
         };
         let kind = if is_divided(name) { 'p' } else { 'r' };
         if !relation.ours || relation.kind != kind {
-            return Err(changed(name, "the table is another one"));
+            return Err(changed(name, "the table was replaced by another one"));
         }
     }
     ledger::check_in_place(client, dataset, &all)?;
@@ -264,7 +264,7 @@ fn check_bounds(client: &mut impl GenericClient, dataset: &Dataset, table: &Tabl
         let name = format!("{}_p{remainder}", table.name);
         let expected = table.placement.bound(remainder, dataset.partitions);
         if bounds.get(&name) != Some(&expected) {
-            return Err(changed(&name, "it is no longer the partition it was"));
+            return Err(changed(&name, "it is no longer the same partition"));
         }
     }
     if bounds.len() != dataset.partitions as usize {

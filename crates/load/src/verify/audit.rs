@@ -1,4 +1,4 @@
-//! What must hold of the tables together: the dataset gives the queries, the servers add up.
+//! Conditions over all tables together: the dataset defines the queries, the servers compute the sums.
 
 use std::collections::BTreeMap;
 

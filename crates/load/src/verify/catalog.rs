@@ -1,4 +1,4 @@
-//! What the servers' catalogs say about the tables of a dataset: where their leaf tables are, how they are defined, and what servers can compute.
+//! The tables of a dataset in the servers' catalogs: where their leaf tables are, how they are defined, and what servers can compute.
 
 use engines::cluster::Cluster;
 use engines::profile::Layout;
@@ -40,7 +40,7 @@ pub(super) struct Leaf {
     pub(super) is_home: bool,
     /// The server it is on.
     pub(super) site: usize,
-    /// Schema and name, quoted; `None`: the table is gone, and so are all its rows.
+    /// Schema and name, quoted; `None`: the table no longer exists, nor do its rows.
     pub(super) relation: Option<String>,
     /// Size in blocks.
     pub(super) blocks: u64,

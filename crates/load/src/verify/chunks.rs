@@ -1,4 +1,4 @@
-//! Whether ledgers have the chunks that a load makes, and what each of them must have.
+//! Checks that ledgers have the chunks that a load makes, and computes what each of them must have.
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Verifying one server, and a cluster of several nodes.
 //!
-//! **Sharded**: every row is on one node. Each node's leaves are read there, all nodes at once, and the client makes each row once. What the
-//! nodes' catalogs say of where leaves are is compared ([`super::spread`]), and so are their ledgers.
+//! **Sharded**: every row is on one node. Each node's leaves are read there, all nodes at once, and the client makes each row once. The places
+//! of leaves in the nodes' catalogs are compared ([`super::spread`]), and so are their ledgers.
 //!
 //! **Multimaster, and standbys**: every row is on every node ([`super::mirrored`]).
 
@@ -153,7 +153,7 @@ pub(super) fn loaded(
     let found = (task.subject.find)(&mut site.control)?;
     let content = found.ok_or_else(|| what_else(&mut site.control, task.subject.name))?;
     if dataset.rows != content.rows() || dataset.spec != *content.spec() {
-        let problem = format!("it has {} rows, and its parameters make {}", dataset.rows, content.rows());
+        let problem = format!("it has {} rows, but its parameters give {}", dataset.rows, content.rows());
         return Err(LoadError::Contradiction { dataset: dataset.name, problem }.into());
     }
     let names = table_names(content.tables(), dataset.partitions);

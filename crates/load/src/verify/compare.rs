@@ -1,4 +1,4 @@
-//! Comparing nodes that should hold the same rows with each other, and telling what has diverged from what is on its way.
+//! Compares nodes that should hold the same rows, and distinguishes rows that have diverged from rows that are still being replicated.
 
 use std::collections::BTreeMap;
 use std::thread;

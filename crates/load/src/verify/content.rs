@@ -1,4 +1,4 @@
-//! What must be in a row, in the form in which rows are compared.
+//! The expected content of a row, in the form in which rows are compared.
 
 use engines::hash;
 use postgres::Client;

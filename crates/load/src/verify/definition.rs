@@ -1,7 +1,7 @@
-//! Whether tables are defined as the load made them: columns, types, collations, keys, indexes, kind.
+//! Checks that tables are defined as the load made them: columns, types, collations, keys, indexes, kind.
 //!
-//! Sums of hashes compare values, and equal values of another type can have equal hashes. So the definition is compared first. What makes the
-//! values incomparable is refused; what leaves them as they are is a [`Problem`] of its own beside the verdict on the rows.
+//! Sums of hashes compare values, and equal values of another type can have equal hashes. So the definition is compared first. A difference that
+//! makes values incomparable is refused; any other one is reported as a [`Problem`] beside the verdict on the rows.
 
 use postgres::Client;
 
@@ -202,7 +202,7 @@ fn compare_columns(
                 compared.problem(subject, format!("its column {name} is an identity column"));
             }
             if column.is_not_null && !row.get::<_, bool>(4) {
-                compared.problem(subject, format!("its column {name} may be null"));
+                compared.problem(subject, format!("its column {name} is nullable"));
             }
         }
         if !is_in_order {

@@ -1,4 +1,4 @@
-//! Why a verification came to no verdict. A difference in the content is not an error: it is what [`super::VerifyReport`] is for.
+//! Errors: why a verification has no verdict. A difference in the content is not an error: it is what [`super::VerifyReport`] is for.
 
 use std::error::Error;
 use std::io;

@@ -1,5 +1,5 @@
-//! What was found. Each thread has findings of its own; they are merged in the end, and only then can values and keys that changed places be
-//! matched with each other.
+//! The differences that were found. Each thread has its own findings; they are merged at the end, because only then can values and keys that
+//! changed places be matched.
 
 use std::collections::HashSet;
 
@@ -148,7 +148,7 @@ impl Findings {
 
     /// All named differences in order, after values and keys that changed places were recognised.
     pub(super) fn into_named(mut self, setting: &Setting<'_>) -> ([u64; KINDS], Vec<Difference>) {
-        self.match_strangers(setting);
+        self.match_extra_rows(setting);
         self.match_suspects(setting);
         let Findings { totals, mut named, not_home, .. } = self;
         for difference in &mut named {
@@ -164,7 +164,7 @@ impl Findings {
     }
 
     /// An extra row with the values of a missing row is that row with a damaged key.
-    fn match_strangers(&mut self, setting: &Setting<'_>) {
+    fn match_extra_rows(&mut self, setting: &Setting<'_>) {
         for ExtraRow { mut difference, table, values } in std::mem::take(&mut self.extra) {
             let fits = |missing: &Difference| {
                 let row = missing.row.filter(|_| missing.kind == DifferenceKind::Missing)?;

@@ -1,8 +1,7 @@
-//! Whether a node reaches the leaves of other nodes: through foreign tables whose columns stand for the columns of the same name, that take
-//! writes, and over which a row really comes.
+//! Checks that a node reaches the leaves of other nodes: its foreign tables have the same columns, accept writes, and return rows.
 //!
 //! A row is exact on the node that has it, and queries through another node may still not return it as it is. So every foreign partition is looked at in the
-//! catalog, and one row is read through it, in a session of its own: `postgres_fdw` would otherwise keep transactions open on the other nodes as
+//! catalog, and one row is read through it, in a separate session: `postgres_fdw` would otherwise keep transactions open on the other nodes as
 //! long as this one.
 
 use connect::ConnSpec;

@@ -1,4 +1,4 @@
-//! Cells: into how many parts tables are divided, so that two numbers for each of them say whether everything in it is as expected.
+//! Cells: the parts into which tables are divided. Two sums for each cell show whether its content is as expected.
 //!
 //! A cell is a range of row numbers, or a bucket of keys in one partition where only the client can compute the number of a row.
 

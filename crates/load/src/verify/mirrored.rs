@@ -1,6 +1,6 @@
-//! Verifying nodes that should all hold the same: the peers of a multimaster, or a primary with its standbys.
+//! Verifies nodes that should all hold the same rows: the peers of a multimaster, or a primary with its standbys.
 //!
-//! Each node is verified against the dataset by itself. For peers that is not enough: two runs on two nodes may each have written a field, and
+//! Each node is verified separately against the dataset. For peers that is not enough: two runs on two nodes may each have written a field, and
 //! either value is one that may stand there; that both nodes hold the *same* one only a comparison shows. So buckets of keys are
 //! summed on each node, and where sums differ, rows are compared.
 //!

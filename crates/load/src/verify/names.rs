@@ -1,4 +1,4 @@
-//! Naming rows that are missing, or there more than once.
+//! Names rows that are missing or duplicated.
 //!
 //! Sums show in which cells there are some. The keys found in those cells are read again and held as sorted row numbers, as many at a
 //! time as memory is set aside for; then all rows that must be there pass by once and are looked up.

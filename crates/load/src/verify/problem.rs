@@ -1,4 +1,4 @@
-//! What can be wrong with a cluster besides the rows in it: what its nodes say of each other, what their ledgers say, replication.
+//! Problems of a cluster besides its rows: its catalogs, its ledgers, its replication.
 
 use std::fmt;
 
@@ -186,10 +186,10 @@ impl fmt::Display for Problem {
                 write!(f, "{leaf} is a table on {other} as well as on {owner}")
             }
             Problem::Misdirected { node, leaf, catalogued, owner } => {
-                write!(f, "{leaf}: the catalog of {node} has it {catalogued}, but it is on {owner}")
+                write!(f, "{leaf}: the catalog of {node} points to {catalogued}, but it is on {owner}")
             }
             Problem::Dangling { node, leaf, target } => {
-                write!(f, "{leaf}: the catalog of {node} has it {target}, but there is no such table")
+                write!(f, "{leaf}: the catalog of {node} points to {target}, but there is no such table")
             }
             Problem::OtherDataset { node, own, others } => {
                 write!(f, "the ledger of {node} has {own}, but the others have {others}")

@@ -1,4 +1,4 @@
-//! One connection that reads: simple queries and COPY TO STDOUT over a blocking socket, with our own framing.
+//! A connection for reading: simple queries and COPY TO STDOUT over a blocking socket, with our own framing.
 //!
 //! Rows are lent out of the receive buffer, one at a time: judging a terabyte allocates nothing.
 

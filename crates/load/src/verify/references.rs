@@ -1,4 +1,4 @@
-//! Whether the foreign keys that a load made are there and enforced.
+//! Checks that the foreign keys of the load exist and are enforced.
 
 use postgres::Client;
 

@@ -1,4 +1,4 @@
-//! Waiting for replication, so that a node that is only late is not taken for one that is wrong.
+//! Waits for replication, so that a node that is only late is not reported as different.
 //!
 //! What has been written when the waiting begins is a position in the log of each source. A follower that has confirmed that position, or
 //! replayed it, has it all. Nothing is written to make that happen: a source sends its position to idle followers unprompted.

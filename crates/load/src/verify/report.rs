@@ -1,4 +1,4 @@
-//! What a verification found: the verdict, the counts, and the keys by name.
+//! The result of a verification: the verdict, the counts, and the keys.
 
 use std::fmt;
 use std::time::Duration;

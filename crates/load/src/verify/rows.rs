@@ -1,4 +1,4 @@
-//! The deep way: rows are read to the client and judged one by one, while the numbers that must be there are summed up beside it.
+//! The deep method: rows are read into the client and judged one by one, while the expected row numbers are summed up.
 
 use wire::copy::{CopyError, Fields};
 

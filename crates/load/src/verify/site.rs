@@ -1,4 +1,4 @@
-//! A server that is read: the coordinating connection, and how to open more.
+//! A server that is verified: the coordinating connection, and how to open more.
 
 use connect::control::Control;
 use connect::{ConnSpec, ConnectError, control};

@@ -1,8 +1,8 @@
 //! Where the leaves of a sharded table are, by the catalog of every node, and where the nodes disagree.
 //!
 //! Each node of a cluster sharded by `postgres_fdw` has the whole table: its own leaves as tables, all others as foreign tables that point
-//! at the leaf on its owner. Nothing keeps these catalogs in step, so each of them is read, and each is held against the others. The
-//! verdict on a leaf is made here without a server: [`resolve`] is a function of what the catalogs say.
+//! at the leaf on its owner. Nothing keeps these catalogs consistent, so each of them is read and compared with the others. The
+//! verdict on a leaf is made here without a server: [`resolve`] is a function of the catalogs' content.
 
 use std::collections::BTreeMap;
 
@@ -318,7 +318,7 @@ fn check(
         // Reported as one of two owners, if it is not the one.
         Some(Attached::Local(_)) => None,
         Some(Attached::Foreign { node: Err(server), .. }) => {
-            let catalogued = format!("on the server {server}, which is not a node of this cluster");
+            let catalogued = format!("the server {server}, which is not a node of this cluster");
             Some(Problem::Misdirected { node: this, leaf, catalogued, owner: owner_name })
         }
         Some(Attached::Foreign { node: Ok(at), target, .. }) => {
@@ -405,14 +405,14 @@ mod tests {
                 |views| {
                     views[0].leaves.insert(2, foreign(2, 1));
                 },
-                "usertable_p2: the catalog of n1 has it usertable_p2 on n2, but it is on n3",
+                "usertable_p2: the catalog of n1 points to usertable_p2 on n2, but it is on n3",
             ),
             (
                 |views| {
                     let target = ("public".into(), "other".into());
                     views[0].leaves.insert(2, Attached::Foreign { node: Ok(2), target });
                 },
-                "usertable_p2: the catalog of n1 has it other on n3, but there is no such table",
+                "usertable_p2: the catalog of n1 points to other on n3, but there is no such table",
             ),
             (
                 |views| {
@@ -420,7 +420,7 @@ mod tests {
                     let node = Err("elsewhere".into());
                     views[0].leaves.insert(2, Attached::Foreign { node, target });
                 },
-                "usertable_p2: the catalog of n1 has it on the server elsewhere, which is not a node of this cluster, but it is on n3",
+                "usertable_p2: the catalog of n1 points to the server elsewhere, which is not a node of this cluster, but it is on n3",
             ),
             (
                 |views| {

@@ -1,4 +1,4 @@
-//! The fast way: the server sums up a hash of every row, the client computes the same sum, and two numbers per cell are compared.
+//! The fast method: the server sums up a hash of every row, the client computes the same sum, and two numbers per cell are compared.
 //!
 //! Where they differ and cells are whole partitions, the same is done for buckets of keys; only rows of cells that differ have to be read.
 

@@ -1,5 +1,6 @@
 //! Verification against live servers: tables that are exact, and tables damaged in every way there is.
 
+pub(crate) mod fixture;
 mod history;
 
 use std::fmt::Write as _;
@@ -202,7 +203,7 @@ fn damages(table: &Table, partitioned: bool) -> Vec<Damage> {
                 k(5),
                 k(6)
             ),
-            named: vec![("value of another place", k(5)), ("value of another place", k(6))],
+            named: vec![("value of another row or column", k(5)), ("value of another row or column", k(6))],
         },
         Damage {
             name: "swap_rows",
@@ -215,30 +216,30 @@ fn damages(table: &Table, partitioned: bool) -> Vec<Damage> {
             ),
             named: [50, 60]
                 .into_iter()
-                .flat_map(|row| vec![("value of another place", k(row)); FIELD_COUNT])
+                .flat_map(|row| vec![("value of another row or column", k(row)); FIELD_COUNT])
                 .collect(),
         },
         Damage {
             name: "swap_columns",
             sql: format!("update usertable set field0 = field1, field1 = field0 where ycsb_key = '{}'", k(8)),
-            named: vec![("value of another place", k(8)); 2],
+            named: vec![("value of another row or column", k(8)); 2],
         },
         Damage {
-            name: "stranger",
+            name: "extra row",
             sql: "insert into usertable values ('hello', 'x')".to_owned(),
-            named: vec![("stranger", "hello".to_owned())],
+            named: vec![("extra row", "hello".to_owned())],
         },
         Damage {
             name: "beyond",
             sql: format!("insert into usertable values ('{}')", k(ROWS)),
-            named: vec![("stranger", k(ROWS))],
+            named: vec![("extra row", k(ROWS))],
         },
         Damage {
             name: "no_key",
             sql: format!(
                 "{unkeyed} alter table usertable alter ycsb_key drop not null; insert into usertable values (null)"
             ),
-            named: vec![("stranger", "null".to_owned())],
+            named: vec![("extra row", "null".to_owned())],
         },
         Damage {
             name: "null",

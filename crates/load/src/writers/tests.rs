@@ -6,7 +6,7 @@ use engines::engine::Engine;
 use lab::throwaway::{Throwaway, installations};
 
 use super::*;
-use crate::verify::fixture::{dataset, enter};
+use crate::verify::tests::fixture::{dataset, enter};
 use crate::ycsb::NAME;
 
 const NODES: [&str; 2] = ["n1", "n2"];

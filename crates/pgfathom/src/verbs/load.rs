@@ -59,8 +59,8 @@ pub struct Load {
         )
     )]
     pub fillfactor: Option<u64>,
-    /// Partitions of each table, by hash or by range of what the dataset is scaled by; 0 is a plain table [default: 0, that of the cluster, or that of an
-    /// earlier load]
+    /// Number of partitions of each table, by hash, or by range of the units of -s; 0: not partitioned [default: 0, that of the cluster, or that of an earlier
+    /// load]
     #[arg(long, value_name = "N", value_parser = quantity::count, help_heading = "Data")]
     pub partitions: Option<u64>,
     /// scattered: keys are a pseudo-random bijection of the row number; sequential: they ascend with it
@@ -73,7 +73,7 @@ pub struct Load {
         help_heading = "Data"
     )]
     pub key_order: KeyOrder,
-    /// Factor by which LZ4 can compress the values: 1 (not at all) to 6
+    /// Factor by which LZ4 can compress the values, from 1 (not at all) to 6
     #[arg(long, value_name = "RATIO", default_value = "1", value_parser = compressible, help_heading = "Data")]
     pub compressible: data::Compressible,
     /// Flags of single datasets.
@@ -89,7 +89,7 @@ pub struct Load {
     /// freeze), resumes by leaf [default: copy, or that of an earlier load]
     #[arg(long, value_name = "METHOD", value_enum, hide_possible_values = true, help_heading = "Load")]
     pub method: Option<Method>,
-    /// Rows of a chunk, the unit of resuming [default: about 96 MiB of them, or what suits the dataset's rows]
+    /// Rows of a chunk, the unit of resuming [default: rows of about 96 MiB, or as the dataset requires]
     #[arg(long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Load")]
     pub chunk_rows: Option<u64>,
     /// Tablespace of the table and its index [default: the server's]

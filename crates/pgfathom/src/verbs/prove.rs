@@ -13,51 +13,55 @@ use ::prove::conditions::{Condition, Conditions};
 use ::prove::history::elle::Notation;
 use app::prove::live::{self, Place};
 use app::prove::{check, conditions, engine};
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
 use record::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
+use workloads::conditions::{CONDITIONS, of_each};
 
-/// The flags of `prove`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  pgfathom prove tpcc DBNAME                       after a load, after a run, or while one goes on
-  pgfathom prove tpcc --conditions C10,X13 DBNAME  only the conditions on rows that transactions of several warehouses write
-  pgfathom prove hermitage DBNAME                  14 interleavings at every isolation level, and what they come to
-  pgfathom prove hermitage --cluster cluster.toml  the same, and what the cluster adds
-  pgfathom prove check --level si HISTORY          a history of ours (history.bin) or of Elle (EDN, JSON)
+/// Examples behind those of benchmarks, and what is to be known.
+const EXAMPLES: &str = "\
+  pgfathom prove hermitage DBNAME                  14 interleavings at every isolation level, and their outcomes
+  pgfathom prove hermitage --cluster cluster.toml  the same, and the tests for clusters
+  pgfathom prove check --level si HISTORY          a history of pgfathom (history.bin) or of Elle (EDN, JSON)
   pgfathom prove ack --local single --fault kill@3s,heal@4s  is anything lost that was acknowledged?
   pgfathom prove bank --cluster cluster.toml       does one SELECT see half of a transfer?
   pgfathom prove hb --local replicated --fault kill@2s,promote@3s -T 8 --repeat 10  ten failovers: min, median, max
   pgfathom prove ack --local replicated --fault partition@3s,promote@4s,heal@6s     split brain: which writes are lost?
   pgfathom prove hb --cluster cluster.toml --fault crash@5s -T 60 --repeat 5   the same with up patroni, which fails over by itself
   pgfathom prove verreg --isolation serializable DBNAME  random transactions, recorded and checked
-  pgfathom prove all --local all                   every promise, on clusters made for it
-  pgfathom prove engine --cluster cluster.toml     does this cluster do what pgfathom claims of its engine?
+  pgfathom prove all --local all                   all tests, on temporary clusters
+  pgfathom prove engine --cluster cluster.toml     does this cluster behave as the profile of its engine claims?
   pgfathom prove --heal                            undo the faults of a prove that was killed
 Faults: kill, crash, pause, restart, promote, switchover, store, power, full, partition, cut, blackhole, blackhole-requests,
 blackhole-replies, delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They are injected only into clusters of up and
 those of --local, unless --allow-faults is given.
-Exit code 3: a promise is broken, and the output names a witness; with --strict also if any anomaly was seen. Exit code 8: none is broken, but some could not be judged.")]
+Exit code 3: a promise is broken, and the output names a witness; with --strict also if any anomaly was seen. Exit code 8: none is broken, but some could not be judged.";
+
+/// The flags of `prove`.
+#[derive(Debug, Args)]
+#[command(after_help = examples())]
 pub struct Prove {
-    /// What to test: tpcc, the consistency conditions of TPC-C (clause 3.3.2), and its keys and counts; tpcb, the balances of TPC-B; hermitage,
-    /// isolation levels with scripts; check, a history file, given as TARGET; ack, no acknowledged commit is lost; hb, length of outages and
-    /// staleness; bank and twin, no half of a transaction is visible; skew, write skew is refused; conflict, concurrent writes of the same rows on
-    /// several nodes; wide, cost of a commit over several nodes; verreg and append, random transactions refute no isolation level; all, hermitage
-    /// and all of these workloads; engine, the claims of the engine's profile, for a report to pgfathom
-    #[arg(value_name = "WHAT", value_enum, hide_possible_values = true, required_unless_present = "heal")]
+    /// What to test.
+    #[arg(
+        value_name = "WHAT",
+        value_parser = PossibleValuesParser::new(words()).map(|word| What::of(&word)),
+        hide_possible_values = true,
+        required_unless_present = "heal",
+        help = about()
+    )]
     pub what: Option<What>,
     /// The database.
     #[command(flatten)]
     pub connection: Connection,
-    /// Only these conditions: C1 to C12, X13 to X25 of tpcc, B1 to B6 of tpcb, with commas between [default: all]
     #[arg(
         long,
         value_name = "CODES",
         value_parser = condition,
         value_delimiter = ',',
-        help_heading = "Prove"
+        help_heading = "Prove",
+        help = format!("Only these conditions, with commas between [default: all]: {}", codes())
     )]
     pub conditions: Vec<Condition>,
     /// check, verreg, append: also write the history for Elle, to a file that ends in .edn or .json
@@ -70,8 +74,16 @@ pub struct Prove {
     /// Exit with 3 if any anomaly was seen, even if the engine or a setting allows it
     #[arg(long, help_heading = "Prove")]
     pub strict: bool,
-    /// Only these warehouses, or branches of tpcb: N, or FROM-TO [default: all]
-    #[arg(long, value_name = "RANGE", value_parser = range, help_heading = "Prove")]
+    #[arg(
+        long,
+        value_name = "RANGE",
+        value_parser = range,
+        help_heading = "Prove",
+        help = format!(
+            "Only rows of this range: N, or FROM-TO [default: all]: {}",
+            of_each(|one| format!("{} of {}", one.units(), one.name()))
+        )
+    )]
     pub warehouses: Option<(i64, i64)>,
     /// Number of connections [default: number of CPUs]
     #[arg(short, long, value_name = "N", value_parser = quantity::positive_count, help_heading = "Prove")]
@@ -91,12 +103,17 @@ pub struct Prove {
 }
 
 /// What can be proved.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug)]
 pub enum What {
-    /// The consistency conditions of TPC-C
-    Tpcc,
-    /// The balances of TPC-B
-    Tpcb,
+    /// The consistency conditions of a benchmark
+    Conditions(&'static dyn Conditions),
+    /// A promise of the database
+    Promise(Promise),
+}
+
+/// What can be proved without the data of a benchmark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Promise {
     /// Scripted interleavings
     Hermitage,
     /// A recorded history
@@ -125,11 +142,40 @@ pub enum What {
     Engine,
 }
 
+const ABOUT: &str = "hermitage, \
+    isolation levels with scripts; check, a history file, given as TARGET; ack, no acknowledged commit is lost; hb, length of outages and \
+    staleness; bank and twin, a transaction is never half visible; skew, write skew is refused; conflict, concurrent writes of the same rows on \
+    several nodes; wide, cost of a commit over several nodes; verreg and append, isolation levels, with random transactions; all, hermitage \
+    and all of these workloads; engine, the claims of the engine's profile, as a file for pgfathom's developers";
+
+/// The help of WHAT.
+fn about() -> String {
+    format!("What to test: {}; {ABOUT}", of_each(|one| format!("{}, {}", one.name(), one.about())))
+}
+
+/// What WHAT can be.
+fn words() -> Vec<&'static str> {
+    let benchmarks = CONDITIONS.iter().map(|one| one.name());
+    benchmarks.chain(Promise::value_variants().iter().map(|promise| promise.word())).collect()
+}
+
+/// Commands that work.
+fn examples() -> String {
+    let all = CONDITIONS.iter().flat_map(|one| one.examples());
+    let lines: String = all.map(|(flags, what)| format!("  pgfathom prove {flags:<32}  {what}\n")).collect();
+    format!("Examples:\n{lines}{EXAMPLES}")
+}
+
+/// The codes of every benchmark's conditions.
+fn codes() -> String {
+    of_each(|one| format!("{} of {}", one.codes(), one.name()))
+}
+
 fn condition(text: &str) -> Result<Condition, ValueError> {
     workloads::conditions::condition(text).ok_or_else(|| {
         ValueError::new(
             format!("there is no condition {text:?}"),
-            "write C1 to C12 or X13 to X25, as --conditions C1,C10; prove tpcb has B1 to B6",
+            format!("write one of {}, as --conditions C1,C10", codes()),
         )
     })
 }
@@ -166,33 +212,49 @@ fn range(text: &str) -> Result<(i64, i64), ValueError> {
     }
 }
 
-impl What {
+impl Promise {
     /// What it is under load; `None` for what needs none.
     fn under_load(self) -> Option<app::prove::What> {
         Some(match self {
-            What::Tpcc | What::Tpcb | What::Check | What::Engine => return None,
-            What::Hermitage => app::prove::What::Hermitage,
-            What::Ack => app::prove::What::Ack,
-            What::Hb => app::prove::What::Hb,
-            What::Bank => app::prove::What::Bank,
-            What::Twin => app::prove::What::Twin,
-            What::Skew => app::prove::What::Skew,
-            What::Conflict => app::prove::What::Conflict,
-            What::Wide => app::prove::What::Wide,
-            What::Verreg => app::prove::What::Verreg,
-            What::Append => app::prove::What::Append,
-            What::All => app::prove::What::All,
+            Promise::Check | Promise::Engine => return None,
+            Promise::Hermitage => app::prove::What::Hermitage,
+            Promise::Ack => app::prove::What::Ack,
+            Promise::Hb => app::prove::What::Hb,
+            Promise::Bank => app::prove::What::Bank,
+            Promise::Twin => app::prove::What::Twin,
+            Promise::Skew => app::prove::What::Skew,
+            Promise::Conflict => app::prove::What::Conflict,
+            Promise::Wide => app::prove::What::Wide,
+            Promise::Verreg => app::prove::What::Verreg,
+            Promise::Append => app::prove::What::Append,
+            Promise::All => app::prove::What::All,
         })
     }
 
     /// The word of the command line.
     fn word(self) -> &'static str {
-        match self.under_load() {
-            Some(what) => what.word(),
-            None if self == What::Tpcc => "tpcc",
-            None if self == What::Tpcb => "tpcb",
-            None if self == What::Engine => "engine",
-            None => "check",
+        match (self.under_load(), self) {
+            (Some(what), _) => what.word(),
+            (None, Promise::Engine) => "engine",
+            (None, _) => "check",
+        }
+    }
+}
+
+impl What {
+    /// What one of [`words`] names.
+    fn of(word: &str) -> What {
+        let promise = || Promise::value_variants().iter().find(|promise| promise.word() == word);
+        match workloads::conditions::named(word) {
+            Some(benchmark) => What::Conditions(benchmark),
+            None => What::Promise(*promise().expect("the parser lets only these words pass")),
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            What::Conditions(benchmark) => benchmark.name(),
+            What::Promise(promise) => promise.word(),
         }
     }
 }
@@ -201,7 +263,7 @@ impl Prove {
     /// Proves and writes the run directory.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         if let (Some(what), Some(path)) = (self.what, &self.elle) {
-            if !matches!(what, What::Check | What::Verreg | What::Append) {
+            if !matches!(what, What::Promise(Promise::Check | Promise::Verreg | Promise::Append)) {
                 return Err(Failure::usage(format!("prove {} writes no history for --elle", what.word()))
                     .hint("check, verreg and append write histories"));
             }
@@ -212,11 +274,11 @@ impl Prove {
         }
         match self.what {
             None => live::heal(context),
-            Some(What::Engine) => self.engine()?.run(context),
-            Some(what) => match (workloads::conditions::named(what.word()), what.under_load()) {
-                (Some(benchmark), _) => self.conditions(benchmark)?.run(context),
-                (None, Some(what)) => self.under_load(what)?.run(context),
-                (None, None) => self.check()?.run(context),
+            Some(What::Conditions(benchmark)) => self.conditions(benchmark)?.run(context),
+            Some(What::Promise(Promise::Engine)) => self.engine()?.run(context),
+            Some(What::Promise(promise)) => match promise.under_load() {
+                Some(what) => self.under_load(what)?.run(context),
+                None => self.check()?.run(context),
             },
         }
     }

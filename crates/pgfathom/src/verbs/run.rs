@@ -141,8 +141,8 @@ pub struct Run {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Cluster")]
 pub struct RouteFlags {
-    /// Where sessions enter a cluster: each node by turns, random, owner (each session connects to a node and reads that node's own
-    /// rows; what some workloads do by themselves), or NODE[,NODE...] by turns. Nodes are those of the cluster file, or of the target's own catalog
+    /// Nodes that sessions connect to: each (all in turn), random, owner (each session connects to a node and uses the rows of that node;
+    /// the default of some workloads), or NODE[,NODE...] in turn. Names of nodes come from the cluster file, or from the catalog of the target
     #[arg(long, value_name = "WHERE", value_parser = way)]
     pub connect: Option<Way>,
     /// Draw only keys whose rows live on this node

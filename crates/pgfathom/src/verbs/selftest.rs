@@ -1,4 +1,4 @@
-//! `self`: measure this client. Is it good enough to measure others?
+//! `self`: measure this client: how much load it can generate, and how exactly it can time it.
 
 use crate::context::Context;
 use crate::failure::Failure;

@@ -27,7 +27,7 @@ Examples:
   pgfathom up sharded --delay '*-*=1ms,n1-n3=30ms,client-*=0.5ms'
   pgfathom up patroni --nodes 3 --synchronous-mode on
   pgfathom up multimaster --nodes 2 --preset laptop
-Presets: tuned, sized for this host and the number of servers on it; stock, PostgreSQL's own defaults; careless, tuned, and a
+Presets: tuned, sized for this host and the number of servers on it; stock, PostgreSQL's own defaults; careless, tuned, but a
 crash of the host loses data; nowal, like careless with as little WAL as possible; hugewal, no checkpoint during a run;
 replication-1 and -2, commits wait for the standbys' disks, or until they have applied them; laptop, little memory and disk.
 pgfathom down stops and deletes it.")]
@@ -60,7 +60,7 @@ pub struct Up {
     /// later pairs override earlier ones
     #[arg(long, value_name = "PAIR=TIME,...", help_heading = "Topology")]
     pub delay: Option<String>,
-    /// How far a commit waits: off, local, remote_write, on or remote_apply [default: on, or the preset's]
+    /// What a commit waits for: off, local, remote_write, on or remote_apply [default: on, or the preset's]
     #[arg(long, value_name = "LEVEL", value_parser = commit_level, help_heading = "Topology")]
     pub synchronous_commit: Option<CommitLevel>,
     /// Folder of the cluster: new, empty, or that of a stopped cluster of pgfathom [default: /var/lib/pgfathom/KIND for root, else

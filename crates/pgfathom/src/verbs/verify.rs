@@ -23,7 +23,7 @@ fn what() -> String {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The expected content is recorded in the database itself, in the ledger that load wrote (schema pgfathom).
-It reads every node of a cluster (--cluster FILE, or a target that is one of its nodes), and compares what their catalogs record of each other.
+verify reads every node of a cluster (--cluster FILE, or a target that is one of its nodes), and compares what the catalogs of the nodes record about each other.
 Exit code 3: a difference was found; the output names the rows. Exit code 8: no difference was found, but some values cannot be judged.")]
 pub struct Verify {
     #[arg(value_name = "WHAT", help = what())]
@@ -31,13 +31,13 @@ pub struct Verify {
     /// The database.
     #[command(flatten)]
     pub connection: Connection,
-    /// Read every row to the client and check each value: accepts what `run` has updated, and nothing else
+    /// Read every row into the client and check each value: only updates made by `run` are accepted
     #[arg(long, help_heading = "Verify")]
     pub deep: bool,
     /// Also verify the standbys of the cluster file, each after it has replayed what the primary had written
     #[arg(long, help_heading = "Verify")]
     pub standbys: bool,
-    /// Maximum time for a node to apply what others had written before it counts as behind: seconds, or as 5m
+    /// How long a node may take to apply what others have written; after that it counts as behind: seconds, or as 5m
     #[arg(
         long,
         value_name = "TIME",

@@ -18,7 +18,7 @@ Examples:
   pgfathom watch --cluster cluster.toml every node of a cluster, until Ctrl-C
   pgfathom watch --cluster cluster.toml --ssh db1=n1 --ssh db2=n2,n3
   pgfathom watch -T 60 --bundle --redact hosts,sql DBNAME   one archive, for analysis elsewhere
-Membership in pg_monitor is enough for everything in the server. The output lists what could not be read, and what is unknown because of it.")]
+A role in pg_monitor can read everything in the server. The output lists what could not be read, and what is unknown because of it.")]
 pub struct Watch {
     /// The database.
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub struct Watch {
     #[arg(long, value_name = "TIME", default_value = "1", value_parser = quantity::duration, help_heading = "Watch")]
     pub interval: Duration,
     /// Monitor only the servers (and hosts named by --ssh), not this host
-    #[arg(long, help_heading = "Machines")]
+    #[arg(long, help_heading = "Hosts")]
     pub no_host: bool,
     /// The hosts.
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What a benchmark's conditions are made of: what each states, the queries that judge it, and the tables that these read.
+//! The parts of a benchmark's conditions: what each states, the queries that judge it, and the tables that these read.
 //!
 //! A query joins aggregates once, for a range of what the benchmark is divided into, and gives for each thing it looks at one boolean per condition, true
 //! when the condition is broken there, followed by the columns that name the thing and the two sides of the equation. So one pass counts what was

@@ -1,9 +1,9 @@
-//! Why there is no answer at all.
+//! Errors: why there is no result.
 
 use connect::ConnectError;
 use connect::hot::QueryError;
 
-/// Why there is no answer at all.
+/// Errors: why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ProveError {
     /// No connection.
@@ -37,16 +37,16 @@ pub enum ProveError {
         source: Box<QueryError>,
     },
     /// The server's answer does not fit the query.
-    #[error("{doing}: the server's answer makes no sense")]
+    #[error("{doing}: the server's reply is invalid")]
     Answer {
         /// What it was for.
         doing: &'static str,
     },
     /// The system refused a thread.
-    #[error("this machine refused a thread")]
+    #[error("this host could not start a thread")]
     Thread(#[from] std::io::Error),
     /// The user stopped it.
-    #[error("interrupted before there was an answer")]
+    #[error("interrupted before there was a result")]
     Interrupted,
 }
 

@@ -101,8 +101,8 @@ pub(super) fn open(
     }
     let wide: Vec<&str> = what.all().iter().filter(|one| one.is_wide()).map(|one| one.code()).collect();
     let notes = vec![format!(
-        "{} nodes, each in a snapshot of its own, taken within {apart_ms:.1} ms; no snapshot spans them: while transactions go on, {} may find \
-         half of one that has committed on several nodes; what they find after all have ended is a commit of which half was lost",
+        "{} nodes, each read in its own snapshot, taken within {apart_ms:.1} ms; no snapshot spans them: while transactions run, {} may find half \
+         of one that committed on several nodes; after all have ended, half a transaction means that half of a commit was lost",
         nodes.len(),
         and(&wide)
     )];
@@ -242,7 +242,7 @@ pub(super) fn share_snapshots(
             Ok(snapshot) => snapshots.push(snapshot),
             Err(QueryError::Server(error)) => {
                 notes.push(format!(
-                    "the server cannot share a snapshot ({}), so one connection did it all",
+                    "the server cannot share a snapshot ({}), so one connection ran all queries",
                     error.message
                 ));
                 // The error has ended the transaction.

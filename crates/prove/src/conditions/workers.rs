@@ -1,4 +1,4 @@
-//! The connections that do the list of work, and what they find.
+//! The connections that process the list of work, and their results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -96,7 +96,7 @@ pub(super) fn together(
             Some(error) if !left.is_empty() => Err(error.into()),
             _ => {
                 for at in left {
-                    note_error(work, &work.jobs[at], "every connection was lost before this was looked at");
+                    note_error(work, &work.jobs[at], "every connection was lost before this was checked");
                 }
                 Ok(())
             }
@@ -151,7 +151,7 @@ fn judge(sessions: &mut Sessions, work: &Work<'_>, job: &Job) -> Result<(), Quer
     };
     let connection = &mut sessions[job.node];
     let rows = connection.simple_query(&job.probe.count_sql(names, job.from, job.to))?;
-    let nonsense = || QueryError::Io(std::io::Error::other("the server's counts make no sense"));
+    let nonsense = || QueryError::Io(std::io::Error::other("the server's counts are invalid"));
     let counts: Vec<u64> = rows
         .first()
         .ok_or_else(nonsense)?

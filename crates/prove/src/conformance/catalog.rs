@@ -1,4 +1,4 @@
-//! What the catalog and the views say: engine, nodes, sizes, WAL, links.
+//! The catalog and the views: engine, nodes, sizes, WAL, links.
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ fn copy(control: &mut Control, options: &str, data: &[u8]) -> Outcome {
         return refused(&error);
     }
     match writer.finish() {
-        Ok(rows) => Outcome::of(rows == ROWS as u64, format!("{rows} of {ROWS} rows were taken")),
+        Ok(rows) => Outcome::of(rows == ROWS as u64, format!("{rows} of {ROWS} rows were accepted")),
         Err(error) => refused(&error),
     }
 }

@@ -83,7 +83,7 @@ impl Undo {
     /// In words.
     pub fn description(&self) -> String {
         match self {
-            Undo::Resume { data_dir } => format!("let the server in {} go on", data_dir.display()),
+            Undo::Resume { data_dir } => format!("resume the server in {}", data_dir.display()),
             Undo::Start { data_dir, .. } => format!("start the server in {}", data_dir.display()),
             Undo::StartStore { data_dir } => {
                 format!("start the store of the failover manager of {}", data_dir.display())

@@ -60,7 +60,7 @@ impl Links {
             return Err(format!("pgfathom must not change the links of {}: {}", node.name, node.spared));
         }
         if !engine.tried.is_live() {
-            return Err(format!("proxies between the nodes of {engine} were never tried"));
+            return Err(format!("proxies between the nodes of {engine} have never been tested"));
         }
         let has_standbys = nodes.iter().any(|node| node.role == Role::Standby);
         let lead = match engine.links {
@@ -68,7 +68,7 @@ impl Links {
             NodeLinks::ForeignServers => refer,
             NodeLinks::Subscriptions => subscribe,
             NodeLinks::Streaming | NodeLinks::Own => {
-                return Err(format!("how the nodes of {engine} connect to each other is not known"));
+                return Err(format!("it is not known how the nodes of {engine} connect to each other"));
             }
         };
         let mut links = Links {
@@ -302,7 +302,7 @@ fn subscribe(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), Lin
         ))?;
         let has_come = || links.ways.last().is_none_or(|way| way.proxy.taken() > 0).then_some(());
         poll::until(DIAL_TIMEOUT, has_come)
-            .ok_or_else(|| LinkError::Words(format!("{name} did not come through its proxy")))?;
+            .ok_or_else(|| LinkError::Words(format!("{name} did not connect through its proxy")))?;
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ impl Node {
         let name = &self.name;
         match (fault, supervision) {
             (Fault::Crash | Fault::Switchover | Fault::Store, Supervision::Ours) => {
-                Some(format!("no failover manager works on {name}; pgfathom up patroni starts one"))
+                Some(format!("no failover manager runs for {name}; pgfathom up patroni starts one"))
             }
             (Fault::Crash | Fault::Switchover | Fault::Store, Supervision::ForeignManager) => Some(format!(
                 "the failover manager of {name} was not started by pgfathom up: its processes are unknown"

@@ -71,14 +71,14 @@ fn expected(case: Case, engine: Engine, title: &'static str, promise: &'static s
 }
 
 /// A session that keeps a script of its statements.
-struct Player {
+struct ScriptedSession {
     who: String,
     session: Session,
 }
 
-impl Player {
-    fn open(who: &str, node: &Node) -> Result<Player, HermitageError> {
-        Ok(Player { who: format!("{who} on {}", node.name), session: Session::open(&node.spec)? })
+impl ScriptedSession {
+    fn open(who: &str, node: &Node) -> Result<ScriptedSession, HermitageError> {
+        Ok(ScriptedSession { who: format!("{who} on {}", node.name), session: Session::open(&node.spec)? })
     }
 
     /// Runs a statement; a refusal is an error of the script.
@@ -136,7 +136,7 @@ impl Player {
                 return Ok(None);
             }
             if Instant::now() > deadline {
-                let message = format!("it had no answer for {} s", LIMIT.as_secs());
+                let message = format!("it got no reply for {} s", LIMIT.as_secs());
                 return Err(HermitageError::Refused { doing: "a statement of the script", message });
             }
         }
@@ -144,26 +144,26 @@ impl Player {
 }
 
 /// A change that a case must undo, also when it fails or the process dies: the journal has it before it is made.
-struct Debt<'a> {
+struct PendingUndo<'a> {
     site: &'a Site,
     node: usize,
     id: Option<u64>,
     sql: Vec<String>,
 }
 
-impl<'a> Debt<'a> {
-    fn note(site: &'a Site, node: usize, sql: Vec<String>) -> Result<Debt<'a>, HermitageError> {
+impl<'a> PendingUndo<'a> {
+    fn note(site: &'a Site, node: usize, sql: Vec<String>) -> Result<PendingUndo<'a>, HermitageError> {
         let connection = site.nodes[node].spec.describe();
         let id = site.journal().note(Undo::Execute { connection, sql: sql.clone() })?;
-        Ok(Debt { site, node, id: Some(id), sql })
+        Ok(PendingUndo { site, node, id: Some(id), sql })
     }
 
     /// Undoes the change. If that fails, it stays in the journal, for `prove --heal`.
-    fn pay(&mut self) -> Result<(), HermitageError> {
+    fn carry_out(&mut self) -> Result<(), HermitageError> {
         let Some(id) = self.id.take() else { return Ok(()) };
-        let mut player = Player::open("referee", &self.site.nodes[self.node])?;
+        let mut session = ScriptedSession::open("referee", &self.site.nodes[self.node])?;
         for sql in &self.sql {
-            player.quietly(sql)?;
+            session.quietly(sql)?;
         }
         self.site.journal().forget(id);
         Ok(())
@@ -177,10 +177,10 @@ impl<'a> Debt<'a> {
     }
 }
 
-impl Drop for Debt<'_> {
+impl Drop for PendingUndo<'_> {
     fn drop(&mut self) {
         // Nothing can report an error here; the journal has the step.
-        let _ = self.pay();
+        let _ = self.carry_out();
     }
 }
 
@@ -268,10 +268,10 @@ fn stale_reads(
     time: Duration,
     stop: &AtomicBool,
 ) -> Result<(), HermitageError> {
-    let mut a = Player::open("a", writer)?;
-    let mut b = Player::open("b", reader)?;
+    let mut a = ScriptedSession::open("a", writer)?;
+    let mut b = ScriptedSession::open("b", reader)?;
     // The control: a snapshot from before the write has to miss it.
-    let mut before = Player::open("c", reader)?;
+    let mut before = ScriptedSession::open("c", reader)?;
     let (mut looks, mut missed) = (0u64, 0u64);
     let read = format!("SELECT value FROM {table} WHERE id = 1");
     let (mut reads, mut stale, mut worst) = (0u64, 0u64, Duration::ZERO);
@@ -301,7 +301,7 @@ fn stale_reads(
                         "a on {}: UPDATE {table} SET value = {value} WHERE id = 1;  -- UPDATE 1",
                         writer.name
                     ),
-                    format!("b on {}: {read};  -- {seen}, sent after a had its answer", reader.name),
+                    format!("b on {}: {read};  -- {seen}, sent after a got its reply", reader.name),
                 ];
             }
         }
@@ -321,7 +321,13 @@ fn stale_reads(
         seen: missed,
     });
     answer.counted = Some((reads, stale, "reads directly after an acknowledgement"));
-    answer.line = match stale {
+    answer.line = stale_line((reads, stale, worst), writer, reader);
+    Ok(())
+}
+
+/// How many reads were stale, and how old the worst one was.
+fn stale_line((reads, stale, worst): (u64, u64, Duration), writer: &Node, reader: &Node) -> String {
+    match stale {
         0 => format!(
             "{reads} reads on {} right after the acknowledgement on {}, none stale",
             reader.name, writer.name
@@ -332,6 +338,5 @@ fn stale_reads(
             writer.name,
             worst.as_secs_f64() * 1e3
         ),
-    };
-    Ok(())
+    }
 }

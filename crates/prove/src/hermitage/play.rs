@@ -167,7 +167,7 @@ impl Stage {
                 return Ok(None);
             }
             if Instant::now() > deadline {
-                return Err(format!("{who} had no answer for {} s", LIMIT.as_secs()));
+                return Err(format!("{who} got no reply for {} s", LIMIT.as_secs()));
             }
         }
     }

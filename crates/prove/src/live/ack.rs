@@ -18,7 +18,9 @@ use wire::error::SqlState;
 use super::failures::Failures;
 use super::servers::Observed;
 use super::tables::{SCHEMA, Shape, Tables};
-use super::{Draws, Lasting, LiveError, Options, Ran, Watch, after_all, again, chain, under_faults};
+use super::{
+    Draws, Isolation, Lasting, LiveError, Options, Ran, Watch, after_all, again, chain, under_faults,
+};
 use crate::client::{Client, ClientError, number};
 use crate::fault::{Fault, Happened, Site};
 use crate::outcome::{At, Outcome, of_broken, of_reply};
@@ -197,10 +199,7 @@ fn write(
             server = incarnation.unwrap_or(INCARNATIONS_MAX + host);
         }
         let Some(client) = session.get() else { continue };
-        let mut shards: u32 = 1 << (1 + draws.below(count));
-        if count > 1 && draws.below(WIDE_ONE_IN) == 0 {
-            shards |= 1 << (1 + draws.below(count));
-        }
+        let shards = draw_shards(&mut draws, count);
         let sequence = notes.len() as u32 + 1;
         let mut note = Entry {
             client: number as u32,
@@ -212,24 +211,16 @@ fn write(
             lsn: 0,
             server,
         };
-        let values: Vec<String> = (1..=count as u32)
-            .filter(|shard| shards >> shard & 1 == 1)
-            .map(|shard| format!("({shard}, {number}, {sequence})"))
-            .collect();
-        let mut sql =
-            format!("{}; insert into {SCHEMA}.ack values {}", options.level.begin(), values.join(", "));
-        if has_lsn {
-            sql.push_str("; select pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_catalog.pg_lsn");
-        }
+        let sql = insert(options.level, count as u32, (shards, number, sequence), has_lsn);
         let requested = client.request(&sql);
         requested.iter().for_each(|reply| watch.count(reply));
-        let is_open = match requested {
+        let is_open = match &requested {
             Ok(reply) if reply.error.is_none() => {
                 note.lsn = reply.number().and_then(|lsn| u64::try_from(lsn).ok()).unwrap_or(0);
                 true
             }
+            // The block is ended, so that the next one can begin.
             Ok(_) => {
-                // The block is ended, so that the next one can begin.
                 if client.request("rollback").is_err() {
                     session.lose();
                 }
@@ -240,19 +231,8 @@ fn write(
                 false
             }
         };
-        if is_open && let Some(client) = session.get() {
-            let at = At::Commit { wide: shards.count_ones() > 1 };
-            note.sent_ns = monotonic_ns();
-            note.outcome = match client.request("commit") {
-                Ok(reply) => {
-                    watch.count(&reply);
-                    of_reply(engine, at, &reply).outcome
-                }
-                Err(broken) => {
-                    session.lose();
-                    of_broken(engine, at, &broken).outcome
-                }
-            };
+        if is_open {
+            commit(engine, &mut session, &mut note, watch);
         }
         note.ended_ns = monotonic_ns();
         let is_refused = note.outcome == Outcome::Fail;
@@ -263,6 +243,50 @@ fn write(
         }
     }
     notes
+}
+
+/// The shards (bits) of a transaction: one, and sometimes a second one.
+fn draw_shards(draws: &mut Draws, count: u64) -> u32 {
+    let mut shards: u32 = 1 << (1 + draws.below(count));
+    if count > 1 && draws.below(WIDE_ONE_IN) == 0 {
+        shards |= 1 << (1 + draws.below(count));
+    }
+    shards
+}
+
+/// Begins a transaction and inserts one row for each of the `shards` (bits); `has_lsn`: also reads the position in the WAL.
+fn insert(
+    level: Isolation,
+    count: u32,
+    (shards, number, sequence): (u32, usize, u32),
+    has_lsn: bool,
+) -> String {
+    let values: Vec<String> = (1..=count)
+        .filter(|shard| shards >> shard & 1 == 1)
+        .map(|shard| format!("({shard}, {number}, {sequence})"))
+        .collect();
+    let mut sql = format!("{}; insert into {SCHEMA}.ack values {}", level.begin(), values.join(", "));
+    if has_lsn {
+        sql.push_str("; select pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_catalog.pg_lsn");
+    }
+    sql
+}
+
+/// Commits, and records what is known of the outcome.
+fn commit(engine: Engine, session: &mut Lasting, note: &mut Entry, watch: &Watch<'_>) {
+    let Some(client) = session.get() else { return };
+    let at = At::Commit { wide: note.shards.count_ones() > 1 };
+    note.sent_ns = monotonic_ns();
+    note.outcome = match client.request("commit") {
+        Ok(reply) => {
+            watch.count(&reply);
+            of_reply(engine, at, &reply).outcome
+        }
+        Err(broken) => {
+            session.lose();
+            of_broken(engine, at, &broken).outcome
+        }
+    };
 }
 
 /// All rows, as each shard counts them.

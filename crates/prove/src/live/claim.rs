@@ -148,7 +148,7 @@ fn try_lock(client: &mut Client, token: &str) -> Result<Option<String>, ClientEr
         let column = |at: usize| row.get(at).and_then(text).unwrap_or_default();
         if column(1).contains(token) {
             // The server has not detected the end of the old session, or this is the same server by another name: try later.
-            return Err(refused("an older session of ours has the lock"));
+            return Err(refused("an older session of pgfathom has the lock"));
         }
         return Ok(Some(format!(
             "pid {} ({}, role {}, from {}, since {})",

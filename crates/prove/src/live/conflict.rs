@@ -42,7 +42,7 @@ enum Way {
 
 /// The results of one way of writing.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Fight {
+pub struct ConflictResults {
     /// Increments that were acknowledged.
     pub acknowledged: u64,
     /// Increments whose end is unknown.
@@ -65,7 +65,7 @@ pub struct Fight {
     pub failures: Failures,
 }
 
-impl Fight {
+impl ConflictResults {
     /// All nodes have the same rows, and every acknowledged increment.
     pub fn is_whole(&self) -> bool {
         self.diverged == 0 && self.overwritten == 0 && self.stuck.is_empty()
@@ -76,11 +76,11 @@ impl Fight {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
     /// Every node writes the same counters.
-    pub contended: Fight,
+    pub contended: ConflictResults,
     /// Every node writes its own.
-    pub owned: Fight,
+    pub owned: ConflictResults,
     /// Clients overwrite values that they have read. `None` if the same rows have shown conflicts anyway.
-    pub careless: Option<Fight>,
+    pub careless: Option<ConflictResults>,
     /// Nodes that took writes.
     pub nodes: u64,
     /// The faults that were injected.
@@ -101,30 +101,30 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let mut options = options.clone();
     options.duration /= if nodes.len() == 1 { 3 } else { 2 };
     let mut report = Report { nodes: nodes.len() as u64, ..Report::default() };
-    report.owned = fight(site, &options, stop, &nodes, Way::Owned, &mut report.happened)?;
+    report.owned = measure(site, &options, stop, &nodes, Way::Owned, &mut report.happened)?;
     // The plan of faults is complete; the rest is about conflicts.
     options.plan = crate::fault::Plan::default();
-    report.contended = fight(site, &options, stop, &nodes, Way::Contended, &mut report.happened)?;
+    report.contended = measure(site, &options, stop, &nodes, Way::Contended, &mut report.happened)?;
     for _ in 0..CARELESS_TRIES {
-        let is_shown = report.careless.as_ref().is_some_and(|fight| fight.overwritten > 0);
+        let is_shown = report.careless.as_ref().is_some_and(|results| results.overwritten > 0);
         if is_shown || !report.contended.is_whole() || stop.load(Ordering::Relaxed) {
             break;
         }
-        let careless = fight(site, &options, stop, &nodes, Way::Careless, &mut report.happened)?;
+        let careless = measure(site, &options, stop, &nodes, Way::Careless, &mut report.happened)?;
         report.careless = Some(careless);
     }
     Ok(report)
 }
 
 /// One way of writing, from creating the tables to reading them at the end.
-fn fight(
+fn measure(
     site: &Site,
     options: &Options,
     stop: &AtomicBool,
     nodes: &[usize],
     way: Way,
     happened: &mut Vec<Happened>,
-) -> Result<Fight, LiveError> {
+) -> Result<ConflictResults, LiveError> {
     let tables = Tables::make(site, &[SHAPE])?;
     let writers = if nodes.len() > 1 { nodes.len() } else { options.clients.max(2) };
     let counters = if way == Way::Owned { writers } else { COUNTERS };
@@ -143,18 +143,19 @@ fn fight(
         count(site.engine, options, session, number, way, watch)
     });
     happened.extend(ran.happened);
-    let mut fight = Fight { counters: counters as u64, failures: ran.failures, ..Fight::default() };
+    let mut results =
+        ConflictResults { counters: counters as u64, failures: ran.failures, ..ConflictResults::default() };
     let mut observed = ran.observed;
     drop(after_all(site, &tables, &mut observed, PATIENCE)?);
     for [acknowledged, refused, unknown] in ran.parts {
-        fight.acknowledged += acknowledged;
-        fight.refused += refused;
-        fight.unknown += unknown;
+        results.acknowledged += acknowledged;
+        results.refused += refused;
+        results.unknown += unknown;
     }
-    fight.stuck = converge(site, nodes)?;
-    again(|| compare(site, nodes, &mut fight)).map_err(lost_rows)?;
+    results.stuck = converge(site, nodes)?;
+    again(|| compare(site, nodes, &mut results)).map_err(lost_rows)?;
     tables.remove(site);
-    Ok(fight)
+    Ok(results)
 }
 
 /// Increments until the end: acknowledged, refused, unknown.
@@ -227,9 +228,9 @@ fn change(client: &mut Client, engine: Engine, sql: &str, watch: &Watch<'_>) -> 
     }
 }
 
-fn compare(site: &Site, nodes: &[usize], fight: &mut Fight) -> Result<(), LiveError> {
+fn compare(site: &Site, nodes: &[usize], results: &mut ConflictResults) -> Result<(), LiveError> {
     let mut held: Vec<Vec<i64>> = Vec::new();
-    fight.sums.clear();
+    results.sums.clear();
     // The node that takes writes may have changed.
     let now = [site.primary()];
     let nodes = if nodes.len() == 1 { &now } else { nodes };
@@ -237,15 +238,15 @@ fn compare(site: &Site, nodes: &[usize], fight: &mut Fight) -> Result<(), LiveEr
         let mut client = Client::connect(&site.nodes[*node].spec, PATIENCE)?;
         let rows = client.execute(&format!("select v from {SCHEMA}.conflict order by shard, id"))?;
         let values: Vec<i64> = rows.rows().iter().filter_map(|row| number(row.first()?)).collect();
-        fight.sums.push((site.nodes[*node].name.clone(), values.iter().sum()));
+        results.sums.push((site.nodes[*node].name.clone(), values.iter().sum()));
         held.push(values);
     }
-    for counter in 0..fight.counters as usize {
+    for counter in 0..results.counters as usize {
         let values: Vec<Option<i64>> = held.iter().map(|values| values.get(counter).copied()).collect();
         if values.windows(2).any(|pair| pair[0] != pair[1]) {
-            fight.diverged += 1;
-            if fight.witness.is_empty() {
-                fight.witness = std::iter::zip(&fight.sums, &values)
+            results.diverged += 1;
+            if results.witness.is_empty() {
+                results.witness = std::iter::zip(&results.sums, &values)
                     .map(|((name, _), value)| match value {
                         Some(value) => format!("{name}: counter {counter} is {value}"),
                         None => format!("{name}: counter {counter} is missing"),
@@ -254,7 +255,7 @@ fn compare(site: &Site, nodes: &[usize], fight: &mut Fight) -> Result<(), LiveEr
             }
         }
     }
-    let most = fight.sums.iter().map(|(_, sum)| *sum).max().unwrap_or(0);
-    fight.overwritten = fight.acknowledged.saturating_sub(u64::try_from(most).unwrap_or(0));
+    let most = results.sums.iter().map(|(_, sum)| *sum).max().unwrap_or(0);
+    results.overwritten = results.acknowledged.saturating_sub(u64::try_from(most).unwrap_or(0));
     Ok(())
 }

@@ -63,7 +63,7 @@ const REFUSALS_MAX: usize = 5;
 
 /// What is written down where.
 #[derive(Clone, Copy, Debug)]
-pub struct Paper<'a> {
+pub struct HistoryOptions<'a> {
     /// Versioned registers or lists.
     pub model: Model,
     /// The history's file, which must not exist.
@@ -190,7 +190,26 @@ struct Shared<'a> {
     unwritten: AtomicU64,
 }
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
+    fn new(site: &'a Site, options: &Options, model: Model, tables: &Tables, keys: usize) -> Shared<'a> {
+        Shared {
+            site,
+            model,
+            level: options.level,
+            table: format!("{SCHEMA}.{}", shape_of(model).name),
+            shards: tables.shards.len().max(1) as u32,
+            places: tables.shards.clone(),
+            is_spread: tables.is_spread,
+            pool: (0..keys as u32).map(AtomicU32::new).collect(),
+            writes: (0..keys).map(|_| AtomicU32::new(0)).collect(),
+            next_key: AtomicU32::new(keys as u32),
+            next_session: AtomicU32::new(0),
+            start: Instant::now(),
+            ops: AtomicU64::new(0),
+            unwritten: AtomicU64::new(0),
+        }
+    }
+
     fn now(&self) -> u64 {
         // From 1: the time 0 means "unknown".
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
@@ -221,6 +240,23 @@ struct Part {
     trouble: Option<String>,
 }
 
+impl Report {
+    /// Adds what the sessions did. Returns why one of them could not go on.
+    fn add(&mut self, parts: Vec<Part>) -> Option<String> {
+        let mut trouble = None;
+        for part in parts {
+            self.outcomes = self.outcomes.and(part.outcomes);
+            self.fresh = [self.fresh[0] + part.fresh[0], self.fresh[1] + part.fresh[1]];
+            self.refusals.extend(part.refusals);
+            trouble = trouble.or(part.trouble);
+        }
+        self.refusals.sort();
+        self.refusals.dedup();
+        self.refusals.truncate(REFUSALS_MAX);
+        trouble
+    }
+}
+
 fn unfit(error: HistoryError) -> LiveError {
     let mut words = error.to_string();
     if let Some(source) = std::error::Error::source(&error) {
@@ -236,14 +272,14 @@ fn unfit(error: HistoryError) -> LiveError {
 pub fn run(
     site: &Site,
     options: &Options,
-    paper: &Paper<'_>,
+    recording: &HistoryOptions<'_>,
     stop: &AtomicBool,
 ) -> Result<Report, LiveError> {
-    let mut report = load(site, options, paper, stop, paper.has_control)?;
+    let mut report = load(site, options, recording, stop, recording.has_control)?;
     let base = base_of(options.level);
     let level = check::Level::new(base, Order::Data);
-    let how = check::Options { threads: paper.threads, ..check::Options::default() };
-    let mut history = History::read(paper.history).map_err(unfit)?;
+    let how = check::Options { threads: recording.threads, ..check::Options::default() };
+    let mut history = History::read(recording.history).map_err(unfit)?;
     report.report = check::check(&history, &how);
     let is_by_statement = site.engine.statements == Statements::Fresh;
     let look = |history: &History| {
@@ -260,10 +296,10 @@ pub fn run(
         report.planted = Some(check::check(&history, &how).refutes(level));
     }
     drop(history);
-    if let Some(weaker) = weaker(options.level).filter(|_| paper.has_control) {
+    if let Some(weaker) = weaker(options.level).filter(|_| recording.has_control) {
         let mut control = (weaker, 0, 0);
         for attempt in 0..CONTROL_RUNS {
-            let path = beside(paper.history, "control");
+            let path = beside(recording.history, "control");
             // Only the count of an attempt is needed, not its file.
             let _ = std::fs::remove_file(&path);
             let options = Options {
@@ -273,8 +309,8 @@ pub fn run(
                 seed: options.seed.wrapping_add(attempt + 1),
                 ..options.clone()
             };
-            let paper = Paper { history: &path, ..*paper };
-            let loaded = load(site, &options, &paper, stop, false);
+            let recording = HistoryOptions { history: &path, ..*recording };
+            let loaded = load(site, &options, &recording, stop, false);
             let read = History::read(&path);
             let _ = std::fs::remove_file(&path);
             loaded?;
@@ -321,33 +357,17 @@ fn entries(site: &Site, options: &Options) -> Vec<Entry> {
 fn load(
     site: &Site,
     options: &Options,
-    paper: &Paper<'_>,
+    recording: &HistoryOptions<'_>,
     stop: &AtomicBool,
     has_shown: bool,
 ) -> Result<Report, LiveError> {
     let entries = entries(site, options);
-    let shape = if paper.model == Model::Append { LISTS } else { REGISTERS };
     let holders: Vec<usize> =
         entries.iter().filter(|entry| !entry.is_standby).map(|entry| usize::from(entry.node)).collect();
-    let tables = Tables::make_for(site, &holders, &[shape])?;
+    let tables = Tables::make_for(site, &holders, &[shape_of(recording.model)])?;
     let sessions = options.clients.max(1);
     let keys = (sessions * KEYS_PER_SESSION).max(KEYS_MIN);
-    let shared = Shared {
-        site,
-        model: paper.model,
-        level: options.level,
-        table: format!("{SCHEMA}.{}", shape.name),
-        shards: tables.shards.len().max(1) as u32,
-        places: tables.shards.clone(),
-        is_spread: tables.is_spread,
-        pool: (0..keys as u32).map(AtomicU32::new).collect(),
-        writes: (0..keys).map(|_| AtomicU32::new(0)).collect(),
-        next_key: AtomicU32::new(keys as u32),
-        next_session: AtomicU32::new(0),
-        start: Instant::now(),
-        ops: AtomicU64::new(0),
-        unwritten: AtomicU64::new(0),
-    };
+    let shared = Shared::new(site, options, recording.model, &tables, keys);
     fill(&shared, keys as u32)?;
     if site.engine.layout.publishes() {
         let stuck = converge(site, &holders)?;
@@ -361,25 +381,8 @@ fn load(
         shards: tables.shards.clone(),
         ..Names::default()
     };
-    let writer = HistoryWriter::create(paper.history, paper.model, &names).map_err(unfit)?;
-    let writing: Vec<&Entry> = entries.iter().filter(|entry| !entry.is_standby).collect();
-    let reading: Vec<&Entry> = entries.iter().filter(|entry| entry.is_standby).collect();
-    let (sink, queue) = sync_channel(QUEUE_TXNS);
-    let (ran, written) = std::thread::scope(|scope| {
-        let written = scope.spawn(move || write_down(writer, queue));
-        let ran = under_faults(site, options, stop, sessions + reading.len(), |number, watch| {
-            let entry = match number.checked_sub(sessions) {
-                Some(reader) => reading[reader],
-                None => writing[number % writing.len()],
-            };
-            let lasting = Lasting::new(entry.spec.clone(), options.patience);
-            let draws = Draws::new(options.seed, number);
-            session::run(&shared, entry, number, (lasting, draws), &sink, watch)
-        });
-        drop(sink);
-        let written = written.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (ran, written)
-    });
+    let writer = HistoryWriter::create(recording.history, recording.model, &names).map_err(unfit)?;
+    let (ran, written) = drive(&shared, &entries, options, writer, stop);
     let Ran { parts, happened, failures, mut observed } = ran;
     let mut writer = written.map_err(unfit)?;
     let all = shared.next_key.load(Ordering::Relaxed);
@@ -389,7 +392,7 @@ fn load(
     let mut report = Report {
         level: options.level,
         entries: entries.iter().map(|entry| site.nodes[usize::from(entry.node)].name.clone()).collect(),
-        bytes: std::fs::metadata(paper.history).map_or(0, |data| data.len()),
+        bytes: std::fs::metadata(recording.history).map_or(0, |data| data.len()),
         unwritten: shared.unwritten.load(Ordering::Relaxed),
         happened,
         failures,
@@ -400,16 +403,7 @@ fn load(
         Some(Err(error)) => report.unshown = error.to_string(),
         None => {}
     }
-    let mut trouble = None;
-    for part in parts {
-        report.outcomes = report.outcomes.and(part.outcomes);
-        report.fresh = [report.fresh[0] + part.fresh[0], report.fresh[1] + part.fresh[1]];
-        report.refusals.extend(part.refusals);
-        trouble = trouble.or(part.trouble);
-    }
-    report.refusals.sort();
-    report.refusals.dedup();
-    report.refusals.truncate(REFUSALS_MAX);
+    let trouble = report.add(parts);
     // The history is complete without the rows, so a cluster that does not recover does not prevent the verdict.
     match after_all(site, &tables, &mut observed, PATIENCE) {
         Ok(_) | Err(LiveError::NotBack(_)) => {}
@@ -421,6 +415,40 @@ fn load(
         Some(words) => Err(LiveError::Unfit(words)),
         None => Ok(report),
     }
+}
+
+/// Runs the sessions under the faults, and writes down their transactions beside them.
+fn drive(
+    shared: &Shared<'_>,
+    entries: &[Entry],
+    options: &Options,
+    writer: HistoryWriter,
+    stop: &AtomicBool,
+) -> (Ran<Part>, Result<HistoryWriter, HistoryError>) {
+    let sessions = options.clients.max(1);
+    let writing: Vec<&Entry> = entries.iter().filter(|entry| !entry.is_standby).collect();
+    let reading: Vec<&Entry> = entries.iter().filter(|entry| entry.is_standby).collect();
+    let (sink, queue) = sync_channel(QUEUE_TXNS);
+    std::thread::scope(|scope| {
+        let written = scope.spawn(move || write_down(writer, queue));
+        let ran = under_faults(shared.site, options, stop, sessions + reading.len(), |number, watch| {
+            let entry = match number.checked_sub(sessions) {
+                Some(reader) => reading[reader],
+                None => writing[number % writing.len()],
+            };
+            let lasting = Lasting::new(entry.spec.clone(), options.patience);
+            let draws = Draws::new(options.seed, number);
+            session::run(shared, entry, number, (lasting, draws), &sink, watch)
+        });
+        drop(sink);
+        let written = written.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (ran, written)
+    })
+}
+
+/// The table of a model.
+fn shape_of(model: Model) -> Shape {
+    if model == Model::Append { LISTS } else { REGISTERS }
 }
 
 /// The initial rows: version 0, or an empty list.

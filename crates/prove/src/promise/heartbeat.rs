@@ -37,28 +37,22 @@ fn seconds(us: u64) -> String {
     format!("{:.2} s", us as f64 / 1e6)
 }
 
-/// Whether probes are answered, and succeed again after a fault. An outage breaks no promise: no engine promises that a killed server answers. But an outage
-/// that was not part of the plan reports that something else was going on.
-fn answers(shard: &ShardReport, setting: &str) -> Promise {
-    let [writes, reads] = &shard.gaps;
-    let all = || writes.iter().chain(reads);
-    let foreign: Vec<&Gap> = all().filter(|gap| !gap.is_injected).collect();
-    let is_away = all().any(|gap| !gap.is_over);
+/// The verdict on the answers, its reason, and what to change. `foreign`: the outages that were not planned; `is_away`: one lasted until the end.
+fn judge_answers(shard: &ShardReport, foreign: &[&Gap], is_away: bool) -> (Standing, String, &'static str) {
     let never = shard
         .outages
         .iter()
         .any(|[write, read]: &[Outage; 2]| write.back_us.is_none() || read.back_us.is_none());
     let sent = shard.writes[0] + shard.reads[0];
-    let missing = sent - shard.writes[1] - shard.reads[1];
     let longest = foreign.iter().map(|gap| gap.us()).max().unwrap_or(0);
-    let (standing, why, change) = if longest > 0 {
+    if longest > 0 {
         let end = if is_away { "it had not recovered at the end" } else { "it came back" };
         // The longest outage, and the probes sent during it.
         let due = foreign.iter().max_by_key(|gap| gap.us()).map_or(0, |gap| gap.unanswered);
         (
             Standing::NotTested,
             format!(
-                "an outage of {} that this proof did not plan: {due} probes in a row had no answer, of {sent} in all; {end}",
+                "an outage of {} that this proof did not plan: {due} probes in a row got no reply, of {sent} in all; {end}",
                 seconds(longest),
             ),
             "check the server's log, and repeat the proof on an undisturbed server",
@@ -67,7 +61,7 @@ fn answers(shard: &ShardReport, setting: &str) -> Promise {
         (
             Standing::NotTested,
             format!(
-                "{:.1} % of the probes had no answer while this proof injected no fault",
+                "{:.1} % of the probes got no reply while this proof injected no fault",
                 100.0 * shard.share_unanswered_calm
             ),
             "check the server's log, and repeat the proof on an undisturbed server",
@@ -80,13 +74,25 @@ fn answers(shard: &ShardReport, setting: &str) -> Promise {
             "run longer (-T), and heal in time: --fault kill@3s,heal@4s",
         )
     } else if shard.gap_control != Some(true) {
-        let why = "too short to detect an outage: two seconds without an answer must be visible".to_owned();
+        let why = "too short to detect an outage: two seconds without a reply must be visible".to_owned();
         (Standing::NotTested, why, "run longer (-T)")
     } else if shard.outages.is_empty() {
         (Standing::Kept, "all probes were answered".to_owned(), "")
     } else {
         (Standing::Kept, "after every fault probes were answered again; that time is measured".to_owned(), "")
-    };
+    }
+}
+
+/// Whether probes are answered, and succeed again after a fault. An outage breaks no promise: no engine promises that a killed server answers. But an outage
+/// that was not part of the plan reports that something else was going on.
+fn answers(shard: &ShardReport, setting: &str) -> Promise {
+    let [writes, reads] = &shard.gaps;
+    let all = || writes.iter().chain(reads);
+    let foreign: Vec<&Gap> = all().filter(|gap| !gap.is_injected).collect();
+    let sent = shard.writes[0] + shard.reads[0];
+    let missing = sent - shard.writes[1] - shard.reads[1];
+    let is_away = all().any(|gap| !gap.is_over);
+    let (standing, why, change) = judge_answers(shard, &foreign, is_away);
     let list =
         |of: fn(&[Outage; 2]) -> Option<u64>| -> Vec<Option<u64>> { shard.outages.iter().map(of).collect() };
     let lengths = |gaps: &[Gap]| -> Vec<u64> { gaps.iter().map(Gap::us).collect() };
@@ -133,7 +139,7 @@ fn answers(shard: &ShardReport, setting: &str) -> Promise {
 
 /// Whether what was answered is there in the end: the same promise as that of `ack`, with the same settings that take it back.
 fn stays(shard: &ShardReport, excuse: Option<&Excuse>, setting: &str) -> Promise {
-    let promise = format!("writes that {} acknowledged stay", shard.shard);
+    let promise = format!("writes that {} acknowledged are kept", shard.shard);
     let mut promise = counted(Count {
         workload: "hb",
         promise: &promise,

@@ -1,4 +1,4 @@
-//! What scripted interleavings come to, as promises: a level keeps what it prevents, allows what it does not, and a cluster's cases each have a line.
+//! The verdicts of scripted interleavings, as promises: a level keeps what it prevents, allows what it does not, and a cluster's cases each have a line.
 
 use engines::Engine;
 use record::promise::{Control, Promise, Reading, Standing, bound};
@@ -92,53 +92,7 @@ fn at_level(
     let mut promises = Vec::new();
     let forbidden = chosen(&|answer| answer.expected == Some(false) && answer.happened.is_some());
     if !forbidden.is_empty() {
-        let broken: Vec<&Answer> =
-            forbidden.iter().filter(|answer| answer.verdict() == Verdict::Broken).copied().collect();
-        let at_weaker = |case: &str| {
-            all.iter()
-                .any(|other| other.case == case && other.level == WEAKEST && other.happened == Some(true))
-        };
-        let control = (level != Isolation::ReadCommitted).then(|| Control {
-            what: "the same scripts at READ COMMITTED".to_owned(),
-            n: forbidden.len() as u64,
-            seen: forbidden.iter().filter(|answer| at_weaker(answer.case)).count() as u64,
-        });
-        // A script that breaks a weaker level shows a server whose levels are not to be relied on: that it went well once at a stronger one proves nothing.
-        let is_undercut = |answer: &&&Answer| {
-            all.iter().any(|other| {
-                other.case == answer.case && other.level < Some(level) && other.verdict() == Verdict::Broken
-            })
-        };
-        let (standing, reason) = match (forbidden.iter().find(is_undercut), &control) {
-            _ if !broken.is_empty() => (Standing::Broken, why(engine, level).to_owned()),
-            (Some(answer), _) => (
-                Standing::NotTested,
-                format!("{} breaks a weaker level, so one success here proves nothing", answer.case),
-            ),
-            (None, Some(control)) if control.seen == 0 => (
-                Standing::NotTested,
-                "it did not happen at READ COMMITTED either: the sessions did not overlap".to_owned(),
-            ),
-            _ => (Standing::Kept, why(engine, level).to_owned()),
-        };
-        promises.push(Promise {
-            promise: format!("{level} prevents {}", codes(&forbidden)),
-            standing,
-            n: forbidden.len() as u64,
-            seen: broken.len() as u64,
-            control,
-            witness: broken.first().map(|answer| script(answer)).unwrap_or_default(),
-            why: reason,
-            change: match broken.is_empty() {
-                true => String::new(),
-                false => {
-                    "check whether a pooler or a setting changes the level, then report it with the script"
-                        .to_owned()
-                }
-            },
-            figures: lines(&forbidden),
-            ..base.clone()
-        });
+        promises.push(prevented(engine, level, &forbidden, all, base.clone()));
     }
     let happened = chosen(&|answer| answer.expected != Some(false) && answer.happened == Some(true));
     let allowed = chosen(&|answer| answer.expected != Some(false) && answer.happened.is_some());
@@ -168,6 +122,60 @@ fn at_level(
         });
     }
     promises
+}
+
+/// What the level prevents.
+fn prevented(
+    engine: Engine,
+    level: Isolation,
+    forbidden: &[&Answer],
+    all: &[Answer],
+    base: Promise,
+) -> Promise {
+    let broken: Vec<&Answer> =
+        forbidden.iter().filter(|answer| answer.verdict() == Verdict::Broken).copied().collect();
+    let at_weaker = |case: &str| {
+        all.iter().any(|other| other.case == case && other.level == WEAKEST && other.happened == Some(true))
+    };
+    let control = (level != Isolation::ReadCommitted).then(|| Control {
+        what: "the same scripts at READ COMMITTED".to_owned(),
+        n: forbidden.len() as u64,
+        seen: forbidden.iter().filter(|answer| at_weaker(answer.case)).count() as u64,
+    });
+    // A script that breaks a weaker level shows a server whose levels are not to be relied on: that it went well once at a stronger one proves nothing.
+    let is_undercut = |answer: &&&Answer| {
+        all.iter().any(|other| {
+            other.case == answer.case && other.level < Some(level) && other.verdict() == Verdict::Broken
+        })
+    };
+    let (standing, reason) = match (forbidden.iter().find(is_undercut), &control) {
+        _ if !broken.is_empty() => (Standing::Broken, why(engine, level).to_owned()),
+        (Some(answer), _) => (
+            Standing::NotTested,
+            format!("{} breaks a weaker level, so one success here proves nothing", answer.case),
+        ),
+        (None, Some(control)) if control.seen == 0 => (
+            Standing::NotTested,
+            "it did not happen at READ COMMITTED either: the sessions did not overlap".to_owned(),
+        ),
+        _ => (Standing::Kept, why(engine, level).to_owned()),
+    };
+    Promise {
+        promise: format!("{level} prevents {}", codes(forbidden)),
+        standing,
+        n: forbidden.len() as u64,
+        seen: broken.len() as u64,
+        control,
+        witness: broken.first().map(|answer| script(answer)).unwrap_or_default(),
+        why: reason,
+        change: match broken.is_empty() {
+            true => String::new(),
+            false => "check whether a pooler or a setting changes the level, then report it with the script"
+                .to_owned(),
+        },
+        figures: lines(forbidden),
+        ..base
+    }
 }
 
 /// What each script came to, for run.json.

@@ -1,4 +1,4 @@
-//! How much has to be looked at before nothing seen means "kept", and how much of a load may be refused.
+//! How many observations are needed before "none seen" means "kept", and how much of a load may be refused.
 
 use record::promise::{Promise, Standing};
 use serde_json::json;
@@ -30,7 +30,7 @@ pub(super) fn enough(promise: &mut Promise) {
     if promise.standing == Standing::Kept && promise.n < least {
         promise.standing = Standing::NotTested;
         promise.why = format!(
-            "{} {} are too few: even if none of fewer than {least} shows it, it may happen in more than {:.2} % of all cases",
+            "{} {} are too few: with fewer than {least}, it can happen in more than {:.2} % of all cases and still not be seen",
             promise.n,
             promise.unit,
             300.0 / least as f64,

@@ -1,4 +1,4 @@
-//! The settings that take promises back.
+//! The settings that weaken promises.
 
 use connect::{ConnSpec, cluster_file::Role};
 use engines::profile::{Anomaly, Arrangement, Isolation, Place, Rule, Setting};

@@ -1,4 +1,4 @@
-//! What a random history comes to: a level that is not refuted is kept, and one that is refuted is broken unless the engine allows each of the anomalies.
+//! The verdict of a random history: a level that is not refuted is kept, and one that is refuted is broken unless the engine allows each of the anomalies.
 
 use connect::cluster_file::Role;
 use engines::profile::{Anomaly, Rule};
@@ -59,7 +59,7 @@ fn columns(level: Isolation) -> &'static [Anomaly] {
 
 /// What decides about an anomaly.
 #[derive(Clone)]
-struct Court<'a> {
+struct Criteria<'a> {
     site: &'a Site,
     settings: &'a Settings,
     level: Isolation,
@@ -67,7 +67,7 @@ struct Court<'a> {
     excuse: Option<Excuse>,
 }
 
-impl Court<'_> {
+impl Criteria<'_> {
     fn rule(&self, anomaly: Anomaly) -> Rule {
         rule(self.site, self.settings, Span::Everywhere, self.level, anomaly)
     }
@@ -79,9 +79,9 @@ impl Court<'_> {
 }
 
 /// Whether one anomaly is a violation. `is_ordered`: it needs the order of sessions or of time.
-fn judge(court: &Court<'_>, class: Class, is_ordered: bool) -> Rule {
-    let site = court.site;
-    let of = |anomaly: Anomaly| court.rule(anomaly);
+fn judge(criteria: &Criteria<'_>, class: Class, is_ordered: bool) -> Rule {
+    let site = criteria.site;
+    let of = |anomaly: Anomaly| criteria.rule(anomaly);
     let peers = site.nodes.iter().filter(|node| node.role == Role::Peer).count();
     // Where a later write overwrites an acknowledged one there is no order of versions, and whatever contradicts one is the same anomaly. What no transaction
     // has committed, or finished, is not.
@@ -99,7 +99,7 @@ fn judge(court: &Court<'_>, class: Class, is_ordered: bool) -> Rule {
         return of(Anomaly::LostUpdate);
     }
     // The same where a setting lets a crash take acknowledged transactions away: versions are counted again.
-    if court.excuse.is_some() && needs_order {
+    if criteria.excuse.is_some() && needs_order {
         return Rule::Allowed;
     }
     let plain = match column(class) {
@@ -111,7 +111,7 @@ fn judge(court: &Court<'_>, class: Class, is_ordered: bool) -> Rule {
         _ if !is_ordered || plain != Rule::Forbidden => plain,
         // What a transaction reads of one that had not begun when it ended would be a message from the future.
         Anomaly::DirtyOrCircular => plain,
-        _ => court.late(),
+        _ => criteria.late(),
     }
 }
 
@@ -132,7 +132,7 @@ pub fn verreg(
     let (fault, faults) = faults_of(&report.happened);
     let has_standbys = super::has_standbys(site);
     let excuse = settings.excuse(&faults, has_standbys, &report.observed);
-    let court = Court { site, settings, level: report.level, excuse };
+    let criteria = Criteria { site, settings, level: report.level, excuse };
     let base = Promise {
         workload: workload.to_owned(),
         setting,
@@ -144,10 +144,10 @@ pub fn verreg(
     };
     let mut promises = Vec::new();
     if report.entries.len() > 1 {
-        promises.push(of_fork(&court, report, &base));
+        promises.push(of_fork(&criteria, report, &base));
     }
     for is_ordered in [false, true] {
-        let mut promise = of_level(&court, report, &base, is_ordered);
+        let mut promise = of_level(&criteria, report, &base, is_ordered);
         if let Some(weaker) = promises.last() {
             bound_by(&mut promise, weaker);
         }
@@ -165,8 +165,8 @@ pub fn verreg(
 }
 
 /// The long fork, where there are two nodes to show one.
-fn of_fork(court: &Court<'_>, report: &Report, base: &Promise) -> Promise {
-    let site = court.site;
+fn of_fork(criteria: &Criteria<'_>, report: &Report, base: &Promise) -> Promise {
+    let site = criteria.site;
     let is_fork = |class: Class| matches!(class, Class::LongFork | Class::StatementFork);
     let seen: u64 = anomalies(&report.report, base_of(report.level), false)
         .iter()
@@ -178,14 +178,14 @@ fn of_fork(court: &Court<'_>, report: &Report, base: &Promise) -> Promise {
         _ => Class::LongFork,
     };
     let is_blind = report.shown.is_none_or(|shown| !shown.fork);
-    let rules = [(class, judge(court, class, false))];
+    let rules = [(class, judge(criteria, class, false))];
     let (standing, why) = match (rules[0].1, seen) {
         _ if base.n == 0 => (Standing::NotTested, "no transaction was acknowledged".to_owned()),
         (Rule::Forbidden, 1..) => (Standing::Broken, format!("{} promises one order", site.engine.title)),
-        (_, 1..) => (Standing::ByDesign, reason(court, &rules[0])),
+        (_, 1..) => (Standing::ByDesign, reason(criteria, &rules[0])),
         _ if is_blind => (Standing::NotTested, blind(report, "a fork")),
         (Rule::Forbidden, 0) => (Standing::Kept, "commits become visible in one order".to_owned()),
-        (_, 0) => (Standing::AllowedNotSeen, reason(court, &rules[0])),
+        (_, 0) => (Standing::AllowedNotSeen, reason(criteria, &rules[0])),
     };
     Promise {
         promise: "all nodes show writes in one order: no long fork".to_owned(),
@@ -205,13 +205,13 @@ fn of_fork(court: &Court<'_>, report: &Report, base: &Promise) -> Promise {
             _ => witness(report, base_of(report.level), false, &is_fork),
         },
         why,
-        change: change_of(standing, court, &rules),
+        change: change_of(standing, criteria, &rules),
         ..base.clone()
     }
 }
 
 /// The level, without an order or with that of sessions and of real time.
-fn of_level(court: &Court<'_>, report: &Report, base: &Promise, is_ordered: bool) -> Promise {
+fn of_level(criteria: &Criteria<'_>, report: &Report, base: &Promise, is_ordered: bool) -> Promise {
     let found = anomalies(&report.report, base_of(report.level), is_ordered);
     let seen: u64 = match is_ordered {
         false => found.iter().map(|(_, count)| count).sum(),
@@ -219,10 +219,10 @@ fn of_level(court: &Court<'_>, report: &Report, base: &Promise, is_ordered: bool
     };
     let mut rules: Vec<(Class, Rule)> = found
         .iter()
-        .map(|(class, _)| match judge(court, *class, is_ordered) {
+        .map(|(class, _)| match judge(criteria, *class, is_ordered) {
             // Half of a transaction that was refused in part is a torn commit, whatever it looks like.
             Rule::Forbidden if is_torn(report, *class, is_ordered) => {
-                (*class, court.rule(Anomaly::TornCommit))
+                (*class, criteria.rule(Anomaly::TornCommit))
             }
             rule => (*class, rule),
         })
@@ -230,10 +230,10 @@ fn of_level(court: &Court<'_>, report: &Report, base: &Promise, is_ordered: bool
     let late = report.late.as_ref().filter(|late| is_ordered && late.late > 0);
     if late.is_some() {
         // One statement that is late: seen by itself it is read skew with real time.
-        rules.push((Class::ReadSkew, court.late()));
+        rules.push((Class::ReadSkew, criteria.late()));
     }
     let broken = rules.iter().find(|(_, rule)| *rule == Rule::Forbidden).map(|(class, _)| *class);
-    let (standing, why) = standing(court, report, base.n, &rules, is_ordered);
+    let (standing, why) = standing(criteria, report, base.n, &rules, is_ordered);
     let mut lines = witness(report, base_of(report.level), is_ordered, &|class| {
         broken.is_none_or(|broken| class == broken)
     });
@@ -256,7 +256,7 @@ fn of_level(court: &Court<'_>, report: &Report, base: &Promise, is_ordered: bool
         control: if is_ordered { late_control(report) } else { control(report) },
         witness: lines,
         why,
-        change: change_of(standing, court, &rules),
+        change: change_of(standing, criteria, &rules),
         figures: if is_ordered { late_figures(report) } else { figures(report) },
         ..base.clone()
     }
@@ -267,9 +267,11 @@ fn bound_of(standing: Standing, n: u64) -> Option<f64> {
     if matches!(standing, Standing::Kept | Standing::AllowedNotSeen) { bound(n) } else { None }
 }
 
-fn change_of(standing: Standing, court: &Court<'_>, rules: &[(Class, Rule)]) -> String {
+fn change_of(standing: Standing, criteria: &Criteria<'_>, rules: &[(Class, Rule)]) -> String {
     match standing {
-        Standing::Broken | Standing::ByDesign | Standing::AllowedNotSeen => change(court, rules).to_owned(),
+        Standing::Broken | Standing::ByDesign | Standing::AllowedNotSeen => {
+            change(criteria, rules).to_owned()
+        }
         _ => String::new(),
     }
 }
@@ -319,28 +321,28 @@ fn blind(report: &Report, what: &str) -> String {
 }
 
 /// Why something may be seen.
-fn reason(court: &Court<'_>, (class, rule): &(Class, Rule)) -> String {
-    if let Some(excuse) = &court.excuse {
+fn reason(criteria: &Criteria<'_>, (class, rule): &(Class, Rule)) -> String {
+    if let Some(excuse) = &criteria.excuse {
         return format!("{}: {}", class.description(), excuse.why);
     }
     let allowed = if *rule == Rule::Allowed { "allows it" } else { "promises nothing about it" };
-    let why = court.site.engine.reasons.order;
+    let why = criteria.site.engine.reasons.order;
     format!("{}, and the engine {allowed}: {why}", class.description())
 }
 
 fn standing(
-    court: &Court<'_>,
+    criteria: &Criteria<'_>,
     report: &Report,
     acknowledged: u64,
     rules: &[(Class, Rule)],
     is_ordered: bool,
 ) -> (Standing, String) {
     if let Some((class, _)) = rules.iter().find(|(_, rule)| *rule == Rule::Forbidden) {
-        let title = court.site.engine.title;
+        let title = criteria.site.engine.title;
         return (Standing::Broken, format!("{title} does not allow that {}", class.description()));
     }
     if let Some(first) = rules.first() {
-        return (Standing::ByDesign, reason(court, first));
+        return (Standing::ByDesign, reason(criteria, first));
     }
     if acknowledged == 0 {
         return (Standing::NotTested, "no transaction was acknowledged".to_owned());
@@ -358,7 +360,7 @@ fn standing(
         let why = "the same load showed nothing at the weaker level either: too few transactions overlapped";
         return (Standing::NotTested, why.to_owned());
     }
-    let of = |anomaly: Anomaly| court.rule(anomaly);
+    let of = |anomaly: Anomaly| criteria.rule(anomaly);
     let is_promised = match is_ordered {
         true => of(Anomaly::StaleRead) == Rule::Forbidden,
         false => columns(report.level).iter().all(|anomaly| of(*anomaly) == Rule::Forbidden),
@@ -386,11 +388,11 @@ fn witness(report: &Report, base: Base, is_ordered: bool, is_wanted: &dyn Fn(Cla
     chosen.map(|witness| witness.text.clone()).unwrap_or_default()
 }
 
-fn change(court: &Court<'_>, rules: &[(Class, Rule)]) -> &'static str {
+fn change(criteria: &Criteria<'_>, rules: &[(Class, Rule)]) -> &'static str {
     if rules.iter().any(|(_, rule)| *rule == Rule::Forbidden) {
         return "check whether a pooler, a proxy or a setting interferes, then report it with the history";
     }
-    court.excuse.as_ref().map_or(court.site.engine.reasons.order_change, |excuse| excuse.change)
+    criteria.excuse.as_ref().map_or(criteria.site.engine.reasons.order_change, |excuse| excuse.change)
 }
 
 fn late_figures(report: &Report) -> Map<String, Value> {

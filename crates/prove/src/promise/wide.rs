@@ -1,4 +1,4 @@
-//! What a commit over several nodes costs, beside what it should.
+//! The cost of a commit over several nodes, compared with the expected cost.
 
 use record::promise::{Control, Promise, Standing};
 use serde_json::json;
@@ -45,7 +45,7 @@ fn one(report: &Report, cost: &Cost, setting: &str) -> Promise {
         n: cost.commits.iter().sum(),
         unit: "commits".to_owned(),
         control: (report.control[0] > 0).then(|| Control {
-            what: "queries between nodes that the delay must show in".to_owned(),
+            what: "queries between nodes, whose times must show the delay".to_owned(),
             n: report.control[0],
             seen: report.control[1],
         }),

@@ -1,4 +1,4 @@
-//! Shares that a specification prescribes, judged with regard to chance.
+//! Shares that a specification prescribes, judged with a test for chance.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! Who had the processors while a step was measured: a hypervisor that took them away, programs that have nothing to do with the measurement, a
-//! control group at its limit. None of that is the target's doing, so it stands beside every result.
+//! Other users of the CPUs while a step was measured: the hypervisor (steal), other programs, and control groups at their limit. The target causes
+//! none of this, so every result shows it.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a matrix shows, in sentences: claims with their numbers, the same for the terminal, the page and `run.json`.
+//! The findings of a matrix as sentences with their numbers, the same for the terminal, the page and `run.json`.
 
 use super::{Matrix, Operation, Outlier, Part, RoundTripsBy};
 use crate::finding::{Finding, Level, Remedy, Severity};
@@ -15,7 +15,7 @@ const FAR_SHARE: f64 = 0.2;
 const EXPLAINED: std::ops::RangeInclusive<f64> = 0.67..=1.5;
 
 /// A part of the matrix that is odd in one operation or several.
-struct Odd<'a> {
+struct OddPart<'a> {
     outlier: &'a Outlier,
     /// `select 0.31`, ...
     ratios: Vec<(&'a str, f64)>,
@@ -40,67 +40,15 @@ impl Matrix {
         for one in &odd {
             let Outlier { what, connect, data, ratio, deviations } = one.outlier;
             let name = connect.as_ref().or(data.as_ref()).cloned();
+            let pair = both(&name);
+            // Reported with its row.
+            if pair.is_some() && matches!(what, Part::Column | Part::Own) {
+                continue;
+            }
             let node = name.as_deref().unwrap_or_default();
-            let pace = if *ratio < 1.0 { "slow" } else { "fast" };
-            let ratios = one.ratio_text();
-            let finding = match (what, both(&name)) {
-                (Part::Row, Some((_, column))) => {
-                    let own = own(&name)
-                        .map(|own| format!(", and its own rows through itself at {}", own.ratio_text()))
-                        .unwrap_or_default();
-                    let claim = format!(
-                        "{} is {pace}: sessions that connect to it reach {ratios} times the rate of the others, and its rows are served at {}{own}",
-                        called(node),
-                        column.ratio_text()
-                    );
-                    finding("matrix-node", Severity::High, claim, self.look_at(node))
-                }
-                // Reported with its row.
-                (Part::Column, Some(_)) => continue,
-                (Part::Own, Some(_)) => continue,
-                (Part::Row, None) => finding(
-                    "matrix-row",
-                    Severity::Medium,
-                    format!(
-                        "sessions that connect to {node} reach {ratios} times the rate of the others, for the rows of every node"
-                    ),
-                    format!(
-                        "check what only an entry node does on {node}: its CPU, its planner settings, its network"
-                    ),
-                ),
-                (Part::Column, None) => finding(
-                    "matrix-column",
-                    Severity::Medium,
-                    format!(
-                        "rows of {node} are served at {ratios} times the rate of the others, from every entry node"
-                    ),
-                    format!(
-                        "check what only an owner of rows does on {node}: its disks, its cache, its locks"
-                    ),
-                ),
-                (Part::Own, None) => finding(
-                    "matrix-own",
-                    Severity::Medium,
-                    format!(
-                        "{} serves its own rows at {ratios} times the rate at which the others serve theirs",
-                        called(node)
-                    ),
-                    format!(
-                        "the network is not involved: compare hardware, settings and disks of {node} with the others"
-                    ),
-                ),
-                (Part::Path, _) => {
-                    let (connect, data) = (connect.as_deref(), data.as_deref());
-                    let (connect, data) = (connect.unwrap_or_default(), data.unwrap_or_default());
-                    finding(
-                        "matrix-path",
-                        Severity::Medium,
-                        format!(
-                            "the path from {connect} to {data} runs at {ratios} times the rate that both nodes have on other paths"
-                        ),
-                        format!("check the network between {connect} and {data}"),
-                    )
-                }
+            let finding = match pair {
+                Some((_, column)) if *what == Part::Row => self.slow_both_ways(one, column, own(&name), node),
+                _ => one.finding(node),
             };
             let node = Some(node.to_string()).filter(|node| !node.is_empty());
             let numbers = [("ratio".to_string(), *ratio), ("deviations".to_string(), *deviations)].into();
@@ -111,12 +59,33 @@ impl Matrix {
         findings
     }
 
+    /// A node that is odd both as an entry and as an owner.
+    fn slow_both_ways(
+        &self,
+        row: &OddPart<'_>,
+        column: &OddPart<'_>,
+        own: Option<&OddPart<'_>>,
+        node: &str,
+    ) -> Finding {
+        let pace = if row.outlier.ratio < 1.0 { "slow" } else { "fast" };
+        let own = own
+            .map(|own| format!(", and its own rows through itself at {}", own.ratio_text()))
+            .unwrap_or_default();
+        let claim = format!(
+            "{} is {pace}: sessions that connect to it reach {} times the rate of the others, and its rows are served at {}{own}",
+            called(node),
+            row.ratio_text(),
+            column.ratio_text()
+        );
+        finding("matrix-node", Severity::High, claim, self.look_at(node))
+    }
+
     /// The odd parts, each once, with the ratios of every operation in which it is odd.
-    fn odd(&self) -> Vec<Odd<'_>> {
-        let mut odd: Vec<Odd<'_>> = vec![];
+    fn odd(&self) -> Vec<OddPart<'_>> {
+        let mut odd: Vec<OddPart<'_>> = vec![];
         for operation in &self.operations {
             for outlier in &operation.outliers {
-                let same = |known: &&mut Odd<'_>| {
+                let same = |known: &&mut OddPart<'_>| {
                     known.outlier.what == outlier.what
                         && known.outlier.connect == outlier.connect
                         && known.outlier.data == outlier.data
@@ -125,7 +94,7 @@ impl Matrix {
                 let ratio = (operation.name.as_str(), outlier.ratio);
                 match odd.iter_mut().find(same) {
                     Some(known) => known.ratios.push(ratio),
-                    None => odd.push(Odd { outlier, ratios: vec![ratio] }),
+                    None => odd.push(OddPart { outlier, ratios: vec![ratio] }),
                 }
             }
         }
@@ -139,7 +108,56 @@ impl Matrix {
     }
 }
 
-impl Odd<'_> {
+impl OddPart<'_> {
+    /// The finding about one part alone; `node`: the one that it is about.
+    fn finding(&self, node: &str) -> Finding {
+        let ratios = self.ratio_text();
+        let Outlier { what, connect, data, .. } = self.outlier;
+        match what {
+            Part::Row => finding(
+                "matrix-row",
+                Severity::Medium,
+                format!(
+                    "sessions that connect to {node} reach {ratios} times the rate of the others, for the rows of every node"
+                ),
+                format!(
+                    "check what only an entry node does on {node}: its CPU, its planner settings, its network"
+                ),
+            ),
+            Part::Column => finding(
+                "matrix-column",
+                Severity::Medium,
+                format!(
+                    "rows of {node} are served at {ratios} times the rate of the others, from every entry node"
+                ),
+                format!("check what only an owner of rows does on {node}: its disks, its cache, its locks"),
+            ),
+            Part::Own => finding(
+                "matrix-own",
+                Severity::Medium,
+                format!(
+                    "{} serves its own rows at {ratios} times the rate at which the others serve theirs",
+                    called(node)
+                ),
+                format!(
+                    "the network is not involved: compare hardware, settings and disks of {node} with the others"
+                ),
+            ),
+            Part::Path => {
+                let (connect, data) = (connect.as_deref(), data.as_deref());
+                let (connect, data) = (connect.unwrap_or_default(), data.unwrap_or_default());
+                finding(
+                    "matrix-path",
+                    Severity::Medium,
+                    format!(
+                        "the path from {connect} to {data} runs at {ratios} times the rate that both nodes have on other paths"
+                    ),
+                    format!("check the network between {connect} and {data}"),
+                )
+            }
+        }
+    }
+
     /// `0.31 (select) and 0.40 (update)`.
     fn ratio_text(&self) -> String {
         let ratios: Vec<String> =

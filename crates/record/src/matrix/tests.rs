@@ -300,7 +300,7 @@ fn a_run_of_cells_concludes_with_its_matrix_and_folds_its_notes() {
         step.name = format!("select-{connect}-{data}");
         step.verdict = Verdict::valid();
         step.verdict.notes =
-            vec![format!("only {} transactions: the high percentiles are rough", steps.len() + 7)];
+            vec![format!("only {} transactions: the high percentiles are inexact", steps.len() + 7)];
         step.summary.duration_s = 2.0;
         steps.push(step);
     }
@@ -310,7 +310,7 @@ fn a_run_of_cells_concludes_with_its_matrix_and_folds_its_notes() {
     assert!(run.verdict.valid && run.summary.valid);
     assert_eq!(
         run.verdict.notes,
-        ["in 4 of 4 cells: only 7 transactions: the high percentiles are rough", "an outage"]
+        ["in 4 of 4 cells: only 7 transactions: the high percentiles are inexact", "an outage"]
     );
     assert_eq!((run.summary.transactions, run.summary.tps, run.summary.steps.len()), (Some(40_000), None, 0));
     assert_eq!(run.summary.matrix.as_ref().map(|matrix| matrix.operations[0].cells.len()), Some(4));

@@ -1,4 +1,4 @@
-//! What the promises of a step, and of a run, come to.
+//! Summarises the promises of a step and of a run.
 
 use super::{Promise, Standing};
 use crate::model::{Run, Step, Verdict};

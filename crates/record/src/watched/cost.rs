@@ -1,4 +1,4 @@
-//! What watching cost, added up from its own account: the user of a measurement has a right to know what the instrument took.
+//! The cost of monitoring, added up from its own counters.
 
 use super::Watching;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Lines about a database node: its totals, its sessions, what they wait for, who holds whom, and what follows it.
+//! Lines about a database node: its totals, its sessions, their waits and blockers, and its standbys.
 
 line! {
     /// Totals of one node in one interval. Counters are differences; with a restart or a reset between two ticks they are absent.
@@ -303,6 +303,8 @@ line! {
         node: String,
         /// Its name.
         subscription: String,
+        /// The replication that it belongs to, unless it is PostgreSQL's own.
+        replication: Option<String>,
         /// Errors of the apply worker in the interval (15).
         apply_errors: Option<u64>,
         /// Errors of the initial copy in the interval (15).

@@ -1,4 +1,4 @@
-//! Lines about a machine, and the two kinds of lines that any collector writes: facts, and what is missing.
+//! Lines about a host, and the two kinds of lines that any collector writes: facts, and what is missing.
 
 line! {
     /// Totals of one machine in one interval. Shares are of all its CPUs together.

@@ -71,7 +71,7 @@ pub(super) fn groups(facts: &Facts, step: &StepFacts, first: &Side, second: &Sid
         ("Active sessions by wait event", waits(&left, &right)),
         ("Server", server(&left, &right)),
         ("Statements", statements(facts, &left, &right)),
-        ("Machines", machines(&left, &right)),
+        ("Hosts", machines(&left, &right)),
     ];
     let groups = groups.into_iter().map(|(name, figures)| Group { name, figures });
     groups.filter(|group| !group.figures.is_empty()).collect()
@@ -143,23 +143,30 @@ fn waits(left: &[&Line], right: &[&Line]) -> Vec<Figure> {
 }
 
 /// Sum and weight by name and object.
-#[derive(Default)]
-struct Sums<'a>(BTreeMap<(usize, &'a str), (f64, f64)>);
+struct Sums<T>(BTreeMap<(usize, T), (f64, f64)>);
 
-impl<'a> Sums<'a> {
-    fn add(&mut self, name: usize, of: &'a str, amount: f64, weight: f64) {
+impl<T: Ord> Sums<T> {
+    fn new() -> Sums<T> {
+        Sums(BTreeMap::new())
+    }
+
+    fn add(&mut self, name: usize, of: T, amount: f64, weight: f64) {
         let (sum, weights) = self.0.entry((name, of)).or_default();
         *sum += amount;
         *weights += weight;
     }
 
-    fn mean(&self, key: &(usize, &'a str)) -> Option<f64> {
+    fn mean(&self, key: &(usize, T)) -> Option<f64> {
         self.0.get(key).filter(|(_, weight)| *weight > 0.0).map(|(sum, weight)| tidy(sum / weight))
     }
 }
 
 /// Figures of both sides from their sums, in the order of the names.
-fn figures<'a>(left: &Sums<'a>, right: &Sums<'a>, name: impl Fn(usize) -> &'static str) -> Vec<Figure> {
+fn figures<'a>(
+    left: &Sums<&'a str>,
+    right: &Sums<&'a str>,
+    name: impl Fn(usize) -> &'static str,
+) -> Vec<Figure> {
     let keys: BTreeSet<&(usize, &str)> = left.0.keys().chain(right.0.keys()).collect();
     let things: BTreeSet<&str> = keys.iter().map(|(_, of)| *of).collect();
     let of = |thing: &'a str| if things.len() > 1 { thing } else { "" };
@@ -168,13 +175,13 @@ fn figures<'a>(left: &Sums<'a>, right: &Sums<'a>, name: impl Fn(usize) -> &'stat
 }
 
 fn server(left: &[&Line], right: &[&Line]) -> Vec<Figure> {
-    fn sums<'a>(lines: &[&'a Line]) -> Sums<'a> {
-        let mut sums = Sums::default();
+    fn sums<'a>(lines: &[&'a Line]) -> Sums<&'a str> {
+        let mut sums = Sums::new();
         for line in lines {
             let Sampled::Server(server) = &line.what else { continue };
             for (at, (_, counter)) in COUNTERS.iter().enumerate() {
                 if let Some(value) = counter(server).filter(|_| line.interval_us > 0) {
-                    sums.add(at, &server.node, value, line.seconds());
+                    sums.add(at, server.node.as_str(), value, line.seconds());
                 }
             }
         }
@@ -224,73 +231,65 @@ const MACHINE: [&str; 12] = [
     "segments_sent_again_per_s",
 ];
 
-fn machines(left: &[&Line], right: &[&Line]) -> Vec<Figure> {
-    fn sums(lines: &[&Line]) -> BTreeMap<(usize, String), (f64, f64)> {
-        let mut sums: BTreeMap<(usize, String), (f64, f64)> = BTreeMap::new();
-        let mut add = |name: usize, of: &str, amount: f64, weight: f64| {
-            let (sum, weights) = sums.entry((name, of.to_string())).or_default();
-            *sum += amount;
-            *weights += weight;
-        };
-        for line in lines.iter().filter(|line| line.interval_us > 0) {
-            let seconds = line.seconds();
-            match &line.what {
-                Sampled::Host(host) => {
-                    let parts = [
-                        host.cpu_user_pct,
-                        host.cpu_system_pct,
-                        host.cpu_iowait_pct,
-                        host.cpu_softirq_pct,
-                        host.cpu_steal_pct,
-                    ];
-                    for (name, part) in parts.into_iter().enumerate() {
-                        if let Some(percent) = part {
-                            add(name, &host.host, percent * seconds, seconds);
-                        }
-                    }
-                    if let Some(again) = host.tcp_retransmits {
-                        add(11, &host.host, again as f64, seconds);
+/// Host, disks and network interfaces; names are places in [`MACHINE`].
+fn machine_sums(lines: &[&Line]) -> Sums<String> {
+    let mut sums = Sums::new();
+    for line in lines.iter().filter(|line| line.interval_us > 0) {
+        let seconds = line.seconds();
+        match &line.what {
+            Sampled::Host(host) => {
+                let parts = [
+                    host.cpu_user_pct,
+                    host.cpu_system_pct,
+                    host.cpu_iowait_pct,
+                    host.cpu_softirq_pct,
+                    host.cpu_steal_pct,
+                ];
+                for (name, part) in parts.into_iter().enumerate() {
+                    if let Some(percent) = part {
+                        sums.add(name, host.host.clone(), percent * seconds, seconds);
                     }
                 }
-                Sampled::Disk(disk) => {
-                    let of = format!("{} {}", disk.host, disk.device);
-                    for (count, wait) in
-                        [(disk.reads, disk.read_await_ms), (disk.writes, disk.write_await_ms)]
-                    {
-                        if let (Some(count), Some(wait)) = (count, wait) {
-                            add(5, &of, wait * count as f64, count as f64);
-                        }
-                    }
-                    if let (Some(count), Some(wait)) = (disk.flushes, disk.flush_await_ms) {
-                        add(6, &of, wait * count as f64, count as f64);
-                    }
-                    for (name, bytes) in [(7, disk.read_bytes), (8, disk.write_bytes)] {
-                        if let Some(bytes) = bytes {
-                            add(name, &of, bytes as f64, seconds);
-                        }
-                    }
+                if let Some(again) = host.tcp_retransmits {
+                    sums.add(11, host.host.clone(), again as f64, seconds);
                 }
-                Sampled::Net(net) if net.interface != "lo" => {
-                    let of = format!("{} {}", net.host, net.interface);
-                    for (name, bytes) in [(9, net.rx_bytes), (10, net.tx_bytes)] {
-                        if let Some(bytes) = bytes {
-                            add(name, &of, bytes as f64, seconds);
-                        }
-                    }
-                }
-                _ => {}
             }
+            Sampled::Disk(disk) => {
+                let of = format!("{} {}", disk.host, disk.device);
+                for (count, wait) in [(disk.reads, disk.read_await_ms), (disk.writes, disk.write_await_ms)] {
+                    if let (Some(count), Some(wait)) = (count, wait) {
+                        sums.add(5, of.clone(), wait * count as f64, count as f64);
+                    }
+                }
+                if let (Some(count), Some(wait)) = (disk.flushes, disk.flush_await_ms) {
+                    sums.add(6, of.clone(), wait * count as f64, count as f64);
+                }
+                for (name, bytes) in [(7, disk.read_bytes), (8, disk.write_bytes)] {
+                    if let Some(bytes) = bytes {
+                        sums.add(name, of.clone(), bytes as f64, seconds);
+                    }
+                }
+            }
+            Sampled::Net(net) if net.interface != "lo" => {
+                let of = format!("{} {}", net.host, net.interface);
+                for (name, bytes) in [(9, net.rx_bytes), (10, net.tx_bytes)] {
+                    if let Some(bytes) = bytes {
+                        sums.add(name, of.clone(), bytes as f64, seconds);
+                    }
+                }
+            }
+            _ => {}
         }
-        sums
     }
-    let (left, right) = (sums(left), sums(right));
-    let keys: BTreeSet<&(usize, String)> = left.keys().chain(right.keys()).collect();
-    let mean = |side: &BTreeMap<(usize, String), (f64, f64)>, key: &(usize, String)| {
-        side.get(key).filter(|(_, weight)| *weight > 0.0).map(|(sum, weight)| tidy(sum / weight))
-    };
+    sums
+}
+
+fn machines(left: &[&Line], right: &[&Line]) -> Vec<Figure> {
+    let (left, right) = (machine_sums(left), machine_sums(right));
+    let keys: BTreeSet<&(usize, String)> = left.0.keys().chain(right.0.keys()).collect();
     let mut found: Vec<Vec<Figure>> = vec![vec![]; MACHINE.len()];
     for key in keys {
-        let figure = Figure::new(MACHINE[key.0], &key.1, mean(&left, key), mean(&right, key));
+        let figure = Figure::new(MACHINE[key.0], &key.1, left.mean(key), right.mean(key));
         if !is_nothing(&figure) {
             found[key.0].push(figure);
         }

@@ -134,7 +134,8 @@ pub(crate) fn figure(out: &mut String, chart: &Chart) {
     out.push_str(&format!(
         "<figure><header><h3>{title}<span class=\"unit\">{}</span></h3>\
          <ul class=\"legend\"><li class=\"at\"><output></output></li>{ramp}{legend}</ul></header>\n\
-         <div class=\"plot {kind}\"{style} id=\"plot-{id}\" tabindex=\"0\" role=\"application\" aria-roledescription=\"chart\" aria-label=\"{title}. {} Arrow keys move the crosshair, Escape removes it.\"></div>\n\
+         <div class=\"plot {kind}\"{style} id=\"plot-{id}\" tabindex=\"0\" role=\"application\" aria-roledescription=\"chart\" \
+         aria-label=\"{title}. {} Arrow keys move the crosshair, Escape removes it.\"></div>\n\
          <figcaption><p>{}</p><details id=\"table-{id}\"><summary>Table<span class=\"sr\"> of {title}</span></summary></details></figcaption></figure>\n",
         unit_name(chart),
         escape(&chart.sentence),
@@ -166,7 +167,8 @@ fn legend_entry(one: &Series) -> String {
     let name = escape(&one.name);
     if let Some(area) = one.area {
         return format!(
-            "<li class=\"one\"><svg class=\"area\" viewBox=\"0 0 22 10\" aria-hidden=\"true\"><path d=\"M0 0h22v10H0z\" style=\"fill:var(--c{area})\"/><path class=\"hatch\" d=\"{}\"/></svg>{name}<output></output></li>",
+            "<li class=\"one\"><svg class=\"area\" viewBox=\"0 0 22 10\" aria-hidden=\"true\"><path d=\"M0 0h22v10H0z\" \
+             style=\"fill:var(--c{area})\"/><path class=\"hatch\" d=\"{}\"/></svg>{name}<output></output></li>",
             AREA_HATCHES[area.min(AREA_HATCHES.len() - 1)]
         );
     }
@@ -183,7 +185,8 @@ fn legend_entry(one: &Series) -> String {
         Dash::Dotted => " stroke-dasharray=\"0.1 5\" stroke-linecap=\"round\"",
     };
     format!(
-        "<li class=\"one\"><svg viewBox=\"0 0 22 8\" aria-hidden=\"true\"><path d=\"M1 4h20\" style=\"stroke:var(--{colour})\" stroke-width=\"2.2\"{pattern}/></svg>{name}<output></output></li>"
+        "<li class=\"one\"><svg viewBox=\"0 0 22 8\" aria-hidden=\"true\"><path d=\"M1 4h20\" style=\"stroke:var(--{colour})\" \
+         stroke-width=\"2.2\"{pattern}/></svg>{name}<output></output></li>"
     )
 }
 

@@ -54,7 +54,8 @@ fn heat(out: &mut String, matrix: &Matrix, operation: &Operation) {
     let name = escape(&operation.name);
     out.push_str(&format!(
         "<div class=\"block\"><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{name} matrix\"><table class=\"matrix\">\
-         <caption>{name} <span class=\"unit\">transactions/s, p50 below</span></caption><thead><tr><th scope=\"col\" class=\"corner\">enters at ↓ &nbsp; rows of →</th>"
+         <caption>{name} <span class=\"unit\">transactions/s, p50 below</span></caption><thead><tr><th scope=\"col\" class=\"corner\">enters at ↓ \
+         &nbsp; rows of →</th>"
     ));
     for data in &matrix.data {
         out.push_str(&format!("<th scope=\"col\">{}</th>", named(operation, Part::Column, data)));

@@ -196,7 +196,8 @@ fn hockey_stick(curve: &Curve) -> Option<Chart> {
         Series::new("p99", Tone::Second, Dash::Solid, points.iter().map(|(_, p99, _)| Some(*p99)).collect());
     series.joined = false;
     chart.series.push(series);
-    chart.sentence = "Each point is a number of sessions. A curve that rises without moving right shows waiting; one that turns left shows falling throughput.".to_string();
+    chart.sentence = "Each point is a number of sessions. A curve that rises without moving right shows waiting; one that turns left shows falling \
+                      throughput.".to_string();
     Some(chart)
 }
 

@@ -186,6 +186,18 @@ pub(super) fn charts(scene: &Scene) -> Vec<Chart> {
     }
 }
 
+/// The cores that the chart's sessions share: those of one node's host, or of all hosts if every node has its own.
+fn cores_of(node: Option<&str>, nodes: usize, cores: &BTreeMap<&str, u64>) -> Option<u64> {
+    match (node, cores.len()) {
+        (None, hosts) if nodes > 1 && hosts == nodes => {
+            Some(cores.values().copied().fold(0, u64::saturating_add))
+        }
+        (Some(node), _) if cores.contains_key(node) => cores.get(node).copied(),
+        (_, 1) => cores.values().next().copied(),
+        _ => None,
+    }
+}
+
 fn pile(scene: &Scene, name: &str, title: String, node: Option<&str>) -> Chart {
     let mut chart = scene.chart(name, &title, ChartKind::Stack, Unit::Sessions);
     let count = scene.columns.count;
@@ -232,14 +244,7 @@ fn pile(scene: &Scene, name: &str, title: String, node: Option<&str>) -> Chart {
             (0..count).map(|column| per_look(column).map(|looks| tidy(sums[column] / looks))).collect();
         chart.series.push(Series::area(class.name(), class.area(), values));
     }
-    let machine = match (node, cores.len()) {
-        (None, _) if nodes.len() > 1 && cores.len() == nodes.len() => {
-            Some(cores.values().copied().fold(0, u64::saturating_add))
-        }
-        (Some(node), _) if cores.contains_key(node) => cores.get(node).copied(),
-        (_, 1) => cores.values().next().copied(),
-        _ => None,
-    };
+    let machine = cores_of(node, nodes.len(), &cores);
     if let Some(cores) = machine {
         let line = vec![Some(cores as f64); count];
         chart.series.push(Series::new("cores", Tone::Ink, Dash::Dashed, line));

@@ -1,4 +1,4 @@
-//! The collector: waits until everybody is ready, opens the run, receives from the workers once a second, ends it in time.
+//! The collector: waits until all sessions are ready, starts the run, receives counters from the workers once a second, and ends the run in time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +43,24 @@ pub(super) struct Collected {
     pub(super) cpu_at_end: Nanos,
     pub(super) is_interrupted: bool,
     pub(super) recovery: Watch,
+}
+
+/// What has been collected so far.
+struct SoFar {
+    total: Posted,
+    /// Of the current second.
+    posted: Posted,
+    beat: Beat,
+    recovery: Watch,
+    second: Ticks,
+}
+
+/// How the run is to end.
+struct End {
+    /// Requests to stop.
+    requests: usize,
+    /// Transactions that have not ended by then are dropped.
+    drain_until: Nanos,
 }
 
 /// Ends the waits of all workers.
@@ -93,15 +111,15 @@ impl Collector<'_> {
         self.control.open(begin, measure_from, end);
         self.wake_all();
         observer.begins(begin);
-        let mut total = Posted::new(self.shape);
-        let mut posted = Posted::new(self.shape);
-        let mut is_interrupted = false;
-        let mut recovery = Watch::default();
-        let mut beat = Beat { from: begin, ..Beat::default() };
-        let mut drain_until = end.saturating_add(DRAIN_LIMIT);
-        let mut second = Ticks { from: begin, cpu: process_cpu(), scheduled: 0 };
+        let mut so_far = SoFar {
+            total: Posted::new(self.shape),
+            posted: Posted::new(self.shape),
+            beat: Beat { from: begin, ..Beat::default() },
+            recovery: Watch::default(),
+            second: Ticks { from: begin, cpu: process_cpu(), scheduled: 0 },
+        };
+        let mut end = End { requests: 0, drain_until: end.saturating_add(DRAIN_LIMIT) };
         let mut cpu_at_measure_from = None;
-        let mut requests = 0;
         loop {
             if self.control.is_broken() {
                 return Err(broke_down(self.control));
@@ -111,62 +129,78 @@ impl Collector<'_> {
             if now >= measure_from && cpu_at_measure_from.is_none() {
                 cpu_at_measure_from = Some(process_cpu());
             }
-            if finished || now >= second.from + NANOS_PER_SECOND + COLLECT_AFTER {
-                for post in self.posts {
-                    post.slot.take(&mut posted);
-                }
-                total.add(&posted);
-                let to = if finished { now } else { second.from + NANOS_PER_SECOND };
-                beat.to = to;
-                add(&mut beat, &posted);
-                // After a late look one second has the counts of several: they are one beat, or the empty ones would look like a stall.
-                if finished || now < to + NANOS_PER_SECOND + COLLECT_AFTER {
-                    beat.connected = self.control.connected.load(Ordering::Relaxed);
-                    recovery.second(&beat, &self.control.outages(to));
-                    beat = Beat { from: to, ..Beat::default() };
-                }
-                self.report(&mut second, to, &posted, measure_from, observer);
-                posted.reset();
+            if finished || now >= so_far.second.from + NANOS_PER_SECOND + COLLECT_AFTER {
+                self.collect_second(&mut so_far, (now, finished), measure_from, observer);
             }
             if finished {
                 break;
             }
             // The moment lies ahead, so that all workers learn of it before it has come.
             let soon = now + START_DELAY;
-            if soon < measure_from && !is_interrupted && observer.is_settled() {
+            if soon < measure_from && end.requests == 0 && observer.is_settled() {
                 measure_from = soon;
-                drain_until = end_of(soon).saturating_add(DRAIN_LIMIT);
+                end.drain_until = end_of(soon).saturating_add(DRAIN_LIMIT);
                 self.control.measure(soon, end_of(soon));
                 self.wake_all();
                 observer.measures_from(soon);
             }
-            if self.stop.requests() > requests {
-                requests = self.stop.requests();
-                is_interrupted = true;
-                if requests == 1 {
-                    self.control.stop(now);
-                    drain_until = now + DRAIN_LIMIT;
-                } else {
-                    self.control.abandon();
-                }
-                self.wake_all();
-            }
-            if now > drain_until {
-                self.control.abandon();
-                self.wake_all();
-            }
+            self.end_on_request(&mut end, now);
             std::thread::sleep(COLLECTOR_PAUSE);
         }
         let cpu_at_end = process_cpu();
         Ok(Collected {
-            posted: total,
+            posted: so_far.total,
             begin,
             measure_from,
             cpu_at_measure_from: cpu_at_measure_from.unwrap_or(cpu_at_end),
             cpu_at_end,
-            is_interrupted,
-            recovery,
+            is_interrupted: end.requests > 0,
+            recovery: so_far.recovery,
         })
+    }
+
+    /// Takes what the workers have posted in a second, or in the rest of one if they have finished.
+    fn collect_second(
+        &self,
+        so_far: &mut SoFar,
+        (now, finished): (Nanos, bool),
+        measure_from: Nanos,
+        observer: &mut dyn Observer,
+    ) {
+        let SoFar { total, posted, beat, recovery, second } = so_far;
+        for post in self.posts {
+            post.slot.take(posted);
+        }
+        total.add(posted);
+        let to = if finished { now } else { second.from + NANOS_PER_SECOND };
+        beat.to = to;
+        add(beat, posted);
+        // After a late look one second has the counts of several: they are one beat, or the empty ones would look like a stall.
+        if finished || now < to + NANOS_PER_SECOND + COLLECT_AFTER {
+            beat.connected = self.control.connected.load(Ordering::Relaxed);
+            recovery.second(beat, &self.control.outages(to));
+            *beat = Beat { from: to, ..Beat::default() };
+        }
+        self.report(second, to, posted, measure_from, observer);
+        posted.reset();
+    }
+
+    /// The first request to stop lets transactions end, for a limited time; the second one, or the end of that time, does not.
+    fn end_on_request(&self, end: &mut End, now: Nanos) {
+        if self.stop.requests() > end.requests {
+            end.requests = self.stop.requests();
+            if end.requests == 1 {
+                self.control.stop(now);
+                end.drain_until = now + DRAIN_LIMIT;
+            } else {
+                self.control.abandon();
+            }
+            self.wake_all();
+        }
+        if now > end.drain_until {
+            self.control.abandon();
+            self.wake_all();
+        }
     }
 
     fn report(

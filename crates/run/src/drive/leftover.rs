@@ -1,5 +1,5 @@
-//! Statements that are under way when nothing waits for them any more. A server does not look at the connection of a statement that it
-//! executes: without a word from us it would go on with it, with its locks, for as long as it takes.
+//! Statements that still run when no session waits for them. A server does not check the connection while it executes a statement: unless
+//! the client cancels it, the statement continues and keeps its locks.
 
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! A worker thread's assignment: what it is given, what it does at its own pace beside the sessions, what it leaves behind.
+//! A worker thread: its inputs, its periodic work beside the sessions, and its results.
 
 use std::cell::RefCell;
 use std::rc::Rc;

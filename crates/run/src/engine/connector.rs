@@ -1,4 +1,4 @@
-//! Dialing on a thread of its own: name look-up, TLS and authentication block, and a reconnect must never stall the sessions
+//! Connects on a separate thread: name look-up, TLS and authentication block, and a reconnect must never stall the sessions
 //! that still work.
 
 use std::io;

@@ -2,7 +2,7 @@
 //!
 //! A session runs an `async fn`; awaiting a reply suspends it, and the worker's loop polls exactly those sessions
 //! whose replies are complete. There are no wakers (a no-op one is passed), no `Arc`, no channel and no allocation per
-//! transaction: what a general runtime needs to move tasks between threads is what a load generator cannot afford.
+//! transaction: a load generator cannot afford what a general runtime needs to move tasks between threads.
 //!
 //! - [`reactor`]: readiness and time, real (epoll, timerfd) or simulated.
 //! - [`uring`]: the same through an io_uring, where the kernel has one: sends and receives of many sessions in one system call.
@@ -10,7 +10,7 @@
 //! - [`link`]: one connection's buffers: sends, receives, finds the end of a reply.
 //! - [`session`]: what an `async fn` has of its connection and of the schedule.
 //! - [`worker`]: the loop.
-//! - [`connector`]: dials on a thread of its own, so that a reconnect never stalls the other sessions.
+//! - [`connector`]: connects on a separate thread, so that a reconnect never stalls the other sessions.
 
 pub mod connector;
 pub mod link;

@@ -1,4 +1,4 @@
-//! What an `async fn` works with: its connection, the schedule, the time.
+//! The interface of an `async fn` of a session: its connection, the schedule, the time.
 //!
 //! A [`Session`] is a handle on state that the worker shares with the session's task, both on one thread. Each `await` below
 //! leaves word in [`Wait`] what it waits for; the worker polls the task only when exactly that has come true.

@@ -1,5 +1,5 @@
-//! What of a long reply need not be kept: rows that nothing reads, notices, and the ends of long errors. So the length of a result is no matter of
-//! this client's memory.
+//! The parts of a long reply that need not be kept: rows that nothing reads, notices, and the ends of long errors. So memory does not grow with the
+//! length of a result.
 
 use wire::backend::{HEADER_BYTES, tag};
 use wire::error::ServerError;

@@ -2,8 +2,7 @@
 //!
 //! epoll reports which sockets can be read, and then each costs a receive and a send. Here a receive is armed once per connection and the
 //! kernel fills a buffer of the ring's pool whenever something comes; requests are queued, and the call that waits for the next
-//! replies sends them. Timers, the waker and connections with TLS go on through an epoll set of their own, which the ring watches as if it
-//! were a socket.
+//! replies sends them. Timers, the waker and connections with TLS use an epoll set, which the ring polls like a socket.
 
 use std::io;
 use std::os::fd::RawFd;

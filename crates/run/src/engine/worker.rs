@@ -1,4 +1,4 @@
-//! The loop: takes events, hands replies to tasks, sends what they wrote.
+//! The loop: takes events, passes replies to tasks, and sends their requests.
 //!
 //! One turn for a session that has been answered is: one read, one poll of its task (which reads the reply, records the
 //! transaction and writes the next request), one write. With k sessions ready at once the wait is shared by k.

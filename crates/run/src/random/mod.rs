@@ -1,11 +1,11 @@
-//! The run's random numbers: pure, seeded, the same on every machine.
+//! The run's random numbers: pure, seeded, the same on every host.
 //!
 //! A session's n-th transaction draws from [`Random::for_transaction`]`(seed, session, n)`, so any single transaction of a
 //! finished run can be replayed alone, in O(1), without replaying the ones before it; and a retried transaction that starts
 //! from the same triple repeats its draws exactly, which is what pgbench does when it retries after a serialization failure.
 //!
 //! Floating point appears only in distributions, and every transcendental function comes from `libm` (pure Rust, one result
-//! everywhere), never from the platform's C library, so that a replay on another machine is a replay.
+//! everywhere), never from the platform's C library, so that a replay on another host gives the same values.
 
 pub mod pgbench;
 pub mod ranks;

@@ -18,7 +18,7 @@ pub(crate) const WEIGHT_MAX: u32 = i32::MAX as u32;
 /// A script argument that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ArgumentError {
-    #[error("{flag} {argument}: \"{weight}\" is no weight")]
+    #[error("{flag} {argument}: \"{weight}\" is not a weight")]
     Weight { flag: &'static str, argument: String, weight: String },
     #[error("{flag} {argument}: a weight must be between 0 and {WEIGHT_MAX}")]
     WeightRange { flag: &'static str, argument: String },
@@ -26,7 +26,7 @@ pub enum ArgumentError {
     NoName { flag: &'static str },
     #[error("-b {name}: there is no built-in script of that name")]
     UnknownBuiltin { name: String, similar: Option<&'static str> },
-    #[error("-b {name}: {} built-in scripts begin like that", candidates.len())]
+    #[error("-b {name}: {} built-in scripts begin with that", candidates.len())]
     AmbiguousBuiltin { name: String, candidates: Vec<&'static str> },
     #[error("cannot read script {path}")]
     Unreadable { path: String, source: std::io::Error },

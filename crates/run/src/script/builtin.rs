@@ -14,7 +14,7 @@ pub struct Builtin {
 pub const BUILTINS: [Builtin; 3] = [
     Builtin {
         name: "tpcb-like",
-        description: "five statements around one account, teller and branch, pgbench's default",
+        description: "five statements on one account, teller and branch; pgbench's default",
         text: "\\set aid random(1, 100000 * :scale)\n\
                \\set bid random(1, 1 * :scale)\n\
                \\set tid random(1, 10 * :scale)\n\

@@ -216,7 +216,7 @@ impl Script {
         let message = match failure.error {
             EvalError::Undefined(slot) => format!("variable :{} is not set", names.name(slot)),
             EvalError::Malformed(slot) => {
-                format!("variable :{} holds text that is no number, boolean or null", names.name(slot))
+                format!("variable :{} holds text that is not a number, boolean or null", names.name(slot))
             }
             error => error.to_string(),
         };

@@ -1,4 +1,4 @@
-//! What can be wrong with a script, with the file, the line, the offending text and what to write instead.
+//! Errors of a script: the file, the line, the offending text, and what to write instead.
 
 use std::fmt;
 
@@ -157,7 +157,7 @@ pub enum Problem {
     QuotedParameter { name: String, place: &'static str },
     #[error("psql's :{quote}name{quote} is not part of the pgbench dialect")]
     QuotedSubstitution { quote: char },
-    #[error("{copy} cannot be run by a script: nothing here sends or takes its rows")]
+    #[error("{copy} cannot be run by a script: pgfathom does not send or receive its rows")]
     CopyThroughClient { copy: &'static str },
     #[error("several statements joined by \\; need the simple query mode")]
     JoinedStatements,
@@ -234,9 +234,6 @@ impl Problem {
             Problem::UnclosedBefore { .. } => {
                 "close the parenthesis, and end the statement with ; before the meta command"
             }
-            Problem::QuotedParameter { name, .. } => {
-                return Some(format!("write 'text' || :{name} || 'text', or run with -M simple"));
-            }
             Problem::QuotedSubstitution { .. } => {
                 "write :name alone; parameters are quoted as needed by the protocol"
             }
@@ -247,21 +244,10 @@ impl Problem {
                 "a SELECT sends the same rows as a result; COPY ... TO 'file' and TO PROGRAM write on the server"
             }
             Problem::JoinedStatements => "run with -M simple, or use \\startpipeline and \\endpipeline",
-            Problem::UndefinedVariable { name, similar: Some(similar) } => {
-                return Some(format!(
-                    "is :{similar} meant? Otherwise set it: \\set {name} ..., or -D {name}=VALUE"
-                ));
-            }
-            Problem::UndefinedVariable { name, similar: None } => {
-                return Some(format!("set it before its first use: \\set {name} ..., or -D {name}=VALUE"));
-            }
-            Problem::UnknownCommand { similar: Some(similar), .. } => {
-                return Some(format!("is \\{similar} meant?"));
-            }
             Problem::UnknownCommand { similar: None, .. } => {
                 "known are \\set \\gset \\aset \\if \\elif \\else \\endif \\sleep \\startpipeline \\syncpipeline \\endpipeline"
             }
-            Problem::Shell { .. } => "run the program once before, and pass its answer: -D name=$(program)",
+            Problem::Shell { .. } => "run the program once before, and pass its output: -D name=$(program)",
             Problem::MissingArgument { command: "set", .. } => {
                 "write \\set name expression, as in \\set aid random(1, 1000)"
             }
@@ -277,44 +263,64 @@ impl Problem {
             Problem::PipelineLeftOpen | Problem::AlreadyInPipeline => "close it with \\endpipeline first",
             Problem::NotInPipeline { .. } => "open it with \\startpipeline first",
             Problem::CaptureInPipeline { .. } => {
-                "its answer is not there yet: move the statement behind \\endpipeline"
+                "its result has not arrived yet: move the statement behind \\endpipeline"
             }
-            Problem::UnexpectedCharacter { character } => match character {
-                ';' => "a meta command ends with its line, without ;",
-                '\'' | '"' => "expressions know numbers, booleans and NULL; text can only be used in SQL",
-                '!' => "write NOT, or <> for unequal",
-                '^' => "write pow(a, b)",
-                '[' | ']' | '{' | '}' => "group with parentheses",
-                '$' | '@' => "variables are written :name",
-                _ => return None,
-            },
-            Problem::Unexpected { found, expected } => match found.trim_matches('"') {
-                "=" if *expected == "an expression" => {
-                    "\\set takes no =: write \\set name expression; equality is a single ="
-                }
-                "|" | "&" => "boolean operators are AND, OR and NOT",
-                "*" => "a value is missing before it; a power is written pow(a, b)",
-                "the end of the line" => {
-                    "an expression continues on the next line only after a backslash at the end"
-                }
-                _ => return None,
-            },
+            Problem::UnexpectedCharacter { character } => of_character(*character)?,
+            Problem::Unexpected { found, expected } => of_word(found.trim_matches('"'), expected)?,
             Problem::IntegerRange { .. } => {
                 "integers reach from -9223372036854775808 to 9223372036854775807; append .0 for a double"
             }
             Problem::ChainedComparison => "write (a < b) AND (b < c)",
-            Problem::UnknownFunction { similar: Some(similar), .. } => {
-                return Some(format!("is {similar}() meant?"));
-            }
-            Problem::UnknownFunction { similar: None, name } => {
-                return Some(format!(
-                    "known are {}; variables are written :{name}",
-                    super::function::names()
-                ));
-            }
-            Problem::Evaluation { error, .. } => return error.hint().map(str::to_owned),
-            _ => return None,
+            Problem::Evaluation { error, .. } => error.hint()?,
+            _ => return self.hint_with_names(),
         };
         Some(hint.to_owned())
     }
+
+    /// Hints that repeat a name of the script.
+    fn hint_with_names(&self) -> Option<String> {
+        Some(match self {
+            Problem::QuotedParameter { name, .. } => {
+                format!("write 'text' || :{name} || 'text', or run with -M simple")
+            }
+            Problem::UndefinedVariable { name, similar: Some(similar) } => {
+                format!("is :{similar} meant? Otherwise set it: \\set {name} ..., or -D {name}=VALUE")
+            }
+            Problem::UndefinedVariable { name, similar: None } => {
+                format!("set it before its first use: \\set {name} ..., or -D {name}=VALUE")
+            }
+            Problem::UnknownCommand { similar: Some(similar), .. } => format!("is \\{similar} meant?"),
+            Problem::UnknownFunction { similar: Some(similar), .. } => format!("is {similar}() meant?"),
+            Problem::UnknownFunction { similar: None, name } => {
+                format!("known are {}; variables are written :{name}", super::function::names())
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// What to write instead of a character.
+fn of_character(character: char) -> Option<&'static str> {
+    Some(match character {
+        ';' => "a meta command ends with its line, without ;",
+        '\'' | '"' => "expressions know numbers, booleans and NULL; text can only be used in SQL",
+        '!' => "write NOT, or <> for unequal",
+        '^' => "write pow(a, b)",
+        '[' | ']' | '{' | '}' => "group with parentheses",
+        '$' | '@' => "variables are written :name",
+        _ => return None,
+    })
+}
+
+/// What to write instead of a word where another one was expected.
+fn of_word(found: &str, expected: &str) -> Option<&'static str> {
+    Some(match found {
+        "=" if expected == "an expression" => {
+            "\\set takes no =: write \\set name expression; equality is a single ="
+        }
+        "|" | "&" => "boolean operators are AND, OR and NOT",
+        "*" => "a value is missing before it; a power is written pow(a, b)",
+        "the end of the line" => "an expression continues on the next line only after a backslash at the end",
+        _ => return None,
+    })
 }

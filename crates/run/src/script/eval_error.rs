@@ -1,4 +1,4 @@
-//! What can go wrong while a script runs.
+//! Errors while a script runs.
 
 use super::names::Slot;
 

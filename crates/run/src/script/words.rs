@@ -1,4 +1,4 @@
-//! What a statement's own words say it does, as far as it matters before it is sent: whether it rolls back, whether it copies.
+//! What the keywords of a statement show before it is sent: whether it rolls back, whether it copies.
 //!
 //! Only words outside of quotes, comments and parentheses count. A variable can stand for any word.
 

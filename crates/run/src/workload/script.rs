@@ -223,11 +223,7 @@ async fn interpret(
                     capture(scripts, script, command, statement, own, session, reply)?;
                 }
             }
-            Step::Sleep { pause_us, .. } => {
-                let pause = (pause_us as Nanos).saturating_mul(NANOS_PER_MICRO);
-                let deadline = session.now().saturating_add(pause);
-                session.pause_until(deadline).await.map_err(|PauseDropped| TransactionError::Dropped)?;
-            }
+            Step::Sleep { pause_us, .. } => sleep(session, pause_us as Nanos).await?,
             Step::StartPipeline { .. } => {}
             Step::SyncPipeline { .. } => {
                 session.request(frontend::sync);
@@ -244,6 +240,12 @@ async fn interpret(
             Step::End => return Ok(()),
         }
     }
+}
+
+/// `\sleep`: the session waits, and its connection is idle.
+async fn sleep(session: &Session, pause_us: Nanos) -> Result<(), TransactionError> {
+    let deadline = session.now().saturating_add(pause_us.saturating_mul(NANOS_PER_MICRO));
+    session.pause_until(deadline).await.map_err(|PauseDropped| TransactionError::Dropped)
 }
 
 /// Takes all replies, also behind an error: the next transaction must not read them as its own. Returns how many commands rolled back.

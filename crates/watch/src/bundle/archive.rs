@@ -166,7 +166,7 @@ impl<R: Read> Reader<R> {
                                 long_bytes = Some(size);
                             }
                             sparse if sparse.starts_with("GNU.sparse") => {
-                                return Err(foreign("it holds a sparse file"));
+                                return Err(foreign("it contains a sparse file"));
                             }
                             _ => {}
                         }

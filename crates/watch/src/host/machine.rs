@@ -136,7 +136,7 @@ impl Machine {
             self.recorded.lacks(
                 "pressure",
                 "/proc/pressure does not exist (Linux before 4.20, or booted without psi=1)",
-                "the share of time in which tasks waited for processors, disks and memory",
+                "the share of time in which tasks waited for CPUs, disks and memory",
             );
         }
         if now.disks.is_empty() {
@@ -158,7 +158,7 @@ impl Machine {
                 self.recorded.lacks(
                     "run queue",
                     "/proc/PID/schedstat does not exist",
-                    "how long server processes wait for a processor",
+                    "how long server processes wait for a CPU",
                 );
             }
         }

@@ -198,7 +198,7 @@ fn always_keeps_until_the_budget_is_used_up_and_reports_it() {
     assert_eq!(batch.files.len(), 2, "{batch:?}");
     let cut = String::from_utf8_lossy(&batch.files[1].1);
     assert!(cut.contains("# whole: false\n") && cut.ends_with("\n\n"), "cut between two stacks: {cut}");
-    assert!(batch.events.last().is_some_and(|event| event.message.contains("no more from here on")));
+    assert!(batch.events.last().is_some_and(|event| event.message.contains("no more are kept")));
     for _ in 0..20 {
         fake.tick(&mut stacks, clock, &mut batch);
     }

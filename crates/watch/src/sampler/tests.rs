@@ -130,7 +130,7 @@ fn the_end_does_not_wait_for_a_collector_that_never_comes_back() {
     let (totals, _) = sampler.stop();
     assert_eq!((totals.lines, totals.events), (0, 1));
     let reader = RunReader::open(dir.path()).expect("readable");
-    assert!(reader.events[0].message.contains("did not come back"), "{:?}", reader.events);
+    assert!(reader.events[0].message.contains("has not returned"), "{:?}", reader.events);
 }
 
 #[test]

@@ -7,13 +7,16 @@ use serde_json::Value;
 use std::path::PathBuf;
 
 /// Settings that are recorded even at their default, because a finding may name them.
-const TELLING: &str = "'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_max_workers', 'autovacuum_naptime', 'autovacuum_vacuum_cost_delay', 'autovacuum_vacuum_cost_limit', \
- 'autovacuum_work_mem', 'bgwriter_delay', 'block_size', 'checkpoint_completion_target', 'checkpoint_flush_after', 'checkpoint_timeout', 'commit_delay', 'data_checksums', 'deadlock_timeout', \
- 'effective_io_concurrency', 'fsync', 'full_page_writes', 'huge_pages', 'huge_pages_status', 'idle_in_transaction_session_timeout', 'idle_replication_slot_timeout', 'io_method', 'io_workers', 'lc_messages', \
- 'log_autovacuum_min_duration', 'log_checkpoints', 'log_destination', 'log_line_prefix', 'log_lock_waits', 'log_temp_files', 'logical_decoding_work_mem', 'maintenance_work_mem', 'max_connections', 'max_prepared_transactions', \
- 'max_slot_wal_keep_size', 'max_wal_size', 'min_wal_size', 'random_page_cost', 'recovery_prefetch', 'segment_size', 'shared_buffers', 'synchronous_commit', 'synchronous_standby_names', 'temp_buffers', \
- 'track_cost_delay_timing', 'track_io_timing', 'track_wal_io_timing', 'transaction_timeout', 'vacuum_cost_delay', 'vacuum_cost_limit', 'vacuum_cost_page_dirty', 'vacuum_freeze_min_age', \
- 'vacuum_freeze_table_age', 'wal_buffers', 'wal_compression', 'wal_level', 'wal_log_hints', 'wal_segment_size', 'wal_sync_method', 'work_mem'";
+const TELLING: &str = "'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_max_workers', 'autovacuum_naptime', 'autovacuum_vacuum_cost_delay', \
+    'autovacuum_vacuum_cost_limit', 'autovacuum_work_mem', 'bgwriter_delay', 'block_size', 'checkpoint_completion_target', \
+    'checkpoint_flush_after', 'checkpoint_timeout', 'commit_delay', 'data_checksums', 'deadlock_timeout', 'effective_io_concurrency', 'fsync', \
+    'full_page_writes', 'huge_pages', 'huge_pages_status', 'idle_in_transaction_session_timeout', 'idle_replication_slot_timeout', 'io_method', \
+    'io_workers', 'lc_messages', 'log_autovacuum_min_duration', 'log_checkpoints', 'log_destination', 'log_line_prefix', 'log_lock_waits', \
+    'log_temp_files', 'logical_decoding_work_mem', 'maintenance_work_mem', 'max_connections', 'max_prepared_transactions', \
+    'max_slot_wal_keep_size', 'max_wal_size', 'min_wal_size', 'random_page_cost', 'recovery_prefetch', 'segment_size', 'shared_buffers', \
+    'synchronous_commit', 'synchronous_standby_names', 'temp_buffers', 'track_cost_delay_timing', 'track_io_timing', 'track_wal_io_timing', \
+    'transaction_timeout', 'vacuum_cost_delay', 'vacuum_cost_limit', 'vacuum_cost_page_dirty', 'vacuum_freeze_min_age', \
+    'vacuum_freeze_table_age', 'wal_buffers', 'wal_compression', 'wal_level', 'wal_log_hints', 'wal_segment_size', 'wal_sync_method', 'work_mem'";
 
 /// Settings that differ between sessions, or describe where this one came from.
 const UNTELLING: &str = "'application_name', 'client_encoding', 'jit', 'statement_timeout', 'lock_timeout', 'default_transaction_read_only', \
@@ -52,7 +55,9 @@ pub(crate) fn question_without_places() -> String {
 }
 
 /// The current log file of a server with a logging collector; relative to the data directory, or absolute.
-pub(crate) const LOG_FILE: &str = "select json_build_object('stderr', pg_catalog.pg_current_logfile('stderr'), 'csvlog', pg_catalog.pg_current_logfile('csvlog'))::text";
+pub(crate) const LOG_FILE: &str =
+    "select json_build_object('stderr', pg_catalog.pg_current_logfile('stderr'), 'csvlog',
+    pg_catalog.pg_current_logfile('csvlog'))::text";
 /// Since 15.
 pub(crate) const LOG_FILE_JSON: &str =
     "select json_build_object('jsonlog', pg_catalog.pg_current_logfile('jsonlog'))::text";
@@ -107,7 +112,7 @@ pub(crate) fn answer(
             "sessions of other roles",
             "reads_statistics",
             "pg_read_all_stats",
-            "what sessions of other roles do and wait for, how many are active, the lag of standbys: an idle server looks like a busy one",
+            "what sessions of other roles do and wait for, how many are active, the lag of standbys: an idle and a busy server look the same",
         ),
         (
             "settings of superusers",

@@ -1,4 +1,4 @@
-//! The queries that do not run at every tick: each part has an interval of its own.
+//! The queries that do not run at every tick: each part has its own interval.
 
 use super::counters::Counters;
 use super::session::Failed;
@@ -56,10 +56,11 @@ impl Part {
     pub(super) fn words(self) -> (&'static str, &'static str) {
         match self {
             Part::Facts => ("settings", "the configuration of the server"),
-            Part::Clock => {
-                ("clock", "how far the server's clock is from ours: its log lines may be at the wrong second")
-            }
-            Part::Ages => ("age of databases", "how far the next vacuum against wraparound is"),
+            Part::Clock => (
+                "clock",
+                "the difference between the server's clock and ours: its log lines may be at the wrong second",
+            ),
+            Part::Ages => ("age of databases", "how near the next vacuum against wraparound is"),
             Part::Tables => (
                 "tables",
                 "which tables grow, are scanned, or are vacuumed without effect; tables without primary key; indexes in other tablespaces",
@@ -114,7 +115,7 @@ impl Node {
                         let event = self.event(
                             now_us,
                             event::RESET,
-                            format!("{}: counters of {name} went back", self.name),
+                            format!("{}: counters of {name} decreased", self.name),
                         );
                         batch.event(event.with("what", name));
                     }

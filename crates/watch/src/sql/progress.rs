@@ -35,7 +35,8 @@ fn one(name: &str, columns: &BTreeSet<String>) -> String {
         "vacuum" => (
             "phase",
             format!(
-                "case when phase = 'vacuuming heap' then heap_blks_vacuumed when phase like '%indexes' then {} when phase = 'truncating heap' then null else heap_blks_scanned end",
+                "case when phase = 'vacuuming heap' then heap_blks_vacuumed when phase like '%indexes' then {} when phase = 'truncating heap' then \
+                 null else heap_blks_scanned end",
                 has("indexes_processed")
             ),
             format!(

@@ -1,7 +1,7 @@
 //! The 22 queries, after those of TPC-H, on the columns of TPC-C.
 //!
-//! `{t}` stands for the schema of the tables. Bounds of dates are wide, as in the published queries: every
-//! row counts, whenever it was loaded. Adapted where TPC-C's rows leave nothing to find otherwise: Q22 asks for customers who have no order
+//! `{t}` is replaced by the schema of the tables. Bounds of dates are wide, as in the published queries: every
+//! row counts, whenever it was loaded. Adapted where TPC-C's rows leave nothing to find otherwise: Q22 returns customers who have no order
 //! that waits for its delivery, as every customer has orders.
 
 /// How many there are.
@@ -15,7 +15,7 @@ pub fn all(schema: &str) -> Vec<String> {
 /// What a query asks, in a few words.
 pub(super) const ABOUT: [&str; QUERIES] = [
     "order lines by their number",
-    "cheapest suppliers of Europe",
+    "cheapest suppliers in Europe",
     "largest undelivered orders",
     "orders that were delivered, by size",
     "revenue of a region's own suppliers",

@@ -1,5 +1,4 @@
-//! `run -b chbench`: of the sessions so many are analysts, who ask one query after the other; the others run the transactions of TPC-C as fast as
-//! they can.
+//! `run -b chbench`: some of the sessions are analysts, which run one query after the other; the others run the transactions of TPC-C at full speed.
 
 use crate::tpcc::family::homes;
 use crate::tpcc::run::judge::Terms;
@@ -142,7 +141,7 @@ const ABOUT: About = About {
     flags: &[Flag {
         long: ANALYSTS_FLAG,
         kind: Kind::Text("N"),
-        help: "So many of the sessions (-c) ask analytic queries, the others run transactions [default: 1]",
+        help: "Number of sessions (of -c) that run analytic queries; the others run transactions [default: 1]",
         excludes: &[],
     }],
     heading: About::HEADING,
@@ -239,7 +238,7 @@ fn analysts(given: &Given<'_>) -> Result<u64, Refusal> {
     let analysts = given.flag(ANALYSTS_FLAG, 1u64, "2")?;
     if analysts >= given.sessions {
         return Err(Refusal::new(format!(
-            "-c {}: with {analysts} of them asking queries no session is left for transactions",
+            "-c {}: {analysts} of them run queries, so no session is left for transactions",
             given.sessions
         ))
         .with_hint(format!(

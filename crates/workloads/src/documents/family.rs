@@ -34,7 +34,7 @@ const ABOUT: About = About {
     builtins: &[
         Builtin {
             name: NAME,
-            about: "JSON documents: 50 % read, 30 % update, 20 % insert, each in a transaction of its own",
+            about: "JSON documents: 50 % read, 30 % update, 20 % insert, each in a separate transaction",
         },
         Builtin { name: NAME_TX, about: "the same, ten statements between BEGIN and COMMIT" },
     ],
@@ -149,7 +149,7 @@ fn sizes(
         .map_err(|error| Refusal::new("cannot read the ledger").because(error))?;
     let recorded = parameters.get(SIZE_PARAMETER).and_then(|text| text.parse().ok());
     let recorded: Sizes = recorded.ok_or_else(|| {
-        Refusal::new("the ledger does not say how large the documents of this database are")
+        Refusal::new("the ledger does not record how large the documents of this database are")
             .with_hint("load them again: pgfathom load documents --restart")
     })?;
     if given.flags.contains_key(SIZE_FLAG) && typed != recorded {

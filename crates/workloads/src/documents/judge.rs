@@ -60,7 +60,7 @@ pub(super) fn audit(history: &History, auditor: &mut dyn Auditor) -> Result<Audi
             true => format!("{least}"),
             false => format!("{least} to {most}"),
         };
-        let text = format!("run {run} inserted {expected} documents, and {found} are there");
+        let text = format!("run {run} inserted {expected} documents, but {found} are in the table");
         // One that is missing may be made up for in number by one whose commit is unknown.
         match lost == 0 && (i128::from(least)..=i128::from(most)).contains(&found) {
             true => audit.kept.push(text),

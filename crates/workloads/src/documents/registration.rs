@@ -20,7 +20,7 @@ pub const DATASET: Registration = Registration {
     flags: &[Flag {
         name: SIZE_FLAG,
         value_name: "SIZE",
-        help: "documents: size of a document, as 20MB, or a range in which every doubling is as frequent as the others [default: 1kB..20MB]",
+        help: "documents: size of a document, as 20MB, or a range, as 1kB..20MB, in which each doubling is equally frequent [default: 1kB..20MB]",
     }],
     example: "pgfathom load documents --rows 10k --document-size 1kB..1MB DBNAME",
     examples: &["documents --rows 10k --document-size 1kB..1MB DBNAME"],

@@ -1,7 +1,7 @@
 //! Computes again what runs have written into documents, and judges the version of a document by it.
 //!
-//! A version is drawn at random and does not say which run wrote it, so it is looked up among the versions that the replay draws for the same
-//! document. What stands in a document at the end is then known up to the order of commits between sessions.
+//! A version is random and does not show which run wrote it, so it is looked up among the versions that the replay draws for the same
+//! document. The final content of a document is then known, except for the order of commits between sessions.
 
 use data::ycsb::Version;
 use run::client::SessionRecord;

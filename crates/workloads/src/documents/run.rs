@@ -2,7 +2,7 @@
 //! them between BEGIN and COMMIT.
 //!
 //! The two show what autocommit costs where a commit is expensive: a synchronous replica, several nodes, a slow disk. Every answer is awaited
-//! before the next statement is sent, as applications do. COMMIT of a transaction of several statements is timed apart.
+//! before the next statement is sent, as applications do. COMMIT of a transaction of several statements is timed separately.
 
 use record::Latency;
 use run::audit::{Audits, Sums};
@@ -230,9 +230,9 @@ fn found(session: &Session, reply: Reply, document: u64) -> Result<u64, Transact
         let (version, body) = (next().unwrap_or_default(), next().unwrap_or_default());
         match names(body, document, version) {
             true => Ok(body.len() as u64),
-            false => {
-                Err(TransactionError::RowMissing(format!("document {document} is not what was written")))
-            }
+            false => Err(TransactionError::RowMissing(format!(
+                "the content of document {document} is not what was written"
+            ))),
         }
     })
 }

@@ -1,4 +1,4 @@
-//! How large documents are: one size, or a range in which every doubling is equally frequent.
+//! The sizes of documents: one size, or a range in which every doubling is equally frequent.
 //!
 //! Real collections have many small documents and few large ones that hold most of the bytes. A range from 1 kB to
 //! 20 MB has fourteen doublings; one document in fourteen is larger than 10 MB, and their mean is about 2 MB.

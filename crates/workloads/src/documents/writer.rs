@@ -1,4 +1,4 @@
-//! Runs on documents that were loaded: how they are entered in the ledgers before their first write.
+//! Runs on loaded documents: how they are registered in the ledgers before their first write.
 
 use engines::Cluster;
 use load::ledger::Dataset;

@@ -105,7 +105,7 @@ impl Given<'_> {
     pub fn flag<T: std::str::FromStr>(&self, long: &str, default: T, example: &str) -> Result<T, Refusal> {
         let Some(Value::Text(text)) = self.flags.get(long) else { return Ok(default) };
         text.parse().map_err(|_| {
-            Refusal::new(format!("--{long} {text}: that is not possible"))
+            Refusal::new(format!("--{long} {text}: this value is not possible"))
                 .with_hint(format!("write it as --{long} {example}"))
         })
     }

@@ -1,4 +1,4 @@
-//! Rows that are read and updated one by one, by their key: what `matrix` measures between every two nodes.
+//! Rows that are read and updated one by one by key, as `matrix` measures between every two nodes.
 
 use std::fmt::Debug;
 

@@ -1,4 +1,4 @@
-//! Runs that are entered in the ledgers of their dataset before their first write, so that a verification knows that the tables are not as loaded,
+//! Registers runs in the ledgers of their dataset before their first write, so that a verification knows that the tables are not as loaded,
 //! and can replay the runs of benchmarks whose content shows which write it comes from.
 
 use std::fmt::Debug;

@@ -1,9 +1,9 @@
-//! Whether the balances fit together, whatever runs have done to them.
+//! Checks that the balances are consistent after any runs.
 //!
-//! A transaction of TPC-B adds one amount to an account, a teller and a branch, and writes it down in the history. So the three sums of balances
+//! A transaction of TPC-B adds one amount to an account, a teller and a branch, and records it in the history. So the three sums of balances
 //! and the history's agree, and an account's balance is the sum of its history. Two habits break parts of this on purpose: `pgbench` empties the
 //! history when it starts (unless with `-n`), and its built-in `simple-update` leaves tellers and branches out. What they explain cannot be distinguished from
-//! damage, and the message names them; what they do not explain is broken.
+//! damage, and the message names them; any other difference is an error.
 
 use load::dataset::{Audit, Auditor};
 use load::verify::VerifyError;
@@ -72,7 +72,8 @@ fn judge(sums: Sums) -> Audit {
         ));
     } else {
         audit.unknown.push(format!(
-            "neither branches nor the history account for the balances of accounts: pgbench empties the history unless with -n, and simple-update leaves branches out; {figures}"
+            "neither branches nor the history account for the balances of accounts: pgbench empties the history unless with -n, and simple-update \
+             leaves branches out; {figures}"
         ));
     }
     audit

@@ -98,6 +98,14 @@ impl Conditions for TpcbConditions {
         &ALL
     }
 
+    fn about(&self) -> &'static str {
+        "the balances of TPC-B"
+    }
+
+    fn examples(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     fn codes(&self) -> &'static str {
         "B1 to B6"
     }
@@ -160,7 +168,7 @@ impl Conditions for TpcbConditions {
             }));
         };
         if extent.is_part {
-            leave(&[B1, B2, B3, B5, B6], "is about all branches, and a range selects some");
+            leave(&[B1, B2, B3, B5, B6], "applies to all branches, but the range selects only some");
         }
         let sum = |column: &str, table: &str| {
             format!("(select coalesce(sum({column}), 0)::bigint from {})", place(nodes, table))

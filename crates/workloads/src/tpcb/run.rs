@@ -1,7 +1,7 @@
 //! `run -b tpcb`: TPC-B's transaction in one round trip, and the balances that must agree afterwards.
 //!
-//! It is the transaction of pgbench's `tpcb-like`, whose seven statements are seven round trips; here they travel together, so the figures of
-//! the two are not comparable: this one shows what the server can do, that one what an application gets that waits for each answer.
+//! It is the transaction of pgbench's `tpcb-like`, whose seven statements are seven round trips; here they are sent together, so the figures
+//! of the two are not comparable: this one shows what the server can do, pgbench's shows what an application gets that waits for each reply.
 
 use postgres::Client;
 use record::benchmark::{Benchmark as Found, Check, Count, Figure};
@@ -329,7 +329,7 @@ fn compare(before: Balances, after: Balances, seen: Changes) -> Vec<Check> {
         detail: match seen.unknown {
             0 => format!("the client saw {committed} commit, the server has {added} more"),
             unknown => {
-                format!("the client saw {committed} commit and does not know of {unknown}, the server has {added} more")
+                format!("the client saw {committed} commit and does not know the outcome of {unknown}, the server has {added} more")
             }
         },
         count: Some(count),

@@ -35,15 +35,15 @@ const fn table(place: &'static str, called: &'static [&'static str]) -> Table {
 
 /// Places of the queries that look for rows of no warehouse, and the column of each.
 const STRANGE: [(&str, &str); 9] = [
-    ("d_w_id is strange", "d_w_id"),
-    ("c_w_id is strange", "c_w_id"),
-    ("s_w_id is strange", "s_w_id"),
-    ("no_w_id is strange", "no_w_id"),
-    ("o_w_id is strange", "o_w_id"),
-    ("ol_w_id is strange", "ol_w_id"),
-    ("ol_supply_w_id is strange", "ol_supply_w_id"),
-    ("h_w_id is strange", "h_w_id"),
-    ("h_c_w_id is strange", "h_c_w_id"),
+    ("d_w_id is unknown", "d_w_id"),
+    ("c_w_id is unknown", "c_w_id"),
+    ("s_w_id is unknown", "s_w_id"),
+    ("no_w_id is unknown", "no_w_id"),
+    ("o_w_id is unknown", "o_w_id"),
+    ("ol_w_id is unknown", "ol_w_id"),
+    ("ol_supply_w_id is unknown", "ol_supply_w_id"),
+    ("h_w_id is unknown", "h_w_id"),
+    ("h_c_w_id is unknown", "h_c_w_id"),
 ];
 
 /// Warehouses that are not there, as a condition on the column `{}`.
@@ -64,6 +64,20 @@ impl Conditions for TpccConditions {
 
     fn all(&self) -> &'static [Condition] {
         &ALL
+    }
+
+    fn about(&self) -> &'static str {
+        "the consistency conditions of TPC-C (clause 3.3.2), and its keys and counts"
+    }
+
+    fn examples(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("tpcc DBNAME", "after a load, after a run, or during one"),
+            (
+                "tpcc --conditions C10,X13 DBNAME",
+                "only the conditions on rows that transactions of several warehouses write",
+            ),
+        ]
     }
 
     fn codes(&self) -> &'static str {
@@ -87,7 +101,7 @@ impl Conditions for TpccConditions {
         TABLES
     }
 
-    /// HISTORY, with what other nodes have about this node's customers, whose column `payments` says how many payments a row stands for; and
+    /// HISTORY, with what other nodes have about this node's customers, whose column `payments` holds how many payments a row stands for; and
     /// ORDER-LINE, with what other nodes have about this node's stock.
     fn complete(&self, names: &mut Names) {
         for (place, column) in STRANGE {
@@ -132,7 +146,7 @@ impl Conditions for TpccConditions {
         }
         if wanted.remove(&X15) {
             match nodes.len() {
-                1 if wanted.is_empty() => answer(X15, not("compares nodes, and there is one")),
+                1 if wanted.is_empty() => answer(X15, not("compares nodes, but there is only one")),
                 1 => {}
                 _ => answer(X15, warehouses::same_items(nodes)),
             }
@@ -140,7 +154,7 @@ impl Conditions for TpccConditions {
         if extent.is_part {
             for condition in [X16, X17] {
                 if wanted.remove(&condition) {
-                    answer(condition, not("is about all warehouses, and --warehouses selects some"));
+                    answer(condition, not("applies to all warehouses, but --warehouses selects only some"));
                 }
             }
         } else if wanted.contains(&X16) || wanted.contains(&X17) {

@@ -77,7 +77,7 @@ pub struct Tpcc {
     spec: Spec,
     population: Population,
     tables: Vec<dataset::Table>,
-    /// Counted when somebody asks: it takes a look at every order.
+    /// Counted on request: it reads every order.
     rows: OnceLock<u64>,
 }
 
@@ -261,7 +261,7 @@ impl Dataset for Tpcc {
         };
         let most = self.partitions_max();
         let nodes = match target {
-            Target::Alone | Target::Copies if partitions.is_some_and(|asked| asked > most) => {
+            Target::Alone | Target::Copies if partitions.is_some_and(|wanted| wanted > most) => {
                 return refused(
                     "--partitions",
                     format!(
@@ -290,11 +290,11 @@ impl Dataset for Tpcc {
                 format!("give at least {nodes}; every node gets the same number"),
             );
         }
-        match partitions.filter(|asked| (*asked as usize) < nodes || *asked > most) {
+        match partitions.filter(|wanted| (*wanted as usize) < nodes || *wanted > most) {
             None => Ok(()),
-            Some(asked) => refused(
+            Some(wanted) => refused(
                 "--partitions",
-                format!("{warehouses} warehouses on {nodes} nodes cannot be in {asked} partitions"),
+                format!("{warehouses} warehouses on {nodes} nodes cannot be in {wanted} partitions"),
                 format!("give {nodes} to {most}; a multiple of {nodes} spreads them evenly"),
             ),
         }

@@ -35,7 +35,7 @@ const FLAGS: &[Flag] = &[
     Flag {
         long: WAREHOUSES,
         kind: Kind::Count,
-        help: "Drive only so many of the loaded warehouses, ten terminals each [default: all]",
+        help: "Drive only N of the loaded warehouses, with ten terminals each [default: all]",
         excludes: &[],
     },
     Flag {
@@ -53,7 +53,7 @@ const FLAGS: &[Flag] = &[
     Flag {
         long: DECK,
         kind: Kind::Switch,
-        help: "Take transactions from the deck of clause 5.2.4.2 instead of choosing them at random by 45/43/4/4/4",
+        help: "Take transactions from the deck of clause 5.2.4.2, instead of choosing them at random with the shares 45/43/4/4/4",
         excludes: &[],
     },
     Flag {
@@ -73,7 +73,7 @@ const FLAGS: &[Flag] = &[
     Flag {
         long: EFFICIENCY,
         kind: Kind::Percent,
-        help: "The least efficiency that passes, in percent of 12.86 New-Orders per minute and warehouse [default: 95]",
+        help: "Minimum efficiency to pass, in percent of 12.86 New-Orders per minute and warehouse [default: 95]",
         excludes: &[NO_DELAYS],
     },
 ];
@@ -93,10 +93,10 @@ const ABOUT: About = About {
             "-b tpcc -c 16 --warmup 1m -T 10m ...",
             "TPC-C with keying and think times, on warehouses of load tpcc",
         ),
-        ("-b tpcc --no-delays -c 8 -T 60 ...", "TPC-C as fast as eight sessions can"),
+        ("-b tpcc --no-delays -c 8 -T 60 ...", "TPC-C with eight sessions at full speed"),
         (
             "-b tpcc@1 -b ycsb-a@3 --no-delays ...",
-            "two benchmarks in one run, three of four transactions YCSB's",
+            "two benchmarks in one run: three of four transactions are YCSB",
         ),
     ],
 };
@@ -116,7 +116,7 @@ impl Family for TpccFamily {
         }
         if given.names_data_node {
             return Err(Refusal::new(
-                "--data draws the keys of one node, but each terminal of TPC-C has its own warehouse",
+                "--data chooses keys of one node, but each terminal of TPC-C has its own warehouse",
             )
             .with_hint(
                 "omit it; with --connect owner every session serves warehouses of the node that it connects to",
@@ -124,7 +124,7 @@ impl Family for TpccFamily {
         }
         if given.has_rate && !given.has(NO_DELAYS) {
             return Err(Refusal::new("-R: the terminals of TPC-C set the rate themselves").with_hint(
-                "leave -R away: --warehouses N makes more or less load; or add --no-delays, and sessions follow the rate",
+                "omit -R: --warehouses N makes more or less load; or add --no-delays, and sessions follow the rate",
             ));
         }
         if given.has(SIMULATE) && !given.has(WAREHOUSES) {
@@ -194,7 +194,7 @@ impl Family for TpccFamily {
         let warehouses = given.count(WAREHOUSES).unwrap_or(1);
         let warehouses =
             u32::try_from(warehouses).ok().filter(|count| *count <= WAREHOUSES_MAX).ok_or_else(|| {
-                Refusal::new(format!("--warehouses {warehouses}: this is too many"))
+                Refusal::new(format!("--warehouses {warehouses}: too many"))
                     .with_hint(format!("give at most {WAREHOUSES_MAX}"))
             })?;
         let tpcc = workload(given, warehouses, Constants::for_run(0, given.seed), None);
@@ -224,7 +224,7 @@ fn check_mixed(given: &Given<'_>) -> Result<(), Refusal> {
     const ALONE: &str = "omit the other -b and -f, or drive them from a second pgfathom run";
     if !given.has(NO_DELAYS) {
         return Err(Refusal::new(
-            "-b tpcc: terminals have a pace of their own, which the other workloads of this run do not have",
+            "-b tpcc: terminals set their own rate, but the other workloads of this run do not",
         )
         .with_hint(format!(
             "add --no-delays: every session then draws its next transaction from the whole mix; or {ALONE}"

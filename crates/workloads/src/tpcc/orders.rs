@@ -1,4 +1,4 @@
-//! The orders that the client saw commit against those that the server has more than before.
+//! Compares the orders that the client saw commit with the orders that the server has added.
 
 use crate::tpcc::run::Tpcc;
 use crate::tpcc::run::audit::{Audit, Beside};
@@ -75,11 +75,11 @@ fn disagreement(check: &Check) -> Option<String> {
     let count = check.count.filter(|count| !count.agrees())?;
     let unknown = match count.unknown {
         0 => String::new(),
-        unknown => format!(" and does not know of {unknown}"),
+        unknown => format!(" and does not know the outcome of {unknown}"),
     };
     Some(format!(
         "client and server disagree: the client saw {} orders commit{unknown}, the server has {} more (sum of D_NEXT_O_ID); did \
-         somebody else run on these tables?",
+         another client write to these tables?",
         count.client, count.server
     ))
 }

@@ -1,4 +1,4 @@
-//! Rows of the nine tables on their way: as tuples of binary COPY, and as numbers that say which row it is.
+//! Rows of the nine tables: as tuples of binary COPY, and as row numbers.
 
 use data::tpcc::rows::{Columns, Order, Row};
 use data::tpcc::{
@@ -166,7 +166,7 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// The place of a row that says it is this one, by the columns in front of it; `None` when the load made no row of these numbers. (An order may
+/// The place of a row, by its key columns; `None` when the load made no row of these numbers. (An order may
 /// still have fewer lines.)
 pub(super) fn place(table: Table, warehouses: u32, found: &[Option<&[u8]>]) -> Option<Place> {
     let id = |column: usize, first: u32, count: u32| -> Option<u32> {

@@ -11,8 +11,8 @@
 //! | 5.2.3, 5.2.4 mix; 5.2.5 keying and think times | [`pace`] |
 //! | what the report audits | [`audit`] |
 //!
-//! Statements that do not need each other's answers travel together (a pipeline, one round trip), rows of one table are changed together
-//! (one statement with arrays). That is allowed: the order of data manipulations within a transaction is left to the implementer (clause
+//! Statements that do not depend on each other's results are sent together (a pipeline, one round trip), and rows of one table are changed
+//! together (one statement with arrays). That is allowed: the order of data manipulations within a transaction is left to the implementer (clause
 //! 2.4.2.3), and nothing is skipped. Round trips: New-Order 2, Payment and Order-Status 1, or 2 by last name, Delivery 3, Stock-Level 1.
 
 use data::tpcc::DISTRICTS_PER_WAREHOUSE;
@@ -101,7 +101,7 @@ pub struct Tpcc {
     pub homes: Option<Homes>,
     /// No database: a transaction takes so long.
     pub simulate: Option<Nanos>,
-    /// Sessions of the run, among which the terminals are dealt out when nothing waits for keying and thinking.
+    /// Sessions of the run, to which the terminals are assigned when there are no keying and think times.
     pub sessions: u64,
 }
 
@@ -162,8 +162,8 @@ pub struct TpccSession {
     turn: Option<Turn>,
     /// What the last transaction did.
     pub(crate) done: Done,
-    new_order: new_order::Room,
-    delivery: delivery::Room,
+    new_order: new_order::Buffers,
+    delivery: delivery::Buffers,
 }
 
 impl TpccSession {
@@ -173,8 +173,8 @@ impl TpccSession {
             session,
             turn: None,
             done: Done::default(),
-            new_order: new_order::Room::default(),
-            delivery: delivery::Room::default(),
+            new_order: new_order::Buffers::default(),
+            delivery: delivery::Buffers::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Identifiers and counts are `int`: four bytes hold every value that clause 1.3 asks for. Money and rates are `numeric`, because the
 //! consistency conditions (clause 3.3.2) compare sums for equality. Two columns of names have the collation "C", so that their index is
-//! sorted by bytes, which is fast and the same on every machine.
+//! sorted by bytes, which is fast and the same on every host.
 
 use data::tpcc::{DISTRICTS_PER_WAREHOUSE, Table};
 use load::dataset::{self, ForeignKey, Placement};
@@ -12,117 +12,137 @@ use super::rows::numbers;
 /// The name of the dataset in the ledger. One per database: its tables have fixed names.
 pub const TPCC: &str = "tpcc";
 
-/// Columns with their types, in the order of clause 1.3.
-pub(super) const fn columns(table: Table) -> &'static [(&'static str, &'static str)] {
+/// Columns of a table with their types, in the order of clause 1.3.
+type Columns = &'static [(&'static str, &'static str)];
+
+const WAREHOUSE: Columns = &[
+    ("w_id", "int not null"),
+    ("w_name", "varchar(10) not null"),
+    ("w_street_1", "varchar(20) not null"),
+    ("w_street_2", "varchar(20) not null"),
+    ("w_city", "varchar(20) not null"),
+    ("w_state", "char(2) not null"),
+    ("w_zip", "char(9) not null"),
+    ("w_tax", "numeric(4,4) not null"),
+    ("w_ytd", "numeric(12,2) not null"),
+];
+
+const DISTRICT: Columns = &[
+    ("d_id", "int not null"),
+    ("d_w_id", "int not null"),
+    ("d_name", "varchar(10) not null"),
+    ("d_street_1", "varchar(20) not null"),
+    ("d_street_2", "varchar(20) not null"),
+    ("d_city", "varchar(20) not null"),
+    ("d_state", "char(2) not null"),
+    ("d_zip", "char(9) not null"),
+    ("d_tax", "numeric(4,4) not null"),
+    ("d_ytd", "numeric(12,2) not null"),
+    ("d_next_o_id", "int not null"),
+];
+
+const CUSTOMER: Columns = &[
+    ("c_id", "int not null"),
+    ("c_d_id", "int not null"),
+    ("c_w_id", "int not null"),
+    ("c_first", "varchar(16) collate \"C\" not null"),
+    ("c_middle", "char(2) not null"),
+    ("c_last", "varchar(16) collate \"C\" not null"),
+    ("c_street_1", "varchar(20) not null"),
+    ("c_street_2", "varchar(20) not null"),
+    ("c_city", "varchar(20) not null"),
+    ("c_state", "char(2) not null"),
+    ("c_zip", "char(9) not null"),
+    ("c_phone", "char(16) not null"),
+    ("c_since", "timestamp not null"),
+    ("c_credit", "char(2) not null"),
+    ("c_credit_lim", "numeric(12,2) not null"),
+    ("c_discount", "numeric(4,4) not null"),
+    ("c_balance", "numeric(12,2) not null"),
+    ("c_ytd_payment", "numeric(12,2) not null"),
+    ("c_payment_cnt", "int not null"),
+    ("c_delivery_cnt", "int not null"),
+    ("c_data", "varchar(500) not null"),
+];
+
+const HISTORY: Columns = &[
+    ("h_c_id", "int not null"),
+    ("h_c_d_id", "int not null"),
+    ("h_c_w_id", "int not null"),
+    ("h_d_id", "int not null"),
+    ("h_w_id", "int not null"),
+    ("h_date", "timestamp not null"),
+    ("h_amount", "numeric(6,2) not null"),
+    ("h_data", "varchar(24) not null"),
+];
+
+const NEW_ORDER: Columns =
+    &[("no_o_id", "int not null"), ("no_d_id", "int not null"), ("no_w_id", "int not null")];
+
+const ORDERS: Columns = &[
+    ("o_id", "int not null"),
+    ("o_d_id", "int not null"),
+    ("o_w_id", "int not null"),
+    ("o_c_id", "int not null"),
+    ("o_entry_d", "timestamp not null"),
+    ("o_carrier_id", "int"),
+    ("o_ol_cnt", "int not null"),
+    ("o_all_local", "int not null"),
+];
+
+const ORDER_LINE: Columns = &[
+    ("ol_o_id", "int not null"),
+    ("ol_d_id", "int not null"),
+    ("ol_w_id", "int not null"),
+    ("ol_number", "int not null"),
+    ("ol_i_id", "int not null"),
+    ("ol_supply_w_id", "int not null"),
+    ("ol_delivery_d", "timestamp"),
+    ("ol_quantity", "int not null"),
+    ("ol_amount", "numeric(6,2) not null"),
+    ("ol_dist_info", "char(24) not null"),
+];
+
+const ITEM: Columns = &[
+    ("i_id", "int not null"),
+    ("i_im_id", "int not null"),
+    ("i_name", "varchar(24) not null"),
+    ("i_price", "numeric(5,2) not null"),
+    ("i_data", "varchar(50) not null"),
+];
+
+const STOCK: Columns = &[
+    ("s_i_id", "int not null"),
+    ("s_w_id", "int not null"),
+    ("s_quantity", "int not null"),
+    ("s_dist_01", "char(24) not null"),
+    ("s_dist_02", "char(24) not null"),
+    ("s_dist_03", "char(24) not null"),
+    ("s_dist_04", "char(24) not null"),
+    ("s_dist_05", "char(24) not null"),
+    ("s_dist_06", "char(24) not null"),
+    ("s_dist_07", "char(24) not null"),
+    ("s_dist_08", "char(24) not null"),
+    ("s_dist_09", "char(24) not null"),
+    ("s_dist_10", "char(24) not null"),
+    ("s_ytd", "int not null"),
+    ("s_order_cnt", "int not null"),
+    ("s_remote_cnt", "int not null"),
+    ("s_data", "varchar(50) not null"),
+];
+
+/// The columns of a table.
+pub(super) const fn columns(table: Table) -> Columns {
     match table {
-        Table::Warehouse => &[
-            ("w_id", "int not null"),
-            ("w_name", "varchar(10) not null"),
-            ("w_street_1", "varchar(20) not null"),
-            ("w_street_2", "varchar(20) not null"),
-            ("w_city", "varchar(20) not null"),
-            ("w_state", "char(2) not null"),
-            ("w_zip", "char(9) not null"),
-            ("w_tax", "numeric(4,4) not null"),
-            ("w_ytd", "numeric(12,2) not null"),
-        ],
-        Table::District => &[
-            ("d_id", "int not null"),
-            ("d_w_id", "int not null"),
-            ("d_name", "varchar(10) not null"),
-            ("d_street_1", "varchar(20) not null"),
-            ("d_street_2", "varchar(20) not null"),
-            ("d_city", "varchar(20) not null"),
-            ("d_state", "char(2) not null"),
-            ("d_zip", "char(9) not null"),
-            ("d_tax", "numeric(4,4) not null"),
-            ("d_ytd", "numeric(12,2) not null"),
-            ("d_next_o_id", "int not null"),
-        ],
-        Table::Customer => &[
-            ("c_id", "int not null"),
-            ("c_d_id", "int not null"),
-            ("c_w_id", "int not null"),
-            ("c_first", "varchar(16) collate \"C\" not null"),
-            ("c_middle", "char(2) not null"),
-            ("c_last", "varchar(16) collate \"C\" not null"),
-            ("c_street_1", "varchar(20) not null"),
-            ("c_street_2", "varchar(20) not null"),
-            ("c_city", "varchar(20) not null"),
-            ("c_state", "char(2) not null"),
-            ("c_zip", "char(9) not null"),
-            ("c_phone", "char(16) not null"),
-            ("c_since", "timestamp not null"),
-            ("c_credit", "char(2) not null"),
-            ("c_credit_lim", "numeric(12,2) not null"),
-            ("c_discount", "numeric(4,4) not null"),
-            ("c_balance", "numeric(12,2) not null"),
-            ("c_ytd_payment", "numeric(12,2) not null"),
-            ("c_payment_cnt", "int not null"),
-            ("c_delivery_cnt", "int not null"),
-            ("c_data", "varchar(500) not null"),
-        ],
-        Table::History => &[
-            ("h_c_id", "int not null"),
-            ("h_c_d_id", "int not null"),
-            ("h_c_w_id", "int not null"),
-            ("h_d_id", "int not null"),
-            ("h_w_id", "int not null"),
-            ("h_date", "timestamp not null"),
-            ("h_amount", "numeric(6,2) not null"),
-            ("h_data", "varchar(24) not null"),
-        ],
-        Table::NewOrder => {
-            &[("no_o_id", "int not null"), ("no_d_id", "int not null"), ("no_w_id", "int not null")]
-        }
-        Table::Orders => &[
-            ("o_id", "int not null"),
-            ("o_d_id", "int not null"),
-            ("o_w_id", "int not null"),
-            ("o_c_id", "int not null"),
-            ("o_entry_d", "timestamp not null"),
-            ("o_carrier_id", "int"),
-            ("o_ol_cnt", "int not null"),
-            ("o_all_local", "int not null"),
-        ],
-        Table::OrderLine => &[
-            ("ol_o_id", "int not null"),
-            ("ol_d_id", "int not null"),
-            ("ol_w_id", "int not null"),
-            ("ol_number", "int not null"),
-            ("ol_i_id", "int not null"),
-            ("ol_supply_w_id", "int not null"),
-            ("ol_delivery_d", "timestamp"),
-            ("ol_quantity", "int not null"),
-            ("ol_amount", "numeric(6,2) not null"),
-            ("ol_dist_info", "char(24) not null"),
-        ],
-        Table::Item => &[
-            ("i_id", "int not null"),
-            ("i_im_id", "int not null"),
-            ("i_name", "varchar(24) not null"),
-            ("i_price", "numeric(5,2) not null"),
-            ("i_data", "varchar(50) not null"),
-        ],
-        Table::Stock => &[
-            ("s_i_id", "int not null"),
-            ("s_w_id", "int not null"),
-            ("s_quantity", "int not null"),
-            ("s_dist_01", "char(24) not null"),
-            ("s_dist_02", "char(24) not null"),
-            ("s_dist_03", "char(24) not null"),
-            ("s_dist_04", "char(24) not null"),
-            ("s_dist_05", "char(24) not null"),
-            ("s_dist_06", "char(24) not null"),
-            ("s_dist_07", "char(24) not null"),
-            ("s_dist_08", "char(24) not null"),
-            ("s_dist_09", "char(24) not null"),
-            ("s_dist_10", "char(24) not null"),
-            ("s_ytd", "int not null"),
-            ("s_order_cnt", "int not null"),
-            ("s_remote_cnt", "int not null"),
-            ("s_data", "varchar(50) not null"),
-        ],
+        Table::Warehouse => WAREHOUSE,
+        Table::District => DISTRICT,
+        Table::Customer => CUSTOMER,
+        Table::History => HISTORY,
+        Table::NewOrder => NEW_ORDER,
+        Table::Orders => ORDERS,
+        Table::OrderLine => ORDER_LINE,
+        Table::Item => ITEM,
+        Table::Stock => STOCK,
     }
 }
 
@@ -174,7 +194,7 @@ const fn is_updated(table: Table) -> bool {
     !matches!(table, Table::History | Table::NewOrder | Table::Item)
 }
 
-/// The column that says to which warehouse a row belongs.
+/// The column with the warehouse to which a row belongs.
 pub(super) const fn warehouse_column(table: Table) -> Option<&'static str> {
     match table {
         Table::Warehouse => Some("w_id"),
@@ -213,7 +233,7 @@ const _: () = assert!(DISTRICTS_PER_WAREHOUSE == 10);
 ///
 /// **Range, not hash**: a hash spreads few warehouses unevenly (of three warehouses on three nodes all may fall on one), ranges give each node
 /// as many as the others to within one leaf. A list of numbers would do that, too, but PostgreSQL compares every row that comes in with every
-/// number of the list. **Several leaves per node**, dealt to them in turn, because a run may drive only the first N warehouses
+/// number of the list. **Several leaves per node**, assigned in turn, because a run may drive only the first N warehouses
 /// (`--warehouses N`): with one stretch per node these would all be on the first ones.
 ///
 /// ITEM belongs to no warehouse and never changes: every node has a whole copy of its own.

@@ -73,12 +73,12 @@ pub const CORE: &[CoreWorkload] = &[
     ),
     core(
         "ycsb-select",
-        "simple select: one row by key, all rows alike",
+        "simple select: one row by key, uniform",
         &[(Verb::Read, Distribution::Uniform, 100)],
     ),
     core(
         "ycsb-update",
-        "simple update: one field of one row by key, all rows alike",
+        "simple update: one field of one row by key, uniform",
         &[(Verb::Update, Distribution::Uniform, 100)],
     ),
 ];
@@ -89,7 +89,7 @@ pub(super) const KEYS: &str = "keys";
 const FLAGS: &[Flag] = &[Flag {
     long: KEYS,
     kind: Kind::Choice("WAY", &["uniform", "zipfian", "latest"]),
-    help: "Distribution of the keys of YCSB workloads, instead of their own: uniform, zipfian, latest",
+    help: "Key distribution of YCSB workloads, instead of the workload's own: uniform, zipfian, latest",
     excludes: &[],
 }];
 
@@ -118,6 +118,9 @@ pub(super) const ABOUT: About = About {
         ("-b ycsb-a -c 1,2,4,...,256 --warmup 10m -T 5m ...", "a sweep that finds the knee"),
         ("--read-update 100/0,50/50,0/100 -c 1,4,16 -T 1m ...", "mixes compared with pure reads and updates"),
         ("-b ycsb-a -c 12 --connect each --cluster cluster.toml", "over all nodes of a cluster"),
-        ("-b ycsb-a -c 12 --connect owner --cluster cluster.toml", "each session where its rows are"),
+        (
+            "-b ycsb-a -c 12 --connect owner --cluster cluster.toml",
+            "each session connects to the node of its rows",
+        ),
     ],
 };

@@ -1,7 +1,7 @@
 //! Replays what a finished run wrote, from its numbers alone.
 //!
 //! A run's writes are a pure function of its mix, its seed and how many transactions each session began, so verification needs no
-//! log of updates: it draws them again. What may stand in a field at the end is then known up to the one thing the client cannot
+//! log of updates: it draws them again. The possible final values of a field are then known, except for the one thing the client cannot
 //! know, the commit order between sessions: the last write of *some* session. Anything else is a lost or a foreign write.
 
 use data::ycsb::{Table, Version};

@@ -59,7 +59,7 @@ pub(super) fn off(case: &Case) -> Answer {
                 ))
             })
             .remedy(
-                "turn it on again; then vacuum what has grown, with the cost limit that the disks allow",
+                "turn it on again; then vacuum the tables that have grown, with the cost limit that the disks allow",
                 &[&reset, "SELECT pg_reload_conf();", "VACUUM (ANALYZE, VERBOSE);"],
             ),
         );

@@ -49,7 +49,7 @@ pub(super) fn wraparound(case: &Case) -> Answer {
         let claim = Claim::new(
             severity,
             Level::DiscriminatingCounter,
-            format!("{}: {detail}: the oldest row is {} transactions old, it is forced at {}", server.place, units::count(now), units::count(most)),
+            format!("{}: {detail}: the oldest row is {} transactions old; vacuum is forced at {}", server.place, units::count(now), units::count(most)),
         )
         .on_node(server.place)
         .during([age.window()])
@@ -58,8 +58,11 @@ pub(super) fn wraparound(case: &Case) -> Answer {
         .number("xids_per_s", burn)
         .number("until_wraparound_vacuum_s", left_s)
         .remedy(
-            "freeze at a time of your choice, before it is forced; batches use fewer transaction ids than single rows",
-            &["VACUUM (FREEZE, INDEX_CLEANUP OFF, PARALLEL 0) t; -- each large table, several at once", "$ vacuumdb --freeze --jobs 8 --min-xid-age 50000000 DB"],
+            "freeze the tables at a time of your choice, before vacuum is forced; batches use fewer transaction ids than single rows",
+            &[
+                "VACUUM (FREEZE, INDEX_CLEANUP OFF, PARALLEL 0) t; -- each large table, several at once",
+                "$ vacuumdb --freeze --jobs 8 --min-xid-age 50000000 DB",
+            ],
         );
         claims.push(advise(case, server.place, server.lines, claim));
     }

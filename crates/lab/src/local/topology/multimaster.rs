@@ -2,7 +2,7 @@
 //!
 //! Each node publishes only its own writes: replicated rows are not forwarded, so there are no loops. The publication
 //! [`PUBLICATION`] is empty until `load` makes tables on all nodes, adds them to it and refreshes the subscriptions, in this order. No rule resolves
-//! conflicts: two updates of one row at once leave the nodes different for ever, and two inserts of one key stop the subscription (`disable_on_error`), which
+//! conflicts: two updates of one row at once leave the nodes different forever, and two inserts of one key stop the subscription (`disable_on_error`), which
 //! a proof can measure.
 
 use super::{Link, Peer, Statement, literal};

@@ -127,12 +127,12 @@ impl SyncStandbys {
         let known = |name: &String| name == "*" || (1..=standbys).any(|number| *name == standby_name(number));
         if let Some(unknown) = names.iter().find(|name| !known(name)) {
             return Err(wrong(format!(
-                "no standby is called {unknown:?}, so every commit would wait for ever"
+                "no standby is called {unknown:?}, so every commit would wait forever"
             )));
         }
         let named = if names.iter().any(|name| name == "*") { standbys as usize } else { names.len() };
         if count as usize > named {
-            return Err(wrong(format!("it waits for {count} of {named} standbys, that is, for ever")));
+            return Err(wrong(format!("it waits for {count} of {named} standbys, so it would wait forever")));
         }
         Ok(SyncStandbys { method: Some(method), count, names })
     }

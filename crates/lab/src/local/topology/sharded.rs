@@ -40,7 +40,8 @@ pub(crate) fn check(peer: &Peer) -> Result<(), LocalError> {
         Some(_) => Ok(()),
         None => Err(LocalError::Extension {
             name: "postgres_fdw",
-            hint: "it is part of PostgreSQL's contrib: install the package postgresql-contrib of this version, or choose other binaries with --pg-bin".to_owned(),
+            hint: "it is part of PostgreSQL's contrib: install the package postgresql-contrib of this version, or choose other binaries with \
+                   --pg-bin".to_owned(),
         }),
     }
 }

@@ -12,7 +12,7 @@ use engines::cluster::Cluster;
 use crate::options::Stop;
 use crate::plan::names_of;
 use crate::route::{self, Route};
-use crate::verify::fixture::{
+use crate::verify::tests::fixture::{
     self, CHUNK_ROWS, ROWS, columns, copy, dataset, enter, enter_chunk, key, mark_loaded,
 };
 use crate::verify::{
@@ -202,10 +202,10 @@ fn damages(table: &Table) -> Vec<Damage> {
             problems: vec![],
         },
         Damage {
-            name: "a stranger",
+            name: "an extra row",
             sql: vec![(2, smuggle("usertable_p5", "values ('hello', 'x')"))],
             undo: vec![(2, delete("usertable_p5", "hello"))],
-            rows: vec![("stranger", "hello".into(), "usertable_p5 on n3".into())],
+            rows: vec![("extra row", "hello".into(), "usertable_p5 on n3".into())],
             problems: vec![],
         },
         Damage {
@@ -279,14 +279,14 @@ fn damages(table: &Table) -> Vec<Damage> {
             sql: vec![(0, format!("drop foreign table usertable_p1; {}", foreign(1, "n2", "nowhere")))],
             undo: vec![(0, format!("drop foreign table usertable_p1; {}", foreign(1, "n2", "usertable_p1")))],
             rows: vec![],
-            problems: vec!["usertable_p1: the catalog of n1 has it nowhere on n2, but there is no such table".into()],
+            problems: vec!["usertable_p1: the catalog of n1 points to nowhere on n2, but there is no such table".into()],
         },
         Damage {
             name: "entry nodes that disagree",
             sql: vec![(0, format!("drop foreign table usertable_p1; {}", foreign(1, "n3", "usertable_p1")))],
             undo: vec![(0, format!("drop foreign table usertable_p1; {}", foreign(1, "n2", "usertable_p1")))],
             rows: vec![],
-            problems: vec!["usertable_p1: the catalog of n1 has it usertable_p1 on n3, but it is on n2".into()],
+            problems: vec!["usertable_p1: the catalog of n1 points to usertable_p1 on n3, but it is on n2".into()],
         },
         Damage {
             name: "a leaf that a node does not know",

@@ -10,7 +10,9 @@ use engines::engine::Engine;
 use lab::throwaway::{Installation, Throwaway, ThrowawayCluster, installations};
 
 use super::super::cluster::tests::{named, verify};
-use super::super::fixture::{CHUNK_ROWS, ROWS, columns, copy, dataset, enter, enter_chunk, key, mark_loaded};
+use super::super::tests::fixture::{
+    CHUNK_ROWS, ROWS, columns, copy, dataset, enter, enter_chunk, key, mark_loaded,
+};
 use super::*;
 use crate::options::Stop;
 use crate::verify::{DifferenceKind, MirrorOptions, Verdict, VerifyOptions};

@@ -108,7 +108,7 @@ fn updates_and_inserts_of_runs_are_judged_by_their_history() {
                 3,
             ),
             (format!("delete from usertable where ycsb_key = '{}'", key(&table, ROWS)), "missing", ROWS),
-            (insert_row(&table, ROWS + 5, Run::inserted()), "stranger", ROWS + 5),
+            (insert_row(&table, ROWS + 5, Run::inserted()), "extra row", ROWS + 5),
         ] {
             client.batch_execute(&sql).unwrap();
             let report = check(&spec, true, Some(Run)).unwrap();

@@ -29,8 +29,8 @@ pub(super) fn examples() -> String {
 /// What -s counts.
 pub(super) fn scales() -> String {
     let units = DATASETS.iter().filter_map(|dataset| dataset.scale_unit.map(|unit| (dataset.name, unit)));
-    let units: Vec<String> = units.map(|(name, unit)| format!("of {name} {unit}")).collect();
-    format!("Number of units: {}", units.join("; "))
+    let units: Vec<String> = units.map(|(name, unit)| format!("{name} counts {unit}")).collect();
+    format!("Scale: {}", units.join("; "))
 }
 
 /// The help of a flag that some datasets take.

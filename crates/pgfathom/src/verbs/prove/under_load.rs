@@ -24,16 +24,16 @@ pub struct Flags {
     /// Faults to inject: FAULT[:NODE]@TIME, separated by commas, as kill@10s,heal@15s; or random, or random:SEED
     #[arg(long, value_name = "PLAN", value_parser = faults, help_heading = "Faults")]
     pub fault: Option<Faults>,
-    /// Permit faults on servers that pgfathom up did not create, if their cluster file names their data directories
+    /// Permit faults on servers that pgfathom up did not create; their cluster file must name their data directories
     #[arg(long, help_heading = "Faults")]
     pub allow_faults: bool,
-    /// Sessions of the load connect here, to a proxy or a pooler in front of the cluster whose nodes the target names: a connection string
+    /// Connection string of a proxy or a pooler in front of the cluster: sessions of the load connect to it; the target names the nodes
     #[arg(long, value_name = "CONNINFO", value_parser = front, conflicts_with = "local", help_heading = "Faults")]
     pub through: Option<Box<ConnSpec>>,
     /// Undo the faults that a killed prove left behind, and do nothing else
     #[arg(long, exclusive = true, help_heading = "Faults")]
     pub heal: bool,
-    /// Create a cluster for it and remove it afterwards: single, replicated, sharded, multimaster; all runs each in turn
+    /// Create a cluster for the test and remove it afterwards: single, replicated, sharded, multimaster; all: each in turn
     #[arg(
         long,
         value_name = "KIND",
@@ -43,10 +43,10 @@ pub struct Flags {
         help_heading = "Load and faults"
     )]
     pub local: Option<Local>,
-    /// A setting for postgresql.conf of that cluster; may be given several times
+    /// A setting in postgresql.conf of that cluster; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting, requires = "local", help_heading = "Load and faults")]
     pub set: Vec<(String, String)>,
-    /// How long each workload is watched: seconds, or as 1m
+    /// How long each workload runs: seconds, or as 1m
     #[arg(short = 'T', long, value_name = "TIME", default_value = TIME_DEFAULT, value_parser = quantity::duration, help_heading = "Load and faults")]
     pub time: Duration,
     /// Sessions that write
@@ -55,10 +55,10 @@ pub struct Flags {
     /// Isolation level: "read committed", "repeatable read" or serializable [default: read committed; skew: serializable]
     #[arg(long, value_name = "LEVEL", value_parser = quantity::isolation, help_heading = "Load and faults")]
     pub isolation: Option<Isolation>,
-    /// How far each commit waits: off, local, remote_write, on or remote_apply [default: the server's]
+    /// What each commit waits for: off, local, remote_write, on or remote_apply [default: the server's]
     #[arg(long, value_name = "LEVEL", value_parser = commit_level, help_heading = "Load and faults")]
     pub synchronous_commit: Option<String>,
-    /// Repeat each so many times with the same faults, and report the spread of the figures; clusters that a promotion has used up are created anew
+    /// Repeat each test N times with the same faults, and report the spread of the figures; after a promotion the cluster is created again
     #[arg(long, value_name = "N", default_value = "1", value_parser = repeats, help_heading = "Load and faults")]
     pub repeat: u64,
     /// Seed of every random choice

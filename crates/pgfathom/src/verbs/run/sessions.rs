@@ -1,7 +1,7 @@
 //! Numbers of sessions as they are typed: `8`, `1,2,4,8`, `1,2,4,...,256`.
 //!
-//! Three dots go on as the numbers before them do, by one ratio or by one step, and must meet the number behind them exactly: a list
-//! that is not what its writer thinks would be noticed only after hours.
+//! Three dots continue the numbers before them, by one ratio or by one step, and must reach the number behind them exactly: otherwise
+//! a wrong list would be noticed only after hours.
 
 use crate::quantity::ValueError;
 use app::run::Sessions;
@@ -33,7 +33,7 @@ pub fn parse(text: &str, number: impl Fn(&str) -> Result<u64, ValueError>) -> Re
             continue;
         }
         if words.len() > 1 && word.is_empty() {
-            return Err(ValueError::new(format!("{text:?} has a comma too many"), HINT));
+            return Err(ValueError::new(format!("{text:?} has one comma too many"), HINT));
         }
         let last = number(word)?;
         if std::mem::take(&mut dotted) {
@@ -207,8 +207,8 @@ mod tests {
             ("...,8", "two or three numbers before the dots"),
             ("1,2,4,...", "has no last number"),
             ("1,2,4,...,...,64", "two or three numbers before the dots"),
-            ("1,2,,4", "a comma too many"),
-            ("1,2,", "a comma too many"),
+            ("1,2,,4", "one comma too many"),
+            ("1,2,", "one comma too many"),
             ("1,2,2", "has 2 twice"),
             ("1,1,...,4", "does not reach 4"),
             ("1,2,4,...,4", "does not reach 4"),

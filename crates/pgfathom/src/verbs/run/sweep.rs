@@ -14,14 +14,14 @@ const WHOLE: u64 = 100;
 #[command(next_help_heading = "Sweep")]
 #[group(id = "sweep")]
 pub struct Flags {
-    /// Mixes of reads and updates by key in percent, as 100/0,50/50,0/100, in place of -b and -f; each of them is driven with every
-    /// number of sessions and compared with the pure ones. Rows are chosen uniformly unless --keys sets a distribution
+    /// Mixes of reads and updates by key in percent, as 100/0,50/50,0/100, instead of -b and -f; each mix is driven with every number
+    /// of sessions, and compared with pure reads and pure updates. Rows are chosen uniformly unless --keys sets a distribution
     #[arg(long, value_name = "R/U,...", value_parser = mixes, conflicts_with_all = ["builtin", "file"])]
     pub read_update: Option<Mixes>,
-    /// Passes over all steps of a sweep, or of a single run; every second one goes backwards
+    /// Number of passes over all steps of a sweep, or over a single run; every second pass runs in reverse order
     #[arg(long, value_name = "N", default_value = "1", value_parser = repeats)]
     pub repeat: u64,
-    /// In a sweep, end a warm-up early, as soon as throughput stays within so many percent; 0: use all of it [default: 5]
+    /// In a sweep, end a warm-up early, as soon as throughput stays within this many percent; 0: use the whole warm-up [default: 5]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub settle: Option<f64>,
     /// In a sweep, do not gather statistics of the workload's tables first

@@ -105,7 +105,7 @@ impl Site {
                 let Some(proxy) = &at.proxy else {
                     return Err(FaultError::NotPossible {
                         fault,
-                        why: "clients do not come through the proxy".to_owned(),
+                        why: "clients do not connect through the proxy".to_owned(),
                     });
                 };
                 self.hurt(Injury::Proxied { node });

@@ -8,7 +8,9 @@ use connect::cluster_file::Role;
 use engines::profile::Case;
 
 use super::super::{Answer, HermitageError};
-use super::{Debt, LIMIT, LOOK, Player, QUIET, Stage, expected, of_role, stale_reads, timed_out};
+use super::{
+    LIMIT, LOOK, PendingUndo, QUIET, ScriptedSession, Stage, expected, of_role, stale_reads, timed_out,
+};
 use crate::fault::Site;
 use crate::live::tables::{Shape, Tables, converge};
 use engines::profile::Isolation;
@@ -24,8 +26,15 @@ const TABLE: &str = "pgfathom_prove.hermitage";
 pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let site = stage.site;
     let [first, second, ..] = of_role(site, Role::Peer)[..] else { return Ok(()) };
-    let (engine, pair) = (site.engine, [first, second]);
-    let (chance, stop) = (*stage.chance, stage.stop);
+    let pair = [first, second];
+    conflicts(stage, pair)?;
+    isolation(stage, pair)?;
+    read_your_writes(stage, pair)
+}
+
+/// Two nodes write the same row at once.
+fn conflicts(stage: &mut Stage<'_>, pair: [usize; 2]) -> Result<(), HermitageError> {
+    let engine = stage.site.engine;
     let conflict = |title| {
         let promise =
             "when two nodes write the same row at once, one is refused or waits, and all nodes agree";
@@ -56,6 +65,12 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
             )
         },
     )?;
+    Ok(())
+}
+
+/// Locks and isolation levels between two nodes.
+fn isolation(stage: &mut Stage<'_>, pair: [usize; 2]) -> Result<(), HermitageError> {
+    let engine = stage.site.engine;
     let answer = expected(
         Case::Deadlock,
         engine,
@@ -82,7 +97,13 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
             "all nodes show commits in one order",
         )
     };
-    stage.play(answer, &[], |site, answer| long_fork(site, pair, answer))?;
+    stage.play(answer, &[], |site, answer| long_fork(site, pair, answer))
+}
+
+/// What one node acknowledged, read on another one.
+fn read_your_writes(stage: &mut Stage<'_>, pair: [usize; 2]) -> Result<(), HermitageError> {
+    let engine = stage.site.engine;
+    let (chance, stop) = (*stage.chance, stage.stop);
     let ryw = |title| {
         expected(
             Case::ReadYourWrites,
@@ -113,7 +134,7 @@ impl<'a> Rows<'a> {
     fn make(site: &'a Site, [first, _]: [usize; 2]) -> Result<Rows<'a>, HermitageError> {
         let tables = Tables::make(site, &[SHAPE])?;
         let rows = Rows { site, tables: Some(tables) };
-        let mut referee = Player::open("referee", &site.nodes[first])?;
+        let mut referee = ScriptedSession::open("referee", &site.nodes[first])?;
         referee
             .quietly(&format!("INSERT INTO {TABLE} VALUES (1, 1, 0, 'nobody', 1), (1, 2, 0, 'nobody', 2)"))?;
         rows.meet()?;
@@ -149,23 +170,30 @@ impl Drop for Rows<'_> {
     }
 }
 
-fn pair(site: &Site, [first, second]: [usize; 2]) -> Result<(Player, Player), HermitageError> {
-    Ok((Player::open("a", &site.nodes[first])?, Player::open("b", &site.nodes[second])?))
+fn pair(
+    site: &Site,
+    [first, second]: [usize; 2],
+) -> Result<(ScriptedSession, ScriptedSession), HermitageError> {
+    Ok((ScriptedSession::open("a", &site.nodes[first])?, ScriptedSession::open("b", &site.nodes[second])?))
 }
 
 /// Sends a statement and takes its reply; `None`: it waits for the other node, which has to continue first.
-fn one(player: &mut Player, script: &mut Vec<String>, sql: &str) -> Result<Option<String>, HermitageError> {
-    player.send(script, sql)?;
-    let reply = player.session.reply_within(QUIET)?;
+fn one(
+    session: &mut ScriptedSession,
+    script: &mut Vec<String>,
+    sql: &str,
+) -> Result<Option<String>, HermitageError> {
+    session.send(script, sql)?;
+    let reply = session.session.reply_within(QUIET)?;
     Ok(reply.map(|reply| reply.sqlstate().map_or_else(|| reply.tag().to_owned(), str::to_owned)))
 }
 
 /// The outstanding reply.
-fn late(player: &mut Player, got: Option<String>) -> Result<String, HermitageError> {
+fn late(session: &mut ScriptedSession, got: Option<String>) -> Result<String, HermitageError> {
     if let Some(got) = got {
         return Ok(got);
     }
-    let reply = player.session.reply_within(LIMIT)?.ok_or_else(timed_out)?;
+    let reply = session.session.reply_within(LIMIT)?.ok_or_else(timed_out)?;
     Ok(reply.sqlstate().map_or_else(|| reply.tag().to_owned(), str::to_owned))
 }
 
@@ -182,21 +210,21 @@ fn at_once(
     b.request(script, &level.begin())?;
     let mut open = [None, None];
     for step in 0..statements[0].len().max(statements[1].len()) {
-        for (at, player) in [&mut a, &mut b].into_iter().enumerate() {
+        for (at, session) in [&mut a, &mut b].into_iter().enumerate() {
             if let Some(sql) = statements[at].get(step) {
                 // On engines with shared locks the second one waits until the first has committed.
-                let got = one(player, script, sql)?;
+                let got = one(session, script, sql)?;
                 open[at] = Some(got);
             }
         }
     }
     let mut ends = [String::new(), String::new()];
-    for (at, player) in [&mut a, &mut b].into_iter().enumerate() {
+    for (at, session) in [&mut a, &mut b].into_iter().enumerate() {
         if let Some(got) = open[at].take() {
-            late(player, got)?;
+            late(session, got)?;
         }
-        let got = one(player, script, "COMMIT")?;
-        ends[at] = late(player, got)?;
+        let got = one(session, script, "COMMIT")?;
+        ends[at] = late(session, got)?;
     }
     Ok(ends)
 }
@@ -205,7 +233,7 @@ fn at_once(
 fn held(site: &Site, nodes: [usize; 2], columns: &str, filter: &str) -> Result<[String; 2], HermitageError> {
     let mut held = [String::new(), String::new()];
     for (at, node) in nodes.into_iter().enumerate() {
-        let mut referee = Player::open("referee", &site.nodes[node])?;
+        let mut referee = ScriptedSession::open("referee", &site.nodes[node])?;
         held[at] = referee.quietly(&format!(
             "select coalesce(string_agg({columns}, ', ' order by id), 'nothing') from {TABLE} where {filter}"
         ))?;
@@ -255,7 +283,7 @@ fn forget(filter: &str, subscriptions: &[String]) -> Vec<String> {
 /// How applying goes on a node.
 struct Applying {
     name: String,
-    referee: Player,
+    referee: ScriptedSession,
     /// Its enabled subscriptions, as identifiers.
     subscriptions: Vec<String>,
     errors: u64,
@@ -263,7 +291,7 @@ struct Applying {
 
 impl Applying {
     fn watch(site: &Site, node: usize) -> Result<Applying, HermitageError> {
-        let mut referee = Player::open("referee", &site.nodes[node])?;
+        let mut referee = ScriptedSession::open("referee", &site.nodes[node])?;
         let names = referee.request(
             &mut Vec::new(),
             "select pg_catalog.quote_ident(subname) from pg_catalog.pg_subscription where subenabled order by 1",
@@ -312,9 +340,9 @@ fn same_key(
 ) -> Result<(), HermitageError> {
     let rows = Rows::make(site, nodes)?;
     let mut applying = [Applying::watch(site, nodes[0])?, Applying::watch(site, nodes[1])?];
-    let mut debts = Vec::new();
+    let mut undos = Vec::new();
     for (node, applying) in std::iter::zip(nodes, &applying) {
-        debts.push(Debt::note(site, node, forget(filter, &applying.subscriptions))?);
+        undos.push(PendingUndo::note(site, node, forget(filter, &applying.subscriptions))?);
     }
     let insert = |values: &str| [format!("INSERT INTO {TABLE} {values}")];
     let (first, second) = (insert(values[0]), insert(values[1]));
@@ -354,11 +382,11 @@ fn same_key(
     };
     if stopped.is_empty() {
         // Replication continues, so nothing has to be deleted.
-        debts.iter_mut().for_each(Debt::waive);
+        undos.iter_mut().for_each(PendingUndo::waive);
     } else {
-        answer.script.push("-- each node has to delete its own row before replication goes on".to_owned());
-        for debt in &mut debts {
-            debt.pay()?;
+        answer.script.push("-- each node must delete its own row before replication continues".to_owned());
+        for undo in &mut undos {
+            undo.carry_out()?;
         }
     }
     rows.meet()?;
@@ -409,8 +437,13 @@ fn write_skew(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(),
 }
 
 /// Locks a row on a node, so that replicated changes to it wait.
-fn hold(site: &Site, node: usize, id: u32, script: &mut Vec<String>) -> Result<Player, HermitageError> {
-    let mut holder = Player::open("holder", &site.nodes[node])?;
+fn hold(
+    site: &Site,
+    node: usize,
+    id: u32,
+    script: &mut Vec<String>,
+) -> Result<ScriptedSession, HermitageError> {
+    let mut holder = ScriptedSession::open("holder", &site.nodes[node])?;
     holder.request(script, "BEGIN")?;
     holder.request(script, &format!("SELECT value FROM {TABLE} WHERE id = {id} FOR UPDATE"))?;
     Ok(holder)
@@ -427,7 +460,7 @@ fn long_fork(site: &Site, nodes: [usize; 2], answer: &mut Answer) -> Result<(), 
     let second = one(&mut b, script, &write(2))?;
     let mut seen = [String::new(), String::new()];
     for (at, who) in ["c", "d"].into_iter().enumerate() {
-        let mut reader = Player::open(who, &site.nodes[nodes[at]])?;
+        let mut reader = ScriptedSession::open(who, &site.nodes[nodes[at]])?;
         reader.request(script, &Isolation::RepeatableRead.begin())?;
         let both = format!("SELECT string_agg(value::text, ' ' ORDER BY id) FROM {TABLE}");
         seen[at] = reader.value(script, &both)?;

@@ -7,7 +7,7 @@ use engines::profile::{Anomaly, Case, Statements};
 use record::promise::Control;
 
 use super::super::{Answer, HermitageError, LEVELS};
-use super::{LOOK, Player, QUIET, Stage, expected, of_role};
+use super::{LOOK, QUIET, ScriptedSession, Stage, expected, of_role};
 use crate::fault::{Site, Undo};
 use crate::live::tables::{SCHEMA, Shape, Tables};
 use crate::live::{self, bank};
@@ -62,7 +62,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
             Case::InDoubt,
             stage.site.engine,
             "in doubt: a two-phase commit stops after the first node",
-            "a commit over two nodes is seen on both or on none, and blocks no other session when its coordinator is gone",
+            "a commit over two nodes is seen on both or on none, and blocks no other session when its coordinator has failed",
         );
         stage.play(answer, &[], in_doubt)?;
     }
@@ -104,13 +104,13 @@ fn of_profile(
 struct Rows<'a> {
     site: &'a Site,
     tables: Option<Tables>,
-    referee: Player,
+    referee: ScriptedSession,
 }
 
 impl<'a> Rows<'a> {
     fn make(site: &'a Site, script: &mut Vec<String>) -> Result<Rows<'a>, HermitageError> {
         let tables = Tables::make(site, &[SHAPE])?;
-        let mut referee = Player::open("referee", &site.nodes[site.primary()])?;
+        let mut referee = ScriptedSession::open("referee", &site.nodes[site.primary()])?;
         for shard in [1, 2] {
             referee.quietly(&format!("INSERT INTO {SCHEMA}.hermitage VALUES ({shard}, {shard}, 0)"))?;
         }
@@ -123,8 +123,8 @@ impl<'a> Rows<'a> {
         Ok(Rows { site, tables: Some(tables), referee })
     }
 
-    fn open(&self, who: &str) -> Result<Player, HermitageError> {
-        Player::open(who, &self.site.nodes[self.site.primary()])
+    fn open(&self, who: &str) -> Result<ScriptedSession, HermitageError> {
+        ScriptedSession::open(who, &self.site.nodes[self.site.primary()])
     }
 
     fn remove(mut self) -> Result<(), HermitageError> {
@@ -212,14 +212,14 @@ fn sums(
 
 /// Whether one of our statements waits for a lock on some node.
 struct Locks {
-    watchers: Vec<Player>,
+    watchers: Vec<ScriptedSession>,
 }
 
 impl Locks {
     fn watch(site: &Site) -> Result<Locks, HermitageError> {
         let mut watchers = Vec::new();
         for node in &site.nodes {
-            let mut watcher = Player::open("referee", node)?;
+            let mut watcher = ScriptedSession::open("referee", node)?;
             if watcher.quietly("select pg_catalog.pg_blocking_pids(0)").is_ok() {
                 watchers.push(watcher);
             }
@@ -291,10 +291,10 @@ fn deadlock(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
     let seen = Instant::now();
     // The refused session ends the deadlock: a detector reports 40P01, a time limit another code. The other one goes on, and may answer first.
     while refused.is_none() && done < 2 && seen.elapsed() < patience {
-        for (who, player) in [("a", &mut a), ("b", &mut b)] {
+        for (who, session) in [("a", &mut a), ("b", &mut b)] {
             if refused.is_none()
-                && player.session.is_waiting()
-                && let Some(reply) = player.session.reply_within(LOOK)?
+                && session.session.is_waiting()
+                && let Some(reply) = session.session.reply_within(LOOK)?
             {
                 match reply.sqlstate() {
                     Some(code) => refused = Some((who, code.to_owned())),
@@ -315,10 +315,10 @@ fn deadlock(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
         Some((who, code)) if code == "40P01" => format!("{who} {code}: a deadlock detector ended it"),
         Some((who, code)) if is_detected(&code) => format!("{who} {code}: no session was left waiting"),
         Some((who, code)) => format!(
-            "a and b wait for each other; {who} {code}: a time limit ended it, no server saw the deadlock"
+            "a and b wait for each other; {who} {code}: a time limit ended it, no server detected the deadlock"
         ),
         None if done < 2 => format!(
-            "a and b waited for each other for {:.1} s, no server saw it",
+            "a and b waited for each other for {:.1} s, no server detected it",
             seen.elapsed().as_secs_f64()
         ),
         None => "neither waited".to_owned(),
@@ -337,7 +337,8 @@ fn in_doubt(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
         return Ok(());
     };
     for node in [first, second] {
-        let count = Player::open("referee", &site.nodes[node])?.quietly("show max_prepared_transactions")?;
+        let count =
+            ScriptedSession::open("referee", &site.nodes[node])?.quietly("show max_prepared_transactions")?;
         if count == "0" {
             answer.is_impossible = true;
             answer.line = format!("max_prepared_transactions is 0 on {}", site.nodes[node].name);
@@ -351,21 +352,20 @@ fn in_doubt(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
     let mut prepared = Vec::new();
     for (node, leaf, amount) in [(first, 1, -10), (second, 2, 10)] {
         let at = &site.nodes[node];
-        let mut coordinator = Player::open("a", at)?;
+        let mut coordinator = ScriptedSession::open("a", at)?;
         let undo = Undo::RollBack { connection: at.spec.describe(), name: name.clone() };
         let id = site.journal().note(undo)?;
-        let debt = Prepared { site, node, name: &name, id: Some(id) };
+        let undo = Prepared { site, node, name: &name, id: Some(id) };
         coordinator.request(script, "BEGIN")?;
         let sign = if amount < 0 { '-' } else { '+' };
         coordinator
             .request(script, &format!("UPDATE {SCHEMA}.hermitage_{leaf} SET value = value {sign} 10"))?;
         coordinator.request(script, &format!("PREPARE TRANSACTION '{name}'"))?;
-        prepared.push((coordinator, debt));
+        prepared.push((coordinator, undo));
     }
     let commit = format!("COMMIT PREPARED '{name}'");
     prepared[0].0.request(script, &commit)?;
-    script
-        .push(format!("-- the coordinator is gone before it sends the same to {}", site.nodes[second].name));
+    script.push(format!("-- the coordinator fails before it sends the same to {}", site.nodes[second].name));
     let both = format!("SELECT string_agg(value::text, ' and ' ORDER BY shard) FROM {SCHEMA}.hermitage");
     let (mut b, mut c) = (rows.open("b")?, rows.open("c")?);
     let half = b.value(script, &both)?;
@@ -388,8 +388,8 @@ fn in_doubt(site: &Site, answer: &mut Answer) -> Result<(), HermitageError> {
             String::new()
         }
     );
-    for (_, debt) in &mut prepared {
-        debt.settled();
+    for (_, undo) in &mut prepared {
+        undo.settled();
     }
     drop((b, c, prepared));
     rows.remove()
@@ -416,7 +416,7 @@ impl Drop for Prepared<'_> {
         if self.id.is_none() {
             return;
         }
-        let gone = Player::open("referee", &self.site.nodes[self.node]).and_then(|mut referee| {
+        let gone = ScriptedSession::open("referee", &self.site.nodes[self.node]).and_then(|mut referee| {
             let there =
                 format!("select count(*) from pg_catalog.pg_prepared_xacts where gid = '{}'", self.name);
             if referee.quietly(&there)? == "1" {

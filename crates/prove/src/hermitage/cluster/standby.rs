@@ -5,7 +5,7 @@ use connect::{cluster_file::Role, sql, waiting};
 use engines::profile::Case;
 
 use super::super::{Answer, HermitageError};
-use super::{Debt, LIMIT, LOOK, Player, Stage, expected, of_role, stale_reads, timed_out};
+use super::{LIMIT, LOOK, PendingUndo, ScriptedSession, Stage, expected, of_role, stale_reads, timed_out};
 use crate::fault::Site;
 use crate::live::tables::{SCHEMA, Shape, Tables};
 use engines::profile::Isolation;
@@ -38,7 +38,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let answer = expected(
         Case::CancelledWait,
         engine,
-        "cancelled wait: a commit whose wait for a standby is cancelled stays, on the primary only",
+        "cancelled wait: a commit whose wait for a standby is cancelled remains, on the primary only",
         "what is acknowledged is on a synchronous standby",
     );
     stage.play(answer, &both, |site, answer| cancelled_wait(site, both, answer))?;
@@ -87,7 +87,7 @@ pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
 
 /// What commits wait for, and whether they wait for this standby: one outside of the synchronous set may lag.
 fn waited_for(site: &Site, [primary, standby]: [usize; 2]) -> Result<(String, bool), HermitageError> {
-    let mut referee = Player::open("referee", &site.nodes[primary])?;
+    let mut referee = ScriptedSession::open("referee", &site.nodes[primary])?;
     let is_synchronous = format!(
         "select coalesce(bool_and(sync_state = 'sync') or bool_or(sync_state = 'sync' and application_name = {}), false) \
          from pg_catalog.pg_stat_replication",
@@ -100,17 +100,17 @@ fn waited_for(site: &Site, [primary, standby]: [usize; 2]) -> Result<(String, bo
 struct Rows<'a> {
     site: &'a Site,
     tables: Option<Tables>,
-    referee: Player,
-    there: Player,
+    referee: ScriptedSession,
+    there: ScriptedSession,
 }
 
 impl<'a> Rows<'a> {
     fn make(site: &'a Site, [primary, standby]: [usize; 2]) -> Result<Rows<'a>, HermitageError> {
         let tables = Tables::make(site, &[SHAPE])?;
-        let mut referee = Player::open("referee", &site.nodes[primary])?;
+        let mut referee = ScriptedSession::open("referee", &site.nodes[primary])?;
         referee.quietly(&format!("INSERT INTO {SCHEMA}.hermitage VALUES (1, 1, 0), (1, 2, 0)"))?;
         let position = referee.quietly("select pg_catalog.pg_current_wal_insert_lsn()")?;
-        let mut there = Player::open("referee", &site.nodes[standby])?;
+        let mut there = ScriptedSession::open("referee", &site.nodes[standby])?;
         there.until("replaying", &format!("select pg_catalog.pg_last_wal_replay_lsn() >= '{position}'"))?;
         Ok(Rows { site, tables: Some(tables), referee, there })
     }
@@ -136,23 +136,23 @@ impl Drop for Rows<'_> {
 fn pause<'a>(
     site: &'a Site,
     standby: usize,
-    player: &mut Player,
+    session: &mut ScriptedSession,
     script: &mut Vec<String>,
-) -> Result<Debt<'a>, HermitageError> {
-    let debt = Debt::note(site, standby, vec![RESUME.to_owned()])?;
-    player.request(script, "SELECT pg_wal_replay_pause()")?;
-    player.until("pausing the replay", PAUSED)?;
-    Ok(debt)
+) -> Result<PendingUndo<'a>, HermitageError> {
+    let undo = PendingUndo::note(site, standby, vec![RESUME.to_owned()])?;
+    session.request(script, "SELECT pg_wal_replay_pause()")?;
+    session.until("pausing the replay", PAUSED)?;
+    Ok(undo)
 }
 
 /// Another value of `synchronous_standby_names` until this change is undone: then the earlier value of ALTER SYSTEM or of the file applies again.
 fn wait_for<'a>(
     site: &'a Site,
     primary: usize,
-    referee: &mut Player,
+    referee: &mut ScriptedSession,
     names: &str,
     script: &mut Vec<String>,
-) -> Result<Debt<'a>, HermitageError> {
+) -> Result<PendingUndo<'a>, HermitageError> {
     let before = referee.quietly(
         "select coalesce((select setting from pg_catalog.pg_file_settings where name = 'synchronous_standby_names' \
          and sourcefile like '%postgresql.auto.conf' order by seqno desc limit 1), '')",
@@ -161,9 +161,9 @@ fn wait_for<'a>(
         "" => "ALTER SYSTEM RESET synchronous_standby_names".to_owned(),
         value => format!("ALTER SYSTEM SET synchronous_standby_names = {}", sql::literal(value)),
     };
-    let debt = Debt::note(site, primary, vec![back, "select pg_catalog.pg_reload_conf()".to_owned()])?;
+    let undo = PendingUndo::note(site, primary, vec![back, "select pg_catalog.pg_reload_conf()".to_owned()])?;
     let no_standby = waiting::NO_STANDBY;
-    let mut set = |referee: &mut Player, names: &str| {
+    let mut set = |referee: &mut ScriptedSession, names: &str| {
         referee.request(script, &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"))?;
         referee.request(script, "SELECT pg_reload_conf()")?;
         referee.until("changing a setting", &knows(names))
@@ -180,7 +180,7 @@ fn wait_for<'a>(
              from pg_catalog.pg_stat_replication",
         )?;
     }
-    Ok(debt)
+    Ok(undo)
 }
 
 fn knows(names: &str) -> String {
@@ -188,17 +188,17 @@ fn knows(names: &str) -> String {
 }
 
 /// Whether a session waits for a standby.
-fn waits(player: &Player) -> String {
+fn waits(session: &ScriptedSession) -> String {
     format!(
         "select count(*) > 0 from pg_catalog.pg_stat_activity where pid = {} and wait_event = 'SyncRep'",
-        player.session.process_id()
+        session.session.process_id()
     )
 }
 
 /// LF: a transaction waits for a standby that does not exist, while the real one has replayed it: it is visible on the standby, but not yet on the primary.
 fn long_fork(site: &Site, [primary, standby]: [usize; 2], answer: &mut Answer) -> Result<(), HermitageError> {
     let mut rows = Rows::make(site, [primary, standby])?;
-    let at = |who: &str, node: usize| Player::open(who, &site.nodes[node]);
+    let at = |who: &str, node: usize| ScriptedSession::open(who, &site.nodes[node]);
     let (mut writer, mut second, mut here) = (at("a", primary)?, at("b", primary)?, at("c", primary)?);
     let mut there = at("d", standby)?;
     let script = &mut answer.script;
@@ -213,17 +213,17 @@ fn long_fork(site: &Site, [primary, standby]: [usize; 2], answer: &mut Answer) -
     second.request(script, "SET synchronous_commit = local")?;
     second.request(script, &format!("UPDATE {SCHEMA}.hermitage SET value = 1 WHERE id = 2"))?;
     let both = format!("SELECT string_agg(value::text, ' ' ORDER BY id) FROM {SCHEMA}.hermitage");
-    let mut read = |player: &mut Player| -> Result<String, HermitageError> {
-        player.request(script, &Isolation::RepeatableRead.begin())?;
-        let seen = player.value(script, &both)?;
-        player.request(script, "COMMIT")?;
+    let mut read = |session: &mut ScriptedSession| -> Result<String, HermitageError> {
+        session.request(script, &Isolation::RepeatableRead.begin())?;
+        let seen = session.value(script, &both)?;
+        session.request(script, "COMMIT")?;
         Ok(seen)
     };
     let (on_primary, on_standby) = (read(&mut here)?, read(&mut there)?);
     answer.happened = Some((on_primary.as_str(), on_standby.as_str()) == ("0 1", "1 0"));
     answer.line = format!("the primary showed ({on_primary}), the standby ({on_standby})");
-    replay.pay()?;
-    setting.pay()?;
+    replay.carry_out()?;
+    setting.carry_out()?;
     // The waiting transaction ends when the setting is back and the standby has sent a reply, which it does at once only for new WAL.
     rows.referee.until(
         "becoming synchronous",
@@ -242,9 +242,11 @@ fn cancelled_wait(
     answer: &mut Answer,
 ) -> Result<(), HermitageError> {
     let mut rows = Rows::make(site, [primary, standby])?;
-    let mut writer = Player::open("a", &site.nodes[primary])?;
-    let (mut here, mut there) =
-        (Player::open("b", &site.nodes[primary])?, Player::open("c", &site.nodes[standby])?);
+    let mut writer = ScriptedSession::open("a", &site.nodes[primary])?;
+    let (mut here, mut there) = (
+        ScriptedSession::open("b", &site.nodes[primary])?,
+        ScriptedSession::open("c", &site.nodes[standby])?,
+    );
     let script = &mut answer.script;
     let mut replay = pause(site, standby, &mut there, script)?;
     let mut setting = wait_for(site, primary, &mut rows.referee, waiting::NO_STANDBY, script)?;
@@ -273,14 +275,14 @@ fn cancelled_wait(
         let silent = expected(Case::SilentCancelledWait, site.engine, answer.title, answer.promise);
         (answer.expected, answer.why, answer.change) = (silent.expected, silent.why, silent.change);
     }
-    setting.pay()?;
-    replay.pay()?;
+    setting.carry_out()?;
+    replay.carry_out()?;
     rows.remove()
 }
 
 /// ST: SERIALIZABLE on a standby.
 fn serializable(site: &Site, standby: usize, answer: &mut Answer) -> Result<(), HermitageError> {
-    let mut reader = Player::open("a", &site.nodes[standby])?;
+    let mut reader = ScriptedSession::open("a", &site.nodes[standby])?;
     let reply = reader.try_request(&mut answer.script, "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT 1")?;
     answer.happened = Some(reply.error.is_none());
     answer.line = match &reply.error {
@@ -299,8 +301,8 @@ fn paused_read(
     answer: &mut Answer,
 ) -> Result<(), HermitageError> {
     let mut rows = Rows::make(site, [primary, standby])?;
-    let mut writer = Player::open("a", &site.nodes[primary])?;
-    let mut reader = Player::open("b", &site.nodes[standby])?;
+    let mut writer = ScriptedSession::open("a", &site.nodes[primary])?;
+    let mut reader = ScriptedSession::open("b", &site.nodes[standby])?;
     let script = &mut answer.script;
     let mut setting = None;
     if let Some(commit) = commit {
@@ -329,7 +331,7 @@ fn paused_read(
             break false;
         }
         if std::time::Instant::now() > deadline {
-            let message = format!("it had no answer for {} s", LIMIT.as_secs());
+            let message = format!("it got no reply for {} s", LIMIT.as_secs());
             return Err(HermitageError::Refused { doing: "writing on the primary", message });
         }
     };
@@ -343,12 +345,12 @@ fn paused_read(
             format!("a gets COMMIT only after the standby has replayed it (synchronous_commit = {mode})")
         }
     };
-    replay.pay()?;
+    replay.carry_out()?;
     if !is_acknowledged {
         writer.session.reply_within(LIMIT)?;
     }
     if let Some(setting) = &mut setting {
-        setting.pay()?;
+        setting.carry_out()?;
     }
     rows.remove()
 }

@@ -19,8 +19,8 @@ fn site(engine: Engine, roles: &[Role]) -> Site {
     Site::new(engine, nodes, journal)
 }
 
-fn court<'a>(site: &'a Site, settings: &'a Settings, level: Isolation) -> Court<'a> {
-    Court { site, settings, level, excuse: None }
+fn criteria<'a>(site: &'a Site, settings: &'a Settings, level: Isolation) -> Criteria<'a> {
+    Criteria { site, settings, level, excuse: None }
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn an_anomaly_is_judged_by_engine_level_and_place() {
     use Isolation::{ReadCommitted, RepeatableRead, Serializable};
     let settings = Settings::default();
     let judged =
-        |site: &Site, level, class, is_ordered| judge(&court(site, &settings, level), class, is_ordered);
+        |site: &Site, level, class, is_ordered| judge(&criteria(site, &settings, level), class, is_ordered);
     let one = site(Engine::default(), &[Role::Primary]);
     assert_eq!(judged(&one, ReadCommitted, Class::FracturedStatement, false), Rule::Forbidden);
     // Counting up loses nothing at any level.
@@ -37,9 +37,9 @@ fn an_anomaly_is_judged_by_engine_level_and_place() {
     assert_eq!(judged(&one, RepeatableRead, Class::ReadSkew, true), Rule::Forbidden);
     assert_eq!(judged(&one, Serializable, Class::WriteSkew, true), Rule::Forbidden);
     // A crash that may take acknowledged transactions away is no violation of a level; a value that no transaction wrote is.
-    let excused = Court {
+    let excused = Criteria {
         excuse: Some(Excuse { why: String::new(), change: "" }),
-        ..court(&one, &settings, Serializable)
+        ..criteria(&one, &settings, Serializable)
     };
     assert_eq!(judge(&excused, Class::DuplicateVersion, false), Rule::Allowed);
     assert_eq!(judge(&excused, Class::Garbage, false), Rule::Forbidden);

@@ -1,11 +1,11 @@
-//! Why a connection is of no use any more.
+//! Why a connection can no longer be used.
 
 use std::io;
 
 use wire::backend::{ProtocolError, tag};
 use wire::error::{ServerError, SqlState};
 
-/// Why a connection is of no use any more.
+/// Why a connection can no longer be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The server closed the connection without a word.
@@ -24,11 +24,11 @@ pub enum LinkError {
     #[error("TLS failed: {0}")]
     Tls(#[from] rustls::Error),
     /// A statement made the server wait for rows, or send some, outside of any result.
-    #[error("a COPY from or to the client began, which a transaction cannot go on with")]
+    #[error("a COPY from or to the client began, which pgfathom does not support in a transaction")]
     Copy,
     /// A result that is read, or an answer without rows, is longer than a session keeps.
     #[error(
-        "the answer is longer than this client takes ({} MiB of what it has to keep)",
+        "the reply is longer than this client accepts ({} MiB that it has to keep)",
         wire::REPLY_BYTES_MAX >> 20
     )]
     TooLong,

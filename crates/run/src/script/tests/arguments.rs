@@ -10,11 +10,11 @@ fn weights_stand_behind_the_last_at_sign() {
     assert_eq!(split_weight("-f", "a@b.sql@0").unwrap(), ("a@b.sql", 0));
     assert_eq!(split_weight("-f", "a@2147483647").unwrap(), ("a", WEIGHT_MAX));
     for (argument, message) in [
-        ("a@", "-f a@: \"\" is no weight"),
-        ("a@x", "-f a@x: \"x\" is no weight"),
-        ("a@1x", "-f a@1x: \"1x\" is no weight"),
-        ("a@1.5", "-f a@1.5: \"1.5\" is no weight"),
-        ("a@b.sql", "-f a@b.sql: \"b.sql\" is no weight"),
+        ("a@", "-f a@: \"\" is not a weight"),
+        ("a@x", "-f a@x: \"x\" is not a weight"),
+        ("a@1x", "-f a@1x: \"1x\" is not a weight"),
+        ("a@1.5", "-f a@1.5: \"1.5\" is not a weight"),
+        ("a@b.sql", "-f a@b.sql: \"b.sql\" is not a weight"),
         ("a@-1", "-f a@-1: a weight must be between 0 and 2147483647"),
         ("a@2147483648", "-f a@2147483648: a weight must be between 0 and 2147483647"),
         ("a@99999999999999999999", "-f a@99999999999999999999: a weight must be between 0 and 2147483647"),
@@ -37,7 +37,7 @@ fn built_ins_are_found_by_the_beginning_of_their_names() {
         assert_eq!(find_builtin(prefix).unwrap().name, name);
     }
     let ambiguous = find_builtin("s").unwrap_err();
-    assert_eq!(ambiguous.to_string(), "-b s: 2 built-in scripts begin like that");
+    assert_eq!(ambiguous.to_string(), "-b s: 2 built-in scripts begin with that");
     assert_eq!(ambiguous.hint().unwrap(), "write more of the name: simple-update, select-only");
     assert!(
         matches!(find_builtin(""), Err(ArgumentError::AmbiguousBuiltin { candidates, .. }) if candidates.len() == 3)

@@ -68,12 +68,12 @@ const TABLE: &[(&str, &str, &str)] = &[
     (
         "SELECT 1;\n  \\shell echo 1\n",
         "test.sql:2:3: \\shell is not supported: running a program would stop every other session of its worker",
-        "run the program once before, and pass its answer: -D name=$(program)",
+        "run the program once before, and pass its output: -D name=$(program)",
     ),
     (
         "\\setshell x echo 1\n",
         "test.sql:1:1: \\setshell is not supported: running a program would stop every other session of its worker",
-        "run the program once before, and pass its answer: -D name=$(program)",
+        "run the program once before, and pass its output: -D name=$(program)",
     ),
     (
         "\\set\n",

@@ -220,7 +220,7 @@ fn text_that_is_no_number_is_fine_in_sql_only() {
     let error = walk(&mix, &mut state, answer(&[("t", Some("abc"))])).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "test.sql:3:8: variable :t holds text that is no number, boolean or null\n  3 | \\set y :t + 1\n    |        ^^"
+        "test.sql:3:8: variable :t holds text that is not a number, boolean or null\n  3 | \\set y :t + 1\n    |        ^^"
     );
 }
 

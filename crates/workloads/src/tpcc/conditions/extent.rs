@@ -1,4 +1,4 @@
-//! What there is to judge: which warehouses, and what has happened to them since the load.
+//! The extent of a check: which warehouses, and what has changed in them since the load.
 
 use prove::conditions::{Node, ProveError};
 
@@ -38,7 +38,7 @@ fn none(only: Option<(i64, i64)>) -> ProveError {
     let of = only.map_or(String::new(), |(from, to)| format!(" from {from} to {to}"));
     let hint = match only {
         None => format!("load it: {}", super::FILL),
-        Some(_) => "leave --warehouses out to look at all of them".to_owned(),
+        Some(_) => "omit --warehouses to check all of them".to_owned(),
     };
     ProveError::Empty { what: format!("the table warehouse holds no warehouse{of}"), hint }
 }

@@ -318,26 +318,26 @@ pub static PROBES: [Probe; 21] = [
     Probe {
         conditions: &[X17],
         access: Access::Once,
-        columns: &["relation", "attribute", "strangers", "lowest", "highest"],
-        sql: "select strangers > 0 as x17, relation, attribute, strangers, lowest, highest from (
-            select 'district' as relation, 'd_w_id' as attribute, count(*) as strangers, min(d_w_id) as lowest,
-                max(d_w_id) as highest from {district} where {d_w_id is strange}
+        columns: &["relation", "attribute", "orphans", "lowest", "highest"],
+        sql: "select orphans > 0 as x17, relation, attribute, orphans, lowest, highest from (
+            select 'district' as relation, 'd_w_id' as attribute, count(*) as orphans, min(d_w_id) as lowest,
+                max(d_w_id) as highest from {district} where {d_w_id is unknown}
             union all select 'customer', 'c_w_id', count(*), min(c_w_id), max(c_w_id)
-                from {customer} where {c_w_id is strange}
+                from {customer} where {c_w_id is unknown}
             union all select 'stock', 's_w_id', count(*), min(s_w_id), max(s_w_id)
-                from {stock} where {s_w_id is strange}
+                from {stock} where {s_w_id is unknown}
             union all select 'orders', 'o_w_id', count(*), min(o_w_id), max(o_w_id)
-                from {orders} where {o_w_id is strange}
+                from {orders} where {o_w_id is unknown}
             union all select 'new_order', 'no_w_id', count(*), min(no_w_id), max(no_w_id)
-                from {new_order} where {no_w_id is strange}
+                from {new_order} where {no_w_id is unknown}
             union all select 'order_line', 'ol_w_id', count(*), min(ol_w_id), max(ol_w_id)
-                from {order_line} where {ol_w_id is strange}
+                from {order_line} where {ol_w_id is unknown}
             union all select 'order_line', 'ol_supply_w_id', count(*), min(ol_supply_w_id), max(ol_supply_w_id)
-                from {order_line} where {ol_supply_w_id is strange}
+                from {order_line} where {ol_supply_w_id is unknown}
             union all select 'history', 'h_w_id', count(*), min(h_w_id), max(h_w_id)
-                from {history} where {h_w_id is strange}
+                from {history} where {h_w_id is unknown}
             union all select 'history', 'h_c_w_id', count(*), min(h_c_w_id), max(h_c_w_id)
-                from {history} where {h_c_w_id is strange}) c",
+                from {history} where {h_c_w_id is unknown}) c",
         others: None,
     },
     Probe {

@@ -1,4 +1,4 @@
-//! What looks at all nodes together: the warehouses, and the items of every node.
+//! Checks that cover all nodes together: the warehouses, and the items of every node.
 
 use std::collections::BTreeMap;
 
@@ -140,8 +140,8 @@ fn compare_items(nodes: &mut [Node]) -> Result<Compared, Trouble> {
             count += 1;
             let what = match (expected.get(id), found.get(id)) {
                 (Some(_), None) => format!("missing on {name}"),
-                (None, _) => format!("on {name} and not on {model_name}"),
-                _ => format!("on {name} another one than on {model_name}"),
+                (None, _) => format!("on {name}, but not on {model_name}"),
+                _ => format!("on {name} it differs from {model_name}"),
             };
             if witnesses.len() < WITNESSES_MAX {
                 witnesses.push(format!("i_id {id}, {what}"));

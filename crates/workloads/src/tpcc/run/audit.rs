@@ -127,7 +127,7 @@ pub struct Audit {
     pub skipped: u64,
     /// Transactions by profile and number of nodes they touched: 1 first.
     pub nodes: [[u64; NODES_MAX]; Profile::ALL.len()],
-    /// Transactions that committed and had written on more than one node: whoever promises all or nothing commits these in two phases.
+    /// Transactions that committed and had written on more than one node: an engine that promises all or nothing commits these in two phases.
     pub wide_commits: u64,
     /// Requests that were awaited.
     pub round_trips: u64,

@@ -4,6 +4,7 @@ use data::tpcc::DISTRICTS_PER_WAREHOUSE;
 
 use super::TpccSession;
 use super::answer::cents;
+use super::audit::Done;
 use super::draw::{Delivery, Home};
 use super::new_order::{array, array_with};
 use super::pipeline::Call;
@@ -23,7 +24,7 @@ struct Order {
 
 /// Room for the orders of one Delivery, and for an array on its way to the server.
 #[derive(Clone, Debug, Default)]
-pub struct Room {
+pub struct Buffers {
     orders: [Option<Order>; DISTRICTS],
     array: Vec<u8>,
 }
@@ -39,21 +40,10 @@ pub(super) async fn transaction(
     random: &mut Random,
 ) -> Result<(), TransactionError> {
     let input = Delivery::draw(random, home);
-    let TpccSession { done, delivery: Room { orders, array: buffer }, .. } = state;
+    let TpccSession { done, delivery: Buffers { orders, array: buffer }, .. } = state;
     *orders = Default::default();
 
-    // The lowest NO_O_ID of each district.
-    let reply = call
-        .ask(done, |request| {
-            request.command(Statement::Begin);
-            request.execute(Statement::OldestOrders, |values| values.integer(input.w_id.into()));
-        })
-        .await?;
-    call.read(reply, |_, row| {
-        let (d_id, o_id) = (row.count()?, row.count()?);
-        *of_district(orders, d_id)? = Some(Order { o_id, ..Order::default() });
-        Ok(())
-    })?;
+    find(call, done, orders, &input).await?;
     let found = orders.iter().flatten().count() as u64;
     (done.delivered, done.skipped) = (found, DISTRICTS as u64 - found);
     if found == 0 {
@@ -106,6 +96,27 @@ pub(super) async fn transaction(
     let tags = call.read(reply, |_, _| Ok(()))?;
     tags.expect(0, found, "customer")?;
     tags.committed()
+}
+
+/// Begins, and finds the lowest NO_O_ID of each district.
+async fn find(
+    call: &Call<'_>,
+    done: &mut Done,
+    orders: &mut [Option<Order>; DISTRICTS],
+    input: &Delivery,
+) -> Result<(), TransactionError> {
+    let reply = call
+        .ask(done, |request| {
+            request.command(Statement::Begin);
+            request.execute(Statement::OldestOrders, |values| values.integer(input.w_id.into()));
+        })
+        .await?;
+    call.read(reply, |_, row| {
+        let (d_id, o_id) = (row.count()?, row.count()?);
+        *of_district(orders, d_id)? = Some(Order { o_id, ..Order::default() });
+        Ok(())
+    })?;
+    Ok(())
 }
 
 fn districts(orders: &[Option<Order>; DISTRICTS]) -> impl Iterator<Item = (u32, Order)> {

@@ -1,4 +1,4 @@
-//! Where the warehouses of a target are that spreads them over nodes, and which sessions stand for which of them.
+//! Where the warehouses of a sharded target are, and which sessions serve which of them.
 //!
 //! Placement is read when the run begins and written down with it: every draw stays a pure function of the run's numbers.
 
@@ -21,7 +21,7 @@ struct Held {
     /// Driven warehouses by node, ascending.
     warehouses: Vec<Vec<u32>>,
     /// By session: its node, which one of that node's sessions it is, and how many these are.
-    seats: Vec<(u16, u64, u64)>,
+    assignments: Vec<(u16, u64, u64)>,
 }
 
 impl Homes {
@@ -46,8 +46,9 @@ impl Homes {
                 (*node, *rank - 1)
             })
             .collect();
-        let seats = ranked.into_iter().map(|(node, rank)| (node, rank, ranks[usize::from(node)])).collect();
-        Homes { nodes, held: Some(Arc::new(Held { warehouses, seats })) }
+        let assignments =
+            ranked.into_iter().map(|(node, rank)| (node, rank, ranks[usize::from(node)])).collect();
+        Homes { nodes, held: Some(Arc::new(Held { warehouses, assignments })) }
     }
 
     /// The nodes that have some of the first `driven` warehouses, ascending.
@@ -73,7 +74,7 @@ impl Homes {
     /// `None`: it stands for any.
     pub(super) fn stretch(&self, session: u64) -> Option<std::ops::Range<u64>> {
         let held = self.held.as_deref()?;
-        let (node, rank, count) = *held.seats.get(session as usize % held.seats.len().max(1))?;
+        let (node, rank, count) = *held.assignments.get(session as usize % held.assignments.len().max(1))?;
         let terminals = held.warehouses[usize::from(node)].len() as u64 * u64::from(TERMINALS_PER_WAREHOUSE);
         if terminals == 0 {
             return None;
@@ -88,7 +89,7 @@ impl Homes {
     /// The home of a terminal by its number among those of the session's node.
     pub(super) fn home(&self, session: u64, terminal: u64) -> Option<Home> {
         let held = self.held.as_deref()?;
-        let (node, ..) = *held.seats.get(session as usize % held.seats.len().max(1))?;
+        let (node, ..) = *held.assignments.get(session as usize % held.assignments.len().max(1))?;
         let each = u64::from(TERMINALS_PER_WAREHOUSE);
         let w_id = *held.warehouses[usize::from(node)].get((terminal / each) as usize)?;
         Some(Home { w_id, d_id: (terminal % each) as u32 + 1 })

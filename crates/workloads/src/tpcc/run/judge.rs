@@ -1,4 +1,4 @@
-//! From the account of a run to what its report says: throughput, limits, shares, nodes.
+//! From the counters of a run to its report: throughput, limits, shares, nodes.
 
 use record::benchmark::{
     Benchmark as Answer, COUNT, Check, Column, Count, Figure, MICROSECONDS, PERCENT, Requests, Row, Setting,

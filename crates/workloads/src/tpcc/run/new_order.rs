@@ -3,10 +3,10 @@
 use wire::prepared::Execution;
 
 use super::TpccSession;
-use super::answer::cents;
+use super::answer::{Row, cents};
 use super::audit::Done;
 use super::draw::{Home, LINES_MAX, Line, NewOrder, UNUSED_ITEM};
-use super::pipeline::Call;
+use super::pipeline::{Call, Request};
 use super::statement::Statement;
 use run::random::Random;
 use run::workload::TransactionError;
@@ -29,12 +29,12 @@ struct Known {
 
 /// Room for one order, and for an array on its way to the server.
 #[derive(Clone, Debug, Default)]
-pub struct Room {
+pub struct Buffers {
     known: [Known; LINES_MAX],
     array: Vec<u8>,
 }
 
-impl Room {
+impl Buffers {
     /// Room for a parameter's text.
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         self.array.clear();
@@ -65,160 +65,231 @@ pub(super) async fn transaction(
     random: &mut Random,
 ) -> Result<(), TransactionError> {
     let input = NewOrder::draw(random, call.tpcc, home);
-    let TpccSession { done, new_order: room, .. } = state;
+    let TpccSession { done, new_order: Buffers { known, array: buffer }, .. } = state;
     done.order(&input, call.tpcc);
-    room.known = Default::default();
-    let lines = input.lines();
-    let sorted = sorted_by_stock(lines);
-    let rounds = rounds(lines, &sorted);
-    let is_sharded = call.tpcc.homes.is_some();
-    let rounds = if is_sharded { by_warehouse(lines, &sorted, &rounds) } else { rounds };
+    *known = Default::default();
+    let order = Order::new(&input, call.tpcc.homes.is_some());
+    let lines = order.lines;
+    let reply = call.ask(done, |request| order.prepare(request, buffer)).await?;
+    let mut read = Read::default();
+    let tags = call.read(reply, |statement, row| order.read(statement, row, known, &mut read))?;
+    tags.expect(CUSTOMER, 1, "customer and warehouse")?;
+    tags.expect(order.district(), 1, "district")?;
 
+    let is_rolled_back = is_rolled_back(lines, known)?;
+    let end = if is_rolled_back { Statement::Rollback } else { Statement::Commit };
     let reply = call
         .ask(done, |request| {
-            request.command(Statement::Begin);
-            // Customer and warehouse: C_DISCOUNT, C_LAST, C_CREDIT, W_TAX.
-            request.execute(Statement::NewOrderCustomer, |values| {
-                values.integer(input.w_id.into());
-                values.integer(input.d_id.into());
-                values.integer(input.c_id.into());
-            });
-            // The items of all lines.
-            request.execute(Statement::NewOrderItems, |values| {
-                array(values, &mut room.array, lines.iter().map(|line| line.i_id));
-            });
-            // The stock of all lines. A second line of the same stock row needs a statement of its own: one changes a row once. On shards each
-            // supplying warehouse has its own, see [`by_warehouse`].
-            for round in 0..rounds.count {
-                let own = || sorted[..lines.len()].iter().filter(|at| rounds.of[**at] == round);
-                let own = || own().map(|at| lines[*at]).filter(|line| line.i_id != UNUSED_ITEM);
-                let supplied_by =
-                    is_sharded.then(|| own().next().map_or(input.w_id, |line| line.supply_w_id));
-                let statement =
-                    if is_sharded { Statement::NewOrderStockOf } else { Statement::NewOrderStock };
-                request.execute(statement, |values| {
-                    values.integer(input.w_id.into());
-                    values.integer(input.d_id.into());
-                    match supplied_by {
-                        Some(w_id) => values.integer(w_id.into()),
-                        None => array(values, &mut room.array, own().map(|line| line.supply_w_id)),
-                    }
-                    array(values, &mut room.array, own().map(|line| line.i_id));
-                    array(values, &mut room.array, own().map(|line| line.quantity));
-                });
-            }
-            // The district: D_TAX, and D_NEXT_O_ID, which is incremented.
-            request.execute(Statement::NewOrderDistrict, |values| {
-                values.integer(input.w_id.into());
-                values.integer(input.d_id.into());
-            });
+            order.insert(request, read.o_id, known, buffer);
+            request.command(end);
         })
         .await?;
+    let tags = call.read(reply, |_, _| Ok(()))?;
+    tags.expect(2, found(lines, known).count() as u64, "new order lines")?;
+    if !is_rolled_back {
+        tags.committed()?;
+    }
+    done.is_rolled_back = is_rolled_back;
+    let shown = Shown { o_id: read.o_id, ..Shown::default() };
+    show(done, known, lines, shown, (read.c_discount_e4, read.w_tax_e4 + read.d_tax_e4));
+    Ok(())
+}
 
-    const CUSTOMER: usize = 1;
-    const ITEMS: usize = 2;
-    const STOCK: usize = 3;
-    let district = STOCK + rounds.count;
-    let (mut w_tax_e4, mut c_discount_e4, mut d_tax_e4, mut o_id) = (0, 0, 0, 0);
-    let known = &mut room.known;
-    let tags = call.read(reply, |statement, row| {
+/// Places of statements in the first request; those that take the stock are followed by the district.
+const CUSTOMER: usize = 1;
+const ITEMS: usize = 2;
+const STOCK: usize = 3;
+
+/// An order, and which statement takes the stock of which line.
+struct Order<'a> {
+    input: &'a NewOrder,
+    lines: &'a [Line],
+    sorted: [usize; LINES_MAX],
+    rounds: Rounds,
+    is_sharded: bool,
+}
+
+/// What the first request reads beside the lines.
+#[derive(Default)]
+struct Read {
+    w_tax_e4: i64,
+    c_discount_e4: i64,
+    d_tax_e4: i64,
+    o_id: u32,
+}
+
+impl Order<'_> {
+    fn new(input: &NewOrder, is_sharded: bool) -> Order<'_> {
+        let lines = input.lines();
+        let sorted = sorted_by_stock(lines);
+        let rounds = rounds(lines, &sorted);
+        let rounds = if is_sharded { by_warehouse(lines, &sorted, &rounds) } else { rounds };
+        Order { input, lines, sorted, rounds, is_sharded }
+    }
+
+    /// Place of the district's statement in the first request.
+    fn district(&self) -> usize {
+        STOCK + self.rounds.count
+    }
+
+    /// Writes the first request.
+    fn prepare(&self, request: &mut Request<'_>, buffer: &mut Vec<u8>) {
+        let input = self.input;
+        request.command(Statement::Begin);
+        // Customer and warehouse: C_DISCOUNT, C_LAST, C_CREDIT, W_TAX.
+        request.execute(Statement::NewOrderCustomer, |values| {
+            values.integer(input.w_id.into());
+            values.integer(input.d_id.into());
+            values.integer(input.c_id.into());
+        });
+        // The items of all lines.
+        request.execute(Statement::NewOrderItems, |values| {
+            array(values, buffer, self.lines.iter().map(|line| line.i_id));
+        });
+        for round in 0..self.rounds.count {
+            self.take_stock(request, buffer, round);
+        }
+        // The district: D_TAX, and D_NEXT_O_ID, which is incremented.
+        request.execute(Statement::NewOrderDistrict, |values| {
+            values.integer(input.w_id.into());
+            values.integer(input.d_id.into());
+        });
+    }
+
+    /// Takes the stock of the lines of one round. A second line of the same stock row needs a statement of its own: one changes a row once. On shards
+    /// each supplying warehouse has its own, see [`by_warehouse`].
+    fn take_stock(&self, request: &mut Request<'_>, buffer: &mut Vec<u8>, round: usize) {
+        let lines = self.lines;
+        let own = || self.sorted[..lines.len()].iter().filter(|at| self.rounds.of[**at] == round);
+        let own = || own().map(|at| lines[*at]).filter(|line| line.i_id != UNUSED_ITEM);
+        let supplied_by =
+            self.is_sharded.then(|| own().next().map_or(self.input.w_id, |line| line.supply_w_id));
+        let statement = if self.is_sharded { Statement::NewOrderStockOf } else { Statement::NewOrderStock };
+        request.execute(statement, |values| {
+            values.integer(self.input.w_id.into());
+            values.integer(self.input.d_id.into());
+            match supplied_by {
+                Some(w_id) => values.integer(w_id.into()),
+                None => array(values, buffer, own().map(|line| line.supply_w_id)),
+            }
+            array(values, buffer, own().map(|line| line.i_id));
+            array(values, buffer, own().map(|line| line.quantity));
+        });
+    }
+
+    /// Reads a row of the first request's answer.
+    fn read(
+        &self,
+        statement: usize,
+        row: &mut Row<'_>,
+        known: &mut [Known],
+        read: &mut Read,
+    ) -> Result<(), TransactionError> {
         match statement {
             CUSTOMER => {
-                w_tax_e4 = row.numeric(4)?;
-                c_discount_e4 = row.numeric(4)?;
+                read.w_tax_e4 = row.numeric(4)?;
+                read.c_discount_e4 = row.numeric(4)?;
             }
             ITEMS => {
                 let i_id = row.count()?;
                 let i_price_cents = row.numeric(2)?;
                 let _i_name = row.text()?;
                 let is_brand = is_original(row.text()?);
-                for (line, known) in lines.iter().zip(known.iter_mut()).filter(|(line, _)| line.i_id == i_id)
-                {
+                let own = self.lines.iter().zip(known.iter_mut()).filter(|(line, _)| line.i_id == i_id);
+                for (line, known) in own {
                     known.i_price_cents = Some(i_price_cents);
                     known.is_brand[0] = is_brand;
                     known.ol_amount_cents = i_price_cents * i64::from(line.quantity);
                 }
             }
-            statement if (STOCK..district).contains(&statement) => {
-                let (s_w_id, s_i_id) = (row.count()?, row.count()?);
-                let s_quantity = row.integer()?;
-                let s_dist: [u8; DIST_INFO] = row.text()?.try_into().map_err(|_| {
-                    TransactionError::Script(format!("S_DIST is not {DIST_INFO} characters long"))
-                })?;
-                let is_brand = is_original(row.text()?);
-                let round = statement - STOCK;
-                let own = (0..lines.len()).find(|at| {
-                    rounds.of[*at] == round && (lines[*at].supply_w_id, lines[*at].i_id) == (s_w_id, s_i_id)
-                });
-                if let Some(at) = own {
-                    known[at].stock = Some((s_quantity, s_dist));
-                    known[at].is_brand[1] = is_brand;
-                }
+            statement if (STOCK..self.district()).contains(&statement) => {
+                self.read_stock(statement - STOCK, row, known)?;
             }
-            statement if statement == district => {
-                o_id = row.count()?;
-                d_tax_e4 = row.numeric(4)?;
+            statement if statement == self.district() => {
+                read.o_id = row.count()?;
+                read.d_tax_e4 = row.numeric(4)?;
             }
             _ => {}
         }
         Ok(())
-    })?;
-    tags.expect(CUSTOMER, 1, "customer and warehouse")?;
-    tags.expect(district, 1, "district")?;
+    }
 
-    // Clause 2.4.2.3: an item that is not found, and only that, rolls the transaction back, after all else of it was done.
+    fn read_stock(
+        &self,
+        round: usize,
+        row: &mut Row<'_>,
+        known: &mut [Known],
+    ) -> Result<(), TransactionError> {
+        let (s_w_id, s_i_id) = (row.count()?, row.count()?);
+        let s_quantity = row.integer()?;
+        let s_dist: [u8; DIST_INFO] = row
+            .text()?
+            .try_into()
+            .map_err(|_| TransactionError::Script(format!("S_DIST is not {DIST_INFO} characters long")))?;
+        let is_brand = is_original(row.text()?);
+        let lines = self.lines;
+        let own = (0..lines.len()).find(|at| {
+            self.rounds.of[*at] == round && (lines[*at].supply_w_id, lines[*at].i_id) == (s_w_id, s_i_id)
+        });
+        if let Some(at) = own {
+            known[at].stock = Some((s_quantity, s_dist));
+            known[at].is_brand[1] = is_brand;
+        }
+        Ok(())
+    }
+
+    /// Inserts the order and its lines.
+    fn insert(&self, request: &mut Request<'_>, o_id: u32, known: &[Known], buffer: &mut Vec<u8>) {
+        let Order { input, lines, .. } = *self;
+        let order = |values: &mut Execution<'_>| {
+            values.integer(input.w_id.into());
+            values.integer(input.d_id.into());
+            values.integer(o_id.into());
+        };
+        request.execute(Statement::InsertOrder, |values| {
+            order(values);
+            values.integer(input.c_id.into());
+            values.integer(lines.len() as i64);
+            values.integer((input.remote_lines() == 0).into()); // O_ALL_LOCAL
+        });
+        request.execute(Statement::InsertNewOrder, order);
+        let found = || found(lines, known);
+        request.execute(Statement::InsertLines, |values| {
+            order(values);
+            array(values, buffer, found().map(|(at, ..)| at as u32 + 1));
+            array(values, buffer, found().map(|(_, line, _)| line.i_id));
+            array(values, buffer, found().map(|(_, line, _)| line.supply_w_id));
+            array(values, buffer, found().map(|(_, line, _)| line.quantity));
+            array_with(values, buffer, found(), |(.., known), out| cents(out, known.ol_amount_cents));
+            array_with(values, buffer, found(), |(.., known), out| {
+                quoted(out, &known.stock.map_or([b' '; DIST_INFO], |(_, s_dist)| s_dist));
+            });
+        });
+    }
+}
+
+/// The lines whose stock was found, with their places.
+fn found<'a>(lines: &'a [Line], known: &'a [Known]) -> impl Iterator<Item = (usize, &'a Line, &'a Known)> {
+    let all = lines.iter().zip(known).enumerate().map(|(at, (line, known))| (at, line, known));
+    all.filter(|(.., known)| known.stock.is_some())
+}
+
+/// Clause 2.4.2.3: an item that is not found, and only that, rolls the transaction back, after all else of it was done.
+fn is_rolled_back(lines: &[Line], known: &[Known]) -> Result<bool, TransactionError> {
     let mut is_rolled_back = false;
-    for (line, known) in lines.iter().zip(known.iter()) {
+    for (line, known) in lines.iter().zip(known) {
         match (known.i_price_cents, known.stock) {
             (Some(_), Some(_)) => {}
             (None, _) if line.i_id == UNUSED_ITEM => is_rolled_back = true,
             _ => {
                 return Err(TransactionError::RowMissing(format!(
-                    "item {} or its stock in warehouse {} is not there",
+                    "item {} or its stock in warehouse {} is missing",
                     line.i_id, line.supply_w_id
                 )));
             }
         }
     }
-    let found = || lines.iter().zip(known.iter()).enumerate().filter(|(_, (_, known))| known.stock.is_some());
-
-    let reply = call
-        .ask(done, |request| {
-            let order = |values: &mut Execution<'_>| {
-                values.integer(input.w_id.into());
-                values.integer(input.d_id.into());
-                values.integer(o_id.into());
-            };
-            request.execute(Statement::InsertOrder, |values| {
-                order(values);
-                values.integer(input.c_id.into());
-                values.integer(lines.len() as i64);
-                values.integer((input.remote_lines() == 0).into()); // O_ALL_LOCAL
-            });
-            request.execute(Statement::InsertNewOrder, order);
-            request.execute(Statement::InsertLines, |values| {
-                order(values);
-                let buffer = &mut room.array;
-                array(values, buffer, found().map(|(at, _)| at as u32 + 1));
-                array(values, buffer, found().map(|(_, (line, _))| line.i_id));
-                array(values, buffer, found().map(|(_, (line, _))| line.supply_w_id));
-                array(values, buffer, found().map(|(_, (line, _))| line.quantity));
-                array_with(values, buffer, found(), |(_, (_, known)), out| cents(out, known.ol_amount_cents));
-                array_with(values, buffer, found(), |(_, (_, known)), out| {
-                    quoted(out, &known.stock.map_or([b' '; DIST_INFO], |(_, s_dist)| s_dist));
-                });
-            });
-            request.command(if is_rolled_back { Statement::Rollback } else { Statement::Commit });
-        })
-        .await?;
-    let tags = call.read(reply, |_, _| Ok(()))?;
-    tags.expect(2, found().count() as u64, "new order lines")?;
-    if !is_rolled_back {
-        tags.committed()?;
-    }
-    done.is_rolled_back = is_rolled_back;
-    show(done, known, lines, Shown { o_id, ..Shown::default() }, (c_discount_e4, w_tax_e4 + d_tax_e4));
-    Ok(())
+    Ok(is_rolled_back)
 }
 
 /// Clause 2.4.3.3: what the terminal displays. Nothing looks at it here, but it is computed, as it is part of the work.

@@ -2,14 +2,11 @@
 
 use super::TpccSession;
 use super::draw::{Customer, Home, OrderStatus};
-use super::payment::{middle, no_customer};
+use super::payment::customer_by_name;
 use super::pipeline::{Call, Request};
 use super::statement::Statement;
 use run::random::Random;
 use run::workload::TransactionError;
-
-/// As for Payment.
-const NAMESAKES_MAX: usize = 1_024;
 
 /// Clause 2.6.2: a customer's balance, and the customer's last order with its lines.
 pub(super) async fn transaction(
@@ -47,26 +44,9 @@ pub(super) async fn transaction(
         }
         // Case 2: of all with that name, sorted by C_FIRST, the one in the middle.
         Customer::Name(c_last) => {
-            let reply = call
-                .ask(done, |request| {
-                    request.command(Statement::BeginReadOnly);
-                    request.execute(Statement::StatusByName, |values| {
-                        values.integer(input.w_id.into());
-                        values.integer(input.d_id.into());
-                        values.raw(c_last.as_bytes());
-                    });
-                })
-                .await?;
-            let mut namesakes = [0; NAMESAKES_MAX];
-            let mut count = 0;
-            call.read(reply, |_, row| {
-                if count < NAMESAKES_MAX {
-                    namesakes[count] = row.count()?;
-                    count += 1;
-                }
-                Ok(())
-            })?;
-            let c_id = namesakes[middle(count).ok_or_else(|| no_customer(c_last.as_bytes()))?];
+            let statements = (Statement::BeginReadOnly, Statement::StatusByName);
+            let district = (input.w_id, input.d_id);
+            let c_id = customer_by_name(call, done, statements, district, c_last.as_bytes()).await?;
             (call.ask(done, |request| last_order(request, c_id)).await?, 0)
         }
     };

@@ -2,6 +2,7 @@
 
 use super::TpccSession;
 use super::answer::cents;
+use super::audit::Done;
 use super::draw::{Customer, Home, Payment};
 use super::pipeline::Call;
 use super::statement::Statement;
@@ -31,26 +32,9 @@ pub(super) async fn transaction(
         Customer::Id(c_id) => (*c_id, false),
         // Case 2: of all with that name, sorted by C_FIRST, the one in the middle.
         Customer::Name(c_last) => {
-            let reply = call
-                .ask(done, |request| {
-                    request.command(Statement::Begin);
-                    request.execute(Statement::CustomersByName, |values| {
-                        values.integer(input.c_w_id.into());
-                        values.integer(input.c_d_id.into());
-                        values.raw(c_last.as_bytes());
-                    });
-                })
-                .await?;
-            let mut namesakes = [0; NAMESAKES_MAX];
-            let mut count = 0;
-            call.read(reply, |_, row| {
-                if count < NAMESAKES_MAX {
-                    namesakes[count] = row.count()?;
-                    count += 1;
-                }
-                Ok(())
-            })?;
-            (namesakes[middle(count).ok_or_else(|| no_customer(c_last.as_bytes()))?], true)
+            let statements = (Statement::Begin, Statement::CustomersByName);
+            let district = (input.c_w_id, input.c_d_id);
+            (customer_by_name(call, done, statements, district, c_last.as_bytes()).await?, true)
         }
     };
 
@@ -92,24 +76,55 @@ pub(super) async fn transaction(
         .await?;
     let tags = call.read(reply, |_, _| Ok(()))?;
     let first = usize::from(!has_begun);
-    // Together with the COMMIT, so too late for a rollback: but a row that is not there is told, and counts as an error.
+    // Together with the COMMIT, so too late for a rollback: but a missing row is reported, and counts as an error.
     for (place, what) in ["customer", "district", "warehouse", "history"].iter().enumerate() {
         tags.expect(first + place, 1, what)?;
     }
     tags.committed()
 }
 
+/// Clauses 2.5.2.2 and 2.6.2.2: of all customers of a district with this last name, sorted by C_FIRST, the one in the middle. `statements` begin the
+/// transaction and list the customers.
+pub(super) async fn customer_by_name(
+    call: &Call<'_>,
+    done: &mut Done,
+    (begin, list): (Statement, Statement),
+    (w_id, d_id): (u32, u32),
+    c_last: &[u8],
+) -> Result<u32, TransactionError> {
+    let reply = call
+        .ask(done, |request| {
+            request.command(begin);
+            request.execute(list, |values| {
+                values.integer(w_id.into());
+                values.integer(d_id.into());
+                values.raw(c_last);
+            });
+        })
+        .await?;
+    let mut namesakes = [0; NAMESAKES_MAX];
+    let mut count = 0;
+    call.read(reply, |_, row| {
+        if count < NAMESAKES_MAX {
+            namesakes[count] = row.count()?;
+            count += 1;
+        }
+        Ok(())
+    })?;
+    middle(count).map(|at| namesakes[at]).ok_or_else(|| no_customer(c_last))
+}
+
 /// Clause 2.5.2.2: the place of n / 2 rounded up, counted from 1; here from 0. `None` of none.
-pub(super) fn middle(count: usize) -> Option<usize> {
+fn middle(count: usize) -> Option<usize> {
     count.checked_sub(1).map(|last| last / 2)
 }
 
-/// Nobody has that last name: every one of the thousand names is there after a load.
-pub(super) fn no_customer(c_last: &[u8]) -> TransactionError {
-    TransactionError::RowMissing(format!("no customer is called {}", String::from_utf8_lossy(c_last)))
+/// No customer has that last name, although each of the thousand names exists after a load.
+fn no_customer(c_last: &[u8]) -> TransactionError {
+    TransactionError::RowMissing(format!("no customer has the last name {}", String::from_utf8_lossy(c_last)))
 }
 
-impl super::new_order::Room {
+impl super::new_order::Buffers {
     /// An amount in text, as a parameter.
     fn amount(&mut self, amount_cents: i64) -> &[u8] {
         let text = self.buffer();

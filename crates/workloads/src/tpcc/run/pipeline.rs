@@ -60,7 +60,7 @@ impl Call<'_> {
         Ok(reply)
     }
 
-    /// Reads an answer: `read` sees every row with the place of its statement in the request. Returns what the command tags said.
+    /// Reads an answer: `read` sees every row with the place of its statement in the request. Returns the contents of the command tags.
     pub(super) fn read(
         &self,
         reply: Reply,
@@ -74,7 +74,7 @@ impl Call<'_> {
 /// Statements of a request at most.
 const STATEMENTS_MAX: usize = 32;
 
-/// What the command tags of an answer said.
+/// The contents of the command tags of a reply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tags {
     rows: [u64; STATEMENTS_MAX],

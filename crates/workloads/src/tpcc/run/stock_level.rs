@@ -33,7 +33,7 @@ pub(super) async fn transaction(
         Ok(())
     })?;
     if low_stock.is_none() {
-        return Err(TransactionError::RowMissing("Stock-Level counted nothing at all".into()));
+        return Err(TransactionError::RowMissing("Stock-Level counted nothing".into()));
     }
     tags.committed()
 }

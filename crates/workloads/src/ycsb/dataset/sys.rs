@@ -1,4 +1,4 @@
-//! The one module of this crate with unsafe code: choosing, at run time, code that was compiled for the processor at hand.
+//! The one module of this crate with unsafe code: choosing, at run time, code that was compiled for this CPU.
 //!
 //! Nothing here names an instruction. [`sums::add_loaded_rows`] is inlined with everything it calls, so the compiler vectorises it
 //! once for any processor and once for those with AVX2, which need little more than half the time for it.

@@ -1,4 +1,4 @@
-//! A dataset on throwaway servers, made without the loader that is tested elsewhere.
+//! A dataset on throwaway servers, made without the loader, which has its own tests.
 
 use std::io::Write as _;
 use std::sync::Arc;
