@@ -2,6 +2,7 @@
 //! under load and under faults.
 
 pub mod check;
+pub(crate) mod commits;
 pub mod conditions;
 pub mod engine;
 mod fault_events;

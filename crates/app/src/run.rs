@@ -21,6 +21,7 @@ pub use sessions::Sessions;
 use crate::connection::{Address, users_relation};
 use crate::context::{Context, cpus};
 use crate::failure::Failure;
+use crate::prove::commits::Commits;
 use crate::recording::Recording;
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
 use crate::watching::Watching;
@@ -208,7 +209,9 @@ impl Plan {
         }
         let mut control = connect::control::connect_shared(&spec)?;
         let seed = self.seed();
-        let assembled = self.assemble(&mut control, &spec, seed, context.terminal.as_ref())?;
+        let commits = Commits::of(&self.address, context)?;
+        let mut assembled = self.assemble(&mut control, &spec, seed, context.terminal.as_ref())?;
+        assembled.audits.extend(commits.map(|commits| (0, Box::new(commits) as _)));
         let recording = self.open(context, &assembled.name, &spec, &mut control)?;
         let unbegun = recording.discard_on_forced_exit();
         in_steps(recording, |recording| {

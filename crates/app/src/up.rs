@@ -4,10 +4,10 @@ use crate::context::{Context, Format};
 use crate::failure::Failure;
 use crate::human;
 use connect::cluster_file::CLUSTER_FILE_NAME;
-use lab::local::{self, LocalCluster, Preset, Search, Topology, UpOptions};
+use lab::local::{self, Distances, LocalCluster, Preset, Search, Topology, UpOptions};
 use record::Exit;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use workloads::dataset::DEMO;
 
 /// Which cluster to start, and where.
@@ -29,6 +29,8 @@ pub struct Plan {
     pub preset: Preset,
     /// Settings that are stronger than the preset's.
     pub settings: Vec<(String, String)>,
+    /// Distances, as `n1-n2=1ms`; `None`: none.
+    pub delay: Option<String>,
     /// Data checksums; `None`: as initdb does.
     pub checksums: Option<bool>,
 }
@@ -47,6 +49,10 @@ impl Plan {
             .into_iter()
             .nth(suitable)
             .ok_or_else(|| Failure::usage("no PostgreSQL server was found"))?;
+        let distances = match &self.delay {
+            Some(text) => self.topology.distances(text)?,
+            None => Distances::default(),
+        };
         let dir = self.dir.clone().unwrap_or_else(|| local::default_dir(self.topology.kind()));
         context.terminal.detail(&format!("up: {installation}"));
         let options = UpOptions {
@@ -57,6 +63,8 @@ impl Plan {
             preset: self.preset,
             settings: self.settings,
             checksums: self.checksums,
+            distances,
+            program: std::env::current_exe().ok(),
             ..UpOptions::new(&dir, installation)
         };
         let cluster = match local::up(&options) {
@@ -81,6 +89,15 @@ impl Plan {
         }
         Ok(Exit::Ok)
     }
+}
+
+/// Runs the relays of a file that `up` wrote, until the end is requested.
+///
+/// # Errors
+/// When the file cannot be read, or a relay cannot listen.
+pub fn relay(file: &Path, context: &Context) -> Result<Exit, Failure> {
+    local::serve_relays(file, || context.stop.is_requested())?;
+    Ok(Exit::Ok)
 }
 
 fn version(cluster: &LocalCluster) -> &str {
@@ -108,6 +125,9 @@ fn text(cluster: &LocalCluster) -> String {
         if seconds > 0.0 {
             first.push_str(&format!("   {what} {}", human::seconds(seconds)));
         }
+    }
+    if let Some(delay) = cluster.file.made.as_ref().and_then(|made| made.delay.as_deref()) {
+        first.push_str(&format!("   delay {delay}"));
     }
     first.push_str(&format!("   start {}", human::seconds(cluster.start_s)));
     let mut lines = vec![first];
@@ -151,6 +171,7 @@ fn json(cluster: &LocalCluster) -> serde_json::Value {
         "kind": kind(cluster),
         "engine": cluster.file.engine,
         "version": version(cluster),
+        "delay": cluster.file.made.as_ref().and_then(|made| made.delay.as_deref()),
         "dir": cluster.dir.display().to_string(),
         "cluster_file": cluster.dir.join(CLUSTER_FILE_NAME).display().to_string(),
         "connection": cluster.spec.describe(),

@@ -49,6 +49,9 @@ pub struct Made {
     /// Which standbys a commit waits for, as in `synchronous_standby_names`, or `async`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<String>,
+    /// Round trips between the nodes, and to clients, that relays make longer: as in `up --delay`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<String>,
     /// The operating system user that runs the servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub os_user: Option<String>,

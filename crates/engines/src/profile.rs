@@ -10,7 +10,7 @@ mod expectation;
 mod layout;
 mod promise;
 
-pub use commit::{Commit, CommitCost, Protocol};
+pub use commit::{Commit, CommitCost, Protocol, Trips};
 pub use discovery::{Catalog, Discovery, Kind, Oracle, Replication};
 pub use expectation::{Case, Expectation, Levels, Reasons, Statements};
 pub use layout::{

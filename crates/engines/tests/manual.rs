@@ -162,11 +162,11 @@ fn commits(engine: Engine) -> String {
         if others > 0 && !engine.layout.is_spread() {
             break;
         }
-        let cost = protocol.cost(others, false, false);
+        let cost = protocol.cost((false, others), false, false);
         words.push(format!("{what}: {} ({})", trips(cost), cost.words));
     }
-    let waiting = protocol.cost(0, true, false);
-    if waiting != protocol.cost(0, false, false) {
+    let waiting = protocol.cost((true, 0), true, false);
+    if waiting != protocol.cost((true, 0), false, false) {
         words.push(format!("synchronous standbys: {} ({})", trips(waiting), waiting.words));
     }
     if !protocol.is_atomic() {

@@ -3,5 +3,6 @@
 
 pub mod leftover;
 pub mod local;
+pub mod relay;
 mod sys;
 pub mod throwaway;

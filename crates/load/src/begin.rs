@@ -111,7 +111,7 @@ pub fn check_cluster(
     let target = match Shape::of(cluster)? {
         Shape::Single => Target::Alone,
         Shape::Sharded => Target::Spread(cluster.data_nodes().count()),
-        Shape::Repeated => Target::Copies(cluster.engine.name()),
+        Shape::Repeated => Target::Copies,
     };
     if options.unlogged && options.partitions.unwrap_or(0) > 1 && !content.foreign_keys().is_empty() {
         return Err(LoadError::Option {

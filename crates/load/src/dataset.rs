@@ -55,8 +55,8 @@ pub enum Target {
     Alone,
     /// So many nodes that share the rows.
     Spread(usize),
-    /// Nodes of this engine, each of which holds all rows and takes writes.
-    Copies(&'static str),
+    /// Nodes each of which holds all rows and takes writes.
+    Copies,
 }
 
 /// A reference from one table to another.

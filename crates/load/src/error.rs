@@ -274,14 +274,6 @@ pub enum LoadError {
     /// A cluster file without a node that takes writes.
     #[error("load cannot fill a cluster of standbys alone")]
     OnlyStandbys,
-    /// Rows of the dataset belong to one node each, or are on one server.
-    #[error(
-        "this dataset gives each row to one node, but every node of this cluster ({engine}) has every row"
-    )]
-    EveryRowEverywhere {
-        /// Its name.
-        engine: &'static str,
-    },
     /// The catalogs of the nodes do not agree on where a leaf is.
     #[error("{leaf} {problem}")]
     Placement {

@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use connect::sql::literal;
 use postgres::Client;
 
 use crate::dataset::{Table, table_names};
@@ -97,7 +98,8 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
     let mut published = 0;
     for (member, dataset) in std::iter::zip(&mut *members, &fill.datasets) {
         for table in content.tables() {
-            let joined = add_to_publications(&mut member.control, dataset, table, &wanted);
+            let joined = add_to_publications(&mut member.control, dataset, table, &wanted)
+                .and_then(|joined| Ok(joined + add_by_call(&mut member.control, dataset, table)?));
             published += joined.map_err(|error| error.at(&member.name))?;
         }
     }
@@ -113,7 +115,7 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
     let message = match published {
         0 => "no node subscribes to a publication of another node: the table is not replicated".to_owned(),
         _ => format!(
-            "{} was loaded on {} nodes separately and added to their publications; all nodes have caught up",
+            "{} was loaded on {} nodes separately and added to what they replicate; all nodes have caught up",
             names(content.tables()),
             members.len()
         ),
@@ -154,6 +156,21 @@ fn add_to_publications(
             .map_err(|source| LoadError::sql(format!("adding the table to publication {name}"), source))?;
     }
     Ok(rows.len())
+}
+
+/// Replicates the table by the call of a replication without publications; returns whether there is one.
+fn add_by_call(client: &mut Client, dataset: &Dataset, table: &Table) -> Result<usize, LoadError> {
+    let failed = |source| LoadError::sql("adding the table to the replication", source);
+    let name = qualified(&dataset.schema_name, table.name);
+    for sign in engines::engine::signs() {
+        let Some(call) = sign.replication.and_then(|replication| replication.add_table) else { continue };
+        if client.query_one(&format!("select {}", sign.sql), &[]).map_err(failed)?.get(0) {
+            let oid = format!("{}::pg_catalog.regclass::oid", literal(&name));
+            client.batch_execute(&call.replace("{table}", &oid)).map_err(failed)?;
+            return Ok(1);
+        }
+    }
+    Ok(0)
 }
 
 /// Makes the subscriptions of this node see what is published now. Rows that are there are not copied: they are here too.

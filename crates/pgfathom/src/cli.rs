@@ -4,7 +4,7 @@ use crate::console::ColorChoice;
 use crate::failure::Failure;
 use crate::usage::{self, NotAVerb};
 use crate::verbs::{
-    check, demo, down, explain, load, matrix, plan, prove, report, run, selftest, up, verify, watch,
+    check, demo, down, explain, load, matrix, plan, prove, relay, report, run, selftest, up, verify, watch,
 };
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -81,6 +81,9 @@ pub enum Verb {
     /// Measure this client: how much load it can generate, and how exactly it can time it
     #[command(name = "self")]
     Selftest(selftest::Selftest),
+    /// The relays of up --delay
+    #[command(hide = true)]
+    Relay(relay::Relay),
 }
 
 /// How results are printed on stdout.

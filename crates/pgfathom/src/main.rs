@@ -70,6 +70,7 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
         Verb::Explain(explain) => explain.run(&context),
         Verb::Report(report) => report.run(&context),
         Verb::Selftest(selftest) => selftest.run(&context),
+        Verb::Relay(relay) => relay.run(&context),
     }?;
     context.conclude(exit)
 }

@@ -8,6 +8,7 @@ pub mod load;
 pub mod matrix;
 pub mod plan;
 pub mod prove;
+pub mod relay;
 pub mod report;
 pub mod run;
 pub mod selftest;

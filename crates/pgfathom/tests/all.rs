@@ -19,6 +19,7 @@ mod cluster;
 mod conformance;
 mod decoys;
 mod demo;
+mod distances;
 mod drive;
 mod engines;
 mod every_verb;

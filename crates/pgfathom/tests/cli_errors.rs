@@ -405,11 +405,6 @@ fn wrong_files() {
                 "prove tpcc",
             ),
             usage(
-                "load tpcc -s 4 --cluster peers.toml",
-                "this dataset gives each row to one node, but every node of this cluster (multimaster) has every row",
-                "up sharded",
-            ),
-            usage(
                 "run -b tpcc --data a --cluster sharded.toml",
                 "--data chooses keys of one node, but each terminal of TPC-C has its own warehouse",
                 "--connect owner",

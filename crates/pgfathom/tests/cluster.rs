@@ -122,6 +122,22 @@ fn flags_of_other_kinds_and_impossible_clusters_are_refused() {
         "synchronous_standby_names cannot be set before the standbys are there",
         "--sync",
     );
+    refused(
+        &["patroni", "--delay", "n1-n2=1ms"],
+        "--delay \"n1-n2=1ms\": Patroni itself writes how the nodes connect",
+        "hint: omit --delay, or: pgfathom up replicated --delay 'primary-*=1ms'",
+    );
+    refused(
+        &["sharded", "--delay", "n1-n4=1ms"],
+        "--delay \"n1-n4=1ms\": no node is called \"n4\"",
+        "--delay n1-n2=1ms",
+    );
+    refused(&["sharded", "--delay", "n1-n2=1"], "--delay \"n1-n2=1\": \"1\" is no time", "--delay n1-n2=1ms");
+    refused(
+        &["citus", "--delay", "w1-w2=1ms"],
+        "--delay \"w1-w2=1ms\": all nodes use one address of w1",
+        "--delay '*-*=1ms'",
+    );
     refused(&["citus", "--dir", "citus", "--nodes", "2"], "the extension citus is not installed", "--pg-bin");
     assert!(!folder.path().join("citus").exists(), "a failed up leaves nothing");
 }

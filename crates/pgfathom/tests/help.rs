@@ -100,7 +100,7 @@ fn the_flags_of_each_verb_are_these() {
         ),
         (
             "up",
-            "--checksums --dir --nodes --partitions --pg-bin --port --preset --set --socket-dir --standbys --sync --synchronous-commit --synchronous-mode --tcp --ttl"
+            "--checksums --delay --dir --nodes --partitions --pg-bin --port --preset --set --socket-dir --standbys --sync --synchronous-commit --synchronous-mode --tcp --ttl"
                 .to_string(),
         ),
         ("down", "--all".to_string()),

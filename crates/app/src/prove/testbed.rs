@@ -10,7 +10,7 @@ use connect::cluster_file::Role;
 use connect::conninfo::SessionAttrs;
 use engines::profile::NodeLinks;
 use engines::{Cluster, Engine};
-use lab::local::{self, Installation, Instance, Replication, SyncStandbys, Topology};
+use lab::local::{self, Installation, Instance, NodeWays, Replication, SyncStandbys, Topology};
 use lab::throwaway::{Options, Throwaway, ThrowawayCluster};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -208,13 +208,13 @@ impl Testbed {
                 "its data directory is unknown: name a cluster file with --cluster",
             ),
             Some(FileAddress { path, file, .. }) => {
-                let folder = path.parent().unwrap_or(Path::new("."));
+                // A cluster is also named by its folder.
+                let folder =
+                    if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(Path::new(".")) };
                 let is_ours = allowed || local::is_ours(folder) || is_throwaway(file);
-                let nodes = cluster.nodes.iter().map(|node| node_of(node, file, is_ours)).collect::<Result<
-                    _,
-                    Failure,
-                >>(
-                )?;
+                let ways = NodeWays::of(folder)?;
+                let node = |node| Ok(with_ways(node_of(node, file, is_ours)?, &cluster, &ways));
+                let nodes = cluster.nodes.iter().map(node).collect::<Result<_, Failure>>()?;
                 Site::new(cluster.engine, nodes, Arc::clone(journal))
             }
         };
@@ -289,6 +289,16 @@ fn disks(journal: &Arc<Journal>, count: usize) -> Result<Vec<Disk>, Failure> {
 
 fn is_throwaway(file: &ClusterFile) -> bool {
     file.made.as_ref().is_some_and(|made| made.preset == local::THROWAWAY_PRESET)
+}
+
+/// The node with the ways that the other nodes take to it.
+fn with_ways(mut node: Node, cluster: &Cluster, ways: &NodeWays) -> Node {
+    let others = cluster.nodes.iter().filter(|other| other.name != node.name);
+    let way = |other: &engines::ClusterNode| {
+        Some((other.name.clone(), ways.between(&other.name, &node.name, &node.spec)?))
+    };
+    node.ways = others.filter_map(way).collect();
+    node
 }
 
 fn node_of(node: &engines::ClusterNode, file: &ClusterFile, is_ours: bool) -> Result<Node, Failure> {

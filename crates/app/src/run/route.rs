@@ -238,6 +238,20 @@ impl Route {
                 workloads::driving::held_to_nodes().0.join(", ")
             )));
         }
+        let nodes = self.entries(cluster);
+        if let (Some(writer), [first, _, ..]) = (writer, nodes.as_slice())
+            && cluster.engine.layout.has_unresolved_conflicts()
+        {
+            return Err(Failure::usage(format!(
+                "{} writes, and {} nodes would write the same rows: conflicts are not resolved here, and stop replication",
+                writer.name,
+                nodes.len()
+            ))
+            .hint(format!(
+                "add --connect {}; prove conflict shows what becomes of conflicting writes",
+                cluster.nodes[usize::from(*first)].name
+            )));
+        }
         let Some(flag) = self.holding() else { return Ok(()) };
         for Demand { name, keys, .. } in demands {
             match keys {

@@ -22,6 +22,8 @@ const REPLICATIONS: [Replication; 1] = [Replication {
     probe: None,
     nodes: NODES,
     own_subscriptions: Some("mtm_sub_"),
+    subscriptions: None,
+    add_table: None,
 }];
 
 const RETRY: &str = "40001";

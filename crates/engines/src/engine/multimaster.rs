@@ -43,6 +43,16 @@ const PGLOGICAL: &str = "\
     from pglogical.node n join pglogical.node_interface i on i.if_nodeid = n.node_id \
     left join pglogical.local_node l on l.node_id = n.node_id order by n.node_name";
 
+/// A worker that ended with an error is `down` until it is started again.
+const PGLOGICAL_SUBSCRIPTIONS: &str = "\
+    select subscription_name as subscription, status <> 'disabled' as enabled, status not in ('down', 'disabled') as running \
+    from pglogical.show_subscription_status()";
+
+/// Without a copy of its rows.
+const PGLOGICAL_ADD_TABLE: &str = "\
+    select pglogical.replication_set_add_table('default', t.oid::pg_catalog.regclass, false) from pg_catalog.pg_class t \
+    where t.oid = {table} and not exists (select from pglogical.replication_set_table s where s.set_reloid = t.oid)";
+
 const SPOCK: &str = "\
     select n.node_id::text, n.node_name::text, null, null, null, 'peer', (l.node_id is not null)::text, null, i.if_dsn \
     from spock.node n join spock.node_interface i on i.if_nodeid = n.node_id \
@@ -62,6 +72,8 @@ const REPLICATIONS: [Replication; 4] = [
         probe: None,
         nodes: PGLOGICAL,
         own_subscriptions: None,
+        subscriptions: Some(PGLOGICAL_SUBSCRIPTIONS),
+        add_table: Some(PGLOGICAL_ADD_TABLE),
     },
     Replication {
         name: "spock",
@@ -69,6 +81,8 @@ const REPLICATIONS: [Replication; 4] = [
         probe: None,
         nodes: SPOCK,
         own_subscriptions: None,
+        subscriptions: None,
+        add_table: None,
     },
     Replication {
         name: "pgactive",
@@ -76,6 +90,8 @@ const REPLICATIONS: [Replication; 4] = [
         probe: None,
         nodes: PGACTIVE,
         own_subscriptions: None,
+        subscriptions: None,
+        add_table: None,
     },
     Replication {
         name: "logical replication",
@@ -85,6 +101,8 @@ const REPLICATIONS: [Replication; 4] = [
         probe: Some(NATIVE_PROBE),
         nodes: NATIVE,
         own_subscriptions: None,
+        subscriptions: None,
+        add_table: None,
     },
 ];
 

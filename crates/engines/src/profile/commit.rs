@@ -22,7 +22,7 @@ pub enum Protocol {
     NodeByNode,
     /// PREPARE TRANSACTION, then COMMIT PREPARED, each on all nodes at once.
     TwoPhase {
-        /// Whether a transaction that wrote on one other node only commits there in one phase.
+        /// Whether a transaction that wrote on one other node, and on no more, commits there in one phase.
         one_node_alone: bool,
     },
     /// A majority of the nodes prepares, agrees and commits.
@@ -57,9 +57,14 @@ impl Protocol {
         self != Protocol::NodeByNode
     }
 
-    /// The cost of a commit of a transaction that wrote on `others` nodes beside the one that the client is connected to. `is_parallel`: the entry node
-    /// commits the other nodes at once.
-    pub fn cost(self, others: usize, waits_for_standbys: bool, is_parallel: bool) -> CommitCost {
+    /// The cost of a commit of a transaction that wrote on `others` nodes beside the one that the client is connected to, and on that one if `here`.
+    /// `is_parallel`: the entry node commits the other nodes at once.
+    pub fn cost(
+        self,
+        (here, others): (bool, usize),
+        waits_for_standbys: bool,
+        is_parallel: bool,
+    ) -> CommitCost {
         let of = |words, round_trips| CommitCost { words, round_trips };
         match self {
             Protocol::OneNode if waits_for_standbys => {
@@ -75,7 +80,7 @@ impl Protocol {
                 of("postgres_fdw sends COMMIT to all nodes at once (parallel_commit)", 1.0)
             }
             Protocol::NodeByNode => of("postgres_fdw sends COMMIT to one node after another", others as f64),
-            Protocol::TwoPhase { one_node_alone: true } if others == 1 => {
+            Protocol::TwoPhase { one_node_alone: true } if others == 1 && !here => {
                 of("one node commits by itself", 1.0)
             }
             Protocol::TwoPhase { .. } => {
@@ -86,14 +91,73 @@ impl Protocol {
     }
 }
 
+/// Round trips from the entry node to the others, in microseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Trips<'a> {
+    /// To the other nodes that the transaction wrote on.
+    pub written: &'a [u64],
+    /// To the standby whose answer a commit waits for last.
+    pub standby: Option<u64>,
+    /// To every other node.
+    pub all: &'a [u64],
+}
+
+impl Protocol {
+    /// How long one round trip of such a commit takes, in microseconds: nodes that are contacted at once answer in the time of the slowest one, a majority in
+    /// that of the slowest member that it needs. `None`: it is not known.
+    pub fn trip_us(self, trips: Trips<'_>, is_parallel: bool) -> Option<u64> {
+        let slowest = trips.written.iter().max().copied();
+        match self {
+            Protocol::OneNode => trips.standby,
+            Protocol::Asynchronous => None,
+            Protocol::NodeByNode if !is_parallel => {
+                let count = trips.written.len() as u64;
+                trips.written.iter().sum::<u64>().checked_div(count)
+            }
+            Protocol::NodeByNode | Protocol::TwoPhase { .. } => slowest,
+            Protocol::Majority { .. } | Protocol::Consensus { .. } => {
+                let mut all = trips.all.to_vec();
+                all.sort_unstable();
+                // The entry node is a member, too.
+                let needed = all.len().div_ceil(2);
+                all.get(needed.checked_sub(1)?).copied()
+            }
+        }
+    }
+}
+
+impl CommitCost {
+    /// The cost model: a commit that waits for no other node, and for each round trip its time and one more flush, all in microseconds.
+    pub fn predicted_us(self, base_us: u64, trip_us: u64, flush_us: u64) -> u64 {
+        base_us + (self.round_trips * (trip_us + flush_us) as f64) as u64
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn protocols_cost_what_they_should() {
+    fn a_round_trip_takes_as_long_as_the_slowest_node_that_it_needs() {
         let trips =
-            |protocol: Protocol, others, waits, at_once| protocol.cost(others, waits, at_once).round_trips;
+            Trips { written: &[2_000, 1_000], standby: Some(7_000), all: &[9_000, 1_000, 2_000, 3_000] };
+        assert_eq!(Protocol::OneNode.trip_us(trips, false), Some(7_000));
+        assert_eq!(Protocol::Asynchronous.trip_us(trips, false), None);
+        assert_eq!(Protocol::NodeByNode.trip_us(trips, false), Some(1_500));
+        assert_eq!(Protocol::NodeByNode.trip_us(trips, true), Some(2_000));
+        assert_eq!(Protocol::TwoPhase { one_node_alone: true }.trip_us(trips, false), Some(2_000));
+        // Five nodes: the entry and the two nearest ones are a majority.
+        assert_eq!(Protocol::Majority { round_trips: 3.0 }.trip_us(trips, false), Some(2_000));
+        assert_eq!(Protocol::Majority { round_trips: 3.0 }.trip_us(Trips::default(), false), None);
+        let wide = Protocol::NodeByNode.cost((true, 2), false, false);
+        assert_eq!(wide.predicted_us(200, 1_500, 100), 200 + 2 * 1_600);
+    }
+
+    #[test]
+    fn protocols_cost_what_they_should() {
+        let trips = |protocol: Protocol, others, waits, at_once| {
+            protocol.cost((false, others), waits, at_once).round_trips
+        };
         assert_eq!(trips(Protocol::OneNode, 0, false, false), 0.0);
         assert_eq!(trips(Protocol::OneNode, 0, true, false), 1.0);
         assert_eq!(trips(Protocol::Asynchronous, 0, false, false), 0.0);
@@ -103,6 +167,7 @@ mod tests {
         let two_phase = Protocol::TwoPhase { one_node_alone: true };
         assert_eq!([0, 1, 2].map(|others| trips(two_phase, others, false, false)), [0.0, 1.0, 2.0]);
         assert_eq!(trips(Protocol::TwoPhase { one_node_alone: false }, 1, false, false), 2.0);
+        assert_eq!(two_phase.cost((true, 1), false, false).round_trips, 2.0);
         // Every node takes part, independent of the written rows.
         assert_eq!(trips(Protocol::Majority { round_trips: 3.0 }, 0, false, false), 3.0);
         assert_eq!(trips(Protocol::Consensus { words: "", round_trips: 4.5 }, 2, false, false), 4.5);

@@ -27,6 +27,11 @@ pub struct Replication {
     pub nodes: &'static str,
     /// How the names of subscriptions begin that it keeps in PostgreSQL's catalog for its own use, disabled.
     pub own_subscriptions: Option<&'static str>,
+    /// SQL: its subscriptions, if they are not in PostgreSQL's catalog: `subscription`, and as booleans `enabled` and `running`.
+    pub subscriptions: Option<&'static str>,
+    /// SQL that replicates a table whose rows every node has already, unless it is replicated, where that is not done by publications. Placeholder:
+    /// `{table}`, an expression for its oid.
+    pub add_table: Option<&'static str>,
 }
 
 /// The queries to an engine's own catalog. All results are text, by the simple protocol.

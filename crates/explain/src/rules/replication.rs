@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "REP-07",
         title: "applying replicated changes fails",
         needs: &[Looked("subscription")],
-        limits: "any error of an apply worker, or a subscription that an error disabled; subscriptions that an engine keeps for its own use do not count",
+        limits: "any error of an apply worker, a subscription that an error disabled, or one whose worker is down; subscriptions that an engine keeps for its own use do not count",
         judge: apply_fails,
         links: &["https://www.postgresql.org/docs/current/logical-replication-conflicts.html"],
     },
@@ -438,6 +438,34 @@ fn no_key(case: &Case) -> Answer {
     Answer::of(claims, || "published tables and their keys".to_string())
 }
 
+/// A subscription outside of PostgreSQL's catalog whose worker has ended: no view counts its errors.
+fn stopped(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
+    let lines = subscription.lines;
+    let is_down = lines.flag("running") == Some(false) && lines.flag("enabled") == Some(true);
+    let log = case.events_of(event::SERVER_LOG).find(|event| event.message.contains("apply"));
+    let claim = Claim::new(
+        Severity::High,
+        Level::DiscriminatingCounter,
+        format!(
+            "{}: {} subscription {} is down: changes of the other node are not applied",
+            subscription.place,
+            lines.word("replication"),
+            subscription.name
+        ),
+    );
+    is_down.then(|| {
+        claim
+            .on_node(subscription.place)
+            .during([lines.ticks.window()])
+            .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
+            .because("its worker starts again and again, and fails at the same change; its slot on the publisher keeps WAL meanwhile (REP-03)")
+            .remedy(
+                "find the error of the apply worker in the log of this node, and repair the row or the table that it names; the worker then goes on by itself",
+                &[],
+            )
+    })
+}
+
 fn apply_fails(case: &Case) -> Answer {
     let mut claims = vec![];
     for subscription in case.things("subscription") {
@@ -445,6 +473,11 @@ fn apply_fails(case: &Case) -> Answer {
             + subscription.lines.sum("sync_errors").unwrap_or(0.0);
         let disabled =
             subscription.lines.flag("enabled") == Some(false) && subscription.lines.flag("own") != Some(true);
+        // Its worker has ended, and PostgreSQL counts no errors of it.
+        if !subscription.lines.word("replication").is_empty() {
+            claims.extend(stopped(case, &subscription));
+            continue;
+        }
         if errors == 0.0 && !disabled {
             continue;
         }

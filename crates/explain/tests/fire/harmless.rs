@@ -343,6 +343,16 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         );
     }),
     ("REP-07", |scene| {
+        // Its worker runs, and the other one was disabled by hand.
+        for (name, enabled, running) in [("from_a", true, true), ("from_b", false, false)] {
+            scene.set(
+                "subscription",
+                json!({"node": "n2", "subscription": name}),
+                json!({"replication": "pglogical", "enabled": enabled, "running": running}),
+            );
+        }
+    }),
+    ("REP-07", |scene| {
         // An engine keeps this subscription for itself.
         scene.set(
             "subscription",

@@ -397,6 +397,13 @@ const CASES: &[Fires] = &[
     ("REP-07", Counter, |scene| {
         scene.set(
             "subscription",
+            json!({"node": "n2", "subscription": "from_a"}),
+            json!({"replication": "pglogical", "enabled": true, "running": false}),
+        );
+    }),
+    ("REP-07", Counter, |scene| {
+        scene.set(
+            "subscription",
             json!({"node": "n2", "subscription": "sub1"}),
             json!({"apply_errors": 1, "enabled": true}),
         );

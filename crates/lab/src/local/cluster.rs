@@ -4,6 +4,7 @@
 //! `cluster.toml`, and, written before anything else, the marker that shows that the folder is ours. Whatever interrupts `up`, the marker exists, and `down`
 //! can find and remove the rest. `up` holds a lock on the marker while it works, so `down` never removes the folder meanwhile.
 
+mod far;
 mod managed;
 mod ports;
 
@@ -13,11 +14,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use self::far::Far;
 use self::ports::Ports;
+use super::distance::Distances;
 use super::folder::{self, MARKER_NAME};
 use super::patroni;
 use super::preset::Machine;
 use super::process;
+use super::relays::Relays;
 use super::server::{self, Server};
 use super::topology::{self, Link, Peer, Planned, Topology};
 use super::{Installation, LocalError, Preset, Registry, standby};
@@ -57,6 +61,10 @@ pub struct UpOptions {
     pub initdb: Vec<String>,
     /// Where the cluster is remembered.
     pub registry: Registry,
+    /// How far the nodes are from each other, and from clients.
+    pub distances: Distances,
+    /// This program: it also runs the relays that make a distance. Needed where there is one.
+    pub program: Option<PathBuf>,
 }
 
 impl UpOptions {
@@ -74,6 +82,8 @@ impl UpOptions {
             checksums: None,
             initdb: Vec::new(),
             registry: Registry::of_process(),
+            distances: Distances::default(),
+            program: None,
         }
     }
 
@@ -186,6 +196,7 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
                 installation: options.installation.clone(),
                 tcp: options.tcp,
                 login: None,
+                detours: Vec::new(),
             })
         })
         .collect::<Result<_, LocalError>>()?;
@@ -251,7 +262,7 @@ fn make(
         folder::make_socket_dir(&first.socket_dir, first.user())?;
     }
     let settings = options.all_settings();
-    let (copies, originals): (Vec<Server>, Vec<Server>) =
+    let (mut copies, originals): (Vec<Server>, Vec<Server>) =
         servers.into_iter().partition(|server| server.role == Role::Standby);
     let made: Vec<(Server, f64, f64)> = topology::at_once(originals.len(), |number| {
         let mut server = originals[number].clone();
@@ -273,9 +284,12 @@ fn make(
             topology::execute_all(&server.peer(), std::slice::from_ref(&statement))?;
         }
     }
+    let mut far = Far::lay(dir, &mut servers, &mut copies, ports, options)?;
     if !copies.is_empty() {
         add_standbys(&mut servers, copies, &settings, ports, options)?;
     }
+    // The port of a standby may have been taken in between.
+    far.settle(servers.iter())?;
     let peers: Vec<Peer> = servers.iter().map(Server::peer).collect();
     topology::connect_nodes(&options.topology, &peers, options.installation.version.major)?;
     if let (Some(replication), Some(primary)) = (options.topology.replication(), servers.first()) {
@@ -358,7 +372,10 @@ fn add_standbys(
     };
     let planned = links(&copies);
     let write = |number: usize, server: &Server, links: &[(String, Link)]| {
-        let own = topology::replicated::standby_settings(number + 1, links);
+        let me = &links[number + 1].0;
+        let seen: Vec<(String, Link)> =
+            links.iter().map(|(name, link)| (name.clone(), link.seen_by(me))).collect();
+        let own = topology::replicated::standby_settings(number + 1, &seen);
         let settings: Vec<(String, String)> = settings.iter().cloned().chain(own).collect();
         server.write_settings(options.tcp, &settings)
     };
@@ -405,6 +422,7 @@ fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
             preset: options.preset.name().to_owned(),
             partitions: options.topology.partitions(),
             sync: options.topology.sync(),
+            delay: (options.distances != Distances::default()).then(|| options.distances.describe()),
             os_user: user.map(|user| user.name.clone()),
         }),
         node: servers
@@ -412,7 +430,7 @@ fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
             .map(|server| Node {
                 name: server.name.clone(),
                 role: server.role.name().to_owned(),
-                connection: server.spec().describe(),
+                connection: server.client_spec().describe(),
                 ssh: None,
                 data_directory: Some(server.data_dir()),
                 log: Some(server.log()),
@@ -440,6 +458,7 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
         Err(error) => return Err(error.into()),
     };
     check_kind(dir, &file, options.topology.kind())?;
+    far::check_same(dir, &file, &options.distances)?;
     let socket_dir = folder::marked_socket_dir(dir).unwrap_or_else(|| dir.join("run"));
     if options.topology.kind() == patroni::KIND {
         return managed::start_again(dir, file, &socket_dir, user);
@@ -459,6 +478,7 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
             installation: installation.clone(),
             tcp: false,
             login: None,
+            detours: Vec::new(),
         }
     };
     let mut stopped: Vec<Server> = file.node.iter().map(server).filter(|server| !server.is_up()).collect();
@@ -473,16 +493,17 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
         }
         notes.push(replaced.to_string());
     }
-    if stopped.is_empty() {
-        let connection = file.node.first().map(|node| node.connection.clone()).unwrap_or_default();
-        return Err(LocalError::AlreadyUp { dir: dir.to_owned(), connection });
-    }
     folder::make_socket_dir(&socket_dir, user)?;
     let several = file.node.len() > 1;
     let times = topology::at_once(stopped.len(), |number| {
         let mut server = stopped[number].clone();
         server.start_again().map_err(|error| if several { error.on(&server.name) } else { error })
     })?;
+    let had_ended = far::start_again(dir, options)?;
+    if stopped.is_empty() && !had_ended {
+        let connection = file.node.first().map(|node| node.connection.clone()).unwrap_or_default();
+        return Err(LocalError::AlreadyUp { dir: dir.to_owned(), connection });
+    }
     drop(lock);
     let start_s = times.into_iter().fold(0.0, f64::max);
     Ok(LocalCluster { notes, ..LocalCluster::of(dir, file, [0.0, 0.0, start_s])? })
@@ -540,6 +561,11 @@ fn remove(dir: &Path) -> Result<Removed, LocalError> {
         _ => error,
     };
     patroni::end_programs(dir, &node_dirs)?;
+    let relays = Relays::of(dir);
+    if relays.exist() {
+        relays.kill()?;
+    }
+    remove_entry(relays.folder())?;
     let stopped = topology::at_once(data_dirs.len(), |number| {
         server::stop_for_good(&data_dirs[number]).map_err(|error| at_node(error, number))
     })?;

@@ -5,7 +5,6 @@
 //! because both can change the settings of the servers.
 
 mod config;
-mod job;
 mod member;
 
 pub(super) use member::{Manager, Member};
@@ -17,9 +16,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use self::config::{Fronts, STORE_USER, Shared};
-use self::job::Job;
 use super::folder::{make_private_dir, make_socket_dir, write_as};
 use super::http::Request;
+use super::job::{self, Job};
 use super::{Installation, LocalError, process};
 use connect::os_user::OsUser;
 

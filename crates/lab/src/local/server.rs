@@ -5,8 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::distance::{self, Detour};
 use super::folder::{make_private_dir, remove_sockets, write_as};
 use super::process::{self, Lifetime, PidFile};
+use super::relays::Line;
 use super::seed;
 use super::topology::{Link, Peer, SUPERUSER};
 use super::{Installation, LocalError};
@@ -37,6 +39,8 @@ pub(super) struct Server {
     pub(super) tcp: bool,
     /// The role and password of the other nodes' connections over TCP.
     pub(super) login: Option<(&'static str, Secret)>,
+    /// Other ports, for those who are far away.
+    pub(super) detours: Vec<Detour>,
 }
 
 impl Server {
@@ -57,6 +61,28 @@ impl Server {
         ConnSpec::unix(&self.socket_dir, self.port, SUPERUSER, SUPERUSER)
     }
 
+    /// The way of clients, which may be far away.
+    pub(super) fn client_spec(&self) -> ConnSpec {
+        let port = distance::port_for(distance::CLIENT, &self.detours, self.port);
+        ConnSpec::unix(&self.socket_dir, port, SUPERUSER, SUPERUSER)
+    }
+
+    /// The relays that lead here, to its socket. Nodes reach them over TCP if it is enabled; clients use a socket.
+    pub(super) fn relays(&self) -> Vec<Line> {
+        let socket = |port: u16| self.socket_dir.join(format!(".s.PGSQL.{port}"));
+        let line = |detour: &Detour| Line {
+            from: detour.from.clone(),
+            to: self.name.clone(),
+            listen: match self.login.is_some() && self.tcp && detour.from != distance::CLIENT {
+                true => PathBuf::from(detour.port.to_string()),
+                false => socket(detour.port),
+            },
+            upstream: socket(self.port),
+            one_way: detour.round_trip / 2,
+        };
+        self.detours.iter().map(line).collect()
+    }
+
     /// The same for a topology: the other nodes use TCP if it is enabled, so that their traffic takes the same path as between hosts.
     pub(super) fn peer(&self) -> Peer {
         let spec = self.spec();
@@ -67,8 +93,9 @@ impl Server {
                 user: (*user).to_owned(),
                 password: Some(password.clone()),
                 dbname: spec.dbname.clone(),
+                detours: self.detours.clone(),
             },
-            _ => Link::of(&spec),
+            _ => Link { detours: self.detours.clone(), ..Link::of(&spec) },
         };
         Peer { name: self.name.clone(), spec, link }
     }

@@ -12,6 +12,7 @@ pub(crate) mod sharded;
 pub use multimaster::{PUBLICATION, subscription};
 pub use replicated::{CommitLevel, Replication, SyncStandbys};
 
+use super::distance::{self, Addresses, Detour, Distances};
 use super::patroni::{self, Managed};
 use super::{Extension, Installation, LocalError};
 use connect::Secret;
@@ -112,6 +113,29 @@ impl Topology {
             Topology::Citus { .. } => "citus",
             Topology::Mtm { .. } => "mtm",
         }
+    }
+
+    /// How its nodes know each other.
+    pub(super) fn addresses(&self) -> Addresses {
+        match self {
+            Topology::Patroni(_) => Addresses::Managed,
+            Topology::Citus { .. } | Topology::Mtm { .. } | Topology::Pgactive { .. } => {
+                Addresses::OnePerNode
+            }
+            Topology::Single
+            | Topology::Replicated(_)
+            | Topology::Sharded { .. }
+            | Topology::Multimaster { .. } => Addresses::EachItsOwn,
+        }
+    }
+
+    /// Distances between these nodes, as `n1-n2=1ms,client-*=0.5ms`.
+    ///
+    /// # Errors
+    /// What is wrong, and what to write.
+    pub fn distances(&self, text: &str) -> Result<Distances, LocalError> {
+        let nodes: Vec<String> = self.nodes().into_iter().map(|node| node.name).collect();
+        Distances::parse(text, &nodes, self.addresses())
     }
 
     /// How many servers it has.
@@ -298,6 +322,8 @@ pub(crate) struct Link {
     /// Absent on a Unix socket, which other users cannot open.
     pub(crate) password: Option<Secret>,
     pub(crate) dbname: String,
+    /// Other ports, for those who are far away.
+    pub(crate) detours: Vec<Detour>,
 }
 
 impl Link {
@@ -307,10 +333,24 @@ impl Link {
             .hosts
             .first()
             .map_or((String::new(), conninfo::PORT_DEFAULT), |h| (h.host.to_string(), h.port));
-        Link { host, port, user: spec.user.clone(), password: None, dbname: spec.dbname.clone() }
+        Link {
+            host,
+            port,
+            user: spec.user.clone(),
+            password: None,
+            dbname: spec.dbname.clone(),
+            detours: Vec::new(),
+        }
+    }
+
+    /// The same for one of the other nodes.
+    pub(crate) fn seen_by(&self, node: &str) -> Link {
+        Link { port: distance::port_for(node, &self.detours, self.port), ..self.clone() }
     }
 }
 
+/// Where a node has one address for all others, it is not that of one of them.
+const EVERY_NODE: &str = "*";
 /// The role of the nodes' connections over TCP.
 const LINK_ROLE: &str = "pgfathom_node";
 /// The superuser's name.
@@ -344,6 +384,12 @@ pub(crate) fn execute_all(peer: &Peer, statements: &[Statement]) -> Result<(), L
     detail().map_err(|error| error.on(&peer.name))
 }
 
+/// All nodes as one of them knows them.
+fn seen_by(node: &str, peers: &[Peer]) -> Vec<Peer> {
+    let seen = |peer: &Peer| Peer { link: peer.link.seen_by(node), ..peer.clone() };
+    peers.iter().map(seen).collect()
+}
+
 /// Introduces each node to the others. All nodes run; `load` makes their tables later.
 /// Standbys were already copied and started; when they stream, the caller makes the primary wait for them.
 pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> Result<(), LocalError> {
@@ -352,12 +398,16 @@ pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> 
         Topology::Replicated(_) => replicated::connect(peers),
         Topology::Sharded { .. } => on_each(peers, |me| {
             sharded::check(&peers[me])?;
-            execute_all(&peers[me], &sharded::statements(me, peers, major))
+            let seen = seen_by(&peers[me].name, peers);
+            execute_all(&peers[me], &sharded::statements(me, &seen, major))
         })
         .map(|_| ()),
         Topology::Multimaster { .. } => {
             on_each(peers, |me| execute_all(&peers[me], &multimaster::publish(me, peers)))?;
-            on_each(peers, |me| execute_all(&peers[me], &multimaster::subscribe(me, peers)))?;
+            on_each(peers, |me| {
+                let seen = seen_by(&peers[me].name, peers);
+                execute_all(&peers[me], &multimaster::subscribe(me, &seen))
+            })?;
             on_each(peers, |me| {
                 let subscribers = peers.iter().filter(|peer| peer.name != peers[me].name);
                 let names: Vec<String> = subscribers
@@ -369,10 +419,11 @@ pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> 
         }
         Topology::Citus { .. } => {
             on_each(peers, |me| execute_all(&peers[me], &citus::prepare(&peers[me])))?;
-            peers.first().map_or(Ok(()), |coordinator| execute_all(coordinator, &citus::join(peers)))
+            let seen = seen_by(EVERY_NODE, peers);
+            peers.first().map_or(Ok(()), |coordinator| execute_all(coordinator, &citus::join(&seen)))
         }
-        Topology::Mtm { .. } => mtm::connect(peers),
-        Topology::Pgactive { .. } => pgactive::connect(peers),
+        Topology::Mtm { .. } => mtm::connect(&seen_by(EVERY_NODE, peers)),
+        Topology::Pgactive { .. } => pgactive::connect(&seen_by(EVERY_NODE, peers)),
     }
 }
 

@@ -109,6 +109,7 @@ impl ThrowawayCluster {
                 version: installation.version.to_string(),
                 preset: THROWAWAY_PRESET.to_owned(),
                 partitions: topology.partitions(),
+                delay: None,
                 sync: topology.replication().map(|replication| replication.sync.to_string()),
                 os_user: nodes.first().and_then(|node| node.user.as_ref()).map(|user| user.name.clone()),
             }),

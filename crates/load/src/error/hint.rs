@@ -68,7 +68,6 @@ impl LoadError {
             | LoadError::Routing { .. }
             | LoadError::Engine { .. }
             | LoadError::OnlyStandbys
-            | LoadError::EveryRowEverywhere { .. }
             | LoadError::Placement { .. }
             | LoadError::NoServer { .. }
             | LoadError::MixedCluster { .. }
@@ -122,17 +121,15 @@ impl LoadError {
     /// The nodes of a cluster are not as the load needs them.
     fn hint_of_clusters(&self) -> Option<String> {
         Some(match self {
-            LoadError::ReplicatesAll { .. } => "pgfathom cannot load such a cluster".into(),
+            LoadError::ReplicatesAll { .. } => {
+                "create your own tables on each node, fill them through one node, and drive them: pgfathom run -f SCRIPT.sql".into()
+            }
             LoadError::Routing { .. } => {
                 "load without --partitions, and report this bug: it must not happen on PostgreSQL 11 or later with a \
                  deterministic collation".into()
             }
             LoadError::Engine { engine } => unfillable(*engine).into(),
             LoadError::OnlyStandbys => "name the primary in the cluster file, too".into(),
-            LoadError::EveryRowEverywhere { .. } => {
-                "use a cluster of pgfathom up sharded, or a single server: transactions on several nodes would \
-                 change the same rows, and these conflicts are not resolved".into()
-            }
             LoadError::Placement { leaf, .. } => format!(
                 "check {leaf} on every node: exactly one must have it as a table, the others as a foreign table for it; \
                  then run the same command again"

@@ -24,6 +24,7 @@ Examples:
   pgfathom up single --dir /tmp/pg --port 5433 --set shared_buffers=1GB
   pgfathom up sharded --nodes 3 --partitions 12
   pgfathom up replicated --standbys 2 --sync \"ANY 1 (s1, s2)\" --synchronous-commit remote_apply
+  pgfathom up sharded --delay '*-*=1ms,n1-n3=30ms,client-*=0.5ms'
   pgfathom up patroni --nodes 3 --synchronous-mode on
   pgfathom up multimaster --nodes 2 --preset laptop
 Presets: tuned, sized for this host and the number of servers on it; stock, PostgreSQL's own defaults; careless, tuned, but a
@@ -55,6 +56,10 @@ pub struct Up {
     /// Seconds for which the primary keeps its role under Patroni without renewing it [default: 30]
     #[arg(long, value_name = "SECONDS", help_heading = "Topology")]
     pub ttl: Option<u32>,
+    /// Let the nodes be far apart: the time of a round trip between two of them, or to clients, as n1-n2=1ms,client-*=0.5ms; * is every node, and
+    /// later pairs override earlier ones
+    #[arg(long, value_name = "PAIR=TIME,...", help_heading = "Topology")]
+    pub delay: Option<String>,
     /// What a commit waits for: off, local, remote_write, on or remote_apply [default: on, or the preset's]
     #[arg(long, value_name = "LEVEL", value_parser = commit_level, help_heading = "Topology")]
     pub synchronous_commit: Option<CommitLevel>,
@@ -247,6 +252,7 @@ impl Up {
             pg_bin: self.pg_bin,
             preset: self.preset,
             settings: self.set,
+            delay: self.delay,
             checksums: self.checksums.map(|checksums| checksums == Switch::On),
         };
         plan.run(context)

@@ -127,9 +127,10 @@ impl Links {
         }
     }
 
-    /// The address of one of the proxies: the time of one round trip between nodes can be measured there.
-    pub fn through(&self, nodes: &[Node]) -> Option<ConnSpec> {
-        self.ways.first().map(|way| way.proxy.through(&nodes[way.to].spec))
+    /// The address of the proxy between two nodes, whoever of them connects to the other one: the time of a round trip can be measured there.
+    pub fn between(&self, nodes: &[Node], from: usize, to: usize) -> Option<ConnSpec> {
+        let ends = |way: &&Way| (way.dialer, way.to) == (from, to) || (way.dialer, way.to) == (to, from);
+        self.ways.iter().find(ends).map(|way| way.proxy.through(&nodes[way.to].spec))
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeSet<usize>)) {
@@ -145,7 +146,7 @@ impl Links {
 
     /// A proxy from one node to another one; returns its port.
     fn way(&mut self, nodes: &[Node], dialer: usize, to: usize) -> Result<u16, LinkError> {
-        let proxy = Proxy::start(&nodes[to].spec)?;
+        let proxy = Proxy::start(nodes[to].way_from(&nodes[dialer].name))?;
         let port = proxy.port();
         self.ways.push(Way { dialer, to, proxy });
         Ok(port)

@@ -1,81 +1,48 @@
 //! Our own proxy between our clients and a server: network faults without root and without a kernel module.
 //!
-//! It can delay, slow down, cut, and hold back one direction or both (a partition: data sent during it arrives afterwards, as with TCP). It
+//! A relay that can delay, slow down, cut, and hold back one direction or both (a partition). The proxy also
 //! understands enough of the protocol to drop exactly the reply to a COMMIT, which makes an outcome unknown on demand.
 
-use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use connect::ConnSpec;
 use connect::conninfo::{Host, HostSpec};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use lab::relay::{Behaviour, Lane, Limits, Listen, Relay, Tap, Upstream};
 use wire::backend::{self, HEADER_BYTES, tag};
 
 use super::Fault;
 
-/// A connection checks at least this often for a new fault.
-const TICK: Duration = Duration::from_millis(10);
-/// Bytes held back in one direction; then the sender has to wait, as with a full window.
-const HELD_BYTES_MAX: usize = 1 << 20;
-/// How much is read at once.
-const READ_BYTES: usize = 16 * 1024;
+/// A connection notices a new fault within a hundredth of a second, and holds back a megabyte in each direction.
+const LIMITS: Limits = Limits { tick: Duration::from_millis(10), window_bytes: 1 << 20 };
 /// Of so many replies to COMMIT one is dropped.
 const DROP_ONE_IN: u64 = 3;
 /// The length and code of SSLRequest; GSSENCRequest differs in the last byte.
 const SSL_REQUEST: [u8; 7] = [0, 0, 0, 8, 0x04, 0xd2, 0x16];
 
-/// What the proxy does with the data of one direction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Lane {
-    delay: Duration,
-    bytes_per_s: Option<u64>,
-    held: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Behaviour {
-    to_server: Lane,
-    to_client: Lane,
-    drops_commits: bool,
-}
-
+/// What happens to replies to COMMIT.
 #[derive(Debug, Default)]
-struct Shared {
-    behaviour: Mutex<Behaviour>,
-    /// Connections of an older generation are closed.
-    generation: AtomicU64,
-    taken: AtomicU64,
-    commits: AtomicU64,
+struct Commits {
+    drops: AtomicBool,
+    seen: AtomicU64,
     dropped: AtomicU64,
-    is_over: AtomicBool,
 }
 
-impl Shared {
-    fn behaviour(&self) -> Behaviour {
-        *self.behaviour.lock().unwrap_or_else(PoisonError::into_inner)
+impl Commits {
+    fn drops_next(&self) -> bool {
+        self.drops.load(Ordering::Relaxed)
+            && self.seen.fetch_add(1, Ordering::Relaxed) % DROP_ONE_IN == DROP_ONE_IN - 1
     }
-}
-
-#[derive(Clone, Debug)]
-enum Upstream {
-    Tcp(Vec<SocketAddr>),
-    Unix(PathBuf),
 }
 
 /// A proxy in front of one server, on a port of 127.0.0.1. It ends when it is dropped, and so do its connections.
 #[derive(Debug)]
 pub struct Proxy {
-    shared: Arc<Shared>,
-    port: u16,
-    listener: Option<JoinHandle<()>>,
+    relay: Relay,
+    commits: Arc<Commits>,
 }
 
 impl Proxy {
@@ -84,33 +51,21 @@ impl Proxy {
     /// # Errors
     /// When no port is free or the host's name is not known.
     pub fn start(spec: &ConnSpec) -> io::Result<Proxy> {
-        let host = spec.hosts.first().ok_or_else(|| io::Error::other("no host"))?;
-        let upstream = match (host.socket_path(), &host.host) {
-            (Some(path), _) => Upstream::Unix(path),
-            (None, Host::Tcp(name)) => Upstream::Tcp(match host.address {
-                Some(address) => vec![SocketAddr::new(address, host.port)],
-                None => (name.as_str(), host.port).to_socket_addrs()?.collect(),
-            }),
-            (None, Host::Unix(_)) => return Err(io::Error::other("a socket without a path")),
-        };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let port = listener.local_addr()?.port();
-        let shared = Arc::new(Shared::default());
-        let thread = std::thread::spawn({
-            let shared = Arc::clone(&shared);
-            move || accept(&listener, &upstream, &shared)
-        });
-        Ok(Proxy { shared, port, listener: Some(thread) })
+        let commits = Arc::new(Commits::default());
+        let shared = Arc::clone(&commits);
+        let watcher = move || -> Box<dyn Tap> { Box::new(Watcher::new(Arc::clone(&shared))) };
+        let relay = Relay::start(&Listen::AnyPort, Upstream::of(spec)?, LIMITS, watcher)?;
+        Ok(Proxy { relay, commits })
     }
 
     /// The port of 127.0.0.1 that it listens on.
     pub fn port(&self) -> u16 {
-        self.port
+        self.relay.port()
     }
 
     /// Connections that it has taken so far.
     pub fn taken(&self) -> u64 {
-        self.shared.taken.load(Ordering::Relaxed)
+        self.relay.taken()
     }
 
     /// The same connection through the proxy. The host's name stays for certificates.
@@ -121,7 +76,7 @@ impl Proxy {
             Some(Host::Tcp(name)) => name.clone(),
             _ => Ipv4Addr::LOCALHOST.to_string(),
         };
-        let mut host = HostSpec::new(&name, self.port);
+        let mut host = HostSpec::new(&name, self.port());
         host.address = Some(Ipv4Addr::LOCALHOST.into());
         host.password = password;
         spec.hosts = vec![host];
@@ -130,25 +85,20 @@ impl Proxy {
 
     /// Begins a fault; false if the proxy does not know it.
     pub fn inject(&self, fault: Fault) -> bool {
-        let mut behaviour = self.shared.behaviour.lock().unwrap_or_else(PoisonError::into_inner);
-        let both = |behaviour: &mut Behaviour, change: fn(&mut Lane, u64), value: u64| {
-            change(&mut behaviour.to_server, value);
-            change(&mut behaviour.to_client, value);
+        let both = |change: &dyn Fn(&mut Lane)| {
+            self.relay.change(|behaviour| {
+                change(&mut behaviour.to_server);
+                change(&mut behaviour.to_client);
+            });
         };
         match fault {
-            Fault::Cut => {
-                self.shared.generation.fetch_add(1, Ordering::Relaxed);
-            }
-            Fault::Blackhole => both(&mut behaviour, |lane, _| lane.held = true, 0),
-            Fault::BlackholeRequests => behaviour.to_server.held = true,
-            Fault::BlackholeReplies => behaviour.to_client.held = true,
-            Fault::Delay(delay) => both(
-                &mut behaviour,
-                |lane, us| lane.delay = Duration::from_micros(us),
-                delay.as_micros() as u64,
-            ),
-            Fault::Rate(rate) => both(&mut behaviour, |lane, rate| lane.bytes_per_s = Some(rate), rate),
-            Fault::DropCommit => behaviour.drops_commits = true,
+            Fault::Cut => self.relay.cut(),
+            Fault::Blackhole => both(&|lane| lane.held = true),
+            Fault::BlackholeRequests => self.relay.change(|behaviour| behaviour.to_server.held = true),
+            Fault::BlackholeReplies => self.relay.change(|behaviour| behaviour.to_client.held = true),
+            Fault::Delay(delay) => both(&|lane| lane.delay = delay),
+            Fault::Rate(rate) => both(&|lane| lane.bytes_per_s = Some(rate)),
+            Fault::DropCommit => self.commits.drops.store(true, Ordering::Relaxed),
             _ => return false,
         }
         true
@@ -156,126 +106,19 @@ impl Proxy {
 
     /// Ends all of them.
     pub fn heal(&self) {
-        *self.shared.behaviour.lock().unwrap_or_else(PoisonError::into_inner) = Behaviour::default();
+        self.relay.change(|behaviour| *behaviour = Behaviour::default());
+        self.commits.drops.store(false, Ordering::Relaxed);
     }
 
     /// Replies to COMMIT that were dropped so far.
     pub fn dropped(&self) -> u64 {
-        self.shared.dropped.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.shared.is_over.store(true, Ordering::Relaxed);
-        // Wakes the listener.
-        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
-        if let Some(thread) = self.listener.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn accept(listener: &TcpListener, upstream: &Upstream, shared: &Arc<Shared>) {
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    for client in listener.incoming() {
-        if shared.is_over.load(Ordering::Relaxed) {
-            break;
-        }
-        let Ok(client) = client else { continue };
-        shared.taken.fetch_add(1, Ordering::Relaxed);
-        threads.retain(|thread| !thread.is_finished());
-        let (upstream, shared) = (upstream.clone(), Arc::clone(shared));
-        threads.push(std::thread::spawn(move || {
-            // In every case both ends see a closed connection.
-            let _ = carry(client, &upstream, &shared);
-        }));
-    }
-    for thread in threads {
-        let _ = thread.join();
-    }
-}
-
-trait Stream: Read + Write + AsFd + Send {}
-impl Stream for TcpStream {}
-impl Stream for UnixStream {}
-
-fn open(upstream: &Upstream) -> io::Result<Box<dyn Stream>> {
-    match upstream {
-        Upstream::Tcp(addresses) => {
-            let stream = TcpStream::connect(addresses.as_slice())?;
-            stream.set_nodelay(true)?;
-            stream.set_nonblocking(true)?;
-            Ok(Box::new(stream))
-        }
-        Upstream::Unix(path) => {
-            let stream = UnixStream::connect(path)?;
-            stream.set_nonblocking(true)?;
-            Ok(Box::new(stream))
-        }
-    }
-}
-
-/// Data on its way in one direction.
-#[derive(Default)]
-struct Pipe {
-    queue: VecDeque<(Instant, Vec<u8>)>,
-    bytes: usize,
-    is_ended: bool,
-    /// With a limited rate: when the next bytes may pass.
-    free_at: Option<Instant>,
-}
-
-impl Pipe {
-    fn wants_more(&self) -> bool {
-        !self.is_ended && self.bytes < HELD_BYTES_MAX
-    }
-
-    fn push(&mut self, lane: Lane, bytes: Vec<u8>, now: Instant) {
-        if !bytes.is_empty() {
-            self.bytes += bytes.len();
-            self.queue.push_back((now + lane.delay, bytes));
-        }
-    }
-
-    /// Whether data may pass now; else when to check again.
-    fn is_due(&self, lane: Lane, now: Instant) -> bool {
-        !lane.held
-            && self.free_at.is_none_or(|free| free <= now)
-            && self.queue.front().is_some_and(|(due, _)| *due <= now)
-    }
-
-    fn pass(&mut self, lane: Lane, to: &mut dyn Stream, now: Instant) -> io::Result<()> {
-        while self.is_due(lane, now) {
-            let Some((_, bytes)) = self.queue.front_mut() else { break };
-            let piece = match lane.bytes_per_s {
-                // In pieces of a hundredth of a second.
-                Some(rate) => bytes.len().min((rate / 100).max(1) as usize),
-                None => bytes.len(),
-            };
-            match to.write(&bytes[..piece]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    bytes.drain(..count);
-                    self.bytes -= count;
-                    if bytes.is_empty() {
-                        self.queue.pop_front();
-                    }
-                    self.free_at = lane
-                        .bytes_per_s
-                        .map(|rate| now + Duration::from_secs_f64(count as f64 / rate as f64));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        self.commits.dropped.load(Ordering::Relaxed)
     }
 }
 
 /// Looks for the replies to COMMIT in the server's messages.
 struct Watcher {
+    commits: Arc<Commits>,
     /// The client's first bytes: they show whether the server's first byte is an answer to SSLRequest.
     request: Vec<u8>,
     /// Server bytes of a message that is not whole.
@@ -283,7 +126,26 @@ struct Watcher {
     is_opaque: bool,
 }
 
+impl Tap for Watcher {
+    fn sent(&mut self, bytes: &[u8]) {
+        self.of_client(bytes);
+    }
+
+    fn answered(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let commits = Arc::clone(&self.commits);
+        let passed = self.of_server(bytes, || commits.drops_next());
+        if passed.is_none() {
+            self.commits.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        passed
+    }
+}
+
 impl Watcher {
+    fn new(commits: Arc<Commits>) -> Watcher {
+        Watcher { commits, request: Vec::new(), pending: Vec::with_capacity(HEADER_BYTES), is_opaque: false }
+    }
+
     fn of_client(&mut self, bytes: &[u8]) {
         // After a refused request for encryption another first message follows.
         if self.request.len() < 8 {
@@ -329,109 +191,12 @@ impl Watcher {
     }
 }
 
-fn carry(mut client: TcpStream, upstream: &Upstream, shared: &Shared) -> io::Result<()> {
-    let generation = shared.generation.load(Ordering::Relaxed);
-    client.set_nodelay(true)?;
-    client.set_nonblocking(true)?;
-    let mut server = open(upstream)?;
-    let (mut to_server, mut to_client) = (Pipe::default(), Pipe::default());
-    let mut watcher =
-        Watcher { request: Vec::new(), pending: Vec::with_capacity(HEADER_BYTES), is_opaque: false };
-    let mut buffer = vec![0; READ_BYTES];
-    loop {
-        if shared.is_over.load(Ordering::Relaxed) || shared.generation.load(Ordering::Relaxed) != generation {
-            return Ok(());
-        }
-        let behaviour = shared.behaviour();
-        let now = Instant::now();
-        to_server.pass(behaviour.to_server, server.as_mut(), now)?;
-        to_client.pass(behaviour.to_client, &mut client, now)?;
-        let is_done = |pipe: &Pipe| pipe.is_ended && pipe.queue.is_empty();
-        if is_done(&to_server) || is_done(&to_client) {
-            return Ok(());
-        }
-        wait(&client, server.as_ref(), (&to_server, &to_client), behaviour, now)?;
-        let now = Instant::now();
-        if to_server.wants_more()
-            && let Some(count) = read(&mut client, &mut buffer, &mut to_server)?
-        {
-            // Checked again: bytes sent after the fault began must not pass.
-            watcher.of_client(&buffer[..count]);
-            to_server.push(shared.behaviour().to_server, buffer[..count].to_vec(), now);
-        }
-        if to_client.wants_more()
-            && let Some(count) = read(server.as_mut(), &mut buffer, &mut to_client)?
-        {
-            let behaviour = shared.behaviour();
-            let drops = || {
-                behaviour.drops_commits
-                    && shared.commits.fetch_add(1, Ordering::Relaxed) % DROP_ONE_IN == DROP_ONE_IN - 1
-            };
-            match watcher.of_server(&buffer[..count], drops) {
-                Some(bytes) => to_client.push(behaviour.to_client, bytes, now),
-                None => {
-                    shared.dropped.fetch_add(1, Ordering::Relaxed);
-                    return Ok(());
-                }
-            }
-        }
-    }
-}
-
-/// What is there; `None` when nothing is, or the stream has ended.
-fn read(from: &mut dyn Stream, buffer: &mut [u8], pipe: &mut Pipe) -> io::Result<Option<usize>> {
-    match from.read(buffer) {
-        Ok(0) => {
-            pipe.is_ended = true;
-            Ok(None)
-        }
-        Ok(count) => Ok(Some(count)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Waits until something can be read, something that is due can be written, or it is time to look again.
-fn wait(
-    client: &TcpStream,
-    server: &dyn Stream,
-    (to_server, to_client): (&Pipe, &Pipe),
-    behaviour: Behaviour,
-    now: Instant,
-) -> io::Result<()> {
-    let flags = |reads: &Pipe, writes: &Pipe, lane: Lane| {
-        let mut flags = PollFlags::empty();
-        flags.set(PollFlags::IN, reads.wants_more());
-        flags.set(PollFlags::OUT, writes.is_due(lane, now));
-        flags
-    };
-    let mut fds = [
-        PollFd::new(client, flags(to_server, to_client, behaviour.to_client)),
-        PollFd::from_borrowed_fd(server.as_fd(), flags(to_client, to_server, behaviour.to_server)),
-    ];
-    let next =
-        |pipe: &Pipe| pipe.queue.front().map(|(due, _)| pipe.free_at.map_or(*due, |free| free.max(*due)));
-    let due = [next(to_server), next(to_client)].into_iter().flatten().min();
-    let patience = due.map_or(TICK, |due| due.saturating_duration_since(now).min(TICK));
-    // At least a millisecond: data that is held back has been due for long.
-    let patience = patience.max(Duration::from_millis(1));
-    if to_server.is_ended || to_client.is_ended {
-        // A closed end is always ready; only data that is held back is waited for.
-        std::thread::sleep(patience);
-        return Ok(());
-    }
-    let timeout = Timespec { tv_sec: 0, tv_nsec: patience.as_nanos() as _ };
-    match poll(&mut fds, Some(&timeout)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Instant;
 
     fn message(tag: u8, body: &[u8]) -> Vec<u8> {
         let mut bytes = vec![tag];
@@ -448,7 +213,7 @@ mod tests {
         let all = [before.clone(), message(b'C', b"COMMIT\0"), message(b'Z', b"I")].concat();
         for size in 1..all.len() {
             let mut watcher =
-                Watcher { request: b"\0\0\0\x20\0\x03\0\0".to_vec(), pending: vec![], is_opaque: false };
+                Watcher { request: b"\0\0\0\x20\0\x03\0\0".to_vec(), ..Watcher::new(Arc::default()) };
             let (mut passed, mut lost) = (Vec::new(), false);
             for piece in all.chunks(size) {
                 match watcher.of_server(piece, || true) {
@@ -468,12 +233,12 @@ mod tests {
     #[test]
     fn the_answer_to_a_request_for_encryption_is_no_message() {
         let request = [&SSL_REQUEST[..], &[0x2f]].concat();
-        let mut watcher = Watcher { request: Vec::new(), pending: vec![], is_opaque: false };
+        let mut watcher = Watcher::new(Arc::default());
         watcher.of_client(&request);
         assert_eq!(watcher.of_server(b"N", || true), Some(b"N".to_vec()));
         watcher.of_client(b"\0\0\0\x20\0\x03\0\0");
         assert_eq!(watcher.of_server(&message(b'C', b"COMMIT\0"), || true), None);
-        let mut watcher = Watcher { request, pending: vec![], is_opaque: false };
+        let mut watcher = Watcher { request, ..Watcher::new(Arc::default()) };
         assert_eq!(watcher.of_server(b"S", || true), Some(b"S".to_vec()));
         // Encrypted bytes may look like anything.
         let noise = message(b'C', b"COMMIT\0");

@@ -194,6 +194,12 @@ impl Site {
         self.links.as_ref().map_err(String::as_str)
     }
 
+    /// How one node reaches another one, as far as that is known; else how clients reach it.
+    pub fn between(&self, from: usize, to: usize) -> ConnSpec {
+        let through = self.links.as_ref().ok().and_then(|links| links.between(&self.nodes, from, to));
+        through.unwrap_or_else(|| self.nodes[to].way_from(&self.nodes[from].name).clone())
+    }
+
     /// How clients reach the primary.
     pub fn entry(&self) -> ConnSpec {
         self.front.clone().unwrap_or_else(|| self.direct())

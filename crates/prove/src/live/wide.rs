@@ -4,10 +4,15 @@
 //! the commits are measured twice, without and with a known delay on every connection between the nodes: the added time of a commit, divided by the
 //! added time of one query, is its number of round trips, independent of the disks. If connections cannot be delayed, only times are compared.
 
+mod rows;
+mod trips;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use engines::profile::NodeLinks;
+use rows::Row;
+use trips::Measured;
 
 use super::tables::{SCHEMA, Shape, Tables};
 use super::{LiveError, Options};
@@ -19,6 +24,8 @@ const SHAPE: Shape = Shape { name: "wide", columns: "v bigint not null", key: So
 const DELAY: Duration = Duration::from_millis(10);
 /// The least commits of each kind and phase, however short the time: a median needs some.
 const COMMITS_MIN: usize = 7;
+/// Writes WAL, and no table.
+const LOG_MESSAGE: &str = "select pg_catalog.pg_logical_emit_message(true, 'pgfathom', '')";
 /// Queries that measure a round trip.
 const PINGS: usize = 15;
 
@@ -37,6 +44,8 @@ pub struct Cost {
     pub commits: [u64; 2],
     /// The median without and with the delay.
     pub commit_us_p50: [u64; 2],
+    /// How long one of its round trips takes, without and with the delay; `None`: it waits for no other node, or that is unknown.
+    pub round_trip_us: [Option<u64>; 2],
     /// What the model predicts without and with the delay: a commit without waiting, plus the delay and one more flush for each round trip.
     pub predicted_us: [Option<u64>; 2],
 }
@@ -56,7 +65,7 @@ pub struct Report {
 
 /// A kind of commit.
 struct Kind {
-    shards: Vec<usize>,
+    rows: Vec<Row>,
     /// Waits for no standby: the base that the others are compared with.
     is_base: bool,
 }
@@ -73,50 +82,53 @@ pub fn run(
 ) -> Result<Report, LiveError> {
     let tables = Tables::make(site, &[SHAPE])?;
     let mut client = Client::connect(&options.dressed(site.entry()), options.patience)?;
-    for shard in tables.numbers() {
+    let rows = rows::one_each(site, &tables)?;
+    for Row { shard, .. } in &rows {
         client.execute(&format!("insert into {SCHEMA}.wide values ({shard}, 0)"))?;
     }
-    let own = own_shard(site, &tables);
-    let others: Vec<usize> = tables.numbers().filter(|shard| tables.is_spread && *shard != own).collect();
-    let kinds = kinds(own, &others);
+    let kinds = kinds(site, &rows)?;
     let links = site.links();
     let half = if links.is_ok() { options.duration / 2 } else { options.duration };
-    let plain = time(&mut client, &kinds, half, stop)?;
-    let mut report =
-        Report { undelayed: links.as_ref().err().map(|why| (*why).to_owned()), ..Report::default() };
+    let trips = Measured::of(site, &mut client, options.patience)?;
+    let has_messages = can_log_messages(&mut client)?;
+    let time = |client: &mut Client| time(client, &kinds, (half, has_messages), stop);
+    let plain = time(&mut client)?;
+    let mut report = Report {
+        undelayed: links.as_ref().err().map(|why| (*why).to_owned()),
+        round_trip_us: [trips.first().unwrap_or(0), 0],
+        ..Report::default()
+    };
     let mut delayed = vec![Vec::new(); kinds.len()];
-    match &links {
-        Ok(links) => {
-            let probe = links
-                .through(&site.nodes)
-                .ok_or_else(|| LiveError::Unfit("there is no connection between nodes".to_owned()))?;
-            let mut other = Client::connect(&probe, options.patience)?;
-            delayed = under_delay(&mut report, links, &mut other, || time(&mut client, &kinds, half, stop))?;
-        }
-        Err(_) => {
-            let other = site.nodes.iter().enumerate().find(|(node, _)| *node != site.primary());
-            if let Some((_, node)) = other {
-                let mut other = Client::connect(&node.client_spec(), options.patience)?;
-                report.round_trip_us[0] = median(&ping(&mut other)?);
-            }
-        }
+    if let Ok(links) = &links {
+        let probe = (0..site.nodes.len()).find_map(|node| links.between(&site.nodes, site.primary(), node));
+        let probe =
+            probe.ok_or_else(|| LiveError::Unfit("there is no connection between nodes".to_owned()))?;
+        let mut other = Client::connect(&probe, options.patience)?;
+        delayed = under_delay(&mut report, links, &mut other, || time(&mut client))?;
     }
     let is_parallel = site.engine.links == NodeLinks::ForeignServers && commits_at_once(&mut client)?;
     let mut base = [0, 0];
     // Every time includes the connection from the client to the entry node; the rest of the base is a flush.
-    let flush = median(&plain[0]).saturating_sub(median(&ping(&mut client)?));
+    let least = |times: &[u64]| times.iter().min().copied().unwrap_or(0);
+    let flush = least(&plain[0]).saturating_sub(least(&ping(&mut client)?));
+    let unit = report.round_trip_us[1].saturating_sub(report.round_trip_us[0]);
     for ((kind, plain), delayed) in std::iter::zip(&kinds, &plain).zip(&delayed) {
         let medians = [median(plain), median(delayed)];
         if kind.is_base {
             base = medians;
             continue;
         }
-        let away = kind.shards.iter().filter(|shard| tables.is_spread && **shard != own).count();
-        let cost = site.engine.commit.protocol.cost(away, waits_for_standbys, is_parallel);
-        let unit = report.round_trip_us[1].saturating_sub(report.round_trip_us[0]);
+        let nodes = |rows: &[Row]| rows.iter().map(|row| site.nodes[row.node].name.clone()).collect();
+        let away: Vec<Row> = kind.rows.iter().copied().filter(|row| row.node != site.primary()).collect();
+        let protocol = site.engine.commit.protocol;
+        let wrote = (away.len() < kind.rows.len(), away.len());
+        let cost = protocol.cost(wrote, waits_for_standbys, is_parallel);
+        let names: Vec<String> = nodes(&away);
+        let trip = trips.of_commit(protocol, &names, is_parallel).filter(|_| cost.round_trips > 0.0);
+        let round_trip_us = [trip, trip.filter(|_| !delayed.is_empty()).map(|trip| trip + unit)];
         let longer = |now: u64, before: u64| now as f64 - before as f64;
         report.costs.push(Cost {
-            nodes: kind.shards.iter().map(|shard| node_name(site, &tables, *shard)).collect(),
+            nodes: nodes(&kind.rows),
             protocol: cost.words,
             predicted: cost.round_trips,
             // The base shows what the delay changes for a commit that waits for no standby: nothing, unless the host has changed in between.
@@ -124,28 +136,15 @@ pub fn run(
                 .then(|| (longer(medians[1], medians[0]) - longer(base[1], base[0])) / unit as f64),
             commits: [plain.len() as u64, delayed.len() as u64],
             commit_us_p50: medians,
-            predicted_us: [0, 1].map(|phase| {
-                let trip = report.round_trip_us[phase];
-                let is_known = trip > 0 || cost.round_trips == 0.0;
-                (is_known && base[phase] > 0)
-                    .then(|| base[phase] + (cost.round_trips * (trip + flush) as f64) as u64)
+            round_trip_us,
+            predicted_us: [0, 1].map(|phase: usize| {
+                let trip = if cost.round_trips == 0.0 { Some(0) } else { round_trip_us[phase] };
+                trip.filter(|_| base[phase] > 0).map(|trip| cost.predicted_us(base[phase], trip, flush))
             }),
         });
     }
     tables.remove(site);
     Ok(report)
-}
-
-/// The base, the own shard, another one, and the own with more and more others.
-fn kinds(own: usize, others: &[usize]) -> Vec<Kind> {
-    let mut kinds = vec![Kind { shards: vec![own], is_base: true }];
-    kinds.push(Kind { shards: vec![own], is_base: false });
-    kinds.extend(others.first().map(|other| Kind { shards: vec![*other], is_base: false }));
-    kinds.extend((1..=others.len()).map(|count| Kind {
-        shards: std::iter::once(own).chain(others[..count].iter().copied()).collect(),
-        is_base: false,
-    }));
-    kinds
 }
 
 /// Times the commits again while the connections between the nodes are delayed, and measures the round trip without and with the delay.
@@ -167,24 +166,24 @@ fn under_delay(
     Ok(timed)
 }
 
-/// The shard on the node that the client is connected to.
-fn own_shard(site: &Site, tables: &Tables) -> usize {
-    let entry = &site.nodes[site.primary()].name;
-    tables.shards.iter().position(|shard| shard == entry).map_or(1, |place| place + 1)
-}
-
-fn node_name(site: &Site, tables: &Tables, shard: usize) -> String {
-    match tables.is_spread {
-        true => tables.shards[shard - 1].clone(),
-        false => site.nodes[site.primary()].name.clone(),
+/// The kinds of commit: on the node that the client is connected to, on another one, on two nodes, on three, and so on.
+fn kinds(site: &Site, rows: &[Row]) -> Result<Vec<Kind>, LiveError> {
+    let first = *rows.first().ok_or_else(|| LiveError::Unfit("no node holds rows".to_owned()))?;
+    let mut kinds =
+        vec![Kind { rows: vec![first], is_base: true }, Kind { rows: vec![first], is_base: false }];
+    // A coordinator may have no rows of its own.
+    if first.node == site.primary() {
+        kinds.extend(rows.get(1).map(|other| Kind { rows: vec![*other], is_base: false }));
     }
+    kinds.extend((2..=rows.len()).map(|count| Kind { rows: rows[..count].to_vec(), is_base: false }));
+    Ok(kinds)
 }
 
 /// Microseconds of each COMMIT, by kind. The kinds take turns, so that other activity of the host affects all of them.
 fn time(
     client: &mut Client,
     kinds: &[Kind],
-    duration: Duration,
+    (duration, has_messages): (Duration, bool),
     stop: &AtomicBool,
 ) -> Result<Vec<Vec<u64>>, LiveError> {
     let mut times = vec![Vec::new(); kinds.len()];
@@ -197,7 +196,11 @@ fn time(
             if kind.is_base {
                 sql.push_str("; set local synchronous_commit = local");
             }
-            for shard in &kind.shards {
+            // Written on this node only, whatever the engine replicates at a commit.
+            if kind.is_base && has_messages {
+                sql.push_str(&format!("; {LOG_MESSAGE}"));
+            }
+            for Row { shard, .. } in kind.rows.iter().filter(|_| !(kind.is_base && has_messages)) {
                 sql.push_str(&format!("; update {SCHEMA}.wide set v = v + 1 where shard = {shard}"));
             }
             client.execute(&sql)?;
@@ -207,6 +210,16 @@ fn time(
         }
     }
     Ok(times)
+}
+
+/// Whether a message can be written into the WAL: then a commit that no other node takes part in is known on every engine.
+fn can_log_messages(client: &mut Client) -> Result<bool, ClientError> {
+    let can = client.request(&format!("begin; {LOG_MESSAGE}; rollback")).map_err(ClientError::from);
+    if !matches!(can, Ok(ref reply) if reply.sqlstate().is_none()) {
+        client.execute("rollback")?;
+        return Ok(false);
+    }
+    Ok(true)
 }
 
 /// Microseconds of small queries.

@@ -58,8 +58,9 @@ fn one(report: &Report, cost: &Cost, setting: &str) -> Promise {
             "commit_predicted_us": cost.predicted_us[0],
             "commit_delayed_us_p50": (cost.commit_us_p50[1] > 0).then_some(cost.commit_us_p50[1]),
             "commit_delayed_predicted_us": cost.predicted_us[1],
-            "round_trip_us": report.round_trip_us[0],
-            "round_trip_delayed_us": (report.round_trip_us[1] > 0).then_some(report.round_trip_us[1]),
+            "round_trip_us": cost.round_trip_us[0].unwrap_or(report.round_trip_us[0]),
+            "round_trip_delayed_us":
+                (report.round_trip_us[1] > 0).then_some(cost.round_trip_us[1].unwrap_or(report.round_trip_us[1])),
         })),
         ..Promise::default()
     }

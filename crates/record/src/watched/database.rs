@@ -353,6 +353,8 @@ line! {
         node: String,
         /// Its name.
         subscription: String,
+        /// The replication that it belongs to, unless it is PostgreSQL's own.
+        replication: Option<String>,
         /// Errors of the apply worker in the interval (15).
         apply_errors: Option<u64>,
         /// Errors of the initial copy in the interval (15).

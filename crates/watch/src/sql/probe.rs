@@ -29,6 +29,8 @@ pub(crate) struct Probe {
     pub(crate) subscription_statistics: BTreeSet<String>,
     /// How the names of subscriptions begin that the engine keeps for its own use.
     pub(crate) own_subscriptions: Vec<&'static str>,
+    /// Replications with subscriptions outside of PostgreSQL's catalog: their names and queries.
+    pub(crate) foreign_subscriptions: Vec<(&'static str, &'static str)>,
     pub(crate) publication_namespace: BTreeSet<String>,
     pub(crate) statements: Call,
     pub(crate) kcache: Call,
@@ -104,11 +106,17 @@ impl Probe {
         probe.subscription = session.columns("pg_catalog.pg_stat_subscription")?;
         probe.subscription_statistics = session.columns("pg_catalog.pg_stat_subscription_stats")?;
         for sign in engines::engine::signs() {
-            let Some(prefix) = sign.replication.and_then(|replication| replication.own_subscriptions) else {
+            let Some(replication) = sign.replication.filter(|replication| {
+                replication.own_subscriptions.is_some() || replication.subscriptions.is_some()
+            }) else {
                 continue;
             };
             match session.query(&format!("select to_json({})::text", sign.sql), &[]) {
-                Ok(Value::Bool(true)) => probe.own_subscriptions.push(prefix),
+                Ok(Value::Bool(true)) => {
+                    probe.own_subscriptions.extend(replication.own_subscriptions);
+                    let theirs = replication.subscriptions.map(|sql| (replication.name, sql));
+                    probe.foreign_subscriptions.extend(theirs);
+                }
                 Ok(_) | Err(Failed::Refused { .. }) => {}
                 Err(gone) => return Err(gone),
             }

@@ -374,14 +374,21 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
     if probe.subscription.is_empty() {
         return None;
     }
-    let (errors, join) = if probe.subscription_statistics.contains("apply_error_count") {
+    let (errors, join, no_errors) = if probe.subscription_statistics.contains("apply_error_count") {
         (
             ", t.apply_error_count apply_errors, t.sync_error_count sync_errors",
             " left join pg_catalog.pg_stat_subscription_stats t on t.subid = s.oid",
+            ", null, null",
         )
     } else {
-        ("", "")
+        ("", "", "")
     };
+    let foreign = |(name, sql): &(&str, &str)| {
+        format!(
+            " union all select f.subscription::text, '{name}', f.enabled, null, f.running, null{no_errors} from ({sql}) f"
+        )
+    };
+    let foreign: String = probe.foreign_subscriptions.iter().map(foreign).collect();
     let own: Vec<String> = probe
         .own_subscriptions
         .iter()
@@ -389,10 +396,10 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
         .collect();
     let own = if own.is_empty() { "null::boolean".to_owned() } else { own.join(" or ") };
     Some(format!(
-        "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname as subscription, s.subenabled enabled,
+        "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname::text as subscription, null::text replication, s.subenabled enabled,
             {own} own, w.pid is not null running,
             greatest(pg_catalog.pg_wal_lsn_diff(w.received_lsn, w.latest_end_lsn), 0) lag_bytes{errors}
-          from pg_catalog.pg_subscription s left join (select distinct on (subid) * from pg_catalog.pg_stat_subscription where relid is null order by subid, pid) w on w.subid = s.oid{join}) r))::text"
+          from pg_catalog.pg_subscription s left join (select distinct on (subid) * from pg_catalog.pg_stat_subscription where relid is null order by subid, pid) w on w.subid = s.oid{join}{foreign}) r))::text"
     ))
 }
 
@@ -413,6 +420,7 @@ pub(crate) fn subscriptions_answer(
             Subscription {
                 node: answered.node.to_string(),
                 subscription: name,
+                replication: row.get("replication").and_then(Value::as_str).map(str::to_owned),
                 apply_errors: delta.count("apply_errors"),
                 sync_errors: delta.count("sync_errors"),
                 enabled: flag(row, "enabled"),

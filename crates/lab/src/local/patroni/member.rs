@@ -10,8 +10,8 @@ use rustix::process::Signal;
 use super::super::LocalError;
 use super::super::folder;
 use super::super::http::Request;
+use super::super::job::{Job, MANAGER_FILE};
 use super::config;
-use super::job::{Job, MANAGER_FILE};
 
 /// Patroni writes it into the data directory of each server that it manages.
 const SIGN: &str = "patroni.dynamic.json";

@@ -348,6 +348,7 @@ mod tests {
             user: "postgres".to_owned(),
             password: (port == 5433).then(|| Secret::new("x y")),
             dbname: "postgres".to_owned(),
+            detours: Vec::new(),
         };
         let peers = [
             ("primary".to_owned(), link(5433)),

@@ -22,6 +22,8 @@ pub struct Node {
     pub disk: Option<Disk>,
     /// What clients go through.
     pub proxy: Option<Proxy>,
+    /// How other nodes reach it, where they do not take the way of clients: their names, and what they connect to.
+    pub ways: Vec<(String, ConnSpec)>,
 }
 
 impl Node {
@@ -35,12 +37,18 @@ impl Node {
             spared: why.to_owned(),
             disk: None,
             proxy: None,
+            ways: Vec::new(),
         }
     }
 
     /// A node whose processes may get faults.
     pub fn hurtable(name: &str, role: Role, spec: ConnSpec, instance: Instance) -> Node {
         Node { instance: Some(instance), ..Node::spared(name, role, spec, "") }
+    }
+
+    /// The way that another node takes.
+    pub(crate) fn way_from(&self, node: &str) -> &ConnSpec {
+        self.ways.iter().find(|(name, _)| name == node).map_or(&self.spec, |(_, way)| way)
     }
 
     /// The way that clients take.

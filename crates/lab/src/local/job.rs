@@ -1,4 +1,4 @@
-//! One program of a cluster under Patroni: how it is started, found and ended.
+//! A program of a cluster besides its servers: how it is started, found and ended. Patroni and what it needs, and the relays of distances.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use connect::os_user::OsUser;
 use connect::poll;
 use rustix::process::Signal;
 
-use super::super::{LocalError, process};
+use super::{LocalError, process};
 use crate::sys;
 
 /// What has to be installed.
@@ -35,6 +35,8 @@ pub(super) struct Job {
     name: &'static str,
     dir: PathBuf,
     arguments: Vec<String>,
+    /// Its file, where it is not one of the system's programs.
+    program: Option<PathBuf>,
 }
 
 impl Job {
@@ -53,10 +55,16 @@ impl Job {
         Job::new("haproxy", cluster.join("haproxy"), &["-db", "-f"], FRONT_FILE)
     }
 
+    /// Relays between the nodes: this program itself, under a verb of their name. Without `program` it is only found and ended.
+    pub(super) fn relays(dir: &Path, file: &str, program: Option<PathBuf>) -> Job {
+        let job = Job::new("relay", dir.to_owned(), &["relay"], file);
+        Job { program, ..job }
+    }
+
     fn new(name: &'static str, dir: PathBuf, arguments: &[&str], file: &str) -> Job {
         let mut arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
         arguments.push(dir.join(file).display().to_string());
-        Job { name, dir, arguments }
+        Job { name, dir, arguments, program: None }
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -110,10 +118,11 @@ impl Job {
         if self.is_up() {
             return Ok(());
         }
-        let program = find_program(self.name).ok_or_else(|| LocalError::Topology {
-            problem: format!("not installed on this host: {}", self.name),
-            hint: "apt-get install patroni etcd-server haproxy".to_owned(),
-        })?;
+        let program =
+            self.program.clone().or_else(|| find_program(self.name)).ok_or_else(|| LocalError::Topology {
+                problem: format!("not installed on this host: {}", self.name),
+                hint: "apt-get install patroni etcd-server haproxy".to_owned(),
+            })?;
         let log = self.dir.join("log");
         let output = File::options().create(true).append(true).open(&log);
         let output = output.map_err(LocalError::io("open", &log))?;
