@@ -172,7 +172,8 @@ fn pings(cluster: &Cluster) -> Vec<Ping> {
 fn topology(cluster: &Cluster, settings: &Settings, nodes: u64) -> Option<Topology> {
     let waits = settings.get("synchronous_standby_names").is_some_and(|(names, _)| !names.is_empty());
     let others = usize::try_from(nodes.saturating_sub(1)).ok()?;
-    let cost = cluster.engine.commit.protocol.cost(others, waits, false);
+    // The widest transaction: it writes on the node that it enters at, and on every other one.
+    let cost = cluster.engine.commit.protocol.cost((true, others), waits, false);
     Some(Topology {
         name: format!("the target: {}", cost.words),
         round_trips: cost.round_trips,
