@@ -322,15 +322,17 @@ impl Work<'_> {
     }
 
     fn pair(self, from: &Mutex<Subject<'_>>, to: &Mutex<Subject<'_>>) -> Pair {
-        let (to_host, listening, to_lost) = {
+        let (to_host, listening, to_lost, to_bare) = {
             let to = locked(to);
-            let lost = to.checked.lost.clone().or_else(|| to.checked.no_program.clone());
-            (to.host, to.listening.clone(), lost)
+            (to.host, to.listening.clone(), to.checked.lost.clone(), to.checked.no_program.clone())
         };
         let mut from = locked(from);
         let named = Pair { from: from.host.name.clone(), to: to_host.name.clone(), ..Pair::default() };
-        let from_lost = from.checked.lost.clone().or_else(|| from.checked.no_program.clone());
-        let has_both = from.link.is_some() && listening.is_some();
+        // No tool measures the way to a host that cannot be reached.
+        if let Some(lost) = from.checked.lost.clone().or(to_lost) {
+            return Pair { lost: Some(lost), ..named };
+        }
+        let bare = from.checked.no_program.clone().or(to_bare);
         let by_iperf3 = |from| {
             let time = Duration::from_millis(self.plan.disk.time_ms);
             fallback::pair(from, to_host, &self.plan.ways, time, &self.plan.outputs, self.stop)
@@ -340,7 +342,7 @@ impl Work<'_> {
         {
             return Pair { from: named.from, to: named.to, ..pair };
         }
-        if let Some(lost) = from_lost.or(to_lost).filter(|_| !has_both) {
+        if let Some(lost) = bare {
             return match by_iperf3(from.host) {
                 Some(pair) => Pair { from: named.from, to: named.to, ..pair },
                 None => Pair { lost: Some(lost), ..named },

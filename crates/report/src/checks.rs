@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn a_column_for_each_of_few_hosts_and_quartiles_of_many() {
         let few = text(&checks(2));
-        assert!(few.contains("disk   disk.sync   /data   FAIL 2 ms    1 ms   <= 10 ms\n"), "{few}");
+        assert!(few.contains("disk   disk.sync   /data   FAIL 2 ms   1 ms   <= 10 ms\n"), "{few}");
         assert!(few.contains("FAIL    db0: a commit waits\n"), "{few}");
         assert!(few.ends_with("1 passed, 0 warnings, 1 failed, 0 unknown\n"), "{few}");
         let many = text(&checks(9));

@@ -6,6 +6,7 @@ use crate::link::quoted;
 use record::check::{Distribution, Pair};
 use serde_json::Value;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The first port of a server, and how many there are to choose from.
@@ -34,8 +35,12 @@ pub(super) fn measure(
     const CHECK: &str = "command -v iperf3 >/dev/null 2>&1 || exit 90; ";
     for shell in [from, to] {
         let found = shell.run(CHECK, PATIENCE).map_err(Refused::Failed)?;
-        if found.status == NO_IPERF3 {
-            return Err(Refused::Absent);
+        match found.status {
+            0 => {}
+            NO_IPERF3 => return Err(Refused::Absent),
+            status => {
+                return Err(Refused::Failed(format!("{}: a shell ended with {status}", shell.host.name)));
+            }
         }
     }
     let mut random = crate::probe::disk::Random::new(record::clock::wall_us());
@@ -52,9 +57,13 @@ pub(super) fn measure(
         ":",
     );
     let patience = PATIENCE + time * 2;
+    // The server has nothing to wait for once the client has ended, well or not.
+    let has_ended = AtomicBool::new(false);
+    let serving = Shell { stop: &has_ended, ..*to };
     let printed = std::thread::scope(|scope| {
-        let server = scope.spawn(|| to.run(&server, patience));
+        let server = scope.spawn(|| serving.run(&server, patience));
         let printed = from.run(&client, patience);
+        has_ended.store(true, Ordering::Relaxed);
         let _ = server.join();
         printed
     });
