@@ -364,7 +364,7 @@ fn a_primary_that_was_replaced_is_not_started_beside_the_new_one() {
     end(0);
     assert_eq!(shown(&spec(1), "select pg_promote()::text"), ["true"]);
     let error = up(&options).unwrap_err();
-    assert!(error.to_string().contains("node primary stays down: s1 was promoted"), "{error}");
+    assert!(error.to_string().contains("node primary is not started: s1 was promoted"), "{error}");
     assert!(error.hint().unwrap().contains("pgfathom down"));
     end(1);
     let again = up(&options).unwrap();

@@ -151,7 +151,7 @@ fn a_table_that_is_defined_otherwise_is_never_exact() {
                 ),
                 (
                     "alter table usertable drop constraint usertable_pkey; alter table usertable alter ycsb_key drop not null",
-                    Different("ycsb_key may be null"),
+                    Different("ycsb_key is nullable"),
                 ),
                 (
                     "alter table usertable drop constraint usertable_pkey; create unique index on usertable (ycsb_key)",
@@ -351,7 +351,7 @@ fn tables_of_tpcc_that_are_defined_otherwise_are_never_exact() {
                 ),
                 (
                     "alter table history alter h_data drop not null",
-                    Different("history: its column h_data may be null"),
+                    Different("history: its column h_data is nullable"),
                 ),
                 ("alter table warehouse set unlogged", Different("warehouse: is unlogged")),
                 (

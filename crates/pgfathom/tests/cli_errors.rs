@@ -44,7 +44,7 @@ fn wrong_verbs() {
             usage("plan load ycsb --rows 1e6 --nodes 0", "--nodes: must be at least 1", "whole number"),
             usage("plan load ycsb --rows 1e6 --nodes 5000", "5000 nodes are not possible", "1 to 1,000"),
             usage("plan load ycsb --size 1000PB", "1.00 EB are more than a plan takes", "at most 20 PB"),
-            usage("plan load ycsb --size 1XB", "--size: \"1XB\" is not a size: \"XB\" is no unit", "PB"),
+            usage("plan load ycsb --size 1XB", "--size: \"1XB\" is not a size: \"XB\" is not a unit", "PB"),
             usage("plan load ycsb --rows 1M --disk 15", "--disk: \"15\" has no unit", "10GB"),
             usage(
                 "plan load ycsb --rows 1M --usable 120%",

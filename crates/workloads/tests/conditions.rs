@@ -211,7 +211,7 @@ const ROUNDS: [&[Damage]; 9] = [
         Damage {
             sql: "insert into new_order (no_o_id, no_d_id, no_w_id) values (5, 1, 99)",
             breaks: &[X17],
-            first: "relation new_order, attribute no_w_id, strangers 1, lowest 99, highest 99",
+            first: "relation new_order, attribute no_w_id, orphans 1, lowest 99, highest 99",
         },
         Damage {
             sql: "delete from item where i_id = 5",
@@ -244,7 +244,7 @@ const ROUNDS: [&[Damage]; 9] = [
             sql: "update history set h_c_w_id = 9 where (h_c_w_id, h_c_d_id, h_c_id) = (1, 4, 77);
                 update order_line set ol_supply_w_id = 3 where (ol_w_id, ol_d_id, ol_o_id, ol_number) = (1, 4, 9, 1)",
             breaks: &[X17, C10, X25],
-            first: "relation history, attribute h_c_w_id, strangers 1, lowest 9, highest 9",
+            first: "relation history, attribute h_c_w_id, orphans 1, lowest 9, highest 9",
         },
         Damage {
             sql: "alter table history alter h_date drop not null;

@@ -332,13 +332,13 @@ const DAMAGES: [(&str, &[&str]); 24] = [
     ),
     (
         "insert into new_order values (2100, 7, 2)",
-        &["new_order where no_w_id = 2 and no_d_id = 7 and no_o_id = 2100: stranger, not made by the load"],
+        &["new_order where no_w_id = 2 and no_d_id = 7 and no_o_id = 2100: extra row, not made by the load"],
     ),
     (
         "update new_order set no_w_id = 3 where no_w_id = 1 and no_d_id = 1 and no_o_id = 2500",
         &[
             "new_order where no_w_id = 1 and no_d_id = 1 and no_o_id = 2500: missing",
-            "new_order where no_w_id = 3 and no_d_id = 1 and no_o_id = 2500: stranger, not made by the load",
+            "new_order where no_w_id = 3 and no_d_id = 1 and no_o_id = 2500: extra row, not made by the load",
         ],
     ),
     (
@@ -366,7 +366,7 @@ const DAMAGES: [(&str, &[&str]); 24] = [
     (
         "insert into order_line select ol_o_id, ol_d_id, ol_w_id, 16, ol_i_id, 1, null, 5, 0, ol_dist_info from order_line where ol_w_id = 1 and ol_d_id = 1 and ol_o_id = 7 and ol_number = 1",
         &[
-            "order_line where ol_w_id = 1 and ol_d_id = 1 and ol_o_id = 7 and ol_number = 16: stranger, not made by the load",
+            "order_line where ol_w_id = 1 and ol_d_id = 1 and ol_o_id = 7 and ol_number = 16: extra row, not made by the load",
         ],
     ),
     (
@@ -379,7 +379,7 @@ const DAMAGES: [(&str, &[&str]); 24] = [
     ),
     (
         "insert into item select 0, i_im_id, i_name, i_price, i_data from item where i_id = 1",
-        &["item where i_id = 0: stranger, not made by the load"],
+        &["item where i_id = 0: extra row, not made by the load"],
     ),
     ("delete from item where i_id = 1", &["item where i_id = 1: missing"]),
     (

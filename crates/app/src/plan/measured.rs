@@ -159,7 +159,9 @@ mod tests {
         }
         let parts = parts(&intervals);
         assert!(parts.len() >= PARTS);
-        assert_eq!(quantile(parts.iter().copied(), 0.1), Some(50.0));
+        let low = quantile(parts.iter().copied(), 0.1).expect("a range");
+        // A part that is slow for two thirds of its time, at least.
+        assert!((50.0..70.0).contains(&low), "{low}");
         assert_eq!(quantile(parts, 0.9), Some(100.0));
         assert_eq!(super::parts(&[(1.0, 1.0); 5]), Vec::<f64>::new());
     }

@@ -225,7 +225,7 @@ fn damages(table: &Table, partitioned: bool) -> Vec<Damage> {
             named: vec![("value of another row or column", k(8)); 2],
         },
         Damage {
-            name: "extra row",
+            name: "extra_row",
             sql: "insert into usertable values ('hello', 'x')".to_owned(),
             named: vec![("extra row", "hello".to_owned())],
         },

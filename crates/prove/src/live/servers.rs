@@ -33,12 +33,14 @@ const SETTINGS: &str = "select pg_catalog.current_setting('synchronous_standby_n
 /// The state of the standbys. Without `pg_read_all_stats` it is null.
 const STANDBYS: &str =
     "select application_name, coalesce(sync_state, '') from pg_catalog.pg_stat_replication order by 1, 2";
-/// The name under which a standby follows its primary, also after its promotion; null if it is hidden.
+/// The name under which a standby follows its primary, also after its promotion; null if it is hidden, or if the server has no `primary_conninfo`: a failover
+/// manager removes it from a primary, and gives all members one `cluster_name`.
 const STANDBY_NAME: &str = "select case when pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'usage') \
      and pg_catalog.pg_has_role(current_user, 'pg_read_all_settings', 'usage') then coalesce(\
      (select pg_catalog.substring(conninfo, '(?:^|\\s)application_name=''?([^''\\s]+)') from pg_catalog.pg_stat_wal_receiver), \
      (select pg_catalog.substring(setting, '(?:^|\\s)application_name\\s*=\\s*''?([^''\\s]+)') from pg_catalog.pg_settings where name = 'primary_conninfo'), \
-     (select nullif(setting, '') from pg_catalog.pg_settings where name = 'cluster_name'), 'walreceiver') end";
+     (select coalesce(nullif(own.setting, ''), 'walreceiver') from pg_catalog.pg_settings own, pg_catalog.pg_settings up \
+     where own.name = 'cluster_name' and up.name = 'primary_conninfo' and up.setting <> '')) end";
 
 /// One incarnation of a server: from its start, a crash or a promotion to the next.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -210,7 +210,7 @@ mod tests {
         let has = |major, minor, words: &str| {
             defects_of(major, minor).iter().any(|(defect, _)| defect.what.contains(words))
         };
-        assert!(has(14, 3, "CONCURRENTLY") && !has(14, 4, "CONCURRENTLY"));
+        assert!(has(14, 3, "updated meanwhile") && !has(14, 4, "updated meanwhile"));
         assert!(has(13, 4, "prepared") && !has(13, 5, "prepared"));
         assert!(has(18, 4, "incremental") && !has(18, 7, "incremental"));
         assert!(defects_of(15, 20).is_empty() && defects_of(14, 25).is_empty());
