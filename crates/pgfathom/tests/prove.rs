@@ -86,7 +86,7 @@ fn a_history_that_says_nothing_is_no_answer() {
     let told = typed(&folder, "prove check failed.edn", &[]);
     assert_eq!(told.exit, Some(8), "{}", told.stdout);
     assert!(told.stderr.contains("no acknowledged transaction did anything"), "{}", told.stderr);
-    // The same value twice: nobody knows which write was read.
+    // The same value twice: it is unknown which write was read.
     folder.write(
         "ambiguous.edn",
         "{:type :ok :process 0 :value [[:w 1 1]]} {:type :ok :process 1 :value [[:w 1 1]]} {:type :ok :process 2 :value [[:r 1 1]]}",

@@ -145,7 +145,7 @@ fn no_half_of_a_password_is_printed_or_recorded() {
         format!("host=127.0.0.1 port={port} password=hunter secret user=joe"),
         format!("host=127.0.0.1 port={port} password=hunter secret=1 user=joe"),
         format!("postgresql://joe@127.0.0.1:{port}/postgres?password=hunter&secret=1"),
-        // This one is right, and nobody listens there.
+        // This one is right, and nothing listens there.
         "postgresql://joe:hunter%40secret@127.0.0.1:1/postgres?connect_timeout=1".to_owned(),
     ] {
         for verb in [

@@ -279,7 +279,7 @@ fn a_failover_by_somebody_else_ends_in_a_verdict() {
     {
         let (dir, journal) = journal("failover");
         let mut cluster = ThrowawayCluster::replicated(&newest(), 1, sync).unwrap();
-        // Whoever has no files of it cannot mend it.
+        // A program without its files cannot mend it.
         let nodes = std::iter::zip(&cluster.file().node, cluster.nodes()).map(|(node, server)| {
             Node::spared(&node.name, Role::parse(&node.role).unwrap(), server.spec(), "somebody else's")
         });

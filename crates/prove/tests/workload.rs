@@ -84,7 +84,7 @@ fn word(model: Model) -> &'static str {
     if model == Model::Append { "append" } else { "verreg" }
 }
 
-/// Changes a setting, and waits until new sessions have it: whoever is forked before the postmaster has read it again works with the old one.
+/// Changes a setting, and waits until new sessions have it: a backend that is forked before the postmaster has read it again works with the old one.
 fn set(server: &Throwaway, name: &str, value: &str) {
     server.execute(&format!("alter system set {name} = '{value}'")).unwrap();
     server.execute("select pg_reload_conf()").unwrap();

@@ -377,7 +377,7 @@ pub enum CheckState {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// The directory does not contain enough to tell.
+    /// The directory does not contain enough for an answer.
     #[default]
     CannotTell,
     /// Looked at, and nothing that costs time or endangers anything was found.

@@ -326,12 +326,16 @@ fn copy_run(from: &Path, to: &Path, redaction: Redaction) -> Result<Vec<String>,
         let why = "it has no file of a run".to_string();
         return Err(BundleError::Foreign { path: from.to_path_buf(), why });
     }
-    let manifest = json!({"schema": "pgfathom.bundle", "schema_version": SCHEMA_VERSION,
-        "redacted": redaction.words(), "files": names});
-    let path = to.join(MANIFEST);
-    write(&path, format!("{manifest:#}\n").as_bytes())?;
+    write_manifest(to, redaction, &names)?;
     names.push(MANIFEST.to_string());
     Ok(names)
+}
+
+/// Writes the list of the files that a bundle contains, and what was removed from them.
+fn write_manifest(to: &Path, redaction: Redaction, names: &[String]) -> Result<(), BundleError> {
+    let manifest = json!({"schema": "pgfathom.bundle", "schema_version": SCHEMA_VERSION,
+        "redacted": redaction.words(), "files": names});
+    write(&to.join(MANIFEST), format!("{manifest:#}\n").as_bytes())
 }
 
 fn write(path: &Path, content: &[u8]) -> Result<(), BundleError> {

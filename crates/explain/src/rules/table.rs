@@ -442,7 +442,7 @@ fn not_pruned(case: &Case) -> Answer {
                 .number("partitions", alike as f64)
                 .number("scans_per_s", usual)
                 .because(format!("{} of the blocks that were touched are in its partitions", units::percent(share)))
-                .not("a table that is read evenly: its partitions would be scanned as often as their rows are asked for, not equally often")
+                .not("a table that is read evenly: its partitions would be scanned as often as their rows are read, not equally often")
                 .lacking("the plan: an Append over all partitions, and the time to plan it (pg_stat_statements.track_planning)")
                 .remedy(
                     "add a condition on the partition key to the statements, partition by what they search by, or use fewer and larger partitions",

@@ -131,7 +131,7 @@ fn clear_not_covered_troubled_and_cannot_tell_are_four_answers() {
     assert_eq!(health_of(&waiting("Extension", "Extension"), vec![]), Health::NotCovered);
     let bad = || vec![finding("REP-03", "n1", Severity::High, "x")];
     assert_eq!(health_of(&waiting("Timeout", "PgSleep"), bad()), Health::Troubled);
-    // A client at its limit says nothing about the database.
+    // A client at its limit shows nothing about the database.
     let ours = vec![finding("GEN-03", "n1", Severity::High, "x")];
     assert_eq!(health_of(&waiting("Timeout", "PgSleep"), ours), Health::Clear);
     let gap = r#"{"t_us":1,"source":"missing","node":"n1","what":"pg_stat_statements","why":"missing","lost":"much"}"#;

@@ -160,7 +160,7 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scan(scene, BOTH, "");
         trial(scene, 45_000.0, true);
     }),
-    // The index is there: most values are frequent, or PLAN-11 says why it is of no use.
+    // The index is there: most values are frequent, or PLAN-11 explains why it is of no use.
     ("PLAN-10", |scene| {
         scan(scene, BOTH, "");
         index(scene, "orders_customer", "customer", true);

@@ -83,9 +83,7 @@ pub fn run(
     let tables = Tables::make(site, &[SHAPE])?;
     let mut client = Client::connect(&options.dressed(site.entry()), options.patience)?;
     let rows = rows::one_each(site, &tables)?;
-    for Row { shard, .. } in &rows {
-        client.execute(&format!("insert into {SCHEMA}.wide values ({shard}, 0)"))?;
-    }
+    fill(&mut client, &rows)?;
     let kinds = kinds(site, &rows)?;
     let links = site.links();
     let half = if links.is_ok() { options.duration / 2 } else { options.duration };
@@ -145,6 +143,14 @@ pub fn run(
     }
     tables.remove(site);
     Ok(report)
+}
+
+/// Makes the rows that the commits change.
+fn fill(client: &mut Client, rows: &[Row]) -> Result<(), LiveError> {
+    for Row { shard, .. } in rows {
+        client.execute(&format!("insert into {SCHEMA}.wide values ({shard}, 0)"))?;
+    }
+    Ok(())
 }
 
 /// Times the commits again while the connections between the nodes are delayed, and measures the round trip without and with the delay.
