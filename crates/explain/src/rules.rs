@@ -1,6 +1,7 @@
 //! All rules, in the order of the manual.
 
 mod capacity;
+mod costly;
 mod cpu;
 mod ddl;
 mod disk;

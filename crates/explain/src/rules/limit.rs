@@ -1,6 +1,6 @@
 //! SES, MEM, IO: limits that are reached: connections, the memory and the I/O of a control group, what fits into memory.
 
-use super::statement::{busy, severity};
+use super::costly::{busy, severity};
 use super::vacuum::is_wal;
 use crate::case::Case;
 use crate::node_time;

@@ -4,7 +4,7 @@
 
 mod index;
 
-use super::statement::{busy, in_a_line, scans, severity};
+use super::costly::{busy, in_a_line, scans, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Field};
 use crate::rule::{Answer, Claim, Rule};

@@ -1,7 +1,7 @@
 //! SES, CPU: sessions that could compute and have no CPU, by the scheduler's account of their processes: because other programs use the CPUs, because there
 //! are too many sessions, or because something keeps the server from CPUs that are idle.
 
-use super::statement::{busy, severity};
+use super::costly::{busy, severity};
 use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::Need::Field;

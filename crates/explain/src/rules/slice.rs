@@ -1,7 +1,7 @@
 //! LWL, and waits of other areas: sessions that wait for one thing inside of the server for a large share of the DB time. Each rule is a row of a table:
 //! the wait events, what they mean, what excludes the neighbours, and what to do.
 
-use super::statement::{busy, severity};
+use super::costly::{busy, severity};
 use crate::case::Case;
 use crate::node_time;
 use crate::rule::Need::Looked;

@@ -1,13 +1,13 @@
 //! PLAN, SES, LOG: statements and sessions that take the time of a node, by the account of it ([`crate::node_time`]). What takes little time is no
 //! finding here, however ugly its plan is.
 
+use super::costly::{busy, in_a_line, scanned, severity, wasteful};
 use super::plan;
-use crate::case::{Case, Thing};
+use crate::case::Case;
 use crate::node_time;
 use crate::rule::Need::{Any, Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::escape::one_line;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
 
@@ -86,20 +86,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// A node with fewer active sessions has no problem with its time.
-const ACTIVE_MIN: f64 = 0.5;
-/// A share of the time from which on a finding is high.
-const SHARE_HIGH: f64 = 0.5;
-/// The share of the time of a statement that scans.
-const SCAN_SHARE_MIN: f64 = 0.2;
-/// Executions a second: a report that is run now and then may scan.
-const SCAN_CALLS_PER_S_MIN: f64 = 2.0;
-/// Blocks that an execution touches.
-const SCAN_BLOCKS_MIN: f64 = 100.0;
-/// Rows of a scan: small tables are scanned rightly.
-const SCAN_ROWS_MIN: f64 = 1_000.0;
-/// Scans of the table per execution; half, as the two are not polled at the same time.
-const SCANS_PER_CALL_MIN: f64 = 0.5;
 /// The share of the time of a statement that spills.
 const SPILL_SHARE_MIN: f64 = 0.1;
 /// Bytes that it spills per execution.
@@ -146,31 +132,12 @@ const BUFFERS_SHARE_MAX: f64 = 0.05;
 const FROM_DISK_MAX: f64 = 1.0 / 3.0;
 /// Bytes of a block, by default.
 const BLOCK_BYTES: f64 = 8192.0;
-/// Characters of a statement in a sentence.
-const STATEMENT_CHARS: usize = 160;
 /// Characters of a statement that is offered for pasting; what is cut ends with an ellipsis, and is not offered.
 const PASTED_CHARS_MAX: usize = 2_000;
 /// `EXPLAIN (GENERIC_PLAN)`.
 const GENERIC_PLAN_SINCE: u32 = 160_000;
 /// The share of the session time in reads from which on small shared_buffers are more than a hint.
 const READING_SHARE_MIN: f64 = 0.1;
-
-pub(super) fn severity(share: f64) -> Severity {
-    if share >= SHARE_HIGH { Severity::High } else { Severity::Medium }
-}
-
-/// Nodes whose sessions are at work.
-pub(super) fn busy(case: &Case) -> impl Iterator<Item = &NodeTime> {
-    node_time::all(case).iter().filter(|time| time.active >= ACTIVE_MIN)
-}
-
-/// A statement in one line, or its id.
-pub(super) fn in_a_line(statement: &StatementTime) -> String {
-    match one_line(&statement.text, STATEMENT_CHARS) {
-        text if text.is_empty() => format!("statement {}", statement.query_id),
-        text => text,
-    }
-}
 
 /// What shows its plan without running it; the text has parameters, which need PostgreSQL 16.
 fn explain_it(case: &Case, node: &str, statement: &StatementTime) -> String {
@@ -194,36 +161,6 @@ fn explain_generic(statement: &StatementTime) -> String {
         }
         _ => look_it_up(statement),
     }
-}
-
-/// A table of the statement's database that is scanned about as often as the statement runs, and the rows of a scan.
-fn scanned<'a>(case: &'a Case, node: &'a str, statement: &StatementTime) -> Option<(Thing<'a>, f64, f64)> {
-    let calls_per_s = statement.calls_per_s?;
-    let scans = case.at("table", node).filter_map(|table| {
-        let same = table.lines.word("database") == statement.database || statement.database.is_empty();
-        let (scans, rows) = (table.lines.sum("seq_scans")?, table.lines.sum("seq_rows")?);
-        let per_s = table.lines.rate("seq_scans")?;
-        // Each parallel worker counts a scan of its own: rows for each execution are the table's figure.
-        let each = (rows / scans.max(1.0)) * (per_s / calls_per_s).max(1.0);
-        let fits = same && each >= SCAN_ROWS_MIN && per_s >= calls_per_s * SCANS_PER_CALL_MIN;
-        fits.then_some((table, each, per_s))
-    });
-    scans.max_by(|left, right| (left.1 * left.2).total_cmp(&(right.1 * right.2)))
-}
-
-/// Executions a second, and blocks of each, of a statement that touches many for few rows.
-fn wasteful(statement: &StatementTime) -> Option<(f64, f64)> {
-    let (calls, blocks) = (statement.calls_per_s?, statement.blocks?);
-    let is_wasteful = blocks >= SCAN_BLOCKS_MIN && statement.rows.unwrap_or(0.0) < blocks;
-    // What has neither a condition nor a join needs all rows. A text that cannot be parsed may have one.
-    let is_filtered = statement::parse(&statement.text).map_or(true, |parsed| parsed.is_filtered);
-    let is_frequent = statement.share >= SCAN_SHARE_MIN && calls >= SCAN_CALLS_PER_S_MIN;
-    (is_wasteful && is_filtered && is_frequent).then_some((calls, blocks))
-}
-
-/// Whether PLAN-01 has a finding about the statement.
-pub(super) fn scans(case: &Case, node: &str, statement: &StatementTime) -> bool {
-    wasteful(statement).is_some() && scanned(case, node, statement).is_some()
 }
 
 fn scan(case: &Case) -> Answer {

@@ -1,7 +1,7 @@
 //! PLAN, VAC: what the statistics of tables show: old statistics of the planner, scans without an index, foreign keys without one, updates that touch
 //! every index.
 
-use super::statement::{busy, severity};
+use super::costly::{busy, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Facts, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
