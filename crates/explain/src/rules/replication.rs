@@ -457,6 +457,7 @@ fn stopped(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
         claim
             .on_node(subscription.place)
             .during([lines.ticks.window()])
+            .number("watched_s", lines.ticks.window().length_us() as f64 / 1e6)
             .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
             .because("its worker starts again and again, and fails at the same change; its slot on the publisher keeps WAL meanwhile (REP-03)")
             .remedy(
