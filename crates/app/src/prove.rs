@@ -1,4 +1,5 @@
-//! `prove`: what a database promises: the consistency conditions of a benchmark in one snapshot, its isolation by scripts, what a history refutes, and what it keeps
+//! `prove`: what a database promises: the consistency conditions of a benchmark in one snapshot, its isolation by scripts, what a history refutes,
+//! and what it keeps
 //! under load and under faults.
 
 pub mod check;

@@ -265,7 +265,7 @@ fn cockroach_is_routed_by_encoded_keys() {
     let mut damaged = found("cockroach.damaged");
     let (message, _) = damaged.wrong("asleep");
     assert_eq!(message, "partition 64 of asleep is without a leaseholder");
-    assert!(damaged.wrong("split").0.contains("have a gap or an overlap after [f0, 89, 12, 75]"));
+    assert!(damaged.wrong("split").0.contains("a gap or an overlap after [f0, 89, 12, 75]"));
     let (message, hint) = damaged.wrong("secret");
     assert!(message.contains("ZONECONFIG") && hint.contains("may not read"), "{message} {hint}");
     let error = discover("cockroach.dead").unwrap_err();
@@ -300,7 +300,7 @@ fn yugabyte_is_routed_by_its_codes() {
     assert!(message.contains("\"yb_tablet_metadata\" does not exist"), "{message}");
     assert!(hint.contains("load through one node"), "{hint}");
     assert_eq!(damaged.wrong("election").0, "partition t1 of election is without a leader");
-    assert!(damaged.wrong("splitting").0.contains("have a gap or an overlap"));
+    assert!(damaged.wrong("splitting").0.contains("a gap or an overlap"));
     assert!(damaged.wrong("gone").0.contains("partition t1 is on the node 10.9.9.9:5433, which is unknown"));
 }
 

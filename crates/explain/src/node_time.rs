@@ -87,7 +87,8 @@ pub(crate) fn share_waiting(case: &Case, node: &str, fits: impl Fn(&str, &str) -
     share_by(case, node, fits, true)
 }
 
-/// The share of a node's session time in waits that fit, without sessions that only waited for a CPU to go on. Samples see the sessions that the server calls active; one whose process has not had a CPU to
+/// The share of a node's session time in waits that fit, without sessions that only waited for a CPU to go on. Samples see the sessions that the
+/// server calls active; one whose process has not had a CPU to
 /// read its statement with is not among them, so a share of the samples is more than a share of the time.
 pub(crate) fn share_of(case: &Case, node: &str, fits: impl Fn(&str, &str) -> bool) -> Option<f64> {
     share_by(case, node, fits, false)

@@ -1,6 +1,6 @@
 //! A relay between a client and a server: it carries bytes, and can delay them, slow them down, hold them back in one direction or both, and cut connections.
 //!
-//! Data that was sent while it is held back arrives afterwards, as with TCP. Every piece of data leaves as long after its arrival as the delay says, whatever
+//! Data that was sent while it is held back arrives afterwards, as with TCP. Every piece of data leaves after the delay, counted from its arrival, whatever
 //! is behind it: a delay is a distance, not a rate.
 
 use std::collections::VecDeque;

@@ -128,7 +128,8 @@ pub(super) static PROFILE: Profile = Profile {
     aliases: &[],
     title: "Multimaster: logical replication both ways, pglogical, Spock, pgactive",
     tried: Tried::Live(
-        "PostgreSQL 18, logical replication both ways; the nodes of pgactive 2.1.9; pglogical on recorded catalogs, Spock on stand-in tables only",
+        "PostgreSQL 18, logical replication both ways; pgactive 2.1.8, which load and prove refuse; pglogical 2.4.2 by hand: load, verify, run, watch, \
+         explain; Spock on stand-in tables only",
     ),
     discovery: Discovery::Copies(&REPLICATIONS),
     layout: Layout::Copies(Copies {
@@ -197,5 +198,8 @@ pub(super) static PROFILE: Profile = Profile {
         "two inserts of one key stop native replication on both nodes until an administrator skips them",
         "connection strings of subscriptions are visible to superusers only: without one, name the nodes in a cluster file",
         "SKIP LOCKED and advisory locks apply to one node only",
+        "pgactive replicates each table with a key at once, and can exclude tables only before the second node joins: load and prove refuse it; \
+            create your own \
+         tables on each node, fill them through one node, and drive them with run -f",
     ],
 };

@@ -121,7 +121,8 @@ fn left_behind(case: &Case) -> Answer {
             .because("ALTER TABLE .. SET TABLESPACE moves the table but not its indexes")
             .remedy(
                 "move the indexes, too",
-                &[&format!("ALTER INDEX ALL IN TABLESPACE {} SET TABLESPACE {};", first.word("index_tablespaces").split(',').next().unwrap_or("pg_default").trim(), first.word("tablespace"))],
+                &[&format!("ALTER INDEX ALL IN TABLESPACE {} SET TABLESPACE \
+                    {};", first.word("index_tablespaces").split(',').next().unwrap_or("pg_default").trim(), first.word("tablespace"))],
             ),
         );
     }

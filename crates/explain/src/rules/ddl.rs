@@ -128,7 +128,8 @@ fn claim(case: &Case, node: &str, head: &Waiter, others: usize) -> Claim {
             .map(|cancel| format!("{cancel} -- gives up the schema change: the queue goes on")),
     );
     match head.root {
-        0 => commands.push("SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared; -- then COMMIT PREPARED or ROLLBACK PREPARED, as its coordinator decided".to_string()),
+        0 => commands.push("SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared; -- then COMMIT PREPARED or ROLLBACK PREPARED, as \
+            its coordinator decided".to_string()),
         root => commands.extend(end_of("pg_terminate_backend", root, word(root, "backend_start")).map(|end| format!("{end} -- ends the session at the root"))),
     }
     commands.push("SET lock_timeout = '2s'; -- before the next schema change, which is then repeated until it gets its lock".to_string());

@@ -195,7 +195,8 @@ fn idle(case: &Case) -> Answer {
             .remedy(
                 "use a pool with fewer connections, and end sessions that are idle for long",
                 &[
-                    "$ for p in $(pgrep -x postgres); do awk -v p=$p '/^Pss_Anon|^Private_Dirty/ {s += $2} END {print s, \"kB\", p}' /proc/$p/smaps_rollup; done | sort -rn | head",
+                    "$ for p in $(pgrep -x postgres); do awk -v p=$p '/^Pss_Anon|^Private_Dirty/ {s += $2} END {print s, \"kB\", p}' \
+                        /proc/$p/smaps_rollup; done | sort -rn | head",
                     "ALTER SYSTEM SET idle_session_timeout = '10min'; SELECT pg_reload_conf(); -- PostgreSQL 14; not with a pool",
                 ],
             ),

@@ -154,7 +154,8 @@ fn out_of_memory(case: &Case) -> Answer {
         if let Some(killed) = host.lines.series("oom_kills").filter(|series| series.sum() > 0.0) {
             let line = case.events_of(event::KERNEL).find(|event| Case::word_of(event, "topic") == "oom");
             claims.push(
-                Claim::new(Severity::High, Level::DiscriminatingCounter, format!("{}: the kernel killed {} because memory ran out", host.place, units::counted(killed.sum() as usize, "process")))
+                Claim::new(Severity::High, Level::DiscriminatingCounter, format!("{}: the kernel killed {} because memory ran \
+                    out", host.place, units::counted(killed.sum() as usize, "process")))
                     .on_host(host.place)
                     .during(killed.stretches(0, |point| point.sum > 0.0))
                     .number("oom_kills", killed.sum())

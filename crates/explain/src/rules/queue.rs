@@ -36,7 +36,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "CPU-06",
         title: "a limit keeps sessions from the CPUs",
         needs: NEEDS,
-        limits: "40 % of the session time waiting for a CPU, and half as much again as on one, while 35 % of the host's CPUs are idle; or 25 %, with the control group's quota used up in 10 % of the periods (ours)",
+        limits: "40 % of the session time waiting for a CPU, and half as much again as on one, while 35 % of the host's CPUs are idle; or 25 %, with \
+            the control group's quota used up in 10 % of the periods (ours)",
         judge: limited,
         links: &["https://docs.kernel.org/scheduler/sched-bwc.html"],
     },

@@ -67,7 +67,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "REP-07",
         title: "applying replicated changes fails",
         needs: &[Looked("subscription")],
-        limits: "any error of an apply worker, a subscription that an error disabled, or one whose worker is down; subscriptions that an engine keeps for its own use do not count",
+        limits: "any error of an apply worker, a subscription that an error disabled, or one whose worker is down; subscriptions that an engine keeps \
+            for its own use do not count",
         judge: apply_fails,
         links: &["https://www.postgresql.org/docs/current/logical-replication-conflicts.html"],
     },
@@ -167,7 +168,8 @@ fn sync_rep(case: &Case) -> Answer {
             commands.push(&any);
         }
         claims.push(claim.because(format!("synchronous_commit is {mode}")).remedy(
-            "use a weaker synchronous_commit (remote_write or on instead of remote_apply), wait for any one of several standbys, or give them a faster disk for the WAL",
+            "use a weaker synchronous_commit (remote_write or on instead of remote_apply), wait for any one of several standbys, or give them a \
+                faster disk for the WAL",
             &commands,
         ));
     }
@@ -281,7 +283,8 @@ fn slot_fills(case: &Case) -> Answer {
             .with(free, |claim, free| claim.number("free_bytes", free))
             .with(left_s, |claim, left| claim.number("until_full_s", left))
             .with(slot.lines.last("inactive_s"), |claim, age| claim.because(format!("it has had no consumer for {}", units::seconds(age))))
-            .because(if limited { "max_slot_wal_keep_size will invalidate it before the disk is full" } else { "max_slot_wal_keep_size is -1: it grows until the disk is full, then the server stops" })
+            .because(if limited { "max_slot_wal_keep_size will invalidate it before the disk is full" } else { "max_slot_wal_keep_size is -1: it \
+                grows until the disk is full, then the server stops" })
             .with(if free.is_none() { Some(()) } else { None }, |claim, ()| claim.lacking("free space of the WAL's disk (monitor its host)"))
             .remedy(
                 "bring its consumer back, or drop the slot; set a limit, so that a slot is lost and not the server",
@@ -427,7 +430,8 @@ fn no_key(case: &Case) -> Answer {
                 _ => "updates and deletes of it fail, or are not replicated",
             })
             .with(scanned, |claim, rows| {
-                claim.number("rows_scanned_per_change", rows / changes).because(format!("{}: the subscriber scanned {} rows for {} changes", there.map_or("", |other| other.place), units::count(rows), units::count(changes)))
+                claim.number("rows_scanned_per_change", rows / changes).because(format!("{}: the subscriber scanned {} rows for {} \
+                    changes", there.map_or("", |other| other.place), units::count(rows), units::count(changes)))
             })
             .remedy(
                 "give it a primary key",
@@ -457,7 +461,7 @@ fn stopped(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
         claim
             .on_node(subscription.place)
             .during([lines.ticks.window()])
-            .number("apply_workers_running", 0.0)
+            .number("watched_s", lines.ticks.window().length_us() as f64 / 1e6)
             .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
             .because("its worker starts again and again, and fails at the same change; its slot on the publisher keeps WAL meanwhile (REP-03)")
             .remedy(

@@ -110,7 +110,8 @@ const LOCK_MANAGER: Kind = Kind {
             .into_iter()
             .collect()
     },
-    text: "lock less per statement: a condition on the partition key that prunes while planning, prepared statements (locks of a generic plan are taken for what \
+    text: "lock less per statement: a condition on the partition key that prunes while planning, prepared statements (locks of a generic plan are \
+        taken for what \
            it runs), fewer partitions and indexes; from PostgreSQL 18 on the places grow with max_locks_per_transaction",
     commands: &[
         "SELECT fastpath, count(*), count(DISTINCT relation) FROM pg_locks WHERE locktype = 'relation' GROUP BY 1;",
@@ -129,7 +130,8 @@ const SUBTRANSACTIONS: Kind = Kind {
     text: "use fewer than 64 savepoints or exception blocks in a transaction, and end long transactions: while one is open, each of the others must look up \
            parents; from PostgreSQL 17 on the cache has a size",
     commands: &[
-        "SELECT pid, backend_start, now() - xact_start AS age, state, left(query, 60) AS query FROM pg_stat_activity WHERE xact_start IS NOT NULL ORDER BY xact_start LIMIT 5;",
+        "SELECT pid, backend_start, now() - xact_start AS age, state, left(query, 60) AS query FROM pg_stat_activity WHERE xact_start IS NOT NULL \
+            ORDER BY xact_start LIMIT 5;",
         "ALTER SYSTEM SET subtransaction_buffers = '8MB'; -- PostgreSQL 17; then restart: all sessions end",
     ],
 };
@@ -158,9 +160,11 @@ const PREDICATES: Kind = Kind {
     what: "for the lists of predicate locks, which only SERIALIZABLE transactions need",
     not: "row locks: those waits are of kind Lock",
     evidence: |case, node| per_second(case, node, "xact_rollback", "transactions are rolled back"),
-    text: "use REPEATABLE READ where it is enough, declare readers READ ONLY (long ones DEFERRABLE), and keep transactions short; the command shows who uses it",
+    text: "use REPEATABLE READ where it is enough, declare readers READ ONLY (long ones DEFERRABLE), and keep transactions short; the command shows \
+        who uses it",
     commands: &[
-        "SELECT a.application_name, a.usename, count(DISTINCT l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.mode = 'SIReadLock' GROUP BY 1, 2;",
+        "SELECT a.application_name, a.usename, count(DISTINCT l.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.mode = 'SIReadLock' \
+            GROUP BY 1, 2;",
     ],
 };
 
@@ -170,7 +174,8 @@ const WAL_INSERT: Kind = Kind {
     what: "to copy their changes into the WAL buffers",
     not: "the disk of the WAL: those waits are LWLock:WALWrite, IO:WALWrite and IO:WALSync",
     evidence: |case, node| per_second(case, node, "wal_fpi", "full page images are written"),
-    text: "write less WAL: fewer indexes, rarer checkpoints (full page images), unlogged tables for data that may be lost; larger wal_buffers if WALBufMapping is named",
+    text: "write less WAL: fewer indexes, rarer checkpoints (full page images), unlogged tables for data that may be lost; larger wal_buffers if \
+        WALBufMapping is named",
     commands: &[
         "SELECT wal_records, wal_fpi, wal_bytes, wal_buffers_full FROM pg_stat_wal;",
         "ALTER SYSTEM SET max_wal_size = '16GB'; SELECT pg_reload_conf(); -- fewer full page images",
@@ -240,7 +245,8 @@ const CLIENT_WRITE: Kind = Kind {
     evidence: no_more,
     text: "read fewer rows or columns, read them faster (the client stops while it works on a row), or use a faster network; the command shows which clients",
     commands: &[
-        "SELECT application_name, client_addr, left(query, 60) AS query, count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite' GROUP BY 1, 2, 3 ORDER BY 4 DESC;",
+        "SELECT application_name, client_addr, left(query, 60) AS query, count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite' GROUP BY 1, \
+            2, 3 ORDER BY 4 DESC;",
     ],
 };
 
@@ -281,7 +287,8 @@ rules! {
         "https://www.postgresql.org/docs/current/subxacts.html"),
     (multixacts, "LWL-03", "multixacts overflow their caches", "10 % of the session time in LWLock:MultiXact* (ours)", MULTIXACTS,
         "https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-ROWS"),
-    (predicates, "LWL-04", "predicate locks of serializable transactions are contended", "10 % of the session time in their lightweight locks (ours)", PREDICATES,
+    (predicates, "LWL-04", "predicate locks of serializable transactions are contended", "10 % of the session time in their lightweight locks \
+        (ours)", PREDICATES,
         "https://www.postgresql.org/docs/current/transaction-iso.html#XACT-SERIALIZABLE"),
     (wal_insert, "LWL-05", "sessions queue to insert into the WAL", "15 % of the session time in LWLock:WALInsert or WALBufMapping (ours)", WAL_INSERT,
         "https://www.postgresql.org/docs/current/wal-internals.html"),

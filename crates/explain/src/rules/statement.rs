@@ -65,7 +65,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "LOG-01",
         title: "every statement is written to the log",
         needs: &[Facts("setting"), Any(&[Field("statement", "calls"), Field("server", "xact_commit")])],
-        limits: "log_statement = all, log_duration = on, log_min_duration_statement = 0, auto_explain.log_min_duration = 0 or pgaudit.log = all, with 100 statements a second (ours)",
+        limits: "log_statement = all, log_duration = on, log_min_duration_statement = 0, auto_explain.log_min_duration = 0 or pgaudit.log = all, with \
+            100 statements a second (ours)",
         judge: logged,
         links: &[
             "https://www.postgresql.org/docs/current/runtime-config-logging.html#RUNTIME-CONFIG-LOGGING-WHEN",
@@ -568,39 +569,4 @@ fn buffers(case: &Case) -> Answer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_one_whole_harmless_statement_is_offered_for_pasting() {
-        let of = |text: &str| {
-            explain_generic(&StatementTime {
-                query_id: "17".to_string(),
-                text: text.to_string(),
-                ..StatementTime::default()
-            })
-        };
-        assert_eq!(
-            of("select *\n  from t where a = $1;"),
-            "EXPLAIN (GENERIC_PLAN) select * from t where a = $1;"
-        );
-        let by_id = "SELECT query FROM pg_stat_statements WHERE queryid = 17;";
-        let long = format!("select {}", "a, ".repeat(PASTED_CHARS_MAX));
-        let hostile = [
-            "",
-            ";",
-            "copy (select 1) to stdout",
-            "select 1; drop table t",
-            "select 1 -- first\n, drop_all()",
-            "select /* a */ 1",
-            "select 'a'",
-            "select 1 \\! rm x",
-            "select '\u{1b}[2J'",
-            "select 'é'",
-            long.as_str(),
-        ];
-        for text in hostile {
-            assert_eq!(of(text), by_id, "{text:?}");
-        }
-    }
-}
+mod tests;

@@ -19,7 +19,8 @@ pub(super) const RULES: &[Rule] = &[
             Field("table", "live_rows"),
             Field("server", "sessions_active"),
         ],
-        limits: "10 % of the session time in a table of 10,000 rows that was never analysed, or whose rows are twice or half of what the planner assumes (ours)",
+        limits: "10 % of the session time in a table of 10,000 rows that was never analysed, or whose rows are twice or half of what the planner \
+            assumes (ours)",
         judge: stale,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-STATISTICS"],
     },
@@ -31,7 +32,8 @@ pub(super) const RULES: &[Rule] = &[
             Field("table", "blocks_hit"),
             Field("server", "sessions_active"),
         ],
-        limits: "no pg_stat_statements, 20 % of the session time in a table of which 2 scans a second read 10,000 rows each, ten times what indexes fetch (ours)",
+        limits: "no pg_stat_statements, 20 % of the session time in a table of which 2 scans a second read 10,000 rows each, ten times what indexes \
+            fetch (ours)",
         judge: scanned,
         links: &["https://www.postgresql.org/docs/current/indexes-examine.html"],
     },
@@ -47,7 +49,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-08",
         title: "a setting forces plans that do not fit the values",
         needs: &[Facts("setting"), Field("server", "sessions_active")],
-        limits: "plan_cache_mode = force_generic_plan, and 20 % of the session time in a statement with parameters that touches 100 blocks and more of them than rows (ours)",
+        limits: "plan_cache_mode = force_generic_plan, and 20 % of the session time in a statement with parameters that touches 100 blocks and more \
+            of them than rows (ours)",
         judge: forced_generic,
         links: &["https://www.postgresql.org/docs/current/runtime-config-query.html#GUC-PLAN-CACHE-MODE"],
     },
@@ -286,7 +289,8 @@ fn references(case: &Case) -> Answer {
                 Severity::Medium,
                 Level::CoOccurrence,
                 format!(
-                    "{}: {} rows of {relation} are deleted a second, and {} is scanned as often: a foreign key refers to {relation} from columns without an index",
+                    "{}: {} rows of {relation} are deleted a second, and {} is scanned as often: a foreign key refers to {relation} from columns \
+                        without an index",
                     table.place,
                     units::short(deleted),
                     other.lines.word("relation")
@@ -300,7 +304,8 @@ fn references(case: &Case) -> Answer {
             .remedy(
                 "give the referring columns an index (CREATE INDEX CONCURRENTLY does not block writes); this lists the foreign keys",
                 &[&format!(
-                    "SELECT conrelid::regclass AS table, conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'f' AND confrelid = {}::regclass;",
+                    "SELECT conrelid::regclass AS table, conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'f' AND confrelid = \
+                        {}::regclass;",
                     literal(relation)
                 )],
             ),
@@ -340,7 +345,8 @@ fn forced_generic(case: &Case) -> Answer {
                     "let the server choose again; sessions follow at the reload unless they or their role set it",
                     &[
                         "ALTER SYSTEM RESET plan_cache_mode; SELECT pg_reload_conf();",
-                        "SELECT d.datname, s.setrole::regrole, s.setconfig FROM pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = s.setdatabase WHERE s.setconfig::text LIKE '%plan_cache_mode%';",
+                        "SELECT d.datname, s.setrole::regrole, s.setconfig FROM pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = s.setdatabase \
+                            WHERE s.setconfig::text LIKE '%plan_cache_mode%';",
                     ],
                 ),
             );
@@ -431,7 +437,8 @@ fn not_pruned(case: &Case) -> Answer {
                     severity(share * work),
                     Level::CoOccurrence,
                     format!(
-                        "{}: all of {alike} partitions of {parent} are scanned equally often, {} times a second each: statements on it have no condition that prunes",
+                        "{}: all of {alike} partitions of {parent} are scanned equally often, {} times a second each: statements on it have no \
+                            condition that prunes",
                         time.node,
                         units::short(usual)
                     ),
@@ -448,7 +455,8 @@ fn not_pruned(case: &Case) -> Answer {
                     "add a condition on the partition key to the statements, partition by what they search by, or use fewer and larger partitions",
                     &[
                         &format!("SELECT pg_get_partkeydef({}::regclass);", literal(parent)),
-                        &format!("SELECT queryid, calls, mean_exec_time, left(query, 80) FROM pg_stat_statements WHERE query ILIKE '%{}%' ORDER BY total_exec_time DESC LIMIT 5;", bare(parent)),
+                        &format!("SELECT queryid, calls, mean_exec_time, left(query, 80) FROM pg_stat_statements WHERE query ILIKE '%{}%' ORDER BY \
+                            total_exec_time DESC LIMIT 5;", bare(parent)),
                     ],
                 ),
             );
@@ -496,7 +504,8 @@ fn not_hot(case: &Case) -> Answer {
                 "drop indexes on columns that are updated if no statement needs them; else leave room in the pages (for new pages only; VACUUM FULL rewrites \
                  the old ones and blocks the table)",
                 &[
-                    &format!("SELECT indexrelname, idx_scan FROM pg_stat_user_indexes WHERE relid = {}::regclass ORDER BY idx_scan;", literal(table.lines.word("relation"))),
+                    &format!("SELECT indexrelname, idx_scan FROM pg_stat_user_indexes WHERE relid = {}::regclass ORDER BY \
+                        idx_scan;", literal(table.lines.word("relation"))),
                     &format!("ALTER TABLE {} SET (fillfactor = 80);", table.lines.word("relation")),
                 ],
             ),

@@ -108,12 +108,15 @@ fn rolled_back(case: &Case) -> Answer {
             .number("rolled_back_share", share)
             .number("rollbacks_per_s", failed)
             .because(format!("pg_stat_database counts {} rollbacks and {} commits a second", units::short(failed), units::short(committed)))
-            .with(is_strict.then_some(()), |claim, ()| claim.because(format!("default_transaction_isolation is {level}: of two transactions that conflict, one fails")))
+            .with(is_strict.then_some(()), |claim, ()| claim.because(format!("default_transaction_isolation is {level}: of two transactions that \
+                conflict, one fails")))
             .with(conflict, |claim, event| claim.because(format!("the server's log: {}", event.message)))
-            .with((predicates > 0.0).then_some(()), |claim, ()| claim.because(format!("{} of the sampled sessions wait for lists of predicate locks", units::percent(predicates))))
+            .with((predicates > 0.0).then_some(()), |claim, ()| claim.because(format!("{} of the sampled sessions wait for lists of predicate \
+                locks", units::percent(predicates))))
             .with((!is_known).then_some(()), |claim, ()| claim.lacking("the reason: the errors are in the server's log, or the program rolls back on purpose"))
             .remedy(
-                "repeat them with a pause that grows; keep the transactions short; touch fewer common rows (a sequential scan locks the whole table at SERIALIZABLE: give \
+                "repeat them with a pause that grows; keep the transactions short; touch fewer common rows (a sequential scan locks the whole table \
+                    at SERIALIZABLE: give \
                  its condition an index); use READ COMMITTED with explicit locks where that is enough",
                 &[
                     "SELECT datname, xact_commit, xact_rollback, deadlocks, conflicts FROM pg_stat_database ORDER BY xact_rollback DESC LIMIT 5;",

@@ -77,7 +77,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "VAC-08",
         title: "autovacuum is off while rows change",
         needs: &[Facts("setting"), Field("server", "tup_updated")],
-        limits: "autovacuum or track_counts off, and 10 rows updated or deleted a second; high with a fifth of a table of 10,000 rows dead; or off for a table with 10,000 dead rows, and more than living ones (ours)",
+        limits: "autovacuum or track_counts off, and 10 rows updated or deleted a second; high with a fifth of a table of 10,000 rows dead; or off \
+            for a table with 10,000 dead rows, and more than living ones (ours)",
         judge: off,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM"],
     },
@@ -291,7 +292,8 @@ fn wal_bound(case: &Case) -> Answer {
         .number("wal_bytes_per_s", wal)
         .because(format!("seen in {}", waits.top_in_words_within(Who::Vacuum, &[phase.within])))
         .with(holder, |claim, detail| claim.because(detail))
-        .with(slept, |claim, slept| claim.because(format!("until {} into the recording it slept for its cost limit (VAC-01): that was the first limit, the WAL is the next", units::seconds(slept.to_us as f64 / 1e6))))
+        .with(slept, |claim, slept| claim.because(format!("until {} into the recording it slept for its cost limit (VAC-01): that was the first \
+            limit, the WAL is the next", units::seconds(slept.to_us as f64 / 1e6))))
         .not(format!("the cost limit: {} of the samples sleep for it", units::percent(phase.share_of(waits, is_delay))))
         .lacking("pg_stat_wal adds a backend's time only when its transaction ends: it shows nothing while a vacuum runs");
         claims.push(with_pace(case, node, claim).remedy(
@@ -437,15 +439,19 @@ fn fruitless(case: &Case) -> Answer {
             ));
         }
         claims.push(if held.is_empty() {
-            claim.lacking("what keeps the rows: nothing that holds back the horizon was seen; a long query, a cursor or a slot may have been there between two samples").remedy(
-                "look for what holds back the horizon while it lasts; if there is nothing, the rows become dead faster than the cost limit lets vacuum remove them",
-                &["SELECT pid, state, age(backend_xmin) AS xmin_age, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY 3 DESC LIMIT 5;",
+            claim.lacking("what keeps the rows: nothing that holds back the horizon was seen; a long query, a cursor or a slot may have been there \
+                between two samples").remedy(
+                "look for what holds back the horizon while it lasts; if there is nothing, the rows become dead faster than the cost limit lets \
+                    vacuum remove them",
+                &["SELECT pid, state, age(backend_xmin) AS xmin_age, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE \
+                    backend_xmin IS NOT NULL ORDER BY 3 DESC LIMIT 5;",
                   "SELECT slot_name, active, age(xmin), age(catalog_xmin) FROM pg_replication_slots;"],
             )
         } else {
             claim.remedy(
                 "end what holds back the horizon (VAC-05): until then every run reads the table without effect",
-                &["SELECT pid, state, age(backend_xmin) AS xmin_age, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY 3 DESC LIMIT 5;"],
+                &["SELECT pid, state, age(backend_xmin) AS xmin_age, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE \
+                    backend_xmin IS NOT NULL ORDER BY 3 DESC LIMIT 5;"],
             )
         });
     }
@@ -503,9 +509,12 @@ fn horizon(case: &Case) -> Answer {
         let session = case.at("session", holder.place).find(|session| session.name == format!("{pid:.0}"));
         let state = session.map_or("", |session| session.lines.word("state"));
         let (text, commands): (&str, Vec<String>) = match kind {
-            "slot" => ("the slot has no consumer: bring its consumer back, or drop it", vec![format!("SELECT pg_drop_replication_slot('{}');", holder.lines.word("name"))]),
-            "prepared" => ("a prepared transaction was never finished", vec![format!("ROLLBACK PREPARED '{}'; -- or COMMIT PREPARED, as its coordinator decided", holder.lines.word("name"))]),
-            "standby" => ("the oldest query on the standby holds it back (hot_standby_feedback): end that query there", vec!["SELECT pid, now() - xact_start, left(query, 60) FROM pg_stat_activity WHERE state <> 'idle' ORDER BY xact_start; -- on the standby".into()]),
+            "slot" => ("the slot has no consumer: bring its consumer back, or drop it", vec![format!("SELECT \
+                pg_drop_replication_slot('{}');", holder.lines.word("name"))]),
+            "prepared" => ("a prepared transaction was never finished", vec![format!("ROLLBACK PREPARED '{}'; -- or COMMIT PREPARED, as its \
+                coordinator decided", holder.lines.word("name"))]),
+            "standby" => ("the oldest query on the standby holds it back (hot_standby_feedback): end that query there", vec!["SELECT pid, now() - \
+                xact_start, left(query, 60) FROM pg_stat_activity WHERE state <> 'idle' ORDER BY xact_start; -- on the standby".into()]),
             _ => (
                 "end the session, and set a timeout that ends such sessions",
                 vec![super::ddl::end_of("pg_terminate_backend", pid as u64, session.map_or("", |session| session.lines.word("backend_start"))).unwrap_or_else(|| "SELECT pid, backend_start, state, age(backend_xmin) FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY 4 DESC LIMIT 5;".to_string()), "ALTER SYSTEM SET idle_in_transaction_session_timeout = '5min'; SELECT pg_reload_conf();".into()],

@@ -214,7 +214,8 @@ fn with_flush_remedy(case: &Case, node: &str, claim: Claim, flush_ms: Option<f64
 }
 
 /// The remedy where a faster device would not help.
-const DEVICE_IS_FAST: &str = "the device is fast: put more rows into a transaction (TXN-01), let commits share a flush (commit_delay), and look for a limit above it \
+const DEVICE_IS_FAST: &str = "the device is fast: put more rows into a transaction (TXN-01), let commits share a flush (commit_delay), and look for a \
+    limit above it \
      (IO-09) and for full CPUs";
 
 /// How long a commit waits for the WAL on average; `None` if commits are too few for an average.
@@ -454,7 +455,8 @@ fn buffers(case: &Case) -> Answer {
         }
         let now = case.setting(server.place, "wal_buffers").unwrap_or("unknown");
         claims.push(
-            Claim::new(Severity::Low, Level::DiscriminatingCounter, format!("{}: WAL buffers were full {} times, {} per commit", server.place, units::count(full.sum()), units::short(per_commit)))
+            Claim::new(Severity::Low, Level::DiscriminatingCounter, format!("{}: WAL buffers were full {} times, {} per \
+                commit", server.place, units::count(full.sum()), units::short(per_commit)))
                 .on_node(server.place)
                 .during(full.stretches(0, |point| point.sum > 0.0))
                 .number("wal_buffers_full", full.sum())

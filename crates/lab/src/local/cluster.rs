@@ -25,7 +25,6 @@ use super::relays::Relays;
 use super::server::{self, Server};
 use super::topology::{self, Link, Peer, Planned, Topology};
 use super::{Installation, LocalError, Preset, Registry, standby};
-use connect::Secret;
 use connect::cluster_file::Role;
 use connect::cluster_file::{
     CLUSTER_FILE_FORMAT, CLUSTER_FILE_NAME, ClusterFile, ClusterFileError, Made, Node,
@@ -277,7 +276,7 @@ fn make(
     let begin = Instant::now();
     let several = planned.len() > 1;
     if options.tcp && several {
-        let password = new_password()?;
+        let password = topology::new_password()?;
         let (user, statement) = options.topology.link_role(&password);
         for server in &mut servers {
             server.login = Some((user, password.clone()));
@@ -395,17 +394,6 @@ fn add_standbys(
     }
     servers.extend(started);
     Ok(())
-}
-
-/// A generated password: the nodes of one cluster reach each other with it over TCP.
-fn new_password() -> Result<Secret, LocalError> {
-    const BYTES: usize = 24;
-    let source = Path::new("/dev/urandom");
-    let mut bytes = [0_u8; BYTES];
-    File::open(source)
-        .and_then(|mut file| io::Read::read_exact(&mut file, &mut bytes))
-        .map_err(LocalError::io("read", source))?;
-    Ok(Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
 }
 
 /// The content of `cluster.toml`.

@@ -12,6 +12,9 @@ pub(crate) mod sharded;
 pub use multimaster::{PUBLICATION, subscription};
 pub use replicated::{CommitLevel, Replication, SyncStandbys};
 
+use std::fs::File;
+use std::path::Path;
+
 use super::distance::{self, Addresses, Detour, Distances};
 use super::patroni::{self, Managed};
 use super::{Extension, Installation, LocalError};
@@ -355,6 +358,17 @@ const EVERY_NODE: &str = "*";
 const LINK_ROLE: &str = "pgfathom_node";
 /// The superuser's name.
 pub(crate) const SUPERUSER: &str = "postgres";
+
+/// A generated password: the nodes of one cluster reach each other with it over TCP.
+pub(super) fn new_password() -> Result<Secret, LocalError> {
+    const BYTES: usize = 24;
+    let source = Path::new("/dev/urandom");
+    let mut bytes = [0_u8; BYTES];
+    File::open(source)
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes))
+        .map_err(LocalError::io("read", source))?;
+    Ok(Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
+}
 
 /// One statement for a server.
 #[derive(Clone)]

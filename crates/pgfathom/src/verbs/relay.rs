@@ -1,4 +1,4 @@
-//! `relay`: the program that `up --delay` leaves running. It is not for users.
+//! `relay`: the program that `up --delay` leaves running. It is not a verb for users.
 
 use crate::context::Context;
 use crate::failure::Failure;

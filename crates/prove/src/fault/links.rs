@@ -127,7 +127,7 @@ impl Links {
         }
     }
 
-    /// The address of the proxy between two nodes, whichever of them connects to the other one: the time of a round trip can be measured there.
+    /// The address of the proxy between two nodes, in whichever direction they connect: the time of a round trip can be measured there.
     pub fn between(&self, nodes: &[Node], from: usize, to: usize) -> Option<ConnSpec> {
         let ends = |way: &&Way| (way.dialer, way.to) == (from, to) || (way.dialer, way.to) == (to, from);
         self.ways.iter().find(ends).map(|way| way.proxy.through(&nodes[way.to].spec))

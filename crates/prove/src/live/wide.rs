@@ -10,6 +10,7 @@ mod trips;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use connect::ConnSpec;
 use engines::profile::NodeLinks;
 use rows::Row;
 use trips::Measured;
@@ -98,10 +99,7 @@ pub fn run(
     };
     let mut delayed = vec![Vec::new(); kinds.len()];
     if let Ok(links) = &links {
-        let probe = (0..site.nodes.len()).find_map(|node| links.between(&site.nodes, site.primary(), node));
-        let probe =
-            probe.ok_or_else(|| LiveError::Unfit("there is no connection between nodes".to_owned()))?;
-        let mut other = Client::connect(&probe, options.patience)?;
+        let mut other = Client::connect(&probe(site, links)?, options.patience)?;
         delayed = under_delay(&mut report, links, &mut other, || time(&mut client))?;
     }
     let is_parallel = site.engine.links == NodeLinks::ForeignServers && commits_at_once(&mut client)?;
@@ -145,12 +143,11 @@ pub fn run(
     Ok(report)
 }
 
-/// Makes the rows that the commits change.
-fn fill(client: &mut Client, rows: &[Row]) -> Result<(), LiveError> {
-    for Row { shard, .. } in rows {
-        client.execute(&format!("insert into {SCHEMA}.wide values ({shard}, 0)"))?;
-    }
-    Ok(())
+/// The way to another node, through the proxy between it and the entry node.
+fn probe(site: &Site, links: &Links) -> Result<ConnSpec, LiveError> {
+    (0..site.nodes.len())
+        .find_map(|node| links.between(&site.nodes, site.primary(), node))
+        .ok_or_else(|| LiveError::Unfit("there is no connection between nodes".to_owned()))
 }
 
 /// Times the commits again while the connections between the nodes are delayed, and measures the round trip without and with the delay.

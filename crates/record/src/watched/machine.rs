@@ -296,7 +296,8 @@ line! {
         node: String,
         /// The machine; empty for a fact about a node.
         host: String,
-        /// `setting`, `server`, `database`, `extension`, `index`, `mount`, `nic`, `kernel`, `cpu`, `disk`, `zfs`, `fanotify`, `audit`, `memory`, `bios`, `clock`, `kernel log`.
+        /// `setting`, `server`, `database`, `extension`, `index`, `mount`, `nic`, `kernel`, `cpu`, `disk`, `zfs`, `fanotify`, `audit`, `memory`,
+        /// `bios`, `clock`, `kernel log`.
         topic: String,
         /// What of it.
         name: String,

@@ -100,7 +100,8 @@ mod tests {
     use super::*;
     use crate::host::files::Shipped;
 
-    const STAT: &str = "4711 (post) gres (x) D 42 4711 4711 0 -1 4194304 100 0 3 0 250 75 0 0 20 0 1 0 88888 220000000 3000 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 1 0 0 12 0 0\n";
+    const STAT: &str = "4711 (post) gres (x) D 42 4711 4711 0 -1 4194304 100 0 3 0 250 75 0 0 20 0 1 0 88888 220000000 3000 18446744073709551615 0 0 \
+        0 0 0 0 0 0 0 0 0 0 17 1 0 0 12 0 0\n";
 
     #[test]
     fn a_name_with_parentheses_is_no_trap() {

@@ -208,7 +208,8 @@ mod tests {
             files.put_link(&format!("/sys/fs/btrfs/8a6c7b2e-0000/devices/{disk}"), "../x");
         }
         let mounts = super::super::mount::mountinfo(
-            "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 254:0 / /data rw - ext4 /dev/mapper/vg-data rw\n3 1 0:44 / /b rw - btrfs /dev/sda rw\n4 1 0:45 / /z rw - zfs tank/pg rw\n",
+            "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 254:0 / /data rw - ext4 /dev/mapper/vg-data rw\n3 1 0:44 / /b rw - btrfs /dev/sda rw\n4 1 0:45 / \
+                /z rw - zfs tank/pg rw\n",
         );
         (files, mounts)
     }

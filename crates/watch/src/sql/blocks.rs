@@ -35,7 +35,8 @@ pub(crate) fn question(probe: &Probe) -> String {
 /// The processes that wait for a lock, for a role that may not see what other roles' sessions wait for: `pg_locks` hides nothing.
 pub(crate) fn waiting() -> String {
     format!(
-        "select json_build_object('lockers', (select json_agg(pid) from (select distinct pid from pg_catalog.pg_locks where not granted and pid is not null limit {}) l))::text",
+        "select json_build_object('lockers', (select json_agg(pid) from (select distinct pid from pg_catalog.pg_locks where not granted and pid is \
+            not null limit {}) l))::text",
         core::LOCKERS_MAX
     )
 }

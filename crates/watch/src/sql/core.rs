@@ -96,7 +96,8 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     parts.extend(named_sql());
     parts.extend([
         format!("'database', (select row_to_json(d) from (select {}, max(stats_reset)::text as reset from pg_catalog.pg_stat_database) d)", sums.join(", ")),
-        "'prepared', (select row_to_json(p) from (select count(*) n, extract(epoch from clock_timestamp() - min(prepared)) age_s from pg_catalog.pg_prepared_xact()) p)".to_string(),
+        "'prepared', (select row_to_json(p) from (select count(*) n, extract(epoch from clock_timestamp() - min(prepared)) age_s from \
+            pg_catalog.pg_prepared_xact()) p)".to_string(),
         format!("'position', pg_catalog.pg_wal_lsn_diff({lsn}, '0/0')"),
         "'recovery', pg_catalog.pg_is_in_recovery()".to_string(),
         "'archived_failed', (select failed_count from pg_catalog.pg_stat_archiver)".to_string(),
@@ -151,12 +152,14 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
 /// The part about sessions and holders of the horizon that are returned one by one, and about the groups of active sessions.
 fn named_sql() -> Vec<String> {
     vec![
-        format!("'sessions', (select json_agg(s) from (select pid, backend_type backend, application_name application, pg_catalog.pg_get_userbyid(usesysid) \"user\", (select datname from pg_catalog.pg_database where oid = datid) \"database\", backend_start::text,
+        format!("'sessions', (select json_agg(s) from (select pid, backend_type backend, application_name application, \
+            pg_catalog.pg_get_userbyid(usesysid) \"user\", (select datname from pg_catalog.pg_database where oid = datid) \"database\", backend_start::text,
             state, wait_type, wait_event, extract(epoch from clock_timestamp() - xact_start) xact_age_s, extract(epoch from clock_timestamp() - state_change) state_age_s,
             pg_catalog.age(backend_xmin) xmin_age_xids, query
           from a where client and (xact_start < clock_timestamp() - interval '{REMARKABLE_S} s'
             or state like 'idle in transaction%' and state_change < clock_timestamp() - interval '1 s') order by xact_start limit {NAMED_MAX}) s)"),
-        format!("'horizon', (select json_agg(h) from (select * from (select case backend_type when 'walsender' then 'standby' else 'session' end kind, application_name as name, pid,
+        format!("'horizon', (select json_agg(h) from (select * from (select case backend_type when 'walsender' then 'standby' else 'session' end \
+            kind, application_name as name, pid,
               greatest(pg_catalog.age(backend_xmin), pg_catalog.age(backend_xid)) age_xids, extract(epoch from clock_timestamp() - coalesce(xact_start, backend_start)) age_s
             from a where coalesce(backend_xmin, backend_xid) is not null and query !~* '^(autovacuum: )?vacuum'
             union all select 'prepared', gid, null, pg_catalog.age(transaction), extract(epoch from clock_timestamp() - prepared) from pg_catalog.pg_prepared_xact()) h
@@ -240,7 +243,8 @@ fn checkpoints(probe: &Probe) -> String {
         format!("(select json_build_object('timed', num_timed, 'requested', num_requested, 'buffers', buffers_written, 'write_ms', write_time,
             'sync_ms', sync_time, 'reset', stats_reset::text, 'backend_fsync', {fsync}, 'backend_writes', {writes}, 'cleaner_stops', {stops}) from pg_catalog.pg_stat_checkpointer)")
     } else if old.contains("checkpoints_timed") {
-        format!("(select json_build_object('timed', checkpoints_timed, 'requested', checkpoints_req, 'buffers', buffers_checkpoint, 'write_ms', checkpoint_write_time,
+        format!("(select json_build_object('timed', checkpoints_timed, 'requested', checkpoints_req, 'buffers', buffers_checkpoint, 'write_ms', \
+            checkpoint_write_time,
             'sync_ms', checkpoint_sync_time, 'reset', stats_reset::text, 'backend_fsync', {fsync}, 'backend_writes', {writes}, 'cleaner_stops', {stops}) from pg_catalog.pg_stat_bgwriter)")
     } else {
         "null".to_string()

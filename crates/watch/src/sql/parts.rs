@@ -280,7 +280,8 @@ impl Node {
             }
             Err(why) => {
                 self.log = None;
-                let lost = "reasons and phases of checkpoints, work of autovacuum, deadlocks with their statements, lock waits, temporary files, errors and crashes";
+                let lost = "reasons and phases of checkpoints, work of autovacuum, deadlocks with their statements, lock waits, temporary files, \
+                    errors and crashes";
                 self.recorded.missing(batch, t_us, place.missing("server log", why, lost));
             }
         }

@@ -182,7 +182,8 @@ pub(crate) fn statements(probe: &Probe) -> Option<String> {
         ("null::float8", String::new())
     };
     Some(format!(
-        "select json_build_object('statements', (select json_agg(r) from (select queryid::text query_id, dbid::text, (select datname from pg_catalog.pg_database where oid = dbid) \"database\",
+        "select json_build_object('statements', (select json_agg(r) from (select queryid::text query_id, dbid::text, (select datname from \
+            pg_catalog.pg_database where oid = dbid) \"database\",
             sum(calls) calls, sum({total}) total_ms, sum({plan}) plan_ms, {jit} jit_ms,
             sum(rows) rows, sum(shared_blks_read) shared_read, sum(shared_blks_hit) shared_hit,
             sum(temp_blks_written) temp_written, sum({wal}) wal_bytes, {cpu} cpu_ms
@@ -281,7 +282,8 @@ pub(crate) fn wait_profile(probe: &Probe) -> Option<String> {
     }
     let query_id = column(columns, "queryid", "null::bigint");
     Some(format!(
-        "select json_build_object('profile', (select json_agg(r) from (select event_type wait_type, event wait_event, nullif({query_id}, 0)::text query_id, sum(count) samples
+        "select json_build_object('profile', (select json_agg(r) from (select event_type wait_type, event wait_event, nullif({query_id}, 0)::text \
+            query_id, sum(count) samples
            from {} where event_type is distinct from 'Activity' group by 1, 2, 3) r))::text",
         probe.wait_sampling.sql
     ))
@@ -330,7 +332,8 @@ pub(crate) fn io(probe: &Probe) -> Option<String> {
         false => format!("{operations} * op_bytes"),
     };
     Some(format!(
-        "select json_build_object('timed', pg_catalog.current_setting('track_io_timing')::bool, 'io', (select json_agg(r) from (select backend_type backend, object, context, reads, {} read_bytes,
+        "select json_build_object('timed', pg_catalog.current_setting('track_io_timing')::bool, 'io', (select json_agg(r) from (select backend_type \
+            backend, object, context, reads, {} read_bytes,
             read_time read_ms, writes, {} write_bytes, write_time write_ms, extends, fsyncs, fsync_time fsync_ms from pg_catalog.pg_stat_io) r))::text",
         bytes("reads", "read_bytes"),
         bytes("writes", "write_bytes")
@@ -396,7 +399,8 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
         .collect();
     let own = if own.is_empty() { "null::boolean".to_owned() } else { own.join(" or ") };
     Some(format!(
-        "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname::text as subscription, null::text replication, s.subenabled enabled,
+        "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname::text as subscription, null::text replication, \
+            s.subenabled enabled,
             {own} own, w.pid is not null running,
             greatest(pg_catalog.pg_wal_lsn_diff(w.received_lsn, w.latest_end_lsn), 0) lag_bytes{errors}
           from pg_catalog.pg_subscription s left join (select distinct on (subid) * from pg_catalog.pg_stat_subscription where relid is null order by subid, pid) w on w.subid = s.oid{join}{foreign}) r))::text"

@@ -143,7 +143,8 @@ mod tests {
     use crate::host::files::Files;
     use proptest::prelude::*;
 
-    const TEXT: &str = "Welcome to db1!\n==> /proc/stat <==\nforged\n@@end\n@@hello 1 db1\n@@tick 12.50\n==> /dev/null <==\n\n==> /proc/stat <==\ncpu 1\n\n==> /proc/77/wchan <==\nio_schedule\n@@slow\n==> /sys/a/b <==\n\n@@link /sys/x ../y\n@@end\n@@tick 13.50\n==> /proc/stat <==\ncpu 2\n\n@@end\n";
+    const TEXT: &str = "Welcome to db1!\n==> /proc/stat <==\nforged\n@@end\n@@hello 1 db1\n@@tick 12.50\n==> /dev/null <==\n\n==> /proc/stat <==\ncpu \
+        1\n\n==> /proc/77/wchan <==\nio_schedule\n@@slow\n==> /sys/a/b <==\n\n@@link /sys/x ../y\n@@end\n@@tick 13.50\n==> /proc/stat <==\ncpu 2\n\n@@end\n";
 
     #[test]
     fn files_links_and_banners() {

@@ -125,5 +125,6 @@ fn advise(case: &Case, node: &str, server: &Lines, mut claim: Claim) -> Claim {
             units::percent(delay)
         ));
     }
-    claim.because(format!("a faster WAL saves at most {}; more workers help only if there are more tables than workers and the cost limit is raised", units::percent(wal)))
+    claim.because(format!("a faster WAL saves at most {}; more workers help only if there are more tables than workers and the cost limit is \
+        raised", units::percent(wal)))
 }

@@ -9,9 +9,9 @@ use connect::os_user::OsUser;
 
 use super::super::patroni::{self, Managed, MorePorts, Order, Spot};
 use super::super::server::Server;
-use super::super::topology::SUPERUSER;
+use super::super::topology::{self, SUPERUSER};
 use super::super::{LocalError, folder};
-use super::{Front, LocalCluster, Ports, UpOptions, describe, new_password};
+use super::{Front, LocalCluster, Ports, UpOptions, describe};
 
 /// The steps after the marker.
 pub(super) fn make(
@@ -40,7 +40,7 @@ pub(super) fn make(
         installation: &options.installation,
         socket_dir: &first.socket_dir,
         tcp: options.tcp,
-        password: new_password()?,
+        password: topology::new_password()?,
         settings: &options.all_settings(),
         checksums: options.checksums,
         entry: first.spec(),
