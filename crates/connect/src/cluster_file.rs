@@ -167,6 +167,9 @@ pub struct Node {
     pub role: String,
     /// A connection string without a password.
     pub connection: String,
+    /// Other addresses under which the nodes know it, as connection strings: behind a relay or another network.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
     /// The host to reach by ssh for its files; absent: this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<String>,

@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::profile::{Layout, LoadPath};
 use connect::ConnSpec;
 use connect::cluster_file::{ClusterFile, Role};
-use connect::conninfo::{Host, HostSpec, SessionAttrs, Sources};
+use connect::conninfo::{self, Host, HostSpec, SessionAttrs, Sources};
 
 /// The comment on a foreign server that is a node of its cluster. Servers that hold partitions need none.
 pub const NODE_MARK: &str = "pgfathom node";
@@ -44,12 +44,21 @@ pub struct ClusterNode {
     pub role: Role,
     /// How to connect to it, and to no other node.
     pub spec: ConnSpec,
+    /// Other addresses under which the nodes know it.
+    pub also: Vec<HostSpec>,
+}
+
+impl ClusterNode {
+    /// A node that the others know by the address of `spec`.
+    pub fn new(name: impl Into<String>, role: Role, spec: ConnSpec) -> ClusterNode {
+        ClusterNode { name: name.into(), role, spec, also: Vec::new() }
+    }
 }
 
 impl Cluster {
     /// A PostgreSQL server alone.
     pub fn single(spec: ConnSpec) -> Cluster {
-        let node = ClusterNode { name: "single".to_owned(), role: Role::Primary, spec };
+        let node = ClusterNode::new("single", Role::Primary, spec);
         Cluster { engine: Engine::default(), nodes: vec![node], partitions: None, left_out: vec![] }
     }
 
@@ -72,7 +81,13 @@ impl Cluster {
             let resolved = node
                 .resolve(sources)
                 .map_err(|source| ClusterError::Conninfo { node: node.name.clone(), source })?;
-            nodes.push(ClusterNode { name: node.name.clone(), role, spec: resolved.spec });
+            let mut found = ClusterNode::new(&node.name, role, resolved.spec);
+            for address in &node.also {
+                let also = conninfo::parse(address, sources)
+                    .map_err(|source| ClusterError::Conninfo { node: node.name.clone(), source })?;
+                found.also.extend(also.spec.hosts);
+            }
+            nodes.push(found);
         }
         if nodes.is_empty() {
             return Err(ClusterError::NoNodes);
@@ -188,7 +203,7 @@ impl Cluster {
         let folder = host.filter(|host| host.starts_with('/')).filter(|_| wanted == Machine::Here).map(real);
         let mut found = self.nodes.iter().enumerate().filter(|(_, node)| {
             node.spec.dbname == dbname
-                && node.spec.hosts.iter().any(|at| {
+                && node.spec.hosts.iter().chain(&node.also).any(|at| {
                     let same_folder = match (&at.host, &folder) {
                         (Host::Unix(theirs), Some(folder)) => real(&theirs.to_string_lossy()) == *folder,
                         _ => true,

@@ -368,7 +368,7 @@ fn a_primary_that_was_replaced_is_not_started_beside_the_new_one() {
     assert!(error.hint().unwrap().contains("pgfathom down"));
     end(1);
     let again = up(&options).unwrap();
-    assert!(again.notes[0].contains("node primary stays down"), "{:?}", again.notes);
+    assert!(again.notes[0].starts_with("node primary is not started: s1 was promoted"), "{:?}", again.notes);
     assert_eq!(control::connect(&again.spec).unwrap().host_index(), 1);
     assert_eq!(down(&cluster.dir, &place.registry()).unwrap().stopped, 1);
     place.assert_gone(&cluster.dir);

@@ -203,6 +203,16 @@ fn prove_wide_and_run_show_what_a_commit_costs_over_the_distance() {
     }
     let load = run(up.folder.path(), &["load", "ycsb", "--rows", "500", "--cluster", &file]);
     assert_eq!(load.exit, Some(0), "{}", load.stderr);
+    // The nodes know each other by the ports of relays, which lead to nodes of the cluster file.
+    for verb in ["verify", "matrix -T 1 -o matrix"] {
+        let arguments: Vec<&str> = verb.split(' ').chain(["--cluster", &file]).collect();
+        let ended = run(up.folder.path(), &arguments);
+        assert!(matches!(ended.exit, Some(0 | 5)), "{verb}: {}", ended.stderr);
+    }
+    let cells = run_json("matrix")["summary"]["matrix"]["operations"][0]["cells"].clone();
+    let far = cells.as_array().into_iter().flatten().filter(|cell| cell["connect"] != cell["data"]);
+    let pings: Vec<f64> = far.filter_map(|cell| cell["ping_us"].as_f64()).collect();
+    assert!(pings.len() == 2 && pings.iter().all(|us| *us >= 40_000.0), "{cells}");
     let driven = run(
         up.folder.path(),
         &[

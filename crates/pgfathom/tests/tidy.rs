@@ -78,7 +78,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 /// Production lines wider than this. The count only shrinks.
 const LINE_CHARS_MAX: usize = 160;
-const WIDE_LINES: usize = 42;
+const WIDE_LINES: usize = 31;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")

@@ -150,7 +150,7 @@ pub fn plannable(text: &str) -> Result<String, Unread> {
     let text = text.replace(mask::SQUASHED, " ");
     let text = text.trim().trim_end_matches(';');
     let text = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
-    let is_plain = text.chars().enumerate().all(|(_, c)| {
+    let is_plain = text.chars().all(|c| {
         c.is_alphanumeric()
             || (c.is_ascii() && !c.is_ascii_control() && !matches!(c, '\'' | '\\' | ';' | '`'))
     });
@@ -236,7 +236,7 @@ fn check_size(text: &str) -> Result<(), Unread> {
         }
         deepest = deepest.max(depth);
         let in_word = c.is_alphanumeric() || c == '_';
-        tokens += usize::from(!c.is_whitespace() && !(in_word && is_word));
+        tokens += usize::from(!(c.is_whitespace() || in_word && is_word));
         is_word = in_word;
     }
     if text.len() > TEXT_BYTES_MAX || deepest > DEPTH_MAX || tokens > TOKENS_MAX {

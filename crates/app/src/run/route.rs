@@ -311,10 +311,9 @@ mod tests {
     use engines::{ClusterNode, Engine};
 
     fn cluster(roles: &[Role]) -> Cluster {
-        let node = |(at, role): (usize, &Role)| ClusterNode {
-            name: format!("n{}", at + 1),
-            role: *role,
-            spec: ConnSpec::new("localhost", 5432 + at as u16, "me", "db"),
+        let node = |(at, role): (usize, &Role)| {
+            let spec = ConnSpec::new("localhost", 5432 + at as u16, "me", "db");
+            ClusterNode::new(format!("n{}", at + 1), *role, spec)
         };
         Cluster {
             engine: Engine::parse("fdw-sharded").unwrap(),

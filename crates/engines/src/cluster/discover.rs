@@ -236,7 +236,7 @@ fn catalogued(
         if cluster.node(&name).is_some() {
             return Err(ClusterError::TwoOfOneName(name));
         }
-        cluster.nodes.push(ClusterNode { name, role, spec });
+        cluster.nodes.push(ClusterNode::new(name, role, spec));
     }
     // A catalog that does not name the queried node, or does not list it.
     let itself = itself.or_else(|| {
@@ -250,7 +250,7 @@ fn catalogued(
         None => {
             let role = cluster.nodes.first().map_or(Role::Coordinator, |node| node.role);
             let role = if role == Role::Peer { role } else { Role::Coordinator };
-            cluster.nodes.insert(0, ClusterNode { name: "entry".to_owned(), role, spec: here.clone() });
+            cluster.nodes.insert(0, ClusterNode::new("entry", role, here.clone()));
         }
     }
     if reach_nodes {
@@ -289,11 +289,11 @@ fn fdw_sharded(
     reach: &mut Reach<'_>,
 ) -> Result<Cluster, ClusterError> {
     let entry_name = here.describe();
-    let mut nodes = vec![ClusterNode { name: "entry".to_owned(), role: Role::Shard, spec: here.clone() }];
+    let mut nodes = vec![ClusterNode::new("entry", Role::Shard, here.clone())];
     for row in servers {
         let name = row.get(0).unwrap_or_default().to_owned();
         let spec = beside(&here, row.get(1), row.get(2), row.get(3))?;
-        nodes.push(ClusterNode { name, role: Role::Shard, spec });
+        nodes.push(ClusterNode::new(name, Role::Shard, spec));
     }
     let mut cluster =
         Cluster { engine: Engine::FOREIGN_PARTITIONS, nodes, partitions: None, left_out: vec![] };

@@ -149,13 +149,13 @@ impl Survey {
                 let role = if is_standby(found.as_ref()) { Role::Standby } else { Role::Primary };
                 known.extend(found);
                 self.forget(&host);
-                self.cluster.nodes.push(ClusterNode { name, role, spec });
+                self.cluster.nodes.push(ClusterNode::new(name, role, spec));
             }
             Err(error) => {
                 let why = format!("you named it, but it does not reply: {error}");
                 let hint = "it is tried again during the recording".to_owned();
                 self.absent.push(Absent { name: name.clone(), why, hint });
-                self.cluster.nodes.push(ClusterNode { name, role: Role::Standby, spec });
+                self.cluster.nodes.push(ClusterNode::new(name, Role::Standby, spec));
             }
         }
     }
@@ -174,7 +174,7 @@ impl Survey {
         match found {
             Ok(Some(found)) if !known.contains(&found) && is_kin(known, &found) => {
                 let name = self.free_name(name, &spec);
-                self.cluster.nodes.push(ClusterNode { name, role: role(&found), spec });
+                self.cluster.nodes.push(ClusterNode::new(name, role(&found), spec));
                 known.push(found);
             }
             Ok(_) => self.lacks(name, format!("{reported}; but another server is at {at}")),

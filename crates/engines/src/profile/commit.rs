@@ -57,6 +57,11 @@ impl Protocol {
         self != Protocol::NodeByNode
     }
 
+    /// Whether the nodes agree on every commit, also on one that wrote on one node only.
+    pub fn agrees_on_all(self) -> bool {
+        matches!(self, Protocol::Majority { .. } | Protocol::Consensus { .. })
+    }
+
     /// The cost of a commit of a transaction that wrote on `others` nodes beside the one that the client is connected to, and on that one if `here`.
     /// `is_parallel`: the entry node commits the other nodes at once.
     pub fn cost(

@@ -76,7 +76,7 @@ fn a_symptom_stands_under_its_cause_on_the_same_node() {
         vec![finding("LCK-01", "n1", Severity::Low, "x"), finding("DIST-06", "n1", Severity::High, "x")];
     under_their_causes(&Case::default(), &mut small);
     assert!(small.iter().all(|finding| finding.symptom_of.is_none()));
-    // One cause told three times is told once.
+    // One cause with three findings is one story.
     let mut commits: Vec<Finding> =
         ["WAL-01", "WAL-05", "TXN-01"].map(|rule| finding(rule, "n1", Severity::Medium, "x")).into();
     under_their_causes(&Case::default(), &mut commits);

@@ -419,6 +419,7 @@ fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
                 name: server.name.clone(),
                 role: server.role.name().to_owned(),
                 connection: server.client_spec().describe(),
+                also: server.known_as(),
                 ssh: None,
                 data_directory: Some(server.data_dir()),
                 log: Some(server.log()),

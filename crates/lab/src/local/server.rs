@@ -14,7 +14,7 @@ use super::topology::{Link, Peer, SUPERUSER};
 use super::{Installation, LocalError};
 use connect::Secret;
 use connect::cluster_file::Role;
-use connect::conninfo::{ConnSpec, PORT_DEFAULT};
+use connect::conninfo::{self, ConnSpec, PORT_DEFAULT};
 use connect::os_user::OsUser;
 
 /// The time limit for a start, including crash recovery.
@@ -65,6 +65,15 @@ impl Server {
     pub(super) fn client_spec(&self) -> ConnSpec {
         let port = distance::port_for(distance::CLIENT, &self.detours, self.port);
         ConnSpec::unix(&self.socket_dir, port, SUPERUSER, SUPERUSER)
+    }
+
+    /// The addresses under which other nodes know it, where they do not take the way of clients: those of its relays, and its own.
+    pub(super) fn known_as(&self) -> Vec<String> {
+        let link = self.peer().link;
+        let ways =
+            self.detours.iter().filter(|detour| detour.from != distance::CLIENT).map(|detour| detour.port);
+        let own = (!self.detours.is_empty()).then_some(self.port);
+        ways.chain(own).map(|port| format!("host={} port={port}", conninfo::quoted(&link.host))).collect()
     }
 
     /// The relays that lead here, to its socket. Nodes reach them over TCP if it is enabled; clients use a socket.

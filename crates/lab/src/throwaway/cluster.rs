@@ -99,31 +99,7 @@ impl ThrowawayCluster {
                 primary.reload()
             })?;
         }
-        let file = ClusterFile {
-            format: CLUSTER_FILE_FORMAT,
-            engine: topology.engine().to_owned(),
-            made: Some(Made {
-                by: concat!("pgfathom ", env!("CARGO_PKG_VERSION")).to_owned(),
-                kind: topology.kind().to_owned(),
-                binaries: installation.bin_dir.clone(),
-                version: installation.version.to_string(),
-                preset: THROWAWAY_PRESET.to_owned(),
-                partitions: topology.partitions(),
-                delay: None,
-                sync: topology.replication().map(|replication| replication.sync.to_string()),
-                os_user: nodes.first().and_then(|node| node.user.as_ref()).map(|user| user.name.clone()),
-            }),
-            node: std::iter::zip(&planned, &nodes)
-                .map(|(planned, node)| Node {
-                    name: planned.name.clone(),
-                    role: planned.role.name().to_owned(),
-                    connection: node.spec().describe(),
-                    ssh: None,
-                    data_directory: Some(node.data_dir()),
-                    log: Some(node.log_path()),
-                })
-                .collect(),
-        };
+        let file = describe(installation, topology, &planned, &nodes);
         let cluster = ThrowawayCluster { nodes, file };
         cluster.file.write(&cluster.cluster_toml())?;
         Ok(cluster)
@@ -201,5 +177,40 @@ impl Drop for ThrowawayCluster {
                 scope.spawn(move || drop(node));
             }
         });
+    }
+}
+
+/// The cluster file of started nodes.
+fn describe(
+    installation: &Installation,
+    topology: &Topology,
+    planned: &[Planned],
+    nodes: &[Throwaway],
+) -> ClusterFile {
+    ClusterFile {
+        format: CLUSTER_FILE_FORMAT,
+        engine: topology.engine().to_owned(),
+        made: Some(Made {
+            by: concat!("pgfathom ", env!("CARGO_PKG_VERSION")).to_owned(),
+            kind: topology.kind().to_owned(),
+            binaries: installation.bin_dir.clone(),
+            version: installation.version.to_string(),
+            preset: THROWAWAY_PRESET.to_owned(),
+            partitions: topology.partitions(),
+            delay: None,
+            sync: topology.replication().map(|replication| replication.sync.to_string()),
+            os_user: nodes.first().and_then(|node| node.user.as_ref()).map(|user| user.name.clone()),
+        }),
+        node: std::iter::zip(planned, nodes)
+            .map(|(planned, node)| Node {
+                name: planned.name.clone(),
+                role: planned.role.name().to_owned(),
+                connection: node.spec().describe(),
+                ssh: None,
+                data_directory: Some(node.data_dir()),
+                log: Some(node.log_path()),
+                also: Vec::new(),
+            })
+            .collect(),
     }
 }

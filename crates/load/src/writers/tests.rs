@@ -38,11 +38,7 @@ fn servers() -> Vec<Throwaway> {
 
 /// The cluster as it is seen through the node `entry`, which comes first.
 fn cluster(servers: &[Throwaway], entry: usize) -> Cluster {
-    let node = |index: usize| ClusterNode {
-        name: NODES[index].to_owned(),
-        role: Role::Shard,
-        spec: servers[index].spec(),
-    };
+    let node = |index: usize| ClusterNode::new(NODES[index], Role::Shard, servers[index].spec());
     Cluster {
         engine: Engine::parse("fdw-sharded").unwrap(),
         nodes: vec![node(entry), node(1 - entry)],

@@ -28,7 +28,7 @@ pub fn mask(text: &str) -> String {
 /// Writes the token at the beginning of `rest`. Returns its length in bytes; `None` if the rest of the text must be hidden.
 fn token(rest: &str, first: char, output: &mut String) -> Option<usize> {
     if is_name_start(first) {
-        return Some(word(rest, output)?);
+        return word(rest, output);
     }
     match first {
         '\'' => string(rest, false, output),

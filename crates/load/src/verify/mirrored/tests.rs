@@ -50,11 +50,8 @@ fn peers_of(installation: &Installation) -> (Vec<Throwaway>, Cluster, Table) {
             ))
             .unwrap();
     }
-    let nodes = std::iter::zip(NAMES, &servers).map(|(name, server)| ClusterNode {
-        name: name.to_owned(),
-        role: Role::Peer,
-        spec: server.spec(),
-    });
+    let nodes = std::iter::zip(NAMES, &servers)
+        .map(|(name, server)| ClusterNode::new(name, Role::Peer, server.spec()));
     let cluster = Cluster {
         engine: Engine::parse("multimaster").unwrap(),
         nodes: nodes.collect(),

@@ -44,9 +44,8 @@ fn by_placement(site: &Site, entry: usize) -> Result<Vec<Row>, LiveError> {
         LiveError::Unfit(format!("the nodes of the rows are not known: {error}"))
     };
     let nodes = site.nodes.iter().map(|node| ClusterNode {
-        name: node.name.clone(),
-        role: node.role,
-        spec: node.spec.clone(),
+        also: node.ways.iter().flat_map(|(_, way)| way.hosts.clone()).collect(),
+        ..ClusterNode::new(&node.name, node.role, node.spec.clone())
     });
     let cluster =
         Cluster { engine: site.engine, nodes: nodes.collect(), partitions: None, left_out: Vec::new() };
