@@ -104,9 +104,10 @@ impl Plan {
             .map_err(|error| Failure::caused("cannot start a thread", error))?;
         recording.carry(sampler);
         let (is_interrupted, has_answered) = self.wait(context, &board, begun);
+        // What is written after the last sample takes time, but nothing is recorded in it.
+        let duration_s = begun.elapsed().as_secs_f64();
         recording.end_watch();
         let has_answered = has_answered || answers(&board);
-        let duration_s = begun.elapsed().as_secs_f64();
         let seen = Seen::read(recording.path())?;
         recording.keep(recording.dir().edit_step(step, |step| {
             step.summary.duration_s = duration_s;

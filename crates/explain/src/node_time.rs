@@ -55,7 +55,8 @@ fn part_of(kind: &str, event: &str) -> &'static str {
         ("IO", event) if event.starts_with("WAL") || event.starts_with("Wal") => "WAL and commit",
         ("LWLock", event) if event.starts_with("WAL") => "WAL and commit",
         ("IPC", "SyncRep") => "synchronous replication",
-        ("IO", event) if event.starts_with("BufFile") => "temporary files",
+        // BufFileWrite is BuffileWrite from PostgreSQL 17 on.
+        ("IO", event) if event.to_ascii_lowercase().starts_with("buffile") => "temporary files",
         ("IO", event) if event.ends_with("Extend") => "extending files",
         ("IO", event) if event.ends_with("Read") || event.ends_with("Prefetch") => "reading",
         ("IO", "AioIoCompletion" | "AioIoUringExecution" | "AioIoUringSubmit") => "reading",

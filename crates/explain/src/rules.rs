@@ -13,6 +13,7 @@ mod lock;
 mod memory;
 mod network;
 mod observer;
+mod overhead;
 mod plan;
 mod queue;
 pub(crate) mod replication;
@@ -36,6 +37,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         network::RULES,
         vacuum::RULES,
         transaction::RULES,
+        overhead::RULES,
         lock::RULES,
         ddl::RULES,
         slice::RULES,

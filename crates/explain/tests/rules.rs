@@ -33,7 +33,7 @@ fn a_healthy_cluster_has_no_findings_and_every_rule_has_looked() {
 
 #[test]
 fn what_only_looks_like_a_condition_is_no_finding() {
-    for (id, change) in fire::HARMLESS.iter().chain(fire::HARMLESS_PLANS) {
+    for (id, change) in fire::HARMLESS.iter().chain(fire::HARMLESS_PLANS).chain(fire::HARMLESS_LIVE) {
         let mut scene = Scene::healthy();
         change(&mut scene);
         let findings = scene.explain();

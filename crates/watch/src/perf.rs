@@ -63,6 +63,8 @@ const PRINT_US: u64 = 1_000_000;
 const RETRY_US: u64 = 5_000_000;
 /// How long the end waits for the last slice and its printing.
 const FINISH_PATIENCE: Duration = Duration::from_secs(30);
+/// The same for stacks that were recorded because something looked odd: on a full host printing takes longer than this, and CPU from the server.
+const FINISH_PATIENCE_AUTO: Duration = Duration::from_secs(6);
 /// The fields of `perf script`, named because the default differs between versions.
 const FIELDS: &str = "comm,pid,tid,cpu,time,event,ip,sym,dso";
 /// The prefix of a folder with raw slices; the process id and the host follow.
@@ -454,6 +456,11 @@ impl Stacks {
         }
     }
 
+    /// How long the end may print: stacks that were not asked for must not outlast a short recording, nor cost more than it.
+    fn finish_patience(&self) -> Duration {
+        if self.options.mode == Mode::Always { FINISH_PATIENCE } else { FINISH_PATIENCE_AUTO }
+    }
+
     fn clean(&mut self) {
         self.ring = None;
         for mut printing in self.printing.drain(..) {
@@ -476,7 +483,7 @@ impl Collect for Stacks {
 
     /// On a busy host printing a slice takes many seconds instead of one.
     fn patience(&self) -> Option<Duration> {
-        Some(FINISH_PATIENCE + Duration::from_secs(2))
+        Some(self.finish_patience() + Duration::from_secs(2))
     }
 
     fn spent(&mut self) -> Spent {
@@ -501,7 +508,7 @@ impl Collect for Stacks {
     }
 
     fn finish(&mut self, tick: &Tick, batch: &mut Batch) {
-        let deadline = Instant::now() + FINISH_PATIENCE;
+        let deadline = Instant::now() + self.finish_patience();
         let is_wanted = self.odd.is_some() || self.options.mode == Mode::Always;
         if let Some(ring) = self.ring.as_mut().filter(|_| is_wanted) {
             ring.end();

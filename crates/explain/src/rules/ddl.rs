@@ -12,7 +12,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     id: "LCK-04",
     title: "a schema change waits for a lock, and others queue behind it",
     needs: &[Looked("block")],
-    limits: "a request for a lock of a table that conflicts with reads or writes, waiting for 1 s, with 1 session behind it, or for 5 s (ours)",
+    limits: "a request for a lock of a table that conflicts with reads or writes, waiting for 1 s, with 1 session behind it, or for 5 s; or 3 requests of other sessions one after another that hold up \
+        others for 20 % of the session time (ours)",
     judge: queue,
     links: &["https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-TABLES"],
 }];
@@ -29,6 +30,10 @@ const STRONG: [&str; 5] = [
 const WAIT_S: f64 = 1.0;
 /// Seconds without.
 const ALONE_S: f64 = 5.0;
+/// Requests that gave up.
+const REPEATED_MIN: usize = 3;
+/// The share of the session time in waits for tables from which on these matter.
+const REPEATED_SHARE_MIN: f64 = 0.2;
 /// Sessions behind it from which on it is high.
 const BEHIND_HIGH: usize = 5;
 /// Seconds likewise.
@@ -66,6 +71,7 @@ fn queue(case: &Case) -> Answer {
     let nodes: Vec<&str> = case.nodes();
     for node in nodes {
         let waiters: Vec<&Waiter> = case.waiters(node).collect();
+        let before = claims.len();
         for head in waiters
             .iter()
             .filter(|waiter| waiter.lock_type == "relation" && STRONG.contains(&waiter.mode.as_str()))
@@ -76,9 +82,30 @@ fn queue(case: &Case) -> Answer {
                 claims.push(claim(case, node, head, others));
             }
         }
+        if claims.len() == before {
+            claims.extend(repeated(case, node, &waiters));
+        }
     }
     Answer::of(claims, || {
         "sessions that waited for strong locks of tables, and those behind them".to_string()
+    })
+}
+
+/// A schema change that gives up after a short wait and comes again: each request is short, and together they hold up the others for much of the time.
+fn repeated(case: &Case, node: &str, waiters: &[&Waiter]) -> Option<Claim> {
+    let share = node_time::share_waiting(case, node, |kind, event| (kind, event) == ("Lock", "relation"));
+    share.filter(|share| *share >= REPEATED_SHARE_MIN)?;
+    let strong =
+        waiters.iter().filter(|waiter| waiter.lock_type == "relation" && STRONG.contains(&waiter.mode.as_str()));
+    let heads: Vec<(&Waiter, usize)> =
+        strong.map(|head| (*head, behind(waiters, head.pid))).filter(|(_, others)| *others > 0).collect();
+    let (worst, others) = heads.iter().max_by_key(|(_, others)| *others)?;
+    let of_table = heads.iter().filter(|(head, _)| head.relation == worst.relation).count();
+    (of_table >= REPEATED_MIN).then(|| {
+        claim(case, node, worst, *others).number("requests", of_table as f64).because(format!(
+            "{of_table} sessions wanted such a lock of this table one after another: the schema change gives up and is repeated, and each time the \
+                others queue behind it; a shorter lock_timeout with longer pauses holds them up less"
+        ))
     })
 }
 

@@ -108,7 +108,7 @@ const BLOCKED_HIGH: f64 = 10.0;
 const WAIT_HIGH_S: f64 = 30.0;
 
 /// What to do about a blocking session in this state, and the commands.
-fn advice(state: &str, session: &str, backend_start: &str) -> (&'static str, Vec<String>) {
+fn advice(state: &str, session: &str, backend_start: &str, query: &str) -> (&'static str, Vec<String>) {
     let end = |function: &str| {
         super::ddl::end_of(function, session.parse().unwrap_or(0), backend_start).unwrap_or_else(|| {
             "SELECT pid, pg_blocking_pids(pid) AS blocked_by FROM pg_stat_activity WHERE wait_event_type = 'Lock';".to_string()
@@ -127,6 +127,13 @@ fn advice(state: &str, session: &str, backend_start: &str) -> (&'static str, Vec
                     .into(),
             ],
         ),
+        _ if refreshed(query).is_some() => (
+            "refresh the materialized view CONCURRENTLY (it needs a unique index on whole columns): readers then do not wait; or refresh it more rarely",
+            vec![
+                format!("REFRESH MATERIALIZED VIEW CONCURRENTLY {};", refreshed(query).unwrap_or_default()),
+                end("pg_cancel_backend"),
+            ],
+        ),
         _ => (
             "shorten the blocking transaction or take its lock last; give schema changes a lock_timeout, so that they do not block the queue",
             vec![
@@ -135,6 +142,16 @@ fn advice(state: &str, session: &str, backend_start: &str) -> (&'static str, Vec
             ],
         ),
     }
+}
+
+/// The materialized view that a statement refreshes while it keeps readers out.
+fn refreshed(query: &str) -> Option<&str> {
+    let mut words = query.split([' ', '\n', '\t', ';']).filter(|word| !word.is_empty());
+    let mut fits = |wanted: &str| words.next().is_some_and(|word| word.eq_ignore_ascii_case(wanted));
+    if !(fits("refresh") && fits("materialized") && fits("view")) {
+        return None;
+    }
+    words.next().filter(|name| !name.eq_ignore_ascii_case("concurrently"))
 }
 
 /// The state of a session that blocks others.
@@ -189,7 +206,7 @@ fn tree(case: &Case) -> Answer {
             .filter(|query| !query.is_empty())
             .or(Some(lines.word("blocker_query")).filter(|query| !query.is_empty()));
         let backend_start = session.map_or("", |session| session.lines.word("backend_start"));
-        let (text, commands) = advice(state, root.name, backend_start);
+        let (text, commands) = advice(state, root.name, backend_start, query.unwrap_or_default());
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         let relation = Some(lines.word("relation")).filter(|relation| !relation.is_empty());
         claims.push(

@@ -260,6 +260,22 @@ const VACUUM_DELAY: Kind = Kind {
     commands: &["SET vacuum_cost_delay = 0; -- in the session that runs VACUUM"],
 };
 
+const FOREIGN: Kind = Kind {
+    fits: |kind, event| kind == "Extension" && event.starts_with("PostgresFdw"),
+    share_min: 0.2,
+    what: "until a foreign server sends rows",
+    not: "this server's own disks and locks",
+    evidence: no_more,
+    text: "look at Remote SQL in the plan: a condition that is not in it is checked here, after all rows were fetched. Use functions and operators that both \
+           servers have (IMMUTABLE built-in ones, or those of an extension named in the server's option extensions), fetch more rows at a time, and let \
+           ANALYZE know the foreign tables",
+    commands: &[
+        "SELECT srvname, srvoptions FROM pg_foreign_server;",
+        "SELECT ftrelid::regclass, srvname FROM pg_foreign_table JOIN pg_foreign_server s ON s.oid = ftserver; \
+            -- then: EXPLAIN (VERBOSE) of the statement",
+    ],
+};
+
 macro_rules! rules {
     ($(($judge:ident, $id:literal, $title:literal, $limits:literal, $kind:ident, $link:literal),)*) => {
         pub(super) const RULES: &[Rule] = &[$(Rule {
@@ -298,6 +314,8 @@ rules! {
         "https://www.postgresql.org/docs/current/runtime-config-resource.html#RUNTIME-CONFIG-RESOURCE-BACKGROUND-WRITER"),
     (client_write, "NET-06", "clients are slow to take their results", "20 % of the session time in Client:ClientWrite (ours)", CLIENT_WRITE,
         "https://www.postgresql.org/docs/current/monitoring-stats.html#WAIT-EVENT-CLIENT-TABLE"),
+    (foreign, "EXT-01", "sessions wait for a foreign server", "20 % of the session time in Extension:PostgresFdw* (ours)", FOREIGN,
+        "https://www.postgresql.org/docs/current/postgres-fdw.html#POSTGRES-FDW-REMOTE-QUERY-OPTIMIZATION"),
     (vacuum_delay, "VAC-10", "a vacuum by command sleeps for its cost limit", "20 % of the session time in Timeout:VacuumDelay (ours)", VACUUM_DELAY,
         "https://www.postgresql.org/docs/current/runtime-config-resource.html#RUNTIME-CONFIG-RESOURCE-VACUUM-COST"),
 }

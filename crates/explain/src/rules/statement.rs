@@ -95,6 +95,8 @@ const SPILL_BYTES_MIN: f64 = 1e6;
 const BUILDS_MIN: f64 = 3.0;
 /// Files in a recording, so that it is more than one report.
 const SPILL_FILES_MIN: f64 = 2.0;
+/// Below this share of the bytes, statements do not explain the files.
+const SPILL_COUNTED_MAX: f64 = 0.5;
 /// A sort or a hash table needs more memory than it takes in a file.
 const MEMORY_PER_SPILLED: f64 = 3.0;
 /// Sessions opened a second.
@@ -202,6 +204,9 @@ fn scan(case: &Case) -> Answer {
             ))
             .not("a table too small for an index: a scan reads 1,000 rows or more");
             let planned = plan::plan_of(case, time, statement);
+            if planned.as_ref().is_some_and(|planned| plan::is_explained(case, planned)) {
+                continue;
+            }
             let proposal = planned.and_then(|planned| plan::proposal(case, &planned));
             claims.push(match proposal {
                 Some(proposal) => plan::with_proposal(claim, &proposal),
@@ -232,7 +237,14 @@ fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
     let server = case.one("server", &time.node)?;
     let (bytes, files) = (server.rate("temp_bytes")?, server.rate("temp_files")?);
     let has_statements = case.at("statement", &time.node).next().is_some();
-    if has_statements || bytes < SPILL_BYTES_MIN || server.sum("temp_files").unwrap_or(0.0) < SPILL_FILES_MIN
+    // COMMIT writes the rows of cursors WITH HOLD: no statement counts them.
+    let counted: f64 = time
+        .statements
+        .iter()
+        .filter_map(|one| Some(one.temp_bytes? * one.calls_per_s?))
+        .sum();
+    let is_named = has_statements && counted > bytes * SPILL_COUNTED_MAX;
+    if is_named || bytes < SPILL_BYTES_MIN || server.sum("temp_files").unwrap_or(0.0) < SPILL_FILES_MIN
     {
         return None;
     }
@@ -241,7 +253,7 @@ fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
     let needed = megabytes.next_power_of_two();
     let now = case.setting(&time.node, "work_mem").unwrap_or("unknown");
     let waits = node_time::share_waiting(case, &time.node, |kind, event| {
-        kind == "IO" && event.starts_with("BufFile")
+        kind == "IO" && event.to_ascii_lowercase().starts_with("buffile")
     });
     Some(
         Claim::new(
@@ -260,7 +272,15 @@ fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
         .number("temp_bytes_per_file", each)
         .because(format!("pg_stat_database counts {} temporary files a second", units::short(files)))
         .with(waits, |claim, share| claim.because(format!("{} of the session time is reading and writing them", units::percent(share))))
-        .lacking("which statement: pg_stat_statements is not there; log_temp_files = 0 names each in the server's log")
+        .with(has_statements.then_some(()), |claim, ()| {
+            claim
+                .because(format!("the statements themselves count only {} a second: the rest is written at COMMIT by cursors WITH HOLD, or by statements that \
+                    did not end", units::bytes(counted)))
+        })
+        .lacking(match has_statements {
+            true => "which statement: log_temp_files = 0 names each in the server's log",
+            false => "which statement: pg_stat_statements is not there; log_temp_files = 0 names each in the server's log",
+        })
         .remedy(
             SPILL_REMEDY,
             &[

@@ -29,7 +29,7 @@ pub(super) const SLICES: &[Slice] = &[
         is_wait: false,
         rules: &[
             "PLAN-01", "PLAN-02", "PLAN-03", "PLAN-04", "PLAN-05", "PLAN-06", "PLAN-08", "PLAN-09",
-            "PLAN-10", "LOG-01", "MEM-04", "SES-01", "CPU-01", "SEC-01", "FS-01", "FS-02", "FS-03",
+            "PLAN-10", "PLAN-11", "PLAN-13", "PLAN-15", "PLAN-20", "PLAN-21", "PLAN-22", "PLAN-23", "PLAN-24", "PLAN-25", "VAC-11", "TXN-06", "TXN-07", "LOG-01", "MEM-04", "SES-01", "CPU-01", "SEC-01", "FS-01", "FS-02", "FS-03",
         ],
         words: "the sessions compute: that is work, and no rule found waste in it",
         commands: &[
@@ -41,7 +41,8 @@ pub(super) const SLICES: &[Slice] = &[
         is_wait: true,
         rules: &[
             "SES-02", "SES-03", "CPU-04", "CPU-06", "SES-01", "PLAN-01", "PLAN-03", "PLAN-04", "PLAN-06",
-            "PLAN-08", "PLAN-09", "PLAN-10", "LOG-01", "CPU-01",
+            "PLAN-08", "PLAN-09", "PLAN-10", "PLAN-11", "PLAN-13", "PLAN-15", "PLAN-20", "PLAN-21", "PLAN-22", "PLAN-23", "PLAN-24", "PLAN-25", "VAC-11", "TXN-06", "TXN-07", "LOG-01",
+            "CPU-01",
         ],
         words: "more sessions are ready to run than CPUs are free",
         commands: &["$ vmstat 1 5", "$ top -b -n 1 -o %CPU | head -n 15"],
@@ -50,7 +51,8 @@ pub(super) const SLICES: &[Slice] = &[
         part: CPU,
         is_wait: false,
         rules: &[
-            "PLAN-01", "PLAN-03", "PLAN-04", "PLAN-05", "PLAN-06", "PLAN-08", "PLAN-09", "PLAN-10", "LOG-01",
+            "PLAN-01", "PLAN-03", "PLAN-04", "PLAN-05", "PLAN-06", "PLAN-08", "PLAN-09", "PLAN-10", "PLAN-11", "PLAN-13", "PLAN-15", "PLAN-20", "PLAN-21", "PLAN-22", "PLAN-23", "PLAN-24", "PLAN-25",
+            "VAC-11", "TXN-06", "TXN-07", "LOG-01",
             "MEM-04", "SES-01", "SES-02", "SES-03", "CPU-04", "CPU-06",
         ],
         words: "the sessions compute or wait for a CPU; the server's processes could not be read, so the two are one",
@@ -60,7 +62,7 @@ pub(super) const SLICES: &[Slice] = &[
         part: "WAL and commit",
         is_wait: true,
         rules: &[
-            "WAL-01", "TXN-01", "WAL-06", "VAC-02", "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06", "SES-02",
+            "WAL-01", "TXN-01", "WAL-06", "WAL-07", "VAC-02", "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06", "SES-02",
         ],
         words: "sessions wait for the WAL, but for less than a rule needs, or a flush is too fast to be the reason",
         commands: &["SELECT * FROM pg_stat_wal;", NOW],
@@ -141,21 +143,21 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "parallel workers",
         is_wait: true,
-        rules: &["PLAN-01", "PLAN-02", "PLAN-06"],
+        rules: &["PLAN-01", "PLAN-02", "PLAN-06", "PLAN-11", "PLAN-23"],
         words: "leaders wait for their parallel workers, whose own time is counted with the statement",
         commands: &["SHOW max_parallel_workers;", NOW],
     },
     Slice {
         part: "other processes",
         is_wait: true,
-        rules: &["REP-09", "REP-01"],
+        rules: &["REP-09", "REP-01", "PLAN-23"],
         words: "sessions wait for another process of the server",
         commands: &[NOW],
     },
     Slice {
         part: "extensions",
         is_wait: true,
-        rules: &["DIST-02", "DIST-03"],
+        rules: &["EXT-01", "DIST-02", "DIST-03"],
         words: "sessions wait in an extension: for a foreign server with postgres_fdw and its relatives",
         commands: &["SELECT srvname, srvoptions FROM pg_foreign_server;", NOW],
     },

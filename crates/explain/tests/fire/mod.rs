@@ -2,10 +2,12 @@
 
 mod harmless;
 mod inside;
+mod live;
 mod plan;
 mod time;
 
 pub(crate) use harmless::HARMLESS;
+pub(crate) use live::HARMLESS as HARMLESS_LIVE;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
 
 use crate::scene::{NODES, Scene, disk, vacuum_wait, wait};
@@ -26,7 +28,7 @@ pub(crate) type Fires = (&'static str, Level, Change);
 
 /// Of all rules.
 pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
-    CASES.iter().chain(time::CASES).chain(inside::CASES).chain(plan::CASES)
+    CASES.iter().chain(time::CASES).chain(inside::CASES).chain(plan::CASES).chain(live::CASES)
 }
 
 const CASES: &[Fires] = &[

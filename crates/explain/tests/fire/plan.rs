@@ -7,7 +7,7 @@ use record::finding::Level::{CoOccurrence as Co, DiscriminatingCounter as Counte
 use serde_json::{Value, json};
 
 /// A statement of half of the session time, with these figures and this plan.
-fn statement(scene: &mut Scene, text: &str, figures: Value, plan: Value) {
+pub(super) fn statement(scene: &mut Scene, text: &str, figures: Value, plan: Value) {
     let keys = json!({"node": "n1", "database": "db", "query_id": "9"});
     scene.event(1, event::QUERY, "", json!({"query_id": "9", "text": text}));
     scene.set(
@@ -21,7 +21,7 @@ fn statement(scene: &mut Scene, text: &str, figures: Value, plan: Value) {
     scene.set("plan", keys, plan);
 }
 
-fn node(scene: &mut Scene, number: u64, above: u64, kind: &str, fields: Value) {
+pub(super) fn node(scene: &mut Scene, number: u64, above: u64, kind: &str, fields: Value) {
     let keys = json!({"node": "n1", "query_id": "9", "hash": "c0", "number": number});
     scene.set(
         "plan_node",
@@ -32,7 +32,7 @@ fn node(scene: &mut Scene, number: u64, above: u64, kind: &str, fields: Value) {
 }
 
 /// A table of a million rows that is scanned with this condition.
-fn scan(scene: &mut Scene, filter: &str, types: &str) {
+pub(super) fn scan(scene: &mut Scene, filter: &str, types: &str) {
     let text = "select * from orders where customer = $1 and at > $2";
     statement(scene, text, json!({}), json!({}));
     node(
@@ -44,7 +44,7 @@ fn scan(scene: &mut Scene, filter: &str, types: &str) {
     );
 }
 
-fn index(scene: &mut Scene, name: &str, columns: &str, valid: bool) {
+pub(super) fn index(scene: &mut Scene, name: &str, columns: &str, valid: bool) {
     let keys = json!({"node": "n1", "relation": "public.orders", "index": name});
     scene.set(
         "plan_index",

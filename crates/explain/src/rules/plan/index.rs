@@ -10,21 +10,28 @@ use record::statement::{self, Condition, Use};
 /// A smaller table is scanned rightly.
 const ROWS_MIN: f64 = 1_000.0;
 /// A condition that keeps more of the rows gains little by an index.
-const KEPT_SHARE_MAX: f64 = 0.1;
+pub(super) const KEPT_SHARE_MAX: f64 = 0.1;
 /// An index that was tried and does not make the plan cheaper than this is not proposed.
 const CHEAPER_FACTOR: f64 = 0.8;
 
 /// A sequential scan with a condition.
-struct Scan<'a> {
-    relation: &'a str,
-    rows: f64,
-    kept: f64,
-    filter: &'a str,
+pub(super) struct Scan<'a> {
+    pub(super) relation: &'a str,
+    pub(super) rows: f64,
+    pub(super) kept: f64,
+    pub(super) filter: &'a str,
     is_partition: bool,
-    conditions: Vec<Condition>,
+    pub(super) conditions: Vec<Condition>,
 }
 
-fn scans_of<'a>(planned: &Planned<'a>) -> Vec<Scan<'a>> {
+impl Scan<'_> {
+    /// Whether the planner expects so few rows that an index would help.
+    pub(super) fn keeps_few(&self) -> bool {
+        self.kept <= self.rows * KEPT_SHARE_MAX
+    }
+}
+
+pub(super) fn scans_of<'a>(planned: &Planned<'a>) -> Vec<Scan<'a>> {
     let is_scan =
         |node: &&Thing<'a>| node.lines.word("kind") == "Seq Scan" && !node.lines.word("filter").is_empty();
     let scan = |node: &Thing<'a>| {
@@ -57,7 +64,7 @@ fn forgive_relabelling(condition: &mut Condition, types: &str) {
 }
 
 /// Indexes of a table: name, columns, whether it can be used.
-fn indexes<'a>(case: &'a Case, node: &'a str, relation: &'a str) -> Vec<(Thing<'a>, Vec<&'a str>)> {
+pub(super) fn indexes<'a>(case: &'a Case, node: &'a str, relation: &'a str) -> Vec<(Thing<'a>, Vec<&'a str>)> {
     let of_table = case.at("plan_index", node).filter(|index| index.lines.word("relation") == relation);
     of_table.map(|index| (index, index.lines.word("columns").split("; ").collect())).collect()
 }
@@ -80,7 +87,7 @@ pub(in crate::rules) struct Proposal {
 /// The index for the most wasteful scan of a plan; `None` if there is one already, or the planner would not use it.
 pub(in crate::rules) fn proposal(case: &Case, planned: &Planned<'_>) -> Option<Proposal> {
     let mut scans = scans_of(planned);
-    scans.retain(|scan| scan.kept <= scan.rows * KEPT_SHARE_MAX);
+    scans.retain(Scan::keeps_few);
     let scan = scans.into_iter().max_by(|left, right| left.rows.total_cmp(&right.rows))?;
     let columns = statement::index_columns(&scan.conditions);
     let first = columns.first()?;
@@ -229,26 +236,57 @@ fn obstacle(
     None
 }
 
+/// Why no index of the table fits the conditions of a scan, although one is on a compared column.
+fn obstacle_of(
+    case: &Case,
+    planned: &Planned<'_>,
+    scan: &Scan<'_>,
+) -> Option<(String, Option<String>)> {
+    let found = indexes(case, &planned.time.node, scan.relation);
+    // A usable index that the planner leaves aside is no obstacle: most rows are wanted.
+    let usable = found.iter().any(|(index, columns)| {
+        index.lines.flag("valid") != Some(false)
+            && scan.conditions.iter().any(|c| {
+                columns.first() == Some(&c.column.as_str()) && c.inside.is_none() && c.how != Use::Other
+            })
+    });
+    let mut obstacles = found.iter().filter(|_| !usable).flat_map(|(index, columns)| {
+        scan.conditions
+            .iter()
+            .filter_map(|c| obstacle(c, &scan.conditions, index, columns, scan.relation))
+    });
+    obstacles.next().or_else(|| found.iter().filter(|_| !usable).find_map(|(index, columns)| inside_a_call(scan, index, columns)))
+}
+
+/// A function of several arguments, one of them the first column of an index.
+fn inside_a_call(scan: &Scan<'_>, index: &Thing<'_>, columns: &[&str]) -> Option<(String, Option<String>)> {
+    let column = columns.first().filter(|column| !column.is_empty())?;
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let named = format!(".{column}");
+    let found = scan.filter.match_indices(&named).find_map(|(at, _)| {
+        let is_whole = !scan.filter[at + named.len()..].starts_with(is_name);
+        let before = &scan.filter[..at];
+        let open = before.rfind('(')?;
+        let function: String = before[..open].chars().rev().take_while(|c| is_name(*c)).collect();
+        let function: String = function.chars().rev().collect();
+        let is_call = before[open..].contains(',') && !function.is_empty();
+        (is_whole && is_call).then_some(function)
+    })?;
+    let name = index.lines.word("index");
+    Some((format!("index {name} is on {column}, and the condition compares {found}() of it"), None))
+}
+
+/// Whether PLAN-11 has a finding about the statement.
+pub(super) fn is_obstructed(case: &Case, planned: &Planned<'_>) -> bool {
+    planned.statement.share >= SHARE_MIN
+        && scans_of(planned).iter().any(|scan| obstacle_of(case, planned, scan).is_some())
+}
+
 pub(super) fn unusable(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
         for scan in scans_of(&planned) {
-            let found = indexes(case, &planned.time.node, scan.relation);
-            // A usable index that the planner leaves aside is no obstacle: most rows are wanted.
-            let usable = found.iter().any(|(index, columns)| {
-                index.lines.flag("valid") != Some(false)
-                    && scan.conditions.iter().any(|c| {
-                        columns.first() == Some(&c.column.as_str())
-                            && c.inside.is_none()
-                            && c.how != Use::Other
-                    })
-            });
-            let obstacles = found.iter().filter(|_| !usable).flat_map(|(index, columns)| {
-                scan.conditions
-                    .iter()
-                    .filter_map(|c| obstacle(c, &scan.conditions, index, columns, scan.relation))
-            });
-            let Some((why, command)) = obstacles.into_iter().next() else { continue };
+            let Some((why, command)) = obstacle_of(case, &planned, &scan) else { continue };
             let text = format!(
                 "a statement that takes {} of the session time scans {} although it has an index: {why}",
                 planned.share(),
@@ -263,7 +301,8 @@ pub(super) fn unusable(case: &Case) -> Answer {
                     .because(planned.file())
                     .not("an index that the planner leaves aside because most rows are wanted: none begins with a compared column")
                     .remedy(
-                        "compare the column itself with a value of its own type and collation, or create an index on what is compared",
+                        "compare the column itself with a value of its own type and collation (instead of a function of a time: at >= $1 AND at < $2), or create an index \
+                            on what is compared",
                         &commands,
                     ),
             );

@@ -48,6 +48,7 @@ pub(super) fn nodes(explained: &Value) -> (Vec<TreeNode>, u64) {
 fn node(plan: &Value, number: u64, above: u64) -> TreeNode {
     let word = |name: &str| plan[name].as_str().unwrap_or_default().to_string();
     let conditions = ["Index Cond", "Hash Cond", "Merge Cond", "Join Filter", "Recheck Cond"];
+    let filter = ["Filter", "Join Filter"].iter().find_map(|name| plan[*name].as_str()).unwrap_or_default();
     let condition = conditions.iter().find_map(|name| plan[*name].as_str()).unwrap_or_default();
     let keys = ["Sort Key", "Group Key"].iter().find_map(|name| plan[*name].as_array());
     let keys = keys.into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ");
@@ -58,7 +59,7 @@ fn node(plan: &Value, number: u64, above: u64) -> TreeNode {
         schema: word("Schema"),
         table: word("Relation Name"),
         index: word("Index Name"),
-        filter: mask(&word("Filter")),
+        filter: mask(filter),
         condition: mask(if condition.is_empty() { &keys } else { condition }),
         rows: plan["Plan Rows"].as_f64(),
         width: plan["Plan Width"].as_u64(),

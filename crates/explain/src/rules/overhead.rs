@@ -1,0 +1,415 @@
+//! TXN-06 to TXN-08, VAC-11, WAL-07: work that transactions do beside their own: inserts that fail and are rolled back, tables made for one transaction, whole pages
+//! in the WAL because of frequent checkpoints.
+
+use super::costly::{busy, in_a_line, severity};
+use super::vacuum::is_wal;
+use crate::case::{Case, Thing};
+use crate::node_time;
+use crate::rule::Need::{Facts, Field};
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::{Level, NodeTime, Severity, StatementTime};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "TXN-06",
+        title: "inserts fail and are rolled back",
+        needs: &[
+            Field("table", "rows_inserted"),
+            Field("table", "live_rows"),
+            Field("server", "sessions_active"),
+        ],
+        limits: "100 inserts a second into a table of which 80 % neither stay nor are deleted, with 20 % of the session time in it, and few \
+            transactions rolled back (ours)",
+        judge: in_vain,
+        links: &["https://www.postgresql.org/docs/current/sql-insert.html#SQL-ON-CONFLICT"],
+    },
+    Rule {
+        id: "TXN-07",
+        title: "tables are created or changed all the time",
+        needs: &[Field("statement", "calls"), Field("server", "xact_commit")],
+        limits: "10 commands a second that create, drop, truncate or change tables, half of the time that statements take (ours)",
+        judge: definitions,
+        links: &["https://www.postgresql.org/docs/current/sql-createtable.html"],
+    },
+    Rule {
+        id: "TXN-08",
+        title: "statements are cancelled by a timeout",
+        needs: &[Field("server", "xact_rollback"), Field("server", "sessions_active")],
+        limits: "the server's log reports a statement timeout, and one transaction a second and 10 % of all are rolled back (ours)",
+        judge: cancelled,
+        links: &["https://www.postgresql.org/docs/current/runtime-config-client.html#GUC-STATEMENT-TIMEOUT"],
+    },
+    Rule {
+        id: "VAC-11",
+        title: "statements read through rows that are dead",
+        needs: &[
+            Field("table", "dead_rows"),
+            Field("table", "live_rows"),
+            Field("server", "sessions_active"),
+        ],
+        limits: "20 % of the session time in a table with 10,000 dead rows or more, twice as many as live ones, that no vacuum reached (ours)",
+        judge: dead,
+        links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-SPACE-RECOVERY"],
+    },
+    Rule {
+        id: "WAL-07",
+        title: "checkpoints are so frequent that the WAL consists of whole pages",
+        needs: &[Field("server", "wal_fpi"), Field("server", "wal_bytes"), Facts("setting")],
+        limits: "checkpoint_timeout below 5 min, 1 MB of WAL a second, and 60 % of it in full page images (ours)",
+        judge: whole_pages,
+        links: &["https://www.postgresql.org/docs/current/wal-configuration.html"],
+    },
+];
+
+/// Inserts a second into a table.
+const INSERTS_PER_S_MIN: f64 = 100.0;
+/// The share of them that neither stays nor is deleted.
+const LOST_SHARE_MIN: f64 = 0.8;
+/// The share of the session time in the table.
+const TABLE_SHARE_MIN: f64 = 0.2;
+/// Transactions rolled back, of all: from here on TXN-05 explains where the rows went.
+const ROLLED_BACK_MAX: f64 = 0.2;
+/// Transactions rolled back a second.
+const CANCELLED_PER_S_MIN: f64 = 1.0;
+/// Likewise, of all.
+const CANCELLED_SHARE_MIN: f64 = 0.1;
+/// As the server's log has it.
+const CANCELLED: &str = "canceling statement due to statement timeout";
+/// Dead rows of a table.
+const DEAD_MIN: f64 = 10_000.0;
+/// Dead rows for each live one.
+const DEAD_PER_LIVE_MIN: f64 = 2.0;
+/// Commands a second.
+const DEFINITIONS_PER_S_MIN: f64 = 10.0;
+/// Their share of the time that statements take.
+const DEFINITIONS_SHARE_MIN: f64 = 0.5;
+/// First words of commands that write the catalogs.
+const DEFINES: [&str; 4] = ["create", "drop", "truncate", "alter"];
+/// Bytes of WAL a second.
+const WAL_PER_S_MIN: f64 = 1e6;
+/// The share of full page images, by their number and the size of a block.
+const PAGES_SHARE_MIN: f64 = 0.6;
+/// Bytes of a block, by default.
+const BLOCK_BYTES: f64 = 8192.0;
+/// The default of checkpoint_timeout.
+const CHECKPOINT_TIMEOUT_S: f64 = 300.0;
+
+fn share_in(time: &NodeTime, relation: &str) -> f64 {
+    let by = time.by.iter().find(|by| by.name == "relation");
+    by.and_then(|by| by.shares.iter().find(|(name, _)| name == relation)).map_or(0.0, |(_, share)| *share)
+}
+
+/// Rows inserted a second, and the share of them that is neither there nor deleted.
+fn lost(table: &Thing<'_>) -> Option<(f64, f64)> {
+    let lines = table.lines;
+    let (inserted, deleted) = (lines.sum("rows_inserted")?, lines.sum("rows_deleted")?);
+    let per_s = lines.rate("rows_inserted")?;
+    // No more than the table has can have stayed.
+    let stayed = lines.last("live_rows")?;
+    let gone = inserted - deleted - stayed;
+    (inserted > 0.0 && per_s >= INSERTS_PER_S_MIN).then_some((per_s, gone / inserted))
+}
+
+fn in_vain(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let Some(server) = case.one("server", &time.node) else { continue };
+        let rate = |field: &str| server.rate(field).unwrap_or(0.0);
+        let all = (rate("xact_commit") + rate("xact_rollback")).max(f64::MIN_POSITIVE);
+        if rate("xact_rollback") / all > ROLLED_BACK_MAX {
+            continue;
+        }
+        for table in case.at("table", &time.node) {
+            let relation = table.lines.word("relation");
+            let share = share_in(time, relation);
+            let Some((per_s, gone)) = lost(&table) else { continue };
+            if share < TABLE_SHARE_MIN || gone < LOST_SHARE_MIN {
+                continue;
+            }
+            claims.push(in_vain_claim(time, &table, share, per_s, gone));
+        }
+    }
+    Answer::of(claims, || "rows inserted, against rows that are there or were deleted".to_string())
+}
+
+fn in_vain_claim(time: &NodeTime, table: &Thing<'_>, share: f64, per_s: f64, gone: f64) -> Claim {
+    let relation = table.lines.word("relation");
+    let live = table.lines.last("live_rows").unwrap_or(0.0);
+    let dead = table.lines.last("dead_rows").unwrap_or(0.0);
+    Claim::new(
+        severity(share),
+        Level::DiscriminatingCounter,
+        format!(
+            "{}: {} rows are inserted into {relation} a second, and {} of them fail and are rolled back, while their transactions commit",
+            time.node,
+            units::short(per_s),
+            units::percent(gone.min(1.0))
+        ),
+    )
+    .on_node(&time.node)
+    .during([table.lines.ticks.window()])
+    .number("share", share)
+    .number("inserts_per_s", per_s)
+    .number("failed_share", gone)
+    .because(format!(
+        "{relation} has {} rows, and its inserted rows were neither kept nor deleted; {} dead rows",
+        units::short(live),
+        units::short(dead)
+    ))
+    .because(
+        "an error in a savepoint or in a block with EXCEPTION undoes the row but not its cost: a subtransaction with its own transaction id, the row, \
+            WAL, and a dead row for vacuum",
+    )
+    .not("failing transactions: few of them are rolled back")
+    .remedy(
+        "use INSERT ... ON CONFLICT instead of an insert whose duplicate key is caught, or update first and insert if no row was found; this lists \
+            functions with such blocks",
+        &[
+            "SELECT oid::regprocedure FROM pg_proc WHERE prosrc ~* 'exception\\s+when' AND pronamespace <> 'pg_catalog'::regnamespace;",
+        ],
+    )
+}
+
+/// Whether a statement creates, drops or changes a table.
+fn defines(statement: &StatementTime) -> bool {
+    let mut words = statement.text.split_whitespace();
+    let first = words.next().unwrap_or_default().to_ascii_lowercase();
+    let is_select_into = first == "select" && statement.text.to_ascii_lowercase().contains(" into temp");
+    DEFINES.contains(&first.as_str()) || is_select_into
+}
+
+fn definitions(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let Some(server) = case.one("server", &time.node) else { continue };
+        let per_s: f64 = time
+            .statements
+            .iter()
+            .filter(|one| defines(one))
+            .filter_map(|one| one.calls_per_s)
+            .sum();
+        let counted: f64 = time.statements.iter().map(|one| one.share).sum();
+        let defining: f64 = time.statements.iter().filter(|one| defines(one)).map(|one| one.share).sum();
+        let share = defining / counted.max(f64::MIN_POSITIVE);
+        let worst = time
+            .statements
+            .iter()
+            .filter(|one| defines(one))
+            .max_by(|left, right| left.share.total_cmp(&right.share));
+        let Some(worst) = worst.filter(|_| per_s >= DEFINITIONS_PER_S_MIN && share >= DEFINITIONS_SHARE_MIN)
+        else {
+            continue;
+        };
+        let commits = server.rate("xact_commit").unwrap_or(0.0).max(f64::MIN_POSITIVE);
+        claims.push(
+            Claim::new(
+                severity(share),
+                Level::CoOccurrence,
+                format!(
+                    "{}: tables are created or changed {} times a second, {} for each transaction; that is {} of what statements take",
+                    time.node,
+                    units::short(per_s),
+                    units::short(per_s / commits),
+                    units::percent(share)
+                ),
+            )
+            .on_node(&time.node)
+            .during([server.ticks.window()])
+            .number("share", share)
+            .number("definitions_per_s", per_s)
+            .because(format!("the statement: {}", in_a_line(worst)))
+            .because(
+                "each of them writes rows of pg_class, pg_attribute, pg_type and pg_index, and makes all sessions renew what they cached; dropping a table \
+                    at COMMIT is not counted with any statement",
+            )
+            .lacking("the time of the drops, and how far the catalogs have grown: the command shows their size")
+            .remedy(
+                "create a temporary table once per session (ON COMMIT DELETE ROWS), or use arrays, VALUES or a CTE instead of a table",
+                &[
+                    "SELECT oid::regclass AS catalog, pg_size_pretty(pg_total_relation_size(oid)) AS size FROM pg_class \
+                        WHERE relnamespace = 'pg_catalog'::regnamespace AND relkind = 'r' ORDER BY pg_total_relation_size(oid) DESC LIMIT 5;",
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "commands that create or change tables".to_string())
+}
+
+fn cancelled(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let Some(server) = case.one("server", &time.node) else { continue };
+        let rate = |field: &str| server.rate(field).unwrap_or(0.0);
+        let (lost, all) = (rate("xact_rollback"), rate("xact_rollback") + rate("xact_commit"));
+        let is_its = |event: &&record::event::Event| {
+            event.message.contains(CANCELLED)
+                && [time.node.as_str(), ""].contains(&Case::word_of(event, "node"))
+        };
+        let reported = case.events_of(record::event::SERVER_LOG).any(|event| is_its(&event));
+        let share = lost / all.max(f64::MIN_POSITIVE);
+        if !reported || lost < CANCELLED_PER_S_MIN || share < CANCELLED_SHARE_MIN {
+            continue;
+        }
+        let counted: f64 = time.statements.iter().map(|one| one.share).sum();
+        claims.push(
+            Claim::new(
+                Severity::High,
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: {} statements a second are cancelled by statement_timeout: what they did is lost",
+                    time.node,
+                    units::short(lost)
+                ),
+            )
+            .on_node(&time.node)
+            .during([server.ticks.window()])
+            .number("rollbacks_per_s", lost)
+            .number("rolled_back_share", share)
+            .because(format!("the server's log: {CANCELLED}"))
+            .because(format!(
+                "{} of the transactions are rolled back; statements that ended take {} of the session time, and pg_stat_statements does not count \
+                    those that were cancelled",
+                units::percent(share),
+                units::percent(counted.min(1.0))
+            ))
+            .not("conflicts between transactions: the log names the timeout")
+            .remedy(
+                "make the statement faster, or give it the time that it needs in its own session; a client that repeats it at once adds to the load. \
+                    The commands show the limits, and the statements that run",
+                &[
+                    "SELECT coalesce(r.rolname, '(all roles)') AS role, s.setconfig FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole \
+                        WHERE s.setconfig::text LIKE '%statement_timeout%';",
+                    "SELECT usename, now() - query_start AS since, left(query, 200) AS query FROM pg_stat_activity WHERE state = 'active' ORDER BY 2 DESC;",
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "statements that a timeout cancelled, by the server's log".to_string())
+}
+
+fn dead(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for table in case.at("table", &time.node) {
+            let relation = table.lines.word("relation");
+            let share = share_in(time, relation);
+            let (Some(dead), Some(live)) = (table.lines.last("dead_rows"), table.lines.last("live_rows")) else {
+                continue;
+            };
+            let is_vacuumed = table.lines.sum("autovacuums").unwrap_or(0.0)
+                + table.lines.sum("vacuums").unwrap_or(0.0)
+                > 0.0;
+            // Rows of failed inserts are the cause, not what is read.
+            let is_insert = lost(&table).is_some_and(|(_, gone)| gone >= LOST_SHARE_MIN);
+            if is_vacuumed || is_insert || share < TABLE_SHARE_MIN || dead < DEAD_MIN || dead < live * DEAD_PER_LIVE_MIN {
+                continue;
+            }
+            let naptime = case.setting(&time.node, "autovacuum_naptime").unwrap_or("unknown");
+            claims.push(
+                Claim::new(
+                    severity(share),
+                    Level::CoOccurrence,
+                    format!(
+                        "{}: {} of the session time is in {relation}, which has {} dead rows for {} live ones: no vacuum has removed them",
+                        time.node,
+                        units::percent(share),
+                        units::count(dead),
+                        units::count(live)
+                    ),
+                )
+                .on_node(&time.node)
+                .during([table.lines.ticks.window()])
+                .number("share", share)
+                .number("dead_rows", dead)
+                .number("live_rows", live)
+                .because("scans and index entries lead to dead rows, too: a statement that wants the first of an index passes all that were deleted before it")
+                .because(format!("autovacuum looks at each database every {naptime} (autovacuum_naptime)"))
+                .lacking("whether old transactions still need them: then VACUUM cannot remove them, and VAC-05 names who")
+                .remedy(
+                    "vacuum it now, and let autovacuum come often enough for its changes",
+                    &[
+                        &format!("VACUUM (VERBOSE, ANALYZE) {relation};"),
+                        "ALTER SYSTEM SET autovacuum_naptime = '15s'; SELECT pg_reload_conf();",
+                        &format!("ALTER TABLE {relation} SET (autovacuum_vacuum_scale_factor = 0.02);"),
+                    ],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "dead rows of the busy tables".to_string())
+}
+
+/// Seconds of a setting as the server writes it: `30s`, `5min`.
+fn setting_seconds(text: &str) -> Option<f64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match text[digits..].trim() {
+        "s" | "" => 1.0,
+        "min" => 60.0,
+        "h" => 3_600.0,
+        "d" => 86_400.0,
+        _ => return None,
+    };
+    text[..digits].parse::<f64>().ok().map(|number| number * unit)
+}
+
+fn whole_pages(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server") {
+        let (Some(pages), Some(bytes)) = (server.lines.sum("wal_fpi"), server.lines.sum("wal_bytes")) else {
+            continue;
+        };
+        let part = (pages * BLOCK_BYTES / bytes.max(1.0)).min(1.0);
+        let per_s = server.lines.rate("wal_bytes").unwrap_or(0.0);
+        let Some(text) = case.setting(server.place, "checkpoint_timeout") else { continue };
+        let is_short = setting_seconds(text).is_some_and(|seconds| seconds < CHECKPOINT_TIMEOUT_S);
+        if !is_short || per_s < WAL_PER_S_MIN || part < PAGES_SHARE_MIN {
+            continue;
+        }
+        let share = node_time::share_of(case, server.place, is_wal);
+        claims.push(
+            Claim::new(
+                share.map_or(Severity::Medium, severity),
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: {} of the WAL are whole pages, because a checkpoint begins every {text} (checkpoint_timeout)",
+                    server.place,
+                    units::percent(part)
+                ),
+            )
+            .on_node(server.place)
+            .during([server.lines.ticks.window()])
+            .with(share, |claim, share| claim.number("share", share))
+            .number("full_page_share", part)
+            .number("wal_bytes_per_s", per_s)
+            .because(format!(
+                "{} full page images and {} of WAL: the first change of each page after a checkpoint writes all of it",
+                units::count(pages),
+                units::bytes(bytes)
+            ))
+            .lacking("what share of the commit time they cause: the same load with a longer interval shows it")
+            .remedy(
+                "make checkpoints rarer: WAL shrinks, recovery after a crash takes longer; compress the pages",
+                &[
+                    "ALTER SYSTEM SET checkpoint_timeout = '15min'; SELECT pg_reload_conf();",
+                    "ALTER SYSTEM SET wal_compression = on; SELECT pg_reload_conf();",
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "full page images in the WAL, and the interval of checkpoints".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_that_define_tables_are_known_by_their_first_word() {
+        let of = |text: &str| defines(&StatementTime { text: text.to_string(), ..StatementTime::default() });
+        assert!(of("CREATE TEMP TABLE a (b int)"));
+        assert!(of("select 1 into temp t"));
+        assert!(!of("SELECT created FROM t"));
+        assert_eq!((setting_seconds("30s"), setting_seconds("5min"), setting_seconds("x")), (Some(30.0), Some(300.0), None));
+    }
+}

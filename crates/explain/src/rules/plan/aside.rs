@@ -1,0 +1,285 @@
+//! Scans for few rows although a usable index exists, executions that do not follow the recorded plan, and OR over two tables: conditions in which
+//! another index would change nothing.
+
+use super::index::{self, Scan};
+use super::{Planned, SHARE_MIN, planned, severity};
+use crate::case::{Case, Thing};
+use crate::rule::Answer;
+use crate::rules::costly::{scanned, wasteful};
+use crate::units;
+use record::finding::Level;
+use record::statement::Use;
+
+/// A random page that costs more than this against a sequential one is no value for a disk that exists; 4 is the default.
+const RANDOM_PAGE_COST_MAX: f64 = 10.0;
+/// A plan that expects fewer rows than this does not explain hundreds of blocks.
+const ROWS_MANY: f64 = 1_000.0;
+/// Settings of the planner that forbid what an index could do.
+const FORBIDS: [&str; 3] = ["enable_indexscan", "enable_bitmapscan", "enable_indexonlyscan"];
+/// Words that stand in front of a parenthesis in a filter and are no functions.
+const NO_FUNCTIONS: [&str; 12] =
+    ["and", "or", "not", "any", "all", "in", "row", "array", "coalesce", "nullif", "greatest", "least"];
+
+/// A reason why the planner leaves an index aside, and what to do.
+struct Reason {
+    why: String,
+    text: &'static str,
+    commands: Vec<String>,
+}
+
+/// Functions that a filter calls, in the order of the text.
+fn functions(filter: &str) -> Vec<String> {
+    let mut found: Vec<String> = vec![];
+    let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    for (at, _) in filter.match_indices('(') {
+        let before = &filter[..at];
+        let name: String = before.chars().rev().take_while(|c| is_name(*c)).collect();
+        let name: String = name.chars().rev().collect();
+        let starts_well = name.starts_with(|c: char| c.is_alphabetic() || c == '_');
+        // `::numeric(10,2)` is a type.
+        let is_type = before[..before.len() - name.len()].ends_with("::");
+        let is_word = NO_FUNCTIONS.contains(&name.to_ascii_lowercase().as_str());
+        if starts_well && !is_type && !is_word && !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+fn forbidden(case: &Case, node: &str) -> Option<Reason> {
+    let off = FORBIDS.iter().find(|name| case.setting(node, name) == Some("off"));
+    if let Some(name) = off {
+        return Some(Reason {
+            why: format!("{name} is off"),
+            text: "turn the setting on again; one that is meant for a single statement belongs into its transaction (SET LOCAL)",
+            commands: vec![format!("ALTER SYSTEM RESET {name}; SELECT pg_reload_conf();")],
+        });
+    }
+    let number = |name: &str| case.setting(node, name).and_then(|text| text.parse::<f64>().ok());
+    let random = number("random_page_cost")?;
+    let factor = random / number("seq_page_cost").unwrap_or(1.0).max(f64::MIN_POSITIVE);
+    (factor > RANDOM_PAGE_COST_MAX).then(|| Reason {
+        why: format!("random_page_cost is {random}, {} times seq_page_cost: an index looks as expensive as that", units::short(factor)),
+        text: "set the cost to what the disk needs: 1.1 for SSDs, 4 for spinning disks",
+        commands: vec!["ALTER SYSTEM SET random_page_cost = 1.1; SELECT pg_reload_conf();".to_string()],
+    })
+}
+
+fn called(scan: &Scan<'_>) -> Option<Reason> {
+    let functions = functions(scan.filter);
+    let name = functions.first()?.rsplit('.').next()?.to_string();
+    Some(Reason {
+        why: format!("the condition calls {name}(), and a VOLATILE function is called for each row instead of once"),
+        text: "if its result cannot change within a statement, declare it STABLE (ALTER FUNCTION ... STABLE); or call it once in a subquery: \
+            column = (SELECT function()). The command shows how it is declared: v is VOLATILE, the default",
+        commands: vec![format!(
+            "SELECT oid::regprocedure, provolatile FROM pg_proc WHERE proname = '{}';",
+            name.replace('\'', "''")
+        )],
+    })
+}
+
+/// Why a usable index is left aside; `None` if nothing known explains it.
+fn reason(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<(String, Reason)> {
+    let node = planned.time.node.as_str();
+    let found = index::indexes(case, node, scan.relation);
+    let usable = found.iter().find(|(index, columns)| {
+        let is_whole =
+            index.lines.flag("valid") != Some(false) && index.lines.flag("partial") != Some(true);
+        let is_compared = |column: &str| {
+            scan.conditions.iter().any(|c| c.column == column && c.inside.is_none() && c.how != Use::Other)
+        };
+        is_whole && columns.first().is_some_and(|column| is_compared(column))
+    });
+    let (index, _) = usable?;
+    let reason = forbidden(case, node).or_else(|| called(scan))?;
+    Some((index.lines.word("index").to_string(), reason))
+}
+
+fn first_reason<'a>(
+    case: &'a Case,
+    planned: &Planned<'a>,
+) -> Option<(Scan<'a>, String, Reason)> {
+    let few = index::scans_of(planned).into_iter().filter(index::Scan::keeps_few);
+    few.into_iter().find_map(|scan| {
+        let (name, reason) = reason(case, planned, &scan)?;
+        Some((scan, name, reason))
+    })
+}
+
+pub(super) fn left_aside(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        let Some((scan, index, reason)) = first_reason(case, &planned) else { continue };
+        let text = format!(
+            "a statement that takes {} of the session time scans {} although index {index} fits its condition: {}",
+            planned.share(),
+            scan.relation,
+            reason.why
+        );
+        let commands: Vec<&str> = reason.commands.iter().map(String::as_str).collect();
+        claims.push(
+            planned
+                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+                .number("rows_of_table", scan.rows)
+                .number("rows_planned", scan.kept)
+                .because(format!("the plan filters {} rows of {} by {}", units::short(scan.rows), scan.relation, scan.filter))
+                .because(planned.file())
+                .not("an index that the planner leaves aside because most rows are wanted: it expects a tenth or less")
+                .remedy(reason.text, &commands),
+        );
+    }
+    Answer::of(claims, || "scans for few rows, against indexes that fit their conditions".to_string())
+}
+
+/// The relation that executions scan, the scans a second and the index of the recorded plan, if the two contradict each other.
+fn contradiction<'a>(case: &'a Case, planned: &Planned<'a>) -> Option<(Thing<'a>, f64, &'a str)> {
+    let node = planned.time.node.as_str();
+    wasteful(planned.statement)?;
+    let (table, _, scans) = scanned(case, planned.time.node.as_str(), planned.statement)?;
+    let relation = table.lines.word("relation");
+    let rows = planned.nodes.iter().filter_map(|node| node.lines.last("rows_planned")).fold(0.0, f64::max);
+    let is_of_it = |found: &&Thing<'_>| found.lines.word("relation") == relation;
+    let scan = planned.nodes.iter().find(is_of_it)?;
+    let is_scanned = |found: &Thing<'_>| found.lines.word("kind").contains("Seq Scan") && is_of_it(&found);
+    // Another statement may be the one that scans it: its plan shows it, or it has none.
+    let is_anothers = case.at("plan_node", node).any(|found| is_scanned(&found));
+    let is_alone = planned.time.statements.iter().all(|other| {
+        other.query_id == planned.statement.query_id
+            || other.calls_per_s.unwrap_or(0.0) < scans / 2.0
+            || !other.text.contains(relation.rsplit('.').next().unwrap_or(relation))
+    });
+    let index = scan.lines.word("index");
+    (rows < ROWS_MANY && !is_anothers && is_alone && !index.is_empty()).then_some((table, scans, index))
+}
+
+pub(super) fn unlike_the_plan(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        let Some((table, scans, index)) = contradiction(case, &planned) else { continue };
+        let relation = table.lines.word("relation");
+        let blocks = planned.statement.blocks.unwrap_or(0.0);
+        let text = format!(
+            "a statement that takes {} of the session time scans {relation}, but for the role of watch the planner uses index {index}: \
+                its sessions have other settings or older plans",
+            planned.share()
+        );
+        let users = planned.time.by.iter().find(|by| by.name == "user");
+        let user = users.and_then(|by| by.shares.first()).map(|(name, _)| name.clone());
+        claims.push(
+            planned
+                .claim(case, Level::DiscriminatingCounter, severity(planned.statement.share), text)
+                .number("seq_scans_per_s", scans)
+                .number("blocks_per_call", blocks)
+                .because(format!(
+                    "{} sequential scans a second of {relation}, {} blocks per execution; the plan for watch expects {} rows",
+                    units::short(scans),
+                    units::short(blocks),
+                    units::short(planned.plan.lines.last("rows_planned").unwrap_or(0.0))
+                ))
+                .because(planned.file())
+                .with(user, |claim, user| claim.because(format!("most of the session time belongs to role {user}")))
+                .not("a missing index: the planner has one, and uses it elsewhere")
+                .lacking("the plan in the application's own session: auto_explain with log_min_duration and a sample rate shows it")
+                .remedy(
+                    "look for planner settings (enable_..., random_page_cost, plan_cache_mode) of the role, the database, a function or the connection; \
+                        reset them for the role or database. A session that prepared its statement before the index existed needs DISCARD PLANS, or a new \
+                        connection. Unlike the plan for watch, one for given values may scan if the value is frequent",
+                    &[
+                        "SELECT coalesce(d.datname, '(all databases)') AS database, coalesce(r.rolname, '(all roles)') AS role, s.setconfig \
+                            FROM pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid = s.setrole;",
+                        "SELECT oid::regprocedure, proconfig FROM pg_proc WHERE proconfig::text ~ 'enable_|_cost|plan_cache_mode';",
+                    ],
+                ),
+        );
+    }
+    Answer::of(claims, || "plans of statements, against the scans that were counted".to_string())
+}
+
+/// A join of all rows of its tables for few of them, whose filter has OR between columns of two tables.
+struct Joined<'a> {
+    filter: &'a str,
+    /// Rows that are scanned for it, and returned per execution.
+    read: f64,
+    rows: f64,
+}
+
+fn joined<'a>(planned: &Planned<'a>) -> Option<Joined<'a>> {
+    let joins = planned.nodes.iter().filter(|node| {
+        let kind = node.lines.word("kind");
+        kind.ends_with("Join") || kind == "Nested Loop"
+    });
+    let filter = joins.map(|node| node.lines.word("filter")).find(|filter| is_or_of_two(filter))?;
+    let scans = planned.nodes.iter().filter(|node| node.lines.word("kind") == "Seq Scan");
+    let read: f64 = scans.filter_map(|node| node.lines.last("rows_planned")).sum();
+    let (rows, blocks) = (planned.statement.rows?, planned.statement.blocks.unwrap_or(0.0));
+    let is_wasteful = read >= ROWS_MANY && rows <= read * index::KEPT_SHARE_MAX && blocks >= rows;
+    is_wasteful.then_some(Joined { filter, read, rows })
+}
+
+fn is_or_of_two(filter: &str) -> bool {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let mut tables: Vec<String> = vec![];
+    for (at, _) in filter.match_indices('.') {
+        let name: String = filter[..at].chars().rev().take_while(|c| is_name(*c)).collect();
+        let is_number = name.chars().all(|c| c.is_ascii_digit());
+        if !is_number && !tables.contains(&name) {
+            tables.push(name);
+        }
+    }
+    filter.contains(" OR ") && tables.len() > 1
+}
+
+pub(super) fn or_of_tables(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        let Some(Joined { filter, read, rows }) = joined(&planned) else { continue };
+        let text = format!(
+            "a statement that takes {} of the session time joins all rows of its tables to return {}: OR connects conditions on two tables",
+            planned.share(),
+            units::short(rows)
+        );
+        claims.push(
+            planned
+                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+                .number("rows_read", read)
+                .number("rows_per_call", rows)
+                .because(format!("the plan filters after the join: {filter}"))
+                .because(planned.file())
+                .not("a missing index: neither condition can be checked before the join, whatever indexes there are")
+                .remedy(
+                    "write two statements, each with one of the conditions, and combine them with UNION (UNION ALL if no row can fit both): each can \
+                        then use an index",
+                    &[],
+                ),
+        );
+    }
+    Answer::of(claims, || "joins whose filter connects two tables by OR".to_string())
+}
+
+/// Whether a rule that knows more of this statement explains its scan, so that a missing index does not.
+pub(in crate::rules) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool {
+    index::is_obstructed(case, planned)
+        || first_reason(case, planned).is_some()
+        || contradiction(case, planned).is_some()
+        || joined(planned).is_some()
+        || super::hidden::list_filter(planned).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_a_filter_are_not_its_types_and_words() {
+        assert_eq!(functions("((a = app.tenant()) AND (b = ANY ($1)) AND (c)::numeric(10,2) > $2)"), ["app.tenant"]);
+        assert!(functions("((a = $1) OR (b = $2))").is_empty());
+    }
+
+    #[test]
+    fn or_counts_only_between_tables() {
+        assert!(is_or_of_two("((t.id = $1) OR (a.badge = $2))"));
+        assert!(!is_or_of_two("((t.id = $1) OR (t.other > 1.5))"));
+        assert!(!is_or_of_two("((t.id = $1) AND (a.badge = $2))"));
+    }
+}

@@ -1,0 +1,164 @@
+//! What a plan does not show by its scans: workers that cost more than they help, work far above the planner's cost, and lists of NOT IN that are
+//! searched row by row.
+
+use super::{Planned, SHARE_MIN, planned, severity, statistics};
+use crate::case::Case;
+use crate::node_time;
+use crate::rule::Answer;
+use crate::units;
+use record::finding::Level;
+
+/// The share of the session time in starting workers, waiting for them, and their ends.
+const WORKERS_SHARE_MIN: f64 = 0.25;
+/// The default of parallel_setup_cost: what costs less in all is no work for several processes.
+const PARALLEL_COST_MAX: f64 = 1_000.0;
+/// Blocks of an execution from which on they are compared with the cost.
+const BLOCKS_MIN: f64 = 1_000.0;
+/// Blocks for each unit of cost: reading one costs 1 in sequence, 4 at random.
+const BLOCKS_PER_COST_MIN: f64 = 8.0;
+
+fn is_for_workers(kind: &str, event: &str) -> bool {
+    let event = event.to_ascii_lowercase();
+    kind == "IPC" && (event.starts_with("executegather") || event.starts_with("bgworker") || event == "parallelfinish")
+}
+
+fn short_in_parallel(case: &Case, planned: &Planned<'_>) -> Option<f64> {
+    let is_gather = planned.nodes.iter().any(|node| node.lines.word("kind").starts_with("Gather"));
+    let share = node_time::share_waiting(case, &planned.time.node, is_for_workers)?;
+    let cost = planned.plan.lines.last("cost_total")?;
+    (is_gather && cost < PARALLEL_COST_MAX && share >= WORKERS_SHARE_MIN).then_some(share)
+}
+
+pub(super) fn parallel(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        let Some(share) = short_in_parallel(case, &planned) else { continue };
+        let cost = planned.plan.lines.last("cost_total").unwrap_or(0.0);
+        let text = format!(
+            "a short statement starts parallel workers: {} of the session time is starting them and waiting for them",
+            units::percent(share)
+        );
+        claims.push(
+            planned
+                .claim(case, Level::DiscriminatingCounter, severity(share), text)
+                .number("share", share)
+                .number("workers_share", share)
+                .because(format!(
+                    "the planner's cost of the statement is {}; by default a plan with workers costs {} more",
+                    units::short(cost),
+                    units::short(PARALLEL_COST_MAX)
+                ))
+                .because(planned.file())
+                .not("a table that is too large for one process: its scan is cheaper than the start of a worker")
+                .remedy(
+                    "give back the costs of parallel plans their defaults, or turn such plans off for the role that runs short statements",
+                    &[
+                        "ALTER SYSTEM RESET parallel_setup_cost; ALTER SYSTEM RESET parallel_tuple_cost; ALTER SYSTEM RESET \
+                            min_parallel_table_scan_size; SELECT pg_reload_conf();",
+                        "SELECT name, setting, reset_val, source FROM pg_settings WHERE name ~ 'parallel' AND source <> 'default';",
+                        "SET max_parallel_workers_per_gather = 0; -- in the session that runs it",
+                    ],
+                ),
+        );
+    }
+    Answer::of(claims, || "waits for parallel workers, against the costs of plans".to_string())
+}
+
+pub(super) fn more_than_planned(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        let (Some(blocks), Some(cost)) = (planned.statement.blocks, planned.plan.lines.last("cost_total"))
+        else {
+            continue;
+        };
+        if blocks < BLOCKS_MIN || blocks < cost * BLOCKS_PER_COST_MIN || super::is_explained(case, &planned) {
+            continue;
+        }
+        let is_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
+        let why = match is_loop {
+            true => "its nested loop runs far more often than expected",
+            false => "it does work that its plan does not show",
+        };
+        let text = format!(
+            "a statement that takes {} of the session time touches {} blocks per execution, and its plan costs only {}: {why}",
+            planned.share(),
+            units::short(blocks),
+            units::short(cost)
+        );
+        let claim = planned
+            .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+            .number("blocks_per_call", blocks)
+            .because(planned.file())
+            .because("the planner counts at least 1 for a block that it expects to read");
+        claims.push(match is_loop {
+            true => {
+                let commands = statistics(&planned);
+                let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+                claim
+                    .lacking("rows of the join: EXPLAIN (ANALYZE, BUFFERS) with real values shows where the estimate goes wrong")
+                    .remedy(
+                        "conditions on columns that depend on each other are taken as independent: create extended statistics for them, then analyse",
+                        &commands,
+                    )
+            }
+            false => claim
+                .not("a scan: the plan has it, and its cost is known")
+                .lacking("which function or policy: track_functions = 'pl' counts calls and their time in pg_stat_user_functions")
+                .remedy(
+                    "look for a function that reads tables for each row, a policy of row-level security (the role of watch may bypass it) or a trigger: \
+                        write it as a join or subquery, which is evaluated once",
+                    &[
+                        "SELECT schemaname, tablename, policyname, qual FROM pg_policies;",
+                        "ALTER SYSTEM SET track_functions = 'pl'; SELECT pg_reload_conf(); -- then look at pg_stat_user_functions",
+                    ],
+                ),
+        });
+    }
+    Answer::of(claims, || "blocks of executions, against the costs of their plans".to_string())
+}
+
+/// The filter of a plan that compares each row with a list that is no hash table.
+pub(super) fn list_filter<'a>(planned: &Planned<'a>) -> Option<&'a str> {
+    let filters = planned.nodes.iter().map(|node| node.lines.word("filter"));
+    let mut fits = filters.filter(|filter| {
+        filter.contains("(SubPlan") && (filter.contains("ANY (") || filter.contains("ALL (") || filter.contains("NOT (SubPlan"))
+    });
+    fits.next()
+}
+
+pub(super) fn not_in(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        let Some(filter) = list_filter(&planned) else { continue };
+        let text = format!(
+            "a statement that takes {} of the session time compares each row with the whole result of a subquery",
+            planned.share()
+        );
+        let work_mem = case.setting(&planned.time.node, "work_mem").unwrap_or("unknown");
+        claims.push(
+            planned
+                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+                .because(format!("the plan filters by {filter}"))
+                .because(format!("a plan with a hash table would name a hashed SubPlan: it did not fit into work_mem ({work_mem}), or the types forbid it"))
+                .because(planned.file())
+                .not("a missing index: no index serves NOT IN")
+                .remedy(
+                    "write NOT EXISTS (SELECT ... WHERE inner.column = outer.column) instead of NOT IN: the planner can then join; or raise work_mem for \
+                        the role, so that the list is hashed",
+                    &["SET work_mem = '64MB'; -- in the session that runs it"],
+                ),
+        );
+    }
+    Answer::of(claims, || "subqueries in the conditions of plans".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_for_workers_are_known_by_their_names_of_all_releases() {
+        assert!(is_for_workers("IPC", "BgWorkerShutdown") && is_for_workers("IPC", "BgworkerShutdown"));
+        assert!(is_for_workers("IPC", "ExecuteGather") && !is_for_workers("IPC", "SyncRep"));
+    }
+}
