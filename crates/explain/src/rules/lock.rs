@@ -167,6 +167,8 @@ const OF_LOST_MIN: f64 = 0.75;
 const OF_LOST_CROWD: f64 = 0.5;
 /// Sessions blocked on average: of two sessions that change a row in turn, each often seems to block the other.
 const BEHIND_MIN: f64 = 2.0;
+/// Looks in a row are not further apart than this, in usual distances.
+const LOOKS_APART_MAX: f64 = 1.7;
 /// Samples with this root.
 const LOOKS_MIN: u64 = 5;
 
@@ -217,20 +219,24 @@ fn state_of<'a>(case: &'a Case, root: &Thing<'a>) -> &'a str {
 
 /// How long others waited for this root at most. Where sessions change a row in turn, a long wait ends behind a root that has only just become one: what
 /// counts is no longer than the looks in a row that saw it at the root.
-fn waited(root: &Thing<'_>) -> f64 {
-    let seen = root.lines.ticks.stretches(0, |point| point.sum > 0.0);
-    let held_us = seen.iter().map(|window| {
-        let first = root.lines.ticks.points().iter().find(|point| point.to_us >= window.from_us);
-        window.to_us.saturating_sub(first.map_or(window.to_us, |point| point.to_us))
-    });
-    let held_s = held_us.max().unwrap_or(0) as f64 / 1e6;
-    root.lines.max("wait_s").unwrap_or(0.0).min(held_s)
+fn waited(case: &Case, root: &Thing<'_>) -> f64 {
+    let looks = case.looks(root.place, &[case.span]).max(1.0);
+    let apart_us = (case.span.length_us() as f64 / looks * LOOKS_APART_MAX) as u64;
+    let (mut first, mut last, mut held_us) = (0, 0, 0);
+    for point in root.lines.ticks.points() {
+        if last == 0 || point.to_us > last + apart_us {
+            first = point.to_us;
+        }
+        last = point.to_us;
+        held_us = held_us.max(last - first);
+    }
+    root.lines.max("wait_s").unwrap_or(0.0).min(held_us as f64 / 1e6)
 }
 
 /// Whether a session that does nothing in its transaction has blocked others for seconds.
 pub(super) fn is_held_by_an_idle_session(case: &Case, node: &str) -> bool {
     case.at("block", node)
-        .any(|root| waited(&root) >= WAIT_S && state_of(case, &root).starts_with("idle in transaction"))
+        .any(|root| waited(case, &root) >= WAIT_S && state_of(case, &root).starts_with("idle in transaction"))
 }
 
 /// The share of the session time that others spent behind a root, as the account has it.
@@ -263,7 +269,7 @@ fn root_of(case: &Case, root: &Thing<'_>) -> Option<Root> {
     let points = root.lines.ticks.points();
     let blocked = statistics::quantile(points.iter().map(|point| point.sum), 1.0).unwrap_or(0.0);
     let usual = statistics::median(points.iter().map(|point| point.sum)).unwrap_or(0.0);
-    let waited_s = waited(root);
+    let waited_s = waited(case, root);
     let lost = node_time::share_waiting(case, root.place, |kind, _| kind == "Lock").unwrap_or(0.0);
     let behind = share_behind(case, root.place, root.name);
     let has_of_lost = |least: f64| behind.is_none_or(|share| share >= lost * least);

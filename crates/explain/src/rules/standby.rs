@@ -1,7 +1,8 @@
 //! REP: standbys: statements that replay cancels, replay that is paused, and replay that waits for something else than a CPU.
 
 use crate::case::{Case, Lines, Thing};
-use crate::rule::Need::{Field, Looked};
+use crate::node_time;
+use crate::rule::Need::{Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::event::{self, Event};
@@ -9,6 +10,14 @@ use record::finding::{Level, Severity, Window};
 use serde_json::Value;
 
 pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "REP-08",
+        title: "standbys are idle while the primary works",
+        needs: &[Field("server", "in_recovery"), Peers("server", 2)],
+        limits: "a standby reads less than a tenth of what its primary reads, and the primary is above 50 % CPU (R4: 66 % waste)",
+        judge: idle,
+        links: &["https://www.postgresql.org/docs/current/hot-standby.html"],
+    },
     Rule {
         id: "REP-09",
         title: "statements on a standby are cancelled by replay",
@@ -36,6 +45,12 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// Of the primary's reads.
+const IDLE_SHARE: f64 = 0.1;
+/// A primary that works.
+const WORKING_PCT: f64 = 50.0;
+/// The share of the session time waiting for a CPU from which on it is more than a note.
+const CPU_WAIT_SHARE: f64 = 0.25;
 /// WAL that is flushed and not replayed.
 const BEHIND_BYTES: f64 = 64e6;
 /// Its age.
@@ -211,4 +226,66 @@ fn late(case: &Case) -> Answer {
         ));
     }
     Answer::of(claims, || "WAL that standbys have flushed and not replayed".to_string())
+}
+
+/// Whether the sessions of a node wait for a CPU for much of their time: then reads that go elsewhere help.
+fn is_short_of_cpus(case: &Case, node: &str) -> bool {
+    let time = node_time::all(case).iter().find(|time| time.node == node && !time.is_idle());
+    let waits = time.and_then(|time| time.parts.iter().find(|part| part.name == node_time::FOR_CPU));
+    waits.is_some_and(|part| part.share >= CPU_WAIT_SHARE)
+}
+
+fn idle(case: &Case) -> Answer {
+    let reads = |thing: &Thing<'_>| {
+        thing.lines.sum("tup_returned").unwrap_or(0.0) + thing.lines.sum("tup_fetched").unwrap_or(0.0)
+    };
+    let cpu = |node: &str| {
+        let lines = case.one("host", case.host_of(node)?)?;
+        Some(lines.mean("cpu_user_pct")? + lines.mean("cpu_system_pct").unwrap_or(0.0))
+    };
+    let (standbys, primaries): (Vec<Thing<'_>>, Vec<Thing<'_>>) =
+        case.things("server").partition(|server| server.lines.flag("in_recovery") == Some(true));
+    let Some(primary) = primaries.iter().max_by(|left, right| reads(left).total_cmp(&reads(right))) else {
+        return Answer::Clean("there is no primary".to_string());
+    };
+    let idle: Vec<&Thing<'_>> =
+        standbys.iter().filter(|standby| reads(standby) < reads(primary) * IDLE_SHARE).collect();
+    let Some(busy) = cpu(primary.place) else {
+        return if standbys.is_empty() {
+            Answer::Clean("there are no standbys".to_string())
+        } else {
+            Answer::CannotTell("the primary's host was not monitored".to_string())
+        };
+    };
+    if idle.is_empty() || busy < WORKING_PCT {
+        return Answer::Clean(format!(
+            "{} standbys beside a primary at {} % CPU",
+            standbys.len(),
+            units::short(busy)
+        ));
+    }
+    let names: Vec<&str> = idle.iter().map(|standby| standby.place).collect();
+    Answer::Found(vec![
+        Claim::new(
+            if is_short_of_cpus(case, primary.place) { Severity::Low } else { Severity::Note },
+            Level::PeerContrast,
+            format!(
+                "{} is at {} % CPU while {} read almost nothing: {}",
+                primary.place,
+                units::short(busy),
+                units::counted(names.len(), "standby"),
+                names.join(", ")
+            ),
+        )
+        .on_node(primary.place)
+        .during([Window::new(case.span.from_us, case.span.to_us)])
+        .number("primary_cpu_pct", busy)
+        .number("idle_standbys", names.len() as f64)
+        .because("rows read on each node, from pg_stat_database")
+        .remedy(
+            "send reads that tolerate stale data to the standbys",
+            &["SELECT application_name, client_addr, state, sync_state, replay_lag FROM pg_stat_replication; -- then list them in host= with \
+                 target_session_attrs=prefer-standby"],
+        ),
+    ])
 }

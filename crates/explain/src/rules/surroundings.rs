@@ -26,7 +26,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "IO-10",
         title: "other programs use the database's disk",
         needs: &[Looked("disk"), Looked("backend"), Looked("wait")],
-        limits: "20 % of the session time in I/O or the WAL; half of the bytes of a disk of the database, 1 MB a second or more, are not the server's (ours)",
+        limits: "20 % of the session time in I/O or the WAL; half of the bytes of a disk of the database, 1 MB a second or more, are not the server's, and it has \
+            a request in 50 % of the time or one takes 5 ms (ours)",
         judge: neighbour,
         links: &["https://docs.kernel.org/admin-guide/cgroup-v2.html#io"],
     },
@@ -58,6 +59,10 @@ const IO_SHARE_MIN: f64 = 0.2;
 const OTHERS_SHARE_MIN: f64 = 0.5;
 /// Bytes a second.
 const OTHERS_PER_S_MIN: f64 = 1e6;
+/// The share of the time in which a disk has a request, in percent, from which on another program is in the way.
+const BUSY_PCT_MIN: f64 = 50.0;
+/// A request that takes so long has waited for others.
+const SLOW_MS_MIN: f64 = 5.0;
 /// Failed attempts; the server makes three and then waits for a minute.
 const FAILED_HIGH: f64 = 3.0;
 /// Seconds of recovery.
@@ -155,7 +160,13 @@ fn neighbour(case: &Case) -> Answer {
             continue;
         };
         let others = bytes - own;
-        if others < OTHERS_PER_S_MIN || others < bytes * OTHERS_SHARE_MIN {
+        let slowest = ["read_await_ms", "write_await_ms", "flush_await_ms"]
+            .iter()
+            .filter_map(|field| disk.lines.mean(field))
+            .fold(0.0, f64::max);
+        let is_busy =
+            disk.lines.mean("util_pct").is_some_and(|pct| pct >= BUSY_PCT_MIN) || slowest >= SLOW_MS_MIN;
+        if others < OTHERS_PER_S_MIN || others < bytes * OTHERS_SHARE_MIN || !is_busy {
             continue;
         }
         claims.push(

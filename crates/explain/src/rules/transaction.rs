@@ -54,7 +54,78 @@ pub(super) const RULES: &[Rule] = &[
         judge: rolled_back,
         links: &["https://www.postgresql.org/docs/current/mvcc-serialization-failure-handling.html"],
     },
+    Rule {
+        id: "TXN-09",
+        title: "transactions send their statements one by one",
+        needs: &[
+            Field("server", "idle_in_transaction_ms"),
+            Field("server", "active_ms"),
+            Field("statement", "calls"),
+        ],
+        limits: "10 statements for each commit, and sessions idle in a transaction for longer than they are active, 0.3 of them or more; medium from a \
+            round trip of 0.3 ms on (ours)",
+        judge: chatty,
+        links: &["https://www.postgresql.org/docs/current/libpq-pipeline-mode.html"],
+    },
 ];
+
+/// Statements of a transaction.
+const STATEMENTS_MIN: f64 = 10.0;
+/// Sessions that wait for the next statement of their transaction.
+const IDLE_MIN: f64 = 0.3;
+/// A round trip from which on it is a network's.
+const ROUND_TRIP_US: f64 = 300.0;
+
+/// Programs that fetch rows one by one: the server waits for them, with their locks and snapshots.
+fn chatty(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server") {
+        let rate = |field: &str| server.lines.rate(field).unwrap_or(0.0);
+        let (idle, active) = (rate("idle_in_transaction_ms") / 1e3, rate("active_ms") / 1e3);
+        let calls: f64 =
+            case.at("statement", server.place).filter_map(|statement| statement.lines.rate("calls")).sum();
+        let commits = rate("xact_commit");
+        let each = calls / commits.max(f64::MIN_POSITIVE);
+        if idle < IDLE_MIN || idle < active || commits < 1.0 || each < STATEMENTS_MIN {
+            continue;
+        }
+        let busiest = case
+            .at("statement", server.place)
+            .filter_map(|statement| Some((statement.lines.word("query_id"), statement.lines.rate("calls")?)))
+            .max_by(|left, right| left.1.total_cmp(&right.1));
+        let round_trip = server.lines.mean("rtt_us").unwrap_or(0.0);
+        claims.push(
+            Claim::new(
+                if round_trip >= ROUND_TRIP_US { Severity::Medium } else { Severity::Low },
+                Level::CoOccurrence,
+                format!(
+                    "{}: {} statements of a transaction come one by one, and sessions wait for their client in it for {} times as long as they work",
+                    server.place,
+                    units::short(each),
+                    units::short(idle / active.max(1e-3))
+                ),
+            )
+            .on_node(server.place)
+            .during([server.lines.ticks.window()])
+            .number("statements_per_transaction", each)
+            .number("idle_in_transaction_sessions", idle)
+            .because(format!("{} statements and {} commits a second", units::short(calls), units::short(commits)))
+            .because(format!("{} sessions are idle in a transaction at any time, {} are active", units::short(idle), units::short(active)))
+            .with(busiest, |claim, (id, rate)| {
+                let text = case.query(id).unwrap_or(id);
+                claim.because(format!("most often, {} times a second: {}", units::short(rate), super::costly::plain(text, 160)))
+            })
+            .because(format!("a round trip takes {} to this server", units::us(round_trip)))
+            .lacking("the program's own work between two statements: it may be that, and not the way")
+            .remedy(
+                "fetch what belongs together with one statement (a list of keys: = ANY of an array, a join), or send statements in a pipeline",
+                &["SELECT queryid, calls, rows / calls AS rows, mean_exec_time AS ms, left(query, 80) AS query FROM pg_stat_statements WHERE calls > 0 \
+                    ORDER BY calls DESC LIMIT 5;"],
+            ),
+        );
+    }
+    Answer::of(claims, || "statements for each transaction, and time idle in transactions".to_string())
+}
 
 /// Of all transactions.
 const ROLLED_BACK_SHARE: f64 = 0.2;

@@ -73,7 +73,7 @@ pub(super) const RULES: &[Rule] = &[
         links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-WAL-BUFFERS"],
     },
     Rule {
-        id: "WAL-07",
+        id: "WAL-10",
         title: "commits sleep for commit_delay",
         needs: &[
             Facts("setting"),

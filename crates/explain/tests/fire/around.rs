@@ -39,7 +39,7 @@ fn reading_in_a_group(scene: &mut Scene, memory_bytes: u64) {
 fn busy_disk(scene: &mut Scene, bytes: u64, own: u64) {
     scene.set("wait", wait("n1", "IO", "WALSync"), json!({"sessions": 6}));
     scene.set("server", n1(), json!({"active_ms": 12_000.0}));
-    scene.set("disk", disk("h1", "nvme0n1"), json!({"write_bytes": bytes}));
+    scene.set("disk", disk("h1", "nvme0n1"), json!({"write_bytes": bytes, "util_pct": 90.0}));
     let process = json!({"host": "h1", "node": "n1", "pid": 100, "backend": "client backend"});
     scene.set("backend", process, json!({"read_bytes": 0, "write_bytes": own}));
 }
@@ -73,7 +73,7 @@ fn newest_rows(scene: &mut Scene, blocks: u64) {
 pub(crate) const CASES: &[Fires] = &[
     ("MEM-06", Co, |scene| reading_in_a_group(scene, 1_990_000_000)),
     ("IO-10", Co, |scene| busy_disk(scene, 40_000_000, 2_000_000)),
-    ("WAL-07", Co, |scene| {
+    ("WAL-10", Co, |scene| {
         scene.fact(n1(), "setting", "commit_delay", "5000");
         scene.fact(n1(), "setting", "commit_siblings", "0");
     }),
@@ -97,9 +97,16 @@ pub(crate) const CASES: &[Fires] = &[
         );
         scene.event(95, event::SERVER_LOG, "database system is ready to accept connections", n1());
     }),
+    ("TXN-09", Co, |scene| {
+        scene.set(
+            "server",
+            n1(),
+            json!({"idle_in_transaction_ms": 9000.0, "active_ms": 6000.0, "xact_commit": 60}),
+        );
+    }),
     ("REP-11", Counter, |scene| late_standby(scene, 340e6, 40_000)),
-    ("PLAN-20", Co, |scene| write_with_triggers(scene, 1, 900)),
-    ("PLAN-21", Co, |scene| {
+    ("PLAN-25", Co, |scene| write_with_triggers(scene, 1, 900)),
+    ("PLAN-26", Co, |scene| {
         scene.set(
             "table",
             table("public.measurement"),
@@ -107,7 +114,7 @@ pub(crate) const CASES: &[Fires] = &[
             "index_scans": 0, "index_bytes": 900_000_000u64, "bytes": 300_000_000u64}),
         );
     }),
-    ("PLAN-22", Co, |scene| newest_rows(scene, 3800)),
+    ("PLAN-27", Co, |scene| newest_rows(scene, 3800)),
     ("LWL-07", Co, |scene| {
         text(scene, "9", "insert into ticket values (nextval($1), $2)");
         let page = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "LWLock", "wait_event": "BufferContent", "query_id": "9"});
@@ -128,16 +135,29 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         );
         scene.set("server", n1(), json!({"active_ms": 30_000.0}));
     }),
+    ("IO-10", |scene| {
+        // A disk that has time for both.
+        busy_disk(scene, 40_000_000, 2_000_000);
+        scene.set("disk", disk("h1", "nvme0n1"), json!({"util_pct": 20.0}));
+    }),
     // The server itself writes most of it.
     ("IO-10", |scene| busy_disk(scene, 40_000_000, 35_000_000)),
-    ("WAL-07", |scene| {
+    ("WAL-10", |scene| {
         // As short as it should be, and only with five other transactions.
         scene.fact(n1(), "setting", "commit_delay", "100");
     }),
-    ("WAL-07", |scene| {
+    ("WAL-10", |scene| {
         // Fewer transactions are open than commit_siblings asks for.
         scene.fact(n1(), "setting", "commit_delay", "5000");
         scene.fact(n1(), "setting", "commit_siblings", "50");
+    }),
+    ("TXN-09", |scene| {
+        // As many statements, and no pause between them.
+        scene.set(
+            "server",
+            n1(),
+            json!({"idle_in_transaction_ms": 500.0, "active_ms": 6000.0, "xact_commit": 60}),
+        );
     }),
     ("WAL-08", |scene| {
         scene.fact(n1(), "setting", "archive_command", "cp %p /archive/%f");
@@ -160,16 +180,16 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.set("server", json!({"node": "n2"}), json!({"in_recovery": true, "replay_paused": true}));
     }),
     // A write that touches what its row needs, and one without triggers: its condition lacks an index.
-    ("PLAN-20", |scene| write_with_triggers(scene, 2, 40)),
-    ("PLAN-20", |scene| write_with_triggers(scene, 0, 900)),
-    ("PLAN-21", |scene| {
+    ("PLAN-25", |scene| write_with_triggers(scene, 2, 40)),
+    ("PLAN-25", |scene| write_with_triggers(scene, 0, 900)),
+    ("PLAN-26", |scene| {
         // Its indexes are read.
         scene.set("table", table("public.measurement"), json!({"rows_inserted": 800_000, "rows_updated": 0, "rows_hot_updated": 0, "indexes": 10, "index_scans": 90_000}));
         // A log with its key alone.
         scene.set("table", table("public.log"), json!({"rows_inserted": 800_000, "rows_updated": 0, "rows_hot_updated": 0, "indexes": 1, "index_scans": 0}));
     }),
     // The index fits: ten rows in twelve blocks.
-    ("PLAN-22", |scene| newest_rows(scene, 12)),
+    ("PLAN-27", |scene| newest_rows(scene, 12)),
     ("LWL-07", |scene| {
         // A hot page of an index.
         text(scene, "9", "insert into ticket values ($1, $2)");

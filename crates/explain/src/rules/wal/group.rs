@@ -1,4 +1,4 @@
-//! WAL-07: a setting that makes commits wait for each other, so that they share a flush, although the wait costs more than the flush.
+//! WAL-10: a setting that makes commits wait for each other, so that they share a flush, although the wait costs more than the flush.
 
 use crate::case::Case;
 use crate::node_time;
