@@ -15,7 +15,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "SES-04",
         title: "connections are refused because all are in use",
-        needs: &[Field("server", "sessions_total"), Field("server", "sessions_max")],
+        needs: &[Field("server", "sessions_total")],
         limits: "any connection refused for it, as the server's log or our own connection has it, or max_connections in use in half of the samples",
         judge: refused,
         links: &[
@@ -107,7 +107,8 @@ fn refused(case: &Case) -> Answer {
             .gaps
             .iter()
             .find(|gap| gap.node == server.place && REFUSALS.iter().any(|words| gap.why.contains(words)));
-        let most = server.lines.last("sessions_max").unwrap_or(f64::MAX);
+        let set = || case.setting(server.place, "max_connections").and_then(|value| value.parse().ok());
+        let most = server.lines.last("sessions_max").or_else(set).unwrap_or(f64::MAX);
         let full = server.lines.series("sessions_total").map_or(0.0, |series| {
             let points = series.points();
             let is_full = points.iter().filter(|point| point.max >= most - RESERVED).count();

@@ -183,12 +183,8 @@ fn definitions(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         let Some(server) = case.one("server", &time.node) else { continue };
-        let per_s: f64 = time
-            .statements
-            .iter()
-            .filter(|one| defines(one))
-            .filter_map(|one| one.calls_per_s)
-            .sum();
+        let per_s: f64 =
+            time.statements.iter().filter(|one| defines(one)).filter_map(|one| one.calls_per_s).sum();
         let counted: f64 = time.statements.iter().map(|one| one.share).sum();
         let defining: f64 = time.statements.iter().filter(|one| defines(one)).map(|one| one.share).sum();
         let share = defining / counted.max(f64::MIN_POSITIVE);
@@ -294,7 +290,8 @@ fn dead(case: &Case) -> Answer {
         for table in case.at("table", &time.node) {
             let relation = table.lines.word("relation");
             let share = share_in(time, relation);
-            let (Some(dead), Some(live)) = (table.lines.last("dead_rows"), table.lines.last("live_rows")) else {
+            let (Some(dead), Some(live)) = (table.lines.last("dead_rows"), table.lines.last("live_rows"))
+            else {
                 continue;
             };
             let is_vacuumed = table.lines.sum("autovacuums").unwrap_or(0.0)
@@ -302,7 +299,12 @@ fn dead(case: &Case) -> Answer {
                 > 0.0;
             // Rows of failed inserts are the cause, not what is read.
             let is_insert = lost(&table).is_some_and(|(_, gone)| gone >= LOST_SHARE_MIN);
-            if is_vacuumed || is_insert || share < TABLE_SHARE_MIN || dead < DEAD_MIN || dead < live * DEAD_PER_LIVE_MIN {
+            if is_vacuumed
+                || is_insert
+                || share < TABLE_SHARE_MIN
+                || dead < DEAD_MIN
+                || dead < live * DEAD_PER_LIVE_MIN
+            {
                 continue;
             }
             let naptime = case.setting(&time.node, "autovacuum_naptime").unwrap_or("unknown");
@@ -410,6 +412,9 @@ mod tests {
         assert!(of("CREATE TEMP TABLE a (b int)"));
         assert!(of("select 1 into temp t"));
         assert!(!of("SELECT created FROM t"));
-        assert_eq!((setting_seconds("30s"), setting_seconds("5min"), setting_seconds("x")), (Some(30.0), Some(300.0), None));
+        assert_eq!(
+            (setting_seconds("30s"), setting_seconds("5min"), setting_seconds("x")),
+            (Some(30.0), Some(300.0), None)
+        );
     }
 }

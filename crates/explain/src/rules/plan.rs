@@ -1,4 +1,4 @@
-//! PLAN-10 to PLAN-25: what the server's plans show of the statements that take the time of a node, and what a change would make of them. The plans
+//! PLAN-10 to PLAN-28: what the server's plans show of the statements that take the time of a node, and what a change would make of them. The plans
 //! are made by
 //! `watch` without running the statements (docs/watch.md); what the planner expects is compared with what `pg_stat_statements` counted.
 
@@ -7,6 +7,7 @@ mod hidden;
 mod index;
 
 use super::costly::{busy, in_a_line, scans, severity};
+use super::paste::literal;
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Field};
 use crate::rule::{Answer, Claim, Rule};
@@ -139,7 +140,7 @@ pub(super) const RULES: &[Rule] = &[
         links: &["https://www.postgresql.org/docs/current/multivariate-statistics-examples.html"],
     },
     Rule {
-        id: "PLAN-25",
+        id: "PLAN-28",
         title: "each row is compared with the whole result of a subquery",
         needs: NEEDS,
         limits: "10 % of the session time; NOT IN, ANY or ALL with a subquery that is not hashed (ours)",
@@ -272,10 +273,12 @@ fn statistics(planned: &Planned<'_>) -> Vec<String> {
         if commands.contains(&analyze) || commands.len() > TABLES_MAX {
             continue;
         }
-        let both = format!("{} {}", node.lines.word("filter"), node.lines.word("condition"));
-        let filter = node.lines.word("filter");
-        let conditions = statement::conditions(if filter.is_empty() { both.trim() } else { filter });
-        let columns = statement::index_columns(&conditions.unwrap_or_default());
+        // What an index finds is compared together with what a filter leaves out; a condition of a join names other tables' columns.
+        let expressions = [node.lines.word("condition"), node.lines.word("filter")];
+        let conditions: Vec<_> =
+            expressions.iter().flat_map(|text| statement::conditions(text).unwrap_or_default()).collect();
+        let is_of_one = conditions.iter().all(|one| one.table == conditions[0].table);
+        let columns = if is_of_one { statement::index_columns(&conditions) } else { vec![] };
         if columns.len() > 1 {
             commands.push(statement::statistics_command(relation, &columns));
         }
@@ -386,11 +389,6 @@ fn partitions(case: &Case) -> Answer {
 
 fn or_none(text: &str) -> &str {
     if text.is_empty() { "none" } else { text }
-}
-
-/// A name as a constant.
-fn literal(name: &str) -> String {
-    format!("'{}'", name.replace('\'', "''"))
 }
 
 fn spill(case: &Case) -> Answer {

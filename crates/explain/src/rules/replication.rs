@@ -8,7 +8,7 @@ use crate::series::Series;
 use crate::units;
 use crate::waits::Who;
 use record::event;
-use record::finding::{Level, Severity, Window};
+use record::finding::{Level, Severity};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -72,14 +72,6 @@ pub(super) const RULES: &[Rule] = &[
         judge: apply_fails,
         links: &["https://www.postgresql.org/docs/current/logical-replication-conflicts.html"],
     },
-    Rule {
-        id: "REP-08",
-        title: "standbys are idle while the primary works",
-        needs: &[Field("server", "in_recovery"), Peers("server", 2)],
-        limits: "a standby reads less than a tenth of what its primary reads, and the primary is above 50 % CPU (R4: 66 % waste)",
-        judge: idle,
-        links: &["https://www.postgresql.org/docs/current/hot-standby.html"],
-    },
 ];
 
 /// Of the active sessions.
@@ -102,10 +94,6 @@ const RETAINED_BYTES_MIN: f64 = 32e6;
 const OFFSET_US: f64 = 10_000.0;
 /// From here on a distributed database can return wrong results.
 const OFFSET_HIGH_US: f64 = 100_000.0;
-/// Of the primary's reads.
-const IDLE_SHARE: f64 = 0.1;
-/// A primary that works.
-const WORKING_PCT: f64 = 50.0;
 
 pub(crate) fn is_sync(kind: &str, event: &str) -> bool {
     (kind, event) == ("IPC", "SyncRep")
@@ -234,7 +222,7 @@ fn replay(case: &Case) -> Answer {
 }
 
 /// Free space on the file system of a node's WAL.
-fn free_for_wal(case: &Case, node: &str) -> Option<f64> {
+pub(super) fn free_for_wal(case: &Case, node: &str) -> Option<f64> {
     let host = case.host_of(node);
     let holds = |mount: &Thing<'_>, what: &str| {
         mount.lines.word("used_for").split(',').any(|part| part.trim() == what)
@@ -435,7 +423,14 @@ fn no_key(case: &Case) -> Answer {
             })
             .remedy(
                 "give it a primary key",
-                &[&format!("ALTER TABLE {relation} ADD PRIMARY KEY (...);"), &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT;")],
+                &[
+                    &format!(
+                        "SELECT attname, n_distinct, null_frac FROM pg_stats WHERE format('%s.%s', schemaname, tablename) = {} ORDER BY n_distinct; -- -1: \
+                         every value is there once",
+                        super::paste::literal(relation)
+                    ),
+                    &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT; -- once it has a primary key"),
+                ],
             ),
         );
     }
@@ -514,7 +509,11 @@ fn apply_fails(case: &Case) -> Answer {
             .remedy(
                 "repair the conflicting row, or skip the transaction named in the log",
                 &[
-                    &format!("ALTER SUBSCRIPTION {} SKIP (lsn = '...');", subscription.name),
+                    &match log.and_then(|event| lsn_in(&event.message)) {
+                        Some(lsn) => format!("ALTER SUBSCRIPTION {} SKIP (lsn = '{lsn}'); -- loses the changes of that transaction", subscription.name),
+                        None => "SELECT subname, apply_error_count FROM pg_stat_subscription_stats; -- the log has the row, and 'finished at' the LSN to skip"
+                            .to_string(),
+                    },
                     &format!("ALTER SUBSCRIPTION {} ENABLE;", subscription.name),
                 ],
             ),
@@ -523,56 +522,9 @@ fn apply_fails(case: &Case) -> Answer {
     Answer::of(claims, || "errors of subscriptions".to_string())
 }
 
-fn idle(case: &Case) -> Answer {
-    let reads = |thing: &Thing<'_>| {
-        thing.lines.sum("tup_returned").unwrap_or(0.0) + thing.lines.sum("tup_fetched").unwrap_or(0.0)
-    };
-    let cpu = |node: &str| {
-        let lines = case.one("host", case.host_of(node)?)?;
-        Some(lines.mean("cpu_user_pct")? + lines.mean("cpu_system_pct").unwrap_or(0.0))
-    };
-    let (standbys, primaries): (Vec<Thing<'_>>, Vec<Thing<'_>>) =
-        case.things("server").partition(|server| server.lines.flag("in_recovery") == Some(true));
-    let Some(primary) = primaries.iter().max_by(|left, right| reads(left).total_cmp(&reads(right))) else {
-        return Answer::Clean("there is no primary".to_string());
-    };
-    let idle: Vec<&Thing<'_>> =
-        standbys.iter().filter(|standby| reads(standby) < reads(primary) * IDLE_SHARE).collect();
-    let Some(busy) = cpu(primary.place) else {
-        return if standbys.is_empty() {
-            Answer::Clean("there are no standbys".to_string())
-        } else {
-            Answer::CannotTell("the primary's host was not monitored".to_string())
-        };
-    };
-    if idle.is_empty() || busy < WORKING_PCT {
-        return Answer::Clean(format!(
-            "{} standbys beside a primary at {} % CPU",
-            standbys.len(),
-            units::short(busy)
-        ));
-    }
-    let names: Vec<&str> = idle.iter().map(|standby| standby.place).collect();
-    Answer::Found(vec![
-        Claim::new(
-            Severity::Note,
-            Level::PeerContrast,
-            format!(
-                "{} is at {} % CPU while {} read almost nothing: {}",
-                primary.place,
-                units::short(busy),
-                units::counted(names.len(), "standby"),
-                names.join(", ")
-            ),
-        )
-        .on_node(primary.place)
-        .during([Window::new(case.span.from_us, case.span.to_us)])
-        .number("primary_cpu_pct", busy)
-        .number("idle_standbys", names.len() as f64)
-        .because("rows read on each node, from pg_stat_database")
-        .remedy(
-            "send reads that tolerate stale data to the standbys",
-            &["$ psql 'host=primary,s1,s2 target_session_attrs=prefer-standby load_balance_hosts=random'"],
-        ),
-    ])
+/// The end of a transaction that could not be applied: `..., finished at 0/14C0378`.
+fn lsn_in(message: &str) -> Option<&str> {
+    let rest = message.split("finished at ").nth(1)?;
+    let end = rest.find(|c: char| !c.is_ascii_hexdigit() && c != '/').unwrap_or(rest.len());
+    Some(&rest[..end]).filter(|lsn| lsn.contains('/'))
 }

@@ -54,7 +54,78 @@ pub(super) const RULES: &[Rule] = &[
         judge: rolled_back,
         links: &["https://www.postgresql.org/docs/current/mvcc-serialization-failure-handling.html"],
     },
+    Rule {
+        id: "TXN-09",
+        title: "transactions send their statements one by one",
+        needs: &[
+            Field("server", "idle_in_transaction_ms"),
+            Field("server", "active_ms"),
+            Field("statement", "calls"),
+        ],
+        limits: "10 statements for each commit, and sessions idle in a transaction for longer than they are active, 0.3 of them or more; medium from a \
+            round trip of 0.3 ms on (ours)",
+        judge: chatty,
+        links: &["https://www.postgresql.org/docs/current/libpq-pipeline-mode.html"],
+    },
 ];
+
+/// Statements of a transaction.
+const STATEMENTS_MIN: f64 = 10.0;
+/// Sessions that wait for the next statement of their transaction.
+const IDLE_MIN: f64 = 0.3;
+/// A round trip from which on it is a network's.
+const ROUND_TRIP_US: f64 = 300.0;
+
+/// Programs that fetch rows one by one: the server waits for them, with their locks and snapshots.
+fn chatty(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server") {
+        let rate = |field: &str| server.lines.rate(field).unwrap_or(0.0);
+        let (idle, active) = (rate("idle_in_transaction_ms") / 1e3, rate("active_ms") / 1e3);
+        let calls: f64 =
+            case.at("statement", server.place).filter_map(|statement| statement.lines.rate("calls")).sum();
+        let commits = rate("xact_commit");
+        let each = calls / commits.max(f64::MIN_POSITIVE);
+        if idle < IDLE_MIN || idle < active || commits < 1.0 || each < STATEMENTS_MIN {
+            continue;
+        }
+        let busiest = case
+            .at("statement", server.place)
+            .filter_map(|statement| Some((statement.lines.word("query_id"), statement.lines.rate("calls")?)))
+            .max_by(|left, right| left.1.total_cmp(&right.1));
+        let round_trip = server.lines.mean("rtt_us").unwrap_or(0.0);
+        claims.push(
+            Claim::new(
+                if round_trip >= ROUND_TRIP_US { Severity::Medium } else { Severity::Low },
+                Level::CoOccurrence,
+                format!(
+                    "{}: {} statements of a transaction come one by one, and sessions wait for their client in it for {} times as long as they work",
+                    server.place,
+                    units::short(each),
+                    units::short(idle / active.max(1e-3))
+                ),
+            )
+            .on_node(server.place)
+            .during([server.lines.ticks.window()])
+            .number("statements_per_transaction", each)
+            .number("idle_in_transaction_sessions", idle)
+            .because(format!("{} statements and {} commits a second", units::short(calls), units::short(commits)))
+            .because(format!("{} sessions are idle in a transaction at any time, {} are active", units::short(idle), units::short(active)))
+            .with(busiest, |claim, (id, rate)| {
+                let text = case.query(id).unwrap_or(id);
+                claim.because(format!("most often, {} times a second: {}", units::short(rate), super::costly::plain(text, 160)))
+            })
+            .because(format!("a round trip takes {} to this server", units::us(round_trip)))
+            .lacking("the program's own work between two statements: it may be that, and not the way")
+            .remedy(
+                "fetch what belongs together with one statement (a list of keys: = ANY of an array, a join), or send statements in a pipeline",
+                &["SELECT queryid, calls, rows / calls AS rows, mean_exec_time AS ms, left(query, 80) AS query FROM pg_stat_statements WHERE calls > 0 \
+                    ORDER BY calls DESC LIMIT 5;"],
+            ),
+        );
+    }
+    Answer::of(claims, || "statements for each transaction, and time idle in transactions".to_string())
+}
 
 /// Of all transactions.
 const ROLLED_BACK_SHARE: f64 = 0.2;
@@ -145,6 +216,8 @@ const SPILL_BYTES: f64 = 1e9;
 const WAL_PER_COMMIT_BYTES: f64 = 1e6;
 /// WAL per row written that makes rows large, not transactions.
 const WAL_PER_ROW_BYTES: f64 = 100_000.0;
+/// Rows of the database for each of its tables, so that most of them are pieces of large values.
+const PIECES_MIN: f64 = 10.0;
 /// Age of a prepared transaction.
 const PREPARED_S: f64 = 10.0;
 /// The limit of a high finding.
@@ -198,7 +271,11 @@ fn autocommit(case: &Case) -> Answer {
             .not(format!("locks: {} of the samples", units::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))))
             .remedy(
                 "put 100 to 1000 rows into one transaction; if losing the last transactions in a crash is acceptable, commit asynchronously",
-                &["BEGIN; INSERT ...; INSERT ...; COMMIT;", "SET synchronous_commit = off; -- only for data that may be lost"],
+                &[
+                    "SELECT queryid, calls, rows, left(query, 80) FROM pg_stat_statements WHERE query ~* '^\\s*(insert|update|delete|merge)' ORDER BY calls \
+                        DESC LIMIT 5; -- what to put into BEGIN and COMMIT",
+                    "SET synchronous_commit = off; -- in the session that may lose its last transactions",
+                ],
             ),
         );
     }
@@ -239,6 +316,19 @@ fn spill(case: &Case) -> Answer {
     Answer::of(claims, || "bytes spilled by replication slots".to_string())
 }
 
+/// Rows that tables of users got. `pg_stat_database` also counts the pieces into which a large value is cut, each of 2 kB; where these are most of its
+/// rows, the statistics of the tables have the true figure.
+fn rows_of_tables(case: &Case, node: &str, counted: f64) -> f64 {
+    let of_tables: f64 = case
+        .at("table", node)
+        .flat_map(|table| {
+            ["rows_inserted", "rows_updated", "rows_deleted"].map(|field| table.lines.sum(field))
+        })
+        .flatten()
+        .sum();
+    if of_tables > 0.0 && of_tables * PIECES_MIN <= counted { of_tables } else { counted }
+}
+
 fn large_rows(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -246,7 +336,11 @@ fn large_rows(case: &Case) -> Answer {
         else {
             continue;
         };
-        let rows = written(server.lines).max(1.0);
+        // A standby commits nothing: its WAL is the primary's.
+        if server.lines.flag("in_recovery") == Some(true) {
+            continue;
+        }
+        let rows = rows_of_tables(case, server.place, written(server.lines)).max(1.0);
         let (per_commit, per_row) = (wal / commits.max(1.0), wal / rows);
         if per_commit < WAL_PER_COMMIT_BYTES || per_row < WAL_PER_ROW_BYTES || commits < 10.0 {
             continue;
@@ -279,10 +373,9 @@ fn large_rows(case: &Case) -> Answer {
             .lacking("sizes of single rows (pg_column_size)")
             .remedy(
                 "compress large values better, or split them so that an update changes a small part",
-                &[
-                    "ALTER TABLE t ALTER COLUMN c SET COMPRESSION lz4;",
-                    "SELECT max(pg_column_size(t.*)) FROM t TABLESAMPLE SYSTEM (1);",
-                ],
+                &["SELECT attrelid::regclass AS table, attname, attcompression, attstorage, avg_width FROM pg_attribute a JOIN pg_class c ON c.oid = \
+                    attrelid JOIN pg_stats s ON s.attname = a.attname AND s.tablename = c.relname WHERE attstorage IN ('x', 'e') ORDER BY avg_width DESC \
+                    LIMIT 5; -- then ALTER TABLE ... ALTER COLUMN ... SET COMPRESSION lz4"],
             ),
         );
     }

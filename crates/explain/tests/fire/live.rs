@@ -39,7 +39,12 @@ fn inserts(scene: &mut Scene, more: Value) {
 }
 
 fn definitions(scene: &mut Scene, text: &str) {
-    statement(scene, text, json!({"calls": 2000, "total_ms": 40_000.0, "rows": 0, "shared_hit": 800_000}), json!({}));
+    statement(
+        scene,
+        text,
+        json!({"calls": 2000, "total_ms": 40_000.0, "rows": 0, "shared_hit": 800_000}),
+        json!({}),
+    );
 }
 
 fn whole_pages(scene: &mut Scene, timeout: &str) {
@@ -119,17 +124,25 @@ pub(crate) const CASES: &[Fires] = &[
         scan(scene, "(date_trunc($1, orders.at) = ($2 + $3))", "");
         index(scene, "orders_at", "at", true);
     }),
+    ("LOG-01", Co, |scene| {
+        scene.fact(json!({"node": "n1"}), "setting", "debug_print_plan", "on");
+    }),
     ("PLAN-23", Counter, |scene| workers(scene, 40.0)),
     ("PLAN-24", Co, |scene| blocks(scene, "Nested Loop", 11_000)),
     ("PLAN-24", Co, |scene| blocks(scene, "Seq Scan", 11_000)),
-    ("PLAN-25", Co, |scene| list(scene, "(NOT (ANY (a.b = (SubPlan 1).col1)))")),
+    ("PLAN-28", Co, |scene| list(scene, "(NOT (ANY (a.b = (SubPlan 1).col1)))")),
     ("PLAN-02", Co, |scene| {
         scene.set("server", json!({"node": "n1"}), json!({"temp_bytes": 40_000_000, "temp_files": 6}));
     }),
     ("EXT-01", Counter, |scene| {
         scene.set("wait", wait("n1", "Extension", "PostgresFdwGetResult"), json!({"sessions": 4}));
     }),
-    ("VAC-11", Co, |scene| inserts(scene, json!({"rows_inserted": 0, "live_rows": 20_000, "dead_rows": 380_000, "autovacuums": 0}))),
+    ("VAC-11", Co, |scene| {
+        inserts(
+            scene,
+            json!({"rows_inserted": 0, "live_rows": 20_000, "dead_rows": 380_000, "autovacuums": 0}),
+        )
+    }),
     ("TXN-08", Counter, |scene| cancelled(scene, "canceling statement due to statement timeout")),
 ];
 
@@ -149,7 +162,13 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("PLAN-01", |scene| unlike(scene, "Index Scan")),
     ("PLAN-01", |scene| {
         unlike(scene, "Seq Scan");
-        node(scene, 1, 0, "Seq Scan", json!({"filter": "((id)::numeric = $1)", "table_rows": 200_000.0, "index": ""}));
+        node(
+            scene,
+            1,
+            0,
+            "Seq Scan",
+            json!({"filter": "((id)::numeric = $1)", "table_rows": 200_000.0, "index": ""}),
+        );
         index(scene, "orders_pkey", "id", true);
     }),
     ("PLAN-12", |scene| {
@@ -162,11 +181,17 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("PLAN-22", |scene| joined(scene, "((t.id = $1) AND (a.badge = $2))")),
     ("PLAN-05", |scene| {
         // VACUUM counted the load, and then its session reported its inserts.
-        inserts(scene, json!({"live_rows": 120_000, "planned_rows": 60_000, "changed_since_analyze": 60_000, "rows_inserted": 0}));
+        inserts(
+            scene,
+            json!({"live_rows": 120_000, "planned_rows": 60_000, "changed_since_analyze": 60_000, "rows_inserted": 0}),
+        );
     }),
     ("PLAN-05", |scene| {
         // Scans read as many rows as the planner assumes.
-        inserts(scene, json!({"live_rows": 130_000, "planned_rows": 60_000, "changed_since_analyze": 70_000, "seq_scans": 10, "seq_rows": 600_000}));
+        inserts(
+            scene,
+            json!({"live_rows": 130_000, "planned_rows": 60_000, "changed_since_analyze": 70_000, "seq_scans": 10, "seq_rows": 600_000}),
+        );
     }),
     ("TXN-06", |scene| {
         // A queue: what is inserted is deleted.
@@ -185,11 +210,20 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     }),
     ("PLAN-23", |scene| workers(scene, 40_000.0)),
     ("PLAN-24", |scene| blocks(scene, "Nested Loop", 2_000)),
-    ("PLAN-25", |scene| list(scene, "(NOT (ANY (a.b = (hashed SubPlan 1).col1)))")),
+    ("PLAN-28", |scene| list(scene, "(NOT (ANY (a.b = (hashed SubPlan 1).col1)))")),
     ("PLAN-12", |scene| {
         blocks(scene, "Limit", 100);
-        scene.set("plan", json!({"node": "n1", "query_id": "9", "hash": "c0"}), json!({"rows_planned": 4000.0}));
+        scene.set(
+            "plan",
+            json!({"node": "n1", "query_id": "9", "hash": "c0"}),
+            json!({"rows_planned": 4000.0}),
+        );
     }),
-    ("VAC-11", |scene| inserts(scene, json!({"rows_inserted": 0, "live_rows": 20_000, "dead_rows": 380_000, "autovacuums": 1}))),
+    ("VAC-11", |scene| {
+        inserts(
+            scene,
+            json!({"rows_inserted": 0, "live_rows": 20_000, "dead_rows": 380_000, "autovacuums": 1}),
+        )
+    }),
     ("TXN-08", |scene| cancelled(scene, "canceling statement due to user request")),
 ];

@@ -1,11 +1,13 @@
 //! For each rule a change that makes its condition true, and the proof level it must reach on it.
 
+mod around;
 mod harmless;
 mod inside;
 mod live;
 mod plan;
 mod time;
 
+pub(crate) use around::HARMLESS as HARMLESS_AROUND;
 pub(crate) use harmless::HARMLESS;
 pub(crate) use live::HARMLESS as HARMLESS_LIVE;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
@@ -28,7 +30,13 @@ pub(crate) type Fires = (&'static str, Level, Change);
 
 /// Of all rules.
 pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
-    CASES.iter().chain(time::CASES).chain(inside::CASES).chain(plan::CASES).chain(live::CASES)
+    CASES
+        .iter()
+        .chain(time::CASES)
+        .chain(inside::CASES)
+        .chain(plan::CASES)
+        .chain(around::CASES)
+        .chain(live::CASES)
 }
 
 const CASES: &[Fires] = &[

@@ -438,8 +438,14 @@ mod tests {
 
     #[test]
     fn parameters_that_are_computed_together_get_a_type() {
-        assert_eq!(typed("select $1+$2, a - $3 from t where b = $4 * $5"), "select $1::bigint+$2, a - $3 from t where b = $4::bigint * $5");
-        assert_eq!(typed("select a from t where b = $1 and c || $2"), "select a from t where b = $1 and c || $2");
+        assert_eq!(
+            typed("select $1+$2, a - $3 from t where b = $4 * $5"),
+            "select $1::bigint+$2, a - $3 from t where b = $4::bigint * $5"
+        );
+        assert_eq!(
+            typed("select a from t where b = $1 and c || $2"),
+            "select a from t where b = $1 and c || $2"
+        );
         assert!(is_own("select json_build_object($1, pg_catalog.now())") && !is_own("select 1 from orders"));
     }
 

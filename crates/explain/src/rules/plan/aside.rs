@@ -52,14 +52,17 @@ fn forbidden(case: &Case, node: &str) -> Option<Reason> {
         return Some(Reason {
             why: format!("{name} is off"),
             text: "turn the setting on again; one that is meant for a single statement belongs into its transaction (SET LOCAL)",
-            commands: vec![format!("ALTER SYSTEM RESET {name}; SELECT pg_reload_conf();")],
+            commands: vec![format!("ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf();")],
         });
     }
     let number = |name: &str| case.setting(node, name).and_then(|text| text.parse::<f64>().ok());
     let random = number("random_page_cost")?;
     let factor = random / number("seq_page_cost").unwrap_or(1.0).max(f64::MIN_POSITIVE);
     (factor > RANDOM_PAGE_COST_MAX).then(|| Reason {
-        why: format!("random_page_cost is {random}, {} times seq_page_cost: an index looks as expensive as that", units::short(factor)),
+        why: format!(
+            "random_page_cost is {random}, {} times seq_page_cost: an index looks as expensive as that",
+            units::short(factor)
+        ),
         text: "set the cost to what the disk needs: 1.1 for SSDs, 4 for spinning disks",
         commands: vec!["ALTER SYSTEM SET random_page_cost = 1.1; SELECT pg_reload_conf();".to_string()],
     })
@@ -69,7 +72,9 @@ fn called(scan: &Scan<'_>) -> Option<Reason> {
     let functions = functions(scan.filter);
     let name = functions.first()?.rsplit('.').next()?.to_string();
     Some(Reason {
-        why: format!("the condition calls {name}(), and a VOLATILE function is called for each row instead of once"),
+        why: format!(
+            "the condition calls {name}(), and a VOLATILE function is called for each row instead of once"
+        ),
         text: "if its result cannot change within a statement, declare it STABLE (ALTER FUNCTION ... STABLE); or call it once in a subquery: \
             column = (SELECT function()). The command shows how it is declared: v is VOLATILE, the default",
         commands: vec![format!(
@@ -84,22 +89,24 @@ fn reason(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<(String
     let node = planned.time.node.as_str();
     let found = index::indexes(case, node, scan.relation);
     let usable = found.iter().find(|(index, columns)| {
-        let is_whole =
-            index.lines.flag("valid") != Some(false) && index.lines.flag("partial") != Some(true);
+        let is_whole = index.lines.flag("valid") != Some(false) && index.lines.flag("partial") != Some(true);
         let is_compared = |column: &str| {
             scan.conditions.iter().any(|c| c.column == column && c.inside.is_none() && c.how != Use::Other)
         };
         is_whole && columns.first().is_some_and(|column| is_compared(column))
     });
     let (index, _) = usable?;
-    let reason = forbidden(case, node).or_else(|| called(scan))?;
+    // A session keeps the plan of a statement that it has prepared until its table changes: a new setting alone does not reach it.
+    let again = format!("ANALYZE {}; -- so that sessions plan prepared statements again", scan.relation);
+    let forbidden = forbidden(case, node).map(|mut reason| {
+        reason.commands.push(again);
+        reason
+    });
+    let reason = forbidden.or_else(|| called(scan))?;
     Some((index.lines.word("index").to_string(), reason))
 }
 
-fn first_reason<'a>(
-    case: &'a Case,
-    planned: &Planned<'a>,
-) -> Option<(Scan<'a>, String, Reason)> {
+fn first_reason<'a>(case: &'a Case, planned: &Planned<'a>) -> Option<(Scan<'a>, String, Reason)> {
     let few = index::scans_of(planned).into_iter().filter(index::Scan::keeps_few);
     few.into_iter().find_map(|scan| {
         let (name, reason) = reason(case, planned, &scan)?;
@@ -272,7 +279,10 @@ mod tests {
 
     #[test]
     fn functions_of_a_filter_are_not_its_types_and_words() {
-        assert_eq!(functions("((a = app.tenant()) AND (b = ANY ($1)) AND (c)::numeric(10,2) > $2)"), ["app.tenant"]);
+        assert_eq!(
+            functions("((a = app.tenant()) AND (b = ANY ($1)) AND (c)::numeric(10,2) > $2)"),
+            ["app.tenant"]
+        );
         assert!(functions("((a = $1) OR (b = $2))").is_empty());
     }
 

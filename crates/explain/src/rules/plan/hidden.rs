@@ -19,7 +19,8 @@ const BLOCKS_PER_COST_MIN: f64 = 8.0;
 
 fn is_for_workers(kind: &str, event: &str) -> bool {
     let event = event.to_ascii_lowercase();
-    kind == "IPC" && (event.starts_with("executegather") || event.starts_with("bgworker") || event == "parallelfinish")
+    kind == "IPC"
+        && (event.starts_with("executegather") || event.starts_with("bgworker") || event == "parallelfinish")
 }
 
 fn short_in_parallel(case: &Case, planned: &Planned<'_>) -> Option<f64> {
@@ -53,8 +54,8 @@ pub(super) fn parallel(case: &Case) -> Answer {
                 .remedy(
                     "give back the costs of parallel plans their defaults, or turn such plans off for the role that runs short statements",
                     &[
-                        "ALTER SYSTEM RESET parallel_setup_cost; ALTER SYSTEM RESET parallel_tuple_cost; ALTER SYSTEM RESET \
-                            min_parallel_table_scan_size; SELECT pg_reload_conf();",
+                        "ALTER SYSTEM SET parallel_setup_cost = 1000; ALTER SYSTEM SET parallel_tuple_cost = 0.1; ALTER SYSTEM SET \
+                            min_parallel_table_scan_size = '8MB'; SELECT pg_reload_conf();",
                         "SELECT name, setting, reset_val, source FROM pg_settings WHERE name ~ 'parallel' AND source <> 'default';",
                         "SET max_parallel_workers_per_gather = 0; -- in the session that runs it",
                     ],
@@ -121,7 +122,8 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
 pub(super) fn list_filter<'a>(planned: &Planned<'a>) -> Option<&'a str> {
     let filters = planned.nodes.iter().map(|node| node.lines.word("filter"));
     let mut fits = filters.filter(|filter| {
-        filter.contains("(SubPlan") && (filter.contains("ANY (") || filter.contains("ALL (") || filter.contains("NOT (SubPlan"))
+        filter.contains("(SubPlan")
+            && (filter.contains("ANY (") || filter.contains("ALL (") || filter.contains("NOT (SubPlan"))
     });
     fits.next()
 }

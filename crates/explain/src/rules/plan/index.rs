@@ -64,7 +64,11 @@ fn forgive_relabelling(condition: &mut Condition, types: &str) {
 }
 
 /// Indexes of a table: name, columns, whether it can be used.
-pub(super) fn indexes<'a>(case: &'a Case, node: &'a str, relation: &'a str) -> Vec<(Thing<'a>, Vec<&'a str>)> {
+pub(super) fn indexes<'a>(
+    case: &'a Case,
+    node: &'a str,
+    relation: &'a str,
+) -> Vec<(Thing<'a>, Vec<&'a str>)> {
     let of_table = case.at("plan_index", node).filter(|index| index.lines.word("relation") == relation);
     of_table.map(|index| (index, index.lines.word("columns").split("; ").collect())).collect()
 }
@@ -237,11 +241,7 @@ fn obstacle(
 }
 
 /// Why no index of the table fits the conditions of a scan, although one is on a compared column.
-fn obstacle_of(
-    case: &Case,
-    planned: &Planned<'_>,
-    scan: &Scan<'_>,
-) -> Option<(String, Option<String>)> {
+fn obstacle_of(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<(String, Option<String>)> {
     let found = indexes(case, &planned.time.node, scan.relation);
     // A usable index that the planner leaves aside is no obstacle: most rows are wanted.
     let usable = found.iter().any(|(index, columns)| {
@@ -251,11 +251,11 @@ fn obstacle_of(
             })
     });
     let mut obstacles = found.iter().filter(|_| !usable).flat_map(|(index, columns)| {
-        scan.conditions
-            .iter()
-            .filter_map(|c| obstacle(c, &scan.conditions, index, columns, scan.relation))
+        scan.conditions.iter().filter_map(|c| obstacle(c, &scan.conditions, index, columns, scan.relation))
     });
-    obstacles.next().or_else(|| found.iter().filter(|_| !usable).find_map(|(index, columns)| inside_a_call(scan, index, columns)))
+    obstacles.next().or_else(|| {
+        found.iter().filter(|_| !usable).find_map(|(index, columns)| inside_a_call(scan, index, columns))
+    })
 }
 
 /// A function of several arguments, one of them the first column of an index.
