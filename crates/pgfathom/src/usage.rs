@@ -3,7 +3,7 @@
 //! clap finds them; its text is replaced, because it has no remedy and ignores the habits of psql and pgbench users.
 
 use crate::failure::Failure;
-use crate::quantity::ValueError;
+use app::quantity::ValueError;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error as _;
 

@@ -1,7 +1,7 @@
 //! The flags of benchmarks, which describe themselves. Nothing here knows which they are.
 
-use crate::quantity::{self, ValueError};
 use ::prove::live::Isolation;
+use app::quantity::{self, ValueError};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::collections::BTreeMap;
