@@ -41,18 +41,15 @@ const HABITS: &[(&str, &str)] = &[
 
 /// Flags of pgbench without an equivalent, in the order of `pgbench --help`, and what to use here.
 const OF_PGBENCH: &[(&[&str], &str)] = &[
-    (
-        &["-i", "--initialize"],
-        "the tables of -b tpcb-like are made by pgbench itself: pgbench -i -s SCALE DBNAME; load fills the tables of other workloads",
-    ),
+    (&["-i", "--initialize"], "pgfathom load tpcb -s SCALE DBNAME makes the same tables as pgbench -i"),
     (&["-I", "--init-steps"], OF_INIT),
-    (&["-F", "--fillfactor"], OF_INIT),
+    (&["-F", "--fillfactor"], "pgfathom load tpcb --fillfactor PERCENT sets that of pgbench's tables"),
     (&["--foreign-keys"], OF_INIT),
     (&["--index-tablespace"], OF_INIT),
     (&["--partition-method"], OF_INIT),
-    (&["--partitions"], OF_INIT),
-    (&["--tablespace"], OF_INIT),
-    (&["--unlogged-tables"], OF_INIT),
+    (&["--partitions"], "pgfathom load tpcb --partitions N makes partitions of pgbench's tables"),
+    (&["--tablespace"], "pgfathom load tpcb --tablespaces NAME places pgbench's tables"),
+    (&["--unlogged-tables"], "pgfathom load tpcb --unlogged makes such tables"),
     (
         &["-C"],
         "sessions keep their connections for the whole run: the cost of connecting is not measured; pgbench -C does that",
@@ -105,8 +102,7 @@ const OF_PGBENCH: &[(&[&str], &str)] = &[
     ),
     (&["--debug"], "-v prints more; with log_statement = all the server logs all statements"),
 ];
-const OF_INIT: &str =
-    "it belongs to the creation of pgbench's tables: use pgbench -i with the same flag, then run";
+const OF_INIT: &str = "it belongs to the creation of pgbench's tables: see pgfathom load tpcb --help, or use pgbench -i with this flag, then run";
 
 /// What to type instead of an unknown flag.
 fn instead(flag: &str) -> Option<&'static str> {

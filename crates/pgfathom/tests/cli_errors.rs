@@ -152,7 +152,7 @@ fn wrong_flags_from_other_tools() {
             usage("run --help-me", "unknown flag --help-me for run", "--help"),
             usage("run -W bench", "unknown flag -W for run", "PGPASSWORD"),
             usage("run --password=secret bench", "unknown flag --password for run", "~/.pgpass"),
-            usage("run -i bench", "unknown flag -i for run", "pgbench -i -s SCALE"),
+            usage("run -i bench", "unknown flag -i for run", "load tpcb -s SCALE"),
             usage("run -S bench", "unknown flag -S for run", "-b select-only"),
             usage("run -N bench", "unknown flag -N for run", "-b simple-update"),
             usage("run -b ycsb-a --duration 60", "unknown flag --duration for run", "-T 60"),
