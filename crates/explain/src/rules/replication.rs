@@ -163,7 +163,15 @@ fn sync_rep(case: &Case) -> Answer {
             "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 ({})'; SELECT pg_reload_conf();",
             names.join(", ")
         );
-        let mut commands = vec!["ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf();"];
+        let weaker = match mode {
+            "remote_apply" => {
+                "ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf(); -- reads of a standby may then miss a commit"
+            }
+            _ => {
+                "ALTER SYSTEM SET synchronous_commit = 'remote_write'; SELECT pg_reload_conf(); -- a commit may be lost if both hosts crash"
+            }
+        };
+        let mut commands = vec![weaker];
         if names.len() > 1 {
             commands.push(&any);
         }
