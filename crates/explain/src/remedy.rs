@@ -26,7 +26,7 @@ const RAISED: [&str; 12] = [
 const SET: &str = "ALTER SYSTEM SET ";
 /// What makes changed settings take effect.
 const RELOAD: &str = "SELECT pg_reload_conf()";
-/// What a comment says of a command that older releases refuse.
+/// The comment of a command that older releases refuse.
 const SINCE: &str = "-- PostgreSQL ";
 
 /// Removes commands that would change nothing at the node of their finding, or that its release refuses.

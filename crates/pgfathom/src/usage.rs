@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use app::quantity::ValueError;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error as _;
+use workloads::driving::INSTEAD_OF_PGBENCH_INIT;
 
 /// Planned verbs that this version lacks, with what to use instead.
 const LATER_VERBS: &[(&str, &str)] = &[
@@ -41,15 +42,6 @@ const HABITS: &[(&str, &str)] = &[
 
 /// Flags of pgbench without an equivalent, in the order of `pgbench --help`, and what to use here.
 const OF_PGBENCH: &[(&[&str], &str)] = &[
-    (&["-i", "--initialize"], "pgfathom load tpcb -s SCALE DBNAME makes the same tables as pgbench -i"),
-    (&["-I", "--init-steps"], OF_INIT),
-    (&["-F", "--fillfactor"], "pgfathom load tpcb --fillfactor PERCENT sets that of pgbench's tables"),
-    (&["--foreign-keys"], OF_INIT),
-    (&["--index-tablespace"], OF_INIT),
-    (&["--partition-method"], OF_INIT),
-    (&["--partitions"], "pgfathom load tpcb --partitions N makes partitions of pgbench's tables"),
-    (&["--tablespace"], "pgfathom load tpcb --tablespaces NAME places pgbench's tables"),
-    (&["--unlogged-tables"], "pgfathom load tpcb --unlogged makes such tables"),
     (
         &["-C"],
         "sessions keep their connections for the whole run: the cost of connecting is not measured; pgbench -C does that",
@@ -102,12 +94,12 @@ const OF_PGBENCH: &[(&[&str], &str)] = &[
     ),
     (&["--debug"], "-v prints more; with log_statement = all the server logs all statements"),
 ];
-const OF_INIT: &str = "it belongs to the creation of pgbench's tables: see pgfathom load tpcb --help, or use pgbench -i with this flag, then run";
 
 /// What to type instead of an unknown flag.
 fn instead(flag: &str) -> Option<&'static str> {
     let habit = HABITS.iter().find(|(habit, _)| *habit == flag).map(|(_, instead)| *instead);
-    habit.or_else(|| OF_PGBENCH.iter().find(|(flags, _)| flags.contains(&flag)).map(|(_, instead)| *instead))
+    let mut of_pgbench = INSTEAD_OF_PGBENCH_INIT.iter().chain(OF_PGBENCH);
+    habit.or_else(|| of_pgbench.find(|(flags, _)| flags.contains(&flag)).map(|(_, instead)| *instead))
 }
 
 /// What parsing the arguments ended with, when it did not end with a verb to run.

@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
         links: &["https://www.postgresql.org/docs/current/ddl-partitioning.html#DDL-PARTITION-PRUNING"],
     },
     Rule {
-        id: "PLAN-10",
+        id: "PLAN-20",
         title: "pages of a result are found by counting rows",
         needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
         limits: "20 % of the session time in a statement with OFFSET that touches 100 blocks, ten for each row it returns (ours)",

@@ -153,7 +153,7 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.vary("server", json!({"node": "n1"}), "temp_files", |second| f64::from(u8::from(second == 60)));
         scene.set("server", json!({"node": "n1"}), json!({"temp_bytes": 1000}));
     }),
-    ("PLAN-10", |scene| {
+    ("PLAN-20", |scene| {
         // The first pages: a few blocks.
         scene.event(
             1,

@@ -44,7 +44,7 @@ pub(super) fn examples() -> String {
     const ALIGNED_MAX: usize = 38;
     const OF_SCRIPTS: &[(&str, &str)] = &[
         ("-f order.sql -R 5000 -L 50 -T 10m ...", "a pgbench script at a fixed mean rate"),
-        ("-b tpcb-like -c 8 -T 60 bench", "pgbench's own script, on the tables of load tpcb or pgbench -i"),
+        ("-b tpcb-like -c 8 -T 60 bench", "pgbench's own script, on its own tables"),
     ];
     let own = FAMILIES.iter().flat_map(|family| family.about().examples);
     let all: Vec<&(&str, &str)> = own.chain(OF_SCRIPTS).collect();
