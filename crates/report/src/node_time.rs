@@ -84,7 +84,7 @@ fn breakdowns(out: &mut String, time: &NodeTime) {
     };
     let whole: Vec<String> = time.by.iter().filter_map(whole_of).collect();
     if !whole.is_empty() {
-        let text = format!("All of the DB time at {} by {}.", time.node, whole.join(", "));
+        let text = format!("All of the DB time at {} is that of {}.", time.node, whole.join(", "));
         out.push_str(&format!("<p class=\"under\">{}</p>", escape(&text)));
     }
     for by in time.by.iter().filter(|by| whole_of(by).is_none()) {
