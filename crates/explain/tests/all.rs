@@ -3,6 +3,7 @@
 mod fire;
 mod scene;
 
+mod comparison;
 mod intervention;
 mod manual;
 mod rules;
