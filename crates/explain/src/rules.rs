@@ -16,6 +16,7 @@ mod observer;
 mod plan;
 mod queue;
 pub(crate) mod replication;
+mod shift;
 mod slice;
 mod statement;
 mod table;
@@ -29,6 +30,7 @@ use crate::rule::Rule;
 pub fn all() -> impl Iterator<Item = &'static Rule> {
     [
         generator::RULES,
+        shift::RULES,
         disk::RULES,
         filesystem::RULES,
         memory::RULES,
