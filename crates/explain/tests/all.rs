@@ -1,5 +1,6 @@
 //! All tests of this crate in one program; `scripts/test` runs each module as a suite of its own.
 
+mod advice;
 mod fire;
 mod scene;
 

@@ -163,7 +163,7 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.vary("server", json!({"node": "n1"}), "temp_files", |second| f64::from(u8::from(second == 60)));
         scene.set("server", json!({"node": "n1"}), json!({"temp_bytes": 1000}));
     }),
-    ("PLAN-20", |scene| {
+    ("PLAN-14", |scene| {
         // The first pages: a few blocks.
         scene.event(
             1,

@@ -1,10 +1,12 @@
 //! For each rule a change that makes its condition true, and the proof level it must reach on it.
 
+mod around;
 mod harmless;
 mod inside;
 mod plan;
 mod time;
 
+pub(crate) use around::HARMLESS as HARMLESS_AROUND;
 pub(crate) use harmless::HARMLESS;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
 
@@ -26,7 +28,7 @@ pub(crate) type Fires = (&'static str, Level, Change);
 
 /// Of all rules.
 pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
-    CASES.iter().chain(time::CASES).chain(inside::CASES).chain(plan::CASES)
+    CASES.iter().chain(time::CASES).chain(inside::CASES).chain(plan::CASES).chain(around::CASES)
 }
 
 const CASES: &[Fires] = &[
