@@ -317,6 +317,11 @@ fn flags_of(content: &dyn Dataset) -> BTreeMap<String, String> {
     flags
 }
 
+/// The nodes of a target that share its rows, as a plan counts them.
+pub(crate) fn nodes_with_rows(survey: &engines::Survey) -> u64 {
+    live::shape(&survey.cluster).0
+}
+
 /// A plan that the user named.
 ///
 /// # Errors
