@@ -91,8 +91,6 @@ const STALE_SHARE_MIN: f64 = 0.1;
 const STALE_ROWS_MIN: f64 = 10_000.0;
 /// Rows against what the planner assumes, or the reverse.
 const STALE_FACTOR: f64 = 2.0;
-/// How far the rows of a scan may be from those that the planner assumes, as a share of them.
-const SCAN_TOLERANCE: f64 = 0.1;
 /// Rows changed since the last ANALYZE, as a share of all, from which on their values may be others. Autovacuum analyses from a tenth on.
 const CHANGED_SHARE_MIN: f64 = 0.3;
 /// The share of the session time in a table that is scanned.
@@ -132,6 +130,9 @@ fn share_in(time: &NodeTime, relation: &str) -> f64 {
     by.and_then(|by| by.shares.iter().find(|(name, _)| name == relation)).map_or(0.0, |(_, share)| *share)
 }
 
+/// Two numbers of rows are the same with this difference.
+const NEAR_SHARE: f64 = 0.01;
+
 /// Why the statistics of a table do not fit it; `None` if they do, or nothing is known.
 fn misfit(table: &Thing<'_>) -> Option<String> {
     let rows = table.lines.last("live_rows").filter(|rows| *rows >= STALE_ROWS_MIN)?;
@@ -142,7 +143,7 @@ fn misfit(table: &Thing<'_>) -> Option<String> {
             "it was never analysed: the planner guesses, {} rows changed",
             units::count(changed)
         )),
-        Some(planned) if counts_its_load_twice(table, rows, planned, changed) => None,
+        Some(planned) if is_counted_twice(table, rows, planned, changed) => None,
         // As many rows must have changed as the two differ by: live rows are an estimate of their own.
         Some(planned) if changed >= (rows - planned).abs() / 2.0 => {
             let is_far = rows >= planned * STALE_FACTOR || rows * STALE_FACTOR <= planned;
@@ -165,15 +166,14 @@ fn misfit(table: &Thing<'_>) -> Option<String> {
     }
 }
 
-/// Whether the live rows are those of a load that VACUUM or ANALYZE counted before the session that loaded them had reported its inserts: then they
-/// are counted twice. A scan that reads all rows shows how many there are.
-fn counts_its_load_twice(table: &Thing<'_>, rows: f64, planned: f64, changed: f64) -> bool {
-    let scans = table.lines.sum("seq_scans").filter(|scans| *scans > 0.0);
-    let each = scans.and_then(|scans| Some(table.lines.sum("seq_rows")? / scans));
-    let is_grown = rows >= planned * STALE_FACTOR;
-    let is_planned = is_grown && each.is_some_and(|each| (each - planned).abs() <= planned * SCAN_TOLERANCE);
-    let is_twice = changed == planned && rows == planned + changed;
-    is_planned || is_twice && table.lines.sum("rows_inserted").unwrap_or(0.0) == 0.0
+/// Whether the server counts rows twice: a session that inserts and then analyses at once reports its inserts after its ANALYZE, which had found them
+/// already (`pgstat_report_stat` in pgstat.c waits a second). Scans of the whole table show how many rows there are.
+fn is_counted_twice(table: &Thing<'_>, rows: f64, planned: f64, changed: f64) -> bool {
+    let is_near = |left: f64, right: f64| (left - right).abs() <= right * NEAR_SHARE;
+    let sum = |field: &str| table.lines.sum(field).unwrap_or(0.0);
+    let scans = sum("seq_scans");
+    let is_scanned = scans >= 1.0 && is_near(sum("seq_rows") / scans, planned);
+    is_near(rows, planned + changed) && (is_near(changed, planned) || is_scanned)
 }
 
 /// Why the values of a table may not be those that the planner knows: a third of its rows changed since the last ANALYZE, and a statement on it reads far
@@ -182,7 +182,7 @@ fn other_values(table: &Thing<'_>, time: &NodeTime) -> Option<String> {
     let rows = table.lines.last("live_rows").filter(|rows| *rows >= STALE_ROWS_MIN)?;
     let changed =
         table.lines.last("changed_since_analyze").filter(|changed| *changed >= rows * CHANGED_SHARE_MIN)?;
-    if counts_its_load_twice(table, rows, table.lines.last("planned_rows").unwrap_or(0.0), changed) {
+    if is_counted_twice(table, rows, table.lines.last("planned_rows").unwrap_or(0.0), changed) {
         return None;
     }
     let name = bare(table.lines.word("relation"));
