@@ -21,7 +21,8 @@ pub(super) fn literal(text: &str) -> String {
 /// Shows which columns of a table can be its key.
 pub(super) fn columns_of_a_key(relation: &str) -> String {
     format!(
-        "SELECT attname, n_distinct, null_frac FROM pg_stats WHERE format('%s.%s', schemaname, tablename) = {} ORDER BY n_distinct; -- -1: every value is there once",
+        "SELECT attname, n_distinct, null_frac FROM pg_stats WHERE format('%s.%s', schemaname, tablename) = {} ORDER BY n_distinct; \
+         -- -1: every value is there once",
         literal(relation)
     )
 }
