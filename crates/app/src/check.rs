@@ -3,6 +3,7 @@
 use crate::connection::Address;
 use crate::context::{Context, Format};
 use crate::failure::Failure;
+use crate::plan;
 use crate::recording::Recording;
 use crate::skeleton::{NoOutcome, Opening, Outcome, in_steps};
 use ::check::accept::Acceptance;
@@ -49,6 +50,8 @@ pub struct Plan {
     pub repeat: Option<(Duration, Duration)>,
     /// What the figures must be.
     pub accept: Option<PathBuf>,
+    /// The plan that hosts and nodes are judged by.
+    pub planned: Option<Box<record::plan::Plan>>,
     /// The run directory.
     pub directory: Option<PathBuf>,
 }
@@ -70,6 +73,7 @@ impl Default for Plan {
             prefers_tools: false,
             repeat: None,
             accept: None,
+            planned: None,
             directory: None,
         }
     }
@@ -151,6 +155,7 @@ impl Plan {
                 "depths": self.depths,
                 "repeat_s": self.repeat.map(|(every, all)| [every.as_secs_f64(), all.as_secs_f64()]),
                 "accept": accept.map(|accept| accept.title.as_str()),
+                "plan": self.planned.as_ref().map(|plan| json!({"dataset": plan.input.dataset, "rows": plan.size.rows})),
             });
             step.parameters = parameters.as_object().cloned().unwrap_or_default();
         }));
@@ -161,8 +166,13 @@ impl Plan {
         let mut checks = survey::run(&plan, recording.dir().clock(), &|line| terminal.say(line), &stop);
         // Settings are judged by the memory and the disks that were just read.
         if context.state() != State::Interrupted {
-            let items = nodes.map(|nodes| of_nodes(nodes, &checks.hosts)).unwrap_or_default();
+            let planned = self.planned.as_deref();
+            let expected = planned.map(Expected::of_plan).unwrap_or_default();
+            let items = nodes.map(|nodes| of_nodes(nodes, &checks.hosts, &expected)).unwrap_or_default();
             checks.items.extend(items);
+            let items =
+                planned.map(|plan| ::check::planned::items(plan, nodes.map(plan::nodes_with_rows), &checks));
+            checks.items.extend(items.unwrap_or_default());
         }
         if let Some(accept) = accept {
             let judged = accept.items(&checks);
@@ -227,14 +237,14 @@ impl Plan {
 }
 
 /// Reads every node; one that does not answer is a failed item.
-fn of_nodes(survey: &Survey, hosts: &[record::check::Host]) -> Vec<Item> {
+fn of_nodes(survey: &Survey, hosts: &[record::check::Host], expected: &Expected) -> Vec<Item> {
     let target = |node: &ClusterNode| Target {
         name: node.name.clone(),
         spec: node.spec.clone(),
         machine: Machine::of(&node.spec, hosts),
     };
     let targets: Vec<Target> = survey.cluster.nodes.iter().map(target).collect();
-    let mut items = database::check(&targets, &Expected::default());
+    let mut items = database::check(&targets, expected);
     let is_node = |name: &str| survey.cluster.node(name).is_some();
     let absent = survey.absent.iter().filter(|absent| !is_node(&absent.name));
     items.extend(

@@ -5,6 +5,7 @@ mod calibrate;
 mod live;
 mod measured;
 mod sample;
+pub mod words;
 
 use crate::connection::Address;
 use crate::context::{Context, Format, cpus};
@@ -314,6 +315,11 @@ fn flags_of(content: &dyn Dataset) -> BTreeMap<String, String> {
     );
     flags.entry("rows".to_string()).or_insert_with(|| content.rows().to_string());
     flags
+}
+
+/// The nodes of a target that share its rows, as a plan counts them.
+pub(crate) fn nodes_with_rows(survey: &engines::Survey) -> u64 {
+    live::shape(&survey.cluster).0
 }
 
 /// A plan that the user named.

@@ -7,13 +7,14 @@
 mod draft;
 pub mod given;
 mod node;
+mod planned;
 pub mod rule;
 mod schema;
 mod setting;
 mod settings;
 mod state;
 
-pub use given::{Expected, Machine, Target};
+pub use given::{Expected, Machine, Storage, Target};
 pub use rule::{Check, Need};
 
 use node::Node;
@@ -22,7 +23,13 @@ use watch::sql::session::Failed;
 
 /// Every check, in the order of the areas.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    settings::all().chain(schema::all()).chain(state::all())
+    settings::all().chain(schema::all()).chain(planned::CHECKS).chain(state::all())
+}
+
+/// The checks that have something to judge: those of a plan only with one.
+fn wanted(expected: &Expected) -> impl Iterator<Item = &'static Check> {
+    let has_plan = expected.storage.is_some();
+    all().filter(move |check| has_plan || !check.needs.contains(&Need::Plan))
 }
 
 /// Checks nodes, all at once. The items are in the order of the nodes.
@@ -31,9 +38,9 @@ pub fn check(targets: &[Target], expected: &Expected) -> Vec<Item> {
         let threads: Vec<_> =
             targets.iter().map(|target| (target, scope.spawn(move || of_node(target, expected)))).collect();
         let items = threads.into_iter().map(|(target, thread)| {
-            thread
-                .join()
-                .unwrap_or_else(|_| lost(target, all(), "the check ended with an error of the program"))
+            thread.join().unwrap_or_else(|_| {
+                lost(target, wanted(expected), "the check ended with an error of the program")
+            })
         });
         items.flatten().collect()
     })
@@ -59,7 +66,7 @@ fn of_node(target: &Target, expected: &Expected) -> Vec<Item> {
         Err(error) => return vec![unreached(&target.name, &error.to_string())],
     };
     let mut items = Vec::new();
-    let mut checks = all();
+    let mut checks = wanted(expected);
     while let Some(check) = checks.next() {
         match rule::run(check, &mut node) {
             Ok(found) => items.extend(found),

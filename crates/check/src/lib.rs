@@ -10,6 +10,7 @@
 //! | [`host`], [`network`] | judge what was measured, and compare hosts |
 //! | [`contrast`], [`spread`] | compare hosts with each other, and rounds with each other |
 //! | [`accept`] | judges it by an acceptance file |
+//! | [`planned`] | judges nodes and disks by a plan |
 //! | [`database`] | the settings, the schema and the state of a node |
 //!
 //! All results are [`record::check::Item`]s, with the measurements behind them in [`record::check::Checks`].
@@ -22,6 +23,7 @@ pub mod host;
 pub mod hosts;
 pub mod link;
 pub mod network;
+pub mod planned;
 pub mod probe;
 pub mod spread;
 pub mod survey;

@@ -17,6 +17,7 @@ mod paste;
 mod plan;
 mod queue;
 pub(crate) mod replication;
+mod shift;
 mod slice;
 mod standby;
 mod statement;
@@ -33,6 +34,7 @@ use crate::rule::Rule;
 pub fn all() -> impl Iterator<Item = &'static Rule> {
     [
         generator::RULES,
+        shift::RULES,
         disk::RULES,
         filesystem::RULES,
         memory::RULES,

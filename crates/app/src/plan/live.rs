@@ -53,7 +53,7 @@ pub(super) fn read(address: &Address, context: &Context) -> Result<Live, Failure
 }
 
 /// Nodes that share the rows, and full copies of each.
-fn shape(cluster: &Cluster) -> (u64, u64) {
+pub(super) fn shape(cluster: &Cluster) -> (u64, u64) {
     let count = |of: &dyn Fn(Role) -> bool| cluster.nodes.iter().filter(|node| of(node.role)).count() as u64;
     let peers = count(&|role| role == Role::Peer);
     if peers > 0 {

@@ -1,6 +1,6 @@
 //! A connected node: its session, the facts that most checks need, and its settings.
 
-use super::given::{Expected, Machine, Target};
+use super::given::{Expected, Machine, Target, nearest};
 use super::setting::{self, Setting};
 use connect::ConnSpec;
 use serde_json::Value;
@@ -73,6 +73,8 @@ pub(crate) struct Node<'a> {
     settings: BTreeMap<String, Setting>,
     facts: Value,
     pub(crate) machine: Machine,
+    /// Whether its folders are on this host.
+    is_here: bool,
 }
 
 impl<'a> Node<'a> {
@@ -108,11 +110,13 @@ impl<'a> Node<'a> {
             settings,
             facts,
             machine: target.machine.clone().unwrap_or_default(),
+            is_here: false,
         };
         let pid = json::count(&node.facts, "pid").and_then(|pid| u32::try_from(pid).ok());
         let folder = node.setting("data_directory").ok().map(|setting| PathBuf::from(&setting.value));
         if target.machine.is_none() && watch::sql::is_local(&target.spec, pid) {
             node.machine = here(folder.as_deref());
+            node.is_here = true;
         } else if let Some(folder) = folder {
             node.machine.find_wal(&folder);
         }
@@ -239,6 +243,16 @@ impl<'a> Node<'a> {
             wal_bytes: rate(first.wal_bytes, now.wal_bytes),
             over_s,
         })
+    }
+
+    /// The file system that a folder of the node is on, and its free bytes; `None` if the host was not checked.
+    pub(crate) fn free_space(&self, folder: &Path) -> Option<(String, u64)> {
+        if self.is_here {
+            let (there, space) = (rustix::fs::stat(folder).ok()?, rustix::fs::statvfs(folder).ok()?);
+            return Some((there.st_dev.to_string(), space.f_bavail.saturating_mul(space.f_frsize)));
+        }
+        let mount = nearest(&self.machine.mounts, folder)?;
+        Some((mount.mount.clone(), mount.free_bytes?))
     }
 
     /// Bytes of a page.

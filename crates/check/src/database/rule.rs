@@ -47,6 +47,8 @@ pub enum Need {
     Memory,
     /// Whether the disk of the data spins.
     DiskKind,
+    /// A plan. Without one the check has nothing to judge, and gives no item.
+    Plan,
 }
 
 impl Need {
@@ -62,6 +64,7 @@ impl Need {
             Need::View(view) => view.trim_start_matches("pg_catalog.").to_string(),
             Need::Memory => "the host's memory".to_string(),
             Need::DiskKind => "the kind of disk".to_string(),
+            Need::Plan => "`--plan`".to_string(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! A database that no one prepared for a check: hostile names and roles, locks, many tables.
 
 use super::{check, cure, fired, machine};
-use check::database::{Expected, Target};
+use check::database::{Expected, Need, Target};
 use lab::throwaway::{Throwaway, installations};
 use postgres::Client;
 use record::check::Verdict;
@@ -138,7 +138,7 @@ fn a_read_only_session_changes_nothing_and_many_tables_give_few_items() {
         let items = check(&server, "postgres", Some(machine()), &Expected::default());
         assert_eq!(written() - before, 1, "the check used a transaction id");
         assert!(!items.iter().any(|item| item.why.contains("the server refused")), "{items:#?}");
-        for known in check::database::all() {
+        for known in check::database::all().filter(|known| !known.needs.contains(&Need::Plan)) {
             let count = items.iter().filter(|item| item.check == known.id).count();
             assert!((1..=22).contains(&count), "{}: {count}", known.id);
         }

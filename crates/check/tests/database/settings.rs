@@ -2,7 +2,7 @@
 
 use super::{check, cure, fired, machine, silent};
 use check::database::{Expected, Machine};
-use lab::throwaway::{Options, StopMode, installations};
+use lab::throwaway::{Options, StopMode, Throwaway, installations};
 use record::check::{Item, Verdict};
 use testing::on_each;
 
@@ -47,6 +47,7 @@ fn expected() -> Expected {
         connections: Some(60),
         data_bytes: Some(100e12),
         xids_per_s: None,
+        storage: None,
     }
 }
 
@@ -197,5 +198,61 @@ fn addresses_tls_and_slots_without_a_limit_are_found() {
         });
         silent(&check(&server, "postgres", None, &Expected::default()), "settings.slot_limit", "");
         server.execute("alter system set listen_addresses = '127.0.0.1'").unwrap();
+    });
+}
+
+/// A plan of a load with a tablespace of its own; what it needs is far above any disk.
+fn plan(bytes: u64, tablespaces: &[&str]) -> record::plan::Plan {
+    let mut plan = record::plan::Plan::default();
+    plan.input.hardware.nodes = 1;
+    plan.input.loading.tablespaces = tablespaces.iter().map(|name| (*name).to_string()).collect();
+    plan.input.server = record::plan::input::Server { max_wal_bytes: 1 << 30, ..Default::default() };
+    plan.layout.volumes_per_node = 1;
+    plan.layout.partition_bytes = bytes;
+    (plan.space.peak_bytes, plan.space.final_bytes) = (bytes, bytes / 2);
+    (plan.wal.bytes_per_s, plan.transactions.vacuum_bytes) = (Some(1e8), 100_000_000_000_000);
+    plan.clients.connections_per_node = 500;
+    plan
+}
+
+#[test]
+fn a_plan_is_judged_against_settings_tablespaces_partitions_and_space() {
+    on_each(&installations(), |installation| {
+        let server = Throwaway::start(installation, &[]).unwrap();
+        let of_plan = |plan: &record::plan::Plan| check(&server, "postgres", None, &Expected::of_plan(plan));
+        let items = of_plan(&plan(1 << 60, &["pg_default", "d 1\u{1b}"]));
+        fired(&items, "settings.max_wal_size", "max_wal_size", Verdict::Warn);
+        fired(&items, "settings.max_connections", "max_connections", Verdict::Fail);
+        fired(&items, "settings.autovacuum_cost", "autovacuum_vacuum_cost_limit", Verdict::Warn);
+        fired(&items, "schema.planned_partitions", "", Verdict::Fail);
+        fired(&items, "state.planned_tablespaces", "d 1\\u001b", Verdict::Fail);
+        let space = fired(&items, "state.planned_space", "pg_default", Verdict::Fail);
+        assert_eq!(space.limit, Some(record::check::Limit::AtLeast((1u64 << 60) as f64)));
+        silent(&items, "settings.planned", "");
+
+        // Two tablespaces on one disk need its space twice; their partitions fit.
+        server.execute("alter system set allow_in_place_tablespaces = on").unwrap();
+        server.execute("alter system set max_wal_size = '2GB'").unwrap();
+        server.reload().unwrap();
+        testing::wait_for("the reload", || {
+            server.value("show max_wal_size").unwrap().as_deref() == Some("2GB")
+        });
+        server.execute("create tablespace own location ''").unwrap();
+        let items = of_plan(&plan(1_000, &["pg_default", "own"]));
+        silent(&items, "schema.planned_partitions", "");
+        silent(&items, "state.planned_tablespaces", "");
+        silent(&items, "state.planned_space", "");
+        let space = fired(&items, "state.planned_space", "", Verdict::Pass);
+        assert_eq!(space.limit, Some(record::check::Limit::AtLeast(2_000.0)), "{space:?}");
+        fired(&items, "settings.planned", "max_wal_size", Verdict::Note);
+
+        // Without the right to read the folder, the space is not known; without a plan there is nothing to judge.
+        server.execute("create role plain login").unwrap();
+        let spec = server.spec().with_user("plain");
+        let target = check::database::Target { name: "n1".into(), spec, machine: None };
+        let items = check::database::check(&[target], &Expected::of_plan(&plan(1 << 60, &[])));
+        fired(&items, "state.planned_space", "", Verdict::Unknown);
+        let items = check(&server, "postgres", None, &Expected::default());
+        assert!(!items.iter().any(|item| item.check.contains("planned")), "{items:#?}");
     });
 }

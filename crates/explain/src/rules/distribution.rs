@@ -475,6 +475,8 @@ fn differences(case: &Case) -> Vec<Difference> {
                 "port"
                     | "cluster_name"
                     | "primary_conninfo"
+                    | "primary_slot_name"
+                    | "synchronous_standby_names"
                     | "listen_addresses"
                     | "unix_socket_directories"
                     | "hba_file"

@@ -232,7 +232,7 @@ fn page_tables(case: &Case) -> Answer {
         let used = case.setting(node, "huge_pages_status");
         let requested = case.setting(node, "huge_pages").unwrap_or("unknown");
         let is_off = used == Some("off") || used.is_none() && requested == "off";
-        let buffers = case.setting(node, "shared_buffers").and_then(super::wal::setting_bytes).unwrap_or(0.0);
+        let buffers = case.setting(node, "shared_buffers").and_then(units::setting).unwrap_or(0.0);
         let is_large = tables > PAGE_TABLES_BYTES || tables > total * PAGE_TABLES_SHARE;
         let is_costly = is_off && buffers >= BUFFERS_LARGE_BYTES;
         if used == Some("on") || !is_large && !is_costly {

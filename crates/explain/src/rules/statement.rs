@@ -320,9 +320,7 @@ fn buffers(case: &Case) -> Answer {
         let (missed, hit) = (rate("blks_read"), rate("blks_hit"));
         let share = missed / (missed + hit).max(1.0);
         let text = case.setting(server.place, "shared_buffers");
-        let (Some(host), Some(buffers)) =
-            (case.host_of(server.place), text.and_then(super::wal::setting_bytes))
-        else {
+        let (Some(host), Some(buffers)) = (case.host_of(server.place), text.and_then(units::setting)) else {
             continue;
         };
         let Some(memory) = case.one("host", host).and_then(|host| host.last("memory_total_bytes")) else {

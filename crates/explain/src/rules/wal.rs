@@ -265,20 +265,6 @@ fn is_woken(case: &Case, node: &str) -> bool {
     part.is_some_and(|part| part.woken.unwrap_or(0.0) >= part.sessions * WOKEN_SHARE_MIN)
 }
 
-/// Bytes of a setting as the server writes it: `1GB`, `512MB`, `16kB`.
-pub(super) fn setting_bytes(text: &str) -> Option<f64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let unit = match text[digits..].trim() {
-        "B" | "" => 1.0,
-        "kB" => 1024.0,
-        "MB" => 1024.0 * 1024.0,
-        "GB" => 1024.0 * 1024.0 * 1024.0,
-        "TB" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        _ => return None,
-    };
-    text[..digits].parse::<f64>().ok().map(|number| number * unit)
-}
-
 fn requested(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -296,14 +282,14 @@ fn requested(case: &Case) -> Answer {
         let wal = server.lines.rate("wal_bytes").unwrap_or(0.0);
         let needed = wal * CHECKPOINT_TIMEOUT_S * DISTANCES;
         let now = case.setting(server.place, "max_wal_size").unwrap_or("unknown");
-        let advice = advice(case, server.place, needed, setting_bytes(now));
+        let advice = advice(case, server.place, needed, units::setting(now));
         let seconds = server.lines.ticks.window().length_us() as f64 / 1e6;
         let reason = case
             .events_of(event::CHECKPOINT)
             .filter(|event| Case::word_of(event, "reason").contains("wal"))
             .count();
         let written = server.lines.sum("wal_bytes").map(|bytes| bytes / count.max(1.0));
-        let is_requested = setting_bytes(now)
+        let is_requested = units::setting(now)
             .zip(written)
             .is_some_and(|(limit, written)| written < limit * FORCED_DISTANCE_MIN);
         if reported.is_none() && reason == 0 && is_requested {

@@ -71,6 +71,16 @@ const CASES: &[Fires] = &[
             if (60..63).contains(&second) { 0.0 } else { 3000.0 }
         });
     }),
+    ("GEN-07", Co, |scene| {
+        let server = json!({"node": "n1"});
+        scene.vary(
+            "server",
+            server.clone(),
+            "active_ms",
+            |second| if second < 100 { 6000.0 } else { 7500.0 },
+        );
+        scene.vary("server", server, "xact_commit", |second| if second < 100 { 1000.0 } else { 400.0 });
+    }),
     ("GEN-06", Counter, |scene| {
         scene.set("load", json!({"step": "load"}), json!({"rows_goal": 100_000_000_000u64}));
     }),

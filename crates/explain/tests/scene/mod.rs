@@ -160,6 +160,12 @@ impl Scene {
         self
     }
 
+    /// The things of a source whose keys, as JSON, contain this.
+    pub(crate) fn drop_things(&mut self, source: &str, part: &str) -> &mut Scene {
+        self.things.retain(|(name, key), _| name != source || !key.contains(part));
+        self
+    }
+
     /// Takes away what a rule needs.
     pub(crate) fn without(&mut self, need: &Need) {
         match need {

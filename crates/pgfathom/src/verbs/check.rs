@@ -3,11 +3,11 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::flags::{Connection, RunDirectory};
-use crate::quantity::{self, ValueError};
 use ::check::link::Ways;
 use ::check::probe;
 use ::check::survey::Tests;
 use app::check::Plan;
+use app::quantity::{self, ValueError};
 use clap::{Args, ValueEnum};
 use record::Exit;
 use std::path::PathBuf;
@@ -24,6 +24,7 @@ Examples:
   pgfathom check --hosts hosts.txt --disk /data1 --disk /data2
   pgfathom check --ssh admin@db[1-4] --copy-program
   pgfathom check --cluster cluster.toml    every node of a cluster, and this host
+  pgfathom check -d mydb --plan plan.json  is there what the plan needs?
 Exit code 6: something failed. Without a database only hosts are checked; PG* variables alone name no database here.")]
 pub struct Check {
     /// The database.
@@ -98,6 +99,9 @@ pub struct Check {
     /// Require what this file lists; exit code 6 if something is not reached (docs/accept.md)
     #[arg(long, value_name = "FILE", help_heading = "Check")]
     pub accept: Option<PathBuf>,
+    /// Judge hosts and nodes by this plan of `pgfathom plan`, too: space, rates, tablespaces, settings
+    #[arg(long, value_name = "FILE", help_heading = "Check")]
+    pub plan: Option<PathBuf>,
     /// Serve as the probe of another check, over stdin and stdout
     #[arg(long, hide = true)]
     pub probe: bool,
@@ -188,6 +192,7 @@ impl Check {
             prefers_tools: self.tools == Tools::Installed,
             repeat: self.every.zip(self.duration),
             accept: self.accept,
+            planned: self.plan.as_deref().map(app::plan::open).transpose()?.map(Box::new),
             directory: self.directory.output_dir,
         };
         plan.run(context)
