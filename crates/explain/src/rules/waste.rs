@@ -14,7 +14,7 @@ use record::statement::{self, Verb};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
-        id: "PLAN-30",
+        id: "PLAN-25",
         title: "triggers take most of the time of a write",
         needs: &[Field("statement", "calls"), Field("table", "triggers"), Field("server", "sessions_active")],
         limits: "20 % of the session time in a statement that writes a table with triggers and touches 100 blocks for each row, ten times what its indexes \
@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
         links: &["https://www.postgresql.org/docs/current/trigger-definition.html"],
     },
     Rule {
-        id: "PLAN-31",
+        id: "PLAN-26",
         title: "writes keep indexes that nothing reads",
         needs: &[Field("table", "index_scans"), Field("table", "indexes"), Field("table", "rows_inserted")],
         limits: "200 rows written a second into a table with 4 indexes or more, and fewer index scans than one for 1,000 rows (ours)",
@@ -33,7 +33,7 @@ pub(super) const RULES: &[Rule] = &[
         ],
     },
     Rule {
-        id: "PLAN-32",
+        id: "PLAN-27",
         title: "an index is read in its order until enough rows fit",
         needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
         limits: "20 % of the session time in a statement with ORDER BY and LIMIT that touches 100 blocks, ten for each row, and a plan with an index scan that \

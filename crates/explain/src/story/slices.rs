@@ -30,7 +30,7 @@ pub(super) const SLICES: &[Slice] = &[
         rules: &[
             "PLAN-01", "PLAN-02", "PLAN-03", "PLAN-04", "PLAN-05", "PLAN-06", "PLAN-08", "PLAN-09",
             "PLAN-10", "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-14", "PLAN-15", "PLAN-16", "PLAN-17",
-            "PLAN-18", "PLAN-19", "PLAN-30", "PLAN-31", "PLAN-32", "LOG-01", "MEM-04", "SES-01", "CPU-01",
+            "PLAN-18", "PLAN-19", "PLAN-25", "PLAN-26", "PLAN-27", "LOG-01", "MEM-04", "SES-01", "CPU-01",
             "SEC-01", "FS-01", "FS-02", "FS-03",
         ],
         words: "the sessions compute: that is work, and no rule found waste in it",
@@ -44,7 +44,7 @@ pub(super) const SLICES: &[Slice] = &[
         rules: &[
             "SES-02", "SES-03", "CPU-04", "CPU-06", "SES-01", "PLAN-01", "PLAN-03", "PLAN-04", "PLAN-06",
             "PLAN-08", "PLAN-09", "PLAN-10", "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-14", "PLAN-15",
-            "PLAN-16", "PLAN-17", "PLAN-18", "PLAN-19", "PLAN-30", "PLAN-32", "LOG-01", "CPU-01",
+            "PLAN-16", "PLAN-17", "PLAN-18", "PLAN-19", "PLAN-25", "PLAN-27", "LOG-01", "CPU-01",
         ],
         words: "more sessions are ready to run than CPUs are free",
         commands: &["$ vmstat 1 5", "$ top -b -n 1 -o %CPU | head -n 15"],
@@ -55,7 +55,7 @@ pub(super) const SLICES: &[Slice] = &[
         rules: &[
             "PLAN-01", "PLAN-03", "PLAN-04", "PLAN-05", "PLAN-06", "PLAN-08", "PLAN-09", "PLAN-10",
             "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-14", "PLAN-15", "PLAN-16", "PLAN-17", "PLAN-18",
-            "PLAN-19", "PLAN-30", "PLAN-32", "LOG-01", "MEM-04", "SES-01", "SES-02", "SES-03", "CPU-04",
+            "PLAN-19", "PLAN-25", "PLAN-27", "LOG-01", "MEM-04", "SES-01", "SES-02", "SES-03", "CPU-04",
             "CPU-06",
         ],
         words: "the sessions compute or wait for a CPU; the server's processes could not be read, so the two are one",

@@ -105,8 +105,8 @@ pub(crate) const CASES: &[Fires] = &[
         );
     }),
     ("REP-11", Counter, |scene| late_standby(scene, 340e6, 40_000)),
-    ("PLAN-30", Co, |scene| write_with_triggers(scene, 1, 900)),
-    ("PLAN-31", Co, |scene| {
+    ("PLAN-25", Co, |scene| write_with_triggers(scene, 1, 900)),
+    ("PLAN-26", Co, |scene| {
         scene.set(
             "table",
             table("public.measurement"),
@@ -114,7 +114,7 @@ pub(crate) const CASES: &[Fires] = &[
             "index_scans": 0, "index_bytes": 900_000_000u64, "bytes": 300_000_000u64}),
         );
     }),
-    ("PLAN-32", Co, |scene| newest_rows(scene, 3800)),
+    ("PLAN-27", Co, |scene| newest_rows(scene, 3800)),
     ("LWL-07", Co, |scene| {
         text(scene, "9", "insert into ticket values (nextval($1), $2)");
         let page = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "LWLock", "wait_event": "BufferContent", "query_id": "9"});
@@ -180,16 +180,16 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.set("server", json!({"node": "n2"}), json!({"in_recovery": true, "replay_paused": true}));
     }),
     // A write that touches what its row needs, and one without triggers: its condition lacks an index.
-    ("PLAN-30", |scene| write_with_triggers(scene, 2, 40)),
-    ("PLAN-30", |scene| write_with_triggers(scene, 0, 900)),
-    ("PLAN-31", |scene| {
+    ("PLAN-25", |scene| write_with_triggers(scene, 2, 40)),
+    ("PLAN-25", |scene| write_with_triggers(scene, 0, 900)),
+    ("PLAN-26", |scene| {
         // Its indexes are read.
         scene.set("table", table("public.measurement"), json!({"rows_inserted": 800_000, "rows_updated": 0, "rows_hot_updated": 0, "indexes": 10, "index_scans": 90_000}));
         // A log with its key alone.
         scene.set("table", table("public.log"), json!({"rows_inserted": 800_000, "rows_updated": 0, "rows_hot_updated": 0, "indexes": 1, "index_scans": 0}));
     }),
     // The index fits: ten rows in twelve blocks.
-    ("PLAN-32", |scene| newest_rows(scene, 12)),
+    ("PLAN-27", |scene| newest_rows(scene, 12)),
     ("LWL-07", |scene| {
         // A hot page of an index.
         text(scene, "9", "insert into ticket values ($1, $2)");
