@@ -264,7 +264,8 @@ fn page_tables(case: &Case) -> Answer {
             .on_host(host.place)
             .during([case.span])
             .number("page_tables_bytes", tables)
-            .because("each session maps all of shared_buffers in pages of 4 kB: a table of 2 MB per GB and session, and many more misses of the CPU's cache of it")
+            .because("each session maps all of shared_buffers in pages of 4 kB: a table of 2 MB per GB and session, and many more \
+                misses of the CPU's cache of it")
             .lacking("the same load with huge pages: how much CPU time they save")
             .remedy(
                 "reserve huge pages for shared_buffers and require them; the restart stops the database, and all sessions end",

@@ -18,6 +18,15 @@ pub(super) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
+/// Shows which columns of a table can be its key.
+pub(super) fn columns_of_a_key(relation: &str) -> String {
+    format!(
+        "SELECT attname, n_distinct, null_frac FROM pg_stats WHERE format('%s.%s', schemaname, tablename) = {} ORDER BY n_distinct; \
+         -- -1: every value is there once",
+        literal(relation)
+    )
+}
+
 /// Sets a setting of the server for all sessions, and shows where it comes from: the command line, a role or a database would still win.
 pub(super) fn set_for_all(setting: &str, value: &str) -> [String; 2] {
     [

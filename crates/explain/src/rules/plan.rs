@@ -16,7 +16,7 @@ use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
 
 pub(super) use aside::is_explained;
-pub(super) use index::{proposal, with_proposal};
+pub(super) use index::{BYTES_PER_ENTRY, proposal, with_proposal};
 
 const NEEDS: &[Need] =
     &[Field("plan", "cost_total"), Field("statement", "calls"), Field("server", "sessions_active")];
@@ -431,12 +431,21 @@ fn spill(case: &Case) -> Answer {
                     claim.because(format!("it writes {} of temporary files per execution", units::bytes(bytes)))
                 })
                 .remedy(
-                    "raise work_mem for this session or its role only (each sort and hash table of each session may use that much)",
-                    &[&format!("SET work_mem = '{megabytes}MB';")],
+                    "raise work_mem for this database or a role only (each sort and hash table of each session may use that much); sessions follow when \
+                        they connect again",
+                    &[&for_database(planned.statement, "work_mem", &format!("'{megabytes}MB'"))],
                 ),
         );
     }
     Answer::of(claims, || "sorts and hash tables of plans, against work_mem".to_string())
+}
+
+/// A setting for all sessions of a statement's database that connect from now on; for all of the server where the database is not known.
+fn for_database(statement: &StatementTime, setting: &str, value: &str) -> String {
+    match statement.database.as_str() {
+        "" => format!("ALTER SYSTEM SET {setting} = {value}; SELECT pg_reload_conf();"),
+        name => format!("ALTER DATABASE {} SET {setting} = {value};", statement::quoted(name)),
+    }
 }
 
 fn compiled(case: &Case) -> Answer {
@@ -468,8 +477,8 @@ fn compiled(case: &Case) -> Answer {
                 .number("jit_above_cost", limit)
                 .because(planned.file())
                 .remedy(
-                    "raise the limit for its role above this cost, or turn compilation off there",
-                    &[&format!("SET jit_above_cost = {above:.0};")],
+                    "raise the limit for this database or a role above this cost, or turn compilation off there; sessions follow when they connect again",
+                    &[&for_database(planned.statement, "jit_above_cost", &format!("{above:.0}"))],
                 ),
         );
     }

@@ -436,11 +436,7 @@ fn no_key(case: &Case) -> Answer {
             .remedy(
                 "give it a primary key",
                 &[
-                    &format!(
-                        "SELECT attname, n_distinct, null_frac FROM pg_stats WHERE format('%s.%s', schemaname, tablename) = {} ORDER BY n_distinct; -- -1: \
-                         every value is there once",
-                        super::paste::literal(relation)
-                    ),
+                    &super::paste::columns_of_a_key(relation),
                     &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT; -- once it has a primary key"),
                 ],
             ),

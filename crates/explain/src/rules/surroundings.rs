@@ -26,8 +26,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "IO-10",
         title: "other programs use the database's disk",
         needs: &[Looked("disk"), Looked("backend"), Looked("wait")],
-        limits: "20 % of the session time in I/O or the WAL; half of the bytes of a disk of the database, 1 MB a second or more, are not the server's, and it has \
-            a request in 50 % of the time or one takes 5 ms (ours)",
+        limits: "20 % of the session time in I/O or the WAL; half of the bytes of a disk of the database, 1 MB a second or more, are not the server's, and \
+            it has a request in 50 % of the time or one takes 5 ms (ours)",
         judge: neighbour,
         links: &["https://docs.kernel.org/admin-guide/cgroup-v2.html#io"],
     },
@@ -219,12 +219,19 @@ fn not_archived(case: &Case) -> Answer {
             Claim::new(
                 if series.sum() >= FAILED_HIGH { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
-                format!("{}: {} to archive a file of WAL failed: WAL stays on its disk until it is archived", server.place, units::counted(series.sum() as usize, "attempt")),
+                format!(
+                    "{}: {} to archive a file of WAL failed: WAL stays on its disk until it is archived",
+                    server.place,
+                    units::counted(series.sum() as usize, "attempt")
+                ),
             )
             .on_node(server.place)
             .during(series.stretches(0, |point| point.sum > 0.0))
             .number("archived_failed", series.sum())
-            .with(left_s, |claim, left| claim.number("until_full_s", left).because(format!("at {} of WAL a second its disk is full in {}", units::bytes(wal), units::seconds(left))))
+            .with(left_s, |claim, left| {
+                let words = format!("at {} of WAL a second its disk is full in {}", units::bytes(wal), units::seconds(left));
+                claim.number("until_full_s", left).because(words)
+            })
             .with(logged, |claim, event| claim.because(format!("the server's log: {}", event.message)))
             .with(command, |claim, command| claim.because(format!("archive_command is {}", super::costly::plain(command, 200))))
             .because("pg_stat_archiver.failed_count grows; the server stops when the disk of the WAL is full")

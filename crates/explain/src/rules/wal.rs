@@ -3,7 +3,7 @@
 mod group;
 mod peaks;
 
-use super::paste::{data_directory, literal};
+use super::paste::{columns_of_a_key, data_directory};
 use super::vacuum::is_wal;
 use crate::case::Case;
 use crate::decompose;
@@ -420,12 +420,11 @@ fn extra(case: &Case) -> Answer {
                 .remedy(
                     "add a primary key to the tables and use it as the replica identity",
                     &[
+                        &columns_of_a_key(full[0]),
                         &format!(
-                            "SELECT attname, n_distinct, null_frac FROM pg_stats WHERE format('%s.%s', schemaname, tablename) = {} ORDER BY n_distinct; \
-                             -- -1: every value is there once",
-                            literal(full[0])
+                            "ALTER TABLE {} REPLICA IDENTITY DEFAULT; -- once it has a primary key",
+                            full[0]
                         ),
-                        &format!("ALTER TABLE {} REPLICA IDENTITY DEFAULT; -- once it has a primary key", full[0]),
                     ],
                 ),
             );

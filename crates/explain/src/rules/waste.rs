@@ -191,7 +191,10 @@ fn unread_indexes(case: &Case) -> Answer {
             .number("rows_written_per_s", rows)
             .number("indexes", indexes)
             .number("index_scans_per_s", rate("index_scans"))
-            .with(writes, |claim, share| claim.number("share", share).because(format!("the statements that write it take {} of the session time", units::percent(share))))
+            .with(writes, |claim, share| {
+                let words = format!("the statements that write it take {} of the session time", units::percent(share));
+                claim.number("share", share).because(words)
+            })
             .with(size, |claim, (index, heap)| claim.because(format!("its indexes take {}, the table {}", units::bytes(index), units::bytes(heap))))
             .lacking("a longer time: an index may serve a report of the month, a constraint (primary key, unique), or a standby")
             .remedy(

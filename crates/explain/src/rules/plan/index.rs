@@ -14,6 +14,9 @@ pub(super) const KEPT_SHARE_MAX: f64 = 0.1;
 /// An index that was tried and does not make the plan cheaper than this is not proposed.
 const CHEAPER_FACTOR: f64 = 0.8;
 
+/// Bytes that an index entry takes on average: the key and its place, with room in the pages (ours).
+pub(in crate::rules) const BYTES_PER_ENTRY: f64 = 40.0;
+
 /// A sequential scan with a condition.
 pub(super) struct Scan<'a> {
     pub(super) relation: &'a str,
@@ -122,6 +125,12 @@ pub(in crate::rules) fn proposal(case: &Case, planned: &Planned<'_>) -> Option<P
             "tried with hypopg: with this index the planner's cost falls from {} to {}{size}",
             units::short(before),
             units::short(after)
+        ));
+    }
+    if costs.is_none() {
+        evidence.push(format!(
+            "it would take about {}, at {BYTES_PER_ENTRY:.0} bytes for each row, and each inserted row writes it",
+            units::bytes(scan.rows * BYTES_PER_ENTRY)
         ));
     }
     let lacking = match (costs, trial.map(|trial| trial.lines.word("why_not"))) {

@@ -14,8 +14,6 @@ const PASTED_CHARS_MAX: usize = 2_000;
 const GENERIC_PLAN_SINCE: u32 = 160_000;
 /// Bytes that it spills per execution, from which on reading is not most of its time.
 const SPILL_BYTES_MIN: f64 = 1e6;
-/// Bytes that an index entry takes on average: the key and its place, with room in the pages (ours).
-const BYTES_PER_ENTRY: f64 = 40.0;
 
 /// What shows its plan without running it; the text has parameters, which need PostgreSQL 16.
 pub(in crate::rules) fn explain_it(case: &Case, node: &str, statement: &StatementTime) -> String {
@@ -128,7 +126,7 @@ fn index_by_text(statement: &StatementTime, table: &crate::case::Thing<'_>) -> O
     let is_plain = relation.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.".contains(c));
     let is_partition = !table.lines.word("partition_of").is_empty();
     let command = statement::index_command(relation, &columns, true);
-    (!columns.is_empty() && is_plain && !is_partition).then_some((command, rows * BYTES_PER_ENTRY))
+    (!columns.is_empty() && is_plain && !is_partition).then_some((command, rows * plan::BYTES_PER_ENTRY))
 }
 
 /// What to do without a plan that shows which index is missing.
