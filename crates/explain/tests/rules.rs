@@ -37,7 +37,7 @@ fn what_only_looks_like_a_condition_is_no_finding() {
         .iter()
         .chain(fire::HARMLESS_PLANS)
         .chain(fire::HARMLESS_AROUND)
-        .chain(fire::HARMLESS_LIVE)
+        .chain(fire::live::HARMLESS)
     {
         let mut scene = Scene::healthy();
         change(&mut scene);

@@ -456,7 +456,7 @@ impl Stacks {
         }
     }
 
-    /// How long the end may print: stacks that were not asked for must not outlast a short recording, nor cost more than it.
+    /// How long the end may print: stacks that no flag requested must not outlast a short recording, nor cost more than it.
     fn finish_patience(&self) -> Duration {
         if self.options.mode == Mode::Always { FINISH_PATIENCE } else { FINISH_PATIENCE_AUTO }
     }

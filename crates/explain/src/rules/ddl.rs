@@ -12,8 +12,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     id: "LCK-04",
     title: "a schema change waits for a lock, and others queue behind it",
     needs: &[Looked("block")],
-    limits: "a request for a lock of a table that conflicts with reads or writes, waiting for 1 s, with 1 session behind it, or for 5 s; or 3 requests of other sessions one after another that hold up \
-        others for 20 % of the session time (ours)",
+    limits: "a request for a lock of a table that conflicts with reads or writes, waiting for 1 s, with 1 session behind it, or for 5 s; or 3 requests \
+        of other sessions one after another that hold up others for 20 % of the session time (ours)",
     judge: queue,
     links: &["https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-TABLES"],
 }];

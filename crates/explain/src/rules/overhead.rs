@@ -1,5 +1,5 @@
-//! TXN-06 to TXN-08, VAC-11, WAL-07: work that transactions do beside their own: inserts that fail and are rolled back, tables made for one transaction, whole pages
-//! in the WAL because of frequent checkpoints.
+//! TXN-06 to TXN-08, VAC-11, WAL-07: work that transactions do beside their own: inserts that fail and are rolled back, tables made for one
+//! transaction, whole pages in the WAL because of frequent checkpoints.
 
 use super::costly::{busy, in_a_line, severity};
 use super::vacuum::is_wal;

@@ -68,7 +68,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "LOG-01",
         title: "every statement is written to the log",
         needs: &[Facts("setting"), Any(&[Field("statement", "calls"), Field("server", "xact_commit")])],
-        limits: "log_statement = all, log_duration = on, debug_print_... or log_..._stats = on, log_min_duration_statement = 0, auto_explain.log_min_duration = 0 or pgaudit.log = all, with \
+        limits: "log_statement = all, log_duration = on, debug_print_... or log_..._stats = on, log_min_duration_statement = 0, \
+            auto_explain.log_min_duration = 0 or pgaudit.log = all, with \
             100 statements a second (ours)",
         judge: logged,
         links: &[

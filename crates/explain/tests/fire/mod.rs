@@ -3,13 +3,12 @@
 mod around;
 mod harmless;
 mod inside;
-mod live;
+pub(crate) mod live;
 mod plan;
 mod time;
 
 pub(crate) use around::HARMLESS as HARMLESS_AROUND;
 pub(crate) use harmless::HARMLESS;
-pub(crate) use live::HARMLESS as HARMLESS_LIVE;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
 
 use crate::scene::{NODES, Scene, disk, vacuum_wait, wait};

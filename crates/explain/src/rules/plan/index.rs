@@ -310,8 +310,8 @@ pub(super) fn unusable(case: &Case) -> Answer {
                     .because(planned.file())
                     .not("an index that the planner leaves aside because most rows are wanted: none begins with a compared column")
                     .remedy(
-                        "compare the column itself with a value of its own type and collation (instead of a function of a time: at >= $1 AND at < $2), or create an index \
-                            on what is compared",
+                        "compare the column itself with a value of its own type and collation (instead of a function of a time: at >= $1 AND at < $2), \
+                            or create an index on what is compared",
                         &commands,
                     ),
             );
