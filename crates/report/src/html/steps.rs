@@ -122,6 +122,8 @@ pub(crate) fn figure(out: &mut String, chart: &Chart) {
         ChartKind::Stack => "stack",
         ChartKind::Lanes => "lanes",
         ChartKind::Time if matches!(chart.unit, Unit::TransactionsPerSecond | Unit::RowsPerSecond) => "time",
+        // The only chart of its section.
+        ChartKind::Time if chart.id.starts_with(crate::planned::KEY) => "time",
         ChartKind::Time => "time minor",
     };
     let ramp = if chart.heat.is_some() { "<li>few<i class=\"ramp\"></i>many</li>" } else { "" };
