@@ -116,7 +116,9 @@ fn the_host_with_the_slow_disk_is_named_with_its_rate() {
     let items = items(&checks);
     for what in ["sequential write", "sequential read"] {
         let named = |host: &str| {
-            found(&items, "contrast.figure", host).iter().any(|item| item[2].contains(what) && item[3] == "warn")
+            found(&items, "contrast.figure", host)
+                .iter()
+                .any(|item| item[2].contains(what) && item[3] == "warn")
         };
         assert!(named("10.77.0.2") && !named("10.77.0.1"), "{what}: {items:#?} {output}");
     }

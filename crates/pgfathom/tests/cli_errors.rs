@@ -35,8 +35,8 @@ fn wrong_verbs() {
                 "cannot read nowhere: No such file or directory (os error 2)",
                 "-o plan.json",
             ),
-            usage("check --every 1m", "check: --for is missing", "--for"),
-            usage("check --for 1m", "check: --every is missing", "--every"),
+            usage("check --every 1m", "check: --for is missing", "pgfathom check --help"),
+            usage("check --for 1m", "check: --every is missing", "pgfathom check --help"),
             usage("check --disks /data", "unknown flag --disks for check", "--disk"),
             usage("check --tools fio", "--tools: \"fio\" is unknown", "own, installed"),
             usage(

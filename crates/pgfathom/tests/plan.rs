@@ -115,7 +115,10 @@ fn a_plan_goes_through_load_run_and_report() {
         (&20_000.0.into(), &20_000.0.into(), &0.0.into())
     );
     let page = std::fs::read_to_string(lab.folder.path().join("loaded/report.html")).expect("a page");
-    assert!(page.contains("Planned against measured"));
+    assert!(page.contains("Planned against measured") && page.contains("plot-plan-forecast"));
+    lab.expect(0, "plan load ycsb --rows 20000 --disk 100GB --rate 100MB --page plan.html");
+    let page = std::fs::read_to_string(lab.folder.path().join("plan.html")).expect("a page");
+    assert!(page.contains("The plan fits") && page.contains("plot-plan-forecast"));
     // Another plan than the one of the run, and a run without a plan.
     lab.expect(0, "plan load ycsb --rows 40000 -o other.json");
     let other = report(&["--plan", "other.json", "loaded"]).stdout;
