@@ -90,6 +90,26 @@ fn a_plan_goes_through_load_run_and_report() {
         (&"pgfathom.plan".into(), &(8u64 << 30).into())
     );
 
+    // The lab's server has fsync off, so the check fails; what the plan needs is there.
+    let measure = "--size 32MiB --probe-time 20ms --depths 1 --skip memory,processor,network";
+    lab.expect(6, &format!("check {measure} --plan plan.json -o checked"));
+    let checks = json(&lab.folder.path().join("checked/check.json"));
+    let verdict = |check: &str| {
+        let items = checks["items"].as_array().expect("items");
+        let item =
+            items.iter().find(|item| item["check"] == check).unwrap_or_else(|| panic!("{check}: {checks:#}"));
+        item["verdict"].as_str().expect("a verdict").to_string()
+    };
+    for check in [
+        "plan.nodes",
+        "state.planned_space",
+        "state.planned_tablespaces",
+        "schema.planned_partitions",
+        "settings.planned",
+    ] {
+        assert_eq!(verdict(check), "pass", "{check}: {checks:#}");
+    }
+
     let loaded = lab.expect(0, "load ycsb --plan plan.json -o loaded");
     assert_eq!(lab.sql("select count(*) from usertable"), "20000");
     assert_eq!(lab.sql("select count(*) from pg_inherits where inhparent = 'usertable'::regclass"), "4");
