@@ -28,6 +28,7 @@ pub mod machines;
 pub mod matrix;
 pub mod plan;
 pub mod prove;
+pub mod quantity;
 pub mod recording;
 pub mod report;
 pub mod run;

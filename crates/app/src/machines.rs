@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::quantity::ValueError;
 use crate::recording::Recording;
 use ::watch::bundle::{self, redact::Redaction};
 use ::watch::perf::Mode;
@@ -11,6 +12,7 @@ use connect::ConnSpec;
 use engines::ClusterNode;
 use record::State;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// The end of a bundle's name unless another is named.
@@ -40,6 +42,32 @@ pub struct RemoteHost {
     pub destination: String,
     /// The nodes that run on it; without them those that are connected to by its name.
     pub nodes: Option<Vec<String>>,
+}
+
+impl FromStr for RemoteHost {
+    type Err = ValueError;
+
+    /// Reads `HOST` or `HOST=NODE,...`.
+    fn from_str(text: &str) -> Result<RemoteHost, ValueError> {
+        const HINT: &str =
+            "write HOST or USER@HOST as for ssh, or HOST=NODE,... for the nodes that run on it";
+        let (destination, nodes) = match text.split_once('=') {
+            Some((destination, nodes)) => {
+                let names = nodes.split(',').map(str::trim).map(str::to_string).collect::<Vec<_>>();
+                if names.iter().any(String::is_empty) {
+                    return Err(ValueError::new(format!("{text:?} contains an empty node name"), HINT));
+                }
+                (destination, Some(names))
+            }
+            None => (text, None),
+        };
+        // What begins with a dash would be an option of ssh's.
+        if destination.is_empty() || destination.starts_with('-') || destination.contains(char::is_whitespace)
+        {
+            return Err(ValueError::new(format!("{text:?} has no host"), HINT));
+        }
+        Ok(RemoteHost { destination: destination.to_string(), nodes })
+    }
 }
 
 impl RemoteHost {
@@ -200,4 +228,22 @@ pub fn opened(named: &Path, context: &Context) -> Result<PathBuf, Failure> {
         context.terminal.say(&format!("unpacked: {}", opened.run_dir.display()));
     }
     Ok(opened.run_dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_named_with_their_nodes() {
+        let found = "admin@db1=n1,n2".parse::<RemoteHost>().expect("a machine");
+        assert_eq!(
+            (found.host(), found.nodes.as_deref()),
+            ("db1", Some(["n1".to_string(), "n2".to_string()].as_slice()))
+        );
+        assert_eq!("db1".parse::<RemoteHost>().expect("a machine").host(), "db1");
+        for wrong in ["", "=n1", "-oProxyCommand=x", "db1=", "db1=n1,,n2", "a b"] {
+            assert!(wrong.parse::<RemoteHost>().is_err(), "{wrong}");
+        }
+    }
 }

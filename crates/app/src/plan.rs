@@ -5,6 +5,7 @@ mod calibrate;
 mod live;
 mod measured;
 mod sample;
+pub mod words;
 
 use crate::connection::Address;
 use crate::context::{Context, Format, cpus};

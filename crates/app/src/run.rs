@@ -10,6 +10,7 @@ mod prepare;
 pub mod route;
 mod scripts;
 mod search;
+pub mod series;
 mod sessions;
 mod settle;
 pub mod sweep;

@@ -6,7 +6,7 @@
 use crate::series::Series;
 use crate::stacks::Stacks;
 use crate::waits::Waits;
-use record::event::Event;
+use record::event::{Event, QUERY};
 use record::finding::{NodeTime, Window};
 use record::model::{PHASE_MEASURE, Step};
 use record::sample::{Body, Sample};
@@ -50,6 +50,12 @@ const KEYS: [(&str, &[&str]); 25] = [
     ("watching", &["part"]),
     ("node", &[]),
 ];
+
+/// Sources whose lines hold from their moment on.
+const LASTING: [&str; 4] = [Fact::SOURCE, "plan", "plan_node", "plan_index"];
+
+/// Of the time of a counter, one part in so many may lie before an interval.
+const BEGUN_BEFORE: u64 = 8;
 
 /// One thing over time.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -223,15 +229,45 @@ impl Case {
     /// # Errors
     /// As [`RunReader::stream`]: the folder is missing or contains no part of a run.
     pub fn open(dir: &Path) -> Result<Case, RecordError> {
+        Case::open_within(dir, None)
+    }
+
+    /// Reads what a run directory recorded within an interval. What is true from some moment on, such as settings and plans, is that of its end.
+    ///
+    /// # Errors
+    /// As [`Case::open`].
+    pub fn open_within(dir: &Path, interval: Option<Window>) -> Result<Case, RecordError> {
         let mut case = Case::default();
-        let reader = RunReader::stream(dir, |sample| case.take(sample))?;
+        let is_within = |sample: &Sample| match (interval, &sample.body) {
+            (Some(interval), Body::Other { source, .. }) if LASTING.contains(&source.as_str()) => {
+                sample.t_us <= interval.to_us
+            }
+            // A counter whose time began before the interval is for the most part about something else.
+            (Some(interval), _) => {
+                let began_us =
+                    sample.t_us.saturating_sub(sample.interval_us - sample.interval_us / BEGUN_BEFORE);
+                interval.holds(sample.t_us) && began_us >= interval.from_us
+            }
+            (None, _) => true,
+        };
+        let reader = RunReader::stream(dir, |sample| {
+            if is_within(&sample) {
+                case.take(sample);
+            }
+        })?;
         case.span.to_us = case.span.to_us.max(reader.last_us());
+        if let Some(interval) = interval {
+            case.span = Window::new(interval.from_us, interval.to_us.min(case.span.to_us));
+        }
         case.missing = reader.missing().to_vec();
         // A killed run has no summary, but the results of its finished steps are there.
         case.matrix = reader.run.summary.matrix.clone().or_else(|| Matrix::of_steps(&reader.run.steps));
         case.sweep = reader.run.summary.sweep.clone().or_else(|| Sweep::of(&reader.run.steps));
         case.run = reader.run;
         case.events = reader.events;
+        if let Some(interval) = interval {
+            case.events.retain(|event| event.kind == QUERY || interval.holds(event.t_us));
+        }
         if case.events.len() > EVENTS_MAX {
             let rest = case.events.split_off(EVENTS_MAX).len();
             case.missing.push(format!("events.ndjson: the last {rest} events were not read"));
@@ -240,9 +276,12 @@ impl Case {
             let (kept, rest) = (THINGS_MAX, things.len());
             case.missing.push(format!("{source}: {kept} items were kept, at least {rest} more were dropped"));
         }
-        let (stacks, problems) = Stacks::read(dir);
-        case.stacks = stacks;
-        case.missing.extend(problems);
+        // Stacks are summed up without their times.
+        if interval.is_none() {
+            let (stacks, problems) = Stacks::read(dir);
+            case.stacks = stacks;
+            case.missing.extend(problems);
+        }
         Ok(case)
     }
 
@@ -492,8 +531,11 @@ impl Case {
                 let phase = step.phases.iter().find(|phase| phase.name == PHASE_MEASURE);
                 let (from_us, to_us) =
                     phase.map_or((step.start_us, step.end_us), |phase| (phase.start_us, phase.end_us));
-                (step, Window::new(from_us, to_us.unwrap_or(self.span.to_us)))
+                let to_us = to_us.unwrap_or(self.span.to_us);
+                (step, Window::new(from_us.max(self.span.from_us), to_us.min(self.span.to_us)))
             })
+            // Steps outside of the interval that is looked at.
+            .filter(|(_, window)| window.length_us() > 0 || self.span.from_us == 0)
             .collect()
     }
 

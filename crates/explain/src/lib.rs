@@ -6,9 +6,11 @@
 //! The result is [`record::finding::Findings`], which is written into the directory and shown by `report` and the terminal.
 
 pub mod case;
+pub mod comparison;
 pub mod decompose;
 pub mod intervention;
 pub mod node_time;
+mod remedy;
 pub mod rule;
 pub mod rules;
 pub mod series;
@@ -71,6 +73,7 @@ pub fn judge(case: &Case, tool_version: &str) -> Findings {
     findings.client_time = decompose::all(case);
     findings.validity = validity::of(case);
     story::complete(case, &mut findings);
+    remedy::prune(case, &mut findings);
     findings.rank();
     findings
 }

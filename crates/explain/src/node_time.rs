@@ -344,7 +344,7 @@ fn statements(case: &Case, node: &str, windows: &[Window], waits: &Waits, active
 }
 
 /// The time over which the statements of a node were counted. A statement has a line only where it ran, so the polls of all of them count.
-fn polled_s(case: &Case, node: &str, windows: &[Window]) -> f64 {
+pub(crate) fn polled_s(case: &Case, node: &str, windows: &[Window]) -> f64 {
     let polls: Vec<Window> = case
         .at("statement", node)
         .filter_map(|thing| Some(thing.lines.series("calls")?.within(windows)))

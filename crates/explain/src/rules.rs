@@ -13,15 +13,20 @@ mod lock;
 mod memory;
 mod network;
 mod observer;
+mod paste;
 mod plan;
 mod queue;
 pub(crate) mod replication;
+mod shift;
 mod slice;
+mod standby;
 mod statement;
+mod surroundings;
 mod table;
 mod transaction;
 pub(crate) mod vacuum;
 pub(crate) mod wal;
+mod waste;
 
 use crate::rule::Rule;
 
@@ -29,6 +34,7 @@ use crate::rule::Rule;
 pub fn all() -> impl Iterator<Item = &'static Rule> {
     [
         generator::RULES,
+        shift::RULES,
         disk::RULES,
         filesystem::RULES,
         memory::RULES,
@@ -42,10 +48,13 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         statement::RULES,
         plan::RULES,
         table::RULES,
+        waste::RULES,
+        surroundings::RULES,
         queue::RULES,
         limit::RULES,
         wal::RULES,
         replication::RULES,
+        standby::RULES,
         capacity::RULES,
         distribution::RULES,
         observer::RULES,

@@ -307,7 +307,7 @@ fn client_time(out: &mut String, time: &ClientTime) {
 }
 
 /// A line with a label, continued under its text.
-fn fold(out: &mut String, label: &str, text: &str) {
+pub(crate) fn fold(out: &mut String, label: &str, text: &str) {
     let mut line = label.to_string();
     let mut empty = true;
     for word in text.split_whitespace() {

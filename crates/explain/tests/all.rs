@@ -1,8 +1,10 @@
 //! All tests of this crate in one program; `scripts/test` runs each module as a suite of its own.
 
+mod advice;
 mod fire;
 mod scene;
 
+mod comparison;
 mod intervention;
 mod manual;
 mod rules;

@@ -33,7 +33,7 @@ fn a_healthy_cluster_has_no_findings_and_every_rule_has_looked() {
 
 #[test]
 fn what_only_looks_like_a_condition_is_no_finding() {
-    for (id, change) in fire::HARMLESS.iter().chain(fire::HARMLESS_PLANS) {
+    for (id, change) in fire::HARMLESS.iter().chain(fire::HARMLESS_PLANS).chain(fire::HARMLESS_AROUND) {
         let mut scene = Scene::healthy();
         change(&mut scene);
         let findings = scene.explain();
@@ -154,7 +154,7 @@ fn ids_are_unique_and_needs_name_what_collectors_write() {
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
     assert_eq!(
         ids.len(),
-        119,
+        131,
         "the conditions of the reference, what watching itself costs, and what the account of the time shows"
     );
     let mut wanted: Vec<(String, String)> = vec![];

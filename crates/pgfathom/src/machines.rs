@@ -1,7 +1,7 @@
 //! The flags of `watch` about hosts and about evidence.
 
-use crate::quantity::ValueError;
 use app::machines::{Evidence, Machines, RemoteHost};
+use app::quantity::ValueError;
 use clap::Args;
 use std::path::PathBuf;
 use watch::bundle::redact::Redaction;
@@ -13,7 +13,7 @@ use watch::perf::Mode;
 pub struct MachineFlags {
     /// Also monitor another host, through ssh: HOST, USER@HOST, or HOST=NODE,... for the nodes that run on it [default: those with that host name
     /// in their connection]; may be repeated
-    #[arg(long, value_name = "HOST", value_parser = remote_host)]
+    #[arg(long, value_name = "HOST")]
     pub ssh: Vec<RemoteHost>,
     /// Record stacks of all CPUs with perf: auto (around anomalies), always, off
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = mode)]
@@ -60,42 +60,4 @@ fn mode(word: &str) -> Result<Mode, ValueError> {
 
 fn redaction(words: &str) -> Result<Redaction, ValueError> {
     words.parse().map_err(|why: String| ValueError::new(why, "choose from hosts,sql,settings"))
-}
-
-/// Reads `HOST` or `HOST=NODE,...`.
-fn remote_host(text: &str) -> Result<RemoteHost, ValueError> {
-    const HINT: &str = "write HOST or USER@HOST as for ssh, or HOST=NODE,... for the nodes that run on it";
-    let (destination, nodes) = match text.split_once('=') {
-        Some((destination, nodes)) => {
-            let names = nodes.split(',').map(str::trim).map(str::to_string).collect::<Vec<_>>();
-            if names.iter().any(String::is_empty) {
-                return Err(ValueError::new(format!("{text:?} contains an empty node name"), HINT));
-            }
-            (destination, Some(names))
-        }
-        None => (text, None),
-    };
-    // What begins with a dash would be an option of ssh's.
-    if destination.is_empty() || destination.starts_with('-') || destination.contains(char::is_whitespace) {
-        return Err(ValueError::new(format!("{text:?} has no host"), HINT));
-    }
-    Ok(RemoteHost { destination: destination.to_string(), nodes })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn machines_are_named_with_their_nodes() {
-        let found = remote_host("admin@db1=n1,n2").expect("a machine");
-        assert_eq!(
-            (found.host(), found.nodes.as_deref()),
-            ("db1", Some(["n1".to_string(), "n2".to_string()].as_slice()))
-        );
-        assert_eq!(remote_host("db1").expect("a machine").host(), "db1");
-        for wrong in ["", "=n1", "-oProxyCommand=x", "db1=", "db1=n1,,n2", "a b"] {
-            assert!(remote_host(wrong).is_err(), "{wrong}");
-        }
-    }
 }

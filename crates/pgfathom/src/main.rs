@@ -14,7 +14,6 @@ mod cli;
 mod console;
 mod flags;
 mod machines;
-mod quantity;
 mod signals;
 mod usage;
 mod verbs;

@@ -3,9 +3,10 @@
 //! clap finds them; its text is replaced, because it has no remedy and ignores the habits of psql and pgbench users.
 
 use crate::failure::Failure;
-use crate::quantity::ValueError;
+use app::quantity::ValueError;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error as _;
+use workloads::driving::INSTEAD_OF_PGBENCH_INIT;
 
 /// Planned verbs that this version lacks, with what to use instead.
 const LATER_VERBS: &[(&str, &str)] = &[
@@ -41,18 +42,6 @@ const HABITS: &[(&str, &str)] = &[
 
 /// Flags of pgbench without an equivalent, in the order of `pgbench --help`, and what to use here.
 const OF_PGBENCH: &[(&[&str], &str)] = &[
-    (
-        &["-i", "--initialize"],
-        "the tables of -b tpcb-like are made by pgbench itself: pgbench -i -s SCALE DBNAME; load fills the tables of other workloads",
-    ),
-    (&["-I", "--init-steps"], OF_INIT),
-    (&["-F", "--fillfactor"], OF_INIT),
-    (&["--foreign-keys"], OF_INIT),
-    (&["--index-tablespace"], OF_INIT),
-    (&["--partition-method"], OF_INIT),
-    (&["--partitions"], OF_INIT),
-    (&["--tablespace"], OF_INIT),
-    (&["--unlogged-tables"], OF_INIT),
     (
         &["-C"],
         "sessions keep their connections for the whole run: the cost of connecting is not measured; pgbench -C does that",
@@ -105,13 +94,12 @@ const OF_PGBENCH: &[(&[&str], &str)] = &[
     ),
     (&["--debug"], "-v prints more; with log_statement = all the server logs all statements"),
 ];
-const OF_INIT: &str =
-    "it belongs to the creation of pgbench's tables: use pgbench -i with the same flag, then run";
 
 /// What to type instead of an unknown flag.
 fn instead(flag: &str) -> Option<&'static str> {
     let habit = HABITS.iter().find(|(habit, _)| *habit == flag).map(|(_, instead)| *instead);
-    habit.or_else(|| OF_PGBENCH.iter().find(|(flags, _)| flags.contains(&flag)).map(|(_, instead)| *instead))
+    let mut of_pgbench = INSTEAD_OF_PGBENCH_INIT.iter().chain(OF_PGBENCH);
+    habit.or_else(|| of_pgbench.find(|(flags, _)| flags.contains(&flag)).map(|(_, instead)| *instead))
 }
 
 /// What parsing the arguments ended with, when it did not end with a verb to run.

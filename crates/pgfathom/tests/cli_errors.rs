@@ -17,6 +17,17 @@ fn wrong_verbs() {
             usage("laod ycsb", "unknown verb \"laod\"", "did you mean load?"),
             usage("frobnicate", "unknown verb \"frobnicate\"", "pgfathom --help lists the verbs"),
             usage("help", "unknown verb \"help\"", "pgfathom --help lists the verbs"),
+            usage("explain --during 60 x", "--during: \"60\" is not an interval", "FROM-TO in seconds"),
+            usage(
+                "explain --during 9-3 x",
+                "--during: \"9-3\" does not end after its begin",
+                "FROM-TO in seconds",
+            ),
+            usage(
+                "explain --against 0-5 .",
+                "an interval was given to compare with, but not which interval is compared",
+                "--during 60-120",
+            ),
             usage("check --hosts nowhere", "cannot read the host file nowhere...", "gpssh -f"),
             usage(
                 "check --ssh db[3-1]",
@@ -167,7 +178,7 @@ fn wrong_flags_from_other_tools() {
             usage("run --help-me", "unknown flag --help-me for run", "--help"),
             usage("run -W bench", "unknown flag -W for run", "PGPASSWORD"),
             usage("run --password=secret bench", "unknown flag --password for run", "~/.pgpass"),
-            usage("run -i bench", "unknown flag -i for run", "pgbench -i -s SCALE"),
+            usage("run -i bench", "unknown flag -i for run", "load tpcb -s SCALE"),
             usage("run -S bench", "unknown flag -S for run", "-b select-only"),
             usage("run -N bench", "unknown flag -N for run", "-b simple-update"),
             usage("run -b ycsb-a --duration 60", "unknown flag --duration for run", "-T 60"),

@@ -111,7 +111,7 @@ fn the_flags_of_each_verb_are_these() {
                 "{connection} --client --jobs --only --output-dir --progress --random-seed --rounds --time --warmup --wire"
             ),
         ),
-        ("explain", String::new()),
+        ("explain", "--against --during".to_string()),
         (
             "check",
             format!(

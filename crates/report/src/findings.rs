@@ -71,7 +71,7 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
 /// Large slices of the time without a finding, and why "nothing found" may mean little.
 fn uncovered(out: &mut String, findings: &Findings) {
     if !findings.uncovered.is_empty() {
-        out.push_str("<h3>Not covered by any rule</h3><ul class=\"sentences\">");
+        out.push_str("<h3 class=\"apart\">Not covered by any rule</h3><ul class=\"sentences\">");
         for left in &findings.uncovered {
             out.push_str(&format!("<li>{}", escape(&left.sentence())));
             for command in &left.commands {
@@ -85,7 +85,7 @@ fn uncovered(out: &mut String, findings: &Findings) {
         out.push_str("</ul>\n");
     }
     if !findings.blind.is_empty() {
-        out.push_str("<h3>What the recording could not see</h3>");
+        out.push_str("<h3 class=\"apart\">What the recording could not see</h3>");
         list(out, &findings.blind);
     }
 }

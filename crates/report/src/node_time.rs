@@ -4,7 +4,7 @@ use crate::facts::Facts;
 use crate::html::markup::{Cell, Row, escape, table};
 use crate::layout::fold;
 use record::escape::one_line;
-use record::finding::{NodePart, NodeTime, StatementTime};
+use record::finding::{Dimension, NodePart, NodeTime, StatementTime};
 use record::number;
 
 /// Characters of a statement that are shown.
@@ -66,15 +66,32 @@ fn of_node(out: &mut String, time: &NodeTime) {
         ];
         table(out, &format!("Statements that took the time at {}, per execution", time.node), &head, &rows);
     }
-    for by in &time.by {
-        let rows: Vec<Row> = by.shares.iter().map(|(name, share)| share_row(name, *share)).collect();
-        let caption = format!("DB time at {} by {} ({})", time.node, by.name, by.how);
-        table(out, &caption, &[(by.name.as_str(), true), ("share", false), ("", true)], &rows);
-    }
+    breakdowns(out, time);
     for note in &time.notes {
         out.push_str(&format!("<p class=\"under\">{}</p>", escape(note)));
     }
     out.push_str("</div>\n");
+}
+
+/// From this share on one application, user or host has all of the time.
+const WHOLE_SHARE: f64 = 0.999;
+
+/// The time by application, user, database, host, relation. What belongs to one of them alone is no breakdown: one sentence has room for all of those.
+fn breakdowns(out: &mut String, time: &NodeTime) {
+    let whole_of = |by: &Dimension| match by.shares.as_slice() {
+        [(name, share)] if *share >= WHOLE_SHARE => Some(format!("{} {name}", by.name)),
+        _ => None,
+    };
+    let whole: Vec<String> = time.by.iter().filter_map(whole_of).collect();
+    if !whole.is_empty() {
+        let text = format!("All of the DB time at {} is that of {}.", time.node, whole.join(", "));
+        out.push_str(&format!("<p class=\"under\">{}</p>", escape(&text)));
+    }
+    for by in time.by.iter().filter(|by| whole_of(by).is_none()) {
+        let rows: Vec<Row> = by.shares.iter().map(|(name, share)| share_row(name, *share)).collect();
+        let caption = format!("DB time at {} by {} ({})", time.node, by.name, by.how);
+        table(out, &caption, &[(by.name.as_str(), true), ("share", false), ("", true)], &rows);
+    }
 }
 
 fn share_row(name: &str, share: f64) -> Row {

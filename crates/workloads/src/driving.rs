@@ -62,6 +62,9 @@ pub const SCRIPTS_RUN_ON: &str = tpcb::run::FILLED_BY;
 /// What to type where these tables are missing.
 pub const FILL_SCRIPTS: &str = tpcb::run::FILL_SCRIPTS;
 
+/// What to type instead of the flags of pgbench that make these tables, in the order of `pgbench --help`.
+pub const INSTEAD_OF_PGBENCH_INIT: &[(&[&str], &str)] = tpcb::run::INSTEAD_OF_INIT;
+
 /// A built-in workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Builtin {

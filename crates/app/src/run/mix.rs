@@ -20,7 +20,7 @@ use workloads::driving::{
     Announces, Benchmark, Demand, FILL_SCRIPTS, InMix, Keys, LedgerEntry, SCRIPTS_RUN_ON, ServerAudit,
 };
 
-/// The tables of pgbench -i.
+/// The tables of pgbench.
 const PGBENCH_TABLES: [&str; 4] =
     ["pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers"];
 
@@ -403,7 +403,7 @@ impl Plan {
                 "-D scale={}: built-in scripts would draw keys that do not exist, pgbench_branches has {scale} rows",
                 define.value
             ))
-            .hint("omit -D scale; pgbench -i -s N makes larger tables")),
+            .hint(format!("omit -D scale, or make larger tables by {SCRIPTS_RUN_ON}"))),
         }
     }
 }

@@ -253,7 +253,7 @@ fn fills(case: &Case) -> Answer {
             .remedy(
                 "find what grows: WAL kept for a slot (REP-03) or an archive that fails, temporary files, tables",
                 &[
-                    "$ du -xh --max-depth=2 PGDATA | sort -h | tail",
+                    &format!("$ du -xh --max-depth=2 '{}' | sort -h | tail", mount.name.replace('\'', r"'\''")),
                     "SELECT slot_name, active, wal_status FROM pg_replication_slots;",
                 ],
             ),

@@ -2,7 +2,7 @@
 
 use crate::case::{Case, Thing};
 use crate::node_time;
-use record::escape::one_line;
+use record::escape::{ascii, one_line};
 use record::finding::{NodeTime, Severity, StatementTime};
 use record::statement;
 
@@ -37,6 +37,22 @@ pub(super) fn in_a_line(statement: &StatementTime) -> String {
     match one_line(&statement.text, STATEMENT_CHARS) {
         text if text.is_empty() => format!("statement {}", statement.query_id),
         text => text,
+    }
+}
+
+/// A text for a claim: in one line, cut, in ASCII.
+pub(super) fn plain(text: &str, most: usize) -> String {
+    ascii(&one_line(text, most).replace('…', "..."))
+}
+
+/// Whether the text of a statement names a relation; one that cannot be parsed may.
+pub(super) fn names_table(statement: &StatementTime, relation: &str) -> bool {
+    let name = relation.rsplit('.').next().unwrap_or(relation).trim_matches('"');
+    match statement::parse(&statement.text) {
+        Ok(parsed) => parsed.tables.iter().any(|table| table.name == name),
+        Err(_) => {
+            statement::names(&statement.text).iter().any(|word| word == name) || statement.text.is_empty()
+        }
     }
 }
 

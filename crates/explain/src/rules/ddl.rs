@@ -41,7 +41,9 @@ pub(super) fn end_of(function: &str, pid: u64, backend_start: &str) -> Option<St
     let is_plain = backend_start.chars().all(|c| c.is_ascii_digit() || " -:.+".contains(c));
     match pid {
         0 => None,
-        _ if backend_start.is_empty() || !is_plain => Some(format!("SELECT {function}({pid});")),
+        _ if backend_start.is_empty() || !is_plain => Some(format!(
+            "SELECT pid, backend_start, state, query FROM pg_stat_activity WHERE pid = {pid}; -- if it is still this session: SELECT {function}({pid});"
+        )),
         _ => Some(format!(
             "SELECT {function}(pid) FROM pg_stat_activity WHERE pid = {pid} AND backend_start = '{backend_start}';"
         )),
@@ -147,8 +149,10 @@ mod tests {
     #[test]
     fn a_session_is_ended_by_its_process_and_its_start() {
         assert_eq!(end_of("f", 0, "2026-01-01"), None, "no process has the number 0");
-        assert_eq!(end_of("f", 7, "").as_deref(), Some("SELECT f(7);"));
-        assert_eq!(end_of("f", 7, "x'; drop table t --").as_deref(), Some("SELECT f(7);"));
+        // Without its start, or with one that is no time, a look comes first: the number may belong to another session by now.
+        let look = "SELECT pid, backend_start, state, query FROM pg_stat_activity WHERE pid = 7; -- if it is still this session: SELECT f(7);";
+        assert_eq!(end_of("f", 7, "").as_deref(), Some(look));
+        assert_eq!(end_of("f", 7, "x'; drop table t --").as_deref(), Some(look));
         assert_eq!(
             end_of("f", 7, "2026-01-01 10:00:00.1+00").as_deref(),
             Some(

@@ -1,6 +1,6 @@
 //! DIST: differences between similar nodes, paths between them, scaling.
 
-use crate::case::Case;
+use crate::case::{Case, Waiter};
 use crate::rule::Need::{Any, Looked, Matrix, Peers, Sweep};
 use crate::rule::{Answer, Claim, Rule};
 use crate::series::Series;
@@ -376,6 +376,13 @@ fn masked_share(case: &Case, node: &str) -> f64 {
     if waiting >= 1.0 { waiting / active.max(f64::MIN_POSITIVE) } else { 0.0 }
 }
 
+/// Holders that are idle in a transaction, of those that the longest waits were for.
+const IDLE_ROOTS_SHARE: f64 = 0.5;
+const SPREAD: &str = "spread the keys, split counters into several rows, partition by hash; workers of a queue take their rows with FOR UPDATE SKIP \
+    LOCKED; for index pages, use a key that does not increase";
+const HELD_IDLE: &str = "let the program commit before it does anything else (a call of another service, a question to its user), or change the row last; \
+    then spread the keys, and let workers of a queue take their rows with FOR UPDATE SKIP LOCKED";
+
 fn hot(case: &Case) -> Answer {
     let mut claims = vec![];
     let nothing = crate::waits::Waits::default();
@@ -399,6 +406,11 @@ fn hot(case: &Case) -> Answer {
         let statement = waits
             .worst_statement(is_hot)
             .map(|(id, share)| (case.query(id).unwrap_or(id).to_string(), share));
+        let waiters: Vec<&Waiter> = case.waiters(node).collect();
+        let idle =
+            waiters.iter().filter(|waiter| waiter.root_state.starts_with("idle in transaction")).count();
+        let idle_share = idle as f64 / (waiters.len().max(1) as f64);
+        let is_idle = idle_share >= IDLE_ROOTS_SHARE;
         let relations: BTreeSet<&str> = case
             .at("block", node)
             .map(|block| block.lines.word("relation"))
@@ -408,7 +420,11 @@ fn hot(case: &Case) -> Answer {
             Claim::new(
                 if share >= 0.5 { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
-                format!("{node}: {} of the active sessions wait for the same rows or pages", units::percent(share)),
+                format!(
+                    "{node}: {} of the active sessions wait for the same rows or pages{}",
+                    units::percent(share),
+                    if is_idle { ", mostly while their holder is idle in a transaction" } else { "" }
+                ),
             )
             .on_node(node)
             .during(waits.windows(Who::Client, is_hot))
@@ -418,7 +434,13 @@ fn hot(case: &Case) -> Answer {
             .with(statement, |claim, (text, share)| claim.because(format!("{} of it in: {text}", units::percent(share))))
             .with(relations.into_iter().next(), |claim, relation| claim.because(format!("relation {relation}")))
             .with((roots == 0).then_some(()), |claim, ()| claim.lacking("which relation: no blocked sessions were recorded"))
-            .remedy("spread the keys, split counters into several rows, partition by hash; for index pages, use a key that does not increase", &[]),
+            .with(is_idle.then_some(idle_share), |claim, share| {
+                claim.number("idle_holder_share", share).because(format!(
+                    "{} of the longest waits ended behind a session that was idle in a transaction: its program did something else with the row locked",
+                    units::percent(share)
+                ))
+            })
+            .remedy(if is_idle { HELD_IDLE } else { SPREAD }, &[]),
         );
     }
     Answer::of(claims, || "waits for rows and pages".to_string())
@@ -453,6 +475,8 @@ fn differences(case: &Case) -> Vec<Difference> {
                 "port"
                     | "cluster_name"
                     | "primary_conninfo"
+                    | "primary_slot_name"
+                    | "synchronous_standby_names"
                     | "listen_addresses"
                     | "unix_socket_directories"
                     | "hba_file"

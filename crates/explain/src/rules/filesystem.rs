@@ -321,15 +321,20 @@ fn mount_point(case: &Case) -> Answer {
             }),
         };
         if is_point {
-            let directory = directory.unwrap_or("PGDATA");
+            let directory = directory.unwrap_or("its data directory");
+            let word = super::paste::data_directory(case, node);
             claims.push(
                 Claim::new(Severity::Note, Level::DiscriminatingCounter, format!("{node}: the data directory {directory} is a mount point itself"))
                     .on_node(node)
                     .during([case.span])
                     .because("if the mount fails at boot, the server starts on an empty directory of the disk below; lost+found is also among its files")
                     .remedy(
-                        "move the data directory one level below the mount point",
-                        &[&format!("$ pg_ctl stop; mkdir {directory}/data; mv {directory}/[!d]* {directory}/data/")],
+                        "this stops the database, and all sessions end: move the data directory one level below the mount point, and let the service start \
+                         it from there",
+                        &[&format!(
+                            "$ d={word} && pg_ctl stop -D \"$d\" -m fast && mkdir -m 700 \"$d/data\" && find \"$d\" -mindepth 1 -maxdepth 1 ! -name data \
+                             ! -name lost+found -exec mv -t \"$d/data\" {{}} + && pg_ctl start -D \"$d/data\""
+                        )],
                     ),
             );
         }

@@ -1,6 +1,6 @@
 //! LCK: sessions that wait for each other, and promises that were broken.
 
-use crate::case::{Case, Thing};
+use crate::case::{Case, Thing, Waiter};
 use crate::node_time;
 use crate::rule::Need::{Looked, Proof};
 use crate::rule::{Answer, Claim, Rule};
@@ -16,7 +16,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "LCK-01",
         title: "one session blocks others",
         needs: &[Looked("block")],
-        limits: "3 sessions blocked by one session for 1 s, or one for 5 s (ours)",
+        limits: "3 sessions blocked by one session for 1 s, which has half of the time lost to locks; or one for 5 s; or 20 % of the session time behind \
+            one session in 5 samples, with 2 blocked and three quarters of the time lost to locks (ours)",
         judge: tree,
         links: &["https://www.postgresql.org/docs/current/explicit-locking.html"],
     },
@@ -32,7 +33,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "LCK-03",
         title: "sessions queue for an advisory lock or for the lock of NOTIFY",
         needs: &[Looked("wait")],
-        limits: "20 % of the session time of one active session or more in Lock:advisory or Lock:object (ours)",
+        limits: "20 % of the session time of one active session or more in Lock:advisory, Lock:object or the queue of NOTIFY; low if 5 sessions or fewer \
+            wait for one holder during the whole recording (ours)",
         judge: queue,
         links: &["https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS"],
     },
@@ -44,52 +46,102 @@ const QUEUE_SHARE_MIN: f64 = 0.2;
 const QUEUE_SHARE_HIGH: f64 = 0.5;
 /// Characters of a statement in a sentence.
 const STATEMENT_CHARS: usize = 160;
+/// Characters of it in a claim.
+const CLAIMED_CHARS: usize = 60;
 
-/// Locks that wait for a program's order, and not for a row: event, what it is, what to do, and the command.
-const QUEUES: [(&str, &str, &str, &str); 2] = [
-    (
-        "advisory",
-        "an advisory lock, which the application takes",
-        "hold it for a shorter time, or take several locks with different keys instead of one; to find the holder:",
-        "SELECT l.pid, a.application_name, a.state, now() - a.xact_start AS since, l.classid, l.objid \
-         FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND l.granted;",
-    ),
-    (
-        "object",
-        "the lock of an object that is not a table: all commits after NOTIFY queue for one lock (objid 0)",
-        "send NOTIFY from fewer transactions, or from one process for all of them; to find the holder:",
-        "SELECT l.pid, a.application_name, a.state, l.classid::regclass, l.objid, left(a.query, 60) AS query \
-         FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'object' AND l.granted;",
-    ),
+/// A queue for a program's order, and not for a row.
+struct Queue {
+    fits: fn(&str, &str) -> bool,
+    event: &'static str,
+    what: &'static str,
+    text: &'static str,
+    command: &'static str,
+}
+
+const QUEUES: [Queue; 2] = [
+    Queue {
+        fits: |kind, event| (kind, event) == ("Lock", "advisory"),
+        event: "Lock:advisory",
+        what: "an advisory lock, which the application takes",
+        text: "hold it for a shorter time, or take several locks with different keys instead of one; to find the holder:",
+        command: "SELECT l.pid, a.application_name, a.state, now() - a.xact_start AS since, l.classid, l.objid \
+            FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND l.granted;",
+    },
+    Queue {
+        fits: |kind, event| {
+            (kind, event) == ("Lock", "object") || kind == "LWLock" && event.starts_with("Notify")
+        },
+        event: "Lock:object or the queue of NOTIFY",
+        what: "the lock of an object that is not a table: all commits after NOTIFY queue for one lock (objid 0)",
+        text: "send NOTIFY from fewer transactions, or from one process for all of them; to find the holder:",
+        command: "SELECT l.pid, a.application_name, a.state, l.classid::regclass, l.objid, left(a.query, 60) AS query \
+            FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'object' AND l.granted;",
+    },
 ];
+
+/// Sessions that wait by design: more than these are an application that stands still.
+const STANDING_MAX: usize = 5;
+/// The share of the looks, and of the recording, in which they wait.
+const STANDING_SHARE: f64 = 0.9;
+
+/// Sessions that wait for one advisory lock during the whole recording, and who has it: so services elect a leader. They hold no work back, as none of
+/// them did anything else; the holder is not in the middle of a transaction. `None` if others wait, come or go.
+fn standing(case: &Case, node: &str) -> Option<(u64, usize)> {
+    let looks = case.looks(node, &[case.span]);
+    let span_s = case.span.length_us() as f64 / 1e6;
+    let waiters: Vec<&Waiter> = case.waiters(node).filter(|waiter| waiter.lock_type == "advisory").collect();
+    let root = waiters.first()?.root;
+    let stands = |waiter: &&Waiter| {
+        waiter.root == root
+            && !waiter.root_state.starts_with("idle in transaction")
+            && waiter.ticks.readings() as f64 >= looks * STANDING_SHARE
+            && waiter.wait_s >= span_s * STANDING_SHARE
+    };
+    (waiters.len() <= STANDING_MAX && waiters.iter().all(stands)).then_some((root, waiters.len()))
+}
 
 fn queue(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in node_time::all(case).iter().filter(|time| time.active >= 1.0) {
         let Some(waits) = case.waits(&time.node) else { continue };
-        for (event, what, text, command) in QUEUES {
-            let fits = |kind: &str, name: &str| kind == "Lock" && name == event;
-            let share = node_time::share_waiting(case, &time.node, fits).unwrap_or(0.0);
+        for queue in &QUEUES {
+            let share = node_time::share_waiting(case, &time.node, queue.fits).unwrap_or(0.0);
             if share < QUEUE_SHARE_MIN {
                 continue;
             }
+            let standing = standing(case, &time.node).filter(|_| (queue.fits)("Lock", "advisory"));
+            let severity = match share {
+                _ if standing.is_some() => Severity::Low,
+                share if share >= QUEUE_SHARE_HIGH => Severity::High,
+                _ => Severity::Medium,
+            };
             claims.push(
                 Claim::new(
-                    if share >= QUEUE_SHARE_HIGH { Severity::High } else { Severity::Medium },
+                    severity,
                     Level::DiscriminatingCounter,
-                    format!("{}: {} of the active sessions wait for {what}", time.node, units::percent(share)),
+                    match standing {
+                        Some((root, count)) => format!(
+                            "{}: {} waited for an advisory lock of session {root} all the time, as instances of a service do that elect a leader",
+                            time.node,
+                            units::counted(count, "session")
+                        ),
+                        None => format!("{}: {} of the active sessions wait for {}", time.node, units::percent(share), queue.what),
+                    },
                 )
                 .on_node(&time.node)
-                .during(waits.windows(Who::Client, fits))
-                .number("share", share)
+                .during(waits.windows(Who::Client, queue.fits))
                 .number("sessions", share * time.active)
-                .because(format!("Lock:{event} takes {} of the session time", units::percent(share)))
-                .with(waits.worst_statement(fits), |claim, (query_id, share)| {
+                .with(standing.is_none().then_some(share), |claim, share| claim.number("share", share))
+                .because(format!("{} takes {} of the session time", queue.event, units::percent(share)))
+                .with(standing, |claim, _| {
+                    claim.lacking("the purpose: a lock that an application forgot to release looks the same; then its holder must be ended")
+                })
+                .with(waits.worst_statement(queue.fits), |claim, (query_id, share)| {
                     let text = case.query(query_id).map_or(query_id, |text| text);
                     claim.because(format!("{} of them run: {}", units::percent(share), one_line(text, STATEMENT_CHARS)))
                 })
                 .not("rows or tables: those waits have other names (Lock:tuple, Lock:transactionid, Lock:relation)")
-                .remedy(text, &[command]),
+                .remedy(queue.text, &[queue.command]),
             );
         }
     }
@@ -107,6 +159,17 @@ const BLOCKED_HIGH: f64 = 10.0;
 /// Seconds likewise.
 const WAIT_HIGH_S: f64 = 30.0;
 
+/// The share of the session time behind one session, however short each wait is.
+const BEHIND_SHARE_MIN: f64 = 0.2;
+/// Of the time that is lost to locks: where sessions change a row in turn, each of them is at the root for a part.
+const OF_LOST_MIN: f64 = 0.75;
+/// The same for waits of a second.
+const OF_LOST_CROWD: f64 = 0.5;
+/// Sessions blocked on average: of two sessions that change a row in turn, each often seems to block the other.
+const BEHIND_MIN: f64 = 2.0;
+/// Samples with this root.
+const LOOKS_MIN: u64 = 5;
+
 /// What to do about a blocking session in this state, and the commands.
 fn advice(state: &str, session: &str, backend_start: &str) -> (&'static str, Vec<String>) {
     let end = |function: &str| {
@@ -115,6 +178,10 @@ fn advice(state: &str, session: &str, backend_start: &str) -> (&'static str, Vec
         })
     };
     match state {
+        "idle" => (
+            "the session holds a lock outside of a transaction (an advisory lock lives as long as its session): release it there, or end the session",
+            vec![end("pg_terminate_backend")],
+        ),
         _ if session == "0" => (
             "a prepared transaction holds the lock: finish it as its coordinator decided",
             vec!["SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared; -- then COMMIT PREPARED or ROLLBACK PREPARED".to_string()],
@@ -148,12 +215,22 @@ fn state_of<'a>(case: &'a Case, root: &Thing<'a>) -> &'a str {
     }
 }
 
-/// Whether a session that does nothing in its transaction has blocked others for seconds. Of those behind it, each seems to block the next.
+/// How long others waited for this root at most. Where sessions change a row in turn, a long wait ends behind a root that has only just become one: what
+/// counts is no longer than the looks in a row that saw it at the root.
+fn waited(root: &Thing<'_>) -> f64 {
+    let seen = root.lines.ticks.stretches(0, |point| point.sum > 0.0);
+    let held_us = seen.iter().map(|window| {
+        let first = root.lines.ticks.points().iter().find(|point| point.to_us >= window.from_us);
+        window.to_us.saturating_sub(first.map_or(window.to_us, |point| point.to_us))
+    });
+    let held_s = held_us.max().unwrap_or(0) as f64 / 1e6;
+    root.lines.max("wait_s").unwrap_or(0.0).min(held_s)
+}
+
+/// Whether a session that does nothing in its transaction has blocked others for seconds.
 pub(super) fn is_held_by_an_idle_session(case: &Case, node: &str) -> bool {
-    case.at("block", node).any(|root| {
-        root.lines.max("wait_s").is_some_and(|waited| waited >= WAIT_S)
-            && state_of(case, &root).starts_with("idle in transaction")
-    })
+    case.at("block", node)
+        .any(|root| waited(&root) >= WAIT_S && state_of(case, &root).starts_with("idle in transaction"))
 }
 
 /// The share of the session time that others spent behind a root, as the account has it.
@@ -167,69 +244,123 @@ fn share_behind(case: &Case, node: &str, root: &str) -> Option<f64> {
     by.shares.iter().find(|(name, _)| is_root(name)).map(|(_, share)| *share)
 }
 
+/// A session at the root of a lock queue, in figures.
+struct Root {
+    /// Sessions behind it at once, at most.
+    blocked: f64,
+    /// How long one of them waited for it.
+    waited_s: f64,
+    /// The share of the session time behind it.
+    behind: Option<f64>,
+    /// The share of the session time in waits for locks.
+    lost: f64,
+    /// It takes so much of the time that short waits matter.
+    is_costly: bool,
+}
+
+/// `None` if it is not worth a finding.
+fn root_of(case: &Case, root: &Thing<'_>) -> Option<Root> {
+    let points = root.lines.ticks.points();
+    let blocked = statistics::quantile(points.iter().map(|point| point.sum), 1.0).unwrap_or(0.0);
+    let usual = statistics::median(points.iter().map(|point| point.sum)).unwrap_or(0.0);
+    let waited_s = waited(root);
+    let lost = node_time::share_waiting(case, root.place, |kind, _| kind == "Lock").unwrap_or(0.0);
+    let behind = share_behind(case, root.place, root.name);
+    let has_of_lost = |least: f64| behind.is_none_or(|share| share >= lost * least);
+    let is_costly = behind.is_some_and(|share| share >= BEHIND_SHARE_MIN)
+        && has_of_lost(OF_LOST_MIN)
+        && usual >= BEHIND_MIN
+        && points.len() as u64 >= LOOKS_MIN;
+    let is_crowd = blocked >= BLOCKED_MIN && waited_s >= CROWD_WAIT_S && has_of_lost(OF_LOST_CROWD);
+    (is_crowd || is_costly || waited_s >= WAIT_S).then_some(Root {
+        blocked,
+        waited_s,
+        behind,
+        lost,
+        is_costly,
+    })
+}
+
+fn severity(root: &Root) -> Severity {
+    let is_high = root.blocked >= BLOCKED_HIGH
+        || root.waited_s >= WAIT_HIGH_S
+        || root.behind.is_some_and(|share| share >= QUEUE_SHARE_HIGH)
+        || root.lost >= QUEUE_SHARE_HIGH && root.waited_s >= WAIT_S;
+    if is_high { Severity::High } else { Severity::Medium }
+}
+
 fn tree(case: &Case) -> Answer {
     let mut claims = vec![];
     for root in case.things("block") {
-        let lines = root.lines;
-        let blocked =
-            statistics::quantile(lines.ticks.points().iter().map(|point| point.sum), 1.0).unwrap_or(0.0);
-        let waited = lines.max("wait_s").unwrap_or(0.0);
-        let is_crowd = blocked >= BLOCKED_MIN && waited >= CROWD_WAIT_S;
-        if !is_crowd && waited < WAIT_S {
+        let Some(figures) = root_of(case, &root) else { continue };
+        // LCK-03 reports sessions that wait by design.
+        if standing(case, root.place).is_some_and(|(holder, _)| holder.to_string() == root.name) {
             continue;
         }
-        let session = case.at("session", root.place).find(|session| session.name == root.name);
-        let state = state_of(case, &root);
-        // It is the cause of all of these waits, if it waits for nothing itself.
-        let lost = node_time::share_waiting(case, root.place, |kind, _| kind == "Lock").unwrap_or(0.0);
-        let behind = share_behind(case, root.place, root.name);
-        let is_the_cause = lost >= QUEUE_SHARE_HIGH && waited >= WAIT_S;
-        let query = session
-            .map(|session| session.lines.word("query"))
-            .filter(|query| !query.is_empty())
-            .or(Some(lines.word("blocker_query")).filter(|query| !query.is_empty()));
-        let backend_start = session.map_or("", |session| session.lines.word("backend_start"));
-        let (text, commands) = advice(state, root.name, backend_start);
-        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-        let relation = Some(lines.word("relation")).filter(|relation| !relation.is_empty());
-        claims.push(
-            Claim::new(
-                if blocked >= BLOCKED_HIGH || waited >= WAIT_HIGH_S || is_the_cause {
-                    Severity::High
-                } else {
-                    Severity::Medium
-                },
-                Level::DiscriminatingCounter,
-                format!(
-                    "{}: session {} blocked {} for up to {}{}",
-                    root.place,
-                    root.name,
-                    units::counted(blocked as usize, "other"),
-                    units::seconds(waited),
-                    if state.is_empty() { String::new() } else { format!(", and is itself {state}") }
-                ),
-            )
-            .on_node(root.place)
-            .during(lines.ticks.stretches(0, |point| point.sum > 0.0))
-            .number("blocked", blocked)
-            .number("wait_s", waited)
-            .with(behind, |claim, share| claim.number("share", share))
-            .number("depth", lines.max("depth").unwrap_or(1.0))
-            .because(format!(
-                "lock {} {}, wanted as {}",
-                lines.word("lock_type"),
-                relation.unwrap_or(""),
-                lines.word("mode")
-            ))
-            .with(query, |claim, query| claim.because(format!("its last statement: {query}")))
-            .with(Some(lines.word("query")).filter(|query| !query.is_empty()), |claim, query| {
-                claim.because(format!("a waiting statement: {query}"))
-            })
-            .not("a deadlock: the blocking session waits for no lock")
-            .remedy(text, &commands),
-        );
+        claims.push(of_root(case, &root, &figures));
     }
     Answer::of(claims, || "sessions that waited for locks, and the sessions that blocked them".to_string())
+}
+
+fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
+    let lines = root.lines;
+    let session = case.at("session", root.place).find(|session| session.name == root.name);
+    let state = state_of(case, root);
+    let query = session
+        .map(|session| session.lines.word("query"))
+        .filter(|query| !query.is_empty())
+        .or(Some(lines.word("blocker_query")).filter(|query| !query.is_empty()));
+    let (text, commands) =
+        advice(state, root.name, session.map_or("", |session| session.lines.word("backend_start")));
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let who = match root.name {
+        "0" => "a prepared transaction".to_string(),
+        pid => format!("session {pid}"),
+    };
+    let longest = lines.max("wait_s").unwrap_or(0.0).max(figures.waited_s);
+    let lasted = match figures.is_costly && figures.waited_s < CROWD_WAIT_S {
+        true => format!("again and again, for up to {}", units::seconds(longest)),
+        false => format!("for up to {}", units::seconds(figures.waited_s)),
+    };
+    Claim::new(
+        severity(figures),
+        Level::DiscriminatingCounter,
+        format!(
+            "{}: {who} blocked {} {lasted}{}{}",
+            root.place,
+            units::counted(figures.blocked as usize, "other"),
+            if state.is_empty() || root.name == "0" {
+                String::new()
+            } else {
+                format!(", and is itself {state}")
+            },
+            query.map_or(String::new(), |query| format!(": {}", super::costly::plain(query, CLAIMED_CHARS)))
+        ),
+    )
+    .on_node(root.place)
+    .during(lines.ticks.stretches(0, |point| point.sum > 0.0))
+    .number("blocked", figures.blocked)
+    .number("wait_s", longest)
+    .with(figures.behind, |claim, share| claim.number("share", share))
+    .number("depth", lines.max("depth").unwrap_or(1.0))
+    .because(format!(
+        "lock {} {}, wanted as {}",
+        lines.word("lock_type"),
+        lines.word("relation"),
+        lines.word("mode")
+    ))
+    .because(format!("it was at the root in {} of the looks", lines.ticks.points().len()))
+    .with(figures.behind, |claim, share| {
+        claim.because(format!("{} of the session time was spent behind it", units::percent(share)))
+    })
+    .with(query, |claim, query| {
+        claim.because(format!("its last statement: {}", one_line(query, STATEMENT_CHARS)))
+    })
+    .with(Some(lines.word("query")).filter(|query| !query.is_empty()), |claim, query| {
+        claim.because(format!("a waiting statement: {query}"))
+    })
+    .not("a deadlock: the blocking session waits for no lock")
+    .remedy(text, &commands)
 }
 
 fn anomaly(case: &Case) -> Answer {

@@ -1,5 +1,6 @@
 //! MEM: memory errors, memory that runs out, page tables. HW: heat.
 
+use super::paste::data_directory;
 use crate::case::Case;
 use crate::rule::Need::{Facts, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
@@ -29,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "MEM-03",
         title: "page tables take much memory: no huge pages",
         needs: &[Field("host", "page_tables_bytes"), Facts("setting")],
-        limits: "page tables above 1 GiB or 1 % of memory (ours)",
+        limits: "page tables above 1 GiB or 1 % of memory; a note from shared_buffers of 8 GB on without huge pages (ours)",
         judge: page_tables,
         links: &["https://www.postgresql.org/docs/current/kernel-resources.html#LINUX-HUGE-PAGES"],
     },
@@ -55,6 +56,9 @@ const MEMORY_STALL_PCT: f64 = 5.0;
 const PAGE_TABLES_BYTES: f64 = 1_073_741_824.0;
 /// ... or of this share of memory.
 const PAGE_TABLES_SHARE: f64 = 0.01;
+
+/// shared_buffers from which on huge pages are worth a note.
+const BUFFERS_LARGE_BYTES: f64 = 8_589_934_592.0;
 
 /// What an EDAC line of the kernel's log counts: `EDAC MC5: 2 CE memory read error on CPU_SrcID#1_MC#1_Chan#0_DIMM#0 (...)`.
 fn edac_line(text: &str) -> Option<(String, f64, bool)> {
@@ -224,42 +228,51 @@ fn page_tables(case: &Case) -> Answer {
         else {
             continue;
         };
-        if tables <= PAGE_TABLES_BYTES && tables <= total * PAGE_TABLES_SHARE {
+        let node = case.nodes().into_iter().find(|node| case.host_of(node) == Some(host.place)).unwrap_or("");
+        let used = case.setting(node, "huge_pages_status");
+        let requested = case.setting(node, "huge_pages").unwrap_or("unknown");
+        let is_off = used == Some("off") || used.is_none() && requested == "off";
+        let buffers = case.setting(node, "shared_buffers").and_then(units::setting).unwrap_or(0.0);
+        let is_large = tables > PAGE_TABLES_BYTES || tables > total * PAGE_TABLES_SHARE;
+        let is_costly = is_off && buffers >= BUFFERS_LARGE_BYTES;
+        if used == Some("on") || !is_large && !is_costly {
             continue;
         }
-        let used = case
-            .facts("setting")
-            .find(|fact| fact.name == "huge_pages_status")
-            .map(|fact| fact.value.as_str());
-        let requested = case.setting("", "huge_pages").unwrap_or("unknown");
         let detail = match used {
             Some(status) => format!("huge_pages_status is {status}"),
             None => format!("huge_pages is {requested}"),
         };
-        if used == Some("on") {
-            continue;
-        }
+        let text = match is_large {
+            true => format!(
+                "{}: page tables take {} ({} of memory); {detail}",
+                host.place,
+                units::bytes(tables),
+                units::percent(tables / total.max(1.0))
+            ),
+            false => format!(
+                "{}: shared_buffers of {} are in pages of 4 kB; {detail}",
+                host.place,
+                units::bytes(buffers)
+            ),
+        };
         claims.push(
             Claim::new(
-                Severity::Low,
+                if is_large { Severity::Low } else { Severity::Note },
                 if used == Some("off") { Level::DiscriminatingCounter } else { Level::CoOccurrence },
-                format!(
-                    "{}: page tables take {} ({} of memory); {detail}",
-                    host.place,
-                    units::bytes(tables),
-                    units::percent(tables / total.max(1.0))
-                ),
+                text,
             )
             .on_host(host.place)
             .during([case.span])
             .number("page_tables_bytes", tables)
-            .because("each session maps all of shared_buffers in pages of 4 kB")
+            .because("each session maps all of shared_buffers in pages of 4 kB: a table of 2 MB per GB and session, and many more misses of the CPU's cache of it")
+            .lacking("the same load with huge pages: how much CPU time they save")
             .remedy(
-                "reserve huge pages for shared_buffers and require them",
+                "reserve huge pages for shared_buffers and require them; the restart stops the database, and all sessions end",
                 &[
-                    "$ postgres -D PGDATA -C shared_memory_size_in_huge_pages",
-                    "$ sysctl vm.nr_hugepages=N",
-                    "ALTER SYSTEM SET huge_pages = on; -- then restart",
+                    "$ n=$(psql -qAtX -c 'SHOW shared_memory_size_in_huge_pages') && echo \"vm.nr_hugepages = $n\" | sudo tee \
+                     /etc/sysctl.d/60-postgresql.conf && sudo sysctl --system",
+                    "ALTER SYSTEM SET huge_pages = on; -- with too few of them the server does not start; 'try' would go on without",
+                    &format!("$ pg_ctl restart -D {} -m fast", data_directory(case, node)),
                 ],
             ),
         );

@@ -5,6 +5,7 @@
 mod index;
 
 use super::costly::{busy, in_a_line, scans, severity};
+use super::paste::literal;
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Field};
 use crate::rule::{Answer, Claim, Rule};
@@ -330,11 +331,6 @@ fn partitions(case: &Case) -> Answer {
 
 fn or_none(text: &str) -> &str {
     if text.is_empty() { "none" } else { text }
-}
-
-/// A name as a constant.
-fn literal(name: &str) -> String {
-    format!("'{}'", name.replace('\'', "''"))
 }
 
 fn spill(case: &Case) -> Answer {

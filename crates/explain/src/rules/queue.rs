@@ -275,11 +275,7 @@ fn limited(case: &Case) -> Answer {
 
 /// Where the limit is, and how to raise it.
 fn with_limit_remedy(case: &Case, node: &str, claim: Claim) -> Claim {
-    let recorded = case.facts("server").find(|fact| fact.name == "data_directory" && fact.node == node);
-    let file = match recorded {
-        Some(fact) => format!("'{}/postmaster.pid'", fact.value.replace('\'', r"'\''")),
-        None => "\"$PGDATA/postmaster.pid\"".to_string(),
-    };
+    let file = format!("{}/postmaster.pid", super::paste::data_directory(case, node));
     claim.remedy(
         "look at the limits of the server's cgroup, where nr_throttled must not grow, and at its affinity; raise the quota",
         &[

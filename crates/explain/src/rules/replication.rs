@@ -163,7 +163,7 @@ fn sync_rep(case: &Case) -> Answer {
             "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 ({})'; SELECT pg_reload_conf();",
             names.join(", ")
         );
-        let mut commands = vec!["ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf();"];
+        let mut commands = vec![weaker_commit(mode)];
         if names.len() > 1 {
             commands.push(&any);
         }
@@ -174,6 +174,18 @@ fn sync_rep(case: &Case) -> Answer {
         ));
     }
     Answer::of(claims, || "what active sessions waited for".to_string())
+}
+
+/// The next weaker level of `synchronous_commit` at which a standby still confirms.
+fn weaker_commit(mode: &str) -> &'static str {
+    match mode {
+        "remote_apply" => {
+            "ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf(); -- reads of a standby may then miss a commit"
+        }
+        _ => {
+            "ALTER SYSTEM SET synchronous_commit = 'remote_write'; SELECT pg_reload_conf(); -- a commit may be lost if both hosts crash"
+        }
+    }
 }
 
 fn replay(case: &Case) -> Answer {
@@ -234,7 +246,7 @@ fn replay(case: &Case) -> Answer {
 }
 
 /// Free space on the file system of a node's WAL.
-fn free_for_wal(case: &Case, node: &str) -> Option<f64> {
+pub(super) fn free_for_wal(case: &Case, node: &str) -> Option<f64> {
     let host = case.host_of(node);
     let holds = |mount: &Thing<'_>, what: &str| {
         mount.lines.word("used_for").split(',').any(|part| part.trim() == what)
@@ -435,7 +447,14 @@ fn no_key(case: &Case) -> Answer {
             })
             .remedy(
                 "give it a primary key",
-                &[&format!("ALTER TABLE {relation} ADD PRIMARY KEY (...);"), &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT;")],
+                &[
+                    &format!(
+                        "SELECT attname, n_distinct, null_frac FROM pg_stats WHERE format('%s.%s', schemaname, tablename) = {} ORDER BY n_distinct; -- -1: \
+                         every value is there once",
+                        super::paste::literal(relation)
+                    ),
+                    &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT; -- once it has a primary key"),
+                ],
             ),
         );
     }
@@ -514,13 +533,24 @@ fn apply_fails(case: &Case) -> Answer {
             .remedy(
                 "repair the conflicting row, or skip the transaction named in the log",
                 &[
-                    &format!("ALTER SUBSCRIPTION {} SKIP (lsn = '...');", subscription.name),
+                    &match log.and_then(|event| lsn_in(&event.message)) {
+                        Some(lsn) => format!("ALTER SUBSCRIPTION {} SKIP (lsn = '{lsn}'); -- loses the changes of that transaction", subscription.name),
+                        None => "SELECT subname, apply_error_count FROM pg_stat_subscription_stats; -- the log has the row, and 'finished at' the LSN to skip"
+                            .to_string(),
+                    },
                     &format!("ALTER SUBSCRIPTION {} ENABLE;", subscription.name),
                 ],
             ),
         );
     }
     Answer::of(claims, || "errors of subscriptions".to_string())
+}
+
+/// The end of a transaction that could not be applied: `..., finished at 0/14C0378`.
+fn lsn_in(message: &str) -> Option<&str> {
+    let rest = message.split("finished at ").nth(1)?;
+    let end = rest.find(|c: char| !c.is_ascii_hexdigit() && c != '/').unwrap_or(rest.len());
+    Some(&rest[..end]).filter(|lsn| lsn.contains('/'))
 }
 
 fn idle(case: &Case) -> Answer {

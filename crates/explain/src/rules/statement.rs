@@ -1,15 +1,18 @@
 //! PLAN, SES, LOG: statements and sessions that take the time of a node, by the account of it ([`crate::node_time`]). What takes little time is no
 //! finding here, however ugly its plan is.
 
-use super::costly::{busy, in_a_line, scanned, severity, wasteful};
-use super::plan;
+mod scan;
+mod spill;
+
+pub(super) use scan::explain_it;
+
+use super::costly::{busy, in_a_line, severity};
 use crate::case::Case;
 use crate::node_time;
 use crate::rule::Need::{Any, Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::finding::{Level, NodeTime, Severity, StatementTime};
-use record::statement;
+use record::finding::{Level, Severity, StatementTime};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -22,7 +25,7 @@ pub(super) const RULES: &[Rule] = &[
         ],
         limits: "20 % of the session time; 2 executions a second that touch 100 blocks each and return fewer rows than blocks; \
             as many sequential scans of 1,000 rows or more (ours)",
-        judge: scan,
+        judge: scan::scan,
         links: &["https://www.postgresql.org/docs/current/indexes-examine.html"],
     },
     Rule {
@@ -34,7 +37,7 @@ pub(super) const RULES: &[Rule] = &[
         ],
         limits: "10 % of the session time in a statement that writes 1 MB of temporary files per execution; without pg_stat_statements 1 MB a second, \
             in two files or more (ours)",
-        judge: spill,
+        judge: spill::spill,
         links: &["https://www.postgresql.org/docs/current/runtime-config-resource.html#GUC-WORK-MEM"],
     },
     Rule {
@@ -87,16 +90,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The share of the time of a statement that spills.
-const SPILL_SHARE_MIN: f64 = 0.1;
-/// Bytes that it spills per execution.
-const SPILL_BYTES_MIN: f64 = 1e6;
-/// Executions of a command that builds something, from which on its memory matters.
-const BUILDS_MIN: f64 = 3.0;
-/// Files in a recording, so that it is more than one report.
-const SPILL_FILES_MIN: f64 = 2.0;
-/// A sort or a hash table needs more memory than it takes in a file.
-const MEMORY_PER_SPILLED: f64 = 3.0;
 /// Sessions opened a second.
 const OPENED_PER_S_MIN: f64 = 10.0;
 /// Transactions for each of them.
@@ -133,192 +126,8 @@ const BUFFERS_SHARE_MAX: f64 = 0.05;
 const FROM_DISK_MAX: f64 = 1.0 / 3.0;
 /// Bytes of a block, by default.
 const BLOCK_BYTES: f64 = 8192.0;
-/// Characters of a statement that is offered for pasting; what is cut ends with an ellipsis, and is not offered.
-const PASTED_CHARS_MAX: usize = 2_000;
-/// `EXPLAIN (GENERIC_PLAN)`.
-const GENERIC_PLAN_SINCE: u32 = 160_000;
 /// The share of the session time in reads from which on small shared_buffers are more than a hint.
 const READING_SHARE_MIN: f64 = 0.1;
-
-/// What shows its plan without running it; the text has parameters, which need PostgreSQL 16.
-fn explain_it(case: &Case, node: &str, statement: &StatementTime) -> String {
-    let version = case.facts("server").find(|fact| fact.name == "version_num" && fact.node == node);
-    let version = version.and_then(|fact| fact.value.parse::<u32>().ok());
-    if version.is_some_and(|version| version < GENERIC_PLAN_SINCE) {
-        return look_it_up(statement);
-    }
-    explain_generic(statement)
-}
-
-/// Its whole text, by its id.
-fn look_it_up(statement: &StatementTime) -> String {
-    format!("SELECT query FROM pg_stat_statements WHERE queryid = {};", statement.query_id)
-}
-
-fn explain_generic(statement: &StatementTime) -> String {
-    match statement::plannable(&statement.text) {
-        Ok(text) if text.is_ascii() && text.len() <= PASTED_CHARS_MAX => {
-            format!("EXPLAIN (GENERIC_PLAN) {text};")
-        }
-        _ => look_it_up(statement),
-    }
-}
-
-fn scan(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for time in busy(case) {
-        for statement in &time.statements {
-            let Some((calls, blocks)) = wasteful(statement) else { continue };
-            let rows = statement.rows.unwrap_or(0.0);
-            let Some((table, each, scans)) = scanned(case, &time.node, statement) else { continue };
-            // What it reads is then not most of its time.
-            let spills = statement.temp_bytes.is_some_and(|bytes| bytes >= SPILL_BYTES_MIN);
-            let claim = Claim::new(
-                if spills { Severity::Medium } else { severity(statement.share) },
-                Level::DiscriminatingCounter,
-                format!(
-                    "{}: {} of the session time is one statement that reads {} rows of {} to return {}, {} times a second",
-                    time.node,
-                    units::percent(statement.share),
-                    units::short(each),
-                    table.lines.word("relation"),
-                    units::short(rows),
-                    units::short(calls)
-                ),
-            )
-            .on_node(&time.node)
-            .during([table.lines.ticks.window()])
-            .number("share", statement.share)
-            .number("rows_per_scan", each)
-            .number("blocks_per_call", blocks)
-            .number("calls_per_s", calls)
-            .because(format!("the statement: {}", in_a_line(statement)))
-            .because(format!(
-                "{} sequential scans a second of {}, {} rows each; it touches {} blocks per execution",
-                units::short(scans),
-                table.lines.word("relation"),
-                units::short(each),
-                units::short(blocks)
-            ))
-            .not("a table too small for an index: a scan reads 1,000 rows or more");
-            let planned = plan::plan_of(case, time, statement);
-            let proposal = planned.and_then(|planned| plan::proposal(case, &planned));
-            claims.push(match proposal {
-                Some(proposal) => plan::with_proposal(claim, &proposal),
-                None => look_for_it(case, &time.node, statement, claim),
-            });
-        }
-    }
-    Answer::of(claims, || "statements that take the time, and sequential scans of tables".to_string())
-}
-
-/// What to do without a plan that shows which index is missing.
-fn look_for_it(case: &Case, node: &str, statement: &StatementTime, claim: Claim) -> Claim {
-    claim
-        .lacking("the plan: whether a condition of the statement has no index, or one that it cannot use")
-        .remedy(
-            "look for the sequential scan in its plan (GENERIC_PLAN from PostgreSQL 16 on; as the role that runs it, because \
-             planning evaluates functions), and give the columns of its condition an index (CREATE INDEX CONCURRENTLY does not block writes)",
-            &[&explain_it(case, node, statement)],
-        )
-}
-
-/// What to do about a spill.
-const SPILL_REMEDY: &str = "let the sort or hash table stay in memory, in its session if you can reach it: each sort of each session may take so much, so \
-     that all sessions together must fit into the memory; or let an index deliver the order";
-
-/// Temporary files of a node, where no statistics of statements name who writes them.
-fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
-    let server = case.one("server", &time.node)?;
-    let (bytes, files) = (server.rate("temp_bytes")?, server.rate("temp_files")?);
-    let has_statements = case.at("statement", &time.node).next().is_some();
-    if has_statements || bytes < SPILL_BYTES_MIN || server.sum("temp_files").unwrap_or(0.0) < SPILL_FILES_MIN
-    {
-        return None;
-    }
-    let each = bytes / files.max(f64::MIN_POSITIVE);
-    let megabytes = (each * MEMORY_PER_SPILLED / f64::from(1 << 20)).ceil().max(1.0) as u64;
-    let needed = megabytes.next_power_of_two();
-    let now = case.setting(&time.node, "work_mem").unwrap_or("unknown");
-    let waits = node_time::share_waiting(case, &time.node, |kind, event| {
-        kind == "IO" && event.starts_with("BufFile")
-    });
-    Some(
-        Claim::new(
-            Severity::Medium,
-            Level::CoOccurrence,
-            format!(
-                "{}: statements write {} of temporary files a second, {} each (work_mem {now})",
-                time.node,
-                units::bytes(bytes),
-                units::bytes(each)
-            ),
-        )
-        .on_node(&time.node)
-        .during(server.series("temp_bytes").map(|series| series.window()))
-        .number("temp_bytes_per_s", bytes)
-        .number("temp_bytes_per_file", each)
-        .because(format!("pg_stat_database counts {} temporary files a second", units::short(files)))
-        .with(waits, |claim, share| claim.because(format!("{} of the session time is reading and writing them", units::percent(share))))
-        .lacking("which statement: pg_stat_statements is not there; log_temp_files = 0 names each in the server's log")
-        .remedy(
-            SPILL_REMEDY,
-            &[
-                "ALTER SYSTEM SET log_temp_files = 0; SELECT pg_reload_conf(); -- names the statements in the log",
-                &format!("ALTER SYSTEM SET work_mem = '{needed}MB'; SELECT pg_reload_conf(); -- reaches all open sessions"),
-            ],
-        ),
-    )
-}
-
-fn spill(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for time in busy(case) {
-        for statement in &time.statements {
-            let bytes = statement.temp_bytes.unwrap_or(0.0);
-            let verb = statement.text.split_whitespace().next().unwrap_or("").to_ascii_lowercase();
-            let is_build = ["create", "reindex", "alter", "cluster"].contains(&verb.as_str());
-            // What runs once does its work in files, and a COPY does not sort.
-            let runs = statement.calls_per_s.unwrap_or(0.0) * time.seconds;
-            let is_once = (is_build || verb == "vacuum") && runs < BUILDS_MIN || verb == "copy";
-            if statement.share < SPILL_SHARE_MIN || bytes < SPILL_BYTES_MIN || is_once {
-                continue;
-            }
-            let setting = if is_build { "maintenance_work_mem" } else { "work_mem" };
-            let megabytes = (bytes * MEMORY_PER_SPILLED / f64::from(1 << 20)).ceil().max(1.0) as u64;
-            let needed = megabytes.next_power_of_two();
-            let now = case.setting(&time.node, setting).unwrap_or("unknown");
-            claims.push(
-                Claim::new(
-                    severity(statement.share),
-                    Level::CoOccurrence,
-                    format!(
-                        "{}: a statement that takes {} of the session time writes {} of temporary files per execution ({setting} {now})",
-                        time.node,
-                        units::percent(statement.share),
-                        units::bytes(bytes)
-                    ),
-                )
-                .on_node(&time.node)
-                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
-                .number("share", statement.share)
-                .number("temp_bytes_per_call", bytes)
-                .because(format!("the statement: {}", in_a_line(statement)))
-                .lacking("the time of the files alone: EXPLAIN (ANALYZE, BUFFERS) shows it with track_io_timing")
-                .remedy(
-                    SPILL_REMEDY,
-                    &[
-                        &format!("SET {setting} = '{needed}MB'; -- in the session that runs it"),
-                        &format!("ALTER SYSTEM SET {setting} = '{needed}MB'; SELECT pg_reload_conf(); -- reaches all open sessions"),
-                        &explain_it(case, &time.node, statement),
-                    ],
-                ),
-            );
-        }
-        claims.extend(unnamed_spill(case, time));
-    }
-    Answer::of(claims, || "temporary files of the statements that take the time".to_string())
-}
 
 fn churn(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -511,9 +320,7 @@ fn buffers(case: &Case) -> Answer {
         let (missed, hit) = (rate("blks_read"), rate("blks_hit"));
         let share = missed / (missed + hit).max(1.0);
         let text = case.setting(server.place, "shared_buffers");
-        let (Some(host), Some(buffers)) =
-            (case.host_of(server.place), text.and_then(super::wal::setting_bytes))
-        else {
+        let (Some(host), Some(buffers)) = (case.host_of(server.place), text.and_then(units::setting)) else {
             continue;
         };
         let Some(memory) = case.one("host", host).and_then(|host| host.last("memory_total_bytes")) else {
@@ -561,12 +368,9 @@ fn buffers(case: &Case) -> Answer {
             .not("slow disks: they are hardly read")
             .remedy(
                 "start with a quarter of the memory; more than the size of the databases is useless; the restart ends all sessions",
-                &[&format!("ALTER SYSTEM SET shared_buffers = '{}MB'; -- then restart the server", (memory / 4.0 / f64::from(1 << 20)) as u64)],
+                &[&format!("ALTER SYSTEM SET shared_buffers = '{}MB'; -- then restart: all sessions end", (memory / 4.0 / f64::from(1 << 20)) as u64)],
             ),
         );
     }
     Answer::of(claims, || "blocks that were not in shared_buffers, and reads of the disks".to_string())
 }
-
-#[cfg(test)]
-mod tests;

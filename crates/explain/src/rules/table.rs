@@ -2,12 +2,13 @@
 //! every index.
 
 use super::costly::{busy, severity};
+use super::paste::literal;
 use crate::case::{Case, Thing};
-use crate::rule::Need::{Facts, Field, Looked};
+use crate::rule::Need::{Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::statistics;
 use crate::units;
-use record::finding::{Level, NodeTime, Severity};
+use record::finding::{Level, NodeTime, Severity, StatementTime};
 use std::collections::BTreeMap;
 
 pub(super) const RULES: &[Rule] = &[
@@ -20,7 +21,7 @@ pub(super) const RULES: &[Rule] = &[
             Field("server", "sessions_active"),
         ],
         limits: "10 % of the session time in a table of 10,000 rows that was never analysed, or whose rows are twice or half of what the planner \
-            assumes (ours)",
+            assumes; or of whose rows a third changed since, with 20 % of the time in a statement that touches 100 blocks of it, ten per row (ours)",
         judge: stale,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-STATISTICS"],
     },
@@ -67,7 +68,7 @@ pub(super) const RULES: &[Rule] = &[
         links: &["https://www.postgresql.org/docs/current/ddl-partitioning.html#DDL-PARTITION-PRUNING"],
     },
     Rule {
-        id: "PLAN-10",
+        id: "PLAN-14",
         title: "pages of a result are found by counting rows",
         needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
         limits: "20 % of the session time in a statement with OFFSET that touches 100 blocks, ten for each row it returns (ours)",
@@ -82,22 +83,6 @@ pub(super) const RULES: &[Rule] = &[
         judge: not_hot,
         links: &["https://www.postgresql.org/docs/current/storage-hot.html"],
     },
-    Rule {
-        id: "REP-09",
-        title: "statements on a standby are cancelled by replay",
-        needs: &[Field("server", "conflicts"), Looked("server")],
-        limits: "any cancelled statement; high from one a second (ours)",
-        judge: conflicts,
-        links: &["https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT"],
-    },
-    Rule {
-        id: "REP-10",
-        title: "the replay of WAL is paused",
-        needs: &[Field("server", "in_recovery")],
-        limits: "any standby whose replay was paused by command",
-        judge: paused,
-        links: &["https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-RECOVERY-CONTROL"],
-    },
 ];
 
 /// The share of the session time in a table.
@@ -106,6 +91,8 @@ const STALE_SHARE_MIN: f64 = 0.1;
 const STALE_ROWS_MIN: f64 = 10_000.0;
 /// Rows against what the planner assumes, or the reverse.
 const STALE_FACTOR: f64 = 2.0;
+/// Rows changed since the last ANALYZE, as a share of all, from which on their values may be others. Autovacuum analyses from a tenth on.
+const CHANGED_SHARE_MIN: f64 = 0.3;
 /// The share of the session time in a table that is scanned.
 const SCAN_SHARE_MIN: f64 = 0.2;
 /// Scans a second.
@@ -175,13 +162,41 @@ fn misfit(table: &Thing<'_>) -> Option<String> {
     }
 }
 
+/// Why the values of a table may not be those that the planner knows: a third of its rows changed since the last ANALYZE, and a statement on it reads far
+/// more than it returns.
+fn other_values(table: &Thing<'_>, time: &NodeTime) -> Option<String> {
+    let rows = table.lines.last("live_rows").filter(|rows| *rows >= STALE_ROWS_MIN)?;
+    let changed =
+        table.lines.last("changed_since_analyze").filter(|changed| *changed >= rows * CHANGED_SHARE_MIN)?;
+    let name = bare(table.lines.word("relation"));
+    let on_it = |statement: &&StatementTime| {
+        let tables =
+            record::statement::parse(&statement.text).map(|parsed| parsed.tables).unwrap_or_default();
+        tables.iter().any(|table| table.name == name)
+    };
+    let is_wasteful = |statement: &&StatementTime| {
+        let (rows, blocks) = (statement.rows.unwrap_or(0.0), statement.blocks.unwrap_or(0.0));
+        statement.share >= SCAN_SHARE_MIN && blocks >= GENERIC_BLOCKS_MIN && blocks >= rows * BLOCKS_PER_ROW
+    };
+    let statement = time.statements.iter().filter(on_it).find(is_wasteful)?;
+    Some(format!(
+        "{} of its {} rows changed since the last ANALYZE, and a statement with {} of the time touches {} blocks for {} rows",
+        units::count(changed),
+        units::count(rows),
+        units::percent(statement.share),
+        units::short(statement.blocks.unwrap_or(0.0)),
+        units::short(statement.rows.unwrap_or(0.0))
+    ))
+}
+
 fn stale(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for table in case.at("table", &time.node) {
             let relation = table.lines.word("relation");
             let share = share_in(time, relation);
-            let Some(why) = misfit(&table).filter(|_| share >= STALE_SHARE_MIN) else { continue };
+            let why = misfit(&table).or_else(|| other_values(&table, time));
+            let Some(why) = why.filter(|_| share >= STALE_SHARE_MIN) else { continue };
             let off = table.lines.flag("autovacuum") == Some(false)
                 || case.setting(&time.node, "autovacuum") == Some("off");
             claims.push(
@@ -344,7 +359,7 @@ fn forced_generic(case: &Case) -> Answer {
                 .remedy(
                     "let the server choose again; sessions follow at the reload unless they or their role set it",
                     &[
-                        "ALTER SYSTEM RESET plan_cache_mode; SELECT pg_reload_conf();",
+                        "ALTER SYSTEM SET plan_cache_mode = auto; SELECT pg_reload_conf();",
                         "SELECT d.datname, s.setrole::regrole, s.setconfig FROM pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = s.setdatabase \
                             WHERE s.setconfig::text LIKE '%plan_cache_mode%';",
                     ],
@@ -390,7 +405,8 @@ fn offset(case: &Case) -> Answer {
                 .lacking("the plan: whether the rows are also sorted each time")
                 .remedy(
                     "ask for the rows after the last one of the page before, with an index in that order",
-                    &["SELECT ... WHERE (sort_column, id) > ($1, $2) ORDER BY sort_column, id LIMIT 20; -- instead of OFFSET"],
+                    &[&format!("SELECT query FROM pg_stat_statements WHERE queryid = {}; -- write ORDER BY sort_column, id with WHERE (sort_column, id) > \
+                        (last values of the page before) instead of OFFSET", statement.query_id)],
                 ),
             );
         }
@@ -465,11 +481,6 @@ fn not_pruned(case: &Case) -> Answer {
     Answer::of(claims, || "scans of partitions".to_string())
 }
 
-/// A text as an SQL literal.
-fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
-}
-
 fn not_hot(case: &Case) -> Answer {
     let mut claims = vec![];
     for table in case.things("table") {
@@ -512,53 +523,4 @@ fn not_hot(case: &Case) -> Answer {
         );
     }
     Answer::of(claims, || "heap-only updates of tables with several indexes".to_string())
-}
-
-fn conflicts(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for server in case.things("server") {
-        let Some(series) = server.lines.series("conflicts").filter(|series| series.sum() > 0.0) else {
-            continue;
-        };
-        claims.push(
-            Claim::new(
-                if series.rate() >= 1.0 { Severity::High } else { Severity::Medium },
-                Level::DiscriminatingCounter,
-                format!("{}: replay cancelled {} of the standby", server.place, units::counted(series.sum() as usize, "statement")),
-            )
-            .on_node(server.place)
-            .during(series.stretches(0, |point| point.sum > 0.0))
-            .number("conflicts", series.sum())
-            .because("pg_stat_database.conflicts counts statements that looked at rows which the primary has removed, or held a lock that replay needed")
-            .remedy(
-                "let replay wait longer for statements, or let the standby report its oldest one to the primary (whose dead rows then stay as long)",
-                &[
-                    "SELECT * FROM pg_stat_database_conflicts; -- on the standby: which kind",
-                    "ALTER SYSTEM SET max_standby_streaming_delay = '5min'; SELECT pg_reload_conf(); -- on the standby",
-                    "ALTER SYSTEM SET hot_standby_feedback = on; SELECT pg_reload_conf(); -- on the standby",
-                ],
-            ),
-        );
-    }
-    Answer::of(claims, || "statements cancelled by replay".to_string())
-}
-
-fn paused(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for server in case.things("server").filter(|server| server.lines.flag("replay_paused") == Some(true)) {
-        claims.push(
-            Claim::new(
-                Severity::Medium,
-                Level::DiscriminatingCounter,
-                format!("{}: the replay of WAL is paused on this standby", server.place),
-            )
-            .on_node(server.place)
-            .during([server.lines.ticks.window()])
-            .number("paused", 1.0)
-            .because("pg_is_wal_replay_paused() is true: the standby falls behind, and commits with remote_apply wait for it")
-            .not("a slow standby: replay was stopped by command, or by recovery_target_action")
-            .remedy("go on with it, on the standby", &["SELECT pg_wal_replay_resume();"]),
-        );
-    }
-    Answer::of(claims, || "whether replay is paused on standbys".to_string())
 }

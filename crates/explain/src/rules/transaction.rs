@@ -145,6 +145,8 @@ const SPILL_BYTES: f64 = 1e9;
 const WAL_PER_COMMIT_BYTES: f64 = 1e6;
 /// WAL per row written that makes rows large, not transactions.
 const WAL_PER_ROW_BYTES: f64 = 100_000.0;
+/// Rows of the database for each of its tables, so that most of them are pieces of large values.
+const PIECES_MIN: f64 = 10.0;
 /// Age of a prepared transaction.
 const PREPARED_S: f64 = 10.0;
 /// The limit of a high finding.
@@ -198,7 +200,11 @@ fn autocommit(case: &Case) -> Answer {
             .not(format!("locks: {} of the samples", units::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))))
             .remedy(
                 "put 100 to 1000 rows into one transaction; if losing the last transactions in a crash is acceptable, commit asynchronously",
-                &["BEGIN; INSERT ...; INSERT ...; COMMIT;", "SET synchronous_commit = off; -- only for data that may be lost"],
+                &[
+                    "SELECT queryid, calls, rows, left(query, 80) FROM pg_stat_statements WHERE query ~* '^\\s*(insert|update|delete|merge)' ORDER BY calls \
+                        DESC LIMIT 5; -- what to put into BEGIN and COMMIT",
+                    "SET synchronous_commit = off; -- in the session that may lose its last transactions",
+                ],
             ),
         );
     }
@@ -239,6 +245,19 @@ fn spill(case: &Case) -> Answer {
     Answer::of(claims, || "bytes spilled by replication slots".to_string())
 }
 
+/// Rows that tables of users got. `pg_stat_database` also counts the pieces into which a large value is cut, each of 2 kB; where these are most of its
+/// rows, the statistics of the tables have the true figure.
+fn rows_of_tables(case: &Case, node: &str, counted: f64) -> f64 {
+    let of_tables: f64 = case
+        .at("table", node)
+        .flat_map(|table| {
+            ["rows_inserted", "rows_updated", "rows_deleted"].map(|field| table.lines.sum(field))
+        })
+        .flatten()
+        .sum();
+    if of_tables > 0.0 && of_tables * PIECES_MIN <= counted { of_tables } else { counted }
+}
+
 fn large_rows(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -246,7 +265,11 @@ fn large_rows(case: &Case) -> Answer {
         else {
             continue;
         };
-        let rows = written(server.lines).max(1.0);
+        // A standby commits nothing: its WAL is the primary's.
+        if server.lines.flag("in_recovery") == Some(true) {
+            continue;
+        }
+        let rows = rows_of_tables(case, server.place, written(server.lines)).max(1.0);
         let (per_commit, per_row) = (wal / commits.max(1.0), wal / rows);
         if per_commit < WAL_PER_COMMIT_BYTES || per_row < WAL_PER_ROW_BYTES || commits < 10.0 {
             continue;
@@ -279,10 +302,9 @@ fn large_rows(case: &Case) -> Answer {
             .lacking("sizes of single rows (pg_column_size)")
             .remedy(
                 "compress large values better, or split them so that an update changes a small part",
-                &[
-                    "ALTER TABLE t ALTER COLUMN c SET COMPRESSION lz4;",
-                    "SELECT max(pg_column_size(t.*)) FROM t TABLESAMPLE SYSTEM (1);",
-                ],
+                &["SELECT attrelid::regclass AS table, attname, attcompression, attstorage, avg_width FROM pg_attribute a JOIN pg_class c ON c.oid = \
+                    attrelid JOIN pg_stats s ON s.attname = a.attname AND s.tablename = c.relname WHERE attstorage IN ('x', 'e') ORDER BY avg_width DESC \
+                    LIMIT 5; -- then ALTER TABLE ... ALTER COLUMN ... SET COMPRESSION lz4"],
             ),
         );
     }

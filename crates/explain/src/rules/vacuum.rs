@@ -300,7 +300,7 @@ fn wal_bound(case: &Case) -> Answer {
             "use a faster device for the WAL, larger wal_buffers, wal_compression; more workers do not help. Keep the WAL in memory only for data \
              that can be loaded again: a power failure then destroys the database",
             &[
-                "ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart",
+                "ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart: all sessions end",
                 "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();",
                 "ALTER SYSTEM SET max_wal_size = '64GB'; SELECT pg_reload_conf(); -- fewer full page images",
             ],
@@ -387,7 +387,7 @@ fn saturated(case: &Case) -> Answer {
             "first end what holds back the horizon, then raise the cost limit; more workers only divide the same limit",
             &[
                 "ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 2000; SELECT pg_reload_conf();",
-                "ALTER SYSTEM SET autovacuum_max_workers = 10; -- then restart, and only with a higher cost limit",
+                "ALTER SYSTEM SET autovacuum_max_workers = 10; -- only with a higher cost limit; then restart: all sessions end",
             ],
         ));
     }

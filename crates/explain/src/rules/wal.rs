@@ -1,7 +1,9 @@
 //! WAL: flushes that commits wait for, and checkpoints.
 
+mod group;
 mod peaks;
 
+use super::paste::{data_directory, literal};
 use super::vacuum::is_wal;
 use crate::case::Case;
 use crate::decompose;
@@ -41,7 +43,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "WAL-03",
         title: "checkpoints are forced: max_wal_size is too small",
         needs: &[Field("server", "checkpoints_requested")],
-        limits: "10 % of the checkpoints requested, at least 2 of them (pg_gather), or the server's log reports it",
+        limits: "10 % of the checkpoints requested, at least 2 of them (pg_gather), or the server's log reports it; high from 3 on, one a minute, with 30 % \
+            of the WAL in full page images or of the session time in I/O and the WAL (ours)",
         judge: requested,
         links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-MAX-WAL-SIZE"],
     },
@@ -68,6 +71,19 @@ pub(super) const RULES: &[Rule] = &[
         limits: "full once in 100 transactions, of 100 or more (ours)",
         judge: buffers,
         links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-WAL-BUFFERS"],
+    },
+    Rule {
+        id: "WAL-07",
+        title: "commits sleep for commit_delay",
+        needs: &[
+            Facts("setting"),
+            Field("server", "xact_commit"),
+            Field("server", "tup_inserted"),
+            Looked("wait"),
+        ],
+        limits: "commit_delay above 0; commits that write, multiplied by it, are 10 % of the session time, and commit_siblings lets them sleep (ours)",
+        judge: group::delayed,
+        links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-COMMIT-DELAY"],
     },
 ];
 
@@ -96,6 +112,16 @@ const REQUESTED_MIN: f64 = 2.0;
 /// The WAL forces a checkpoint when at least a third of max_wal_size has been written since the last one (`CalculateCheckpointSegments` in xlog.c,
 /// with checkpoint_completion_target at most 1); with less than this share per checkpoint, commands, backups or new databases requested them.
 const FORCED_DISTANCE_MIN: f64 = 0.25;
+/// Forced checkpoints from which on their rate means something.
+const FORCED_MIN: f64 = 3.0;
+/// Full page images of the WAL, or the session time in I/O and the WAL, from which on forced checkpoints cost much.
+const FORCED_COST_SHARE: f64 = 0.3;
+/// Bytes of a page, by default.
+const PAGE_BYTES: f64 = 8192.0;
+/// Of the free space, what the WAL may take.
+const FREE_SHARE: f64 = 0.5;
+/// A setting that grows by less is not worth a change.
+const RAISE_MIN: f64 = 1.2;
 /// checkpoint_timeout if it was not recorded.
 const CHECKPOINT_TIMEOUT_S: f64 = 300.0;
 /// max_wal_size holds the WAL of two checkpoint distances and a little (`XLOGfileslop` in xlog.c).
@@ -200,14 +226,20 @@ fn with_flush_remedy(case: &Case, node: &str, claim: Claim, flush_ms: Option<f64
             "give the WAL a device of its own with a protected write cache, put more rows into a transaction (TXN-01), let commits share a flush (commit_delay)"
         }
     };
-    let folder = case.facts("server").find(|fact| fact.name == "data_directory" && fact.node == node);
-    let folder =
-        folder.map_or("\"$PGDATA\"".to_string(), |fact| format!("'{}'", fact.value.replace('\'', r"'\''")));
+    let folder = data_directory(case, node);
+    let delay = match case.setting(node, "commit_delay") {
+        None | Some("0") => {
+            "ALTER SYSTEM SET commit_delay = 100; SELECT pg_reload_conf(); -- microseconds; measure with and without"
+        }
+        Some(_) => {
+            "ALTER SYSTEM SET commit_delay = 0; SELECT pg_reload_conf(); -- it is set: measure with and without"
+        }
+    };
     claim.remedy(
         text,
         &[
             &format!("$ pg_test_fsync -f {folder}/pg_wal/pg_test_fsync.out"),
-            "ALTER SYSTEM SET commit_delay = 100; SELECT pg_reload_conf(); -- microseconds; measure with and without",
+            delay,
             "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();",
         ],
     )
@@ -233,20 +265,6 @@ fn is_woken(case: &Case, node: &str) -> bool {
     part.is_some_and(|part| part.woken.unwrap_or(0.0) >= part.sessions * WOKEN_SHARE_MIN)
 }
 
-/// Bytes of a setting as the server writes it: `1GB`, `512MB`, `16kB`.
-pub(super) fn setting_bytes(text: &str) -> Option<f64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let unit = match text[digits..].trim() {
-        "B" | "" => 1.0,
-        "kB" => 1024.0,
-        "MB" => 1024.0 * 1024.0,
-        "GB" => 1024.0 * 1024.0 * 1024.0,
-        "TB" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        _ => return None,
-    };
-    text[..digits].parse::<f64>().ok().map(|number| number * unit)
-}
-
 fn requested(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -264,14 +282,14 @@ fn requested(case: &Case) -> Answer {
         let wal = server.lines.rate("wal_bytes").unwrap_or(0.0);
         let needed = wal * CHECKPOINT_TIMEOUT_S * DISTANCES;
         let now = case.setting(server.place, "max_wal_size").unwrap_or("unknown");
-        let suggestion = ((needed / 1e9).ceil().max(1.0)) as u64;
+        let advice = advice(case, server.place, needed, units::setting(now));
         let seconds = server.lines.ticks.window().length_us() as f64 / 1e6;
         let reason = case
             .events_of(event::CHECKPOINT)
             .filter(|event| Case::word_of(event, "reason").contains("wal"))
             .count();
         let written = server.lines.sum("wal_bytes").map(|bytes| bytes / count.max(1.0));
-        let is_requested = setting_bytes(now)
+        let is_requested = units::setting(now)
             .zip(written)
             .is_some_and(|(limit, written)| written < limit * FORCED_DISTANCE_MIN);
         if reported.is_none() && reason == 0 && is_requested {
@@ -279,7 +297,7 @@ fn requested(case: &Case) -> Answer {
         }
         claims.push(
             Claim::new(
-                if count / seconds.max(1.0) > 1.0 / 60.0 { Severity::High } else { Severity::Medium },
+                forced_severity(case, server.place, count, seconds),
                 Level::DiscriminatingCounter,
                 format!(
                     "{}: {count:.0} of {:.0} checkpoints were forced, every {} on average",
@@ -309,13 +327,59 @@ fn requested(case: &Case) -> Answer {
                     "the reason for each checkpoint: a command or a backup can also force one (log_checkpoints)",
                 )
             })
-            .remedy(
-                "raise max_wal_size until it holds the WAL of a whole checkpoint_timeout",
-                &[&format!("ALTER SYSTEM SET max_wal_size = '{suggestion}GB'; SELECT pg_reload_conf();")],
-            ),
+            .remedy(advice.0, &advice.1.iter().map(String::as_str).collect::<Vec<_>>()),
         );
     }
     Answer::of(claims, || "timed and forced checkpoints".to_string())
+}
+
+/// By what they cost: pages that are written whole after each checkpoint, and sessions that wait for the WAL or for disks meanwhile.
+fn forced_severity(case: &Case, node: &str, count: f64, seconds: f64) -> Severity {
+    let Some(server) = case.one("server", node) else { return Severity::Low };
+    let images =
+        server.sum("wal_fpi").unwrap_or(0.0) * PAGE_BYTES / server.sum("wal_bytes").unwrap_or(0.0).max(1.0);
+    let is_read =
+        |event: &str| event.ends_with("Read") || event.ends_with("Prefetch") || event.starts_with("Aio");
+    let is_writing = |kind: &str, event: &str| is_wal(kind, event) || kind == "IO" && !is_read(event);
+    let waiting = node_time::share_of(case, node, is_writing).unwrap_or(0.0);
+    let time = node_time::all(case).iter().find(|time| time.node == node);
+    let is_idle = time.is_some_and(|time| time.active < ACTIVE_MIN);
+    let is_frequent = count >= FORCED_MIN && count / seconds.max(1.0) > 1.0 / 60.0;
+    match (is_frequent, images >= FORCED_COST_SHARE || waiting >= FORCED_COST_SHARE) {
+        _ if is_idle || count < REQUESTED_MIN => Severity::Low,
+        (true, true) => Severity::High,
+        _ => Severity::Medium,
+    }
+}
+
+/// What to do about forced checkpoints: a larger `max_wal_size`, as far as the disk has room for it.
+fn advice(case: &Case, node: &str, needed: f64, now: Option<f64>) -> (String, Vec<String>) {
+    let now = now.unwrap_or(0.0);
+    // The WAL that is there now will be reused.
+    let room = super::replication::free_for_wal(case, node).map(|free| now + free * FREE_SHARE);
+    let text = "raise max_wal_size until it holds the WAL of a whole checkpoint_timeout; crash recovery then reads as much".to_string();
+    let set = |bytes: f64| {
+        let megabytes = (bytes / f64::from(1 << 20)).floor() as u64;
+        vec![format!("ALTER SYSTEM SET max_wal_size = '{megabytes}MB'; SELECT pg_reload_conf();")]
+    };
+    match room {
+        Some(room) if room < needed && room >= now * RAISE_MIN => (
+            format!(
+                "{text}; that needs {}, and the disk of the WAL has room for half of what is free: {}",
+                units::bytes(needed),
+                units::bytes(room)
+            ),
+            set(room),
+        ),
+        Some(room) if room < needed => (
+            format!(
+                "write less WAL (fewer indexes, wal_compression, larger transactions) or give it a larger disk: a max_wal_size of {} does not fit",
+                units::bytes(needed)
+            ),
+            vec!["ALTER SYSTEM SET wal_compression = on; SELECT pg_reload_conf();".to_string()],
+        ),
+        _ => (text, set(needed.max(now * 2.0).max(1e9))),
+    }
 }
 
 fn extra(case: &Case) -> Answer {
@@ -355,10 +419,14 @@ fn extra(case: &Case) -> Answer {
                 .lacking("the same load with a key as replica identity: how much WAL it saves")
                 .remedy(
                     "add a primary key to the tables and use it as the replica identity",
-                    &[&format!(
-                        "ALTER TABLE {} ADD PRIMARY KEY (...); ALTER TABLE {} REPLICA IDENTITY DEFAULT;",
-                        full[0], full[0]
-                    )],
+                    &[
+                        &format!(
+                            "SELECT attname, n_distinct, null_frac FROM pg_stats WHERE format('%s.%s', schemaname, tablename) = {} ORDER BY n_distinct; \
+                             -- -1: every value is there once",
+                            literal(full[0])
+                        ),
+                        &format!("ALTER TABLE {} REPLICA IDENTITY DEFAULT; -- once it has a primary key", full[0]),
+                    ],
                 ),
             );
         } else if !logical {
@@ -374,8 +442,11 @@ fn extra(case: &Case) -> Answer {
                 .because("logical detail is written with every change (R3: up to three times the cost)")
                 .lacking("the same load with wal_level replica: the difference is the cost")
                 .remedy(
-                    "lower it if no consumer needs it",
-                    &["ALTER SYSTEM SET wal_level = replica; -- then restart"],
+                    "lower it if no consumer needs it; the restart stops the database, and all sessions end",
+                    &[
+                        "ALTER SYSTEM SET wal_level = replica;",
+                        &format!("$ pg_ctl restart -D {} -m fast", data_directory(case, node)),
+                    ],
                 ),
             );
         }
@@ -433,12 +504,21 @@ fn shared_device(case: &Case) -> Answer {
             .because("each commit's flush waits behind the reads and the checkpoint's writes of the same device")
             .lacking("the same load with the WAL on another device")
             .remedy(
-                "move the WAL to a device of its own; this stops the database: all sessions end",
-                &["$ pg_ctl stop -D \"$PGDATA\" && mv \"$PGDATA/pg_wal\" /wal/pg_wal && ln -s /wal/pg_wal \"$PGDATA/pg_wal\" && pg_ctl start -D \"$PGDATA\""],
+                "this stops the database, and all sessions end: move the WAL to a device of its own (here mounted at /wal, writable for the server's user)",
+                &[&move_the_wal(case, node)],
             ),
         );
     }
     Answer::of(claims, || "file systems and disks of WAL and tables, waits for the WAL".to_string())
+}
+
+/// Moves the WAL, step by step: each only if the one before succeeded.
+fn move_the_wal(case: &Case, node: &str) -> String {
+    let folder = data_directory(case, node);
+    format!(
+        "$ d={folder} && test -d /wal && pg_ctl stop -D \"$d\" -m fast && cp -a \"$d/pg_wal\" /wal/pg_wal && mv \"$d/pg_wal\" \"$d/pg_wal.old\" && \
+         ln -s /wal/pg_wal \"$d/pg_wal\" && pg_ctl start -D \"$d\""
+    )
 }
 
 fn buffers(case: &Case) -> Answer {
@@ -462,7 +542,10 @@ fn buffers(case: &Case) -> Answer {
                 .number("wal_buffers_full", full.sum())
                 .number("per_commit", per_commit)
                 .because(format!("wal_buffers is {now}; a session that finds them full must write WAL itself, during its transaction"))
-                .remedy("increase wal_buffers", &["ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart"]),
+                .remedy(
+                    "increase wal_buffers; the restart stops the database, and all sessions end",
+                    &["ALTER SYSTEM SET wal_buffers = '64MB';", &format!("$ pg_ctl restart -D {} -m fast", data_directory(case, server.place))],
+                ),
         );
     }
     Answer::of(claims, || "how often WAL buffers were full".to_string())

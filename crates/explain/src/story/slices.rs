@@ -29,7 +29,9 @@ pub(super) const SLICES: &[Slice] = &[
         is_wait: false,
         rules: &[
             "PLAN-01", "PLAN-02", "PLAN-03", "PLAN-04", "PLAN-05", "PLAN-06", "PLAN-08", "PLAN-09",
-            "PLAN-10", "LOG-01", "MEM-04", "SES-01", "CPU-01", "SEC-01", "FS-01", "FS-02", "FS-03",
+            "PLAN-10", "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-14", "PLAN-15", "PLAN-16", "PLAN-17",
+            "PLAN-18", "PLAN-19", "PLAN-20", "PLAN-21", "PLAN-22", "LOG-01", "MEM-04", "SES-01", "CPU-01",
+            "SEC-01", "FS-01", "FS-02", "FS-03",
         ],
         words: "the sessions compute: that is work, and no rule found waste in it",
         commands: &[
@@ -41,7 +43,8 @@ pub(super) const SLICES: &[Slice] = &[
         is_wait: true,
         rules: &[
             "SES-02", "SES-03", "CPU-04", "CPU-06", "SES-01", "PLAN-01", "PLAN-03", "PLAN-04", "PLAN-06",
-            "PLAN-08", "PLAN-09", "PLAN-10", "LOG-01", "CPU-01",
+            "PLAN-08", "PLAN-09", "PLAN-10", "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-14", "PLAN-15",
+            "PLAN-16", "PLAN-17", "PLAN-18", "PLAN-19", "PLAN-20", "PLAN-22", "LOG-01", "CPU-01",
         ],
         words: "more sessions are ready to run than CPUs are free",
         commands: &["$ vmstat 1 5", "$ top -b -n 1 -o %CPU | head -n 15"],
@@ -50,8 +53,10 @@ pub(super) const SLICES: &[Slice] = &[
         part: CPU,
         is_wait: false,
         rules: &[
-            "PLAN-01", "PLAN-03", "PLAN-04", "PLAN-05", "PLAN-06", "PLAN-08", "PLAN-09", "PLAN-10", "LOG-01",
-            "MEM-04", "SES-01", "SES-02", "SES-03", "CPU-04", "CPU-06",
+            "PLAN-01", "PLAN-03", "PLAN-04", "PLAN-05", "PLAN-06", "PLAN-08", "PLAN-09", "PLAN-10",
+            "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-14", "PLAN-15", "PLAN-16", "PLAN-17", "PLAN-18",
+            "PLAN-19", "PLAN-20", "PLAN-22", "LOG-01", "MEM-04", "SES-01", "SES-02", "SES-03", "CPU-04",
+            "CPU-06",
         ],
         words: "the sessions compute or wait for a CPU; the server's processes could not be read, so the two are one",
         commands: &["$ vmstat 1 5"],
@@ -86,14 +91,17 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "lightweight locks",
         is_wait: true,
-        rules: &["LWL-01", "LWL-02", "LWL-03", "LWL-04", "LWL-05", "LWL-06", "DIST-06", "MEM-04"],
+        rules: &["LWL-01", "LWL-02", "LWL-03", "LWL-04", "LWL-05", "LWL-06", "LWL-07", "DIST-06", "MEM-04"],
         words: "sessions queue inside of the server for a lightweight lock that no rule knows; its name is in the manual's table of wait events",
         commands: &[NOW],
     },
     Slice {
         part: "reading",
         is_wait: true,
-        rules: &["IO-01", "IO-02", "IO-05", "IO-06", "IO-07", "IO-09", "MEM-04", "PLAN-01", "PLAN-06"],
+        rules: &[
+            "IO-01", "IO-02", "IO-05", "IO-06", "IO-07", "IO-09", "IO-10", "MEM-04", "MEM-06", "PLAN-01",
+            "PLAN-06",
+        ],
         words: "sessions wait for blocks that are not in shared_buffers",
         commands: &[
             "SELECT relname, heap_blks_read, heap_blks_hit FROM pg_statio_user_tables ORDER BY heap_blks_read DESC LIMIT 5;",
@@ -102,7 +110,10 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "writing and other I/O",
         is_wait: true,
-        rules: &["IO-01", "IO-05", "IO-06", "IO-08", "IO-09", "WAL-02", "WAL-03", "FS-01", "FS-02", "SEC-02"],
+        rules: &[
+            "IO-01", "IO-05", "IO-06", "IO-08", "IO-09", "IO-10", "WAL-02", "WAL-03", "FS-01", "FS-02",
+            "SEC-02",
+        ],
         words: "sessions write or sync files themselves",
         commands: &["SELECT * FROM pg_stat_bgwriter;", NOW],
     },

@@ -12,6 +12,16 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.set("net", json!({"host": "h1", "interface": "lo"}), json!({"tx_packets": 5000}));
         scene.set("net", json!({"host": "h1", "interface": "eth0"}), json!({"tx_packets": 0}));
     }),
+    ("GEN-07", |scene| {
+        // More work, and bursts of it: each transaction takes what it took.
+        let server = json!({"node": "n1"});
+        scene.vary("server", server.clone(), "active_ms", |second| {
+            600.0 * (1.0 + (second % 7) as f64 * (second / 60) as f64)
+        });
+        scene.vary("server", server, "xact_commit", |second| {
+            100.0 * (1.0 + (second % 7) as f64 * (second / 60) as f64)
+        });
+    }),
     ("PLAN-01", |scene| {
         // A report that reads a whole table now and then, and a small table that is scanned often.
         let statement = |id: &str| json!({"node": "n1", "database": "db", "query_id": id});
@@ -153,7 +163,7 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.vary("server", json!({"node": "n1"}), "temp_files", |second| f64::from(u8::from(second == 60)));
         scene.set("server", json!({"node": "n1"}), json!({"temp_bytes": 1000}));
     }),
-    ("PLAN-10", |scene| {
+    ("PLAN-14", |scene| {
         // The first pages: a few blocks.
         scene.event(
             1,

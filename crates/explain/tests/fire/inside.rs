@@ -108,7 +108,7 @@ pub(crate) const CASES: &[Fires] = &[
         scene.set("statement", json!({"node": "n1", "database": "db", "query_id": "9"}),
             json!({"calls": 1000, "total_ms": 50_000.0, "rows": 1000, "shared_hit": 2_000_000, "shared_read": 0}));
     }),
-    ("PLAN-10", Co, |scene| {
+    ("PLAN-14", Co, |scene| {
         scene.event(
             1,
             event::QUERY,

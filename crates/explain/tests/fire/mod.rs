@@ -1,10 +1,12 @@
 //! For each rule a change that makes its condition true, and the proof level it must reach on it.
 
+mod around;
 mod harmless;
 mod inside;
 mod plan;
 mod time;
 
+pub(crate) use around::HARMLESS as HARMLESS_AROUND;
 pub(crate) use harmless::HARMLESS;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
 
@@ -26,7 +28,7 @@ pub(crate) type Fires = (&'static str, Level, Change);
 
 /// Of all rules.
 pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
-    CASES.iter().chain(time::CASES).chain(inside::CASES).chain(plan::CASES)
+    CASES.iter().chain(time::CASES).chain(inside::CASES).chain(plan::CASES).chain(around::CASES)
 }
 
 const CASES: &[Fires] = &[
@@ -68,6 +70,16 @@ const CASES: &[Fires] = &[
         scene.vary("client", json!({"step": "run"}), "transactions", |second| {
             if (60..63).contains(&second) { 0.0 } else { 3000.0 }
         });
+    }),
+    ("GEN-07", Co, |scene| {
+        let server = json!({"node": "n1"});
+        scene.vary(
+            "server",
+            server.clone(),
+            "active_ms",
+            |second| if second < 100 { 6000.0 } else { 7500.0 },
+        );
+        scene.vary("server", server, "xact_commit", |second| if second < 100 { 1000.0 } else { 400.0 });
     }),
     ("GEN-06", Counter, |scene| {
         scene.set("load", json!({"step": "load"}), json!({"rows_goal": 100_000_000_000u64}));

@@ -160,6 +160,12 @@ impl Scene {
         self
     }
 
+    /// The things of a source whose keys, as JSON, contain this.
+    pub(crate) fn drop_things(&mut self, source: &str, part: &str) -> &mut Scene {
+        self.things.retain(|(name, key), _| name != source || !key.contains(part));
+        self
+    }
+
     /// Takes away what a rule needs.
     pub(crate) fn without(&mut self, need: &Need) {
         match need {
@@ -345,7 +351,7 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
             "wal_bytes": 2_000_000, "wal_records": 5000, "wal_fpi": 10, "wal_buffers_full": 0, "checkpoints_timed": 0,
             "checkpoints_requested": 0, "in_recovery": false, "autovacuum_workers": 1, "autovacuum_workers_max": 3,
             "freeze_max_age_xids": 200_000_000u64, "prepared_xacts": 0, "prepared_age_s_max": 0.0, "sessions_max": 100, "conflicts": 0,
-            "backend_writes": 5, "cleaner_stops": 0}))
+            "backend_writes": 5, "cleaner_stops": 0, "archived_failed": 0}))
         .vary("server", of.clone(), "database_age_xids", |second| 1e6 + second as f64 * 1000.0)
         .set("wait", wait(node, "CPU", "CPU"), json!({"sessions": 5}))
         .set("wait", wait(node, "IO", "DataFileRead"), json!({"sessions": 1}))

@@ -3,11 +3,11 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::flags::{Connection, RunDirectory};
-use crate::quantity::{self, ValueError};
 use ::check::link::Ways;
 use ::check::probe;
 use ::check::survey::Tests;
 use app::check::Plan;
+use app::quantity::{self, ValueError};
 use clap::{Args, ValueEnum};
 use record::Exit;
 use std::path::PathBuf;

@@ -3,9 +3,9 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::flags::{RunDirectory, Watching};
-use crate::quantity;
 use crate::verbs::run::clients;
 use app::demo::Plan;
+use app::quantity;
 use clap::Args;
 use record::Exit;
 use std::path::PathBuf;

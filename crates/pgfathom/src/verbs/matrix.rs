@@ -3,9 +3,9 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::flags::{Connection, RunDirectory};
-use crate::quantity::{self, ValueError};
 use crate::verbs::run::{Wire, clients, jobs};
 use app::matrix::Plan;
+use app::quantity::{self, ValueError};
 use clap::{Args, ValueEnum};
 use record::Exit;
 use std::time::Duration;

@@ -1,17 +1,17 @@
 //! `plan`: what a load needs before it starts.
 
+mod examples;
 mod file;
-mod words;
 
-pub use words::example_of_any;
+pub use examples::example_of_any;
 
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::flags::Connection;
-use crate::quantity;
 use crate::verbs::load::content::{self, OwnFlags};
 use crate::verbs::load::{KeyOrder, compressible};
 use app::plan::{Calibrate, Given};
+use app::quantity;
 use clap::{Args, ValueEnum};
 use file::Sizing;
 use record::Exit;
@@ -20,7 +20,7 @@ use workloads::dataset::{Registration, Request, Size};
 
 /// The flags of `plan`.
 #[derive(Debug, Args)]
-#[command(after_help = words::examples())]
+#[command(after_help = examples::examples())]
 pub struct Plan {
     /// What is planned: load
     #[arg(value_name = "VERB", value_enum, hide_possible_values = true)]
@@ -56,7 +56,7 @@ pub struct Plan {
     #[arg(
         long,
         value_name = "PERCENT",
-        value_parser = words::fillfactor,
+        value_parser = app::plan::words::fillfactor,
         help_heading = "Data",
         help = content::of_takers("--fillfactor", "fill factor in percent of the tables that transactions update")
     )]
@@ -180,7 +180,7 @@ impl Plan {
             (self.key_order == KeyOrder::Sequential && !takes("--key-order"), "--key-order"),
             (self.compressible != data::Compressible::NONE && !takes("--compressible"), "--compressible"),
         ];
-        let example = words::example(dataset);
+        let example = examples::example(dataset);
         if let Some((_, flag)) = given.iter().find(|(is_refused, _)| *is_refused) {
             return Err(Failure::usage(format!("{flag} is not for load {name}")).hint(example));
         }

@@ -1,14 +1,13 @@
 //! `run`: drive transactions and measure them. pgbench's words where pgbench has them.
 
 mod families;
-mod sessions;
 mod sweep;
 
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::flags::{Connection, RunDirectory, Watching};
-use crate::quantity::{self, ValueError};
 use app::connection::Address;
+use app::quantity::{self, ValueError};
 use app::run::route::{Route, Way};
 use app::run::{Definition, Plan, Sessions, Weighted};
 use clap::{Args, ValueEnum};
@@ -311,7 +310,7 @@ fn limited(text: &str, max: u64, what: &str) -> Result<u64, ValueError> {
 
 /// One or several numbers of sessions.
 fn session_list(text: &str) -> Result<Sessions, ValueError> {
-    sessions::parse(text, clients)
+    app::run::series::parse(text, clients)
 }
 
 /// A number of sessions.

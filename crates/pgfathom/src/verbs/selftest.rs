@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::flags::RunDirectory;
-use crate::quantity;
+use app::quantity;
 use clap::Args;
 use record::Exit;
 use std::time::Duration;

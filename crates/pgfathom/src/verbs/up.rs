@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::quantity::ValueError;
+use app::quantity::ValueError;
 use clap::{Args, ValueEnum};
 use lab::local::{
     self, CommitLevel, Managed, PARTITIONS_PER_NODE_DEFAULT, Replication, SyncStandbys, SynchronousMode,

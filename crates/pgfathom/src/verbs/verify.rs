@@ -3,7 +3,7 @@
 use crate::context::{Context, cpus};
 use crate::failure::Failure;
 use crate::flags::{Connection, RunDirectory};
-use crate::quantity;
+use app::quantity;
 use app::verify::{Plan, names};
 use clap::Args;
 use load::verify::MirrorOptions;

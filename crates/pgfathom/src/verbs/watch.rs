@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::flags::{Connection, RunDirectory};
 use crate::machines::{EvidenceFlags, MachineFlags};
-use crate::quantity;
+use app::quantity;
 use app::watch::Plan;
 use clap::Args;
 use record::Exit;

@@ -106,7 +106,7 @@ pub(super) fn answer(out: &mut String, facts: &Facts) {
         badge(facts.badge()),
         health(facts)
     ));
-    out.push_str(&format!("<h1>{}</h1>\n", escape(&answer::sentence(facts))));
+    out.push_str(&format!("<h1>{}</h1>\n", escape(&answer::sentence(facts).replace(" %", "\u{a0}%"))));
     let reasons = answer::reasons(facts);
     if !reasons.is_empty() {
         out.push_str("<ul class=\"reasons\">");

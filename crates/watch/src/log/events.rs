@@ -18,7 +18,7 @@ const DEADLOCK_DETECTED: &str = "40P01";
 const ZONE_STEP_US: i64 = 15 * 60 * 1_000_000;
 
 /// Other lines that are recorded, by a part of the message, with any severity.
-const TELLING: [&str; 16] = [
+const TELLING: [&str; 19] = [
     "too frequently",
     "was terminated by signal",
     "exited with exit code",
@@ -26,6 +26,9 @@ const TELLING: [&str; 16] = [
     "database system is shut down",
     "database system is ready to accept",
     "database system was interrupted",
+    "redo done at",
+    "redo in progress",
+    "syncing data directory",
     "received fast shutdown request",
     "received immediate shutdown request",
     "received smart shutdown request",

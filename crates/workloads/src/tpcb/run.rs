@@ -30,6 +30,20 @@ const SCALE_SUMMED_MAX: u64 = 200;
 pub(crate) const FILLED_BY: &str = "load tpcb, or pgbench -i";
 /// The same, for pgbench's own scripts.
 pub(crate) const FILL_SCRIPTS: &str = "fill pgbench's tables first: pgfathom load tpcb -s 10, or pgbench -i";
+/// What to type instead of the flags of pgbench that make the tables.
+pub(crate) const INSTEAD_OF_INIT: &[(&[&str], &str)] = &[
+    (&["-i", "--initialize"], "pgfathom load tpcb -s SCALE DBNAME makes the same tables as pgbench -i"),
+    (&["-I", "--init-steps"], MADE_BY_PGBENCH),
+    (&["-F", "--fillfactor"], "pgfathom load tpcb --fillfactor PERCENT sets that of pgbench's tables"),
+    (&["--foreign-keys"], MADE_BY_PGBENCH),
+    (&["--index-tablespace"], MADE_BY_PGBENCH),
+    (&["--partition-method"], MADE_BY_PGBENCH),
+    (&["--partitions"], "pgfathom load tpcb --partitions N makes partitions of pgbench's tables"),
+    (&["--tablespace"], "pgfathom load tpcb --tablespaces NAME places pgbench's tables"),
+    (&["--unlogged-tables"], "pgfathom load tpcb --unlogged makes such tables"),
+];
+const MADE_BY_PGBENCH: &str =
+    "it belongs to the creation of pgbench's tables: use pgbench -i with the same flag, then run";
 /// What fills the tables.
 const FILL: &str = "fill it first: pgfathom load tpcb -s 10";
 

@@ -3,6 +3,7 @@
 use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::{Answer, Claim};
+use crate::rules::paste::set_for_all;
 use crate::units;
 use record::finding::{Level, Severity};
 
@@ -14,6 +15,9 @@ const CHANGES_PER_S_MIN: f64 = 10.0;
 const ROWS_MIN: f64 = 10_000.0;
 /// Dead rows for each living one, of a table that autovacuum must not touch.
 const DEAD_PER_LIVE_MIN: f64 = 1.0;
+/// Its rows updated or deleted a second, and dead rows for each living one, from which on it is a matter of time.
+const TABLE_CHANGES_PER_S_MIN: f64 = 100.0;
+const FILLING_SHARE_MIN: f64 = 0.2;
 /// The share of dead rows from which on it is high.
 const DEAD_SHARE_HIGH: f64 = 0.2;
 
@@ -39,7 +43,8 @@ pub(super) fn off(case: &Case) -> Answer {
             })
             .max_by(|left, right| left.1.total_cmp(&right.1));
         let is_high = worst.as_ref().is_some_and(|(_, share)| *share >= DEAD_SHARE_HIGH);
-        let reset = format!("ALTER SYSTEM RESET {setting};");
+        // RESET would only take away what ALTER SYSTEM has set before, and not what stands in postgresql.conf.
+        let [set, source] = set_for_all(setting, "on");
         claims.push(
             Claim::new(
                 if is_high { Severity::High } else { Severity::Medium },
@@ -63,7 +68,7 @@ pub(super) fn off(case: &Case) -> Answer {
             })
             .remedy(
                 "turn it on again; then vacuum the tables that have grown, with the cost limit that the disks allow",
-                &[&reset, "SELECT pg_reload_conf();", "VACUUM (ANALYZE, VERBOSE);"],
+                &[&set, &source, "VACUUM (ANALYZE, VERBOSE);"],
             ),
         );
     }
@@ -75,7 +80,12 @@ pub(super) fn off(case: &Case) -> Answer {
 fn of_table(case: &Case, table: &Thing<'_>) -> Option<Claim> {
     let (live, dead) = (table.lines.last("live_rows")?, table.lines.last("dead_rows")?);
     let is_off = table.lines.flag("autovacuum") == Some(false);
-    if !is_off || dead < ROWS_MIN || dead < live * DEAD_PER_LIVE_MIN {
+    let rate = |field: &str| table.lines.rate(field).unwrap_or(0.0);
+    let changes = rate("rows_updated") + rate("rows_deleted");
+    let is_full = dead >= ROWS_MIN && dead >= live * DEAD_PER_LIVE_MIN;
+    // One that is not yet full of them and will be: within an hour it has ten times as many.
+    let is_filling = changes >= TABLE_CHANGES_PER_S_MIN && dead >= live * FILLING_SHARE_MIN;
+    if !is_off || !is_full && !is_filling {
         return None;
     }
     let relation = table.lines.word("relation");
@@ -99,9 +109,10 @@ fn of_table(case: &Case, table: &Thing<'_>) -> Option<Claim> {
         .during([table.lines.ticks.window()])
         .number("dead_rows", dead)
         .number("live_rows", live)
+        .number("changes_per_s", changes)
         .number("dead_share", dead / (live + dead))
         .number("share", share * dead / (live + dead))
-        .because("its storage parameter autovacuum_enabled is off")
+        .because(format!("its storage parameter autovacuum_enabled is off, and {} of its rows a second are updated or deleted", units::short(changes)))
         .because(format!("{} of the session time is in it, by the blocks that were touched; each scan reads the dead rows, too", units::percent(share)))
         .remedy(
             "let autovacuum work on it again, and vacuum it once; VACUUM FULL also gives the space back, and blocks the table",

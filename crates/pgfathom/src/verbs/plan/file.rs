@@ -1,9 +1,8 @@
 //! What `plan` is given of hosts, servers and the load: by flags, or by a file with the same names.
 
-use super::words;
 use crate::failure::Failure;
-use crate::quantity::{self, ValueError};
-use app::plan::Given;
+use app::plan::{Given, words};
+use app::quantity::{self, ValueError};
 use clap::{Args, Parser};
 use record::plan::input::{Ping, Prices, WhatIf};
 use std::error::Error as _;

@@ -1,9 +1,9 @@
 //! The flags of `prove` about load and faults.
 
-use crate::quantity::{self, ValueError};
 use ::prove::fault::Plan;
 use ::prove::live::Isolation;
 use app::prove::live::{self, Faults};
+use app::quantity::{self, ValueError};
 use clap::{Args, ValueEnum};
 use connect::ConnSpec;
 use connect::conninfo::{self, Sources};

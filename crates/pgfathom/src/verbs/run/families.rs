@@ -1,7 +1,7 @@
 //! The flags of benchmarks, which describe themselves. Nothing here knows which they are.
 
-use crate::quantity::{self, ValueError};
 use ::prove::live::Isolation;
+use app::quantity::{self, ValueError};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub(super) fn examples() -> String {
     const ALIGNED_MAX: usize = 38;
     const OF_SCRIPTS: &[(&str, &str)] = &[
         ("-f order.sql -R 5000 -L 50 -T 10m ...", "a pgbench script at a fixed mean rate"),
-        ("-b tpcb-like -c 8 -T 60 bench", "pgbench's own script, on tables made by pgbench -i"),
+        ("-b tpcb-like -c 8 -T 60 bench", "pgbench's own script, on its own tables"),
     ];
     let own = FAMILIES.iter().flat_map(|family| family.about().examples);
     let all: Vec<&(&str, &str)> = own.chain(OF_SCRIPTS).collect();

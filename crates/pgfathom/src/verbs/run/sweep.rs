@@ -1,6 +1,6 @@
 //! The flags of a sweep.
 
-use crate::quantity::{self, ValueError};
+use app::quantity::{self, ValueError};
 use app::run::sweep::Options;
 use clap::Args;
 

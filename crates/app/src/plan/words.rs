@@ -2,43 +2,13 @@
 
 use crate::quantity::{self, ValueError};
 use record::plan::input::{Happening, Ping, WhatIf};
-use workloads::dataset::{DATASETS, DEMO, Registration, Size};
 
 const PING_HINT: &str = "write NAME=TIME, or a time alone, as zone=1ms,region=20ms or 0.5ms";
 const WHAT_IF_HINT: &str =
     "write slow=n2.d3:10%@6h, agent-lost@2d, agent-back@3d, move=p7:n3@1d or vacuum=50%:12h@2d";
 
-/// A command that works.
-pub(super) fn example(dataset: &Registration) -> String {
-    let size = match dataset.size {
-        Size::Rows => "--rows 1e12",
-        Size::Scale => "-s 15000",
-    };
-    format!("pgfathom plan load {} {size} --nodes 7 --disks 10 --disk 15TB --within 14d", dataset.name)
-}
-
-/// A command that works, whatever is planned.
-pub fn example_of_any() -> String {
-    example(&DEMO.dataset)
-}
-
-/// Commands for help.
-pub(super) fn examples() -> String {
-    let rows = DEMO.dataset.name;
-    let scaled =
-        DATASETS.iter().find(|dataset| dataset.size == Size::Scale).map_or(rows, |dataset| dataset.name);
-    format!(
-        "Examples:
-  pgfathom plan load {rows} --rows 1e12 --nodes 7 --disks 10 --disk 15TB --within 14d --rate 1.75GB
-  pgfathom plan load {scaled} -s 15000 --disk 4TB --tps 8000 --ping zone=1ms,region=20ms
-  pgfathom plan load {rows} --size 1PB -f plan.toml --explain -o plan.json
-  pgfathom plan load {rows} --size 10TB --from runs/20261120-101500-load-{rows} --cluster cluster.toml
-  pgfathom load {rows} --plan plan.json --cluster cluster.toml"
-    )
-}
-
 /// A fill factor in percent.
-pub(super) fn fillfactor(text: &str) -> Result<u32, ValueError> {
+pub fn fillfactor(text: &str) -> Result<u32, ValueError> {
     let percent = quantity::count(text)?;
     u32::try_from(percent).ok().filter(|percent| (10..=100).contains(percent)).ok_or_else(|| {
         ValueError::new(
@@ -49,7 +19,7 @@ pub(super) fn fillfactor(text: &str) -> Result<u32, ValueError> {
 }
 
 /// A share: `93.5%` or `0.935`.
-pub(super) fn share(text: &str) -> Result<f64, ValueError> {
+pub fn share(text: &str) -> Result<f64, ValueError> {
     let wrong =
         || ValueError::new(format!("{text:?} is not a share above 0 and up to 1"), "write 93.5% or 0.935");
     let (number, unit) = match text.trim().strip_suffix('%') {
@@ -61,18 +31,18 @@ pub(super) fn share(text: &str) -> Result<f64, ValueError> {
 }
 
 /// Bytes per second: `1.75GB`, `250MB/s`.
-pub(super) fn bytes_per_s(text: &str) -> Result<u64, ValueError> {
+pub fn bytes_per_s(text: &str) -> Result<u64, ValueError> {
     quantity::size_bytes(text.trim().strip_suffix("/s").unwrap_or(text))
 }
 
 /// An amount of money: not negative.
-pub(super) fn price(text: &str) -> Result<f64, ValueError> {
+pub fn price(text: &str) -> Result<f64, ValueError> {
     let price = text.trim().parse::<f64>().ok().filter(|price| price.is_finite() && *price >= 0.0);
     price.ok_or_else(|| ValueError::new(format!("{text:?} is not a price"), "write a number, as 3.20"))
 }
 
 /// A round trip: `zone=1ms`, or a time alone.
-pub(super) fn ping(text: &str) -> Result<Ping, ValueError> {
+pub fn ping(text: &str) -> Result<Ping, ValueError> {
     let (name, time) = text.split_once('=').unwrap_or(("ping", text));
     let time = quantity::duration_ms(time).map_err(|error| ValueError::new(error.message, PING_HINT))?;
     if name.is_empty() {
@@ -82,7 +52,7 @@ pub(super) fn ping(text: &str) -> Result<Ping, ValueError> {
 }
 
 /// Milliseconds, 0 included.
-pub(super) fn delay_ms(text: &str) -> Result<f64, ValueError> {
+pub fn delay_ms(text: &str) -> Result<f64, ValueError> {
     if text.trim() == "0" {
         Ok(0.0)
     } else {
@@ -91,7 +61,7 @@ pub(super) fn delay_ms(text: &str) -> Result<f64, ValueError> {
 }
 
 /// Something that happens in the simulation.
-pub(super) fn what_if(text: &str) -> Result<WhatIf, ValueError> {
+pub fn what_if(text: &str) -> Result<WhatIf, ValueError> {
     let wrong = || ValueError::new(format!("{text:?} is not an event of the simulation"), WHAT_IF_HINT);
     let (what, at) = text.rsplit_once('@').ok_or_else(wrong)?;
     let seconds = |text: &str| {

@@ -3,8 +3,8 @@
 //! Three dots continue the numbers before them, by one ratio or by one step, and must reach the number behind them exactly: otherwise
 //! a wrong list would be noticed only after hours.
 
+use super::Sessions;
 use crate::quantity::ValueError;
-use app::run::Sessions;
 
 /// Most numbers of one list: each of them is a step of minutes.
 const LISTED_MAX: usize = 200;
@@ -165,10 +165,9 @@ fn continued(text: &str, before: &[u64], to: u64) -> Result<Vec<u64>, ValueError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quantity;
 
     fn read(text: &str) -> Result<Vec<u64>, String> {
-        parse(text, quantity::positive_count)
+        parse(text, crate::quantity::positive_count)
             .map(|sessions| sessions.all().to_vec())
             .map_err(|error| error.message)
     }
@@ -221,7 +220,7 @@ mod tests {
             let error = read(text).expect_err(text);
             assert!(error.contains(expected), "{text}: {error}");
         }
-        let hint = |text| parse(text, quantity::positive_count).expect_err(text).hint;
+        let hint = |text| parse(text, crate::quantity::positive_count).expect_err(text).hint;
         assert_eq!(hint("1,2,...,256"), "write a third number: 1,2,4,...,256 or 1,2,3,...,256");
         assert_eq!(hint("1,2,4,...,100"), "end with 64 or 128, or list the numbers");
     }

@@ -1,0 +1,44 @@
+//! Parts of commands that can be pasted: paths of the server, names as constants.
+
+use crate::case::Case;
+
+/// The data directory of a node as a word for the shell. Where it is not recorded the server is queried: a variable of the environment may be another
+/// server's.
+pub(super) fn data_directory(case: &Case, node: &str) -> String {
+    let recorded = case.facts("server").find(|fact| fact.name == "data_directory" && fact.node == node);
+    let set = || case.facts("setting").find(|fact| fact.name == "data_directory" && fact.node == node);
+    match recorded.or_else(set).filter(|fact| !fact.value.is_empty()) {
+        Some(fact) => format!("'{}'", fact.value.replace('\'', r"'\''")),
+        None => r#""$(psql -qAtX -c 'SHOW data_directory')""#.to_string(),
+    }
+}
+
+/// A text as an SQL literal.
+pub(super) fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// Sets a setting of the server for all sessions, and shows where it comes from: the command line, a role or a database would still win.
+pub(super) fn set_for_all(setting: &str, value: &str) -> [String; 2] {
+    [
+        format!("ALTER SYSTEM SET {setting} = {value}; SELECT pg_reload_conf();"),
+        format!(
+            "SELECT name, setting, source, sourcefile FROM pg_settings WHERE name = '{setting}'; -- 'command line': change how the server is started"
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::fed;
+
+    #[test]
+    fn a_path_is_one_word_of_the_shell() {
+        let case = fed(&[
+            r#"{"t_us":1,"source":"fact","node":"n1","topic":"server","name":"data_directory","value":"/srv/it's here"}"#,
+        ]);
+        assert_eq!(data_directory(&case, "n1"), r"'/srv/it'\''s here'");
+        assert!(data_directory(&case, "n2").contains("SHOW data_directory"), "another node has another path");
+    }
+}

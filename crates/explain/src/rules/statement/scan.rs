@@ -1,0 +1,168 @@
+//! PLAN-01: statements that scan a table for a few of its rows.
+
+use crate::case::Case;
+use crate::rule::{Answer, Claim};
+use crate::rules::costly::{busy, in_a_line, names_table, scanned, severity, wasteful};
+use crate::rules::plan;
+use crate::units;
+use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement::{self, Condition};
+
+/// Characters of a statement that is offered for pasting; what is cut ends with an ellipsis, and is not offered.
+const PASTED_CHARS_MAX: usize = 2_000;
+/// `EXPLAIN (GENERIC_PLAN)`.
+const GENERIC_PLAN_SINCE: u32 = 160_000;
+/// Bytes that it spills per execution, from which on reading is not most of its time.
+const SPILL_BYTES_MIN: f64 = 1e6;
+/// Bytes that an index entry takes on average: the key and its place, with room in the pages (ours).
+const BYTES_PER_ENTRY: f64 = 40.0;
+
+/// What shows its plan without running it; the text has parameters, which need PostgreSQL 16.
+pub(in crate::rules) fn explain_it(case: &Case, node: &str, statement: &StatementTime) -> String {
+    let version = case.facts("server").find(|fact| fact.name == "version_num" && fact.node == node);
+    let version = version.and_then(|fact| fact.value.parse::<u32>().ok());
+    if version.is_some_and(|version| version < GENERIC_PLAN_SINCE) {
+        return look_it_up(statement);
+    }
+    explain_generic(statement)
+}
+
+/// Its whole text, by its id.
+fn look_it_up(statement: &StatementTime) -> String {
+    format!("SELECT query FROM pg_stat_statements WHERE queryid = {};", statement.query_id)
+}
+
+fn explain_generic(statement: &StatementTime) -> String {
+    match statement::plannable(&statement.text) {
+        Ok(text) if text.is_ascii() && text.len() <= PASTED_CHARS_MAX => {
+            format!("EXPLAIN (GENERIC_PLAN) {text};")
+        }
+        _ => look_it_up(statement),
+    }
+}
+
+pub(super) fn scan(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for statement in &time.statements {
+            let Some((calls, blocks)) = wasteful(statement) else { continue };
+            let rows = statement.rows.unwrap_or(0.0);
+            let Some((table, each, scans)) = scanned(case, &time.node, statement) else { continue };
+            let relation = table.lines.word("relation");
+            let is_named = names_table(statement, relation);
+            // A trigger or a function scans the table; where its own statement is known, that one has the finding.
+            let is_other = |other: &&StatementTime| {
+                other.query_id != statement.query_id
+                    && names_table(other, relation)
+                    && wasteful(other).is_some()
+            };
+            if !is_named && time.statements.iter().any(|other| is_other(&other)) {
+                continue;
+            }
+            // What it reads is then not most of its time.
+            let spills = statement.temp_bytes.is_some_and(|bytes| bytes >= SPILL_BYTES_MIN);
+            let claim = Claim::new(
+                if spills { Severity::Medium } else { severity(statement.share) },
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: {} of the session time is one statement that reads {} rows of {} to return {}, {} times a second",
+                    time.node,
+                    units::percent(statement.share),
+                    units::short(each),
+                    table.lines.word("relation"),
+                    units::short(rows),
+                    units::short(calls)
+                ),
+            )
+            .on_node(&time.node)
+            .during([table.lines.ticks.window()])
+            .number("share", statement.share)
+            .number("rows_per_scan", each)
+            .number("blocks_per_call", blocks)
+            .number("calls_per_s", calls)
+            .because(format!("the statement: {}", in_a_line(statement)))
+            .because(format!(
+                "{} sequential scans a second of {}, {} rows each; it touches {} blocks per execution",
+                units::short(scans),
+                table.lines.word("relation"),
+                units::short(each),
+                units::short(blocks)
+            ))
+            .with((!is_named).then_some(()), |claim, ()| {
+                claim.because("the statement does not name this table: a function, trigger, view or foreign key reads it")
+            })
+            .not("a table too small for an index: a scan reads 1,000 rows or more");
+            let planned = plan::plan_of(case, time, statement);
+            let proposal = planned.and_then(|planned| plan::proposal(case, &planned));
+            claims.push(match proposal {
+                Some(proposal) => plan::with_proposal(claim, &proposal),
+                None => look_for_it(case, time, statement, &table, claim),
+            });
+        }
+    }
+    Answer::of(claims, || "statements that take the time, and sequential scans of tables".to_string())
+}
+
+/// Conditions of a statement that an index of this table can serve, by its text: those that name the table, or all if it is the only one.
+fn of_table(statement: &StatementTime, relation: &str) -> Vec<Condition> {
+    let Ok(parsed) = statement::parse(&statement.text) else { return vec![] };
+    let name = relation.rsplit('.').next().unwrap_or(relation).trim_matches('"');
+    let own: Vec<_> = parsed.tables.iter().filter(|table| table.name == name).collect();
+    let is_only = parsed.tables.len() == 1;
+    let is_its = |condition: &&Condition| match &condition.table {
+        Some(written) => own.iter().any(|table| table.alias.as_ref().unwrap_or(&table.name) == written),
+        None => is_only,
+    };
+    if own.len() == 1 { parsed.conditions.iter().filter(is_its).cloned().collect() } else { vec![] }
+}
+
+/// The index for the conditions in the text, and what it would take; `None` if the text does not show its columns.
+fn index_by_text(statement: &StatementTime, table: &crate::case::Thing<'_>) -> Option<(String, f64)> {
+    let relation = table.lines.word("relation");
+    let columns = statement::index_columns(&of_table(statement, relation));
+    let rows = table.lines.last("live_rows").unwrap_or(0.0);
+    // A name that the server would have to quote is not split again here.
+    let is_plain = relation.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.".contains(c));
+    let is_partition = !table.lines.word("partition_of").is_empty();
+    let command = statement::index_command(relation, &columns, true);
+    (!columns.is_empty() && is_plain && !is_partition).then_some((command, rows * BYTES_PER_ENTRY))
+}
+
+/// What to do without a plan that shows which index is missing.
+fn look_for_it(
+    case: &Case,
+    time: &NodeTime,
+    statement: &StatementTime,
+    table: &crate::case::Thing<'_>,
+    claim: Claim,
+) -> Claim {
+    let look = explain_it(case, &time.node, statement);
+    let claim = claim
+        .lacking("the plan: whether a condition of the statement has no index, or one that it cannot use");
+    let Some((command, bytes)) = index_by_text(statement, table) else {
+        return claim.remedy(
+            "look for the sequential scan in its plan (GENERIC_PLAN from PostgreSQL 16 on; as the role that runs it, because \
+             planning evaluates functions), and give the columns of its condition an index (CREATE INDEX CONCURRENTLY does not block writes)",
+            &[&look],
+        );
+    };
+    let relation = table.lines.word("relation");
+    let writes: f64 =
+        ["rows_inserted", "rows_updated"].iter().filter_map(|field| table.lines.rate(field)).sum();
+    let known = format!(
+        "SELECT indexdef FROM pg_indexes WHERE format('%s.%s', schemaname, tablename) = '{relation}'; -- is there one already that begins with these columns?"
+    );
+    claim.number("index_bytes", bytes).remedy(
+        format!(
+            "look at its plan and the indexes that are there; then create one for the columns of its condition, by its text: about {}, written by each of \
+             the {} rows a second that are inserted or updated; CONCURRENTLY does not block writes, and must not run in a transaction",
+            units::bytes(bytes),
+            units::short(writes)
+        ),
+        &[&look, &known, &command, &format!("ANALYZE {relation};")],
+    )
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,156 @@
+//! PLAN-02: statements that spill to temporary files.
+
+use super::scan::explain_it;
+use crate::case::Case;
+use crate::node_time;
+use crate::rule::{Answer, Claim};
+use crate::rules::costly::{busy, in_a_line, severity};
+use crate::units;
+use record::finding::{Level, NodeTime, Severity};
+use record::statement;
+
+/// The share of the time of a statement that spills.
+const SPILL_SHARE_MIN: f64 = 0.1;
+/// Bytes that it spills per execution.
+const SPILL_BYTES_MIN: f64 = 1e6;
+/// Executions of a command that builds something, from which on its memory matters.
+const BUILDS_MIN: f64 = 3.0;
+/// Files in a recording, so that it is more than one report.
+const SPILL_FILES_MIN: f64 = 2.0;
+/// A sort or a hash table needs more memory than it takes in a file.
+const MEMORY_PER_SPILLED: f64 = 3.0;
+/// Looks that saw an index or a table being built.
+const BUILDING_SHARE: f64 = 0.25;
+/// Of the host's memory, what all active sessions may take for one sort each.
+const MEMORY_SHARE_MAX: f64 = 0.25;
+
+/// What to do about a spill.
+const SPILL_REMEDY: &str = "let the sort or hash table stay in memory: each sort of each session may take so much, so that all sessions together must fit \
+     into the memory; a role or database that sets it wins over the server's file, and its sessions follow when they connect again; or let an index \
+     deliver the order";
+
+/// Whether a command that sorts in files by design ran in many of the looks: building an index in parallel always writes files.
+fn is_building(case: &Case, node: &str) -> bool {
+    let builds = case
+        .at("progress", node)
+        .filter(|line| ["create_index", "cluster"].contains(&line.lines.word("command")));
+    let looks: f64 = builds.map(|line| line.lines.ticks.readings() as f64).sum();
+    looks >= case.looks(node, &[case.span]) * BUILDING_SHARE
+}
+
+/// The commands that give sorts this memory, from the one that reaches open sessions to the narrowest.
+fn more_memory(case: &Case, time: &NodeTime, setting: &str, megabytes: u64, database: &str) -> Vec<String> {
+    let host = case.host_of(&time.node).and_then(|host| case.one("host", host));
+    let memory = host.and_then(|host| host.last("memory_total_bytes"));
+    let all = megabytes as f64 * f64::from(1 << 20) * time.active.max(1.0);
+    let mut commands = vec![];
+    if memory.is_none_or(|memory| all <= memory * MEMORY_SHARE_MAX) {
+        commands.push(format!(
+            "ALTER SYSTEM SET {setting} = '{megabytes}MB'; SELECT pg_reload_conf(); -- reaches all open sessions"
+        ));
+    }
+    if !database.is_empty() {
+        commands.push(format!(
+            "ALTER DATABASE {} SET {setting} = '{megabytes}MB'; -- for sessions that connect from now on: let the application connect again",
+            statement::quoted(database)
+        ));
+    }
+    commands.push(format!(
+        "SELECT d.datname, s.setrole::regrole, s.setconfig FROM pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = s.setdatabase WHERE \
+         s.setconfig::text LIKE '%{setting}%'; -- what wins over the server's setting"
+    ));
+    commands
+}
+
+/// Temporary files of a node, where no statistics of statements name who writes them.
+fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
+    let server = case.one("server", &time.node)?;
+    let (bytes, files) = (server.rate("temp_bytes")?, server.rate("temp_files")?);
+    let has_statements = case.at("statement", &time.node).next().is_some();
+    if has_statements || bytes < SPILL_BYTES_MIN || server.sum("temp_files").unwrap_or(0.0) < SPILL_FILES_MIN
+    {
+        return None;
+    }
+    let each = bytes / files.max(f64::MIN_POSITIVE);
+    let megabytes = (each * MEMORY_PER_SPILLED / f64::from(1 << 20)).ceil().max(1.0) as u64;
+    let needed = megabytes.next_power_of_two();
+    let now = case.setting(&time.node, "work_mem").unwrap_or("unknown");
+    let is_building = is_building(case, &time.node);
+    let mut commands = vec![
+        "ALTER SYSTEM SET log_temp_files = 0; SELECT pg_reload_conf(); -- names the statements in the log"
+            .to_string(),
+    ];
+    commands.extend(more_memory(case, time, "work_mem", needed, ""));
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let waits = node_time::share_waiting(case, &time.node, |kind, event| {
+        kind == "IO" && event.starts_with("BufFile")
+    });
+    Some(
+        Claim::new(
+            if is_building { Severity::Low } else { Severity::Medium },
+            Level::CoOccurrence,
+            format!(
+                "{}: statements write {} of temporary files a second, {} each (work_mem {now})",
+                time.node,
+                units::bytes(bytes),
+                units::bytes(each)
+            ),
+        )
+        .on_node(&time.node)
+        .during(server.series("temp_bytes").map(|series| series.window()))
+        .number("temp_bytes_per_s", bytes)
+        .number("temp_bytes_per_file", each)
+        .because(format!("pg_stat_database counts {} temporary files a second", units::short(files)))
+        .with(waits, |claim, share| claim.because(format!("{} of the session time is reading and writing them", units::percent(share))))
+        .lacking("which statement: pg_stat_statements is not there; log_temp_files = 0 names each in the server's log")
+        .with(is_building.then_some(()), |claim, ()| {
+            claim.because("an index or a table is built meanwhile: this sorts in files by design, and may be all of it")
+        })
+        .remedy(SPILL_REMEDY, &commands),
+    )
+}
+
+pub(super) fn spill(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for statement in &time.statements {
+            let bytes = statement.temp_bytes.unwrap_or(0.0);
+            let verb = statement.text.split_whitespace().next().unwrap_or("").to_ascii_lowercase();
+            let is_build = ["create", "reindex", "alter", "cluster"].contains(&verb.as_str());
+            // What runs once does its work in files, and a COPY does not sort.
+            let runs = statement.calls_per_s.unwrap_or(0.0) * time.seconds;
+            let is_once = (is_build || verb == "vacuum") && runs < BUILDS_MIN || verb == "copy";
+            if statement.share < SPILL_SHARE_MIN || bytes < SPILL_BYTES_MIN || is_once {
+                continue;
+            }
+            let setting = if is_build { "maintenance_work_mem" } else { "work_mem" };
+            let megabytes = (bytes * MEMORY_PER_SPILLED / f64::from(1 << 20)).ceil().max(1.0) as u64;
+            let needed = megabytes.next_power_of_two();
+            let now = case.setting(&time.node, setting).unwrap_or("unknown");
+            let mut commands = more_memory(case, time, setting, needed, &statement.database);
+            commands.push(explain_it(case, &time.node, statement));
+            let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+            claims.push(
+                Claim::new(
+                    severity(statement.share),
+                    Level::CoOccurrence,
+                    format!(
+                        "{}: a statement that takes {} of the session time writes {} of temporary files per execution ({setting} {now})",
+                        time.node,
+                        units::percent(statement.share),
+                        units::bytes(bytes)
+                    ),
+                )
+                .on_node(&time.node)
+                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+                .number("share", statement.share)
+                .number("temp_bytes_per_call", bytes)
+                .because(format!("the statement: {}", in_a_line(statement)))
+                .lacking("the time of the files alone: EXPLAIN (ANALYZE, BUFFERS) shows it with track_io_timing")
+                .remedy(SPILL_REMEDY, &commands),
+            );
+        }
+        claims.extend(unnamed_spill(case, time));
+    }
+    Answer::of(claims, || "temporary files of the statements that take the time".to_string())
+}

@@ -1,0 +1,285 @@
+//! MEM, IO, WAL: what surrounds the sessions: the memory of a control group, other programs on the database's disk, the archive of the WAL, recovery after a
+//! crash.
+
+use super::costly::{busy, severity};
+use super::paste::data_directory;
+use super::vacuum::is_wal;
+use crate::case::{Case, Thing};
+use crate::node_time;
+use crate::rule::Need::{Field, Looked};
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::event::{self, Event};
+use record::finding::{Level, Severity, Window};
+use serde_json::Value;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "MEM-06",
+        title: "the memory limit of a control group leaves no room for the page cache",
+        needs: &[Looked("cgroup"), Looked("wait"), Field("host", "memory_available_bytes")],
+        limits: "95 % of the group's memory limit in use, page cache included, while 10 % of the session time is reading (ours)",
+        judge: full_group,
+        links: &["https://docs.kernel.org/admin-guide/cgroup-v2.html#memory"],
+    },
+    Rule {
+        id: "IO-10",
+        title: "other programs use the database's disk",
+        needs: &[Looked("disk"), Looked("backend"), Looked("wait")],
+        limits: "20 % of the session time in I/O or the WAL; half of the bytes of a disk of the database, 1 MB a second or more, are not the server's (ours)",
+        judge: neighbour,
+        links: &["https://docs.kernel.org/admin-guide/cgroup-v2.html#io"],
+    },
+    Rule {
+        id: "WAL-08",
+        title: "archiving the WAL fails",
+        needs: &[Field("server", "archived_failed")],
+        limits: "any attempt that failed; high from three on, because WAL stays until it is archived",
+        judge: not_archived,
+        links: &["https://www.postgresql.org/docs/current/continuous-archiving.html"],
+    },
+    Rule {
+        id: "WAL-09",
+        title: "recovery after a crash takes long",
+        needs: &[Looked("server")],
+        limits: "10 s from the start until connections are accepted; high from a minute on (ours)",
+        judge: recovering,
+        links: &["https://www.postgresql.org/docs/current/wal-configuration.html"],
+    },
+];
+
+/// Of the limit.
+const FULL_SHARE: f64 = 0.95;
+/// The share of the session time in reads.
+const READING_SHARE_MIN: f64 = 0.1;
+/// The share of the session time in any I/O.
+const IO_SHARE_MIN: f64 = 0.2;
+/// Of a disk's bytes.
+const OTHERS_SHARE_MIN: f64 = 0.5;
+/// Bytes a second.
+const OTHERS_PER_S_MIN: f64 = 1e6;
+/// Failed attempts; the server makes three and then waits for a minute.
+const FAILED_HIGH: f64 = 3.0;
+/// Seconds of recovery.
+const RECOVERY_S: f64 = 10.0;
+/// Seconds likewise.
+const RECOVERY_HIGH_S: f64 = 60.0;
+/// SQLSTATE of a connection that is refused meanwhile.
+const CANNOT_CONNECT_NOW: &str = "57P03";
+
+fn is_read(kind: &str, event: &str) -> bool {
+    kind == "IO" && (event.ends_with("Read") || event.ends_with("Prefetch") || event.starts_with("Aio"))
+}
+
+fn full_group(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for group in case.things("cgroup") {
+        let (Some(limit), Some(used)) =
+            (group.lines.last("memory_max_bytes"), group.lines.mean("memory_bytes"))
+        else {
+            continue;
+        };
+        let share = node_time::share_of(case, group.place, is_read).unwrap_or(0.0);
+        if used < limit * FULL_SHARE || share < READING_SHARE_MIN {
+            continue;
+        }
+        let host = group.lines.word("host");
+        let available = case.one("host", host).and_then(|host| host.mean("memory_available_bytes"));
+        let missed = case.one("server", group.place).and_then(|server| server.rate("blks_read"));
+        claims.push(
+            Claim::new(
+                severity(share),
+                Level::CoOccurrence,
+                format!(
+                    "{}: sessions read for {} of their time, while the server's control group uses {} of the {} of memory it may",
+                    group.place,
+                    units::percent(share),
+                    units::percent(used / limit),
+                    units::bytes(limit)
+                ),
+            )
+            .on_node(group.place)
+            .on_host(host)
+            .during([group.lines.ticks.window()])
+            .number("share", share)
+            .number("memory_bytes", used)
+            .number("memory_max_bytes", limit)
+            .because(format!("the limit of {} counts the page cache: files that the server reads push each other out", group.lines.word("path")))
+            .with(missed, |claim, rate| claim.because(format!("{} blocks a second are not in shared_buffers", units::short(rate))))
+            .with(available, |claim, bytes| claim.not(format!("the host's memory: {} are available", units::bytes(bytes))))
+            .lacking("the same load with a higher limit")
+            .remedy(
+                "raise the limit until the working set fits, or give most of it to shared_buffers",
+                &[&format!(
+                    "$ for g in $(cut -d: -f3 /proc/$(head -n 1 {}/postmaster.pid)/cgroup | sort -u); do grep -H . /sys/fs/cgroup$g/memory.max \
+                     /sys/fs/cgroup$g/memory.current /sys/fs/cgroup/memory$g/memory.limit_in_bytes 2>/dev/null; done",
+                    data_directory(case, group.place)
+                )],
+            ),
+        );
+    }
+    Answer::of(claims, || "memory of the control groups of the servers, and reads".to_string())
+}
+
+/// Bytes a second that all server processes of a host read from and wrote to disks.
+fn own_bytes(case: &Case, host: &str) -> f64 {
+    let of = |process: &Thing<'_>| {
+        let sum = |field: &str| process.lines.sum(field).unwrap_or(0.0);
+        sum("read_bytes") + sum("write_bytes")
+    };
+    let all: f64 = case.at("backend", host).map(|process| of(&process)).sum();
+    let seconds = case.one("host", host).map_or(0.0, |host| host.ticks.window().length_us() as f64 / 1e6);
+    all / seconds.max(1.0)
+}
+
+fn neighbour(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let (Some(host), Some(waits)) = (case.host_of(&time.node), case.waits(&time.node)) else { continue };
+        let is_io = |kind: &str, event: &str| kind == "IO" || is_wal(kind, event);
+        let share = node_time::share_of(case, &time.node, is_io).unwrap_or(0.0);
+        if share < IO_SHARE_MIN
+            || case.at("backend", host).all(|process| process.lines.sum("write_bytes").is_none())
+        {
+            continue;
+        }
+        let own = own_bytes(case, host);
+        let of_disk = |disk: &Thing<'_>| {
+            let rate = |field: &str| disk.lines.rate(field).unwrap_or(0.0);
+            rate("read_bytes") + rate("write_bytes")
+        };
+        let used = case.at("disk", host).filter(|disk| !disk.lines.word("used_for").is_empty());
+        let Some((disk, bytes)) =
+            used.map(|disk| (disk, of_disk(&disk))).max_by(|left, right| left.1.total_cmp(&right.1))
+        else {
+            continue;
+        };
+        let others = bytes - own;
+        if others < OTHERS_PER_S_MIN || others < bytes * OTHERS_SHARE_MIN {
+            continue;
+        }
+        claims.push(
+            Claim::new(
+                severity(share),
+                Level::CoOccurrence,
+                format!(
+                    "{}: sessions wait {} of their time for I/O, and {} of the {} a second of {} are not the server's",
+                    time.node,
+                    units::percent(share),
+                    units::percent(others / bytes),
+                    units::bytes(bytes),
+                    disk.name
+                ),
+            )
+            .on_node(&time.node)
+            .on_host(host)
+            .during(waits.windows(crate::waits::Who::Client, is_io))
+            .number("share", share)
+            .number("bytes_of_others_per_s", others)
+            .number("bytes_of_server_per_s", own)
+            .because(format!("all processes of the server together read and wrote {} a second (/proc/PID/io)", units::bytes(own)))
+            .with(disk.lines.mean("util_pct"), |claim, pct| claim.because(format!("{} had a request in {} % of the time", disk.name, units::short(pct))))
+            .not("the server's own reads and writes: they are subtracted")
+            .lacking("the name of the program: processes of others are not recorded; look for it while it runs")
+            .remedy(
+                "find the program, and move it to another disk or give it a lower weight",
+                &["$ pidstat -d 1 5", "$ sudo iotop -boP -n 3", "$ systemd-cgtop -n 2 --order=io"],
+            ),
+        );
+    }
+    Answer::of(claims, || "bytes of the disks, and of the server's processes".to_string())
+}
+
+fn not_archived(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server") {
+        let Some(series) = server.lines.series("archived_failed").filter(|series| series.sum() > 0.0) else {
+            continue;
+        };
+        let logged = case.events_of(event::SERVER_LOG).find(|event| {
+            event.message.contains("archive command failed")
+                && [server.place, ""].contains(&Case::word_of(event, "node"))
+        });
+        let free = super::replication::free_for_wal(case, server.place);
+        let wal = server.lines.rate("wal_bytes").unwrap_or(0.0);
+        let left_s = free.filter(|_| wal > 0.0).map(|free| free / wal);
+        let command = case.setting(server.place, "archive_command").filter(|command| !command.is_empty());
+        claims.push(
+            Claim::new(
+                if series.sum() >= FAILED_HIGH { Severity::High } else { Severity::Medium },
+                Level::DiscriminatingCounter,
+                format!("{}: {} to archive a file of WAL failed: WAL stays on its disk until it is archived", server.place, units::counted(series.sum() as usize, "attempt")),
+            )
+            .on_node(server.place)
+            .during(series.stretches(0, |point| point.sum > 0.0))
+            .number("archived_failed", series.sum())
+            .with(left_s, |claim, left| claim.number("until_full_s", left).because(format!("at {} of WAL a second its disk is full in {}", units::bytes(wal), units::seconds(left))))
+            .with(logged, |claim, event| claim.because(format!("the server's log: {}", event.message)))
+            .with(command, |claim, command| claim.because(format!("archive_command is {}", super::costly::plain(command, 200))))
+            .because("pg_stat_archiver.failed_count grows; the server stops when the disk of the WAL is full")
+            .lacking("the message of the command itself: it is in the server's log, or in that of the tool")
+            .remedy(
+                "run the command by hand as the server's user, and mend what it reports; a file that is deleted from pg_wal breaks every backup before it",
+                &["SELECT last_failed_wal, last_failed_time, failed_count, last_archived_wal, last_archived_time FROM pg_stat_archiver;"],
+            ),
+        );
+    }
+    Answer::of(claims, || "failed attempts to archive WAL".to_string())
+}
+
+fn recovering(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for node in case.nodes() {
+        let logged: Vec<&Event> = case
+            .events_of(event::SERVER_LOG)
+            .filter(|event| [node, ""].contains(&Case::word_of(event, "node")))
+            .collect();
+        let Some(begin) =
+            logged.iter().find(|event| event.message.contains("database system was interrupted"))
+        else {
+            continue;
+        };
+        let is_end = |event: &&&Event| event.t_us >= begin.t_us && event.message.contains("ready to accept");
+        let end = logged.iter().find(is_end);
+        let window = Window::new(begin.t_us, end.map_or(case.span.to_us, |event| event.t_us));
+        let seconds = window.length_us() as f64 / 1e6;
+        if seconds < RECOVERY_S {
+            continue;
+        }
+        let refused: f64 = logged
+            .iter()
+            .filter(|event| Case::word_of(event, "sqlstate") == CANNOT_CONNECT_NOW)
+            .map(|event| 1.0 + event.more.get("repeated").and_then(Value::as_f64).unwrap_or(0.0))
+            .sum();
+        let redo = logged.iter().find(|event| event.message.contains("redo done"));
+        let most = case.setting(node, "max_wal_size").unwrap_or("unknown");
+        claims.push(
+            Claim::new(
+                if seconds >= RECOVERY_HIGH_S { Severity::High } else { Severity::Medium },
+                Level::DiscriminatingCounter,
+                format!(
+                    "{node}: recovery after a crash took {}{}",
+                    units::seconds(seconds),
+                    if end.is_some() { "" } else { ", and was not finished at the end" }
+                ),
+            )
+            .on_node(node)
+            .during([window])
+            .number("recovery_s", seconds)
+            .number("refused", refused)
+            .because(format!("the server's log: {}", begin.message))
+            .with(redo, |claim, event| claim.because(format!("the server's log: {}", event.message)))
+            .because(format!("max_wal_size is {most}: up to that much WAL since the last checkpoint is read again, by one process"))
+            .lacking("what stopped the server: look at its log and the kernel's log before that moment")
+            .remedy(
+                "find out first why it stopped; then let checkpoints come more often, if shorter recoveries are worth more WAL, and let recovery prefetch",
+                &[
+                    "SELECT name, setting FROM pg_settings WHERE name IN ('max_wal_size', 'checkpoint_timeout', 'recovery_prefetch', \
+                     'recovery_init_sync_method');",
+                    "ALTER SYSTEM SET recovery_init_sync_method = 'syncfs'; -- one call for each file system instead of one for each file",
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "restarts after a crash in the servers' logs".to_string())
+}

@@ -1,0 +1,72 @@
+//! WAL-07: a setting that makes commits wait for each other, so that they share a flush, although the wait costs more than the flush.
+
+use crate::case::Case;
+use crate::node_time;
+use crate::rule::{Answer, Claim};
+use crate::rules::costly::severity;
+use crate::units;
+use record::finding::Level;
+
+/// The share of the session time in such sleeps.
+const SHARE_MIN: f64 = 0.1;
+/// `commit_siblings` by default: so many other transactions must be open.
+const SIBLINGS: f64 = 5.0;
+
+pub(super) fn delayed(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in node_time::all(case).iter().filter(|time| !time.is_idle()) {
+        let number = |name: &str| case.setting(&time.node, name).and_then(|value| value.parse::<f64>().ok());
+        let delay_us = number("commit_delay").unwrap_or(0.0);
+        let siblings = number("commit_siblings").unwrap_or(SIBLINGS);
+        let is_off = |name: &str| case.setting(&time.node, name) == Some("off");
+        let Some(server) = case.one("server", &time.node) else { continue };
+        let rate = |field: &str| server.rate(field).unwrap_or(0.0);
+        let commits =
+            rate("xact_commit").min(rate("tup_inserted") + rate("tup_updated") + rate("tup_deleted"));
+        let sleeping = commits * delay_us / 1e6;
+        let share = (sleeping / time.active).min(1.0);
+        // With fewer open transactions than commit_siblings no commit sleeps.
+        if delay_us <= 0.0
+            || share < SHARE_MIN
+            || time.active < siblings
+            || is_off("fsync")
+            || is_off("synchronous_commit")
+        {
+            continue;
+        }
+        let of_wal = node_time::share_of(case, &time.node, crate::rules::vacuum::is_wal);
+        claims.push(
+            Claim::new(
+                severity(share),
+                Level::CoOccurrence,
+                format!(
+                    "{}: commits sleep {} before they flush the WAL (commit_delay), which is {} of the session time",
+                    time.node,
+                    units::us(delay_us),
+                    units::percent(share)
+                ),
+            )
+            .on_node(&time.node)
+            .during([server.ticks.window()])
+            .number("share", share)
+            .number("commit_delay_us", delay_us)
+            .number("commits_per_s", commits)
+            .because(format!(
+                "{} commits a second that wrote rows, each with a sleep of {}: {} sessions sleep at any time",
+                units::short(commits),
+                units::us(delay_us),
+                units::short(sleeping)
+            ))
+            .because(format!("commit_siblings is {siblings:.0}: a commit sleeps while so many other transactions are open"))
+            .with(of_wal, |claim, share| {
+                claim.because(format!("{} of the session time is seen as waiting for the WAL: these wait for the one that sleeps", units::percent(share)))
+            })
+            .lacking("the same load without the setting: it helps only where a flush takes longer than the sleep")
+            .remedy(
+                "turn it off; sessions follow at the reload",
+                &["ALTER SYSTEM SET commit_delay = 0; SELECT pg_reload_conf();"],
+            ),
+        );
+    }
+    Answer::of(claims, || "commit_delay, against commits that wrote rows".to_string())
+}

@@ -1,0 +1,357 @@
+//! PLAN, LWL: work that a statement causes and its text does not show: triggers, indexes that only cost, an index that is walked for its order, sequences.
+
+use super::costly::{busy, in_a_line, severity};
+use super::paste::literal;
+use super::plan;
+use crate::case::{Case, Thing};
+use crate::node_time;
+use crate::rule::Need::{Field, Looked};
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use crate::waits::Who;
+use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement::{self, Verb};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "PLAN-20",
+        title: "triggers take most of the time of a write",
+        needs: &[Field("statement", "calls"), Field("table", "triggers"), Field("server", "sessions_active")],
+        limits: "20 % of the session time in a statement that writes a table with triggers and touches 100 blocks for each row, ten times what its indexes \
+            explain (ours)",
+        judge: triggers,
+        links: &["https://www.postgresql.org/docs/current/trigger-definition.html"],
+    },
+    Rule {
+        id: "PLAN-21",
+        title: "writes keep indexes that nothing reads",
+        needs: &[Field("table", "index_scans"), Field("table", "indexes"), Field("table", "rows_inserted")],
+        limits: "200 rows written a second into a table with 4 indexes or more, and fewer index scans than one for 1,000 rows (ours)",
+        judge: unread_indexes,
+        links: &[
+            "https://www.postgresql.org/docs/current/monitoring-stats.html#MONITORING-PG-STAT-ALL-INDEXES-VIEW",
+        ],
+    },
+    Rule {
+        id: "PLAN-22",
+        title: "an index is read in its order until enough rows fit",
+        needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
+        limits: "20 % of the session time in a statement with ORDER BY and LIMIT that touches 100 blocks, ten for each row, and a plan with an index scan that \
+            filters, or index scans of its tables that read ten rows for each one it returns (ours)",
+        judge: walked,
+        links: &["https://www.postgresql.org/docs/current/indexes-ordering.html"],
+    },
+    Rule {
+        id: "LWL-07",
+        title: "sessions queue for a sequence",
+        needs: &[Looked("wait"), Field("statement", "calls")],
+        limits: "10 % of the session time in LWLock:BufferContent, most of it in a statement that calls nextval (ours)",
+        judge: sequence,
+        links: &["https://www.postgresql.org/docs/current/sql-createsequence.html"],
+    },
+];
+
+/// The share of the session time of a statement.
+const SHARE_MIN: f64 = 0.2;
+/// Blocks for each row written, or of an execution.
+const BLOCKS_MIN: f64 = 100.0;
+/// Blocks that a row takes in a table, and in each of its indexes, with their upper pages.
+const BLOCKS_PER_INDEX: f64 = 5.0;
+/// By how much more it is than the indexes explain.
+const TIMES_EXPLAINED: f64 = 10.0;
+/// Rows written a second.
+const WRITTEN_PER_S_MIN: f64 = 200.0;
+/// Indexes of a table.
+const INDEXES_MIN: f64 = 4.0;
+/// Index scans for each row written.
+const SCANS_PER_ROW_MAX: f64 = 0.001;
+/// Blocks, or rows read, for each row returned.
+const PER_ROW_MIN: f64 = 10.0;
+/// The share of the session time in the lock of a page.
+const PAGE_SHARE_MIN: f64 = 0.1;
+/// Of these waits, those in one statement.
+const OF_WAITS_MIN: f64 = 0.5;
+
+/// The table that a statement writes, if it is among those that were sampled.
+fn written<'a>(case: &'a Case, node: &'a str, statement: &StatementTime) -> Option<Thing<'a>> {
+    let parsed = statement::parse(&statement.text).ok()?;
+    let target = parsed
+        .tables
+        .first()
+        .filter(|_| matches!(parsed.verb, Verb::Insert | Verb::Update | Verb::Delete))?;
+    let is_it = |table: &Thing<'_>| {
+        let relation = table.lines.word("relation");
+        relation.rsplit('.').next().is_some_and(|name| name.trim_matches('"') == target.name)
+    };
+    case.at("table", node).find(is_it)
+}
+
+/// A statement that ran as often as a write and took most of its time, whose text is not sent by a client but by a trigger.
+fn inside<'a>(time: &'a NodeTime, outer: &StatementTime) -> Option<&'a StatementTime> {
+    let calls = outer.calls_per_s?;
+    let is_nested = |other: &&StatementTime| {
+        let as_often = other.calls_per_s.is_some_and(|rate| (rate - calls).abs() <= calls * 0.1);
+        other.query_id != outer.query_id
+            && as_often
+            && other.share >= outer.share * 0.5
+            && other.share <= outer.share * 1.05
+    };
+    time.statements.iter().find(is_nested)
+}
+
+fn triggers(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
+            let Some(table) = written(case, &time.node, statement) else { continue };
+            let count = table.lines.last("triggers").unwrap_or(0.0);
+            let rows = statement.rows.unwrap_or(0.0).max(1.0);
+            let per_row = statement.blocks.unwrap_or(0.0) / rows;
+            let explained = BLOCKS_PER_INDEX * (1.0 + table.lines.last("indexes").unwrap_or(0.0));
+            if count < 1.0 || per_row < BLOCKS_MIN || per_row < explained * TIMES_EXPLAINED {
+                continue;
+            }
+            let nested = inside(time, statement);
+            let relation = table.lines.word("relation");
+            claims.push(
+                Claim::new(
+                    severity(statement.share),
+                    if nested.is_some() { Level::DiscriminatingCounter } else { Level::CoOccurrence },
+                    format!(
+                        "{}: {} of the session time is one statement that writes {relation} and touches {} blocks for each row: {} of that table do more \
+                         than the write",
+                        time.node,
+                        units::percent(statement.share),
+                        units::short(per_row),
+                        units::counted(count as usize, "trigger")
+                    ),
+                )
+                .on_node(&time.node)
+                .during([table.lines.ticks.window()])
+                .number("share", nested.map_or(statement.share, |nested| nested.share))
+                .number("blocks_per_row", per_row)
+                .number("triggers", count)
+                .because(format!("the statement: {}", in_a_line(statement)))
+                .because(format!("the row itself and its index entries are some {} blocks", units::short(explained)))
+                .with(nested, |claim, nested| {
+                    claim.because(format!("as often runs, within it: {} ({} of the session time)", in_a_line(nested), units::percent(nested.share)))
+                })
+                .with(nested.is_none().then_some(()), |claim, ()| {
+                    claim.lacking("the statements of the triggers: pg_stat_statements.track = all counts them, track_functions = pl their functions")
+                })
+                .remedy(
+                    "look at what the triggers do for each row: a query without an index, a count, a call of another service; do it once per statement, or \
+                     later in a queue",
+                    &[
+                        &format!("SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = {}::regclass AND NOT tgisinternal;", literal(relation)),
+                        "ALTER SYSTEM SET track_functions = 'pl'; SELECT pg_reload_conf(); -- then: SELECT * FROM pg_stat_user_functions ORDER BY \
+                         total_time DESC;",
+                    ],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "writes of tables with triggers, and blocks for each row".to_string())
+}
+
+fn unread_indexes(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for table in case.things("table") {
+        let rate = |field: &str| table.lines.rate(field).unwrap_or(0.0);
+        let cold = (rate("rows_updated") - rate("rows_hot_updated")).max(0.0);
+        let rows = rate("rows_inserted") + cold;
+        let indexes = table.lines.last("indexes").unwrap_or(0.0);
+        if rows < WRITTEN_PER_S_MIN || indexes < INDEXES_MIN || rate("index_scans") > rows * SCANS_PER_ROW_MAX
+        {
+            continue;
+        }
+        let relation = table.lines.word("relation");
+        let time = node_time::all(case).iter().find(|time| time.node == table.place);
+        let writes = time.and_then(|time| {
+            let on_it = |statement: &&StatementTime| {
+                written(case, &time.node, statement).is_some_and(|other| other.name == table.name)
+            };
+            let share: f64 = time.statements.iter().filter(on_it).map(|statement| statement.share).sum();
+            (share > 0.0).then_some(share)
+        });
+        let size = table.lines.last("index_bytes").zip(table.lines.last("bytes"));
+        claims.push(
+            Claim::new(
+                if writes.is_some_and(|share| share >= SHARE_MIN) { Severity::Medium } else { Severity::Low },
+                Level::CoOccurrence,
+                format!(
+                    "{}: each of {} rows written a second into {relation} is entered into {indexes:.0} indexes, and {} index scans a second read them",
+                    table.place,
+                    units::short(rows),
+                    units::short(rate("index_scans"))
+                ),
+            )
+            .on_node(table.place)
+            .during([table.lines.ticks.window()])
+            .number("rows_written_per_s", rows)
+            .number("indexes", indexes)
+            .number("index_scans_per_s", rate("index_scans"))
+            .with(writes, |claim, share| claim.number("share", share).because(format!("the statements that write it take {} of the session time", units::percent(share))))
+            .with(size, |claim, (index, heap)| claim.because(format!("its indexes take {}, the table {}", units::bytes(index), units::bytes(heap))))
+            .lacking("a longer time: an index may serve a report of the month, a constraint (primary key, unique), or a standby")
+            .remedy(
+                "drop those that no statement needs, over a month and on all standbys; primary keys and unique constraints stay",
+                &[&format!(
+                    "SELECT s.indexrelid::regclass AS index, s.idx_scan, pg_size_pretty(pg_relation_size(s.indexrelid)) AS size, i.indisunique, \
+                     format('DROP INDEX CONCURRENTLY %s;', s.indexrelid::regclass) AS command FROM pg_stat_user_indexes s JOIN pg_index i USING (indexrelid) \
+                     WHERE s.relid = {}::regclass ORDER BY s.idx_scan, pg_relation_size(s.indexrelid) DESC;",
+                    literal(relation)
+                )],
+            ),
+        );
+    }
+    Answer::of(claims, || "rows written, indexes and index scans of the tables".to_string())
+}
+
+/// The scan of a plan that reads an index only for its order, and throws rows away.
+fn walk<'a>(planned: &'a plan::Planned<'a>) -> Option<&'a Thing<'a>> {
+    let is_walk = |node: &&Thing<'_>| {
+        node.lines.word("kind").starts_with("Index Scan")
+            && !node.lines.word("filter").is_empty()
+            && node.lines.word("condition").is_empty()
+    };
+    planned.nodes.iter().find(is_walk)
+}
+
+/// Rows that index scans of a statement's tables read for each row that it returns, where all its tables are known and none is scanned.
+fn read_by_index(case: &Case, node: &str, statement: &StatementTime) -> Option<f64> {
+    let parsed = statement::parse(&statement.text).ok()?;
+    let name = parsed.tables.first().filter(|_| parsed.tables.len() == 1)?.name.clone();
+    let table = case.at("table", node).find(|table| {
+        table.lines.word("relation").rsplit('.').next().is_some_and(|other| other.trim_matches('"') == name)
+    })?;
+    let rate = |field: &str| table.lines.rate(field).unwrap_or(0.0);
+    let returned = statement.rows? * statement.calls_per_s?;
+    let is_scanned = rate("seq_scans") * 2.0 >= statement.calls_per_s?;
+    let by_index = rate("index_rows") / returned.max(f64::MIN_POSITIVE);
+    (!is_scanned && by_index >= PER_ROW_MIN).then_some(by_index)
+}
+
+fn walked(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
+            let (rows, blocks) = (statement.rows.unwrap_or(0.0), statement.blocks.unwrap_or(0.0));
+            let text = statement.text.to_ascii_lowercase();
+            let has = |word: &str| text.split_whitespace().any(|other| other == word);
+            let is_ordered = has("order") && has("limit") && !has("offset");
+            if !is_ordered || blocks < BLOCKS_MIN || blocks < rows * PER_ROW_MIN {
+                continue;
+            }
+            let planned = plan::plan_of(case, time, statement);
+            let node = planned.as_ref().and_then(|planned| walk(planned));
+            let by_index = read_by_index(case, &time.node, statement);
+            if node.is_none() && by_index.is_none() {
+                continue;
+            }
+            claims.push(of_walk(case, time, statement, node.map(|node| node.lines), by_index));
+        }
+    }
+    Answer::of(claims, || "statements with ORDER BY and LIMIT among those that take the time".to_string())
+}
+
+fn of_walk(
+    case: &Case,
+    time: &NodeTime,
+    statement: &StatementTime,
+    node: Option<&crate::case::Lines>,
+    by_index: Option<f64>,
+) -> Claim {
+    let index = index_for(statement);
+    let mut commands = vec![super::statement::explain_it(case, &time.node, statement)];
+    commands.extend(index);
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    Claim::new(
+        severity(statement.share),
+        Level::CoOccurrence,
+        format!(
+            "{}: {} of the session time is one statement with ORDER BY and LIMIT, which touches {} blocks to return {} rows",
+            time.node,
+            units::percent(statement.share),
+            units::short(statement.blocks.unwrap_or(0.0)),
+            units::short(statement.rows.unwrap_or(0.0))
+        ),
+    )
+    .on_node(&time.node)
+    .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+    .number("share", statement.share)
+    .number("blocks_per_call", statement.blocks.unwrap_or(0.0))
+    .because(format!("the statement: {}", in_a_line(statement)))
+    .with(node, |claim, node| {
+        claim.because(format!(
+            "the plan reads {} in the order of {} and filters by {}: rows that do not fit are read and thrown away",
+            node.word("relation"),
+            node.word("index"),
+            node.word("filter")
+        ))
+    })
+    .with(by_index, |claim, each| {
+        claim.number("rows_read_per_row", each).because(format!(
+            "index scans of its table read {} rows for each one that it returns, and nothing scans the table",
+            units::short(each)
+        ))
+    })
+    .with(node.is_none().then_some(()), |claim, ()| claim.lacking("the plan: an index scan in the order of ORDER BY, with a filter"))
+    .remedy(
+        "the planner expects the rows that fit to be spread evenly in that order; an index that has the columns of the condition first, and those of \
+         ORDER BY behind them, finds them at once (CONCURRENTLY does not block writes)",
+        &commands,
+    )
+}
+
+/// The index for the condition and the order of a statement on one table, by its text.
+fn index_for(statement: &StatementTime) -> Option<String> {
+    let parsed = statement::parse(&statement.text).ok()?;
+    let table = parsed.tables.first().filter(|_| parsed.tables.len() == 1)?;
+    let mut columns = statement::index_columns(&parsed.conditions);
+    let text = statement.text.to_ascii_lowercase();
+    let order = text.split("order by").nth(1)?.split("limit").next()?.split(',').next()?;
+    let column = order.split_whitespace().next()?.rsplit('.').next()?.trim_matches('"').to_string();
+    let is_plain = column.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if columns.is_empty() || !is_plain || columns.contains(&column) {
+        return None;
+    }
+    columns.push(column);
+    let schema =
+        table.schema.as_ref().map_or(String::new(), |schema| format!("{}.", statement::quoted(schema)));
+    Some(statement::index_command(&format!("{schema}{}", statement::quoted(&table.name)), &columns, true))
+}
+
+fn sequence(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let fits = |kind: &str, event: &str| kind == "LWLock" && event == "BufferContent";
+        let Some(waits) = case.waits(&time.node) else { continue };
+        let share = node_time::share_of(case, &time.node, fits).unwrap_or(0.0);
+        let worst = waits.worst_statement(fits).filter(|(_, of_waits)| *of_waits >= OF_WAITS_MIN);
+        let text = worst.and_then(|(id, _)| case.query(id)).unwrap_or("");
+        if share < PAGE_SHARE_MIN || !text.to_ascii_lowercase().contains("nextval(") {
+            continue;
+        }
+        claims.push(
+            Claim::new(
+                severity(share),
+                Level::CoOccurrence,
+                format!("{}: sessions wait {} of their time for the page of a sequence", time.node, units::percent(share)),
+            )
+            .on_node(&time.node)
+            .during(waits.windows(Who::Client, fits))
+            .number("share", share)
+            .because(format!("most waits for LWLock:BufferContent are in: {}", super::costly::plain(text, 160)))
+            .because("each nextval locks the sequence's only page for itself, and every 32nd writes WAL")
+            .not("rows: a sequence has no row locks")
+            .lacking("which sequence: constants are not recorded; the command shows those that grow")
+            .remedy(
+                "let each session take several numbers at once; gaps become larger, and numbers no longer follow the order of time",
+                &["SELECT schemaname, sequencename, last_value, cache_size, format('ALTER SEQUENCE %I.%I CACHE 100;', schemaname, sequencename) AS command \
+                   FROM pg_sequences ORDER BY last_value DESC NULLS LAST LIMIT 10;"],
+            ),
+        );
+    }
+    Answer::of(claims, || "waits for pages, and statements that take numbers of sequences".to_string())
+}

@@ -1,0 +1,344 @@
+//! What findings print to be typed: it must reach the application, fit the server, and name what is there.
+
+use crate::fire;
+use crate::scene::{Scene, disk, wait};
+use record::Findings;
+use record::event;
+use record::finding::{Finding, Severity};
+use serde_json::json;
+
+fn n1() -> serde_json::Value {
+    json!({"node": "n1"})
+}
+
+fn of<'a>(findings: &'a Findings, rule: &str) -> &'a Finding {
+    let found = findings.findings.iter().find(|finding| finding.rule == rule);
+    found.unwrap_or_else(|| {
+        panic!("{rule} is silent: {:#?}", findings.checked.iter().find(|checked| checked.rule == rule))
+    })
+}
+
+fn commands(finding: &Finding) -> String {
+    finding.remedy.commands.join("\n")
+}
+
+fn fired(rule: &str) -> Scene {
+    let (_, _, change) = fire::all().find(|(id, _, _)| *id == rule).expect("a case");
+    let mut scene = Scene::healthy();
+    change(&mut scene);
+    scene
+}
+
+/// No command of any rule has a blank to fill in where a path belongs, an ellipsis, a process 0 or a step that runs although the one before it failed.
+#[test]
+fn commands_can_be_pasted() {
+    let mut problems = vec![];
+    for (id, _, change) in fire::all() {
+        let mut scene = Scene::healthy();
+        change(&mut scene);
+        for finding in scene.explain().findings.iter().filter(|finding| finding.rule == *id) {
+            for command in &finding.remedy.commands {
+                let code = command.split(" -- ").next().unwrap_or(command);
+                let is_shell = code.starts_with("$ ");
+                let has_blank = code.contains("...") && !code.contains("pgfathom ")
+                    || code.split_whitespace().any(|word| word == "PGDATA");
+                let steps = is_shell && code.contains("pg_ctl stop") && code.contains("; ");
+                let stops = ["pg_ctl stop", "pg_ctl restart"].iter().any(|words| code.contains(words));
+                if has_blank || steps || code.contains("_backend(0)") || code.contains("pid = 0") {
+                    problems.push(format!("{id}: {command}"));
+                }
+                if stops && !finding.remedy.text.contains("stops the database") {
+                    problems.push(format!("{id} does not warn: {command}"));
+                }
+                if code.contains("-- then restart")
+                    || command.contains("then restart") && !command.contains("sessions end")
+                {
+                    problems.push(format!("{id} does not say that sessions end: {command}"));
+                }
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn memory_for_a_sort_reaches_open_sessions_and_stays_within_the_memory() {
+    let findings = fired("PLAN-02").explain();
+    let typed = commands(of(&findings, "PLAN-02"));
+    assert!(
+        typed.starts_with("ALTER SYSTEM SET work_mem = ") && typed.contains("pg_reload_conf()"),
+        "{typed}"
+    );
+    assert!(typed.contains(r#"ALTER DATABASE "db" SET work_mem = "#) && !typed.contains("\nSET "), "{typed}");
+    // Seven sessions with 64 MB each take more than a quarter of such a host: only the database is offered.
+    let mut scene = fired("PLAN-02");
+    scene.set("host", json!({"host": "h1"}), json!({"memory_total_bytes": 1_500_000_000u64}));
+    let findings = scene.explain();
+    let typed = commands(of(&findings, "PLAN-02"));
+    assert!(!typed.contains("ALTER SYSTEM") && typed.contains("ALTER DATABASE"), "{typed}");
+}
+
+#[test]
+fn temporary_files_while_an_index_is_built_are_low() {
+    let spilling = |command: Option<&str>| {
+        let mut scene = Scene::healthy();
+        scene.drop_source("statement");
+        scene.set("server", n1(), json!({"temp_bytes": 6_000_000, "temp_files": 2}));
+        if let Some(command) = command {
+            scene.set(
+                "progress",
+                json!({"node": "n1", "pid": 9, "command": command, "relation": "public.orders"}),
+                json!({"phase": "building index"}),
+            );
+        }
+        of(&scene.explain(), "PLAN-02").severity
+    };
+    assert_eq!(spilling(Some("create_index")), Severity::Low);
+    assert_eq!(spilling(Some("vacuum")), Severity::Medium, "a vacuum writes no temporary files");
+    assert_eq!(spilling(None), Severity::Medium);
+}
+
+#[test]
+fn a_missing_index_is_printed_from_the_text_where_no_plan_is_known() {
+    let findings = fired("PLAN-01").explain();
+    let finding = of(&findings, "PLAN-01");
+    let typed = commands(finding);
+    assert!(typed.contains(r#"CREATE INDEX CONCURRENTLY ON public.orders ("customer");"#), "{typed}");
+    assert!(typed.contains("pg_indexes"), "an index may be there already: {typed}");
+    assert!(finding.remedy.text.contains("written by each of the"), "{}", finding.remedy.text);
+    // A partition, a join in which the column may be another table's, and a name that needs quotes: the plan has to be looked at.
+    for (relation, query) in [
+        ("public.orders", "select count(*) from orders o, customers where customer = $1"),
+        ("public.\"Orders\"", "select count(*) from \"Orders\" where customer = $1"),
+    ] {
+        let mut scene = Scene::healthy();
+        scene.event(1, event::QUERY, "", json!({"query_id": "9", "text": query}));
+        scene.set(
+            "statement",
+            json!({"node": "n1", "database": "db", "query_id": "9"}),
+            json!({"calls": 1000, "total_ms": 50_000.0, "rows": 1000, "shared_hit": 2_000_000, "shared_read": 0}),
+        );
+        scene.set(
+            "table",
+            json!({"node": "n1", "database": "db", "relation": relation}),
+            json!({"seq_scans": 6000, "seq_rows": 1_200_000_000u64}),
+        );
+        let typed = commands(of(&scene.explain(), "PLAN-01"));
+        assert!(!typed.contains("CREATE INDEX"), "{query}: {typed}");
+    }
+}
+
+#[test]
+fn a_scan_inside_of_a_trigger_is_one_finding() {
+    let mut scene = fired("PLAN-01");
+    scene.event(
+        1,
+        event::QUERY,
+        "",
+        json!({"query_id": "8", "text": "update stock set n = n - $1 where item = $2"}),
+    );
+    scene.set(
+        "statement",
+        json!({"node": "n1", "database": "db", "query_id": "8"}),
+        json!({"calls": 1000, "total_ms": 52_000.0, "rows": 1000, "shared_hit": 2_000_000, "shared_read": 0}),
+    );
+    let findings = scene.explain();
+    let count = findings.findings.iter().filter(|finding| finding.rule == "PLAN-01").count();
+    assert_eq!(count, 1, "{:#?}", findings.findings);
+    assert!(of(&findings, "PLAN-01").evidence.iter().any(|line| line.contains("from orders")));
+}
+
+#[test]
+fn autovacuum_is_turned_on_wherever_it_was_turned_off() {
+    let typed = commands(of(&fired("VAC-08").explain(), "VAC-08"));
+    assert!(
+        typed.contains("ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf();")
+            && !typed.contains("RESET"),
+        "{typed}"
+    );
+    assert!(typed.contains("source, sourcefile"), "{typed}");
+}
+
+#[test]
+fn forced_checkpoints_count_by_their_cost_and_fit_the_disk() {
+    let forced = |every_s: u64, images: u64, free: u64| {
+        let mut scene = Scene::healthy();
+        scene.fact(n1(), "setting", "max_wal_size", "128MB");
+        scene.vary("server", n1(), "checkpoints_requested", move |second| {
+            f64::from(u8::from(second % every_s == 0))
+        });
+        scene.set("server", n1(), json!({"wal_bytes": 40_000_000, "wal_fpi": images}));
+        scene.set("mount", json!({"host": "h1", "mount": "/wal"}), json!({"free_bytes": free}));
+        let findings = scene.explain();
+        let finding = of(&findings, "WAL-03");
+        (finding.severity, commands(finding))
+    };
+    assert_eq!(forced(20, 3000, 900_000_000_000).0, Severity::High, "most of the WAL is full page images");
+    assert_eq!(forced(20, 10, 900_000_000_000).0, Severity::Medium, "frequent, and cheap");
+    assert_eq!(forced(75, 3000, 900_000_000_000).0, Severity::Medium, "two of them");
+    assert!(
+        forced(20, 10, 900_000_000_000).1.contains("max_wal_size = '21743MB'"),
+        "{}",
+        forced(20, 10, 900_000_000_000).1
+    );
+    let small = forced(20, 10, 2_000_000_000).1;
+    assert!(small.contains("max_wal_size = '1081MB'"), "half of what is free, and what the WAL has: {small}");
+    let full = forced(20, 10, 10_000_000).1;
+    assert!(!full.contains("max_wal_size"), "{full}");
+}
+
+#[test]
+fn one_forced_checkpoint_is_low() {
+    let mut scene = Scene::healthy();
+    scene.fact(n1(), "setting", "max_wal_size", "128MB");
+    scene.vary("server", n1(), "checkpoints_requested", |second| f64::from(u8::from(second == 90)));
+    scene.set("server", n1(), json!({"wal_bytes": 40_000_000, "wal_fpi": 3000}));
+    scene.event(90, event::SERVER_LOG, "checkpoints are occurring too frequently (9 seconds apart)", n1());
+    assert_eq!(of(&scene.explain(), "WAL-03").severity, Severity::Low);
+}
+
+#[test]
+fn paths_are_those_of_the_server() {
+    let mut scene = fired("WAL-01");
+    assert!(commands(of(&scene.explain(), "WAL-01")).contains("pg_test_fsync -f '/data/pg'/pg_wal/"));
+    scene.drop_source("fact");
+    assert!(commands(of(&scene.explain(), "WAL-01")).contains("$(psql -qAtX -c 'SHOW data_directory')"));
+}
+
+#[test]
+fn values_of_a_large_row_are_not_counted_as_rows() {
+    let mut scene = Scene::healthy();
+    scene.set(
+        "server",
+        n1(),
+        json!({"wal_bytes": 30_000_000, "xact_commit": 10, "tup_inserted": 15_000, "tup_updated": 0}),
+    );
+    scene.set(
+        "table",
+        json!({"node": "n1", "database": "db", "relation": "public.usertable"}),
+        json!({"rows_inserted": 600, "rows_updated": 0}),
+    );
+    assert_eq!(of(&scene.explain(), "TXN-03").numbers["wal_bytes_per_row"].round(), 3_000_000.0);
+    // As many small rows.
+    scene.set(
+        "table",
+        json!({"node": "n1", "database": "db", "relation": "public.usertable"}),
+        json!({"rows_inserted": 900_000}),
+    );
+    assert!(scene.explain().findings.iter().all(|finding| finding.rule != "TXN-03"));
+}
+
+/// Sessions that wait for an advisory lock of session 10 from the second `from` on.
+fn waiting_for_a_leader(count: u64, from: u64, root_state: &str) -> Scene {
+    let mut scene = Scene::healthy();
+    scene.set("wait", wait("n1", "Lock", "advisory"), json!({"sessions": count}));
+    scene.set("server", n1(), json!({"active_ms": 1000.0}));
+    for pid in 11..11 + count {
+        let keys = json!({"node": "n1", "pid": pid, "root": 10});
+        scene.set("block", keys.clone(), json!({"blocked_by": 10, "root_state": root_state, "depth": 1, "lock_type": "advisory", "mode": "ExclusiveLock", "relation": ""}));
+        scene.vary("block", keys.clone(), "wait_s", move |second| (second + 30 - from) as f64).during(
+            "block",
+            keys,
+            from..=u64::MAX,
+        );
+    }
+    scene
+}
+
+#[test]
+fn a_leader_is_no_trouble_and_a_lock_that_was_forgotten_is() {
+    let worst = |scene: Scene| {
+        let findings = scene.explain();
+        let locks = findings.findings.into_iter().filter(|finding| finding.rule.starts_with("LCK-"));
+        locks.map(|finding| (finding.severity, finding.rule)).max()
+    };
+    assert_eq!(worst(waiting_for_a_leader(2, 1, "idle")), Some((Severity::Low, "LCK-03".to_string())));
+    // Sessions that came to wait while it was watched, a crowd, and a holder that forgot its transaction.
+    for scene in [
+        waiting_for_a_leader(2, 90, "idle"),
+        waiting_for_a_leader(12, 1, "idle"),
+        waiting_for_a_leader(2, 1, "idle in transaction"),
+    ] {
+        assert!(worst(scene).is_some_and(|(severity, _)| severity >= Severity::Medium));
+    }
+}
+
+/// A job that takes the table for 0.7 s again and again: no wait is long, and most of the time is lost behind it.
+#[test]
+fn short_waits_behind_one_session_count_by_their_sum() {
+    let mut scene = Scene::healthy();
+    scene.set("wait", wait("n1", "Lock", "relation"), json!({"sessions": 5}));
+    scene.set("server", n1(), json!({"active_ms": 11_000.0}));
+    scene.set("session", json!({"node": "n1", "pid": 10}), json!({"state": "active", "backend_start": "2026-01-01 10:00:00+00", "query": "BEGIN; LOCK TABLE tariff"}));
+    for pid in 11..16 {
+        scene.set(
+            "block",
+            json!({"node": "n1", "pid": pid, "root": 10}),
+            json!({"blocked_by": 10, "root_state": "active", "depth": 1, "wait_s": 0.4,
+            "lock_type": "relation", "mode": "AccessShareLock", "relation": "public.tariff"}),
+        );
+    }
+    let findings = scene.explain();
+    let finding = of(&findings, "LCK-01");
+    assert!(
+        finding.claim.contains("again and again") && finding.claim.contains("LOCK TABLE tariff"),
+        "{}",
+        finding.claim
+    );
+    assert!(commands(finding).contains("backend_start = '2026-01-01 10:00:00+00'"), "{}", commands(finding));
+}
+
+#[test]
+fn a_row_that_is_held_by_idle_transactions_says_so() {
+    let mut scene = Scene::healthy();
+    scene.set("wait", wait("n1", "Lock", "transactionid"), json!({"sessions": 9}));
+    for root in 0..6u64 {
+        let keys = json!({"node": "n1", "pid": 20 + root, "root": 10 + root});
+        scene.set("block", keys.clone(), json!({"blocked_by": 10 + root, "root_state": "idle in transaction", "depth": 1, "wait_s": 0.1, "lock_type": "transactionid"}));
+        scene.during("block", keys, root * 30 + 1..=root * 30 + 1);
+    }
+    let findings = scene.explain();
+    assert!(
+        of(&findings, "DIST-06").claim.contains("idle in a transaction"),
+        "{}",
+        of(&findings, "DIST-06").claim
+    );
+}
+
+/// Deadlocks are the cause of the waits that end in them; the lock manager is passed by those who queue for a row.
+#[test]
+fn causes_stand_before_their_symptoms() {
+    let mut scene = Scene::healthy();
+    scene.set("wait", wait("n1", "Lock", "transactionid"), json!({"sessions": 9}));
+    scene.set("wait", wait("n1", "LWLock", "LockManager"), json!({"sessions": 3}));
+    let findings = scene.explain();
+    assert_eq!(of(&findings, "LWL-01").symptom_of.as_deref(), Some("DIST-06"));
+    scene.vary("server", n1(), "deadlocks", |second| (second % 2) as f64);
+    let findings = scene.explain();
+    assert_eq!(
+        (findings.findings[0].rule.as_str(), of(&findings, "DIST-06").symptom_of.as_deref()),
+        ("GEN-02", Some("GEN-02"))
+    );
+    let mut scene = fired("IO-10");
+    scene.set("disk", disk("h1", "nvme0n1"), json!({"write_await_ms": 0.4}));
+    assert_eq!(of(&scene.explain(), "WAL-01").symptom_of.as_deref(), Some("IO-10"));
+}
+
+#[test]
+fn other_values_than_the_statistics_know_need_a_statement_that_suffers() {
+    let changed = |blocks: u64| {
+        let mut scene = Scene::healthy();
+        scene.event(
+            1,
+            event::QUERY,
+            "",
+            json!({"query_id": "9", "text": "select id from mail where state = $1 and customer = $2"}),
+        );
+        scene.set("statement", json!({"node": "n1", "database": "db", "query_id": "9"}),
+            json!({"calls": 1000, "total_ms": 50_000.0, "rows": 10_000, "shared_hit": blocks * 1000, "shared_read": 0}));
+        scene.set("table", json!({"node": "n1", "database": "db", "relation": "public.mail"}), json!({"blocks_hit": 20_000_000, "blocks_read": 0,
+            "live_rows": 200_000, "planned_rows": 200_000, "changed_since_analyze": 100_000, "analyzes_total": 1, "analyzed_s": 300.0, "autovacuum": false}));
+        scene.explain().findings.iter().any(|finding| finding.rule == "PLAN-05")
+    };
+    assert!(changed(3500) && !changed(20));
+}
