@@ -92,7 +92,7 @@ fn a_plan_goes_through_load_run_and_report() {
 
     // The lab's server has fsync off, so the check fails; what the plan needs is there.
     let measure = "--size 32MiB --probe-time 20ms --depths 1 --skip memory,processor,network";
-    lab.expect(6, &format!("check {measure} --plan plan.json -o checked"));
+    lab.expect(6, &format!("check -d postgres {measure} --plan plan.json -o checked"));
     let checks = json(&lab.folder.path().join("checked/check.json"));
     let verdict = |check: &str| {
         let items = checks["items"].as_array().expect("items");
