@@ -17,11 +17,7 @@ fn a_check_fits_its_schema_and_uses_all_of_it() {
         node: Some("n1".into()),
         figure: Some(check::Figure { value: 1.0, unit: check::Unit::Microseconds }),
         limit: Some(check::Limit::AtMost(2.0)),
-        remedy: Remedy {
-            text: "replace it".into(),
-            commands: vec!["smartctl -a".into()],
-            ..Remedy::default()
-        },
+        remedy: Remedy { text: "replace it".into(), commands: vec!["smartctl -a".into()] },
         ..check::Item::default()
     };
     let least = check::Item { limit: Some(check::Limit::AtLeast(2.0)), ..item.clone() };
