@@ -445,7 +445,7 @@ fn changed(case: &Case) -> Answer {
                 .with(cost_of(before), |claim, cost| claim.number("cost_before", cost))
                 .with(cost_of(after), |claim, cost| claim.number("cost_after", cost))
                 .because(format!("before: {}, after: {}", files(before), files(after)))
-                .lacking("the moment of the change: plans are compared at the first and the last look only")
+                .lacking("the exact moment of the change: a statement is planned again when its executions take four times as long, and at the end")
                 .remedy(
                     "compare both plans: an index or statistics were added or removed, or a table has grown past a limit of the planner",
                     &[],

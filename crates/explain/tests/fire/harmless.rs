@@ -12,6 +12,15 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.set("net", json!({"host": "h1", "interface": "lo"}), json!({"tx_packets": 5000}));
         scene.set("net", json!({"host": "h1", "interface": "eth0"}), json!({"tx_packets": 0}));
     }),
+    ("PLAN-05", |scene| {
+        // One session that loaded a table and analysed it at once: its inserts are counted after the ANALYZE that found them.
+        let table = json!({"node": "n1", "database": "db", "relation": "public.usertable"});
+        scene.set(
+            "table",
+            table,
+            json!({"live_rows": 2_000_000, "planned_rows": 1_000_000, "changed_since_analyze": 1_000_000}),
+        );
+    }),
     ("GEN-07", |scene| {
         // More work, and bursts of it: each transaction takes what it took.
         let server = json!({"node": "n1"});

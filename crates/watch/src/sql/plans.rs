@@ -1,6 +1,6 @@
 //! Plans of the statements that take the most time, without running them, and what a change would make of them.
 //!
-//! A statement is planned when it is first among the [`TOP`] and once more at the end, one at a time, at most [`STATEMENTS_MAX`] in a recording. It is
+//! A statement is planned when it is first among the [`TOP`], again when its executions have become much longer, and once more at the end, one at a time, at most [`STATEMENTS_MAX`] in a recording. It is
 //! planned in a transaction that only reads, with limits of time, from a text that a parser has checked, with parameters instead of values
 //! (`EXPLAIN (GENERIC_PLAN)`, before PostgreSQL 16 PREPARE with `plan_cache_mode = force_generic_plan`). [`safety`] decides whether our role may.
 //! A plan is recorded once for each shape.
@@ -32,6 +32,8 @@ const TEXTS_MAX: usize = 500;
 const SHARE_MIN: f64 = 0.05;
 /// A statement that takes less for an execution has no plan to improve.
 const MEAN_MS_MIN: f64 = 0.2;
+/// A statement whose executions take so many times as long as when it was planned is planned again.
+const LONGER_FACTOR: f64 = 4.0;
 /// Longer texts were cut when they were read.
 const TEXT_CHARS_MAX: usize = 3_999;
 /// How long the end of a recording may plan.
@@ -51,17 +53,47 @@ const REASONS_MAX: usize = 3;
 /// What is known of the statements of a node.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
-    /// By database and id: time, executions.
-    totals: HashMap<(String, String), (f64, u64)>,
+    /// By database and id.
+    totals: HashMap<(String, String), Figures>,
     texts: HashMap<String, String>,
     /// The time of the last sample of the statements.
     last_us: u64,
-    /// The hash of the last plan of each; `None` if it could not be planned.
-    seen: BTreeMap<String, Option<String>>,
+    /// The last plan of each; `None` if it could not be planned.
+    seen: BTreeMap<String, Option<Seen>>,
     /// Why statements were not planned.
     reasons: BTreeMap<String, String>,
     /// Whether settings are tried as well.
     pub(super) tries_settings: bool,
+}
+
+/// What a statement took: in the recording, and in the newest look at the statements.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    whole: Cost,
+    newest: Cost,
+    /// The time of that look.
+    newest_us: u64,
+}
+
+/// Time and executions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    ms: f64,
+    calls: u64,
+}
+
+impl Cost {
+    fn mean_ms(self) -> f64 {
+        self.ms / self.calls.max(1) as f64
+    }
+}
+
+/// A plan that was made.
+#[derive(Clone, PartialEq, Debug)]
+struct Seen {
+    hash: String,
+    /// Mean of the executions at that time.
+    mean_ms: f64,
 }
 
 /// A statement to plan.
@@ -69,6 +101,8 @@ pub(super) struct Plans {
 struct Wanted {
     database: String,
     query_id: String,
+    /// Mean of its newest executions.
+    mean_ms: f64,
 }
 
 /// What planning a statement returned.
@@ -90,9 +124,11 @@ impl Plans {
                 && *t_us > last_us
             {
                 self.last_us = *t_us;
-                let total = self.totals.entry((line.database.clone(), line.query_id.clone())).or_default();
-                total.0 += line.total_ms.unwrap_or(0.0);
-                total.1 += line.calls.unwrap_or(0);
+                let figures = self.totals.entry((line.database.clone(), line.query_id.clone())).or_default();
+                let cost = Cost { ms: line.total_ms.unwrap_or(0.0), calls: line.calls.unwrap_or(0) };
+                figures.whole.ms += cost.ms;
+                figures.whole.calls += cost.calls;
+                (figures.newest, figures.newest_us) = (cost, *t_us);
             }
         }
         for event in batch.events.iter().filter(|event| event.kind == event::QUERY) {
@@ -104,29 +140,47 @@ impl Plans {
         }
     }
 
-    /// The statements that are worth a plan, the costliest first.
+    /// The statements that are worth a plan, the costliest first: those of the newest look before those of the whole recording, because what has become
+    /// slow a moment ago is hidden in the means of an hour.
     fn top(&self) -> Vec<Wanted> {
-        let whole: f64 = self.totals.values().map(|(ms, _)| ms).sum();
-        let mut all: Vec<_> = self.totals.iter().collect();
-        all.sort_by(|left, right| right.1.0.total_cmp(&left.1.0).then_with(|| left.0.cmp(right.0)));
-        let is_worth = |(ms, calls): &(f64, u64)| {
-            *ms >= whole * SHARE_MIN && *ms > 0.0 && ms / (*calls).max(1) as f64 >= MEAN_MS_MIN
-        };
-        let worth = all.into_iter().take(TOP).filter(|(_, total)| is_worth(total));
+        let last_us = self.last_us;
+        let newest =
+            |figures: &Figures| if figures.newest_us == last_us { figures.newest } else { Cost::default() };
+        let mut worth = self.costliest(newest);
+        for wanted in self.costliest(|figures| figures.whole) {
+            if worth.iter().all(|other| other.query_id != wanted.query_id) {
+                worth.push(wanted);
+            }
+        }
         worth
-            .map(|((database, query_id), _)| Wanted {
+    }
+
+    /// The statements that are worth a plan by one cost of each.
+    fn costliest(&self, cost: impl Fn(&Figures) -> Cost) -> Vec<Wanted> {
+        let mut all: Vec<_> =
+            self.totals.iter().map(|(key, figures)| (key, cost(figures), figures)).collect();
+        let whole: f64 = all.iter().map(|(_, cost, _)| cost.ms).sum();
+        all.sort_by(|left, right| right.1.ms.total_cmp(&left.1.ms).then_with(|| left.0.cmp(right.0)));
+        let is_worth =
+            |cost: Cost| cost.ms >= whole * SHARE_MIN && cost.ms > 0.0 && cost.mean_ms() >= MEAN_MS_MIN;
+        let worth = all.into_iter().take(TOP).filter(|(_, cost, _)| is_worth(*cost));
+        worth
+            .map(|((database, query_id), _, figures)| Wanted {
                 database: database.clone(),
                 query_id: query_id.clone(),
+                mean_ms: figures.newest.mean_ms(),
             })
             .collect()
     }
 
-    /// Those that were never planned; at the end also those that were, because their plan may have changed.
+    /// Those that were never planned, and those that take much longer than when they were; at the end also the others, because their plan may have
+    /// changed.
     fn due(&self, is_end: bool) -> Vec<Wanted> {
         let mut due = self.top();
         due.retain(|wanted| match self.seen.get(&wanted.query_id) {
             None => self.seen.len() < STATEMENTS_MAX,
-            Some(hash) => is_end && hash.is_some(),
+            Some(Some(seen)) => is_end || wanted.mean_ms >= seen.mean_ms * LONGER_FACTOR,
+            Some(None) => false,
         });
         due
     }
@@ -154,10 +208,11 @@ impl Node {
             }
             let text = self.plans.texts.get(&wanted.query_id).cloned().unwrap_or_default();
             let Link::Up(up) = &mut self.link else { return Ok(()) };
-            let before = self.plans.seen.get(&wanted.query_id).cloned().flatten();
+            let before = self.plans.seen.get(&wanted.query_id).cloned().flatten().map(|seen| seen.hash);
             match look(&mut up.session, &wanted, &text) {
                 Ok(looked) => {
-                    self.plans.seen.insert(wanted.query_id.clone(), Some(looked.plan.hash.clone()));
+                    let seen = Seen { hash: looked.plan.hash.clone(), mean_ms: wanted.mean_ms };
+                    self.plans.seen.insert(wanted.query_id.clone(), Some(seen));
                     if before.as_deref() != Some(looked.plan.hash.as_str()) {
                         let trials = trial::all(&mut up.session, &looked, &text, self.plans.tries_settings)?;
                         self.record(tick, looked, before, trials, batch);
@@ -427,7 +482,7 @@ mod tests {
         plans.take(&sampled(1, &[("cheap", 900.0, 100_000), ("rare", 5.0, 1), ("slow", 500.0, 100)]));
         let ids = |due: Vec<Wanted>| due.into_iter().map(|wanted| wanted.query_id).collect::<Vec<_>>();
         assert_eq!(ids(plans.due(false)), ["slow"]);
-        plans.seen.insert("slow".to_string(), Some("h".to_string()));
+        plans.seen.insert("slow".to_string(), Some(Seen { hash: "h".to_string(), mean_ms: 5.0 }));
         assert!(plans.due(false).is_empty());
         assert_eq!(ids(plans.due(true)), ["slow"]);
         // What could not be planned is not tried again.
@@ -438,5 +493,20 @@ mod tests {
         }
         plans.take(&sampled(2, &[("new", 5000.0, 10)]));
         assert!(plans.due(false).is_empty(), "the budget is used up");
+    }
+
+    #[test]
+    fn what_becomes_slow_later_is_planned_although_its_mean_is_still_short() {
+        let mut plans = Plans::default();
+        let ids = |due: Vec<Wanted>| due.into_iter().map(|wanted| wanted.query_id).collect::<Vec<_>>();
+        plans.take(&sampled(1, &[("later", 5_000.0, 250_000), ("other", 100.0, 100)]));
+        assert!(plans.due(false).is_empty());
+        // Its index was dropped: 20 ms an execution, but 0.1 ms over the whole recording.
+        plans.take(&sampled(2, &[("later", 20_000.0, 1_000)]));
+        assert_eq!(ids(plans.due(false)), ["later"]);
+        plans.seen.insert("later".to_string(), Some(Seen { hash: "h".to_string(), mean_ms: 20.0 }));
+        assert!(plans.due(false).is_empty());
+        plans.take(&sampled(3, &[("later", 20_000.0, 200)]));
+        assert_eq!(ids(plans.due(false)), ["later"], "five times as long");
     }
 }
