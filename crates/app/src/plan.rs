@@ -29,9 +29,10 @@ const KEEP_FREE_PART: u64 = 10;
 /// Cores and network of a client host where nothing else is known.
 const CLIENT_CORES: u64 = 16;
 const CLIENT_NETWORK_BYTES_PER_S: f64 = 1.25e9;
-/// Built-in measurements, from docs/benchmarks.md: client CPU of a loaded row and of a transaction, index entries of one build.
+/// Measured on one host (docs/benchmarks.md): client CPU of a loaded row and of a transaction.
 const CLIENT_US_PER_ROW: f64 = 0.9;
 const CLIENT_US_PER_TRANSACTION: f64 = 6.0;
+/// Assumed, not measured: index entries of one build.
 const INDEX_ROWS_PER_S: f64 = 1e6;
 /// The range of a rate that was given as one number: this share below and above.
 const RATE_SPREAD: f64 = 0.15;
@@ -55,6 +56,8 @@ pub struct Plan {
     pub explain: bool,
     /// The file for the plan.
     pub output: Option<PathBuf>,
+    /// The file for its page.
+    pub page: Option<PathBuf>,
 }
 
 /// Where a calibration loads its rows.
@@ -145,11 +148,18 @@ impl Plan {
                 }
             }
         }
-        if let Some(path) = &self.output {
-            recording::write_named(path, &plan.to_json()?).map_err(|error| {
+        let write = |path: &std::path::Path, content: &str| {
+            recording::write_named(path, content).map_err(|error| {
                 Failure::caused(format!("cannot write {}", path.display()), error)
                     .hint("name a file in a folder that exists and is yours")
-            })?;
+            })
+        };
+        if let Some(path) = &self.page {
+            write(path, &::report::plan_page(&plan, &::plan::text::report(&plan)))?;
+            context.terminal.say(&format!("page: {}", path.display()));
+        }
+        if let Some(path) = &self.output {
+            write(path, &plan.to_json()?)?;
             context.terminal.say(&format!("plan: {}", path.display()));
             context.terminal.say(&format!(
                 "next: pgfathom load {} --plan {} DBNAME",

@@ -15,9 +15,9 @@ const BUSY_SHARE: f64 = 0.2;
 /// Offsets of clocks in microseconds: warning and failure (docs/explain.md, REP-05).
 const OFFSET_US: (u64, u64) = (10_000, 100_000);
 
-/// All items of one host. `subjects` are the directories that matter on it, `data` those of databases.
-pub fn items(host: &Host, subjects: &[&str], data: &[&str]) -> Vec<Item> {
-    let mut items = vec![reached(host)];
+/// All items of one host. `subjects` are the directories that matter on it, `data` those of databases, `command` tries whether ssh reaches it.
+pub fn items(host: &Host, subjects: &[&str], data: &[&str], command: &str) -> Vec<Item> {
+    let mut items = vec![reached(host, command)];
     if host.lost.is_some() {
         return items;
     }
@@ -69,14 +69,13 @@ fn facts<'a>(host: &'a Host, topic: &'a str) -> impl Iterator<Item = &'a Fact> {
 }
 
 /// Whether the host was reached, and what measured on it.
-fn reached(host: &Host) -> Item {
+fn reached(host: &Host, command: &str) -> Item {
     let item = of(host, "host.reached", Area::System, "");
     if let Some(lost) = &host.lost {
-        let command = format!("$ ssh {} true", host.host);
         return item
             .judged(Verdict::Fail, format!("{} was not checked: {lost}", host.host))
             .why("Nothing is known about this host.")
-            .remedy("ssh must reach it without a question.", &[&command]);
+            .remedy("ssh must reach it without a question.", &[command]);
     }
     match &host.no_program {
         Some(why) => item

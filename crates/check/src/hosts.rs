@@ -33,6 +33,12 @@ impl Host {
             ..Host::default()
         }
     }
+
+    /// What a user types to see whether ssh reaches it.
+    pub(crate) fn ssh_command(&self) -> String {
+        let port = self.port.map(|port| format!("-p {port} ")).unwrap_or_default();
+        format!("$ ssh {port}{} true", self.destination)
+    }
 }
 
 /// Why a list of hosts was not understood.
@@ -232,6 +238,14 @@ fn expanded(pattern: &str) -> Result<Vec<String>, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_command_to_try_has_the_user_and_the_port() {
+        let command = |line: &str| named(&[line.to_string()]).expect("a host")[0].ssh_command();
+        assert_eq!(command("db1"), "$ ssh db1 true");
+        assert_eq!(command("admin@db1:2222"), "$ ssh -p 2222 admin@db1 true");
+        assert_eq!(command("admin@[fd00::1]:22"), "$ ssh -p 22 admin@fd00::1 true");
+    }
 
     fn names(hosts: &[Host]) -> Vec<&str> {
         hosts.iter().map(|host| host.name.as_str()).collect()

@@ -114,7 +114,9 @@ fn judge(checks: &mut Checks, plan: &Plan) {
             .collect();
         let data: Vec<&str> =
             plan.data.iter().filter(|(name, _)| *name == host.host).map(|(_, data)| data.as_str()).collect();
-        items.extend(host::items(host, &subjects, &data));
+        let listed = plan.hosts.iter().find(|listed| listed.name == host.host);
+        let command = listed.map(Host::ssh_command).unwrap_or_default();
+        items.extend(host::items(host, &subjects, &data, &command));
     }
     let last = checks.disks.iter().map(|disk| disk.round).max().unwrap_or(0);
     items.extend(checks.disks.iter().filter(|disk| disk.round == last).flat_map(host::disk::items));

@@ -100,6 +100,37 @@ fn the_host_that_differs_is_named_with_the_reason() {
 }
 
 #[test]
+fn the_host_with_the_slow_disk_is_named_with_its_rate() {
+    if let Some(lack) = lack().or_else(|| needs::slow_disks().err()) {
+        return skip(&lack);
+    }
+    let folder = Folder::new();
+    let commands = format!(
+        "slow_disk 2\npgfathom check --hosts hosts.txt --copy-program {MEASURE} --skip network,memory,processor -o checked; echo \"exit $?\"\n\
+         leftovers\nfree_disk\n"
+    );
+    let ended = beside_hosts(&folder, 2, &commands);
+    let output = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("leftovers: none\n"), "{output}");
+    let checks = read(folder.path(), "checked/check.json");
+    let items = items(&checks);
+    for what in ["sequential write", "sequential read"] {
+        let named = |host: &str| {
+            found(&items, "contrast.figure", host)
+                .iter()
+                .any(|item| item[2].contains(what) && item[3] == "warn")
+        };
+        assert!(named("10.77.0.2") && !named("10.77.0.1"), "{what}: {items:#?} {output}");
+    }
+    let rate = |host: &str| {
+        let disks = checks["disks"].as_array().expect("disks");
+        let disk = disks.iter().find(|disk| disk["host"] == host).expect("its disk");
+        disk["tests"][0]["bytes_per_s"].as_f64().expect("a rate")
+    };
+    assert!(rate("10.77.0.2") < 10e6, "{} {output}", rate("10.77.0.2"));
+}
+
+#[test]
 fn an_interrupt_and_a_crash_leave_nothing_on_the_hosts() {
     if let Some(lack) = lack() {
         return skip(&lack);

@@ -76,7 +76,7 @@ fn the_flags_of_each_verb_are_these() {
             "plan",
             format!(
                 "{connection} --agents --block-size --calibrate[=<WHERE>] --client --client-cores --compressible --disk --disk-read --disks --document-size \
-                 --explain --file --fillfactor --freeze --from --jobs --keep-free --key-order --max-wal-size --nodes --output --partitions --ping \
+                 --explain --file --fillfactor --freeze --from --jobs --keep-free --key-order --max-wal-size --nodes --output --page --partitions --ping \
                  --price-client --price-node --raid --rate --rows --rows-per-transaction --scale --seed --size --standbys --tablespaces --tps --usable \
                  --vacuum-cost-delay --vacuum-cost-limit --vacuum-workers --wal-rate --what-if --within"
             ),
@@ -115,8 +115,8 @@ fn the_flags_of_each_verb_are_these() {
         (
             "check",
             format!(
-                "{connection} --accept --block --copy-program --depths --disk --every --for --hosts --one-pair-at-a-time --output-dir --probe-time \
-                 --program --size --skip --ssh --ssh-program --tools"
+                "{connection} --accept --block --copy-program --depths --disk --every --for --hosts --one-pair-at-a-time --output-dir --plan \
+                 --probe-time --program --size --skip --ssh --ssh-program --tools"
             ),
         ),
         ("report", "--check --compare --out --plan".to_string()),

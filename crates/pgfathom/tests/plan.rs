@@ -90,6 +90,26 @@ fn a_plan_goes_through_load_run_and_report() {
         (&"pgfathom.plan".into(), &(8u64 << 30).into())
     );
 
+    // The lab's server has fsync off, so the check fails; what the plan needs is there.
+    let measure = "--size 32MiB --probe-time 20ms --depths 1 --skip memory,processor,network";
+    lab.expect(6, &format!("check -d postgres {measure} --plan plan.json -o checked"));
+    let checks = json(&lab.folder.path().join("checked/check.json"));
+    let verdict = |check: &str| {
+        let items = checks["items"].as_array().expect("items");
+        let item =
+            items.iter().find(|item| item["check"] == check).unwrap_or_else(|| panic!("{check}: {checks:#}"));
+        item["verdict"].as_str().expect("a verdict").to_string()
+    };
+    for check in [
+        "plan.nodes",
+        "state.planned_space",
+        "state.planned_tablespaces",
+        "schema.planned_partitions",
+        "settings.planned",
+    ] {
+        assert_eq!(verdict(check), "pass", "{check}: {checks:#}");
+    }
+
     let loaded = lab.expect(0, "load ycsb --plan plan.json -o loaded");
     assert_eq!(lab.sql("select count(*) from usertable"), "20000");
     assert_eq!(lab.sql("select count(*) from pg_inherits where inhparent = 'usertable'::regclass"), "4");
@@ -115,7 +135,10 @@ fn a_plan_goes_through_load_run_and_report() {
         (&20_000.0.into(), &20_000.0.into(), &0.0.into())
     );
     let page = std::fs::read_to_string(lab.folder.path().join("loaded/report.html")).expect("a page");
-    assert!(page.contains("Planned against measured"));
+    assert!(page.contains("Planned against measured") && page.contains("plot-plan-forecast"));
+    lab.expect(0, "plan load ycsb --rows 20000 --disk 100GB --rate 100MB --page plan.html");
+    let page = std::fs::read_to_string(lab.folder.path().join("plan.html")).expect("a page");
+    assert!(page.contains("The plan fits") && page.contains("plot-plan-forecast"));
     // Another plan than the one of the run, and a run without a plan.
     lab.expect(0, "plan load ycsb --rows 40000 -o other.json");
     let other = report(&["--plan", "other.json", "loaded"]).stdout;

@@ -291,16 +291,19 @@ fn judge(input: &Input, layout: &Layout, size: &Size, space: &Space, book: &mut 
     if space.rows_max >= size.rows {
         return;
     }
-    let volumes = layout.volumes_per_node * input.hardware.nodes;
+    let of_volumes = match layout.volumes_per_node * input.hardware.nodes {
+        1 => "the volume".to_string(),
+        volumes => format!("each of {} volumes", number::count(volumes)),
+    };
     book.problem(
         1,
         format!(
-            "it will not fit: stop at {} rows ({}), when {} are on disk and {} are free on each of {} volumes; {} rows need {}",
+            "it will not fit: stop at {} rows ({}), when {} are on disk and {} are free on {}; {} rows need {}",
             number::count(space.rows_max),
             number::percent(space.rows_max as f64 / size.rows as f64),
             number::bytes(space.disk_bytes_max as f64),
             number::bytes(space.keep_free_bytes as f64),
-            number::count(volumes),
+            of_volumes,
             number::count(size.rows),
             number::bytes(size.disk_bytes as f64)
         ),

@@ -37,13 +37,19 @@ pub(crate) fn time(input: &Input, layout: &Layout, size: &Size, space: &Space, b
     time.rows_per_s = Some(rate.bytes_per_s / per_row);
     let index = index_seconds(input, layout, rows, book);
     let bytes = per_row * rows as f64;
-    let given = [("value bytes", bytes, Unit::Bytes), ("rate", rate.bytes_per_s, Unit::BytesPerSecond)];
-    let copy = book.put("copy", "value bytes / rate", &given, Unit::Seconds, bytes / rate.bytes_per_s);
+    let uneven = unevenness(input, layout);
+    let given = [
+        ("value bytes", bytes, Unit::Bytes),
+        ("rate", rate.bytes_per_s, Unit::BytesPerSecond),
+        ("rows of the fullest node, of the mean", uneven, Unit::Count),
+    ];
+    let expression = "value bytes / rate * rows of the fullest node, of the mean";
+    let copy = book.put("copy", expression, &given, Unit::Seconds, bytes / rate.bytes_per_s * uneven);
     let given = [("copy", copy, Unit::Seconds), ("indexes", index, Unit::Seconds)];
     let total = book.put("duration", "copy + indexes", &given, Unit::Seconds, copy + index);
     (time.copy_s, time.index_s, time.total_s) = (Some(copy), Some(index), Some(total));
-    time.total_s_low = Some(bytes / rate.high_bytes_per_s + index);
-    time.total_s_high = Some(bytes / rate.low_bytes_per_s + index);
+    time.total_s_low = Some(bytes / rate.high_bytes_per_s * uneven + index);
+    time.total_s_high = Some(bytes / rate.low_bytes_per_s * uneven + index);
     if let Some(deadline) = loading.deadline_s {
         let given = [("deadline", deadline, Unit::Seconds), ("duration", total, Unit::Seconds)];
         time.spare_s =
@@ -51,6 +57,12 @@ pub(crate) fn time(input: &Input, layout: &Layout, size: &Size, space: &Space, b
         judge(&time, deadline, rate, book);
     }
     time
+}
+
+/// Rows of the fullest node relative to the mean: the nodes do not wait for each other, and the one with the most partitions ends last.
+fn unevenness(input: &Input, layout: &Layout) -> f64 {
+    let (on_node, _) = fullest(input, layout);
+    on_node as f64 * input.hardware.nodes as f64 / layout.partitions.max(1) as f64
 }
 
 fn judge(time: &Time, deadline: f64, rate: &Rate, book: &mut Book) {

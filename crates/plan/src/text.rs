@@ -31,7 +31,12 @@ pub fn report(plan: &Plan) -> String {
     for note in &plan.notes {
         line(&mut out, "note", note);
     }
-    line(&mut out, "result", if plan.fits { "it fits" } else { "it does not fit" });
+    let result = match (plan.fits, plan.space.is_known) {
+        (false, _) => "it does not fit",
+        (true, true) => "it fits",
+        (true, false) => "whether it fits is not known: no capacity is given; nothing else speaks against it",
+    };
+    line(&mut out, "result", result);
     out
 }
 
@@ -313,7 +318,7 @@ fn forecast(out: &mut String, plan: &Plan) {
     let last = forecast.points.len().saturating_sub(1);
     let shown = forecast.points.iter().enumerate().filter(|(at, _)| at % step == 0 || *at == last);
     let what = if is_disk { "fullest volume" } else { "rows" };
-    let _ = writeln!(out, "{:LABEL$}{:>10}  {:>8}  {:>9}  {what}", "", "after", "rows", "on disk");
+    let _ = writeln!(out, "{:LABEL$}{:>11}  {:>8}  {:>9}  {what}", "", "after", "rows", "on disk");
     for (_, point) in shown {
         let share = if is_disk { point.fullest } else { point.rows as f64 / all };
         let full = ((share * BAR as f64).round() as usize).min(BAR);
@@ -324,7 +329,7 @@ fn forecast(out: &mut String, plan: &Plan) {
         };
         let _ = writeln!(
             out,
-            "{:LABEL$}{:>10}  {:>8}  {:>9}  |{}{}| {}{slow}",
+            "{:LABEL$}{:>11}  {:>8}  {:>9}  |{}{}| {}{slow}",
             "",
             number::duration(point.t_s),
             number::short(point.rows as f64),
@@ -335,7 +340,7 @@ fn forecast(out: &mut String, plan: &Plan) {
         );
     }
     for happened in forecast.happened.iter().take(HAPPENED_MAX) {
-        let _ = writeln!(out, "{:LABEL$}{:>10}  {}", "", number::duration(happened.t_s), happened.what);
+        let _ = writeln!(out, "{:LABEL$}{:>11}  {}", "", number::duration(happened.t_s), happened.what);
     }
     if forecast.happened.len() > HAPPENED_MAX {
         let _ = writeln!(out, "{:LABEL$}and {} more in the plan", "", forecast.happened.len() - HAPPENED_MAX);

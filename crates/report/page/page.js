@@ -45,6 +45,7 @@
   const clock = s => {
     if (s < 120) return bare(s.toFixed(1)) + ' s';
     const whole = Math.round(s), pad = n => String(n).padStart(2, '0');
+    if (whole >= 172800) return Math.floor(whole / 86400) + ' d' + (whole % 86400 < 60 ? '' : ' ' + pad(Math.floor(whole / 3600) % 24) + ':' + pad(Math.floor(whole / 60) % 60));
     return whole < 3600 ? Math.floor(whole / 60) + ':' + pad(whole % 60)
       : Math.floor(whole / 3600) + ':' + pad(Math.floor(whole / 60) % 60) + ':' + pad(whole % 60);
   };

@@ -6,6 +6,9 @@ use serde::Serialize;
 /// The most columns of a chart; longer runs are aggregated.
 pub(crate) const COLUMNS_MAX: usize = 600;
 
+/// The id of the forecast of a plan.
+pub(crate) const FORECAST: &str = "plan-forecast";
+
 /// One chart.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Chart {

@@ -8,12 +8,18 @@ use record::check::Checks;
 use record::finding::Findings;
 use record::plan::Plan;
 use record::watched::Sampled;
-use record::{RecordError, RunReader};
+use record::{RecordError, RunReader, files};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Lines of `watch` kept in memory.
 const LINES_MAX: usize = 400_000;
 /// Ticks are distinguished by this.
 const TICK_US: u64 = 1_000_000;
+
+/// The newest checks beside a run that are read to find its hosts.
+const BESIDE_MAX: usize = 20;
 
 /// Everything a page is made from.
 #[derive(Debug)]
@@ -24,6 +30,8 @@ pub(crate) struct Directory {
     pub(crate) findings: Option<Findings>,
     /// What a check measured on the hosts: its own directory, or a run that was given one.
     pub(crate) checks: Option<Checks>,
+    /// The directory of that check, if it was found beside the run.
+    pub(crate) checked_in: Option<String>,
     /// What was planned, if a plan is there.
     pub(crate) planned: Option<Plan>,
     /// Missing parts beside those that the reader reports.
@@ -51,10 +59,14 @@ impl Directory {
             missing.push(format!("findings.json cannot be read ({error}): no findings are shown"));
             None
         });
-        let checks = Checks::read(dir).unwrap_or_else(|error| {
+        let mut checks = Checks::read(dir).unwrap_or_else(|error| {
             missing.push(format!("check.json cannot be read ({error}): nothing of it is shown"));
             None
         });
+        let mut checked_in = None;
+        if checks.is_none() && reader.run.verb != crate::checks::VERB {
+            (checks, checked_in) = beside(dir, &watched.hosts()).unzip();
+        }
         let planned = match source.plan() {
             Some(plan) => Some(plan.clone()),
             None => Plan::read(dir).unwrap_or_else(|error| {
@@ -68,8 +80,27 @@ impl Directory {
                 watched.stride
             ));
         }
-        Ok(Directory { reader, watched, findings, checks, planned, missing })
+        Ok(Directory { reader, watched, findings, checks, checked_in, planned, missing })
     }
+}
+
+/// The newest check of one of these hosts in a directory beside this one, with that directory's name. What cannot be read
+/// is left out, because the user did not name it.
+fn beside(dir: &Path, hosts: &BTreeSet<&str>) -> Option<(Checks, String)> {
+    let dir = dir.canonicalize().ok()?;
+    let others = std::fs::read_dir(dir.parent()?).ok()?.flatten().map(|entry| entry.path());
+    let mut found: Vec<(SystemTime, PathBuf)> = others
+        .filter(|other| *other != dir)
+        .filter_map(|other| {
+            Some((std::fs::metadata(other.join(files::CHECKS)).ok()?.modified().ok()?, other))
+        })
+        .collect();
+    found.sort();
+    found.into_iter().rev().take(BESIDE_MAX).find_map(|(_, other)| {
+        let checks = Checks::read(&other).ok()??;
+        let is_same = checks.hosts.iter().any(|host| hosts.contains(host.host.as_str()));
+        is_same.then(|| (checks, other.file_name().unwrap_or_default().to_string_lossy().into_owned()))
+    })
 }
 
 /// A line of `watch`.
@@ -115,6 +146,11 @@ impl Watched {
         }
     }
 
+    /// The hosts whose disks and networks were sampled.
+    pub(crate) fn hosts(&self) -> BTreeSet<&str> {
+        self.lines.iter().filter_map(|line| host_of(&line.what)).collect()
+    }
+
     pub(crate) fn all(&self) -> &[Line] {
         &self.lines
     }
@@ -124,6 +160,15 @@ impl Watched {
         let first = self.lines.partition_point(|line| line.t_us <= from_us);
         let last = self.lines.partition_point(|line| line.t_us <= to_us);
         &self.lines[first..last.max(first)]
+    }
+}
+
+/// The host of a sample of its disks or networks.
+fn host_of(what: &Sampled) -> Option<&str> {
+    match what {
+        Sampled::Disk(one) => Some(&one.host),
+        Sampled::Net(one) => Some(&one.host),
+        _ => None,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{driven, filled, timeline};
 use markup::escape;
 use record::event;
 use record::model::{PHASE_DRAIN, PHASE_MEASURE, PHASE_WARMUP};
+use record::plan::Plan;
 use serde::Serialize;
 
 const STYLE: &str = include_str!("../page/page.css");
@@ -122,6 +123,7 @@ fn page_with(facts: &Facts, parts: &Parts) -> String {
     if let Some((_, charts)) = over {
         data.push(StepData { key: crate::sweep::KEY.to_string(), charts, bands: vec![], marks: vec![] });
     }
+    data.extend(facts.directory.planned.as_ref().and_then(plan_data));
     if parts.comparison.is_none()
         && let Some(comparison) = Comparison::of_worst(facts)
     {
@@ -136,6 +138,19 @@ fn page_with(facts: &Facts, parts: &Parts) -> String {
     sections::method(&mut body, facts);
     body.push_str("</main>\n");
     frame(&sections::title(facts), &body, &script_json(&PageData { steps: &data }))
+}
+
+/// The page of a plan; `text` is what the terminal shows of it.
+pub(crate) fn plan_page(plan: &Plan, text: &str) -> String {
+    let data: Vec<StepData> = plan_data(plan).into_iter().collect();
+    let title = format!("plan {} · pgfathom", plan.input.dataset);
+    frame(&title, &crate::planned::alone(plan, text), &script_json(&PageData { steps: &data }))
+}
+
+/// The forecast of a plan.
+fn plan_data(plan: &Plan) -> Option<StepData> {
+    let (chart, marks) = (crate::planned::forecast(plan)?, crate::planned::marks(plan));
+    Some(StepData { key: crate::planned::KEY.to_string(), charts: vec![chart], bands: vec![], marks })
 }
 
 fn frame(title: &str, body: &str, data: &str) -> String {

@@ -124,6 +124,11 @@ pub fn html(dir: &(impl Source + ?Sized)) -> Result<String, RecordError> {
     Ok(html::page(&directory, None))
 }
 
+/// One offline HTML page of a plan: its answer, its forecast, and `text`, which is what the terminal shows.
+pub fn plan_page(plan: &record::plan::Plan, text: &str) -> String {
+    html::plan_page(plan, text)
+}
+
 /// Two intervals of a run side by side, in every form.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compared {

@@ -175,6 +175,28 @@ fn page_of(scene: Scene) -> String {
 }
 
 #[test]
+fn the_forecast_of_a_plan_is_drawn() {
+    let point = |at: u64| record::plan::Point {
+        t_s: at as f64 * 36_000.0,
+        rows: at * 1_000_000,
+        disk_bytes: at * 1_000_000_000,
+        fullest: at as f64 / 24.0,
+        slowest: 0.0,
+    };
+    let mut plan = record::plan::Plan::default();
+    (plan.forecast.points, plan.forecast.end_s) = ((0..24).map(point).collect(), 23.0 * 36_000.0);
+    plan.forecast.outcome = "complete".into();
+    plan.forecast.happened =
+        vec![record::plan::Happened { t_s: 90_000.0, what: "a client host is lost <1>".into() }];
+    (plan.space.is_known, plan.space.volume_bytes) = (true, 24_000_000_000);
+    plan.space.keep_free_while_copying_bytes = 2_000_000_000;
+    plan.problems = vec!["it will be late".into()];
+    let html = report::plan_page(&plan, "rate 1 GB/s\n");
+    assert!(html.contains("plot-plan-forecast"));
+    assert_sound("plan", &html);
+}
+
+#[test]
 fn a_demo_is_drawn_in_both_themes_on_desktop_and_phone() {
     let html = page_of(Scene::Demo);
     assert_sound("demo", &html);

@@ -96,12 +96,18 @@ fn script(plan: &DiskPlan, pattern: Pattern, block_bytes: u64, depth: u64) -> St
         quoted(scratch::FIRST_LINE),
         scratch::MARKER,
     );
+    // A stream of a sequential test has a part of the file of its own, as in our probe.
+    let is_sequential = matches!(pattern, Pattern::SequentialWrite | Pattern::SequentialRead);
+    let part = plan.size_bytes / depth.max(1) / block_bytes * block_bytes;
+    let (size, parts) = match is_sequential && depth > 1 {
+        true => (part, format!(" --offset_increment={part}")),
+        false => (plan.size_bytes, String::new()),
+    };
     // Threads that wait for their own operation each, as in our probe; one file for all, written before: a test must not allocate blocks.
     let work = format!(
-        "fio --name=check --filename={folder}/{} --size={} --bs={block_bytes} {kind} --ioengine=psync --direct=1 --numjobs={depth} \
+        "fio --name=check --filename={folder}/{} --size={size}{parts} --bs={block_bytes} {kind} --ioengine=psync --direct=1 --numjobs={depth} \
          --thread --group_reporting --time_based --runtime={}ms --randrepeat=0 --overwrite=1 --output-format=json",
         scratch::DATA,
-        plan.size_bytes,
         plan.time_ms,
     );
     let clean = format!("rm -f {0}/{1} {0}/{2}; rmdir {0}", folder, scratch::DATA, scratch::MARKER);

@@ -11,7 +11,7 @@ fn host(facts: &[(&str, &str, &str)]) -> Host {
 }
 
 fn verdict_of(host: &Host, check: &str) -> Option<Verdict> {
-    items(host, &["/data/pg"], &["/data/pg", "/wal"])
+    items(host, &["/data/pg"], &["/data/pg", "/wal"], "")
         .into_iter()
         .filter(|item| item.check == check)
         .map(|item| item.verdict)
@@ -32,7 +32,8 @@ fn mount(point: &str, options: &str, free: u64) -> Mount {
 #[test]
 fn an_unreachable_host_has_one_failed_item() {
     let lost = Host { lost: Some("Connection refused".into()), ..host(&[]) };
-    let found = items(&lost, &[], &[]);
+    let found = items(&lost, &[], &[], "$ ssh -p 2222 dn1 true");
+    assert_eq!(found[0].remedy.commands, ["$ ssh -p 2222 dn1 true"]);
     assert_eq!((found.len(), found[0].verdict), (1, Verdict::Fail));
     let bare = Host { no_program: Some("pgfathom is not installed there".into()), ..host(&[]) };
     assert_eq!(verdict_of(&bare, "host.reached"), Some(Verdict::Warn));
@@ -62,7 +63,7 @@ fn space_and_mount_points() {
     let mut volatile = with(500);
     volatile.mounts[0].filesystem = "tmpfs".to_string();
     assert_eq!(verdict_of(&volatile, "mount.volatile"), Some(Verdict::Fail));
-    let found = items(&with(500), &[], &["/data/pg", "/wal"]);
+    let found = items(&with(500), &[], &["/data/pg", "/wal"], "");
     let points: Vec<_> = found
         .iter()
         .filter(|item| item.check == "mount.pgdata")

@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes of one sequential operation.
@@ -192,12 +192,10 @@ fn one(file: &File, test: Test, size_bytes: u64, time: Duration, stop: &AtomicBo
         let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
     }
     let begun = Instant::now();
-    let next = AtomicU64::new(0);
     let outcomes: Vec<io::Result<Latency>> = std::thread::scope(|scope| {
         let worker = |index| {
-            let next = &next;
             scope.spawn(move || {
-                let worker = Worker { file, test, index, size_bytes, next };
+                let worker = Worker { file, test, index, size_bytes };
                 worker.work(begun + time, stop)
             })
         };
@@ -236,22 +234,27 @@ struct Worker<'a> {
     test: Test,
     index: u64,
     size_bytes: u64,
-    /// The next block of a sequential test, counted over all threads.
-    next: &'a AtomicU64,
 }
 
 impl Worker<'_> {
+    /// The first block of a sequential test, and how many follow: each thread is a stream in a part of the file of its own, as the jobs of fio are.
+    fn part(&self, blocks: u64) -> (u64, u64) {
+        let length = (blocks / self.test.depth.max(1)).max(1);
+        (self.index * length % blocks, length)
+    }
+
     fn work(&self, until: Instant, stop: &AtomicBool) -> io::Result<Latency> {
         let block = self.test.block_bytes;
         let blocks = (self.size_bytes / block).max(1);
         let mut buffer = Buffer::new(block as usize);
         let mut random = Random::new(self.index);
+        let (first, length) = self.part(blocks);
         let mut latency = Latency::new();
         let mut begun = Instant::now();
         while begun < until && !stop.load(Ordering::Relaxed) {
             let at = match self.test.pattern {
                 Pattern::RandomRead | Pattern::RandomWrite => random.next() % blocks,
-                _ => self.next.fetch_add(1, Ordering::Relaxed) % blocks,
+                _ => first + latency.count() % length,
             } * block;
             match self.test.pattern {
                 Pattern::SequentialRead | Pattern::RandomRead => {

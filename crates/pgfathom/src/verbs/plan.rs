@@ -108,6 +108,9 @@ pub struct Plan {
     /// Write the plan to this file, for load --plan, run --plan and report --plan
     #[arg(short = 'o', long = "output", value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
+    /// Write a page with the forecast as a chart to this file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub page: Option<PathBuf>,
 }
 
 /// What is planned.
@@ -160,6 +163,7 @@ impl Plan {
             from: self.from,
             explain: self.explain,
             output: self.output,
+            page: self.page,
         })
     }
 

@@ -84,6 +84,25 @@ slow_network() {
     on "$1" tc qdisc add dev eth0 root tbf rate 50mbit burst 64kb limit 128kb
 }
 
+# 8 MB/s in both directions for every process of the host, by a control group of its own.
+group=/sys/fs/cgroup/blkio/pgfathom-hosts-$(basename "$root")
+slow_disk() {
+    local device way process space
+    device=$(on "$1" mountpoint -d "$root/data")
+    space=$(readlink "/proc/${pids[$1]}/ns/mnt")
+    mkdir "$group"
+    for way in read write; do echo "$device 8388608" >"$group/blkio.throttle.${way}_bps_device"; done
+    for process in /proc/[0-9]*; do
+        if [ "$(readlink "$process/ns/mnt")" = "$space" ]; then echo "${process#/proc/}" >"$group/cgroup.procs"; fi
+    done
+}
+# An empty group would outlive the test.
+free_disk() {
+    local process
+    while read -r process; do echo "$process" >"${group%/*}/cgroup.procs"; done < <(cat "$group/cgroup.procs")
+    rmdir "$group"
+}
+
 # Files below the disks and temporary folders of all hosts, and processes of a probe.
 leftovers() {
     local left=

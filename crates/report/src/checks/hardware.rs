@@ -143,8 +143,12 @@ pub(crate) fn section(out: &mut String, directory: &Directory, checks: &Checks) 
     table(out, "Use of disks and network beside what the check measured on them", &head, &rows);
     out.push_str(
         "<p class=\"under\">This run: the 95th percentile of its seconds. The check: the best of its tests, with large blocks for bytes and small ones \
-         for operations. Above 100 % the page cache or larger requests helped.</p>\n</section>\n",
+         for operations. Above 100 % the page cache or larger requests helped.",
     );
+    if let Some(name) = &directory.checked_in {
+        out.push_str(&format!(" The check is {}, beside this run.", escape(name)));
+    }
+    out.push_str("</p>\n</section>\n");
 }
 
 /// The same on the terminal.
@@ -153,7 +157,9 @@ pub(crate) fn print(out: &mut String, directory: &Directory, checks: &Checks) {
     if found.is_empty() {
         return;
     }
-    push(out, "\nuse of the hardware (p95 of the seconds; what the check gave; share)");
+    let name = directory.checked_in.as_deref().map(record::escape::ascii);
+    let from = name.map(|name| format!(" of {name}")).unwrap_or_default();
+    push(out, &format!("\nuse of the hardware (p95 of the seconds; what the check{from} gave; share)"));
     let row = |one: &Reached| {
         vec![one.resource.clone(), one.text(one.used), one.text(one.given), number::percent(one.share())]
     };
@@ -175,6 +181,32 @@ mod tests {
         directory.watched = Watched::of(lines);
         std::fs::remove_dir_all(&path).expect("ours");
         directory
+    }
+
+    #[test]
+    fn the_newest_check_of_the_same_hosts_beside_a_run_is_found() {
+        let parent = std::env::temp_dir().join(format!("pgfathom-beside-{}", std::process::id()));
+        let write = |name: &str, host: &str| {
+            let dir = parent.join(name);
+            std::fs::create_dir_all(&dir).expect("a folder");
+            let hosts = vec![Host { host: host.into(), ..Host::default() }];
+            Checks { hosts, ..Checks::default() }.write(&dir).expect("writes");
+        };
+        write("1-check", "db1");
+        write("2-check", "elsewhere");
+        let run = parent.join("run");
+        std::fs::create_dir_all(&run).expect("a folder");
+        std::fs::write(run.join("run.json"), "{\"schema_version\":1,\"verb\":\"run\"}").expect("a run");
+        let found = || Directory::open(run.as_path()).expect("a run directory").checked_in;
+        assert_eq!(found(), None, "no host is sampled");
+        let sample = r#"{"t_us":1000000,"interval_us":1000000,"source":"disk","host":"db1","device":"sda"}"#;
+        std::fs::write(run.join("samples.ndjson"), format!("{sample}\n")).expect("samples");
+        assert_eq!(found().as_deref(), Some("1-check"));
+        std::fs::write(parent.join("1-check/check.json"), "not json").expect("damaged");
+        assert_eq!(found(), None);
+        write("run", "db1");
+        assert_eq!(found(), None, "its own comes first");
+        std::fs::remove_dir_all(&parent).expect("ours");
     }
 
     #[test]

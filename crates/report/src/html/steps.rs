@@ -2,7 +2,7 @@
 
 use super::markup::{Cell, Row, escape, table};
 use super::sections::{badge, parameter};
-use crate::chart::{AREAS_MAX, Chart, ChartKind, Dash, Series, Tone, Unit};
+use crate::chart::{AREAS_MAX, Chart, ChartKind, Dash, FORECAST, Series, Tone, Unit};
 use crate::facts::{Facts, StepFacts};
 use record::LatencySummary;
 use record::event;
@@ -122,6 +122,8 @@ pub(crate) fn figure(out: &mut String, chart: &Chart) {
         ChartKind::Stack => "stack",
         ChartKind::Lanes => "lanes",
         ChartKind::Time if matches!(chart.unit, Unit::TransactionsPerSecond | Unit::RowsPerSecond) => "time",
+        // The only chart of its section.
+        ChartKind::Time if chart.id == FORECAST => "time",
         ChartKind::Time => "time minor",
     };
     let ramp = if chart.heat.is_some() { "<li>few<i class=\"ramp\"></i>many</li>" } else { "" };

@@ -70,12 +70,13 @@ fn tablespaces(node: &mut Node<'_>) -> Judged {
 }
 
 fn unlogged(node: &mut Node<'_>) -> Judged {
+    // The mark of pgfathom's own loads has to be unlogged.
     let found = node.list(
         "",
         &format!(
             "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.relpages::bigint pages
              from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-             where c.relkind = 'r' and c.relpersistence = 'u' and {USERS}"
+             where c.relkind = 'r' and c.relpersistence = 'u' and not (n.nspname = 'pgfathom' and c.relname = 'unlogged') and {USERS}"
         ),
         "pages desc, relation",
     )?;

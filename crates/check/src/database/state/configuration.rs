@@ -55,10 +55,11 @@ fn pending(node: &mut Node<'_>) -> Judged {
 }
 
 fn files(node: &mut Node<'_>) -> Judged {
-    let pending: Vec<String> =
-        node.settings().filter(|setting| setting.is_pending).map(|setting| setting.name.clone()).collect();
     let found = node.list("", "select sourcefile as file, sourceline as line, name, error from pg_catalog.pg_file_settings where error is not null", "1, 2")?;
-    // A change that waits for a restart is listed as one that could not be applied.
+    // A value that only a restart can apply is listed as one that could not be applied, also if the command line overrides it. Reading the view has
+    // just marked such settings in this session.
+    let marked = node.list("", "select name from pg_catalog.pg_settings where pending_restart", "1")?;
+    let pending: Vec<String> = marked.rows.iter().map(|row| json::text(row, "name")).collect();
     let rows: Vec<Value> =
         found.rows.into_iter().filter(|row| !pending.contains(&json::text(row, "name"))).collect();
     let draft = |row: &Value| {

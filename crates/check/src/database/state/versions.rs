@@ -107,7 +107,7 @@ pub(super) static CHECKS: &[Check] = &[
         id: "state.support",
         area: Area::State,
         title: "support and minor release",
-        limits: "out of support, or more than two minor releases behind the newest known one: warning; behind, or older than two release dates: a note",
+        limits: "out of support, or more than two minor releases behind the newest known one: warning; one or two behind: a note",
         needs: &[],
         why: "a release out of support gets no fixes; each minor release fixes dozens of defects",
         judge: support,
