@@ -1,4 +1,4 @@
-//! GEN-07: a moment from which on a transaction takes another time. It names no cause; it says where to look for what changed.
+//! GEN-07: a moment from which on a transaction takes another time. It names no cause; it shows where to look for what changed.
 
 use crate::case::{Case, Lines};
 use crate::node_time;

@@ -197,7 +197,7 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.set("wait", page, json!({"sessions": 4}));
     }),
     ("LCK-01", |scene| {
-        // A queue for a row that moves on: one waits for long, but nobody is at the root for more than a moment.
+        // A queue for a row that moves on: one waits for long, but no session is at the root for more than a moment.
         scene.set("wait", wait("n1", "Lock", "transactionid"), json!({"sessions": 5}));
         for root in 0..6u64 {
             for waiter in 1..6u64 {
