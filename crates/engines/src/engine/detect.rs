@@ -62,7 +62,9 @@ pub fn replications<E>(
 ) -> Result<Vec<&'static Replication>, E> {
     let mut found = Vec::new();
     for sign in signs() {
-        let Some(replication) = sign.replication.filter(|replication| is_wanted(replication)) else { continue };
+        let Some(replication) = sign.replication.filter(|replication| is_wanted(replication)) else {
+            continue;
+        };
         if is_there(sign.sql)? {
             found.push(replication);
         }

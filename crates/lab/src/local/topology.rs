@@ -115,7 +115,9 @@ impl Topology {
         match self {
             Topology::Single | Topology::Replicated(_) | Topology::Patroni(_) => "postgres",
             Topology::Sharded { .. } => "fdw-sharded",
-            Topology::Multimaster { .. } | Topology::Pgactive { .. } | Topology::Pglogical { .. } => "multimaster",
+            Topology::Multimaster { .. } | Topology::Pgactive { .. } | Topology::Pglogical { .. } => {
+                "multimaster"
+            }
             Topology::Citus { .. } => "citus",
             Topology::Mtm { .. } => "mtm",
         }
