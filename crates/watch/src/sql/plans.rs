@@ -1,8 +1,9 @@
 //! Plans of the statements that take the most time, without running them, and what a change would make of them.
 //!
 //! A statement is planned when it is first among the [`TOP`], again when its executions have become much longer, and once more at the end, one at a
-//! time, at most [`STATEMENTS_MAX`] in a recording. It is planned in a transaction that only reads, with limits of time, from a text that a
-//! parser has checked, with parameters instead of values (`EXPLAIN (GENERIC_PLAN)`, before PostgreSQL 16 PREPARE with `plan_cache_mode = force_generic_plan`). [`safety`] decides whether our role may.
+//! time, at most [`STATEMENTS_MAX`] in a recording. It is planned in a transaction that only reads, with limits of time, from a text that a parser
+//! has checked, with parameters instead of values (`EXPLAIN (GENERIC_PLAN)`, before PostgreSQL 16 PREPARE with `plan_cache_mode =
+//! force_generic_plan`). [`safety`] decides whether our role may.
 //! A plan is recorded once for each shape.
 
 mod safety;
