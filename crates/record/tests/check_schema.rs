@@ -1,4 +1,4 @@
-//! `check.json` is what `schema/check.schema.json` says, with every field in use.
+//! `check.json` is what `schema/check.schema.json` describes, with every field in use.
 
 mod validator;
 

@@ -13,6 +13,8 @@ use record::statement;
 const SPILL_SHARE_MIN: f64 = 0.1;
 /// Bytes that it spills per execution.
 const SPILL_BYTES_MIN: f64 = 1e6;
+/// Bytes of temporary files a second below which they cost little: a fraction of what one session writes.
+const SPILL_MUCH_PER_S: f64 = 5e6;
 /// Executions of a command that builds something, from which on its memory matters.
 const BUILDS_MIN: f64 = 3.0;
 /// Below this share of the bytes, statements do not explain the files.
@@ -92,7 +94,7 @@ fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
     });
     Some(
         Claim::new(
-            if is_building { Severity::Low } else { Severity::Medium },
+            if is_building || bytes < SPILL_MUCH_PER_S { Severity::Low } else { Severity::Medium },
             Level::CoOccurrence,
             format!(
                 "{}: statements write {} of temporary files a second, {} each (work_mem {now})",
