@@ -207,7 +207,13 @@ fn prove_wide_and_run_show_what_a_commit_costs_over_the_distance() {
     for verb in ["verify", "matrix -T 1 -o matrix"] {
         let arguments: Vec<&str> = verb.split(' ').chain(["--cluster", &file]).collect();
         let ended = run(up.folder.path(), &arguments);
-        assert!(matches!(ended.exit, Some(0 | 5)), "{verb}: {}", ended.stderr);
+        assert!(
+            matches!(ended.exit, Some(0 | 5)),
+            "{verb}: {:?} {}{}",
+            ended.exit,
+            ended.stdout,
+            ended.stderr
+        );
     }
     let cells = run_json("matrix")["summary"]["matrix"]["operations"][0]["cells"].clone();
     let far = cells.as_array().into_iter().flatten().filter(|cell| cell["connect"] != cell["data"]);

@@ -218,15 +218,17 @@ fn under_faults<T: Send>(
         site.settle();
     }
     let names = servers::names(site);
+    let first_primary = site.primary();
     let (tally, registry) = (Tally::default(), Registry::default());
     let begin = Instant::now();
     options.events.note(LoggedEvent::Load { at_ns: monotonic_ns() });
     let watch =
         Watch { site, tally: &tally, servers: &registry, begin, end: Mutex::new(None), is_over: stop };
     let (watch, work) = (&watch, &work);
-    let (parts, happened, periods) = std::thread::scope(|scope| {
+    let (parts, happened, periods, names) = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number, watch))).collect();
         let observer = scope.spawn(move || servers::observe(site, watch.servers, watch));
+        let learner = scope.spawn(move || servers::learn_names(site, names, watch));
         let happened = site.follow(&options.plan, begin, stop);
         happened.iter().for_each(|one| options.events.note(LoggedEvent::Step(one.clone())));
         let requested = begin + options.duration;
@@ -251,9 +253,11 @@ fn under_faults<T: Send>(
             .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect();
         let periods = observer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (results, happened, periods)
+        let names = learner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (results, happened, periods, names)
     });
-    let observed = Observed { incarnations: registry.into_incarnations(), periods, names, taker: None };
+    let incarnations = registry.into_incarnations();
+    let observed = Observed { incarnations, periods, names, first_primary, ..Observed::default() };
     Ran { parts, happened, failures: tally.into_failures(), observed }
 }
 
@@ -270,7 +274,9 @@ fn after_all(
     let not_back = |error: LiveError| LiveError::NotBack(Box::new(error));
     site.quiesce().map_err(|error| not_back(error.into()))?;
     let mut client = again(|| Ok(Client::connect(&site.entry(), patience)?)).map_err(not_back)?;
-    observed.meet_last(&mut client, site.primary());
+    // A cluster manager may have promoted another node since the site was last looked at.
+    let primary = site.follow_primary().then(|| site.primary());
+    observed.meet_last(&mut client, primary);
     tables.check(site, &mut client)?;
     Ok(client)
 }

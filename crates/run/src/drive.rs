@@ -168,6 +168,11 @@ impl Account {
         Duration::from_nanos(self.end.saturating_sub(self.measure_from))
     }
 
+    /// Transactions that failed, but for those that only the end of the time kept from another try: they are no failure of the target.
+    pub fn failed(&self) -> u64 {
+        (self.posted.measured.failed() + self.posted.warmup.failed()).saturating_sub(self.cut_off)
+    }
+
     /// The server where sessions went on after an outage, if it was another one.
     pub fn server_after(&self, outage: &Outage) -> Option<&str> {
         let during = outage.from..=outage.to.unwrap_or(self.end);

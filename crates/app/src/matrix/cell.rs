@@ -61,6 +61,8 @@ pub(super) struct Cell {
     round_tps: Vec<f64>,
     transactions: u64,
     failed: u64,
+    /// Of these, what more time would not have helped.
+    failed_for_good: u64,
     retries: u64,
     unfinished: u64,
     client_cpu: Nanos,
@@ -96,6 +98,7 @@ impl Cell {
             round_tps: vec![],
             transactions: 0,
             failed: 0,
+            failed_for_good: 0,
             retries: 0,
             unfinished: 0,
             client_cpu: 0,
@@ -119,7 +122,7 @@ impl Cell {
     }
 
     pub(super) fn has_errors(&self) -> bool {
-        self.failed > 0 || self.unfinished > 0 || self.is_given_up
+        self.failed_for_good > 0 || self.unfinished > 0 || self.is_given_up
     }
 
     pub(super) fn take_failure(&mut self) -> Option<Failure> {
@@ -197,6 +200,7 @@ impl Cell {
         }
         self.transactions += measured.transactions();
         self.failed += measured.failed() + account.posted.warmup.failed();
+        self.failed_for_good += account.failed();
         self.retries += measured.retries();
         self.unfinished += account.unfinished;
         self.client_cpu += account.client_cpu;

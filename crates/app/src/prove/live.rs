@@ -394,6 +394,7 @@ impl Plan {
         let history_files = history::HistoryFiles { dir: recording.path(), elle: self.elle.as_deref() };
         let begin = Instant::now();
         let mut repeats = Vec::new();
+        testbed.site.await_managers();
         let following = if testbed.is_made() { None } else { testbed.site.following() };
         for number in 1..=self.repeat {
             if number > 1 {

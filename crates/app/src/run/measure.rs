@@ -399,9 +399,7 @@ fn outages(recording: &Recording<'_>, account: &Account) -> Vec<OutageStatistics
 
 /// What the process ends with.
 fn exit_of(account: &Account, opinion: &Opinion) -> Exit {
-    // What the end of the time kept from another try is no failure of the target.
-    let failed = account.posted.measured.failed() + account.posted.warmup.failed();
-    let has_failed = failed > account.cut_off || account.unfinished > 0;
+    let has_failed = account.failed() > 0 || account.unfinished > 0;
     match () {
         () if account.is_interrupted => Exit::Interrupted,
         // Not the client's doing: there is just nothing.

@@ -226,6 +226,11 @@ impl Instance {
         self.member().map_or_else(|| Err(self.no_manager()), |member| member.switch_over(name, to))
     }
 
+    /// Whether its failover manager takes it for a standby that commits wait for, and so would let it take over.
+    pub fn is_synchronous_to_its_manager(&self) -> bool {
+        self.member().is_some_and(Member::calls_itself_synchronous)
+    }
+
     /// Kills the store in which the failover managers keep who is the primary.
     ///
     /// # Errors

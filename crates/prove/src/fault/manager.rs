@@ -49,23 +49,47 @@ impl Site {
         if self.nodes.iter().any(Node::is_managed) { MANAGED_GRACE } else { GRACE }
     }
 
-    /// How many standbys follow the primary, how many of those its commits wait for, and how many nodes accept sessions, which a standby does later than it
-    /// follows. `None`: no primary answers.
-    pub fn following(&self) -> Option<[i64; 3]> {
+    /// How many standbys follow the primary, how many of those its commits wait for, how many nodes accept sessions, which a standby does later than it
+    /// follows, and how many standbys their failover managers would let take over. `None`: no primary answers.
+    pub fn following(&self) -> Option<[i64; 4]> {
         let mut client = Client::connect(&self.direct(), FOLLOW_PATIENCE).ok()?;
         let reply = client.request(FOLLOWING).ok()?;
         let row = reply.rows().first()?;
         let answers = |node: &&Node| Client::connect(&node.spec, FOLLOW_PATIENCE).is_ok();
-        let answering = i64::try_from(self.nodes.iter().filter(answers).count()).ok()?;
-        Some([number(row.first()?)?, number(row.get(1)?)?, answering])
+        let is_trusted = |node: &&Node| {
+            node.instance.as_ref().is_some_and(lab::local::Instance::is_synchronous_to_its_manager)
+        };
+        let count = |is: &dyn Fn(&&Node) -> bool| i64::try_from(self.nodes.iter().filter(is).count()).ok();
+        Some([number(row.first()?)?, number(row.get(1)?)?, count(&answers)?, count(&is_trusted)?])
+    }
+
+    /// Waits until all standbys of a managed cluster follow its primary, and those that commits wait for may take over: a manager is still at work for
+    /// seconds after a failover before. If that takes too long, the proof begins as things are, with a note.
+    pub fn await_managers(&self) {
+        if !self.nodes.iter().any(Node::is_managed) {
+            return;
+        }
+        let others = i64::try_from(self.nodes.len()).unwrap_or(i64::MAX) - 1;
+        let mut last = None;
+        let whole = poll::until(MANAGED_GRACE, || {
+            last = self.following();
+            last.filter(|[following, synchronous, _, trusted]| *following >= others && trusted >= synchronous)
+        });
+        if whole.is_none() {
+            let [following, synchronous, _, trusted] = last.unwrap_or_default();
+            self.note(format!(
+                "the proof began although {following} of {others} standbys followed the primary, and the failover managers would let \
+                 {trusted} of {synchronous} synchronous ones take over"
+            ));
+        }
     }
 
     /// Waits until as many standbys follow the primary as before, and the failover managers know it: a repeat begins like the first.
     ///
     /// # Errors
     /// What is missing, in words.
-    pub fn await_following(&self, before: [i64; 3]) -> Result<(), String> {
-        let is_whole = |now: &[i64; 3]| std::iter::zip(now, before).all(|(now, before)| *now >= before);
+    pub fn await_following(&self, before: [i64; 4]) -> Result<(), String> {
+        let is_whole = |now: &[i64; 4]| std::iter::zip(now, before).all(|(now, before)| *now >= before);
         let mut last = None;
         let whole = poll::until(QUIET_TIMEOUT, || {
             last = self.following();

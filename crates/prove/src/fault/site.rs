@@ -221,12 +221,12 @@ impl Site {
     }
 
     /// Finds the node that takes writes now: a cluster manager may have promoted it. When none does, nothing changes.
-    pub(crate) fn follow_primary(&self) {
-        if self.nodes.iter().any(|node| node.role == Role::Standby)
-            && let Ok(client) = Client::connect(&self.direct(), FOLLOW_PATIENCE)
-        {
-            self.set_primary(&client);
-        }
+    /// Returns whether it was found.
+    pub(crate) fn follow_primary(&self) -> bool {
+        let has_standbys = self.nodes.iter().any(|node| node.role == Role::Standby);
+        let client = has_standbys.then(|| Client::connect(&self.direct(), FOLLOW_PATIENCE).ok()).flatten();
+        client.iter().for_each(|client| self.set_primary(client));
+        client.is_some()
     }
 
     /// The session's server takes writes.
@@ -383,7 +383,7 @@ impl Site {
             match requested {
                 Ok((client, reply)) if reply.number() == Some(0) => {
                     match self.has_front() {
-                        true => self.follow_primary(),
+                        true => _ = self.follow_primary(),
                         false => self.set_primary(&client),
                     }
                     return Ok(());

@@ -4,7 +4,7 @@
 //! promoted; a cluster manager changes that set, and promotes, without notice. So the state is queried repeatedly during the load.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use connect::cluster_file::Role;
 use connect::hot::TextRow;
@@ -33,6 +33,8 @@ const SETTINGS: &str = "select pg_catalog.current_setting('synchronous_standby_n
 /// The state of the standbys. Without `pg_read_all_stats` it is null.
 const STANDBYS: &str =
     "select application_name, coalesce(sync_state, '') from pg_catalog.pg_stat_replication order by 1, 2";
+/// Between two attempts to learn a standby's name.
+const NAMES_PAUSE: Duration = Duration::from_secs(1);
 /// The name under which a standby follows its primary, also after its promotion; null if it is hidden, or if the server has no `primary_conninfo`: a failover
 /// manager removes it from a primary, and gives all members one `cluster_name`.
 const STANDBY_NAME: &str = "select case when pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'usage') \
@@ -79,6 +81,10 @@ pub struct Observed {
     pub names: Vec<Option<String>>,
     /// The name of the one that takes writes at the end.
     pub taker: Option<String>,
+    /// The node that took writes at the beginning.
+    pub first_primary: usize,
+    /// The node that does at the end is the same, one timeline later: it was restarted, and promoted itself. It has its own data.
+    pub has_retaken: bool,
 }
 
 /// Whether every commit waited for one standby.
@@ -88,20 +94,33 @@ pub enum Waited {
     Yes,
     /// Not always: why.
     No(String),
-    /// It could not be seen.
-    Unknown,
+    /// It could not be seen: why.
+    Unknown(&'static str),
 }
 
+/// A view's column is null without the right to see it.
+const HIDDEN: &str = "pg_stat_replication needs pg_read_all_stats";
+/// The standby answered nothing as long as it was one, or may not be asked.
+const NAMELESS: &str = "the name under which it followed could not be read";
+/// No session of ours saw the primary.
+const UNSEEN: &str = "the primary's settings could not be read";
+
 impl Observed {
-    /// Another server took over, or the same one on a new timeline.
+    /// Another server took over.
     pub fn has_failed_over(&self) -> bool {
-        let first = self.incarnations.first().map(|incarnation| incarnation.timeline);
-        self.incarnations.iter().any(|incarnation| Some(incarnation.timeline) > first)
+        self.timelines() > 0 && !self.has_retaken
     }
 
-    /// How often a server was restarted, or crashed, on the same timeline.
+    /// How many timelines later the last server wrote than the first.
+    fn timelines(&self) -> u32 {
+        let all = || self.incarnations.iter().map(|incarnation| incarnation.timeline);
+        let first = all().next().unwrap_or_default();
+        all().max().unwrap_or_default().saturating_sub(first)
+    }
+
+    /// How often a server was restarted, or crashed, and went on with its own data.
     pub fn restarts(&self) -> usize {
-        let same = |pair: &&[Incarnation]| pair[0].timeline == pair[1].timeline;
+        let same = |pair: &&[Incarnation]| self.has_retaken || pair[0].timeline == pair[1].timeline;
         self.incarnations.windows(2).filter(same).count()
     }
 
@@ -120,14 +139,15 @@ impl Observed {
         waited(name, self.periods.iter())
     }
 
-    /// Adds the server that takes writes at the end, to which perhaps no session has connected.
-    pub(super) fn meet_last(&mut self, client: &mut Client, primary: usize) {
+    /// Adds the server that takes writes at the end, to which perhaps no session has connected; `primary` is its node, if that is known.
+    pub(super) fn meet_last(&mut self, client: &mut Client, primary: Option<usize>) {
         let registry = Registry(Mutex::new(std::mem::take(&mut self.incarnations)));
         registry.meet(client);
         self.incarnations = registry.into_incarnations();
+        self.has_retaken = self.timelines() == 1 && primary == Some(self.first_primary);
         if self.has_failed_over() {
             // The name under which it followed before: a failover manager removes that setting from a primary.
-            let before = self.names.get(primary).cloned().flatten();
+            let before = primary.and_then(|at| self.names.get(at)?.clone());
             self.taker = before.or_else(|| standby_name(client));
         }
     }
@@ -151,7 +171,7 @@ impl Period {
             self.standbys.iter().filter(|(other, _)| is_it(other)).map(|(_, state)| state.as_str()).collect();
         match states.as_slice() {
             [] => Waited::No(format!("{name} was down for a time, and others replaced it ({})", self.names)),
-            states if states.contains(&"") => Waited::Unknown,
+            states if states.contains(&"") => Waited::Unknown(HIDDEN),
             states if states.iter().all(|state| *state == "sync") => Waited::Yes,
             states => {
                 let state = states.iter().find(|state| **state != "sync").unwrap_or(&"");
@@ -167,8 +187,8 @@ impl Period {
 }
 
 fn waited<'a>(name: Option<&str>, periods: impl Iterator<Item = &'a Period>) -> Waited {
-    let Some(name) = name else { return Waited::Unknown };
-    let mut all = Waited::Unknown;
+    let Some(name) = name else { return Waited::Unknown(NAMELESS) };
+    let mut all = Waited::Unknown(UNSEEN);
     for period in periods {
         match period.waits_for(name) {
             Waited::Yes => all = Waited::Yes,
@@ -252,6 +272,26 @@ impl Registry {
 fn standby_name(client: &mut Client) -> Option<String> {
     let reply = client.request(STANDBY_NAME).ok()?;
     reply.rows().first().and_then(|row| text(row.first()?))
+}
+
+/// Adds the names of standbys that did not answer before, such as one that a failover manager is still making of an old primary. Once a second until the
+/// end, as any of them may be promoted.
+pub(super) fn learn_names(
+    site: &Site,
+    mut known: Vec<Option<String>>,
+    watch: &Watch<'_>,
+) -> Vec<Option<String>> {
+    let mut next = Instant::now() + NAMES_PAUSE;
+    while watch.goes_on() && known.iter().filter(|name| name.is_none()).count() > 1 {
+        std::thread::sleep(BEAT);
+        if Instant::now() >= next {
+            for (known, found) in known.iter_mut().zip(names(site)) {
+                *known = known.take().or(found);
+            }
+            next = Instant::now() + NAMES_PAUSE;
+        }
+    }
+    known
 }
 
 /// The names of all standbys of a site, by node.
@@ -352,9 +392,9 @@ mod tests {
         ] {
             let found = period(0, names, standbys).waits_for(name);
             assert_eq!(found == Waited::Yes, waits, "{names} {standbys:?} {name}: {found:?}");
-            assert_ne!(found, Waited::Unknown);
+            assert!(!matches!(found, Waited::Unknown(_)));
         }
-        assert_eq!(period(0, "FIRST 1 (s1, s2)", &[("s1", "")]).waits_for("s1"), Waited::Unknown);
+        assert_eq!(period(0, "FIRST 1 (s1, s2)", &[("s1", "")]).waits_for("s1"), Waited::Unknown(HIDDEN));
     }
 
     #[test]
@@ -369,7 +409,7 @@ mod tests {
         let mut seen =
             Observed { incarnations: vec![incarnation(1)], periods: vec![sync()], ..Observed::default() };
         assert_eq!(seen.waited_for(Some("s1")), Waited::Yes);
-        assert_eq!(seen.waited_for(None), Waited::Unknown);
+        assert_eq!(seen.waited_for(None), Waited::Unknown(NAMELESS));
         seen.periods.extend([period(0, "", &[]), sync()]);
         assert!(matches!(seen.waited_for(Some("s1")), Waited::No(why) if why.contains("empty")));
         // The new primary waits for no standby, which proves nothing about the commits it has taken over.
@@ -377,8 +417,12 @@ mod tests {
         seen.periods = vec![sync(), period(1, "", &[])];
         assert!(seen.has_failed_over() && seen.restarts() == 0);
         assert_eq!(seen.waited_for(Some("s1")), Waited::Yes);
-        assert_eq!(Observed::default().waited_for(Some("s1")), Waited::Unknown);
+        assert_eq!(Observed::default().waited_for(Some("s1")), Waited::Unknown(UNSEEN));
         seen.incarnations = vec![incarnation(1), Incarnation { start: "again".to_owned(), ..incarnation(1) }];
+        assert!(!seen.has_failed_over() && seen.restarts() == 1);
+        // A failover manager that restarts the old primary promotes it as well.
+        seen.incarnations = vec![incarnation(1), incarnation(2)];
+        seen.has_retaken = true;
         assert!(!seen.has_failed_over() && seen.restarts() == 1);
     }
 }

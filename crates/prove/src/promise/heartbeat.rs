@@ -171,10 +171,10 @@ fn shows(node: &Staleness, settings: &Settings, observed: &Observed, setting: &s
         Waited::No(why) => format!(
             "another node shows a write only when it has applied it, and commits do not wait for that here: {why}"
         ),
-        Waited::Yes | Waited::Unknown => {
-            "whether commits wait until this node has applied them is unknown (pg_stat_replication needs pg_read_all_stats)"
-                .to_owned()
+        Waited::Unknown(why) => {
+            format!("whether commits wait until this node has applied them is unknown: {why}")
         }
+        Waited::Yes => String::new(),
     };
     let promise = format!("{} shows at once what was acknowledged", node.node);
     let mut promise = counted(Count {

@@ -164,16 +164,18 @@ impl Settings {
                 format!("commits did not wait for the standby that was promoted: {why}"),
                 "promote only a standby that every commit waits for: FIRST with this one first in the list, or FIRST or ANY with the number of all of them",
             ),
-            Waited::Unknown if !observed.periods.is_empty() => excuse(
-                "whether commits waited for the standby that was promoted is unknown (pg_stat_replication needs pg_read_all_stats)"
-                    .to_owned(),
+            Waited::Unknown(why) if !observed.periods.is_empty() => excuse(
+                format!("whether commits waited for the standby that was promoted is unknown: {why}"),
                 "repeat the proof with a role that has pg_monitor",
             ),
-            Waited::Yes | Waited::Unknown if self.synchronous_commit == "remote_write" && lost_power => excuse(
-                "remote_write waits until the standby's operating system has the WAL, not its disk".to_owned(),
-                "set synchronous_commit = on",
-            ),
-            Waited::Yes | Waited::Unknown => None,
+            Waited::Yes | Waited::Unknown(_) if self.synchronous_commit == "remote_write" && lost_power => {
+                excuse(
+                    "remote_write waits until the standby's operating system has the WAL, not its disk"
+                        .to_owned(),
+                    "set synchronous_commit = on",
+                )
+            }
+            Waited::Yes | Waited::Unknown(_) => None,
         }
     }
 

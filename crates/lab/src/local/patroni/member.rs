@@ -17,6 +17,8 @@ use super::config;
 const SIGN: &str = "patroni.dynamic.json";
 /// How long a switchover may take: Patroni waits for the new primary before it answers.
 const SWITCHOVER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a manager may take to say what its node is.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The failover manager of a server.
 #[derive(Clone, Debug)]
@@ -89,6 +91,18 @@ impl Member {
     /// Starts it again, unless it runs.
     pub(in crate::local) fn start_store(&self, user: Option<&OsUser>) -> Result<(), LocalError> {
         self.store().start(user)
+    }
+
+    /// Whether the manager would let its node take over as one that commits wait for: it decides by what the store holds, which follows the server's own
+    /// state by seconds.
+    pub(in crate::local) fn calls_itself_synchronous(&self) -> bool {
+        let file = self.node_dir.join(MANAGER_FILE);
+        let rest = fs::read_to_string(file).ok().and_then(|text| config::rest_in(&text));
+        rest.is_some_and(|(port, ..)| {
+            let (method, path) = ("GET", "/synchronous");
+            let request = Request { method, port, path, login: None, body: "", timeout: STATUS_TIMEOUT };
+            request.send().is_ok_and(|answer| answer.status == 200)
+        })
     }
 
     /// Requests that another node takes over: `to`, or the one that the manager chooses.
