@@ -24,6 +24,7 @@ const REPLICATIONS: [Replication; 1] = [Replication {
     own_subscriptions: Some("mtm_sub_"),
     subscriptions: None,
     add_table: None,
+    local_writes: None,
 }];
 
 const RETRY: &str = "40001";

@@ -6,6 +6,7 @@ mod citus;
 mod mtm;
 mod multimaster;
 mod pgactive;
+mod pglogical;
 pub(crate) mod replicated;
 pub(crate) mod sharded;
 
@@ -68,11 +69,11 @@ pub enum Topology {
         /// Servers.
         nodes: u32,
     },
-}
-
-/// Whether `load` can fill a cluster of this kind.
-pub fn is_loadable(kind: &str) -> bool {
-    kind != "pgactive"
+    /// The same by pglogical.
+    Pglogical {
+        /// Servers.
+        nodes: u32,
+    },
 }
 
 /// A node to be made.
@@ -94,6 +95,7 @@ impl Topology {
             Topology::Citus { .. } => "citus",
             Topology::Mtm { .. } => "mtm",
             Topology::Pgactive { .. } => "pgactive",
+            Topology::Pglogical { .. } => "pglogical",
         }
     }
 
@@ -103,6 +105,7 @@ impl Topology {
             Topology::Citus { .. } => Some(&citus::EXTENSION),
             Topology::Mtm { .. } => Some(&mtm::EXTENSION),
             Topology::Pgactive { .. } => Some(&pgactive::EXTENSION),
+            Topology::Pglogical { .. } => Some(&pglogical::EXTENSION),
             _ => None,
         }
     }
@@ -112,7 +115,9 @@ impl Topology {
         match self {
             Topology::Single | Topology::Replicated(_) | Topology::Patroni(_) => "postgres",
             Topology::Sharded { .. } => "fdw-sharded",
-            Topology::Multimaster { .. } | Topology::Pgactive { .. } => "multimaster",
+            Topology::Multimaster { .. } | Topology::Pgactive { .. } | Topology::Pglogical { .. } => {
+                "multimaster"
+            }
             Topology::Citus { .. } => "citus",
             Topology::Mtm { .. } => "mtm",
         }
@@ -128,7 +133,8 @@ impl Topology {
             Topology::Single
             | Topology::Replicated(_)
             | Topology::Sharded { .. }
-            | Topology::Multimaster { .. } => Addresses::EachItsOwn,
+            | Topology::Multimaster { .. }
+            | Topology::Pglogical { .. } => Addresses::EachItsOwn,
         }
     }
 
@@ -169,9 +175,10 @@ impl Topology {
                 nodes
             }
             Topology::Sharded { nodes, .. } => numbered("n", *nodes, Role::Shard),
-            Topology::Multimaster { nodes } | Topology::Mtm { nodes } | Topology::Pgactive { nodes } => {
-                numbered("m", *nodes, Role::Peer)
-            }
+            Topology::Multimaster { nodes }
+            | Topology::Mtm { nodes }
+            | Topology::Pgactive { nodes }
+            | Topology::Pglogical { nodes } => numbered("m", *nodes, Role::Peer),
             Topology::Citus { nodes } => {
                 let workers = numbered("w", nodes.saturating_sub(1), Role::Worker);
                 let coordinator = Planned { name: "coordinator".to_owned(), role: Role::Coordinator };
@@ -301,6 +308,7 @@ impl Topology {
             Topology::Citus { .. } => citus::settings(),
             Topology::Mtm { .. } => mtm::settings(),
             Topology::Pgactive { .. } => pgactive::settings(installation),
+            Topology::Pglogical { nodes } => pglogical::settings(*nodes, installation),
         };
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
@@ -438,6 +446,7 @@ pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> 
         }
         Topology::Mtm { .. } => mtm::connect(&seen_by(EVERY_NODE, peers)),
         Topology::Pgactive { .. } => pgactive::connect(&seen_by(EVERY_NODE, peers)),
+        Topology::Pglogical { .. } => pglogical::connect(peers),
     }
 }
 
@@ -514,6 +523,7 @@ mod tests {
             (Topology::Citus { nodes: 2 }, "citus"),
             (Topology::Mtm { nodes: 3 }, "multimaster"),
             (Topology::Pgactive { nodes: 2 }, "pgactive"),
+            (Topology::Pglogical { nodes: 2 }, "pglogical"),
         ] {
             let error = topology.check(&of_release(15)).unwrap_err();
             assert!(error.to_string().contains(&format!("the extension {name} is not installed")), "{error}");

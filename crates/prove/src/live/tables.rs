@@ -5,9 +5,10 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use connect::ConnSpec;
 use connect::cluster_file::Role;
 use connect::sql::{identifier, literal};
-use engines::profile::{Arrival, Copies, Layout, REPLICATING_EXTENSIONS};
+use engines::profile::{Arrival, Copies, Layout, REPLICATING_EXTENSIONS, Replication};
 use engines::trust::TRUSTED;
 
 use super::LiveError;
@@ -80,7 +81,9 @@ impl Tables {
             holders.push(entry);
         }
         for node in &holders {
-            refuse_replicated(&mut client(site, *node)?, &site.nodes[*node].name)?;
+            let mut client = client(site, *node)?;
+            refuse_replicated(&mut client, &site.nodes[*node].name)?;
+            refuse_absent(site, &mut client, &site.nodes[*node].name)?;
         }
         for node in &holders {
             make_schema(&mut client(site, *node)?, site.proof().token())?;
@@ -164,6 +167,44 @@ pub(crate) fn refuse_replicated(client: &mut Client, node: &str) -> Result<(), L
         None => Ok(()),
         Some(what) => Err(LiveError::Replicated { node: node.to_owned(), what }),
     }
+}
+
+/// Refuses a group of nodes of which some are not in the cluster, if it replicates each table at once: those would not have the tables of a proof.
+fn refuse_absent(site: &Site, client: &mut Client, node: &str) -> Result<(), LiveError> {
+    for replication in replications(client, |replication| replication.local_writes.is_some())? {
+        let nodes = client.execute(replication.nodes)?.rows().len();
+        if !site.engine.layout.publishes() || nodes > site.nodes.len() {
+            let what = format!(
+                "{}, whose group has {nodes} nodes while the proof has {},",
+                replication.name,
+                site.nodes.len()
+            );
+            return Err(LiveError::Replicated { node: node.to_owned(), what });
+        }
+    }
+    Ok(())
+}
+
+/// The replication systems with one of the values that `is_wanted` looks for, as far as a server has them.
+pub(crate) fn replications(
+    client: &mut Client,
+    is_wanted: impl Fn(&Replication) -> bool,
+) -> Result<Vec<&'static Replication>, ClientError> {
+    engines::engine::replications(is_wanted, |sign| {
+        // An engine that does not know these catalogs refuses the question.
+        let reply = client.request(&format!("select {sign}"))?;
+        Ok(reply.rows().first().and_then(|row| text(row.first()?)).as_deref() == Some("t"))
+    })
+}
+
+/// The connection for tables of a proof that are on one node only: its writes stay there.
+pub(crate) fn of_one_node(spec: &ConnSpec) -> Result<ConnSpec, ClientError> {
+    let mut client = Client::connect(spec, PATIENCE)?;
+    let found = replications(&mut client, |replication| replication.local_writes.is_some())?;
+    let settings = found.iter().filter_map(|replication| replication.local_writes);
+    let mut spec = spec.clone();
+    spec.session_settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    Ok(spec)
 }
 
 /// Whether tables have to be created on this node, beside the entry.
@@ -288,7 +329,15 @@ fn spread(site: &Site, entries: &[usize], holders: &[usize], shape: &Shape) -> R
 fn publish(site: &Site, holders: &[usize], shapes: &[Shape]) -> Result<(), LiveError> {
     for node in holders {
         let mut client = client(site, *node)?;
-        for shape in shapes {
+        let is_own = |found: &Replication| found.add_table.is_some() || found.local_writes.is_some();
+        let own = replications(&mut client, is_own)?;
+        for shape in shapes.iter().filter(|_| !own.is_empty()) {
+            let oid = format!("'{SCHEMA}.{}'::pg_catalog.regclass::oid", shape.name);
+            for call in own.iter().filter_map(|replication| replication.add_table) {
+                client.execute(&call.replace("{table}", &oid))?;
+            }
+        }
+        for shape in shapes.iter().filter(|_| own.is_empty()) {
             let publication = lab::local::PUBLICATION;
             if shape.key.is_none() {
                 // Without a key a row is identified by all columns.
