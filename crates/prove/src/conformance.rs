@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::wire::error::ServerError;
-use connect::ConnSpec;
+use connect::control::Control;
+use connect::{ConnSpec, ConnectError};
 use engines::Cluster;
 use serde::Serialize;
 
@@ -127,6 +128,11 @@ impl Stage<'_> {
 
     fn client(&self, node: usize) -> Result<Client, ClientError> {
         Ok(Client::connect(&self.specs[node], PATIENCE)?)
+    }
+
+    /// The same through the library that loads.
+    fn control(&self) -> Result<Control, ConnectError> {
+        connect::control::connect(&self.specs[self.entry])
     }
 
     fn is_stopped(&self) -> bool {

@@ -25,6 +25,7 @@ const REPLICATIONS: [Replication; 1] = [Replication {
     subscriptions: None,
     add_table: None,
     local_writes: None,
+    needs_key: false,
 }];
 
 const RETRY: &str = "40001";

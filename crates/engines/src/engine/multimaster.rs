@@ -99,6 +99,7 @@ const REPLICATIONS: [Replication; 4] = [
         subscriptions: Some(PGLOGICAL_SUBSCRIPTIONS),
         add_table: Some(PGLOGICAL_ADD_TABLE),
         local_writes: None,
+        needs_key: true,
     },
     Replication {
         name: "spock",
@@ -109,6 +110,7 @@ const REPLICATIONS: [Replication; 4] = [
         subscriptions: Some(SPOCK_SUBSCRIPTIONS),
         add_table: Some(SPOCK_ADD_TABLE),
         local_writes: None,
+        needs_key: true,
     },
     Replication {
         name: "pgactive",
@@ -119,6 +121,7 @@ const REPLICATIONS: [Replication; 4] = [
         subscriptions: Some(PGACTIVE_SUBSCRIPTIONS),
         add_table: None,
         local_writes: Some(("pgactive.do_not_replicate", "on")),
+        needs_key: true,
     },
     Replication {
         name: "logical replication",
@@ -131,6 +134,7 @@ const REPLICATIONS: [Replication; 4] = [
         subscriptions: None,
         add_table: None,
         local_writes: None,
+        needs_key: false,
     },
 ];
 

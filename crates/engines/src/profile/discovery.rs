@@ -36,6 +36,8 @@ pub struct Replication {
     /// If it replicates a table from the moment at which it is created: the setting, given when a session begins, that keeps the session's writes
     /// on its node.
     pub local_writes: Option<(&'static str, &'static str)>,
+    /// Updates and deletes of a table without a primary key are refused, or stay on their node, whatever its replica identity.
+    pub needs_key: bool,
 }
 
 /// The queries to an engine's own catalog. All results are text, by the simple protocol.

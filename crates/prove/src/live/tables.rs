@@ -92,13 +92,15 @@ impl Tables {
             Layout::ForeignPartitions => holders.iter().map(|node| site.nodes[*node].name.clone()).collect(),
             _ => (1..=SHARDS_OF_ONE).map(|number| format!("part {number}")).collect(),
         };
+        let needs_key = layout.publishes()
+            && !replications(&mut client(site, entry)?, |replication| replication.needs_key)?.is_empty();
         for shape in shapes {
             if layout == Layout::ForeignPartitions {
                 spread(site, entries, &holders, shape)?;
                 continue;
             }
             for node in &holders {
-                create(&mut client(site, *node)?, layout, shape)?;
+                create(&mut client(site, *node)?, layout, shape, needs_key)?;
             }
         }
         if layout.publishes() && !shapes.is_empty() {
@@ -280,9 +282,18 @@ pub(crate) fn drop_schema(client: &mut Client, proof: &str) -> Result<(), Client
     Ok(())
 }
 
+/// A key for rows that have none: the node that inserts a row chooses it, and no two nodes choose the same.
+const ROW_KEY: &str =
+    ", row_key text default pg_catalog.concat_ws(' ', pg_catalog.random(), pg_catalog.clock_timestamp(), pg_catalog.pg_backend_pid()) primary key";
+
 /// Creates a table whose rows the engine places by their shard, if it places rows.
-fn create(client: &mut Client, layout: Layout, shape: &Shape) -> Result<(), ClientError> {
+fn create(client: &mut Client, layout: Layout, shape: &Shape, needs_key: bool) -> Result<(), ClientError> {
     let table = format!("{SCHEMA}.{}", shape.name);
+    if needs_key && shape.key.is_none() {
+        let columns = shape.columns;
+        let sql = format!("create table {table} (shard int not null, {columns}{ROW_KEY})");
+        return client.execute(&sql).map(drop);
+    }
     let Layout::Spread(spread) = layout else { return client.execute(&plain(&table, shape)).map(drop) };
     let parameter = spread.parameter("shard").map(|parameter| format!(" with ({parameter})"));
     client.execute(&(plain(&table, shape) + &parameter.unwrap_or_default()))?;
