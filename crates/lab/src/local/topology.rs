@@ -203,9 +203,10 @@ impl Topology {
         }
     }
 
-    /// Whether these binaries have the programs that it needs besides the server.
+    /// Whether these binaries have the programs and the extension that it needs besides the server.
     pub fn suits(&self, installation: &Installation) -> bool {
-        !matches!(self, Topology::Patroni(_)) || patroni::suits(installation)
+        let has_programs = !matches!(self, Topology::Patroni(_)) || patroni::suits(installation);
+        has_programs && self.extension().is_none_or(|extension| installation.has_extension(extension))
     }
 
     /// The standbys that a commit waits for, if there are any.
@@ -290,7 +291,7 @@ impl Topology {
             managed.check(installation)?;
         }
         match self.extension() {
-            Some(extension) if !installation.has_extension(extension) => {
+            Some(extension) if !self.suits(installation) => {
                 Err(LocalError::Extension { name: extension.name, hint: extension.hint.to_owned() })
             }
             _ => Ok(()),
