@@ -359,6 +359,7 @@ mod tests {
         let plan = crate::probe::message::DiskPlan {
             directory: "/nowhere".to_string(),
             is_data: false,
+            measured_mounts: vec![],
             size_bytes: 1 << 30,
             time_ms: 1,
             block_bytes: 8192,

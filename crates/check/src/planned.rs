@@ -39,7 +39,8 @@ fn of_nodes(plan: &Plan, nodes: u64) -> Item {
 /// Free space of a measured disk against what the plan puts on each volume.
 fn free_space(plan: &Plan, checks: &Checks, disk: &Disk) -> Option<Item> {
     let host = checks.hosts.iter().find(|host| host.host == disk.host)?;
-    let free = nearest(&host.mounts, Path::new(&disk.directory))?.free_bytes? as f64;
+    let of_probe = host.mounts.iter().find(|mount| mount.mount == disk.mount);
+    let free = of_probe.or_else(|| nearest(&host.mounts, Path::new(&disk.directory)))?.free_bytes? as f64;
     let needed = volume_bytes(plan);
     let verdict = if free < needed { Verdict::Fail } else { Verdict::Pass };
     let claim =

@@ -72,6 +72,7 @@ pub fn run(plan: &Plan, clock: Clock, say: &(dyn Fn(&str) + Sync), stop: &Atomic
     let mut checks = Checks::default();
     let subjects: Vec<Mutex<Subject>> = work.on_each(&plan.hosts, |host| Mutex::new(work.first_look(host)));
     let begun = Instant::now();
+    let mut slot = 0_u128;
     for round in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
@@ -83,7 +84,9 @@ pub fn run(plan: &Plan, clock: Clock, say: &(dyn Fn(&str) + Sync), stop: &Atomic
             checks.pairs.extend(work.pairs(&subjects, round));
         }
         let Some((every, all)) = plan.repeat else { break };
-        let next = every * u32::try_from(round + 1).unwrap_or(u32::MAX);
+        // A round that took longer than the interval skips the starts that it missed: the end is a time, not a number of rounds.
+        slot = (slot + 1).max(begun.elapsed().as_micros().div_ceil(every.as_micros().max(1)));
+        let next = every.saturating_mul(u32::try_from(slot).unwrap_or(u32::MAX));
         if next >= all {
             break;
         }
@@ -108,18 +111,29 @@ fn judge(checks: &mut Checks, plan: &Plan) {
             .iter()
             .filter(|(name, _)| *name == host.host)
             .map(|(_, directory)| directory.as_str())
-            .chain(
-                checks.disks.iter().filter(|disk| disk.host == host.host).map(|disk| disk.directory.as_str()),
-            )
+            .chain(checks.disks.iter().filter(|disk| disk.host == host.host).map(real))
             .collect();
-        let data: Vec<&str> =
-            plan.data.iter().filter(|(name, _)| *name == host.host).map(|(_, data)| data.as_str()).collect();
+        // The mount of a symbolic link is that of its target.
+        let resolved = |data: &'_ str| {
+            checks.disks.iter().find(|disk| disk.host == host.host && disk.directory == data).map(real)
+        };
+        let data: Vec<&str> = plan
+            .data
+            .iter()
+            .filter(|(name, _)| *name == host.host)
+            .map(|(_, data)| resolved(data).unwrap_or(data.as_str()))
+            .collect();
         let listed = plan.hosts.iter().find(|listed| listed.name == host.host);
         let command = listed.map(Host::ssh_command).unwrap_or_default();
         items.extend(host::items(host, &subjects, &data, &command));
     }
     let last = checks.disks.iter().map(|disk| disk.round).max().unwrap_or(0);
-    items.extend(checks.disks.iter().filter(|disk| disk.round == last).flat_map(host::disk::items));
+    let is_named = |disk: &Disk| {
+        let of_host = plan.hosts.iter().filter(|host| host.name == disk.host).flat_map(|host| &host.disks);
+        plan.disks.iter().chain(of_host).any(|named| *named == disk.directory)
+    };
+    let of_last = checks.disks.iter().filter(|disk| disk.round == last);
+    items.extend(of_last.flat_map(|disk| host::disk::items(disk, is_named(disk))));
     items.extend(network::items(checks));
     items.extend(contrast::items(checks));
     items.extend(spread::items(checks));
@@ -128,6 +142,11 @@ fn judge(checks: &mut Checks, plan: &Plan) {
     }
     items.sort_by_key(|item| item.area);
     checks.items = items;
+}
+
+/// The directory of a disk without symbolic links, where that is known.
+fn real(disk: &Disk) -> &str {
+    if disk.real_directory.is_empty() { &disk.directory } else { &disk.real_directory }
 }
 
 #[derive(Clone, Copy)]
@@ -249,7 +268,8 @@ impl Work<'_> {
     /// Measures the directories of a host, one after another.
     fn disks(self, subject: &Mutex<Subject<'_>>, round: u64) -> Vec<Disk> {
         let mut subject = locked(subject);
-        let mut found = vec![];
+        let mut found: Vec<Disk> = vec![];
+        let has_figures = |disk: &&Disk| !disk.tests.is_empty() && !disk.mount.is_empty();
         if subject.checked.lost.is_some() {
             return found;
         }
@@ -258,7 +278,9 @@ impl Work<'_> {
                 break;
             }
             (self.say)(&format!("{}: measuring {directory}", subject.host.name));
-            let request = DiskPlan { directory: directory.clone(), is_data, ..self.plan.disk.clone() };
+            let measured_mounts = found.iter().filter(has_figures).map(|disk| disk.mount.clone()).collect();
+            let request =
+                DiskPlan { directory: directory.clone(), is_data, measured_mounts, ..self.plan.disk.clone() };
             let tests = 5 + 2 * u32::try_from(request.depths.len()).unwrap_or(u32::MAX);
             let patience = DISK_PATIENCE + Duration::from_millis(request.time_ms) * tests * 3;
             let host = subject.host;
@@ -279,6 +301,10 @@ impl Work<'_> {
                 Err(LinkError::Stopped) => break,
                 Err(error) => refused(&directory, &error.to_string()),
             };
+            if disk.refused.is_none() && disk.tests.is_empty() {
+                let same = found.iter().filter(has_figures).find(|other| other.mount == disk.mount);
+                disk.same_as = same.map(|same| same.directory.clone());
+            }
             (disk.host, disk.round, disk.t_us) = (host.name.clone(), round, self.clock.now_us());
             found.push(disk);
         }
@@ -287,8 +313,13 @@ impl Work<'_> {
 
     /// The directories of a host: those that were named, else those of the databases on it.
     fn directories(self, host: &Host) -> Vec<(String, bool)> {
-        let named: Vec<(String, bool)> =
-            self.plan.disks.iter().chain(&host.disks).map(|directory| (directory.clone(), false)).collect();
+        let mut named: Vec<(String, bool)> = vec![];
+        for directory in self.plan.disks.iter().chain(&host.disks) {
+            // What is named twice, for all hosts and for this one, is measured once.
+            if named.iter().all(|(other, _)| other != directory) {
+                named.push((directory.clone(), false));
+            }
+        }
         if !named.is_empty() {
             return named;
         }

@@ -73,6 +73,8 @@ pub(crate) struct Node<'a> {
     settings: BTreeMap<String, Setting>,
     facts: Value,
     pub(crate) machine: Machine,
+    /// How many of the checked servers share its host, with itself.
+    pub(crate) servers: u64,
     /// Whether its folders are on this host.
     is_here: bool,
 }
@@ -82,7 +84,7 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// The server's message, or why there is no connection.
-    pub(crate) fn open(target: &'a Target, expected: &'a Expected) -> Result<Node<'a>, Failed> {
+    pub(crate) fn open(target: &'a Target, expected: &'a Expected, servers: u64) -> Result<Node<'a>, Failed> {
         let mut session = open(&target.spec)?;
         let version = session.query(
             "select pg_catalog.to_json(pg_catalog.current_setting('server_version_num')::int)::text",
@@ -110,6 +112,7 @@ impl<'a> Node<'a> {
             settings,
             facts,
             machine: target.machine.clone().unwrap_or_default(),
+            servers: servers.max(1),
             is_here: false,
         };
         let pid = json::count(&node.facts, "pid").and_then(|pid| u32::try_from(pid).ok());
@@ -121,6 +124,13 @@ impl<'a> Node<'a> {
             node.machine.find_wal(&folder);
         }
         Ok(node)
+    }
+
+    /// The system identifier, which a standby shares with its primary; empty if the role may not read it.
+    pub(crate) fn system(&mut self) -> String {
+        const SQL: &str = "select pg_catalog.to_json((select system_identifier from pg_catalog.pg_control_system())::text)::text";
+        let read = self.query(SQL).ok();
+        read.and_then(|value| value.as_str().map(str::to_string)).unwrap_or_default()
     }
 
     /// A new session in place of a lost one.

@@ -31,7 +31,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "the partitions of the plan against the size limit of this server",
         limits: "80 % of 2^32 - 2 blocks of this server: warning; all of it: fail",
         needs: &[Need::Plan],
-        why: "at the limit every insert fails (R0: 70 partitions, so that none reaches it)",
+        why: "at the limit every insert fails (seen: 70 partitions, so that none reaches it)",
         judge: partitions,
     },
     Check {
@@ -49,7 +49,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "free space of the tablespaces' disks against the plan",
         limits: "less than the planned rows, indexes and sorting, or rows and reserve: fail; data that is there already counts as used",
         needs: &[Need::Plan],
-        why: "the load ends when the disk is full, after days (R0)",
+        why: "the load ends when the disk is full, after days",
         judge: space,
     },
 ];

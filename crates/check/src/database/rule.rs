@@ -37,7 +37,7 @@ pub enum Need {
     Superuser,
     /// A node that takes writes.
     Primary,
-    /// A node that follows another one.
+    /// A node that follows another one. On a primary the check has nothing to judge, and gives no item.
     Standby,
     /// At least this `server_version_num`.
     Since(u64),
@@ -83,7 +83,6 @@ impl Need {
             Need::Primary if node.is("is_standby") => {
                 plain("this node is a standby, which has no data about it: check the primary")
             }
-            Need::Standby if !node.is("is_standby") => plain("this node is not a standby"),
             Need::Since(version) if node.version() < version => plain(&format!(
                 "this server is {}, and shows it only since {}",
                 node.fact("release"),
@@ -122,6 +121,9 @@ fn readable(view: &'static str, node: &mut Node<'_>) -> Result<Option<(String, S
 /// # Errors
 /// When the connection is gone.
 pub(crate) fn run(check: &'static Check, node: &mut Node<'_>) -> Result<Vec<Item>, Failed> {
+    if !applies(check, node) {
+        return Ok(vec![]);
+    }
     let judged = needs_then_judge(check, node);
     let drafts = match judged {
         Ok(drafts) if drafts.is_empty() => vec![unknown("not checked", "the check gave no result")],
@@ -132,6 +134,11 @@ pub(crate) fn run(check: &'static Check, node: &mut Node<'_>) -> Result<Vec<Item
         Err(gone) => return Err(gone),
     };
     Ok(drafts.into_iter().map(|draft| complete(check, node.name(), draft)).collect())
+}
+
+/// Whether there is anything to judge: a primary has no replay of its own.
+fn applies(check: &Check, node: &Node<'_>) -> bool {
+    node.is("is_standby") || !check.needs.contains(&Need::Standby)
 }
 
 fn needs_then_judge(check: &'static Check, node: &mut Node<'_>) -> Judged {

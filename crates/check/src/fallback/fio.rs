@@ -62,6 +62,7 @@ fn tests(plan: &DiskPlan) -> Vec<(Pattern, u64, u64)> {
 const NO_FIO: i32 = 90;
 const NO_SPACE: i32 = 91;
 const FOREIGN: i32 = 92;
+const UNWRITABLE: i32 = 93;
 
 fn refusal(status: i32, stderr: &str, directory: &str) -> String {
     let last = stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
@@ -71,8 +72,22 @@ fn refusal(status: i32, stderr: &str, directory: &str) -> String {
         FOREIGN => {
             format!("{directory}/{} exists and is not of pgfathom check, or is in use", scratch::FOLDER)
         }
+        UNWRITABLE => format!("cannot make {directory}/{}: {last}", scratch::FOLDER),
         status => format!("fio ended with {status}: {last}"),
     }
+}
+
+/// Removes an empty folder, and what a killed probe left: its marker names a process that is gone.
+fn remove_leftover() -> String {
+    let (folder, marker) = (scratch::FOLDER, format!("{}/{}", scratch::FOLDER, scratch::MARKER));
+    format!(
+        "rmdir {folder} 2>/dev/null; if [ -f {marker} ] && {{ read -r first; read -r boot pid start; }} <{marker} && [ \"$first\" = {} ]; then \
+         [ \"$boot\" = \"$(cat /proc/sys/kernel/random/boot_id)\" ] && \
+         [ \"$start\" = \"$(sed 's/.*) //' \"/proc/$pid/stat\" 2>/dev/null | cut -d' ' -f20)\" ] || \
+         {{ rm -f {folder}/{} {marker}; rmdir {folder} 2>/dev/null; }}; fi;",
+        quoted(scratch::FIRST_LINE),
+        scratch::DATA,
+    )
 }
 
 /// The script of one test: it makes the folder with its marker, runs fio in it, and removes both at every end.
@@ -91,8 +106,10 @@ fn script(plan: &DiskPlan, pattern: Pattern, block_bytes: u64, depth: u64) -> St
     let before = format!(
         "cd {directory} || exit 1; command -v fio >/dev/null 2>&1 || exit {NO_FIO}; \
          set -- $(df -Pk . | tail -n 1); [ \"$4\" -gt $(( {needed_kb} + $2 / {reserve} )) ] || exit {NO_SPACE}; echo \"@mount $6\"; \
-         rmdir {folder} 2>/dev/null; mkdir -m 700 {folder} 2>/dev/null || exit {FOREIGN}; \
+         {} \
+         [ ! -e {folder} ] && [ ! -L {folder} ] || exit {FOREIGN}; mkdir -m 700 {folder} || exit {UNWRITABLE}; \
          {{ echo {}; echo \"$(cat /proc/sys/kernel/random/boot_id) $$ $(sed 's/.*) //' /proc/$$/stat | cut -d' ' -f20)\"; }} >{folder}/{}; ",
+        remove_leftover(),
         quoted(scratch::FIRST_LINE),
         scratch::MARKER,
     );

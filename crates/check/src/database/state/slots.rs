@@ -1,6 +1,6 @@
 //! Replication slots: those without a consumer, and the WAL and rows they hold.
 
-use crate::database::draft::{each, fail, pass, warn};
+use crate::database::draft::{each, fail, note, pass, warn};
 use crate::database::node::Node;
 use crate::database::rule::{Check, Judged};
 use record::check::{Area, Unit};
@@ -19,7 +19,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
     title: "replication slots without a consumer, lost ones, and the WAL that slots keep",
     limits: "inactive, or more than 10 GiB kept: warning; lost, unreserved, or more than half of the free space: fail (REP-03)",
     needs: &[],
-    why: "a slot keeps WAL, and dead rows of the catalogs, until its consumer has confirmed them: the disk of pg_wal fills (R3: cluster down in two hours)",
+    why: "a slot keeps WAL, and dead rows of the catalogs, until its consumer has confirmed them: the disk of pg_wal fills (seen: cluster down in two hours)",
     judge: slots,
 }];
 
@@ -36,7 +36,8 @@ fn slots(node: &mut Node<'_>) -> Judged {
                 extract(epoch from pg_catalog.clock_timestamp() - {since}) inactive_s,
                pg_catalog.pg_wal_lsn_diff(case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn() else \
                    pg_catalog.pg_current_wal_lsn() end, restart_lsn) retained,
-               greatest(pg_catalog.age(xmin), pg_catalog.age(catalog_xmin)) age_xids
+               greatest(pg_catalog.age(xmin), pg_catalog.age(catalog_xmin)) age_xids,
+               restart_lsn is null and xmin is null and catalog_xmin is null as keeps_nothing
              from {VIEW} where not temporary and not {synced}"
         ),
         "active, retained desc nulls last, slot",
@@ -76,7 +77,14 @@ fn slots(node: &mut Node<'_>) -> Judged {
             json::text(row, "kind"),
             number::bytes(retained(row))
         );
-        let draft = if is_lost(row) || is_full(row) { fail(slot, claim) } else { warn(slot, claim) };
+        let draft = match is_lost(row) || is_full(row) {
+            true => fail(slot, claim),
+            // Made for a standby that is to come: after a failover, for example.
+            false if json::flag(row, "keeps_nothing") == Some(true) => {
+                return note(slot, claim).why("it keeps nothing until its consumer first connects");
+            }
+            false => warn(slot, claim),
+        };
         draft
             .figure(retained(row), Unit::Bytes)
             .at_most(free.map_or(RETAINED_BYTES_MAX, |free| free * FREE_SHARE_MAX))
