@@ -194,6 +194,7 @@ impl Plan {
             ways: self.ways.clone(),
             disks: self.disks.iter().map(|disk| disk.to_string_lossy().into_owned()).collect(),
             data,
+            has_nodes: self.address.is_some(),
             disk: DiskPlan {
                 directory: String::new(),
                 is_data: false,

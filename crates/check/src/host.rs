@@ -36,10 +36,16 @@ pub fn items(host: &Host, subjects: &[&str], data: &[&str], command: &str) -> Ve
     items
 }
 
-/// That no directory was named: no disk is measured by guess.
-pub(crate) fn no_disk() -> Item {
+/// That no directory was named, and none of a database is known: no disk is measured by guess.
+pub(crate) fn no_disk(has_nodes: bool) -> Item {
     let item = Item { check: "disk.probe".to_string(), area: Area::Disk, ..Item::default() };
-    item.judged(Verdict::Unknown, "no disk was measured: no directory was named")
+    let why = match has_nodes {
+        true => {
+            "no directory was named, and this role sees no data directory (pg_read_all_settings) of a server on a checked host"
+        }
+        false => "no directory was named",
+    };
+    item.judged(Verdict::Unknown, format!("no disk was measured: {why}"))
         .why("Nothing is known about the disks.")
         .remedy("Name a directory on the disk of the database.", &["$ pgfathom check --disk DIR"])
 }

@@ -92,6 +92,20 @@ mod tests {
     use record::plan::input::Rate;
 
     #[test]
+    fn the_space_behind_a_symbolic_link_is_that_of_its_target() {
+        let mount = |at: &str, free| Mount { mount: at.into(), free_bytes: Some(free), ..Mount::default() };
+        let host = Host { mounts: vec![mount("/", 10), mount("/big", 1_000)], ..Host::default() };
+        let checks = Checks { hosts: vec![host], ..Checks::default() };
+        let mut plan = Plan::default();
+        plan.space.final_bytes = 500;
+        let disk = Disk { directory: "/data".into(), mount: "/big".into(), ..Disk::default() };
+        let verdict = |disk: &Disk| free_space(&plan, &checks, disk).map(|item| item.verdict);
+        assert_eq!(verdict(&disk), Some(Verdict::Pass));
+        // fio knows no mount points.
+        assert_eq!(verdict(&Disk { mount: String::new(), ..disk }), Some(Verdict::Fail));
+    }
+
+    #[test]
     fn a_slow_and_full_disk_and_a_missing_node_are_named() {
         let mut plan = Plan::default();
         (plan.input.hardware.nodes, plan.layout.volumes_per_node) = (2, 2);

@@ -33,6 +33,8 @@ pub struct Plan {
     pub disks: Vec<String>,
     /// Directories of databases: their mounts are judged more strictly. Host and directory.
     pub data: Vec<(String, String)>,
+    /// Databases are checked as well.
+    pub has_nodes: bool,
     /// How a directory is measured; its `directory` is not used.
     pub disk: DiskPlan,
     /// What else is measured.
@@ -138,7 +140,7 @@ fn judge(checks: &mut Checks, plan: &Plan) {
     items.extend(contrast::items(checks));
     items.extend(spread::items(checks));
     if plan.disks.is_empty() && plan.data.is_empty() && plan.hosts.iter().all(|host| host.disks.is_empty()) {
-        items.push(host::no_disk());
+        items.push(host::no_disk(plan.has_nodes));
     }
     items.sort_by_key(|item| item.area);
     checks.items = items;

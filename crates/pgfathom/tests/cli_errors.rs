@@ -48,6 +48,11 @@ fn wrong_verbs() {
             ),
             usage("check --every 1m", "check: --for is missing", "pgfathom check --help"),
             usage("check --for 1m", "check: --every is missing", "pgfathom check --help"),
+            usage(
+                "check --every 10m --for 10m",
+                "check: --for is not longer than --every: it would measure only once",
+                "--every 10m --for 24h",
+            ),
             usage("check --disks /data", "unknown flag --disks for check", "--disk"),
             usage("check --tools fio", "--tools: \"fio\" is unknown", "own, installed"),
             usage(

@@ -116,6 +116,12 @@ fn a_plan_goes_through_load_run_and_report() {
     assert_eq!(json(&lab.folder.path().join("loaded/plan.json")), plan);
     let ended = lab.expect(0, "run -b ycsb-a -T 1 --plan plan.json -o driven");
     assert!(lab.folder.path().join("driven/plan.json").is_file(), "{}", ended.stderr);
+    // What was driven beside the plan, and what the plan lacks for more.
+    for word in
+        ["planned against measured", "rows of the dataset", "client CPU per transaction", "give plan --tps"]
+    {
+        assert!(ended.stdout.contains(word), "{word} is missing in:\n{}", ended.stdout);
+    }
 
     let report = |arguments: &[&str]| -> Ended {
         let command = pgfathom(lab.folder.path()).arg("report").args(arguments).output();

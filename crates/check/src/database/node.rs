@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use watch::host::files::Tree;
 use watch::sql::json;
 use watch::sql::session::{Failed, Limits, Session};
 
@@ -118,7 +119,7 @@ impl<'a> Node<'a> {
         let pid = json::count(&node.facts, "pid").and_then(|pid| u32::try_from(pid).ok());
         let folder = node.setting("data_directory").ok().map(|setting| PathBuf::from(&setting.value));
         if target.machine.is_none() && watch::sql::is_local(&target.spec, pid) {
-            node.machine = here(folder.as_deref());
+            node.machine = here(folder.as_deref(), pid);
             node.is_here = true;
         } else if let Some(folder) = folder {
             node.machine.find_wal(&folder);
@@ -323,13 +324,18 @@ fn read(session: &mut Session) -> Result<Reading, Failed> {
     })
 }
 
-/// The host that both run on.
-fn here(folder: Option<&Path>) -> Machine {
+/// The host that both run on, and what the control group of the server allows of it.
+fn here(folder: Option<&Path>, pid: Option<u32>) -> Machine {
     let this = record::machine::this();
+    let allowed = pid.map(|pid| watch::host::cgroup::allowed(&mut Tree::live(), pid)).unwrap_or_default();
+    let limit = allowed.memory_max_bytes.filter(|most| this.memory_bytes.is_none_or(|all| *most < all));
+    // A part of a CPU is one that can be busy.
+    let cpus = allowed.cpus.map_or(this.cpus, |cpus| this.cpus.min(cpus.ceil() as u64));
     let space = folder.and_then(|folder| rustix::fs::statvfs(folder.join("pg_wal")).ok());
     Machine {
-        memory_bytes: this.memory_bytes,
-        cpus: Some(this.cpus),
+        memory_bytes: limit.or(this.memory_bytes),
+        is_limited: limit.is_some(),
+        cpus: Some(cpus.max(1)),
         wal_disk_bytes: space.as_ref().map(|space| space.f_blocks.saturating_mul(space.f_frsize)),
         wal_free_bytes: space.map(|space| space.f_bavail.saturating_mul(space.f_frsize)),
         is_rotational: folder.and_then(is_rotational),

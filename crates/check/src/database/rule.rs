@@ -100,17 +100,33 @@ impl Need {
     }
 }
 
+/// Views whose functions a plain role may not call: PostgreSQL checks that privilege of the role that reads the view.
+const FUNCTIONS: [(&str, &str); 2] = [
+    ("pg_catalog.pg_file_settings", "pg_catalog.pg_show_all_file_settings()"),
+    ("pg_catalog.pg_hba_file_rules", "pg_catalog.pg_hba_file_rules()"),
+];
+
 /// Whether a view is there and readable, without a refusal in the server's log.
 fn readable(view: &'static str, node: &mut Node<'_>) -> Result<Option<(String, String)>, Failed> {
+    let function = FUNCTIONS.iter().find(|(of, _)| *of == view).map(|(_, function)| *function);
+    let may_call = function.map_or("true".to_string(), |function| {
+        format!("pg_catalog.has_function_privilege('{function}', 'execute')")
+    });
     let answer = node.query(&format!(
         "select pg_catalog.json_build_object('r', case when pg_catalog.to_regclass('{view}') is null then null
-           else pg_catalog.has_table_privilege('{view}', 'select') end)::text"
+           else pg_catalog.has_table_privilege('{view}', 'select') and {may_call} end)::text"
     ))?;
     Ok(match answer["r"].as_bool() {
         Some(true) => None,
         Some(false) => {
             let user = node.fact("role");
-            Some((format!("role {user} may not read {view}"), format!("GRANT SELECT ON {view} TO {user};")))
+            let call = function.map_or(String::new(), |function| {
+                format!(" GRANT EXECUTE ON FUNCTION {function} TO {user};")
+            });
+            Some((
+                format!("role {user} may not read {view}"),
+                format!("GRANT SELECT ON {view} TO {user};{call}"),
+            ))
         }
         None => Some((format!("this server has no {view}"), String::new())),
     })

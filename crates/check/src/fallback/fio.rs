@@ -214,6 +214,8 @@ mod tests {
     fn refusals_have_their_reason() {
         assert!(refusal(NO_FIO, "", "/d").contains("--copy-program"));
         assert!(refusal(NO_SPACE, "", "/d").contains("--size"));
+        let denied = "mkdir: cannot create directory 'pgfathom-check': Permission denied";
+        assert!(refusal(UNWRITABLE, denied, "/d").ends_with("Permission denied"));
         assert_eq!(refusal(1, "a\nfio: bad option\n\n", "/d"), "fio ended with 1: fio: bad option");
     }
 }

@@ -9,6 +9,8 @@ const SYNC_US_WARN: f64 = 10_000.0;
 const MEMBER_TIMES: f64 = 3.0;
 /// Milliseconds.
 const MEMBER_AWAIT_MS: f64 = 1.0;
+/// How the kernel's message for EACCES begins.
+const NO_PRIVILEGE: &str = "Permission denied";
 /// Peers that make a median.
 const MEMBERS_MIN: usize = 3;
 
@@ -20,10 +22,13 @@ pub fn items(disk: &Disk, is_named: bool) -> Vec<Item> {
         let item = of("disk.probe")
             .judged(verdict, format!("the disk was not measured: {refused}"))
             .why("Nothing is known about this disk.");
-        return vec![item.remedy(
-            "Name a directory on that disk in which this user may write, or run check as root.",
-            &["$ pgfathom check --disk DIR"],
-        )];
+        return vec![match refused.contains(NO_PRIVILEGE) {
+            true => item.remedy(
+                "Name a directory on that disk in which this user may write, or run check as root.",
+                &["$ pgfathom check --disk DIR"],
+            ),
+            false => item,
+        }];
     }
     if let Some(same) = &disk.same_as {
         let claim = format!("{} is on {}, which was measured in {same}", disk.directory, disk.mount);

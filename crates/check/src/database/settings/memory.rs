@@ -72,13 +72,15 @@ pub(super) static CHECKS: &[Check] = &[
 
 /// The host's memory, in equal parts for the checked servers on it.
 fn memory(node: &Node<'_>) -> f64 {
-    node.machine.memory_bytes.map_or(0.0, |bytes| bytes as f64 / node.servers as f64)
+    let servers = if node.machine.is_limited { 1 } else { node.servers };
+    node.machine.memory_bytes.map_or(0.0, |bytes| bytes as f64 / servers as f64)
 }
 
 /// What [`memory`] is, for a sentence.
 fn memory_words(node: &Node<'_>) -> String {
-    let bytes = number::bytes(memory(node) * node.servers as f64);
+    let bytes = number::bytes(node.machine.memory_bytes.unwrap_or(0) as f64);
     match node.servers {
+        _ if node.machine.is_limited => format!("the {bytes} that its control group allows"),
         1 => format!("the host's {bytes}"),
         servers => format!("a share of the host's {bytes} for each of {servers} servers"),
     }
@@ -110,7 +112,7 @@ fn shared_buffers(node: &mut Node<'_>) -> Judged {
 
 fn effective_cache_size(node: &mut Node<'_>) -> Judged {
     let memory = memory(node);
-    let whole = memory * node.servers as f64;
+    let whole = node.machine.memory_bytes.unwrap_or(0) as f64;
     let buffers = node.setting("shared_buffers")?.bytes().unwrap_or(0.0);
     let setting = node.setting("effective_cache_size")?;
     let bytes = setting.bytes().unwrap_or(0.0);
@@ -204,7 +206,7 @@ fn huge_pages(node: &mut Node<'_>) -> Judged {
     let fixed = |draft: Draft| {
         draft
             .advice("reserve huge pages for shared_buffers on the host first: with huge_pages = on a server without them does not start")
-            .run(format!("$ sysctl -w vm.nr_hugepages={:.0}", (buffers * 1.05 / (2.0 * 1024.0 * 1024.0)).ceil()))
+            .run(format!("$ sysctl -w vm.nr_hugepages={:.0}", (buffers * node.servers as f64 * 1.05 / (2.0 * 1024.0 * 1024.0)).ceil()))
             .run_all(setting.change("on"))
     };
     Ok(vec![match is_used(setting) {
