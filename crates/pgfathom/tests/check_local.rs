@@ -87,7 +87,7 @@ fn a_contract_that_is_not_kept_ends_with_6() {
 fn rounds_show_the_spread() {
     let folder = Folder::new();
     folder.write("data/here", "");
-    let arguments = arguments(&["--disk", "data", "--every", "500ms", "--for", "1500ms", "-o", "rounds"]);
+    let arguments = arguments(&["--disk", "data", "--every", "3s", "--for", "9s", "-o", "rounds"]);
     let ended = run(folder.path(), &arguments);
     let found = checks(folder.path(), "rounds");
     assert_eq!(found["disks"].as_array().expect("disks").len(), 3, "{}{}", ended.stdout, ended.stderr);

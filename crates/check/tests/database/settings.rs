@@ -256,3 +256,19 @@ fn a_plan_is_judged_against_settings_tablespaces_partitions_and_space() {
         assert!(!items.iter().any(|item| item.check.contains("planned")), "{items:#?}");
     });
 }
+
+#[test]
+fn a_value_at_its_limit_passes_and_the_memory_of_a_control_group_counts() {
+    let installation = installations().into_iter().next().unwrap();
+    let settings = [("shared_buffers", "64MB"), ("effective_cache_size", "149MB")];
+    let server = Throwaway::start(&installation, &settings).unwrap();
+    let on = |machine: Machine| check(&server, "postgres", Some(machine), &Expected::default());
+    // A quarter of 600 MB, rounded down.
+    silent(&on(small()), "settings.effective_cache_size", "");
+    let all = on(Machine { memory_bytes: Some(640 << 20), ..small() });
+    fired(&all, "settings.effective_cache_size", "effective_cache_size", Verdict::Warn);
+    let limited = Machine { memory_bytes: Some(700 << 20), is_limited: true, ..small() };
+    let all = on(limited);
+    let low = fired(&all, "settings.shared_buffers", "shared_buffers", Verdict::Warn);
+    assert!(low.claim.contains("MB that its control group allows"), "{low:?}");
+}

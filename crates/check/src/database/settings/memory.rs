@@ -121,7 +121,7 @@ fn effective_cache_size(node: &mut Node<'_>) -> Judged {
     let problem = if bytes < buffers {
         Some((format!("less than shared_buffers ({})", number::bytes(buffers)), true, buffers))
     } else if knows && bytes > whole {
-        Some((format!("more than the host's memory ({})", number::bytes(whole)), false, whole))
+        Some((format!("more than the server's memory ({})", number::bytes(whole)), false, whole))
     } else if knows && bytes < memory * CACHE_SHARE_MIN * ROUNDING {
         Some((
             format!("{} of {}", number::percent(bytes / memory), memory_words(node)),
