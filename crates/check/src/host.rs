@@ -36,9 +36,10 @@ pub fn items(host: &Host, subjects: &[&str], data: &[&str], command: &str) -> Ve
     items
 }
 
-/// That no directory was named, and none of a database is known: no disk is measured by guess.
-pub(crate) fn no_disk(has_nodes: bool) -> Item {
-    let item = Item { check: "disk.probe".to_string(), area: Area::Disk, ..Item::default() };
+/// That no directory was named, on this host or on any, and none of a database is known: no disk is measured by guess.
+pub(crate) fn no_disk(host: Option<&str>, has_nodes: bool) -> Item {
+    let host = host.map(str::to_string);
+    let item = Item { check: "disk.probe".to_string(), area: Area::Disk, host, ..Item::default() };
     let why = match has_nodes {
         true => {
             "no directory was named, and this role sees no data directory (pg_read_all_settings) of a server on a checked host"

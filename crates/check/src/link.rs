@@ -83,6 +83,8 @@ pub struct Link {
     child: Option<Child>,
     thread: Option<JoinHandle<()>>,
     complaint: Option<JoinHandle<String>>,
+    /// It ended, or owes a reply: another request would get that one.
+    is_lost: bool,
     /// What measures there, for people.
     pub measured_by: &'static str,
 }
@@ -123,6 +125,7 @@ impl Link {
             child: None,
             thread: Some(thread),
             complaint: None,
+            is_lost: false,
             measured_by: "this process",
         };
         link.greeted(GREETING, stop)
@@ -183,6 +186,7 @@ impl Link {
             child: Some(child),
             thread: None,
             complaint: Some(std::thread::spawn(move || ssh::complaint(stderr))),
+            is_lost: false,
             measured_by: if is_copy { "a copied pgfathom" } else { "its own pgfathom" },
         };
         link.greeted(patience, stop)
@@ -240,12 +244,22 @@ impl Link {
         let lost = |error: String| LinkError::Lost(format!("the probe is gone: {error}"));
         let mut line = serde_json::to_vec(request).map_err(|error| lost(error.to_string()))?;
         line.push(b'\n');
+        if self.is_lost {
+            return Err(lost("it ended, or did not reply in time".to_string()));
+        }
         let requests = self.requests.as_mut().ok_or_else(|| lost("closed".to_string()))?;
-        requests.write_all(&line).and_then(|()| requests.flush()).map_err(|error| lost(error.to_string()))?;
-        match self.wait(patience, stop)? {
+        let written = requests.write_all(&line).and_then(|()| requests.flush());
+        let reply = written.map_err(|error| lost(error.to_string())).and_then(|()| self.wait(patience, stop));
+        self.is_lost = reply.is_err();
+        match reply? {
             Reply::Failed(why) => Err(LinkError::Lost(why)),
             reply => Ok(reply),
         }
+    }
+
+    /// Whether no further request can be answered.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     fn wait(&mut self, patience: Duration, stop: &AtomicBool) -> Result<Reply, LinkError> {

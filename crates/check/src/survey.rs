@@ -79,6 +79,9 @@ pub fn run(plan: &Plan, clock: Clock, say: &(dyn Fn(&str) + Sync), stop: &Atomic
         if stop.load(Ordering::Relaxed) {
             break;
         }
+        if round > 0 {
+            let _: Vec<()> = work.on_each(&subjects, |subject| work.revive(subject));
+        }
         checks
             .disks
             .extend(work.on_each(&subjects, |subject| work.disks(subject, round)).into_iter().flatten());
@@ -140,7 +143,17 @@ fn judge(checks: &mut Checks, plan: &Plan) {
     items.extend(contrast::items(checks));
     items.extend(spread::items(checks));
     if plan.disks.is_empty() && plan.data.is_empty() && plan.hosts.iter().all(|host| host.disks.is_empty()) {
-        items.push(host::no_disk(plan.has_nodes));
+        items.push(host::no_disk(None, plan.has_nodes));
+    } else {
+        // One host of several that has neither a directory of its own nor a database.
+        let has_own = |name: &str| plan.hosts.iter().any(|host| host.name == name && !host.disks.is_empty());
+        let has_data = |name: &str| plan.data.iter().any(|(host, _)| host == name);
+        let is_bare = |host: &&Checked| {
+            host.lost.is_none() && plan.disks.is_empty() && !has_own(&host.host) && !has_data(&host.host)
+        };
+        items.extend(
+            checks.hosts.iter().filter(is_bare).map(|host| host::no_disk(Some(&host.host), plan.has_nodes)),
+        );
     }
     items.sort_by_key(|item| item.area);
     checks.items = items;
@@ -246,6 +259,16 @@ impl Work<'_> {
                 });
                 None
             }
+        }
+    }
+
+    /// Reaches a host again whose probe was lost in an earlier round: a connection that broke once must not end a day of rounds.
+    fn revive(self, subject: &Mutex<Subject<'_>>) {
+        let mut subject = locked(subject);
+        if subject.link.as_ref().is_some_and(Link::is_lost)
+            && let Ok(link) = Link::open(subject.host, &self.plan.ways, self.stop)
+        {
+            (subject.link, subject.listening) = (Some(link), None);
         }
     }
 
@@ -399,4 +422,58 @@ impl Work<'_> {
 
 fn refused(directory: &str, why: &str) -> Disk {
     Disk { directory: directory.to_string(), refused: Some(why.to_string()), ..Disk::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::check::Verdict;
+
+    fn plan(hosts: Vec<Host>, disks: &[&str]) -> Plan {
+        Plan {
+            hosts,
+            ways: Ways::default(),
+            disks: disks.iter().map(ToString::to_string).collect(),
+            data: vec![],
+            has_nodes: false,
+            disk: DiskPlan {
+                directory: String::new(),
+                is_data: false,
+                measured_mounts: vec![],
+                size_bytes: 0,
+                time_ms: 0,
+                block_bytes: 0,
+                depths: vec![],
+            },
+            tests: Tests { network: false, memory: false, processor: false },
+            one_pair_at_a_time: false,
+            prefers_tools: false,
+            repeat: None,
+            outputs: PathBuf::new(),
+        }
+    }
+
+    /// The hosts of which no disk was measured because none was named; `None` in it: no host at all has one.
+    fn bare(plan: &Plan) -> Vec<Option<String>> {
+        let of = |host: &Host| Checked { host: host.name.clone(), ..Checked::default() };
+        let mut checks = Checks { hosts: plan.hosts.iter().map(of).collect(), ..Checks::default() };
+        judge(&mut checks, plan);
+        let items = checks.items.into_iter().filter(|item| item.check == "disk.probe");
+        items.inspect(|item| assert_eq!(item.verdict, Verdict::Unknown)).map(|item| item.host).collect()
+    }
+
+    #[test]
+    fn a_host_without_a_directory_is_not_passed_over() {
+        let host = |name: &str, disks: &[&str]| Host {
+            name: name.into(),
+            disks: disks.iter().map(ToString::to_string).collect(),
+            ..Host::default()
+        };
+        assert_eq!(bare(&plan(vec![host("a", &[]), host("b", &[])], &[])), [None]);
+        assert_eq!(bare(&plan(vec![host("a", &["/x"]), host("b", &[])], &[])), [Some("b".to_string())]);
+        assert_eq!(bare(&plan(vec![host("a", &["/x"]), host("b", &[])], &["/data"])), []);
+        let data = vec![("a".to_string(), "/pg".to_string())];
+        let of_node = Plan { data, ..plan(vec![host("a", &[]), host("b", &[])], &[]) };
+        assert_eq!(bare(&of_node), [Some("b".to_string())]);
+    }
 }

@@ -107,6 +107,37 @@ fn rounds_end_at_their_time_even_if_each_takes_longer_than_the_interval() {
 }
 
 #[test]
+fn a_probe_that_is_lost_in_one_round_is_reached_again_in_the_next() {
+    let folder = Folder::new();
+    folder.write("data/here", "");
+    // The shell in place of ssh becomes the probe: its number is that of the process to kill.
+    folder.write("no-ssh", "#!/bin/sh\nfor last; do :; done\necho $$ >>pids\nexec sh -c \"$last\"\n");
+    let ssh = folder.path().join("no-ssh");
+    std::fs::set_permissions(&ssh, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+    let data = folder.path().join("data").display().to_string();
+    let (ssh, program) = (ssh.display().to_string(), env!("CARGO_BIN_EXE_pgfathom"));
+    let mut command = pgfathom(folder.path());
+    let more = ["--ssh", "far", "--ssh-program", &ssh, "--program", program, "--disk", &data];
+    command.args(arguments(&more)).args(["--every", "3s", "--for", "9s", "-o", "rounds"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+    let marker = folder.path().join("data/pgfathom-check/made-by-pgfathom");
+    testing::wait_for("the first round", || marker.exists());
+    let pids = std::fs::read_to_string(folder.path().join("pids")).expect("a probe");
+    let pid = pids.lines().next().and_then(|pid| pid.parse().ok()).and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("a number"), rustix::process::Signal::KILL).expect("it lives");
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let found = checks(folder.path(), "rounds");
+    let disks = found["disks"].as_array().expect("disks");
+    let is_refused: Vec<bool> = disks.iter().map(|disk| disk["refused"].is_string()).collect();
+    assert!(
+        is_refused.len() > 1 && is_refused[0] && is_refused[1..].iter().all(|one| !one),
+        "{disks:#?} {text}"
+    );
+    assert_eq!(verdicts(&found, "disk.probe"), ["warn"], "{text}");
+}
+
+#[test]
 fn a_directory_is_judged_by_the_file_system_behind_its_link() {
     let folder = Folder::new();
     let memory = Path::new("/dev/shm").join(format!("pgfathom-check-test-{}", std::process::id()));
