@@ -18,8 +18,10 @@ pub use given::{Expected, Machine, Storage, Target};
 pub use rule::{Check, Need};
 
 use connect::conninfo::Host as Address;
-use node::Node;
-use record::check::{Area, Item, Verdict};
+use node::{Node, PlannedSpace};
+use record::check::{Area, Item, Limit, Unit, Verdict};
+use record::number;
+use std::collections::BTreeMap;
 use watch::sql::session::Failed;
 
 /// Every check, in the order of the areas.
@@ -49,7 +51,40 @@ pub fn check(targets: &[Target], expected: &Expected) -> Vec<Item> {
         });
         read.collect()
     });
-    without_what_the_primary_answers(read)
+    let shared = shared_space(targets, &read);
+    let mut items = without_what_the_primary_answers(read);
+    items.extend(shared);
+    items
+}
+
+/// Nodes that share a file system need its space together, even if it is enough for each alone.
+fn shared_space(targets: &[Target], read: &[Read]) -> Vec<Item> {
+    let mut shared: BTreeMap<(Option<&str>, &str), Vec<(&str, &PlannedSpace)>> = BTreeMap::new();
+    for (target, one) in targets.iter().zip(read) {
+        for space in &one.planned_space {
+            shared.entry((place(target), &space.system)).or_default().push((&target.name, space));
+        }
+    }
+    let item = |nodes: Vec<(&str, &PlannedSpace)>| {
+        let needed: f64 = nodes.iter().map(|(_, space)| space.needed_bytes).sum();
+        let free = nodes.iter().map(|(_, space)| space.free_bytes).fold(f64::INFINITY, f64::min);
+        let is_seen_alone = nodes.iter().any(|(_, space)| space.needed_bytes > space.free_bytes);
+        if nodes.len() < 2 || needed <= free || is_seen_alone {
+            return None;
+        }
+        let names = nodes.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let claim = format!(
+            "{} are free for {names} together; the plan needs {}",
+            number::bytes(free),
+            number::bytes(needed)
+        );
+        let item =
+            Item { check: planned::SPACE.into(), area: Area::State, subject: names, ..Item::default() };
+        let item = item.figure(free, Unit::Bytes).judged(Verdict::Fail, record::escape::visible(&claim));
+        let item = item.why("the nodes share a file system, which is full before each of them has its rows");
+        Some(Item { limit: Some(Limit::AtLeast(needed)), ..item })
+    };
+    shared.into_values().filter_map(item).collect()
 }
 
 /// What was read of a node.
@@ -59,6 +94,7 @@ struct Read {
     /// The system identifier, which a standby shares with its primary; empty if the node was not reached.
     system: String,
     is_standby: bool,
+    planned_space: Vec<PlannedSpace>,
 }
 
 /// The checks that only a primary can answer do not count for its standbys if it was checked as well.
@@ -123,7 +159,7 @@ fn of_node(target: &Target, expected: &Expected, servers: u64) -> Read {
             }
         }
     }
-    Read { items, system, is_standby: node.is("is_standby") }
+    Read { items, system, is_standby: node.is("is_standby"), planned_space: node.planned_space }
 }
 
 /// Items for checks that were not run.

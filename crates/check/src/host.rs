@@ -5,6 +5,7 @@ mod hardware;
 mod kernel;
 mod mount;
 
+use crate::link::ENDED;
 use record::check::{Area, Fact, Host, Item, Unit, Verdict};
 use record::number;
 
@@ -88,7 +89,13 @@ fn reached(host: &Host, command: &str) -> Item {
         Some(why) => item
             .judged(Verdict::Warn, format!("{}: {why}; kernel files were read over ssh", host.host))
             .why("Processor, memory and clock were not measured, disks and network only by fio and iperf3 if they are installed.")
-            .remedy("Install pgfathom there, or let check copy it.", &["$ pgfathom check --copy-program ..."]),
+            .remedy(
+                match why.contains(ENDED) {
+                    true => "Install this pgfathom there. A copy needs a temporary folder (TMPDIR) from which programs may run.",
+                    false => "Install pgfathom there, or let check copy it.",
+                },
+                &["$ pgfathom check --copy-program ..."],
+            ),
         None => item.judged(Verdict::Pass, format!("{} was measured by {}", host.host, host.measured_by)),
     }
 }

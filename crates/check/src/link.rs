@@ -28,6 +28,8 @@ const BEAT: Duration = Duration::from_millis(50);
 const LINE_BYTES_MAX: u64 = 64 << 20;
 /// Lines that a shell may print before the probe greets.
 const BANNER_LINES_MAX: usize = 200;
+/// How the reason begins if there is a program and it cannot run.
+pub(crate) const ENDED: &str = "the program there ended with";
 /// What the remote script prints when there is no program.
 const ABSENT: &str = "@pgfathom-absent";
 /// What it prints when a copy cannot run there.
@@ -227,7 +229,7 @@ impl Link {
         match status {
             Some(SSH_FAILED) | None => LinkError::Unreachable(text),
             // An older pgfathom refuses the flag; a copy may be forbidden to run.
-            Some(code) => LinkError::NoProgram(format!("the program there ended with {code}: {text}")),
+            Some(code) => LinkError::NoProgram(format!("{ENDED} {code}: {text}")),
         }
     }
 

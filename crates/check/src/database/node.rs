@@ -63,6 +63,17 @@ pub(crate) struct Rates {
     pub(crate) over_s: f64,
 }
 
+/// What a plan needs of a file system for one node.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct PlannedSpace {
+    /// The file system, by its name on the host.
+    pub(crate) system: String,
+    /// What is free there.
+    pub(crate) free_bytes: f64,
+    /// What the plan needs.
+    pub(crate) needed_bytes: f64,
+}
+
 /// A node while it is checked.
 #[derive(Debug)]
 pub(crate) struct Node<'a> {
@@ -76,6 +87,8 @@ pub(crate) struct Node<'a> {
     pub(crate) machine: Machine,
     /// How many of the checked servers share its host, with itself.
     pub(crate) servers: u64,
+    /// What the plan needs of each of its file systems.
+    pub(crate) planned_space: Vec<PlannedSpace>,
     /// Whether its folders are on this host.
     is_here: bool,
 }
@@ -114,6 +127,7 @@ impl<'a> Node<'a> {
             facts,
             machine: target.machine.clone().unwrap_or_default(),
             servers: servers.max(1),
+            planned_space: vec![],
             is_here: false,
         };
         let pid = json::count(&node.facts, "pid").and_then(|pid| u32::try_from(pid).ok());

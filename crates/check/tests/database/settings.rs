@@ -246,6 +246,19 @@ fn a_plan_is_judged_against_settings_tablespaces_partitions_and_space() {
         assert_eq!(space.limit, Some(record::check::Limit::AtLeast(2_000.0)), "{space:?}");
         fired(&items, "settings.planned", "max_wal_size", Verdict::Note);
 
+        // Two nodes on one disk: there is room for the rows of one.
+        let folder = server.data_dir();
+        let free = rustix::fs::statvfs(&folder).map(|space| space.f_bavail * space.f_frsize).unwrap();
+        let target =
+            |name: &str| check::database::Target { name: name.into(), spec: server.spec(), machine: None };
+        let both = |bytes: u64| {
+            check::database::check(&[target("n1"), target("n2")], &Expected::of_plan(&plan(bytes, &[])))
+        };
+        let together = both(free / 10 * 6);
+        fired(&together, "state.planned_space", "n1, n2", Verdict::Fail);
+        assert_eq!(together.iter().filter(|item| item.check == "state.planned_space").count(), 3);
+        silent(&both(free / 10 * 3), "state.planned_space", "");
+
         // Without the right to read the folder, the space is not known; without a plan there is nothing to judge.
         server.execute("create role plain login").unwrap();
         let spec = server.spec().with_user("plain");
