@@ -37,6 +37,9 @@ const INDEX_ROWS_PER_S: f64 = 1e6;
 /// The range of a rate that was given as one number: this share below and above.
 const RATE_SPREAD: f64 = 0.15;
 
+/// The hint for a file that cannot be written.
+const WRITABLE: &str = "name a file in a folder that exists and is yours";
+
 /// What is planned.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -138,6 +141,18 @@ impl Plan {
     /// # Errors
     /// When the input is impossible, the target or the run directory cannot be read, or the file cannot be written.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        // A calibration takes a while: a folder that is not there is reported before it.
+        for path in [&self.page, &self.output].into_iter().flatten() {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+                return Err(Failure::usage(format!(
+                    "cannot write {}: {} is not a folder",
+                    path.display(),
+                    folder.display()
+                ))
+                .hint(WRITABLE));
+            }
+        }
         let plan = self.computed(context)?;
         match context.format {
             Format::Json => context.terminal.data(&plan.to_json()?),
@@ -150,8 +165,7 @@ impl Plan {
         }
         let write = |path: &std::path::Path, content: &str| {
             recording::write_named(path, content).map_err(|error| {
-                Failure::caused(format!("cannot write {}", path.display()), error)
-                    .hint("name a file in a folder that exists and is yours")
+                Failure::caused(format!("cannot write {}", path.display()), error).hint(WRITABLE)
             })
         };
         if let Some(path) = &self.page {
