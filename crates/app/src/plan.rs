@@ -2,6 +2,7 @@
 //! permission to calibrate.
 
 mod calibrate;
+mod checked;
 mod live;
 mod measured;
 mod sample;
@@ -55,6 +56,8 @@ pub struct Plan {
     pub calibrate: Option<Calibrate>,
     /// A run directory of a load to take rates and sizes from.
     pub from: Option<PathBuf>,
+    /// A run directory of a check to take rates of disks and round trips from.
+    pub check: Option<PathBuf>,
     /// Print every formula.
     pub explain: bool,
     /// The file for the plan.
@@ -140,7 +143,7 @@ impl Plan {
     ///
     /// # Errors
     /// When the input is impossible, the target or the run directory cannot be read, or the file cannot be written.
-    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+    pub fn run(mut self, context: &Context) -> Result<Exit, Failure> {
         // A calibration takes a while: a folder that is not there is reported before it.
         for path in [&self.page, &self.output].into_iter().flatten() {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -153,7 +156,10 @@ impl Plan {
                 .hint(WRITABLE));
             }
         }
-        let plan = self.computed(context)?;
+        let check = self.check.take();
+        let checked = check.map(|run| checked::settle(&mut self.given, &run)).transpose()?;
+        let mut plan = self.computed(context)?;
+        plan.notes.extend(checked);
         match context.format {
             Format::Json => context.terminal.data(&plan.to_json()?),
             Format::Text => {

@@ -57,15 +57,18 @@ pub fn check(targets: &[Target], expected: &Expected) -> Vec<Item> {
     items
 }
 
+/// What the plan needs of one file system, with the names of the nodes on it.
+type Sharing<'a> = Vec<(&'a str, &'a PlannedSpace)>;
+
 /// Nodes that share a file system need its space together, even if it is enough for each alone.
 fn shared_space(targets: &[Target], read: &[Read]) -> Vec<Item> {
-    let mut shared: BTreeMap<(Option<&str>, &str), Vec<(&str, &PlannedSpace)>> = BTreeMap::new();
+    let mut shared: BTreeMap<(Option<&str>, &str), Sharing> = BTreeMap::new();
     for (target, one) in targets.iter().zip(read) {
         for space in &one.planned_space {
             shared.entry((place(target), &space.system)).or_default().push((&target.name, space));
         }
     }
-    let item = |nodes: Vec<(&str, &PlannedSpace)>| {
+    let item = |nodes: Sharing| {
         let needed: f64 = nodes.iter().map(|(_, space)| space.needed_bytes).sum();
         let free = nodes.iter().map(|(_, space)| space.free_bytes).fold(f64::INFINITY, f64::min);
         let is_seen_alone = nodes.iter().any(|(_, space)| space.needed_bytes > space.free_bytes);

@@ -34,9 +34,14 @@ pub fn items(checks: &Checks) -> Vec<Item> {
     spreads.chain(unmeasured(checks)).collect()
 }
 
+/// Rounds, with the reason why one has no figure.
+type Rounds<'a> = Vec<(u64, Option<&'a str>)>;
+/// Area, host, subject and check.
+type Key<'a> = (Area, &'a str, String, &'a str);
+
 /// What was measured in some rounds only. The last round is judged by itself.
 fn unmeasured(checks: &Checks) -> Vec<Item> {
-    let mut all: BTreeMap<(Area, &str, String, &str), Vec<(u64, Option<&str>)>> = BTreeMap::new();
+    let mut all: BTreeMap<Key, Rounds> = BTreeMap::new();
     for disk in &checks.disks {
         let key = (Area::Disk, disk.host.as_str(), disk.directory.clone(), "disk.probe");
         all.entry(key).or_default().push((disk.round, disk.refused.as_deref()));
@@ -45,15 +50,14 @@ fn unmeasured(checks: &Checks) -> Vec<Item> {
         let key = (Area::Network, pair.from.as_str(), format!("-> {}", pair.to), "network.bandwidth");
         all.entry(key).or_default().push((pair.round, pair.lost.as_deref()));
     }
-    let item =
-        |((area, host, subject, check), rounds): ((Area, &str, String, &str), Vec<(u64, Option<&str>)>)| {
-            let last = rounds.iter().map(|(round, _)| *round).max()?;
-            let why = rounds.iter().find_map(|(round, why)| why.filter(|_| *round < last))?;
-            let lost = rounds.iter().filter(|(_, why)| why.is_some()).count();
-            let claim = format!("{subject} was not measured in {lost} of {} rounds: {why}", rounds.len());
-            let item = Item::of_host(check, area, host, subject.as_str()).judged(Verdict::Warn, claim);
-            Some(item.why("The other rounds do not show what happened in these."))
-        };
+    let item = |((area, host, subject, check), rounds): (Key, Rounds)| {
+        let last = rounds.iter().map(|(round, _)| *round).max()?;
+        let why = rounds.iter().find_map(|(round, why)| why.filter(|_| *round < last))?;
+        let lost = rounds.iter().filter(|(_, why)| why.is_some()).count();
+        let claim = format!("{subject} was not measured in {lost} of {} rounds: {why}", rounds.len());
+        let item = Item::of_host(check, area, host, subject.as_str()).judged(Verdict::Warn, claim);
+        Some(item.why("The other rounds do not show what happened in these."))
+    };
     all.into_iter().filter_map(item).collect()
 }
 

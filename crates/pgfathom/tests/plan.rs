@@ -110,6 +110,12 @@ fn a_plan_goes_through_load_run_and_report() {
         assert_eq!(verdict(check), "pass", "{check}: {checks:#}");
     }
 
+    // What the check measured feeds the next plan.
+    let fed = lab.expect(0, "plan load ycsb --rows 20000 --check checked -o fed.json");
+    assert!(fed.stdout.contains("taken from the check checked"), "{}", fed.stdout);
+    let hardware = &json(&lab.folder.path().join("fed.json"))["input"]["hardware"];
+    assert!(number(&hardware["disk_read_bytes_per_s"]) > 0.0 && number(&hardware["wal_bytes_per_s"]) > 0.0);
+
     let loaded = lab.expect(0, "load ycsb --plan plan.json -o loaded");
     assert_eq!(lab.sql("select count(*) from usertable"), "20000");
     assert_eq!(lab.sql("select count(*) from pg_inherits where inhparent = 'usertable'::regclass"), "4");
