@@ -281,7 +281,7 @@ fn subscribe(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), Lin
         )?;
         let Some(conninfo) = conninfo else {
             return Err(LinkError::Words(format!(
-                "it has no subscription {name}: only the connections of subscriptions that up multimaster made can be cut"
+                "it has no subscription {name}: only the connections of subscriptions that pgfathom up made can be cut"
             )));
         };
         let port = links.way(nodes, dialer, to)?;

@@ -283,7 +283,8 @@ pub(crate) fn drop_schema(client: &mut Client, proof: &str) -> Result<(), Client
 }
 
 /// A key for rows that have none: the node that inserts a row chooses it, and no two nodes choose the same.
-const ROW_KEY: &str = ", row_key text default pg_catalog.concat_ws(' ', pg_catalog.random(), pg_catalog.clock_timestamp(), pg_catalog.pg_backend_pid()) primary key";
+const ROW_KEY: &str = ", row_key text primary key \
+    default pg_catalog.concat_ws(' ', pg_catalog.random(), pg_catalog.clock_timestamp(), pg_catalog.pg_backend_pid())";
 
 /// Creates a table whose rows the engine places by their shard, if it places rows.
 fn create(client: &mut Client, layout: Layout, shape: &Shape, needs_key: bool) -> Result<(), ClientError> {
