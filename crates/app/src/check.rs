@@ -194,9 +194,11 @@ impl Plan {
             ways: self.ways.clone(),
             disks: self.disks.iter().map(|disk| disk.to_string_lossy().into_owned()).collect(),
             data,
+            has_nodes: self.address.is_some(),
             disk: DiskPlan {
                 directory: String::new(),
                 is_data: false,
+                measured_mounts: vec![],
                 size_bytes: self.size_bytes,
                 time_ms: u64::try_from(self.time.as_millis()).unwrap_or(u64::MAX),
                 block_bytes: self.block_bytes,
@@ -260,7 +262,12 @@ fn data_directories(survey: &Survey, hosts: &[hosts::Host]) -> Vec<(String, Stri
         let Some(host) = hosts.iter().find(|host| runs_on(&node.spec, host)) else { continue };
         // A node that does not answer is reported by its checks.
         let Ok(mut control) = control::connect_shared(&node.spec) else { continue };
-        data.extend(data_directory(&mut control).map(|folder| (host.name.clone(), folder)));
+        let folder = data_directory(&mut control).map(|folder| match host.is_local {
+            // The mount of a symbolic link is that of its target.
+            true => std::fs::canonicalize(&folder).map_or(folder, |real| real.to_string_lossy().into_owned()),
+            false => folder,
+        });
+        data.extend(folder.map(|folder| (host.name.clone(), folder)));
     }
     data.sort();
     data.dedup();

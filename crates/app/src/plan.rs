@@ -2,6 +2,7 @@
 //! permission to calibrate.
 
 mod calibrate;
+mod checked;
 mod live;
 mod measured;
 mod sample;
@@ -37,6 +38,9 @@ const INDEX_ROWS_PER_S: f64 = 1e6;
 /// The range of a rate that was given as one number: this share below and above.
 const RATE_SPREAD: f64 = 0.15;
 
+/// The hint for a file that cannot be written.
+const WRITABLE: &str = "name a file in a folder that exists and is yours";
+
 /// What is planned.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -52,6 +56,8 @@ pub struct Plan {
     pub calibrate: Option<Calibrate>,
     /// A run directory of a load to take rates and sizes from.
     pub from: Option<PathBuf>,
+    /// A run directory of a check to take rates of disks and round trips from.
+    pub check: Option<PathBuf>,
     /// Print every formula.
     pub explain: bool,
     /// The file for the plan.
@@ -137,8 +143,23 @@ impl Plan {
     ///
     /// # Errors
     /// When the input is impossible, the target or the run directory cannot be read, or the file cannot be written.
-    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
-        let plan = self.computed(context)?;
+    pub fn run(mut self, context: &Context) -> Result<Exit, Failure> {
+        // A calibration takes a while: a folder that is not there is reported before it.
+        for path in [&self.page, &self.output].into_iter().flatten() {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+                return Err(Failure::usage(format!(
+                    "cannot write {}: {} is not a folder",
+                    path.display(),
+                    folder.display()
+                ))
+                .hint(WRITABLE));
+            }
+        }
+        let check = self.check.take();
+        let checked = check.map(|run| checked::settle(&mut self.given, &run)).transpose()?;
+        let mut plan = self.computed(context)?;
+        plan.notes.extend(checked);
         match context.format {
             Format::Json => context.terminal.data(&plan.to_json()?),
             Format::Text => {
@@ -150,8 +171,7 @@ impl Plan {
         }
         let write = |path: &std::path::Path, content: &str| {
             recording::write_named(path, content).map_err(|error| {
-                Failure::caused(format!("cannot write {}", path.display()), error)
-                    .hint("name a file in a folder that exists and is yours")
+                Failure::caused(format!("cannot write {}", path.display()), error).hint(WRITABLE)
             })
         };
         if let Some(path) = &self.page {

@@ -147,14 +147,11 @@ fn text(cluster: &LocalCluster) -> String {
     // The rest of the WAL is the tables' own, and it is they that leave it out.
     let preset = cluster.file.made.as_ref().map(|made| made.preset.as_str());
     let unlogged = if preset == Some(Preset::NoWal.name()) { " --unlogged" } else { "" };
-    // What replicates every table at once cannot be loaded node by node.
-    if cluster.file.made.as_ref().is_none_or(|made| lab::local::is_loadable(&made.kind)) {
-        lines.push(format!(
-            "next     pgfathom load {} --rows 1M{unlogged} --cluster {}",
-            DEMO.dataset.name,
-            file.display()
-        ));
-    }
+    lines.push(format!(
+        "next     pgfathom load {} --rows 1M{unlogged} --cluster {}",
+        DEMO.dataset.name,
+        file.display()
+    ));
     lines.push(format!("remove   pgfathom down {}", cluster.dir.display()));
     lines.join("\n")
 }

@@ -1,8 +1,13 @@
 //! Acceptance: what hosts must give, as a file of requirements. Each is judged against every figure of its check.
 
+use crate::names;
 use record::check::{Area, Checks, Figure, Item, Limit, Unit, Verdict};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
+
+/// Checks that compare hosts, and how many they need.
+const OF_CONTRAST: &str = "contrast.";
+const CONTRAST_MIN: usize = 2;
 
 /// An acceptance file.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
@@ -181,6 +186,9 @@ impl Requirement {
     fn is_sound(&self) -> Result<(), String> {
         let limits: Vec<Quantity> = self.limits().into_iter().flatten().collect();
         let check = &self.check;
+        if !names::is_known(check) {
+            return Err(format!("{check:?} is not the name of a check"));
+        }
         if limits.is_empty() != self.none {
             return Err(format!(
                 "{check}: it needs limits (at_least, at_most, warn_below, warn_above), or none = true"
@@ -236,8 +244,28 @@ impl Requirement {
         checks.items.iter().find(like).map_or(Area::System, |item| item.area)
     }
 
+    /// Why the absence of warnings would not be evidence.
+    fn lacks(&self, checks: &Checks) -> Option<String> {
+        let is_subject = |host: &String| {
+            let is_host = checks.hosts.iter().any(|one| one.host == *host && one.lost.is_none());
+            is_host || checks.items.iter().any(|item| item.node.as_ref() == Some(host))
+        };
+        if let Some(host) = self.host.as_ref().filter(|host| !is_subject(host)) {
+            return Some(format!("{host} was not checked"));
+        }
+        let reached = checks.hosts.iter().filter(|host| host.lost.is_none()).count();
+        if self.check.starts_with(OF_CONTRAST) && reached < CONTRAST_MIN {
+            return Some("it needs two hosts to compare".to_string());
+        }
+        self.of(checks).find(|item| item.verdict == Verdict::Unknown).map(|item| item.claim.clone())
+    }
+
     fn absence(&self, checks: &Checks, bare: &Item) -> Vec<Item> {
         let bad: Vec<&Item> = self.of(checks).filter(|item| item.verdict >= Verdict::Warn).collect();
+        if let Some(lack) = self.lacks(checks).filter(|_| bad.is_empty()) {
+            let claim = format!("no warning of {} is required, and it was not checked: {lack}", self.check);
+            return vec![Item { host: self.host.clone(), ..bare.clone() }.judged(Verdict::Fail, claim)];
+        }
         if bad.is_empty() {
             return vec![
                 bare.clone().judged(Verdict::Pass, format!("there is no warning of {}", self.check)),
@@ -293,6 +321,7 @@ impl Requirement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use record::check::Host;
 
     fn checks() -> Checks {
         let item = |host: &str, value| {
@@ -301,7 +330,11 @@ mod tests {
         };
         let odd = Item::of_host("contrast.fact", Area::Contrast, "c", "mount /data")
             .judged(Verdict::Warn, "c differs");
-        Checks { items: vec![item("a", 1.1e9), item("b", 0.7e9), item("c", 0.9e9), odd], ..Checks::default() }
+        let hosts = ["a", "b", "c"].map(|host| Host { host: host.into(), ..Host::default() }).to_vec();
+        let unread =
+            Item::of_host("cpu.governor", Area::Cpu, "b", "").judged(Verdict::Unknown, "no such file");
+        let items = vec![item("a", 1.1e9), item("b", 0.7e9), item("c", 0.9e9), odd, unread];
+        Checks { items, hosts, ..Checks::default() }
     }
 
     fn verdicts(text: &str) -> Vec<(String, Verdict)> {
@@ -333,21 +366,42 @@ mod tests {
         assert_eq!(verdicts(text), [("c".to_string(), Verdict::Fail)]);
         let text = "[[require]]\ncheck = \"contrast.figure\"\nnone = true\n";
         assert_eq!(verdicts(text), [(String::new(), Verdict::Pass)]);
+        let alone = Checks { hosts: vec![Host::default()], ..Checks::default() };
+        let items = Acceptance::parse(text).expect(text).items(&alone);
+        assert!(items[0].verdict == Verdict::Fail && items[0].claim.contains("two hosts"), "{items:?}");
+    }
+
+    #[test]
+    fn nothing_is_accepted_because_it_was_not_looked_at() {
+        let none = |more: &str| format!("[[require]]\ncheck = \"cpu.governor\"\nnone = true\n{more}");
+        for (more, verdict) in [
+            ("host = \"a\"\n", Verdict::Pass),
+            ("host = \"b\"\n", Verdict::Fail),
+            ("host = \"elsewhere\"\n", Verdict::Fail),
+            ("", Verdict::Fail),
+        ] {
+            let found = verdicts(&none(more));
+            assert_eq!(found.iter().map(|(_, verdict)| *verdict).collect::<Vec<_>>(), [verdict], "{more}");
+        }
     }
 
     #[test]
     fn mistakes_are_refused() {
         for (text, part) in [
             ("", "no [[require]]"),
-            ("[[require]]\ncheck = \"x\"\n", "needs limits"),
-            ("[[require]]\ncheck = \"x\"\nat_least = \"5 parsec\"\n", "parsec"),
-            ("[[require]]\ncheck = \"x\"\nat_least = \"much\"\n", "begin with a number"),
+            ("[[require]]\ncheck = \"disk.syncc\"\nat_most = \"1 ms\"\n", "not the name of a check"),
+            ("[[require]]\ncheck = \"disk.sync\"\n", "needs limits"),
+            ("[[require]]\ncheck = \"disk.sync\"\nat_least = \"5 parsec\"\n", "parsec"),
+            ("[[require]]\ncheck = \"disk.sync\"\nat_least = \"much\"\n", "begin with a number"),
             (
-                "[[require]]\ncheck = \"x\"\nat_least = \"2 MB/s\"\nwarn_below = \"1 MB/s\"\n",
+                "[[require]]\ncheck = \"disk.sync\"\nat_least = \"2 MB/s\"\nwarn_below = \"1 MB/s\"\n",
                 "warn_below is less",
             ),
-            ("[[require]]\ncheck = \"x\"\nat_least = \"2 MB/s\"\nat_most = \"1 ms\"\n", "different units"),
-            ("[[require]]\ncheck = \"x\"\nnone = true\nspeling = 1\n", "speling"),
+            (
+                "[[require]]\ncheck = \"disk.sync\"\nat_least = \"2 MB/s\"\nat_most = \"1 ms\"\n",
+                "different units",
+            ),
+            ("[[require]]\ncheck = \"disk.sync\"\nnone = true\nspeling = 1\n", "speling"),
         ] {
             let error = Acceptance::parse(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");

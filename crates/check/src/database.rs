@@ -17,8 +17,11 @@ mod state;
 pub use given::{Expected, Machine, Storage, Target};
 pub use rule::{Check, Need};
 
-use node::Node;
-use record::check::{Area, Item, Verdict};
+use connect::conninfo::Host as Address;
+use node::{Node, PlannedSpace};
+use record::check::{Area, Item, Limit, Unit, Verdict};
+use record::number;
+use std::collections::BTreeMap;
 use watch::sql::session::Failed;
 
 /// Every check, in the order of the areas.
@@ -34,16 +37,90 @@ fn wanted(expected: &Expected) -> impl Iterator<Item = &'static Check> {
 
 /// Checks nodes, all at once. The items are in the order of the nodes.
 pub fn check(targets: &[Target], expected: &Expected) -> Vec<Item> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            targets.iter().map(|target| (target, scope.spawn(move || of_node(target, expected)))).collect();
-        let items = threads.into_iter().map(|(target, thread)| {
+    let read: Vec<Read> = std::thread::scope(|scope| {
+        let start = |target| {
+            let servers = targets.iter().filter(|other| place(other) == place(target)).count() as u64;
+            (target, scope.spawn(move || of_node(target, expected, servers)))
+        };
+        let threads: Vec<_> = targets.iter().map(start).collect();
+        let read = threads.into_iter().map(|(target, thread)| {
             thread.join().unwrap_or_else(|_| {
-                lost(target, wanted(expected), "the check ended with an error of the program")
+                let why = "the check ended with an error of the program";
+                Read { items: lost(target, wanted(expected), why), ..Read::default() }
             })
         });
-        items.flatten().collect()
-    })
+        read.collect()
+    });
+    let shared = shared_space(targets, &read);
+    let mut items = without_what_the_primary_answers(read);
+    items.extend(shared);
+    items
+}
+
+/// What the plan needs of one file system, with the names of the nodes on it.
+type Sharing<'a> = Vec<(&'a str, &'a PlannedSpace)>;
+
+/// Nodes that share a file system need its space together, even if it is enough for each alone.
+fn shared_space(targets: &[Target], read: &[Read]) -> Vec<Item> {
+    let mut shared: BTreeMap<(Option<&str>, &str), Sharing> = BTreeMap::new();
+    for (target, one) in targets.iter().zip(read) {
+        for space in &one.planned_space {
+            shared.entry((place(target), &space.system)).or_default().push((&target.name, space));
+        }
+    }
+    let item = |nodes: Sharing| {
+        let needed: f64 = nodes.iter().map(|(_, space)| space.needed_bytes).sum();
+        let free = nodes.iter().map(|(_, space)| space.free_bytes).fold(f64::INFINITY, f64::min);
+        let is_seen_alone = nodes.iter().any(|(_, space)| space.needed_bytes > space.free_bytes);
+        if nodes.len() < 2 || needed <= free || is_seen_alone {
+            return None;
+        }
+        let names = nodes.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let claim = format!(
+            "{} are free for {names} together; the plan needs {}",
+            number::bytes(free),
+            number::bytes(needed)
+        );
+        let item =
+            Item { check: planned::SPACE.into(), area: Area::State, subject: names, ..Item::default() };
+        let item = item.figure(free, Unit::Bytes).judged(Verdict::Fail, record::escape::visible(&claim));
+        let item = item.why("the nodes share a file system, which is full before each of them has its rows");
+        Some(Item { limit: Some(Limit::AtLeast(needed)), ..item })
+    };
+    shared.into_values().filter_map(item).collect()
+}
+
+/// What was read of a node.
+#[derive(Debug, Default)]
+struct Read {
+    items: Vec<Item>,
+    /// The system identifier, which a standby shares with its primary; empty if the node was not reached.
+    system: String,
+    is_standby: bool,
+    planned_space: Vec<PlannedSpace>,
+}
+
+/// The checks that only a primary can answer do not count for its standbys if it was checked as well.
+fn without_what_the_primary_answers(mut read: Vec<Read>) -> Vec<Item> {
+    let is_primary = |one: &&Read| !one.is_standby && !one.system.is_empty();
+    let primaries: Vec<String> = read.iter().filter(is_primary).map(|one| one.system.clone()).collect();
+    let ids: Vec<&str> =
+        all().filter(|check| check.needs.contains(&Need::Primary)).map(|check| check.id).collect();
+    for one in read.iter_mut().filter(|one| one.is_standby && primaries.contains(&one.system)) {
+        one.items.retain(|item| !ids.contains(&item.check.as_str()));
+    }
+    read.into_iter().flat_map(|one| one.items).collect()
+}
+
+/// Where a node runs, as far as its address shows it; `None` is this host.
+fn place(target: &Target) -> Option<&str> {
+    match &target.spec.hosts.first()?.host {
+        Address::Unix(_) => None,
+        Address::Tcp(name) => Some(name.as_str()).filter(|name| {
+            *name != "localhost"
+                && !name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        }),
+    }
 }
 
 /// The item of a node that cannot be checked at all.
@@ -60,12 +137,14 @@ pub fn unreached(node: &str, why: &str) -> Item {
 }
 
 /// All items of one node.
-fn of_node(target: &Target, expected: &Expected) -> Vec<Item> {
-    let mut node = match Node::open(target, expected) {
+fn of_node(target: &Target, expected: &Expected, servers: u64) -> Read {
+    let mut node = match Node::open(target, expected, servers) {
         Ok(node) => node,
-        Err(error) => return vec![unreached(&target.name, &error.to_string())],
+        Err(error) => {
+            return Read { items: vec![unreached(&target.name, &error.to_string())], ..Read::default() };
+        }
     };
-    let mut items = Vec::new();
+    let (mut items, system) = (Vec::new(), node.system());
     let mut checks = wanted(expected);
     while let Some(check) = checks.next() {
         match rule::run(check, &mut node) {
@@ -83,7 +162,7 @@ fn of_node(target: &Target, expected: &Expected) -> Vec<Item> {
             }
         }
     }
-    items
+    Read { items, system, is_standby: node.is("is_standby"), planned_space: node.planned_space }
 }
 
 /// Items for checks that were not run.

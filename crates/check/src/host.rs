@@ -5,6 +5,7 @@ mod hardware;
 mod kernel;
 mod mount;
 
+use crate::link::ENDED;
 use record::check::{Area, Fact, Host, Item, Unit, Verdict};
 use record::number;
 
@@ -36,10 +37,17 @@ pub fn items(host: &Host, subjects: &[&str], data: &[&str], command: &str) -> Ve
     items
 }
 
-/// That no directory was named: no disk is measured by guess.
-pub(crate) fn no_disk() -> Item {
-    let item = Item { check: "disk.probe".to_string(), area: Area::Disk, ..Item::default() };
-    item.judged(Verdict::Unknown, "no disk was measured: no directory was named")
+/// That no directory was named, on this host or on any, and none of a database is known: no disk is measured by guess.
+pub(crate) fn no_disk(host: Option<&str>, has_nodes: bool) -> Item {
+    let host = host.map(str::to_string);
+    let item = Item { check: "disk.probe".to_string(), area: Area::Disk, host, ..Item::default() };
+    let why = match has_nodes {
+        true => {
+            "no directory was named, and this role sees no data directory (pg_read_all_settings) of a server on a checked host"
+        }
+        false => "no directory was named",
+    };
+    item.judged(Verdict::Unknown, format!("no disk was measured: {why}"))
         .why("Nothing is known about the disks.")
         .remedy("Name a directory on the disk of the database.", &["$ pgfathom check --disk DIR"])
 }
@@ -81,7 +89,13 @@ fn reached(host: &Host, command: &str) -> Item {
         Some(why) => item
             .judged(Verdict::Warn, format!("{}: {why}; kernel files were read over ssh", host.host))
             .why("Processor, memory and clock were not measured, disks and network only by fio and iperf3 if they are installed.")
-            .remedy("Install pgfathom there, or let check copy it.", &["$ pgfathom check --copy-program ..."]),
+            .remedy(
+                match why.contains(ENDED) {
+                    true => "Install this pgfathom there. A copy needs a temporary folder (TMPDIR) from which programs may run.",
+                    false => "Install pgfathom there, or let check copy it.",
+                },
+                &["$ pgfathom check --copy-program ..."],
+            ),
         None => item.judged(Verdict::Pass, format!("{} was measured by {}", host.host, host.measured_by)),
     }
 }

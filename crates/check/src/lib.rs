@@ -22,6 +22,7 @@ pub mod fallback;
 pub mod host;
 pub mod hosts;
 pub mod link;
+mod names;
 pub mod network;
 pub mod planned;
 pub mod probe;

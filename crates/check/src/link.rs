@@ -28,6 +28,8 @@ const BEAT: Duration = Duration::from_millis(50);
 const LINE_BYTES_MAX: u64 = 64 << 20;
 /// Lines that a shell may print before the probe greets.
 const BANNER_LINES_MAX: usize = 200;
+/// How the reason begins if there is a program and it cannot run.
+pub(crate) const ENDED: &str = "the program there ended with";
 /// What the remote script prints when there is no program.
 const ABSENT: &str = "@pgfathom-absent";
 /// What it prints when a copy cannot run there.
@@ -83,6 +85,8 @@ pub struct Link {
     child: Option<Child>,
     thread: Option<JoinHandle<()>>,
     complaint: Option<JoinHandle<String>>,
+    /// It ended, or owes a reply: another request would get that one.
+    is_lost: bool,
     /// What measures there, for people.
     pub measured_by: &'static str,
 }
@@ -123,6 +127,7 @@ impl Link {
             child: None,
             thread: Some(thread),
             complaint: None,
+            is_lost: false,
             measured_by: "this process",
         };
         link.greeted(GREETING, stop)
@@ -183,6 +188,7 @@ impl Link {
             child: Some(child),
             thread: None,
             complaint: Some(std::thread::spawn(move || ssh::complaint(stderr))),
+            is_lost: false,
             measured_by: if is_copy { "a copied pgfathom" } else { "its own pgfathom" },
         };
         link.greeted(patience, stop)
@@ -223,7 +229,7 @@ impl Link {
         match status {
             Some(SSH_FAILED) | None => LinkError::Unreachable(text),
             // An older pgfathom refuses the flag; a copy may be forbidden to run.
-            Some(code) => LinkError::NoProgram(format!("the program there ended with {code}: {text}")),
+            Some(code) => LinkError::NoProgram(format!("{ENDED} {code}: {text}")),
         }
     }
 
@@ -240,12 +246,22 @@ impl Link {
         let lost = |error: String| LinkError::Lost(format!("the probe is gone: {error}"));
         let mut line = serde_json::to_vec(request).map_err(|error| lost(error.to_string()))?;
         line.push(b'\n');
+        if self.is_lost {
+            return Err(lost("it ended, or did not reply in time".to_string()));
+        }
         let requests = self.requests.as_mut().ok_or_else(|| lost("closed".to_string()))?;
-        requests.write_all(&line).and_then(|()| requests.flush()).map_err(|error| lost(error.to_string()))?;
-        match self.wait(patience, stop)? {
+        let written = requests.write_all(&line).and_then(|()| requests.flush());
+        let reply = written.map_err(|error| lost(error.to_string())).and_then(|()| self.wait(patience, stop));
+        self.is_lost = reply.is_err();
+        match reply? {
             Reply::Failed(why) => Err(LinkError::Lost(why)),
             reply => Ok(reply),
         }
+    }
+
+    /// Whether no further request can be answered.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost
     }
 
     fn wait(&mut self, patience: Duration, stop: &AtomicBool) -> Result<Reply, LinkError> {
@@ -359,6 +375,7 @@ mod tests {
         let plan = crate::probe::message::DiskPlan {
             directory: "/nowhere".to_string(),
             is_data: false,
+            measured_mounts: vec![],
             size_bytes: 1 << 30,
             time_ms: 1,
             block_bytes: 8192,

@@ -39,7 +39,8 @@ fn of_nodes(plan: &Plan, nodes: u64) -> Item {
 /// Free space of a measured disk against what the plan puts on each volume.
 fn free_space(plan: &Plan, checks: &Checks, disk: &Disk) -> Option<Item> {
     let host = checks.hosts.iter().find(|host| host.host == disk.host)?;
-    let free = nearest(&host.mounts, Path::new(&disk.directory))?.free_bytes? as f64;
+    let of_probe = host.mounts.iter().find(|mount| mount.mount == disk.mount);
+    let free = of_probe.or_else(|| nearest(&host.mounts, Path::new(&disk.directory)))?.free_bytes? as f64;
     let needed = volume_bytes(plan);
     let verdict = if free < needed { Verdict::Fail } else { Verdict::Pass };
     let claim =
@@ -89,6 +90,20 @@ mod tests {
     use super::*;
     use record::check::{DiskTest, Host, Mount};
     use record::plan::input::Rate;
+
+    #[test]
+    fn the_space_behind_a_symbolic_link_is_that_of_its_target() {
+        let mount = |at: &str, free| Mount { mount: at.into(), free_bytes: Some(free), ..Mount::default() };
+        let host = Host { mounts: vec![mount("/", 10), mount("/big", 1_000)], ..Host::default() };
+        let checks = Checks { hosts: vec![host], ..Checks::default() };
+        let mut plan = Plan::default();
+        plan.space.final_bytes = 500;
+        let disk = Disk { directory: "/data".into(), mount: "/big".into(), ..Disk::default() };
+        let verdict = |disk: &Disk| free_space(&plan, &checks, disk).map(|item| item.verdict);
+        assert_eq!(verdict(&disk), Some(Verdict::Pass));
+        // fio knows no mount points.
+        assert_eq!(verdict(&Disk { mount: String::new(), ..disk }), Some(Verdict::Fail));
+    }
 
     #[test]
     fn a_slow_and_full_disk_and_a_missing_node_are_named() {

@@ -28,9 +28,37 @@ pub fn items(checks: &Checks) -> Vec<Item> {
             (Area::Network, pair.from.clone(), format!("-> {}", pair.to), "network.bandwidth".to_string());
         all.entry(key).or_default().push((pair.t_us, pair.bytes_per_s));
     }
-    all.into_iter()
-        .filter_map(|((area, host, subject, check), series)| one(area, &host, &subject, &check, &series))
-        .collect()
+    let spreads = all
+        .into_iter()
+        .filter_map(|((area, host, subject, check), series)| one(area, &host, &subject, &check, &series));
+    spreads.chain(unmeasured(checks)).collect()
+}
+
+/// Rounds, with the reason why one has no figure.
+type Rounds<'a> = Vec<(u64, Option<&'a str>)>;
+/// Area, host, subject and check.
+type Key<'a> = (Area, &'a str, String, &'a str);
+
+/// What was measured in some rounds only. The last round is judged by itself.
+fn unmeasured(checks: &Checks) -> Vec<Item> {
+    let mut all: BTreeMap<Key, Rounds> = BTreeMap::new();
+    for disk in &checks.disks {
+        let key = (Area::Disk, disk.host.as_str(), disk.directory.clone(), "disk.probe");
+        all.entry(key).or_default().push((disk.round, disk.refused.as_deref()));
+    }
+    for pair in &checks.pairs {
+        let key = (Area::Network, pair.from.as_str(), format!("-> {}", pair.to), "network.bandwidth");
+        all.entry(key).or_default().push((pair.round, pair.lost.as_deref()));
+    }
+    let item = |((area, host, subject, check), rounds): (Key, Rounds)| {
+        let last = rounds.iter().map(|(round, _)| *round).max()?;
+        let why = rounds.iter().find_map(|(round, why)| why.filter(|_| *round < last))?;
+        let lost = rounds.iter().filter(|(_, why)| why.is_some()).count();
+        let claim = format!("{subject} was not measured in {lost} of {} rounds: {why}", rounds.len());
+        let item = Item::of_host(check, area, host, subject.as_str()).judged(Verdict::Warn, claim);
+        Some(item.why("The other rounds do not show what happened in these."))
+    };
+    all.into_iter().filter_map(item).collect()
 }
 
 fn one(area: Area, host: &str, subject: &str, check: &str, series: &Series) -> Option<Item> {
@@ -67,6 +95,36 @@ fn one(area: Area, host: &str, subject: &str, check: &str, series: &Series) -> O
 mod tests {
     use super::*;
     use record::check::{Disk, DiskTest, Pair};
+
+    #[test]
+    fn rounds_that_were_lost_are_counted() {
+        let disk = |round, refused: Option<&str>| Disk {
+            host: "a".into(),
+            directory: "/data".into(),
+            round,
+            refused: refused.map(str::to_string),
+            ..Disk::default()
+        };
+        let of = |disks: Vec<Disk>| items(&Checks { disks, ..Checks::default() });
+        let found = of(vec![disk(0, None), disk(1, Some("the probe ended")), disk(2, None)]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(
+            (found[0].check.as_str(), found[0].verdict, found[0].claim.as_str()),
+            ("disk.probe", Verdict::Warn, "/data was not measured in 1 of 3 rounds: the probe ended")
+        );
+        // The last round has its own item.
+        assert!(of(vec![disk(0, None), disk(1, Some("no space"))]).is_empty());
+        let lost = |round| Pair {
+            from: "a".into(),
+            to: "b".into(),
+            round,
+            lost: Some("no route".into()),
+            ..Pair::default()
+        };
+        let pairs = vec![lost(0), lost(1)];
+        let found = items(&Checks { pairs, ..Checks::default() });
+        assert_eq!(found[0].claim, "-> b was not measured in 2 of 2 rounds: no route");
+    }
 
     fn disk(round: u64, per_s: f64) -> Disk {
         let test = DiskTest { pattern: Pattern::RandomRead, depth: 8, per_s, ..DiskTest::default() };

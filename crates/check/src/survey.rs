@@ -33,6 +33,8 @@ pub struct Plan {
     pub disks: Vec<String>,
     /// Directories of databases: their mounts are judged more strictly. Host and directory.
     pub data: Vec<(String, String)>,
+    /// Databases are checked as well.
+    pub has_nodes: bool,
     /// How a directory is measured; its `directory` is not used.
     pub disk: DiskPlan,
     /// What else is measured.
@@ -72,9 +74,13 @@ pub fn run(plan: &Plan, clock: Clock, say: &(dyn Fn(&str) + Sync), stop: &Atomic
     let mut checks = Checks::default();
     let subjects: Vec<Mutex<Subject>> = work.on_each(&plan.hosts, |host| Mutex::new(work.first_look(host)));
     let begun = Instant::now();
+    let mut slot = 0_u128;
     for round in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
+        }
+        if round > 0 {
+            let _: Vec<()> = work.on_each(&subjects, |subject| work.revive(subject));
         }
         checks
             .disks
@@ -83,7 +89,9 @@ pub fn run(plan: &Plan, clock: Clock, say: &(dyn Fn(&str) + Sync), stop: &Atomic
             checks.pairs.extend(work.pairs(&subjects, round));
         }
         let Some((every, all)) = plan.repeat else { break };
-        let next = every * u32::try_from(round + 1).unwrap_or(u32::MAX);
+        // A round that took longer than the interval skips the starts that it missed: the end is a time, not a number of rounds.
+        slot = (slot + 1).max(begun.elapsed().as_micros().div_ceil(every.as_micros().max(1)));
+        let next = every.saturating_mul(u32::try_from(slot).unwrap_or(u32::MAX));
         if next >= all {
             break;
         }
@@ -108,26 +116,52 @@ fn judge(checks: &mut Checks, plan: &Plan) {
             .iter()
             .filter(|(name, _)| *name == host.host)
             .map(|(_, directory)| directory.as_str())
-            .chain(
-                checks.disks.iter().filter(|disk| disk.host == host.host).map(|disk| disk.directory.as_str()),
-            )
+            .chain(checks.disks.iter().filter(|disk| disk.host == host.host).map(real))
             .collect();
-        let data: Vec<&str> =
-            plan.data.iter().filter(|(name, _)| *name == host.host).map(|(_, data)| data.as_str()).collect();
+        // The mount of a symbolic link is that of its target.
+        let resolved = |data: &'_ str| {
+            checks.disks.iter().find(|disk| disk.host == host.host && disk.directory == data).map(real)
+        };
+        let data: Vec<&str> = plan
+            .data
+            .iter()
+            .filter(|(name, _)| *name == host.host)
+            .map(|(_, data)| resolved(data).unwrap_or(data.as_str()))
+            .collect();
         let listed = plan.hosts.iter().find(|listed| listed.name == host.host);
         let command = listed.map(Host::ssh_command).unwrap_or_default();
         items.extend(host::items(host, &subjects, &data, &command));
     }
     let last = checks.disks.iter().map(|disk| disk.round).max().unwrap_or(0);
-    items.extend(checks.disks.iter().filter(|disk| disk.round == last).flat_map(host::disk::items));
+    let is_named = |disk: &Disk| {
+        let of_host = plan.hosts.iter().filter(|host| host.name == disk.host).flat_map(|host| &host.disks);
+        plan.disks.iter().chain(of_host).any(|named| *named == disk.directory)
+    };
+    let of_last = checks.disks.iter().filter(|disk| disk.round == last);
+    items.extend(of_last.flat_map(|disk| host::disk::items(disk, is_named(disk))));
     items.extend(network::items(checks));
     items.extend(contrast::items(checks));
     items.extend(spread::items(checks));
     if plan.disks.is_empty() && plan.data.is_empty() && plan.hosts.iter().all(|host| host.disks.is_empty()) {
-        items.push(host::no_disk());
+        items.push(host::no_disk(None, plan.has_nodes));
+    } else {
+        // One host of several that has neither a directory of its own nor a database.
+        let has_own = |name: &str| plan.hosts.iter().any(|host| host.name == name && !host.disks.is_empty());
+        let has_data = |name: &str| plan.data.iter().any(|(host, _)| host == name);
+        let is_bare = |host: &&Checked| {
+            host.lost.is_none() && plan.disks.is_empty() && !has_own(&host.host) && !has_data(&host.host)
+        };
+        items.extend(
+            checks.hosts.iter().filter(is_bare).map(|host| host::no_disk(Some(&host.host), plan.has_nodes)),
+        );
     }
     items.sort_by_key(|item| item.area);
     checks.items = items;
+}
+
+/// The directory of a disk without symbolic links, where that is known.
+fn real(disk: &Disk) -> &str {
+    if disk.real_directory.is_empty() { &disk.directory } else { &disk.real_directory }
 }
 
 #[derive(Clone, Copy)]
@@ -228,6 +262,16 @@ impl Work<'_> {
         }
     }
 
+    /// Reaches a host again whose probe was lost in an earlier round: a connection that broke once must not end a day of rounds.
+    fn revive(self, subject: &Mutex<Subject<'_>>) {
+        let mut subject = locked(subject);
+        if subject.link.as_ref().is_some_and(Link::is_lost)
+            && let Ok(link) = Link::open(subject.host, &self.plan.ways, self.stop)
+        {
+            (subject.link, subject.listening) = (Some(link), None);
+        }
+    }
+
     /// The offset of the host's clock: that of the fastest exchange of time stamps.
     fn wall_clock(self, subject: &mut Subject<'_>) -> Option<WallClock> {
         if subject.host.is_local {
@@ -249,7 +293,8 @@ impl Work<'_> {
     /// Measures the directories of a host, one after another.
     fn disks(self, subject: &Mutex<Subject<'_>>, round: u64) -> Vec<Disk> {
         let mut subject = locked(subject);
-        let mut found = vec![];
+        let mut found: Vec<Disk> = vec![];
+        let has_figures = |disk: &&Disk| !disk.tests.is_empty() && !disk.mount.is_empty();
         if subject.checked.lost.is_some() {
             return found;
         }
@@ -258,7 +303,9 @@ impl Work<'_> {
                 break;
             }
             (self.say)(&format!("{}: measuring {directory}", subject.host.name));
-            let request = DiskPlan { directory: directory.clone(), is_data, ..self.plan.disk.clone() };
+            let measured_mounts = found.iter().filter(has_figures).map(|disk| disk.mount.clone()).collect();
+            let request =
+                DiskPlan { directory: directory.clone(), is_data, measured_mounts, ..self.plan.disk.clone() };
             let tests = 5 + 2 * u32::try_from(request.depths.len()).unwrap_or(u32::MAX);
             let patience = DISK_PATIENCE + Duration::from_millis(request.time_ms) * tests * 3;
             let host = subject.host;
@@ -279,6 +326,10 @@ impl Work<'_> {
                 Err(LinkError::Stopped) => break,
                 Err(error) => refused(&directory, &error.to_string()),
             };
+            if disk.refused.is_none() && disk.tests.is_empty() {
+                let same = found.iter().filter(has_figures).find(|other| other.mount == disk.mount);
+                disk.same_as = same.map(|same| same.directory.clone());
+            }
             (disk.host, disk.round, disk.t_us) = (host.name.clone(), round, self.clock.now_us());
             found.push(disk);
         }
@@ -287,8 +338,13 @@ impl Work<'_> {
 
     /// The directories of a host: those that were named, else those of the databases on it.
     fn directories(self, host: &Host) -> Vec<(String, bool)> {
-        let named: Vec<(String, bool)> =
-            self.plan.disks.iter().chain(&host.disks).map(|directory| (directory.clone(), false)).collect();
+        let mut named: Vec<(String, bool)> = vec![];
+        for directory in self.plan.disks.iter().chain(&host.disks) {
+            // What is named twice, for all hosts and for this one, is measured once.
+            if named.iter().all(|(other, _)| other != directory) {
+                named.push((directory.clone(), false));
+            }
+        }
         if !named.is_empty() {
             return named;
         }
@@ -366,4 +422,58 @@ impl Work<'_> {
 
 fn refused(directory: &str, why: &str) -> Disk {
     Disk { directory: directory.to_string(), refused: Some(why.to_string()), ..Disk::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::check::Verdict;
+
+    fn plan(hosts: Vec<Host>, disks: &[&str]) -> Plan {
+        Plan {
+            hosts,
+            ways: Ways::default(),
+            disks: disks.iter().map(ToString::to_string).collect(),
+            data: vec![],
+            has_nodes: false,
+            disk: DiskPlan {
+                directory: String::new(),
+                is_data: false,
+                measured_mounts: vec![],
+                size_bytes: 0,
+                time_ms: 0,
+                block_bytes: 0,
+                depths: vec![],
+            },
+            tests: Tests { network: false, memory: false, processor: false },
+            one_pair_at_a_time: false,
+            prefers_tools: false,
+            repeat: None,
+            outputs: PathBuf::new(),
+        }
+    }
+
+    /// The hosts of which no disk was measured because none was named; `None` in it: no host at all has one.
+    fn bare(plan: &Plan) -> Vec<Option<String>> {
+        let of = |host: &Host| Checked { host: host.name.clone(), ..Checked::default() };
+        let mut checks = Checks { hosts: plan.hosts.iter().map(of).collect(), ..Checks::default() };
+        judge(&mut checks, plan);
+        let items = checks.items.into_iter().filter(|item| item.check == "disk.probe");
+        items.inspect(|item| assert_eq!(item.verdict, Verdict::Unknown)).map(|item| item.host).collect()
+    }
+
+    #[test]
+    fn a_host_without_a_directory_is_not_passed_over() {
+        let host = |name: &str, disks: &[&str]| Host {
+            name: name.into(),
+            disks: disks.iter().map(ToString::to_string).collect(),
+            ..Host::default()
+        };
+        assert_eq!(bare(&plan(vec![host("a", &[]), host("b", &[])], &[])), [None]);
+        assert_eq!(bare(&plan(vec![host("a", &["/x"]), host("b", &[])], &[])), [Some("b".to_string())]);
+        assert_eq!(bare(&plan(vec![host("a", &["/x"]), host("b", &[])], &["/data"])), []);
+        let data = vec![("a".to_string(), "/pg".to_string())];
+        let of_node = Plan { data, ..plan(vec![host("a", &[]), host("b", &[])], &[]) };
+        assert_eq!(bare(&of_node), [Some("b".to_string())]);
+    }
 }

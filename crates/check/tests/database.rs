@@ -16,6 +16,7 @@ use record::check::{Item, Verdict};
 fn machine() -> Machine {
     Machine {
         memory_bytes: Some(512 << 20),
+        is_limited: false,
         cpus: Some(64),
         wal_disk_bytes: Some(1 << 50),
         wal_free_bytes: Some(1 << 49),

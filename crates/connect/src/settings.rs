@@ -111,12 +111,72 @@ impl Settings {
         }))
     }
 
-    fn match_values<'a>(&self, found: impl Iterator<Item = Option<std::borrow::Cow<'a, str>>>) -> bool {
-        let plain = |text: &str| text.to_lowercase().replace([' ', '"'], "");
-        let mut found = found.map(|value| value.map(|value| plain(&value)));
-        self.0
-            .iter()
-            .all(|(_, wanted)| found.next().flatten().is_some_and(|value| value.starts_with(&plain(wanted))))
+    fn match_values<'a>(&self, mut found: impl Iterator<Item = Option<std::borrow::Cow<'a, str>>>) -> bool {
+        self.0.iter().all(|(_, wanted)| found.next().flatten().is_some_and(|value| is_same(wanted, &value)))
+    }
+}
+
+/// Whether the server shows `found` for a setting that was given as `wanted`. It shows numbers in the largest unit that holds them whole (4000ms as 4s), lists
+/// with a blank behind each comma, and `iso` as `ISO, DMY`.
+fn is_same(wanted: &str, found: &str) -> bool {
+    let plain = |text: &str| text.to_lowercase().replace([' ', '"'], "");
+    if let (Some((wanted, wanted_unit)), Some((found, found_unit))) = (quantity(wanted), quantity(found)) {
+        let equals = |wanted: f64| (wanted - found).abs() <= 1e-9 * found.abs();
+        return match (wanted_unit, found_unit) {
+            // Without a unit the number counts in that of the setting, which only the server knows.
+            (None, Some(kind)) => {
+                UNITS.iter().filter(|unit| unit.1 == kind).any(|unit| equals(wanted * unit.2))
+            }
+            (wanted_unit, found_unit) => wanted_unit == found_unit && equals(wanted),
+        };
+    }
+    if let (Some(wanted), Some(found)) = (switch(wanted), switch(found)) {
+        return wanted == found;
+    }
+    plain(found).starts_with(&plain(wanted))
+}
+
+/// Units of settings: name, kind, and how many microseconds or bytes they have (`guc.c`, `memory_unit_conversion_table` and its neighbour). The last is that of
+/// settings that count pages of the usual size.
+const UNITS: &[(&str, Kind, f64)] = &[
+    ("us", Kind::Time, 1.0),
+    ("ms", Kind::Time, 1e3),
+    ("s", Kind::Time, 1e6),
+    ("min", Kind::Time, 6e7),
+    ("h", Kind::Time, 3.6e9),
+    ("d", Kind::Time, 8.64e10),
+    ("B", Kind::Memory, 1.0),
+    ("kB", Kind::Memory, 1024.0),
+    ("MB", Kind::Memory, 1_048_576.0),
+    ("GB", Kind::Memory, 1_073_741_824.0),
+    ("TB", Kind::Memory, 1_099_511_627_776.0),
+    ("", Kind::Memory, 8192.0),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Time,
+    Memory,
+}
+
+/// A number in microseconds or bytes, or one without a unit.
+fn quantity(text: &str) -> Option<(f64, Option<Kind>)> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: f64 = digits.trim_end().parse().ok()?;
+    let unit = &text[digits.len()..];
+    if unit.is_empty() {
+        return Some((number, None));
+    }
+    UNITS.iter().find(|(name, ..)| *name == unit).map(|(_, kind, size)| (number * size, Some(*kind)))
+}
+
+/// A boolean in one of its forms. "1" and "0" are numbers first.
+fn switch(text: &str) -> Option<bool> {
+    match text.trim().to_lowercase().as_str() {
+        "on" | "true" | "yes" | "t" | "y" | "1" => Some(true),
+        "off" | "false" | "no" | "f" | "n" | "0" => Some(false),
+        _ => None,
     }
 }
 
@@ -336,6 +396,34 @@ mod tests {
             r#"select pg_catalog.set_config('search_path', '"it''s"', true), pg_catalog.set_config('x.y',  E'a\\b', true)"#
         );
         assert_eq!(Settings::default().statement(false), "");
+    }
+
+    /// As servers show them: `SHOW` after `SET`.
+    #[test]
+    fn numbers_and_booleans_in_effect_may_be_spelled_otherwise() {
+        let same = [
+            ("4000ms", "4s"),
+            ("50ms", "50ms"),
+            ("90s", "90s"),
+            ("120 s", "2min"),
+            ("4000", "4s"),
+            ("0", "0"),
+            ("1024kB", "1MB"),
+            ("65536", "64MB"),
+            ("16384", "128MB"),
+            ("1.5", "1.50"),
+            ("true", "on"),
+            ("1", "on"),
+            ("no", "off"),
+        ];
+        for (wanted, found) in same {
+            assert!(is_same(wanted, found), "{wanted} {found}");
+        }
+        for (wanted, found) in
+            [("4000ms", "0"), ("4s", "40s"), ("1", "10"), ("on", "off"), ("4s", "4MB"), ("3", "1")]
+        {
+            assert!(!is_same(wanted, found), "{wanted} {found}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::ops::Deref;
 
 use crate::profile::Profile;
 
-pub use detect::{Signs, signs};
+pub use detect::{Signs, replications, signs};
 
 /// A kind of database. It derefs to its [`Profile`]: its abilities and promises.
 #[derive(Clone, Copy)]

@@ -153,6 +153,7 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("LWL-05", &["CPU-05"]),
     ("LWL-06", &["CPU-05"]),
     ("MEM-05", &["OBS-01"]),
+    ("MEM-02", &["OBS-01"]),
 ];
 
 /// A cause on a standby whose symptoms show on its primary.

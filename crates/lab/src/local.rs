@@ -31,5 +31,5 @@ pub use relays::{NodeWays, serve_relays};
 pub(crate) use server::stop_for_good;
 pub use topology::{
     CommitLevel, NODES_MAX, PARTITIONS_MAX, PARTITIONS_PER_NODE_DEFAULT, PUBLICATION, Replication,
-    SyncStandbys, Topology, is_loadable, subscription,
+    SyncStandbys, Topology, subscription,
 };

@@ -3,6 +3,8 @@
 use connect::ConnSpec;
 use connect::control::{self, Control};
 use connect::hot::{self, HotConnection};
+use engines::cluster::Cluster;
+use engines::profile::{LoadPath, Replication};
 
 use crate::error::LoadError;
 
@@ -29,6 +31,27 @@ pub(crate) fn shared(spec: &ConnSpec) -> Result<Control, LoadError> {
         set.map_err(|source| LoadError::sql("setting up the session", source))?;
     }
     Ok(control)
+}
+
+/// The connection to a node that is filled separately: its writes stay there, also where an extension sends those of other sessions to the other
+/// nodes at once. `control` is connected to the node.
+pub(crate) fn of_node(
+    cluster: &Cluster,
+    spec: &ConnSpec,
+    control: &mut postgres::Client,
+) -> Result<ConnSpec, LoadError> {
+    let mut spec = spec.clone();
+    if cluster.engine.load != LoadPath::EachNode || !cluster.is_clustered() {
+        return Ok(spec);
+    }
+    let keeps = |replication: &Replication| replication.local_writes.is_some();
+    let found = engines::engine::replications(keeps, |sign| {
+        Ok(control.query_one(&format!("select {sign}"), &[])?.get::<_, bool>(0))
+    });
+    let found = found.map_err(|source| LoadError::sql("reading the extensions", source))?;
+    let settings = found.iter().filter_map(|replication| replication.local_writes);
+    spec.session_settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    Ok(spec)
 }
 
 /// A hot connection, without [`SETTINGS`].

@@ -194,9 +194,9 @@ create table pgfathom.progress (
     seconds float8 not null,
     rows    bigint not null,
     bytes   bigint not null,
-    streams int not null
+    streams int not null,
+    primary key (dataset, at, node, loader)
 );
-create index on pgfathom.progress (dataset, at);
 create table pgfathom.pending (
     dataset  int not null references pgfathom.dataset on delete cascade,
     chunk    bigint not null,

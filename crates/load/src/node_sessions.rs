@@ -92,9 +92,14 @@ impl NodeSessions {
             let found = &cluster.nodes[node];
             let name = if shape == Shape::Single { String::new() } else { found.name.clone() };
             let mut control = connect(&found.spec).map_err(|error| error.at(&name))?;
+            let spec = crate::connections::of_node(cluster, &found.spec, &mut control)
+                .map_err(|error| error.at(&name))?;
+            if spec != found.spec {
+                control = connect(&spec).map_err(|error| error.at(&name))?;
+            }
             let wal_before = wal_position(&mut control);
             let sizes = cluster.engine.sizes;
-            members.push(NodeSession { name, node, spec: found.spec.clone(), control, wal_before, sizes });
+            members.push(NodeSession { name, node, spec, control, wal_before, sizes });
             if shape == Shape::Single {
                 break;
             }

@@ -17,7 +17,7 @@ use crate::node_sessions::NodeSessions;
 use crate::options::{Stop, StopLevel};
 use crate::progress::LoadEvent;
 use crate::shape::Shape;
-use engines::profile::REPLICATING_EXTENSIONS;
+use engines::profile::{REPLICATING_EXTENSIONS, Replication};
 
 /// How long nodes are waited for that lag behind what others wrote before the table was published.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(300);
@@ -46,7 +46,7 @@ pub(crate) fn refuse_published(
     Ok(())
 }
 
-/// Refuses to load nodes separately whose extension replicates a table before its rows are loaded.
+/// Refuses to load nodes separately whose extension replicates a table before its rows are loaded, and does not let a session keep its writes.
 pub(crate) fn refuse_extensions(sessions: &mut NodeSessions) -> Result<(), LoadError> {
     if sessions.shape != Shape::Repeated {
         return Ok(());
@@ -158,19 +158,20 @@ fn add_to_publications(
     Ok(rows.len())
 }
 
-/// Replicates the table by the call of a replication without publications; returns whether there is one.
+/// Replicates the table where that needs no publication: by a call, or because it is replicated from its creation on. Returns whether it is so.
 fn add_by_call(client: &mut Client, dataset: &Dataset, table: &Table) -> Result<usize, LoadError> {
     let failed = |source| LoadError::sql("adding the table to the replication", source);
-    let name = qualified(&dataset.schema_name, table.name);
-    for sign in engines::engine::signs() {
-        let Some(call) = sign.replication.and_then(|replication| replication.add_table) else { continue };
-        if client.query_one(&format!("select {}", sign.sql), &[]).map_err(failed)?.get(0) {
-            let oid = format!("{}::pg_catalog.regclass::oid", literal(&name));
-            client.batch_execute(&call.replace("{table}", &oid)).map_err(failed)?;
-            return Ok(1);
-        }
+    let is_own =
+        |replication: &Replication| replication.add_table.is_some() || replication.local_writes.is_some();
+    let found = engines::engine::replications(is_own, |sign| {
+        Ok(client.query_one(&format!("select {sign}"), &[])?.get::<_, bool>(0))
+    });
+    let found = found.map_err(failed)?;
+    let oid = format!("{}::pg_catalog.regclass::oid", literal(&qualified(&dataset.schema_name, table.name)));
+    for call in found.iter().filter_map(|replication| replication.add_table) {
+        client.batch_execute(&call.replace("{table}", &oid)).map_err(failed)?;
     }
-    Ok(0)
+    Ok(found.len().min(1))
 }
 
 /// Makes the subscriptions of this node see what is published now. Rows that are there are not copied: they are here too.

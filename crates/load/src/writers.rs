@@ -72,8 +72,12 @@ impl Registry {
     pub fn open(cluster: &Cluster, name: &str) -> Result<Option<Registry>, LoadError> {
         let mut places = Vec::new();
         for node in cluster.ledger_nodes() {
-            let spec = cluster.nodes[node].spec.clone();
-            let mut control = crate::connections::shared(&spec)?;
+            let found = &cluster.nodes[node].spec;
+            let mut control = crate::connections::shared(found)?;
+            let spec = crate::connections::of_node(cluster, found, &mut control)?;
+            if spec != *found {
+                control = crate::connections::shared(&spec)?;
+            }
             // A node whose ledger has been lost is verification's business.
             if let Some(dataset) = ledger::find_dataset(&mut *control, name)? {
                 places.push(Place { spec, control, dataset, marks: Vec::new() });

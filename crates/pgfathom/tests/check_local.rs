@@ -1,7 +1,7 @@
 //! `check` on this host: what it writes, how it judges by a contract, and that it leaves nothing behind.
 
 use crate::support;
-use lab::throwaway::{Throwaway, installations};
+use lab::throwaway::{Throwaway, ThrowawayCluster, installations};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Stdio;
@@ -87,12 +87,105 @@ fn a_contract_that_is_not_kept_ends_with_6() {
 fn rounds_show_the_spread() {
     let folder = Folder::new();
     folder.write("data/here", "");
-    let arguments = arguments(&["--disk", "data", "--every", "500ms", "--for", "1500ms", "-o", "rounds"]);
+    let arguments = arguments(&["--disk", "data", "--every", "3s", "--for", "9s", "-o", "rounds"]);
     let ended = run(folder.path(), &arguments);
     let found = checks(folder.path(), "rounds");
     assert_eq!(found["disks"].as_array().expect("disks").len(), 3, "{}{}", ended.stdout, ended.stderr);
     assert_eq!(verdicts(&found, "spread.disk.random_read.q2").len(), 1, "{}{}", ended.stdout, ended.stderr);
     assert_eq!(verdicts(&found, "disk.sync").len(), 1, "only the last round is judged");
+}
+
+#[test]
+fn rounds_end_at_their_time_even_if_each_takes_longer_than_the_interval() {
+    let folder = Folder::new();
+    folder.write("data/here", "");
+    // A round takes nine tests of 50 ms at least: of the 20 starts in 2 s, five can be reached.
+    let arguments = arguments(&["--disk", "data", "--every", "100ms", "--for", "2s", "-o", "rounds"]);
+    let ended = run(folder.path(), &arguments);
+    let rounds = checks(folder.path(), "rounds")["disks"].as_array().expect("disks").len();
+    assert!((1..=5).contains(&rounds), "{rounds} {}{}", ended.stdout, ended.stderr);
+}
+
+#[test]
+fn a_probe_that_is_lost_in_one_round_is_reached_again_in_the_next() {
+    let folder = Folder::new();
+    folder.write("data/here", "");
+    // The shell in place of ssh becomes the probe: its number is that of the process to kill.
+    folder.write("no-ssh", "#!/bin/sh\nfor last; do :; done\necho $$ >>pids\nexec sh -c \"$last\"\n");
+    let ssh = folder.path().join("no-ssh");
+    std::fs::set_permissions(&ssh, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+    let data = folder.path().join("data").display().to_string();
+    let (ssh, program) = (ssh.display().to_string(), env!("CARGO_BIN_EXE_pgfathom"));
+    let mut command = pgfathom(folder.path());
+    let more = ["--ssh", "far", "--ssh-program", &ssh, "--program", program, "--disk", &data];
+    command.args(arguments(&more)).args(["--every", "3s", "--for", "9s", "-o", "rounds"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+    let marker = folder.path().join("data/pgfathom-check/made-by-pgfathom");
+    testing::wait_for("the first round", || marker.exists());
+    let pids = std::fs::read_to_string(folder.path().join("pids")).expect("a probe");
+    let pid = pids.lines().next().and_then(|pid| pid.parse().ok()).and_then(rustix::process::Pid::from_raw);
+    rustix::process::kill_process(pid.expect("a number"), rustix::process::Signal::KILL).expect("it lives");
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let found = checks(folder.path(), "rounds");
+    let disks = found["disks"].as_array().expect("disks");
+    let is_refused: Vec<bool> = disks.iter().map(|disk| disk["refused"].is_string()).collect();
+    assert!(
+        is_refused.len() > 1 && is_refused[0] && is_refused[1..].iter().all(|one| !one),
+        "{disks:#?} {text}"
+    );
+    assert_eq!(verdicts(&found, "disk.probe"), ["warn"], "{text}");
+}
+
+#[test]
+fn a_directory_is_judged_by_the_file_system_behind_its_link() {
+    let folder = Folder::new();
+    let memory = Path::new("/dev/shm").join(format!("pgfathom-check-test-{}", std::process::id()));
+    std::fs::create_dir(&memory).expect("a folder in memory");
+    std::os::unix::fs::symlink(&memory, folder.path().join("data")).expect("a link");
+    let ended = run(folder.path(), &arguments(&["--disk", "data", "--disk", "data", "-o", "checked"]));
+    std::fs::remove_dir(&memory).expect("nothing is left in it");
+    let found = checks(folder.path(), "checked");
+    let disks = found["disks"].as_array().expect("disks");
+    // What is named twice is measured once.
+    assert_eq!(disks.len(), 1, "{disks:#?}");
+    assert_eq!(disks[0]["real_directory"].as_str().map(Path::new), Some(memory.as_path()));
+    assert_eq!(verdicts(&found, "mount.volatile"), ["fail"], "{}{}", ended.stdout, ended.stderr);
+}
+
+#[test]
+fn fio_removes_what_a_killed_probe_left_and_nothing_else() {
+    if let Err(lack) = testing::needs::program("fio") {
+        return testing::skip(&lack);
+    }
+    let folder = Folder::new();
+    let first = "pgfathom check: files of a disk probe, removed at its end";
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("a boot");
+    let boot = boot.trim();
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("this process");
+    let start = stat.rsplit_once(')').expect("a name").1.split_whitespace().nth(19).expect("a start");
+    let pid = std::process::id();
+    let scratch = folder.path().join("data/pgfathom-check");
+    // Its process is gone: another start of the same number.
+    folder.write("data/pgfathom-check/made-by-pgfathom", &format!("{first}\n{boot} {pid} {start}9\n"));
+    folder.write("data/pgfathom-check/data", "left");
+    let ended = run(folder.path(), &arguments(&["--disk", "data", "--tools", "installed", "-o", "cleaned"]));
+    let output = format!("{}{}", ended.stdout, ended.stderr);
+    assert_eq!(
+        checks(folder.path(), "cleaned")["disks"][0]["tests"].as_array().map(Vec::len),
+        Some(9),
+        "{output}"
+    );
+    assert!(!scratch.exists(), "{output}");
+    // It lives, or the folder is not ours: nothing is touched.
+    for (name, marker) in
+        [("living", format!("{first}\n{boot} {pid} {start}\n")), ("foreign", "mine\n".to_string())]
+    {
+        folder.write("data/pgfathom-check/made-by-pgfathom", &marker);
+        run(folder.path(), &arguments(&["--disk", "data", "--tools", "installed", "-o", name]));
+        assert_eq!(verdicts(&checks(folder.path(), name), "disk.probe"), ["fail"], "{name}");
+        assert_eq!(std::fs::read_to_string(scratch.join("made-by-pgfathom")).expect("kept"), marker);
+    }
 }
 
 #[test]
@@ -148,6 +241,40 @@ fn the_disk_of_a_database_is_measured_beside_its_data() {
     assert_eq!(verdicts(&found, "mount.pgdata").len(), 1, "{output}");
     assert_eq!(verdicts(&found, "node.reached"), Vec::<&str>::new(), "{output}");
     assert!(!Path::new(data).join("pgfathom-check").exists());
+}
+
+#[test]
+fn data_directories_on_one_file_system_are_measured_once_and_share_the_memory() {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    let cluster = ThrowawayCluster::replicated(&installation, 1, "").expect("a primary and a standby");
+    let folder = Folder::new();
+    let node = |at: usize| {
+        let server = cluster.node(at);
+        format!(
+            "[[node]]\nname = \"n{at}\"\nrole = \"{}\"\nconnection = \"host={} port={} user={} dbname=postgres\"\n",
+            if at == 0 { "primary" } else { "standby" },
+            server.socket_dir().display(),
+            server.port(),
+            lab::throwaway::SUPERUSER
+        )
+    };
+    folder.write("cluster.toml", &format!("format = 1\nengine = \"postgres\"\n{}{}", node(0), node(1)));
+    let ended = run(folder.path(), &arguments(&["--cluster", "cluster.toml", "-o", "checked"]));
+    let output = format!("{}{}", ended.stdout, ended.stderr);
+    let found = checks(folder.path(), "checked");
+    let disks = found["disks"].as_array().expect("disks");
+    assert_eq!(disks.len(), 2, "{output}");
+    let tests = |at: usize| disks[at]["tests"].as_array().map(Vec::len);
+    assert_eq!((tests(0), tests(1)), (Some(9), Some(0)), "{output}");
+    assert_eq!(disks[1]["same_as"], disks[0]["directory"], "{output}");
+    assert_eq!(verdicts(&found, "disk.probe"), ["note"], "{output}");
+    // Only the primary answers what a primary knows, and the same of both nodes is one paragraph.
+    assert_eq!(verdicts(&found, "state.standby_lag").len(), 1, "{output}");
+    assert!(ended.stdout.contains("n0, n1: "), "{output}");
+    let items = found["items"].as_array().expect("items");
+    let buffers = items.iter().find(|item| item["check"] == "settings.shared_buffers").expect("an item");
+    let claim = buffers["claim"].as_str().expect("a claim");
+    assert!(claim.contains("for each of 2 servers"), "{claim}");
 }
 
 #[test]

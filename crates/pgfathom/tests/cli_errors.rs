@@ -48,6 +48,11 @@ fn wrong_verbs() {
             ),
             usage("check --every 1m", "check: --for is missing", "pgfathom check --help"),
             usage("check --for 1m", "check: --every is missing", "pgfathom check --help"),
+            usage(
+                "check --every 10m --for 10m",
+                "check: --for is not longer than --every: it would measure only once",
+                "--every 10m --for 24h",
+            ),
             usage("check --disks /data", "unknown flag --disks for check", "--disk"),
             usage("check --tools fio", "--tools: \"fio\" is unknown", "own, installed"),
             usage(
@@ -61,6 +66,16 @@ fn wrong_verbs() {
             usage("check --skip disks", "--skip: \"disks\" is unknown", "network, memory, processor"),
             usage("report nowhere --check nowhere", "nowhere has no check.json", "pgfathom check"),
             usage("plan", "plan: VERB is missing", "pgfathom plan load ycsb --rows 1e12 --nodes 7"),
+            usage(
+                "plan load ycsb --rows 1M --check nowhere",
+                "nowhere has no check.json",
+                "pgfathom check --disk",
+            ),
+            usage(
+                "plan load ycsb --rows 1M -o nowhere/x",
+                "cannot write nowhere/x: nowhere is not a folder",
+                "yours",
+            ),
             usage("plan load", "plan: WHAT is missing", "pgfathom plan load ycsb --rows 1e12 --nodes 7"),
             usage("plan run ycsb", "VERB: \"run\" is unknown", "load"),
             usage("plan load oltp", "WHAT: \"oltp\" is unknown", "ycsb, tpcc"),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::support;
 use lab::local::{Installation, Topology};
-use lab::throwaway::ThrowawayCluster;
+use lab::throwaway::{ThrowawayCluster, installations};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
 
@@ -61,13 +61,41 @@ fn postgres_pro_multimaster_is_loaded_verified_driven_and_proved() {
     trial.prove();
 }
 
-/// Rows are not filled there, as `load` says; what looks at a cluster works.
 #[test]
-fn pgactive_is_looked_at() {
+fn pgactive_is_loaded_verified_driven_and_proved() {
     let topology = Topology::Pgactive { nodes: 2 };
     let Some(trial) = trial("engine-pgactive", &topology, Some("pgactive")) else { return };
-    let trial = trial.with(&[]);
+    every_node_has_what_one_wrote(&trial);
+}
+
+/// Of a package, or of `scripts/engines`.
+#[test]
+fn pglogical_is_loaded_verified_driven_and_proved() {
+    const NEED: &str = "engine-pglogical";
+    let topology = Topology::Pglogical { nodes: 2 };
+    let of_package = installations().into_iter().find(|installation| topology.suits(installation));
+    let built = testing::needs::engine(NEED, topology.kind()).ok();
+    let built =
+        built.map(|programs| Installation::at(&programs).expect("an engine that was built has a server"));
+    let Some(installation) = built.or(of_package) else {
+        return testing::skip(&testing::Lack::new(NEED, "no PostgreSQL here has the extension pglogical"));
+    };
+    let servers = ThrowawayCluster::start(&installation, &topology, &[]).expect("a throwaway cluster starts");
+    every_node_has_what_one_wrote(&Trial::new(ClusterLab::new(servers), "pglogical", Some("pglogical")));
+}
+
+/// Of engines that replicate after the commit: loads, runs and proofs through one node leave the others with the same rows.
+fn every_node_has_what_one_wrote(trial: &Trial) {
+    trial.load_and_verify();
+    trial.run();
     trial.look();
+    trial.prove();
+    // Rows without a key of their own are removed, too.
+    for what in ["skew", "hb"] {
+        let promises = trial.proved(what);
+        assert!(!promises.to_string().contains("not_tested"), "{what}: {promises}");
+    }
+    trial.lab.expect_at(0, "verify ycsb", 1);
 }
 
 #[test]

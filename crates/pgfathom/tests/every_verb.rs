@@ -102,32 +102,34 @@ impl Trial {
             assert_eq!(result, Some("agrees"), "{check}: {claims:#?}");
         }
         for what in ["bank", "ack", "hermitage"] {
-            let arguments = format!("prove {what} -T 3 -o {what}");
-            let ended = labs::typed(self.lab.command(&arguments), &arguments);
-            let is_known = ended.exit.is_some_and(|exit| PROVED.contains(&exit));
-            assert!(is_known, "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
-            let run = self.lab.run_json(what);
-            let promises = run["steps"][0]["promises"].as_array().expect("promises").len();
-            assert!(promises > 0, "{what}: {run}");
+            self.proved(what);
         }
         self.note("prove");
     }
 
+    /// A proof that ended; its promises.
+    pub(crate) fn proved(&self, what: &str) -> serde_json::Value {
+        let arguments = format!("prove {what} -T 3 -o {what}");
+        let ended = labs::typed(self.lab.command(&arguments), &arguments);
+        let is_known = ended.exit.is_some_and(|exit| PROVED.contains(&exit));
+        assert!(is_known, "$ pgfathom {arguments}\n{}{}", ended.stdout, ended.stderr);
+        let run = self.lab.run_json(what);
+        let promises = run["steps"][0]["promises"].clone();
+        assert!(promises.as_array().is_some_and(|promises| !promises.is_empty()), "{what}: {run}");
+        promises
+    }
+
     /// The verbs that look and tell.
     pub(crate) fn look(&self) {
-        if !self.datasets.is_empty() {
-            self.lab.expect(0, "matrix -T 1 -o matrix");
-            self.note("matrix");
-        }
+        self.lab.expect(0, "matrix -T 1 -o matrix");
+        self.note("matrix");
         self.lab.expect(0, "watch -T 2 -o watched");
         let watched = self.lab.run_json("watched");
         let nodes = watched["steps"][0]["parameters"]["nodes"].as_array().map(Vec::len);
         assert_eq!(nodes, Some(self.lab.servers.nodes().len()), "{watched}");
         self.note("watch");
         for verb in ["explain", "report"] {
-            let directories: &[&str] =
-                if self.datasets.is_empty() { &["watched"] } else { &["watched", "matrix"] };
-            for directory in directories {
+            for directory in ["watched", "matrix"] {
                 let mut command = crate::support::pgfathom(self.lab.folder.path());
                 command.args([verb, directory]);
                 labs::expect(0, command, &format!("{verb} {directory}"));

@@ -75,10 +75,10 @@ fn the_flags_of_each_verb_are_these() {
         (
             "plan",
             format!(
-                "{connection} --agents --block-size --calibrate[=<WHERE>] --client --client-cores --compressible --disk --disk-read --disks --document-size \
-                 --explain --file --fillfactor --freeze --from --jobs --keep-free --key-order --max-wal-size --nodes --output --page --partitions --ping \
-                 --price-client --price-node --raid --rate --rows --rows-per-transaction --scale --seed --size --standbys --tablespaces --tps --usable \
-                 --vacuum-cost-delay --vacuum-cost-limit --vacuum-workers --wal-rate --what-if --within"
+                "{connection} --agents --block-size --calibrate[=<WHERE>] --check --client --client-cores --compressible --disk --disk-read --disks \
+                 --document-size --explain --file --fillfactor --freeze --from --jobs --keep-free --key-order --max-wal-size --nodes --output \
+                 --page --partitions --ping --price-client --price-node --raid --rate --rows --rows-per-transaction --scale --seed --size \
+                 --standbys --tablespaces --tps --usable --vacuum-cost-delay --vacuum-cost-limit --vacuum-workers --wal-rate --what-if --within"
             ),
         ),
         ("verify", format!("{connection} --deep --jobs --lag-limit --output-dir --progress --standbys")),

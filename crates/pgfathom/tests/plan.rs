@@ -110,12 +110,24 @@ fn a_plan_goes_through_load_run_and_report() {
         assert_eq!(verdict(check), "pass", "{check}: {checks:#}");
     }
 
+    // What the check measured feeds the next plan.
+    let fed = lab.expect(0, "plan load ycsb --rows 20000 --check checked -o fed.json");
+    assert!(fed.stdout.contains("taken from the check checked"), "{}", fed.stdout);
+    let hardware = &json(&lab.folder.path().join("fed.json"))["input"]["hardware"];
+    assert!(number(&hardware["disk_read_bytes_per_s"]) > 0.0 && number(&hardware["wal_bytes_per_s"]) > 0.0);
+
     let loaded = lab.expect(0, "load ycsb --plan plan.json -o loaded");
     assert_eq!(lab.sql("select count(*) from usertable"), "20000");
     assert_eq!(lab.sql("select count(*) from pg_inherits where inhparent = 'usertable'::regclass"), "4");
     assert_eq!(json(&lab.folder.path().join("loaded/plan.json")), plan);
     let ended = lab.expect(0, "run -b ycsb-a -T 1 --plan plan.json -o driven");
     assert!(lab.folder.path().join("driven/plan.json").is_file(), "{}", ended.stderr);
+    // What was driven beside the plan, and what the plan lacks for more.
+    for word in
+        ["planned against measured", "rows of the dataset", "client CPU per transaction", "give plan --tps"]
+    {
+        assert!(ended.stdout.contains(word), "{word} is missing in:\n{}", ended.stdout);
+    }
 
     let report = |arguments: &[&str]| -> Ended {
         let command = pgfathom(lab.folder.path()).arg("report").args(arguments).output();

@@ -11,13 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::wire::error::ServerError;
+use connect::control::Control;
+use connect::{ConnSpec, ConnectError};
 use engines::Cluster;
 use serde::Serialize;
 
 use crate::client::{Client, ClientError};
 use crate::fault::Site;
 use crate::live::LiveError;
-use crate::live::tables::Tables;
+use crate::live::tables::{Tables, of_one_node};
 pub use isolation::commits;
 
 /// The time limit of a statement.
@@ -103,6 +105,8 @@ fn is_about_the_session(error: &ServerError) -> bool {
 struct Stage<'a> {
     cluster: &'a Cluster,
     site: &'a Site,
+    /// The connections to the nodes, whose writes stay where they are made: a table of the checks is on one node.
+    specs: Vec<ConnSpec>,
     /// The node of the checks.
     entry: usize,
     stop: &'a AtomicBool,
@@ -123,7 +127,12 @@ impl Stage<'_> {
     }
 
     fn client(&self, node: usize) -> Result<Client, ClientError> {
-        Ok(Client::connect(&self.site.nodes[node].spec, PATIENCE)?)
+        Ok(Client::connect(&self.specs[node], PATIENCE)?)
+    }
+
+    /// The same through the library that loads.
+    fn control(&self) -> Result<Control, ConnectError> {
+        connect::control::connect(&self.specs[self.entry])
     }
 
     fn is_stopped(&self) -> bool {
@@ -142,7 +151,8 @@ pub fn run(
     stop: &AtomicBool,
     observer: &mut dyn FnMut(&Line),
 ) -> Result<Vec<Line>, LiveError> {
-    let mut stage = Stage { cluster, site, entry: site.primary(), stop, observer, lines: Vec::new() };
+    let specs = site.nodes.iter().map(|node| of_one_node(&node.spec)).collect::<Result<_, _>>()?;
+    let mut stage = Stage { cluster, site, specs, entry: site.primary(), stop, observer, lines: Vec::new() };
     catalog::discovery(&mut stage, is_listed);
     let tables = Tables::make(site, &[])?;
     routing::check(&mut stage);

@@ -16,9 +16,14 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// `1 row`, `2 rows`.
+/// `1 row`, `2 rows`, `2 indexes`; a word that ends with a consonant and y takes a plain s, as `standbys` does.
 pub fn counted(value: u64, one: &str) -> String {
-    format!("{} {one}{}", count(value), if value == 1 { "" } else { "s" })
+    let end = match value {
+        1 => "",
+        _ if ["s", "x", "ch", "sh"].iter().any(|end| one.ends_with(end)) => "es",
+        _ => "s",
+    };
+    format!("{} {one}{end}", count(value))
 }
 
 /// Three significant digits: `9.53`, `95.3`, `953`; whole numbers have no decimals, thousands are separated and kept whole.
@@ -193,6 +198,10 @@ mod tests {
         );
         assert_eq!(counted(1, "row"), "1 row");
         assert_eq!(counted(2000, "row"), "2,000 rows");
+        assert_eq!(
+            ["process", "index", "switch"].map(|one| counted(4, one)),
+            ["4 processes", "4 indexes", "4 switches"]
+        );
     }
 
     #[test]

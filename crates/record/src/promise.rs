@@ -8,7 +8,7 @@ mod failover;
 mod of_steps;
 
 pub use failover::{Failover, Spread};
-pub use of_steps::{of, verdict};
+pub use of_steps::{of, seen, verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -250,6 +250,15 @@ mod tests {
             broken.reasons,
             ["broken: nothing that was acknowledged is lost (on, under pause): 0 of 100 commits"]
         );
+    }
+
+    #[test]
+    fn one_transaction_can_show_several_anomalies() {
+        let mut promise = promise("on", "", Standing::ByDesign);
+        promise.seen = 14_176;
+        assert_eq!(seen(&promise), "14,176 in 100 commits");
+        promise.seen = 100;
+        assert_eq!(seen(&promise), "100 of 100 commits");
     }
 
     #[test]

@@ -253,5 +253,10 @@ fn statements(text: &str) -> Result<Vec<sqlparser::ast::Statement>, Unread> {
     parser.parse_statements().map_err(|_| Unread::Syntax)
 }
 
+/// Whether a statement is one of pgfathom's own, which looks at a server: on a quiet one they are the costliest, and no user can improve them.
+pub fn is_own(text: &str) -> bool {
+    text.contains("json_build_object") && text.contains("pg_catalog.") || text.contains("pgfathom")
+}
+
 #[cfg(test)]
 mod tests;

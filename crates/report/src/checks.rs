@@ -173,6 +173,44 @@ fn matrix(out: &mut String, checks: &Checks) {
     columns(out, &rows, |column| column == 0);
 }
 
+/// What precedes the titles of checks that could not be run.
+const NOT_CHECKED: &str = "not checked: ";
+
+/// Items that make one paragraph: the same of several hosts or nodes, or several checks of one that lack the same.
+struct Same<'a> {
+    item: &'a Item,
+    owners: Vec<&'a str>,
+    claims: Vec<&'a str>,
+}
+
+fn grouped<'a>(items: &[&'a Item]) -> Vec<Same<'a>> {
+    let mut groups: Vec<Same> = vec![];
+    for item in items {
+        let owner = item.host.as_deref().or(item.node.as_deref()).unwrap_or_default();
+        let is_same = |same: &Same| {
+            let one = same.item;
+            (one.verdict, &one.check, &one.subject, &one.claim)
+                == (item.verdict, &item.check, &item.subject, &item.claim)
+                && (&one.why, &one.remedy) == (&item.why, &item.remedy)
+        };
+        let lacks_the_same = |same: &Same| {
+            let one = same.item;
+            one.verdict == Verdict::Unknown
+                && [&one.claim, &item.claim].iter().all(|claim| claim.starts_with(NOT_CHECKED))
+                && same.owners == [owner]
+                && (one.verdict, &one.why, &one.remedy) == (item.verdict, &item.why, &item.remedy)
+        };
+        if let Some(same) = groups.iter_mut().find(|same| is_same(same)) {
+            same.owners.push(owner);
+        } else if let Some(same) = groups.iter_mut().find(|same| lacks_the_same(same)) {
+            same.claims.push(item.claim.trim_start_matches(NOT_CHECKED));
+        } else {
+            groups.push(Same { item, owners: vec![owner], claims: vec![&item.claim] });
+        }
+    }
+    groups
+}
+
 /// What is not as it should be, worst first, and the sums.
 fn sentences(out: &mut String, checks: &Checks) {
     let mut bad: Vec<&Item> = checks
@@ -181,11 +219,13 @@ fn sentences(out: &mut String, checks: &Checks) {
         .filter(|item| item.verdict == Verdict::Unknown || item.verdict >= Verdict::Warn)
         .collect();
     bad.sort_by_key(|item| std::cmp::Reverse(item.verdict));
-    for item in bad {
+    for Same { item, owners, claims } in grouped(&bad) {
         out.push('\n');
-        let owner = item.host.as_deref().or(item.node.as_deref()).unwrap_or_default();
-        let is_named = owner.is_empty() || item.claim.contains(owner);
-        let claim = if is_named { item.claim.clone() } else { format!("{owner}: {}", item.claim) };
+        let claim = claims.join("; ");
+        // One owner may stand in the sentence itself.
+        let is_named =
+            owners.iter().all(|owner| owner.is_empty() || owners.len() == 1 && claim.contains(owner));
+        let claim = if is_named { claim } else { format!("{}: {claim}", owners.join(", ")) };
         fold(out, &format!("{:<8}", verdict(item)), &claim);
         for more in [&item.why, &item.remedy.text] {
             if !more.is_empty() {
@@ -224,6 +264,33 @@ mod tests {
         };
         let hosts_of = (0..hosts).map(|at| Host { host: name(at), ..Host::default() }).collect();
         Checks { items: (0..hosts).map(item).collect(), hosts: hosts_of, ..Checks::default() }
+    }
+
+    #[test]
+    fn one_paragraph_for_the_same_of_several_nodes_and_for_checks_that_lack_the_same() {
+        let item = |node: &str, check: &str, verdict, claim: &str, why: &str| {
+            Item { check: check.to_string(), node: Some(node.to_string()), ..Item::default() }
+                .judged(verdict, claim)
+                .why(why)
+        };
+        let items = vec![
+            item("n1", "settings.jit", Verdict::Warn, "jit is on", "slow"),
+            item("n2", "settings.jit", Verdict::Warn, "jit is on", "slow"),
+            item("n3", "settings.jit", Verdict::Warn, "jit is off", "slow"),
+            item("n1", "a", Verdict::Unknown, "not checked: one thing", "no role"),
+            item("n1", "b", Verdict::Unknown, "not checked: another", "no role"),
+            item("n2", "b", Verdict::Unknown, "not checked: another", "no view"),
+        ];
+        let text = text(&Checks { items, ..Checks::default() });
+        for paragraph in [
+            "WARN    n1, n2: jit is on\n        slow\n",
+            "WARN    n3: jit is off\n",
+            "unknown n1: not checked: one thing; another\n        no role\n",
+            "unknown n2: not checked: another\n        no view\n",
+            "\n0 passed, 3 warnings, 0 failed, 3 unknown\n",
+        ] {
+            assert!(text.contains(paragraph), "{paragraph}: {text}");
+        }
     }
 
     #[test]

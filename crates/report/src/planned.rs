@@ -27,8 +27,16 @@ fn cells(one: &Compared) -> [String; 4] {
     [one.name.clone(), one.unit.text(one.planned), one.unit.text(one.measured), difference(one)]
 }
 
-/// What the plan was for, and that nothing of the run can be compared with it, if that is so.
-fn sentence(plan: &Plan, has_figures: bool) -> String {
+/// What the plan was for, and what of the run cannot be compared with it.
+fn sentence(plan: &Plan, facts: &Facts, has_figures: bool) -> String {
+    let mut lacking: Vec<String> =
+        facts.steps.iter().flat_map(|step| plan.not_compared(&step.step)).collect();
+    lacking.dedup();
+    let sentence = about(plan, has_figures);
+    std::iter::once(sentence).chain(lacking).collect::<Vec<_>>().join(" ")
+}
+
+fn about(plan: &Plan, has_figures: bool) -> String {
     let rows = number::counted(plan.size.rows, "row");
     match has_figures {
         true => format!("The plan is for {} with {rows}.", plan.input.dataset),
@@ -45,7 +53,7 @@ pub(crate) fn print(out: &mut String, facts: &Facts) {
     let all = compared(facts);
     out.push('\n');
     push(out, "planned against measured");
-    fold(out, "  ", &record::escape::ascii(&sentence(plan, !all.is_empty())));
+    fold(out, "  ", &record::escape::ascii(&sentence(plan, facts, !all.is_empty())));
     if all.is_empty() {
         return;
     }

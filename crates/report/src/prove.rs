@@ -98,8 +98,7 @@ fn paragraph(out: &mut String, promise: &Promise) {
 
 /// `0 of 12,345 sums read; below 0.024 % with 95 % confidence; the control showed it 17 times in 400`.
 fn evidence(promise: &Promise) -> String {
-    let mut words =
-        format!("{} of {} {}", number::count(promise.seen), number::count(promise.n), promise.unit);
+    let mut words = promise::seen(promise);
     if let Some(bound) = promise.bound {
         words.push_str(&format!("; below {} with 95 % confidence", percent(bound)));
     }

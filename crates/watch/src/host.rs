@@ -13,7 +13,7 @@
 //! Reading needs no privilege except for the items in `docs/watch-host.md`; unreadable items become `missing` lines.
 
 pub mod backends;
-mod cgroup;
+pub mod cgroup;
 pub mod cpu;
 pub mod disk;
 pub mod facts;

@@ -21,8 +21,10 @@ pub struct Target {
 /// What matters of a node's host. What is not known is absent, and the checks that need it report so.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Machine {
-    /// Main memory.
+    /// Main memory, or what the server's control group allows of it.
     pub memory_bytes: Option<u64>,
+    /// The control group has a limit of memory.
+    pub is_limited: bool,
     /// CPUs that the server may use.
     pub cpus: Option<u64>,
     /// Size of the file system of `pg_wal`.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use watch::host::files::Tree;
 use watch::sql::json;
 use watch::sql::session::{Failed, Limits, Session};
 
@@ -62,6 +63,17 @@ pub(crate) struct Rates {
     pub(crate) over_s: f64,
 }
 
+/// What a plan needs of a file system for one node.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct PlannedSpace {
+    /// The file system, by its name on the host.
+    pub(crate) system: String,
+    /// What is free there.
+    pub(crate) free_bytes: f64,
+    /// What the plan needs.
+    pub(crate) needed_bytes: f64,
+}
+
 /// A node while it is checked.
 #[derive(Debug)]
 pub(crate) struct Node<'a> {
@@ -73,6 +85,10 @@ pub(crate) struct Node<'a> {
     settings: BTreeMap<String, Setting>,
     facts: Value,
     pub(crate) machine: Machine,
+    /// How many of the checked servers share its host, with itself.
+    pub(crate) servers: u64,
+    /// What the plan needs of each of its file systems.
+    pub(crate) planned_space: Vec<PlannedSpace>,
     /// Whether its folders are on this host.
     is_here: bool,
 }
@@ -82,7 +98,7 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// The server's message, or why there is no connection.
-    pub(crate) fn open(target: &'a Target, expected: &'a Expected) -> Result<Node<'a>, Failed> {
+    pub(crate) fn open(target: &'a Target, expected: &'a Expected, servers: u64) -> Result<Node<'a>, Failed> {
         let mut session = open(&target.spec)?;
         let version = session.query(
             "select pg_catalog.to_json(pg_catalog.current_setting('server_version_num')::int)::text",
@@ -110,17 +126,26 @@ impl<'a> Node<'a> {
             settings,
             facts,
             machine: target.machine.clone().unwrap_or_default(),
+            servers: servers.max(1),
+            planned_space: vec![],
             is_here: false,
         };
         let pid = json::count(&node.facts, "pid").and_then(|pid| u32::try_from(pid).ok());
         let folder = node.setting("data_directory").ok().map(|setting| PathBuf::from(&setting.value));
         if target.machine.is_none() && watch::sql::is_local(&target.spec, pid) {
-            node.machine = here(folder.as_deref());
+            node.machine = here(folder.as_deref(), pid);
             node.is_here = true;
         } else if let Some(folder) = folder {
             node.machine.find_wal(&folder);
         }
         Ok(node)
+    }
+
+    /// The system identifier, which a standby shares with its primary; empty if the role may not read it.
+    pub(crate) fn system(&mut self) -> String {
+        const SQL: &str = "select pg_catalog.to_json((select system_identifier from pg_catalog.pg_control_system())::text)::text";
+        let read = self.query(SQL).ok();
+        read.and_then(|value| value.as_str().map(str::to_string)).unwrap_or_default()
     }
 
     /// A new session in place of a lost one.
@@ -313,13 +338,18 @@ fn read(session: &mut Session) -> Result<Reading, Failed> {
     })
 }
 
-/// The host that both run on.
-fn here(folder: Option<&Path>) -> Machine {
+/// The host that both run on, and what the control group of the server allows of it.
+fn here(folder: Option<&Path>, pid: Option<u32>) -> Machine {
     let this = record::machine::this();
+    let allowed = pid.map(|pid| watch::host::cgroup::allowed(&mut Tree::live(), pid)).unwrap_or_default();
+    let limit = allowed.memory_max_bytes.filter(|most| this.memory_bytes.is_none_or(|all| *most < all));
+    // A part of a CPU is one that can be busy.
+    let cpus = allowed.cpus.map_or(this.cpus, |cpus| this.cpus.min(cpus.ceil() as u64));
     let space = folder.and_then(|folder| rustix::fs::statvfs(folder.join("pg_wal")).ok());
     Machine {
-        memory_bytes: this.memory_bytes,
-        cpus: Some(this.cpus),
+        memory_bytes: limit.or(this.memory_bytes),
+        is_limited: limit.is_some(),
+        cpus: Some(cpus.max(1)),
         wal_disk_bytes: space.as_ref().map(|space| space.f_blocks.saturating_mul(space.f_frsize)),
         wal_free_bytes: space.map(|space| space.f_bavail.saturating_mul(space.f_frsize)),
         is_rotational: folder.and_then(is_rotational),

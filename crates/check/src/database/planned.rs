@@ -2,7 +2,7 @@
 
 use super::draft::{Draft, fail, note, pass, unknown, warn};
 use super::given::Storage;
-use super::node::Node;
+use super::node::{Node, PlannedSpace};
 use super::rule::{Check, Judged, Need};
 use record::check::{Area, Unit};
 use record::number;
@@ -14,6 +14,9 @@ use watch::sql::json;
 const BLOCKS_MAX: f64 = 4_294_967_294.0;
 /// A partition above this share of the limit has no room for updates.
 const PARTITION_SHARE_MAX: f64 = 0.8;
+
+/// The name of the check of free space.
+pub(super) const SPACE: &str = "state.planned_space";
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -31,7 +34,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "the partitions of the plan against the size limit of this server",
         limits: "80 % of 2^32 - 2 blocks of this server: warning; all of it: fail",
         needs: &[Need::Plan],
-        why: "at the limit every insert fails (R0: 70 partitions, so that none reaches it)",
+        why: "at the limit every insert fails (seen: 70 partitions, so that none reaches it)",
         judge: partitions,
     },
     Check {
@@ -44,12 +47,12 @@ pub(super) static CHECKS: &[Check] = &[
         judge: tablespaces,
     },
     Check {
-        id: "state.planned_space",
+        id: SPACE,
         area: Area::State,
         title: "free space of the tablespaces' disks against the plan",
         limits: "less than the planned rows, indexes and sorting, or rows and reserve: fail; data that is there already counts as used",
         needs: &[Need::Plan],
-        why: "the load ends when the disk is full, after days (R0)",
+        why: "the load ends when the disk is full, after days",
         judge: space,
     },
 ];
@@ -208,7 +211,8 @@ fn space(node: &mut Node<'_>) -> Judged {
         entry.0.push(name);
         entry.1 += planned.volume_bytes;
     }
-    for (names, needed, free) in needs.into_values() {
+    for (system, (names, needed, free)) in needs {
+        node.planned_space.push(PlannedSpace { system, free_bytes: free, needed_bytes: needed });
         let names = names.join(", ");
         let claim =
             format!("{} are free for {names}; the plan needs {}", number::bytes(free), number::bytes(needed));

@@ -37,7 +37,7 @@ pub enum Need {
     Superuser,
     /// A node that takes writes.
     Primary,
-    /// A node that follows another one.
+    /// A node that follows another one. On a primary the check has nothing to judge, and gives no item.
     Standby,
     /// At least this `server_version_num`.
     Since(u64),
@@ -83,7 +83,6 @@ impl Need {
             Need::Primary if node.is("is_standby") => {
                 plain("this node is a standby, which has no data about it: check the primary")
             }
-            Need::Standby if !node.is("is_standby") => plain("this node is not a standby"),
             Need::Since(version) if node.version() < version => plain(&format!(
                 "this server is {}, and shows it only since {}",
                 node.fact("release"),
@@ -101,17 +100,33 @@ impl Need {
     }
 }
 
+/// Views whose functions a plain role may not call: PostgreSQL checks that privilege of the role that reads the view.
+const FUNCTIONS: [(&str, &str); 2] = [
+    ("pg_catalog.pg_file_settings", "pg_catalog.pg_show_all_file_settings()"),
+    ("pg_catalog.pg_hba_file_rules", "pg_catalog.pg_hba_file_rules()"),
+];
+
 /// Whether a view is there and readable, without a refusal in the server's log.
 fn readable(view: &'static str, node: &mut Node<'_>) -> Result<Option<(String, String)>, Failed> {
+    let function = FUNCTIONS.iter().find(|(of, _)| *of == view).map(|(_, function)| *function);
+    let may_call = function.map_or("true".to_string(), |function| {
+        format!("pg_catalog.has_function_privilege('{function}', 'execute')")
+    });
     let answer = node.query(&format!(
         "select pg_catalog.json_build_object('r', case when pg_catalog.to_regclass('{view}') is null then null
-           else pg_catalog.has_table_privilege('{view}', 'select') end)::text"
+           else pg_catalog.has_table_privilege('{view}', 'select') and {may_call} end)::text"
     ))?;
     Ok(match answer["r"].as_bool() {
         Some(true) => None,
         Some(false) => {
             let user = node.fact("role");
-            Some((format!("role {user} may not read {view}"), format!("GRANT SELECT ON {view} TO {user};")))
+            let call = function.map_or(String::new(), |function| {
+                format!(" GRANT EXECUTE ON FUNCTION {function} TO {user};")
+            });
+            Some((
+                format!("role {user} may not read {view}"),
+                format!("GRANT SELECT ON {view} TO {user};{call}"),
+            ))
         }
         None => Some((format!("this server has no {view}"), String::new())),
     })
@@ -122,6 +137,9 @@ fn readable(view: &'static str, node: &mut Node<'_>) -> Result<Option<(String, S
 /// # Errors
 /// When the connection is gone.
 pub(crate) fn run(check: &'static Check, node: &mut Node<'_>) -> Result<Vec<Item>, Failed> {
+    if !applies(check, node) {
+        return Ok(vec![]);
+    }
     let judged = needs_then_judge(check, node);
     let drafts = match judged {
         Ok(drafts) if drafts.is_empty() => vec![unknown("not checked", "the check gave no result")],
@@ -132,6 +150,11 @@ pub(crate) fn run(check: &'static Check, node: &mut Node<'_>) -> Result<Vec<Item
         Err(gone) => return Err(gone),
     };
     Ok(drafts.into_iter().map(|draft| complete(check, node.name(), draft)).collect())
+}
+
+/// Whether there is anything to judge: a primary has no replay of its own.
+fn applies(check: &Check, node: &Node<'_>) -> bool {
+    node.is("is_standby") || !check.needs.contains(&Need::Standby)
 }
 
 fn needs_then_judge(check: &'static Check, node: &mut Node<'_>) -> Judged {

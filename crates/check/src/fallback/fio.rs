@@ -58,10 +58,13 @@ fn tests(plan: &DiskPlan) -> Vec<(Pattern, u64, u64)> {
     all
 }
 
+/// The job that measures.
+const JOB: &str = "check";
 /// Exit statuses of the script that are not fio's.
 const NO_FIO: i32 = 90;
 const NO_SPACE: i32 = 91;
 const FOREIGN: i32 = 92;
+const UNWRITABLE: i32 = 93;
 
 fn refusal(status: i32, stderr: &str, directory: &str) -> String {
     let last = stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
@@ -71,8 +74,22 @@ fn refusal(status: i32, stderr: &str, directory: &str) -> String {
         FOREIGN => {
             format!("{directory}/{} exists and is not of pgfathom check, or is in use", scratch::FOLDER)
         }
+        UNWRITABLE => format!("cannot make {directory}/{}: {last}", scratch::FOLDER),
         status => format!("fio ended with {status}: {last}"),
     }
+}
+
+/// Removes an empty folder, and what a killed probe left: its marker names a process that is gone.
+fn remove_leftover() -> String {
+    let (folder, marker) = (scratch::FOLDER, format!("{}/{}", scratch::FOLDER, scratch::MARKER));
+    format!(
+        "rmdir {folder} 2>/dev/null; if [ -f {marker} ] && {{ read -r first; read -r boot pid start; }} <{marker} && [ \"$first\" = {} ]; then \
+         [ \"$boot\" = \"$(cat /proc/sys/kernel/random/boot_id)\" ] && \
+         [ \"$start\" = \"$(sed 's/.*) //' \"/proc/$pid/stat\" 2>/dev/null | cut -d' ' -f20)\" ] || \
+         {{ rm -f {folder}/{} {marker}; rmdir {folder} 2>/dev/null; }}; fi;",
+        quoted(scratch::FIRST_LINE),
+        scratch::DATA,
+    )
 }
 
 /// The script of one test: it makes the folder with its marker, runs fio in it, and removes both at every end.
@@ -91,8 +108,10 @@ fn script(plan: &DiskPlan, pattern: Pattern, block_bytes: u64, depth: u64) -> St
     let before = format!(
         "cd {directory} || exit 1; command -v fio >/dev/null 2>&1 || exit {NO_FIO}; \
          set -- $(df -Pk . | tail -n 1); [ \"$4\" -gt $(( {needed_kb} + $2 / {reserve} )) ] || exit {NO_SPACE}; echo \"@mount $6\"; \
-         rmdir {folder} 2>/dev/null; mkdir -m 700 {folder} 2>/dev/null || exit {FOREIGN}; \
+         {} \
+         [ ! -e {folder} ] && [ ! -L {folder} ] || exit {FOREIGN}; mkdir -m 700 {folder} || exit {UNWRITABLE}; \
          {{ echo {}; echo \"$(cat /proc/sys/kernel/random/boot_id) $$ $(sed 's/.*) //' /proc/$$/stat | cut -d' ' -f20)\"; }} >{folder}/{}; ",
+        remove_leftover(),
         quoted(scratch::FIRST_LINE),
         scratch::MARKER,
     );
@@ -103,12 +122,14 @@ fn script(plan: &DiskPlan, pattern: Pattern, block_bytes: u64, depth: u64) -> St
         true => (part, format!(" --offset_increment={part}")),
         false => (plan.size_bytes, String::new()),
     };
-    // Threads that wait for their own operation each, as in our probe; one file for all, written before: a test must not allocate blocks.
+    // Threads that wait for their own operation each, as in our probe. The file is written before by a job of its own, in large blocks past the page
+    // cache, as our probe does: fio's own layout goes through it, and random writes into such a file were slower by a third on a virtual disk.
+    let file = format!("--filename={folder}/{} --direct=1 --ioengine=psync --thread", scratch::DATA);
     let work = format!(
-        "fio --name=check --filename={folder}/{} --size={size}{parts} --bs={block_bytes} {kind} --ioengine=psync --direct=1 --numjobs={depth} \
-         --thread --group_reporting --time_based --runtime={}ms --randrepeat=0 --overwrite=1 --output-format=json",
-        scratch::DATA,
-        plan.time_ms,
+        "fio --name=fill {file} --size={} --bs={SEQUENTIAL_BYTES} --rw=write --fallocate=none --name={JOB} --stonewall {file} --size={size}{parts} \
+         --bs={block_bytes} {kind} --numjobs={depth} --group_reporting --time_based --runtime={}ms --randrepeat=0 --overwrite=1 --create_on_open=1 \
+         --output-format=json",
+        plan.size_bytes, plan.time_ms,
     );
     let clean = format!("rm -f {0}/{1} {0}/{2}; rmdir {0}", folder, scratch::DATA, scratch::MARKER);
     format!("{before}{}", watching(&work, &clean))
@@ -118,7 +139,8 @@ fn script(plan: &DiskPlan, pattern: Pattern, block_bytes: u64, depth: u64) -> St
 fn parse(json: &str, pattern: Pattern, block_bytes: u64, depth: u64) -> Result<DiskTest, String> {
     let value: Value = serde_json::from_str(json)
         .map_err(|error| format!("the output of fio is not understood: {error}"))?;
-    let job = &value["jobs"][0];
+    let jobs = value["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let job = jobs.iter().find(|job| job["jobname"] == JOB).unwrap_or(&Value::Null);
     let part = if matches!(pattern, Pattern::SequentialRead | Pattern::RandomRead) {
         &job["read"]
     } else {
@@ -176,7 +198,8 @@ fn distribution(value: &Value) -> Distribution {
 mod tests {
     use super::*;
 
-    const OUTPUT: &str = r#"{"fio version":"fio-3.33","jobs":[{"jobname":"check","read":{"iops":0.0,"bw_bytes":0,"clat_ns":{"N":0}},
+    const OUTPUT: &str = r#"{"fio version":"fio-3.33","jobs":[{"jobname":"fill","write":{"iops":1.0,"clat_ns":{"N":1}}},
+        {"jobname":"check","read":{"iops":0.0,"bw_bytes":0,"clat_ns":{"N":0}},
         "write":{"iops":4000.5,"bw_bytes":32772096,"clat_ns":{"N":8001,"min":20000,"max":900000,"mean":50000.0,
         "percentile":{"50.000000":48000,"90.000000":60000,"99.000000":90000,"99.900000":300000}}},
         "sync":{"total_ios":8000,"lat_ns":{"N":8000,"min":100000,"max":5000000,"mean":200000.0,
@@ -197,6 +220,8 @@ mod tests {
     fn refusals_have_their_reason() {
         assert!(refusal(NO_FIO, "", "/d").contains("--copy-program"));
         assert!(refusal(NO_SPACE, "", "/d").contains("--size"));
+        let denied = "mkdir: cannot create directory 'pgfathom-check': Permission denied";
+        assert!(refusal(UNWRITABLE, denied, "/d").ends_with("Permission denied"));
         assert_eq!(refusal(1, "a\nfio: bad option\n\n", "/d"), "fio ended with 1: fio: bad option");
     }
 }

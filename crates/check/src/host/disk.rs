@@ -9,25 +9,37 @@ const SYNC_US_WARN: f64 = 10_000.0;
 const MEMBER_TIMES: f64 = 3.0;
 /// Milliseconds.
 const MEMBER_AWAIT_MS: f64 = 1.0;
+/// How the kernel's message for EACCES begins.
+const NO_PRIVILEGE: &str = "Permission denied";
 /// Peers that make a median.
 const MEMBERS_MIN: usize = 3;
 
-/// All items of one directory.
-pub fn items(disk: &Disk) -> Vec<Item> {
+/// All items of one directory. One that the user did not name, but a database on the host has, may be unreadable for this user: that is no failure.
+pub fn items(disk: &Disk, is_named: bool) -> Vec<Item> {
     let of = |check: &str| Item::of_host(check, Area::Disk, &disk.host, &disk.directory);
     if let Some(refused) = &disk.refused {
-        return vec![
-            of("disk.probe")
-                .judged(Verdict::Fail, format!("the disk was not measured: {refused}"))
-                .why("Nothing is known about this disk."),
-        ];
+        let verdict = if is_named { Verdict::Fail } else { Verdict::Unknown };
+        let item = of("disk.probe")
+            .judged(verdict, format!("the disk was not measured: {refused}"))
+            .why("Nothing is known about this disk.");
+        return vec![match refused.contains(NO_PRIVILEGE) {
+            true => item.remedy(
+                "Name a directory on that disk in which this user may write, or run check as root.",
+                &["$ pgfathom check --disk DIR"],
+            ),
+            false => item,
+        }];
+    }
+    if let Some(same) = &disk.same_as {
+        let claim = format!("{} is on {}, which was measured in {same}", disk.directory, disk.mount);
+        return vec![of("disk.probe").judged(Verdict::Note, claim)];
     }
     let mut items: Vec<Item> = disk.tests.iter().flat_map(|test| of_test(disk, test)).collect();
     if !disk.is_direct {
         items.push(
             of("disk.direct")
                 .judged(
-                    Verdict::Note,
+                    Verdict::Warn,
                     format!("{} does not take O_DIRECT: the figures include its cache", disk.mount),
                 )
                 .why("Reads and writes that only reach memory are faster than the disk."),
@@ -159,7 +171,7 @@ mod tests {
     fn a_slow_member_is_named_and_equal_ones_are_not() {
         let waits = |slow: f64| vec![test(Pattern::RandomWrite, 500.0, vec![0.3, 0.2, slow, 0.3])];
         let members = ["nvme0n1", "nvme1n1", "nvme2n1", "nvme3n1"];
-        let found = items(&disk(waits(5.0), &members));
+        let found = items(&disk(waits(5.0), &members), true);
         let slow = found.iter().find(|item| item.check == "disk.member").expect("it is slow");
         assert_eq!((slow.subject.as_str(), slow.verdict), ("nvme2n1", Verdict::Fail));
         assert_eq!(
@@ -167,18 +179,24 @@ mod tests {
             "nvme2n1 waits 5 ms per operation, the median of its 3 peers in md0 is 300 us"
         );
         for equal in [0.5, 0.9, -1.0] {
-            let found = items(&disk(waits(equal), &members));
+            let found = items(&disk(waits(equal), &members), true);
             assert!(found.iter().all(|item| item.check != "disk.member"), "{equal}: {found:?}");
         }
     }
 
     #[test]
     fn a_slow_commit_is_a_warning_and_a_refusal_a_failure() {
-        let sync = |us| items(&disk(vec![test(Pattern::Sync, us, vec![])], &["sda"]))[0].verdict;
+        let sync = |us| items(&disk(vec![test(Pattern::Sync, us, vec![])], &["sda"]), true)[0].verdict;
         assert_eq!((sync(300.0), sync(25_000.0)), (Verdict::Pass, Verdict::Warn));
         let refused = Disk { refused: Some("no space".into()), ..disk(vec![], &[]) };
-        assert_eq!(items(&refused)[0].verdict, Verdict::Fail);
+        assert_eq!(items(&refused, true)[0].verdict, Verdict::Fail);
+        assert_eq!(items(&refused, false)[0].verdict, Verdict::Unknown);
         let cached = Disk { is_direct: false, ..disk(vec![], &[]) };
-        assert_eq!(items(&cached)[0].check, "disk.direct");
+        assert_eq!(
+            (items(&cached, true)[0].check.as_str(), items(&cached, true)[0].verdict),
+            ("disk.direct", Verdict::Warn)
+        );
+        let same = Disk { same_as: Some("/data/1".into()), ..disk(vec![], &[]) };
+        assert_eq!(items(&same, false)[0].verdict, Verdict::Note);
     }
 }

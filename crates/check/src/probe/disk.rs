@@ -35,9 +35,18 @@ const SEQUENTIAL_DEPTH_MAX: u64 = 8;
 pub fn measure(plan: &DiskPlan, stop: &AtomicBool) -> Disk {
     let directory = chosen(plan);
     let directory = directory.as_path();
-    let mut disk =
-        Disk { directory: plan.directory.clone(), tool: "pgfathom".to_string(), ..Disk::default() };
-    let measured = describe(directory, &mut disk)
+    let real = Path::new(&plan.directory).canonicalize().unwrap_or_default();
+    let mut disk = Disk {
+        directory: plan.directory.clone(),
+        real_directory: real.to_string_lossy().into_owned(),
+        tool: "pgfathom".to_string(),
+        ..Disk::default()
+    };
+    let described = describe(directory, &mut disk);
+    if plan.is_data && plan.measured_mounts.contains(&disk.mount) {
+        return disk;
+    }
+    let measured = described
         .and_then(|place| room(plan, &place))
         .and_then(|()| Scratch::make(directory).map_err(|error| error.to_string()))
         .and_then(|scratch| run(plan, &scratch, &mut disk, stop).map_err(|error| explained(&scratch, error)));

@@ -28,11 +28,7 @@ const FREE_SHARE: u64 = 4;
 pub fn measure(time: Duration, stop: &AtomicBool) -> Vec<Memory> {
     let mut files = Tree::live();
     let nodes = nodes(&mut files);
-    let free_bytes = files
-        .text("/proc/meminfo")
-        .ok()
-        .and_then(|text| watch::host::memory::meminfo(text).available_bytes)
-        .unwrap_or(u64::MAX);
+    let free_bytes = free_bytes(&mut files);
     let mut found = vec![];
     for (node, cpus) in &nodes {
         if stop.load(Ordering::Relaxed) {
@@ -53,6 +49,15 @@ pub fn measure(time: Duration, stop: &AtomicBool) -> Vec<Memory> {
         });
     }
     found
+}
+
+/// Memory that is free on this host and in the control group of this process: one with a limit is killed above it.
+fn free_bytes(files: &mut dyn Files) -> u64 {
+    let of_host = files.text("/proc/meminfo").ok();
+    let of_host = of_host.and_then(|text| watch::host::memory::meminfo(text).available_bytes);
+    let group = watch::host::cgroup::allowed(files, std::process::id());
+    let of_group = group.memory_max_bytes.map(|most| most.saturating_sub(group.memory_bytes.unwrap_or(0)));
+    [of_host, of_group].into_iter().flatten().min().unwrap_or(u64::MAX)
 }
 
 /// The nodes with the processors that this process may use; without NUMA one node with all of them.
@@ -194,6 +199,17 @@ fn chain(lines: usize) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_control_group_leaves_less_than_the_host() {
+        let mut files = watch::host::files::Shipped::default();
+        files.put("/proc/meminfo", "MemTotal: 4000 kB\nMemAvailable: 2000 kB\n".into());
+        assert_eq!(free_bytes(&mut files), 2000 << 10);
+        files.put(&format!("/proc/{}/cgroup", std::process::id()), "0::/box\n".into());
+        files.put("/sys/fs/cgroup/box/memory.max", "1000000\n".into());
+        files.put("/sys/fs/cgroup/box/memory.current", "400000\n".into());
+        assert_eq!(free_bytes(&mut files), 600_000);
+    }
 
     #[test]
     fn the_chain_visits_every_line_once() {

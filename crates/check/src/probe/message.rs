@@ -47,6 +47,9 @@ pub struct DiskPlan {
     /// It is the data directory of a database: the folder beside it is used, if that lies on the same file system.
     #[serde(default)]
     pub is_data: bool,
+    /// Mount points that were measured for another data directory: a file system is not measured once for each server on it.
+    #[serde(default)]
+    pub measured_mounts: Vec<String>,
     /// The largest size of the file.
     pub size_bytes: u64,
     /// The time of each test.

@@ -246,6 +246,19 @@ fn a_plan_is_judged_against_settings_tablespaces_partitions_and_space() {
         assert_eq!(space.limit, Some(record::check::Limit::AtLeast(2_000.0)), "{space:?}");
         fired(&items, "settings.planned", "max_wal_size", Verdict::Note);
 
+        // Two nodes on one disk: there is room for the rows of one.
+        let folder = server.data_dir();
+        let free = rustix::fs::statvfs(&folder).map(|space| space.f_bavail * space.f_frsize).unwrap();
+        let target =
+            |name: &str| check::database::Target { name: name.into(), spec: server.spec(), machine: None };
+        let both = |bytes: u64| {
+            check::database::check(&[target("n1"), target("n2")], &Expected::of_plan(&plan(bytes, &[])))
+        };
+        let together = both(free / 10 * 6);
+        fired(&together, "state.planned_space", "n1, n2", Verdict::Fail);
+        assert_eq!(together.iter().filter(|item| item.check == "state.planned_space").count(), 3);
+        silent(&both(free / 10 * 3), "state.planned_space", "");
+
         // Without the right to read the folder, the space is not known; without a plan there is nothing to judge.
         server.execute("create role plain login").unwrap();
         let spec = server.spec().with_user("plain");
@@ -255,4 +268,20 @@ fn a_plan_is_judged_against_settings_tablespaces_partitions_and_space() {
         let items = check(&server, "postgres", None, &Expected::default());
         assert!(!items.iter().any(|item| item.check.contains("planned")), "{items:#?}");
     });
+}
+
+#[test]
+fn a_value_at_its_limit_passes_and_the_memory_of_a_control_group_counts() {
+    let installation = installations().into_iter().next().unwrap();
+    let settings = [("shared_buffers", "64MB"), ("effective_cache_size", "149MB")];
+    let server = Throwaway::start(&installation, &settings).unwrap();
+    let on = |machine: Machine| check(&server, "postgres", Some(machine), &Expected::default());
+    // A quarter of 600 MB, rounded down.
+    silent(&on(small()), "settings.effective_cache_size", "");
+    let all = on(Machine { memory_bytes: Some(640 << 20), ..small() });
+    fired(&all, "settings.effective_cache_size", "effective_cache_size", Verdict::Warn);
+    let limited = Machine { memory_bytes: Some(700 << 20), is_limited: true, ..small() };
+    let all = on(limited);
+    let low = fired(&all, "settings.shared_buffers", "shared_buffers", Verdict::Warn);
+    assert!(low.claim.contains("MB that its control group allows"), "{low:?}");
 }

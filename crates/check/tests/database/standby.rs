@@ -30,21 +30,41 @@ fn a_primary_and_its_standby_are_judged_each_by_what_it_knows() {
         let (primary, standby) = (on(&items, "primary"), on(&items, "standby"));
         for id in ["settings.synchronous_standby_names", "state.standby_lag"] {
             silent(&primary, id, "");
+        }
+        let is_of = |items: &[Item], id: &str| items.iter().any(|item| item.check == id);
+        for id in ["state.replay", "state.conflicts"] {
+            silent(&standby, id, "");
+            // A primary has no replay: that is nothing unknown.
+            assert!(is_of(&standby, id) && !is_of(&primary, id), "{id}");
+        }
+        // What only the primary can answer is unknown on a standby alone, and answered where the primary is checked, too.
+        let target = Target { name: "alone".into(), spec: cluster.node(1).spec(), machine: Some(machine()) };
+        let alone = check::database::check(&[target], &Expected::default());
+        for id in [
+            "settings.synchronous_standby_names",
+            "state.standby_lag",
+            "schema.dead_rows",
+            "schema.statistics",
+            "state.lost_statistics",
+            "settings.max_wal_size",
+        ] {
             assert!(
-                standby.iter().any(|item| item.check == id
+                alone.iter().any(|item| item.check == id
                     && item.verdict == Verdict::Unknown
                     && item.why.contains("standby")),
                 "{id}"
             );
+            assert!(is_of(&primary, id) && !is_of(&standby, id), "{id}");
         }
-        for id in ["state.replay", "state.conflicts"] {
-            silent(&standby, id, "");
-            assert!(primary.iter().any(|item| item.check == id && item.verdict == Verdict::Unknown), "{id}");
-        }
-        for id in ["schema.dead_rows", "schema.statistics", "state.lost_statistics", "settings.max_wal_size"]
-        {
-            assert!(standby.iter().any(|item| item.check == id && item.verdict == Verdict::Unknown), "{id}");
-        }
+        // Both are on this host, and share its memory.
+        let buffers = |items: &[Item]| {
+            items.iter().find(|item| item.check == "settings.shared_buffers").map(|item| item.claim.clone())
+        };
+        assert!(
+            buffers(&standby).is_some_and(|claim| claim.contains("for each of 2 servers")),
+            "{standby:#?}"
+        );
+        assert!(buffers(&alone).is_some_and(|claim| !claim.contains("servers")), "{alone:#?}");
         // Every check works on a standby: none is refused.
         assert!(!standby.iter().any(|item| item.why.contains("the server refused")), "{standby:#?}");
 

@@ -144,6 +144,8 @@ fn slots_archiving_and_configuration_are_judged() {
             silent(&all, id, "");
         }
         server.execute("select pg_create_physical_replication_slot('it_s', true)").unwrap();
+        // Without a reservation a slot keeps nothing until a standby has connected.
+        server.execute("select pg_create_physical_replication_slot('later')").unwrap();
         server.execute("alter system set archive_command = 'false'; ").unwrap();
         server.execute("alter system set max_connections = 123").unwrap();
         server.reload().unwrap();
@@ -164,6 +166,8 @@ fn slots_archiving_and_configuration_are_judged() {
         let all = items(&server);
         let slot = fired(&all, "state.slots", "it_s", Verdict::Warn);
         cure(&server, "postgres", slot);
+        fired(&all, "state.slots", "later", Verdict::Note);
+        server.execute("select pg_drop_replication_slot('later')").unwrap();
         fired(&all, "state.archiver", "archive_command", Verdict::Fail);
         fired(&all, "state.pending_restart", "max_connections", Verdict::Warn);
         assert!(

@@ -52,6 +52,26 @@ impl Signs {
     }
 }
 
+/// The replication systems that `is_wanted` selects and whose signs `is_there` finds on a server.
+///
+/// # Errors
+/// Those of `is_there`, which runs `select` and the text that it gets.
+pub fn replications<E>(
+    is_wanted: impl Fn(&Replication) -> bool,
+    mut is_there: impl FnMut(&str) -> Result<bool, E>,
+) -> Result<Vec<&'static Replication>, E> {
+    let mut found = Vec::new();
+    for sign in signs() {
+        let Some(replication) = sign.replication.filter(|replication| is_wanted(replication)) else {
+            continue;
+        };
+        if is_there(sign.sql)? {
+            found.push(replication);
+        }
+    }
+    Ok(found)
+}
+
 /// The catalog objects that identify engines. One query reads them all: `select` and [`Signs::sql`] of each, separated by commas.
 pub fn signs() -> Vec<Signs> {
     let mut signs = Vec::new();

@@ -24,6 +24,8 @@ const REPLICATIONS: [Replication; 1] = [Replication {
     own_subscriptions: Some("mtm_sub_"),
     subscriptions: None,
     add_table: None,
+    local_writes: None,
+    needs_key: false,
 }];
 
 const RETRY: &str = "40001";

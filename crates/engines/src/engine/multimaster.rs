@@ -1,5 +1,5 @@
 //! Every node has every row, takes writes, and sends them to the others after the commit. PostgreSQL's own logical replication both ways (16 and
-//! later) was tried live; the others are written from documentation and sources.
+//! later), pgactive and pglogical were tried live; Spock is written from its sources.
 
 use super::detect::extension_has;
 use crate::profile::short::{A, F};
@@ -45,12 +45,15 @@ const PGLOGICAL: &str = "\
 
 /// A worker that ended with an error is `down` until it is started again.
 const PGLOGICAL_SUBSCRIPTIONS: &str = "\
-    select subscription_name as subscription, status <> 'disabled' as enabled, status not in ('down', 'disabled') as running \
+    select subscription_name as subscription, status <> 'disabled' as enabled, status not in ('down', 'disabled') as running, slot_name as slot \
     from pglogical.show_subscription_status()";
 
-/// Without a copy of its rows.
+/// Without a copy of its rows. A table without a key cannot be in a set that replicates updates.
 const PGLOGICAL_ADD_TABLE: &str = "\
-    select pglogical.replication_set_add_table('default', t.oid::pg_catalog.regclass, false) from pg_catalog.pg_class t \
+    select pglogical.replication_set_add_table( \
+               case when exists (select from pg_catalog.pg_index i where i.indrelid = t.oid and i.indisprimary) \
+                    then 'default' else 'default_insert_only' end, t.oid::pg_catalog.regclass, false) \
+    from pg_catalog.pg_class t \
     where t.oid = {table} and not exists (select from pglogical.replication_set_table s where s.set_reloid = t.oid)";
 
 const SPOCK: &str = "\
@@ -58,12 +61,33 @@ const SPOCK: &str = "\
     from spock.node n join spock.node_interface i on i.if_nodeid = n.node_id \
     left join spock.local_node l on l.node_id = n.node_id order by n.node_name";
 
+/// As in pglogical, of which it is a fork; by its sources (`spock--5.0.0.sql`).
+const SPOCK_SUBSCRIPTIONS: &str = "\
+    select subscription_name as subscription, status <> 'disabled' as enabled, status not in ('down', 'disabled') as running, slot_name as slot \
+    from spock.sub_show_status()";
+
+const SPOCK_ADD_TABLE: &str = "\
+    select spock.repset_add_table( \
+               case when exists (select from pg_catalog.pg_index i where i.indrelid = t.oid and i.indisprimary) \
+                    then 'default' else 'default_insert_only' end, t.oid::pg_catalog.regclass, false) \
+    from pg_catalog.pg_class t \
+    where t.oid = {table} and not exists (select from spock.replication_set_table s where s.set_reloid = t.oid)";
+
 /// `node_status` r is ready.
 const PGACTIVE: &str = "\
     select n.node_sysid::text, n.node_name::text, null, null, null, 'peer', \
            (n.node_sysid = (select system_identifier from pg_catalog.pg_control_system())::text)::text, \
            case when n.node_status <> 'r' then 'in status ' || n.node_status::text end, n.node_dsn \
     from pgactive.pgactive_nodes n order by n.node_name";
+
+/// A node follows every other one of its group. A worker whose change cannot be applied ends, and is started again 5 s later.
+const PGACTIVE_SUBSCRIPTIONS: &str = "\
+    select n.node_name::text as subscription, n.node_status = 'r' as enabled, \
+           exists (select from pgactive.pgactive_get_workers_info() w join pg_catalog.pg_stat_activity a on a.pid = w.pid \
+                   where w.worker_type = 'apply' and (w.sysid, w.timeline, w.dboid) = (n.node_sysid, n.node_timeline, n.node_dboid)) as running, \
+           pgactive.pgactive_format_slot_name(i.sysid, i.timeline, i.dboid, n.node_dboid)::text as slot \
+    from pgactive.pgactive_nodes n cross join pgactive.pgactive_get_local_nodeid() i \
+    where n.node_status <> 'k' and (n.node_sysid, n.node_timeline, n.node_dboid) <> (i.sysid, i.timeline, i.dboid)";
 
 const REPLICATIONS: [Replication; 4] = [
     Replication {
@@ -74,6 +98,8 @@ const REPLICATIONS: [Replication; 4] = [
         own_subscriptions: None,
         subscriptions: Some(PGLOGICAL_SUBSCRIPTIONS),
         add_table: Some(PGLOGICAL_ADD_TABLE),
+        local_writes: None,
+        needs_key: true,
     },
     Replication {
         name: "spock",
@@ -81,8 +107,10 @@ const REPLICATIONS: [Replication; 4] = [
         probe: None,
         nodes: SPOCK,
         own_subscriptions: None,
-        subscriptions: None,
-        add_table: None,
+        subscriptions: Some(SPOCK_SUBSCRIPTIONS),
+        add_table: Some(SPOCK_ADD_TABLE),
+        local_writes: None,
+        needs_key: true,
     },
     Replication {
         name: "pgactive",
@@ -90,8 +118,10 @@ const REPLICATIONS: [Replication; 4] = [
         probe: None,
         nodes: PGACTIVE,
         own_subscriptions: None,
-        subscriptions: None,
+        subscriptions: Some(PGACTIVE_SUBSCRIPTIONS),
         add_table: None,
+        local_writes: Some(("pgactive.do_not_replicate", "on")),
+        needs_key: true,
     },
     Replication {
         name: "logical replication",
@@ -103,6 +133,8 @@ const REPLICATIONS: [Replication; 4] = [
         own_subscriptions: None,
         subscriptions: None,
         add_table: None,
+        local_writes: None,
+        needs_key: false,
     },
 ];
 
@@ -128,8 +160,7 @@ pub(super) static PROFILE: Profile = Profile {
     aliases: &[],
     title: "Multimaster: logical replication both ways, pglogical, Spock, pgactive",
     tried: Tried::Live(
-        "PostgreSQL 18, logical replication both ways; pgactive 2.1.8, which load and prove refuse; pglogical 2.4.2 by hand: load, verify, run, watch, \
-         explain; Spock on stand-in tables only",
+        "PostgreSQL 18, logical replication both ways; pgactive 2.1.8 and pglogical 2.4.2 on PostgreSQL 15; Spock on stand-in tables only",
     ),
     discovery: Discovery::Copies(&REPLICATIONS),
     layout: Layout::Copies(Copies {
@@ -198,8 +229,7 @@ pub(super) static PROFILE: Profile = Profile {
         "two inserts of one key stop native replication on both nodes until an administrator skips them",
         "connection strings of subscriptions are visible to superusers only: without one, name the nodes in a cluster file",
         "SKIP LOCKED and advisory locks apply to one node only",
-        "pgactive replicates each table with a key at once, and can exclude tables only before the second node joins: load and prove refuse it; \
-            create your own \
-         tables on each node, fill them through one node, and drive them with run -f",
+        "pgactive replicates each table at once: load fills each node in sessions with pgactive.do_not_replicate",
+        "pglogical stops at a row that violates a second unique constraint; pgactive tries it again every 5 s",
     ],
 };

@@ -27,11 +27,17 @@ pub struct Replication {
     pub nodes: &'static str,
     /// How the names of subscriptions begin that it keeps in PostgreSQL's catalog for its own use, disabled.
     pub own_subscriptions: Option<&'static str>,
-    /// SQL: its subscriptions, if they are not in PostgreSQL's catalog: `subscription`, and as booleans `enabled` and `running`.
+    /// SQL: its subscriptions, if they are not in PostgreSQL's catalog: `subscription`, as booleans `enabled` and `running`, and the `slot` on the
+    /// node that is followed.
     pub subscriptions: Option<&'static str>,
     /// SQL that replicates a table whose rows every node has already, unless it is replicated, where that is not done by publications. Placeholder:
     /// `{table}`, an expression for its oid.
     pub add_table: Option<&'static str>,
+    /// If it replicates a table from the moment at which it is created: the setting, given when a session begins, that keeps the session's writes
+    /// on its node.
+    pub local_writes: Option<(&'static str, &'static str)>,
+    /// Updates and deletes of a table without a primary key are refused, or stay on their node, whatever its replica identity.
+    pub needs_key: bool,
 }
 
 /// The queries to an engine's own catalog. All results are text, by the simple protocol.

@@ -82,8 +82,8 @@ pub enum Arrival {
     Rows,
 }
 
-/// Extensions that replicate a table from the moment at which it is created.
-pub const REPLICATING_EXTENSIONS: &[&str] = &["pgactive", "bdr"];
+/// Extensions without a profile that replicate a table from the moment at which it is created.
+pub const REPLICATING_EXTENSIONS: &[&str] = &["bdr"];
 
 /// Who creates a table on the other nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -82,6 +82,7 @@ impl Preset {
                 | Topology::Citus { .. }
                 | Topology::Mtm { .. }
                 | Topology::Pgactive { .. }
+                | Topology::Pglogical { .. }
         );
         let wrong = |problem: &str, hint: String| {
             Err(LocalError::Topology { problem: format!("preset {}: {problem}", self.name()), hint })

@@ -6,6 +6,7 @@ mod citus;
 mod mtm;
 mod multimaster;
 mod pgactive;
+mod pglogical;
 pub(crate) mod replicated;
 pub(crate) mod sharded;
 
@@ -68,11 +69,11 @@ pub enum Topology {
         /// Servers.
         nodes: u32,
     },
-}
-
-/// Whether `load` can fill a cluster of this kind.
-pub fn is_loadable(kind: &str) -> bool {
-    kind != "pgactive"
+    /// The same by pglogical.
+    Pglogical {
+        /// Servers.
+        nodes: u32,
+    },
 }
 
 /// A node to be made.
@@ -94,6 +95,7 @@ impl Topology {
             Topology::Citus { .. } => "citus",
             Topology::Mtm { .. } => "mtm",
             Topology::Pgactive { .. } => "pgactive",
+            Topology::Pglogical { .. } => "pglogical",
         }
     }
 
@@ -103,6 +105,7 @@ impl Topology {
             Topology::Citus { .. } => Some(&citus::EXTENSION),
             Topology::Mtm { .. } => Some(&mtm::EXTENSION),
             Topology::Pgactive { .. } => Some(&pgactive::EXTENSION),
+            Topology::Pglogical { .. } => Some(&pglogical::EXTENSION),
             _ => None,
         }
     }
@@ -112,7 +115,9 @@ impl Topology {
         match self {
             Topology::Single | Topology::Replicated(_) | Topology::Patroni(_) => "postgres",
             Topology::Sharded { .. } => "fdw-sharded",
-            Topology::Multimaster { .. } | Topology::Pgactive { .. } => "multimaster",
+            Topology::Multimaster { .. } | Topology::Pgactive { .. } | Topology::Pglogical { .. } => {
+                "multimaster"
+            }
             Topology::Citus { .. } => "citus",
             Topology::Mtm { .. } => "mtm",
         }
@@ -128,7 +133,8 @@ impl Topology {
             Topology::Single
             | Topology::Replicated(_)
             | Topology::Sharded { .. }
-            | Topology::Multimaster { .. } => Addresses::EachItsOwn,
+            | Topology::Multimaster { .. }
+            | Topology::Pglogical { .. } => Addresses::EachItsOwn,
         }
     }
 
@@ -169,9 +175,10 @@ impl Topology {
                 nodes
             }
             Topology::Sharded { nodes, .. } => numbered("n", *nodes, Role::Shard),
-            Topology::Multimaster { nodes } | Topology::Mtm { nodes } | Topology::Pgactive { nodes } => {
-                numbered("m", *nodes, Role::Peer)
-            }
+            Topology::Multimaster { nodes }
+            | Topology::Mtm { nodes }
+            | Topology::Pgactive { nodes }
+            | Topology::Pglogical { nodes } => numbered("m", *nodes, Role::Peer),
             Topology::Citus { nodes } => {
                 let workers = numbered("w", nodes.saturating_sub(1), Role::Worker);
                 let coordinator = Planned { name: "coordinator".to_owned(), role: Role::Coordinator };
@@ -196,9 +203,10 @@ impl Topology {
         }
     }
 
-    /// Whether these binaries have the programs that it needs besides the server.
+    /// Whether these binaries have the programs and the extension that it needs besides the server.
     pub fn suits(&self, installation: &Installation) -> bool {
-        !matches!(self, Topology::Patroni(_)) || patroni::suits(installation)
+        let has_programs = !matches!(self, Topology::Patroni(_)) || patroni::suits(installation);
+        has_programs && self.extension().is_none_or(|extension| installation.has_extension(extension))
     }
 
     /// The standbys that a commit waits for, if there are any.
@@ -283,7 +291,7 @@ impl Topology {
             managed.check(installation)?;
         }
         match self.extension() {
-            Some(extension) if !installation.has_extension(extension) => {
+            Some(extension) if !self.suits(installation) => {
                 Err(LocalError::Extension { name: extension.name, hint: extension.hint.to_owned() })
             }
             _ => Ok(()),
@@ -301,6 +309,7 @@ impl Topology {
             Topology::Citus { .. } => citus::settings(),
             Topology::Mtm { .. } => mtm::settings(),
             Topology::Pgactive { .. } => pgactive::settings(installation),
+            Topology::Pglogical { nodes } => pglogical::settings(*nodes, installation),
         };
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
@@ -438,6 +447,7 @@ pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> 
         }
         Topology::Mtm { .. } => mtm::connect(&seen_by(EVERY_NODE, peers)),
         Topology::Pgactive { .. } => pgactive::connect(&seen_by(EVERY_NODE, peers)),
+        Topology::Pglogical { .. } => pglogical::connect(peers),
     }
 }
 
@@ -514,6 +524,7 @@ mod tests {
             (Topology::Citus { nodes: 2 }, "citus"),
             (Topology::Mtm { nodes: 3 }, "multimaster"),
             (Topology::Pgactive { nodes: 2 }, "pgactive"),
+            (Topology::Pglogical { nodes: 2 }, "pglogical"),
         ] {
             let error = topology.check(&of_release(15)).unwrap_err();
             assert!(error.to_string().contains(&format!("the extension {name} is not installed")), "{error}");

@@ -23,6 +23,8 @@ struct Flow {
     follower: usize,
     slot: String,
     enabled: bool,
+    /// The replication system that has the subscription in its own catalog: its query for them.
+    foreign: Option<&'static str>,
 }
 
 /// Which nodes follow which others by no subscription. `None`: there is none at all, so replication is not PostgreSQL's own and cannot be
@@ -56,7 +58,7 @@ pub(super) fn await_logical(
     }
     let mut problems = Vec::new();
     for flow in flows {
-        let Flow { source, follower, slot, enabled } = flow;
+        let Flow { source, follower, slot, enabled, foreign } = flow;
         loop {
             let control = &mut sites[source].control;
             let row = control.query_opt(
@@ -73,7 +75,11 @@ pub(super) fn await_logical(
             check(stop)?;
             // A subscription that is not applied does not catch up.
             if begin.elapsed() > limit || !enabled {
-                let why = why(&mut sites[follower].control, &slot, enabled, active)?;
+                let control = &mut sites[follower].control;
+                let why = match foreign {
+                    Some(subscriptions) if enabled => why_foreign(control, &slot, subscriptions, active)?,
+                    _ => why(control, &slot, enabled, active)?,
+                };
                 problems.push(Problem::Behind {
                     node: name(&sites[follower]),
                     source: name(&sites[source]),
@@ -139,7 +145,7 @@ fn position(client: &mut Client, function: &str) -> Result<String, VerifyError> 
 /// Who follows whom: the subscriptions of each node, and on which node their slot is.
 fn flows(sites: &mut [Site]) -> Result<Vec<Flow>, VerifyError> {
     let mut slots: Vec<Vec<String>> = Vec::with_capacity(sites.len());
-    let mut subscriptions: Vec<Vec<(String, bool)>> = Vec::with_capacity(sites.len());
+    let mut subscriptions: Vec<Vec<Subscription>> = Vec::with_capacity(sites.len());
     for site in sites.iter_mut() {
         let rows = site.control.query(
             "select slot_name::text from pg_replication_slots where slot_type = 'logical' and database = current_database()",
@@ -151,11 +157,14 @@ fn flows(sites: &mut [Site]) -> Result<Vec<Flow>, VerifyError> {
              where subdbid = (select oid from pg_database where datname = current_database())",
             &[],
         );
-        subscriptions.push(sql(DOING, rows)?.iter().map(|row| (row.get(0), row.get(1))).collect());
+        let own = sql(DOING, rows)?.into_iter().map(|row| (row.get(0), row.get(1), None));
+        let mut of_site: Vec<Subscription> = own.collect();
+        of_site.extend(foreign(&mut site.control)?);
+        subscriptions.push(of_site);
     }
     let mut flows = Vec::new();
     for (follower, subscriptions) in subscriptions.iter().enumerate() {
-        for (slot, enabled) in subscriptions {
+        for (slot, enabled, foreign) in subscriptions {
             let sources =
                 (0..sites.len()).filter(|&source| source != follower && slots[source].contains(slot));
             flows.extend(sources.map(|source| Flow {
@@ -163,10 +172,50 @@ fn flows(sites: &mut [Site]) -> Result<Vec<Flow>, VerifyError> {
                 follower,
                 slot: slot.clone(),
                 enabled: *enabled,
+                foreign: *foreign,
             }));
         }
     }
     Ok(flows)
+}
+
+/// A slot, whether its subscription is enabled, and the query of a replication system that has it in its own catalog.
+type Subscription = (String, bool, Option<&'static str>);
+
+/// The subscriptions of replication systems with catalogs of their own.
+fn foreign(client: &mut Client) -> Result<Vec<Subscription>, VerifyError> {
+    let found = engines::engine::replications(
+        |replication| replication.subscriptions.is_some(),
+        |sign| Ok(client.query_one(&format!("select {sign}"), &[])?.get::<_, bool>(0)),
+    );
+    let mut subscriptions = Vec::new();
+    for query in sql(DOING, found)?.iter().filter_map(|replication| replication.subscriptions) {
+        let rows = client.query(&format!("select f.slot::text, f.enabled from ({query}) f"), &[]);
+        let rows = sql(DOING, rows)?;
+        subscriptions.extend(rows.iter().map(|row| (row.get(0), row.get(1), Some(query))));
+    }
+    Ok(subscriptions)
+}
+
+/// The same for one of them.
+fn why_foreign(
+    client: &mut Client,
+    slot: &str,
+    subscriptions: &str,
+    active: bool,
+) -> Result<String, VerifyError> {
+    let row = client.query_opt(
+        &format!("select f.subscription::text, f.running from ({subscriptions}) f where f.slot::text = $1"),
+        &[&slot],
+    );
+    Ok(match sql(DOING, row)? {
+        Some(row) if !row.get::<_, bool>(1) => {
+            let name: String = row.get(0);
+            format!("the subscription {name} has stopped; the node's log has the reason")
+        }
+        _ if !active => format!("the slot {slot} has no consumer"),
+        _ => String::new(),
+    })
 }
 
 /// What the follower reports about a subscription that makes no progress.

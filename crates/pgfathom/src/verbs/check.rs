@@ -173,6 +173,14 @@ impl Check {
             ]
             .iter()
             .any(|flag| flag.is_some());
+        if let Some((every, all)) = self.every.zip(self.duration)
+            && all <= every
+        {
+            return Err(Failure::usage(
+                "check: --for is not longer than --every: it would measure only once",
+            )
+            .hint("write --every 10m --for 24h, or omit both"));
+        }
         let plan = Plan {
             address: has_target.then(|| connection.address()).transpose()?,
             host_files: self.hosts,

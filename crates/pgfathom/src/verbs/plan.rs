@@ -102,6 +102,9 @@ pub struct Plan {
     /// Take rates and sizes from the run directory of a load
     #[arg(long, value_name = "RUN", conflicts_with = "calibrate", help_heading = "Measurements")]
     pub from: Option<PathBuf>,
+    /// Take the rates of the disks and the round trips from the run directory of a check; flags come first
+    #[arg(long, value_name = "RUN", help_heading = "Measurements")]
+    pub check: Option<PathBuf>,
     /// Print every formula with its inputs and its result
     #[arg(long, help_heading = "Output")]
     pub explain: bool,
@@ -161,6 +164,7 @@ impl Plan {
                 Where::Target => Calibrate::Target,
             }),
             from: self.from,
+            check: self.check,
             explain: self.explain,
             output: self.output,
             page: self.page,

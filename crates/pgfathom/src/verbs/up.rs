@@ -34,8 +34,8 @@ pgfathom down stops and deletes it.")]
 pub struct Up {
     /// What to start: single, one server; replicated, a primary and its standbys; patroni, the same under Patroni, which fails over by itself,
     /// with etcd and haproxy; sharded, hash partitions over several servers
-    /// with postgres_fdw; multimaster, logical replication between all; citus, mtm (Postgres Pro Multimaster) and pgactive, where that
-    /// extension is installed
+    /// with postgres_fdw; multimaster, logical replication between all; citus, mtm (Postgres Pro Multimaster), pgactive and
+    /// pglogical, where that extension is installed
     #[arg(value_name = "KIND", value_enum, hide_possible_values = true)]
     pub kind: Kind,
     /// Servers of a cluster that is not replicated [default: 3]
@@ -78,8 +78,8 @@ pub struct Up {
     /// must set first
     #[arg(long, help_heading = "Cluster")]
     pub tcp: bool,
-    /// Folder of the PostgreSQL programs (initdb, postgres) [default: PGFATHOM_PG_BIN, else the newest one found; for citus, mtm and
-    /// pgactive the folder KIND/bin in PGFATHOM_ENGINES, else one with that extension]
+    /// Folder of the PostgreSQL programs (initdb, postgres) [default: PGFATHOM_PG_BIN, else the newest one found; for citus, mtm,
+    /// pgactive and pglogical the folder KIND/bin in PGFATHOM_ENGINES, else one with that extension]
     #[arg(long, value_name = "DIR", help_heading = "Cluster")]
     pub pg_bin: Option<PathBuf>,
     /// Settings to start from, see below: tuned, stock, careless, nowal, hugewal, replication-1, replication-2 or laptop
@@ -118,6 +118,8 @@ pub enum Kind {
     Mtm,
     /// Asynchronous replication between all servers by pgactive
     Pgactive,
+    /// The same by pglogical
+    Pglogical,
 }
 
 impl Kind {
@@ -131,6 +133,7 @@ impl Kind {
             Kind::Citus => "citus",
             Kind::Mtm => "mtm",
             Kind::Pgactive => "pgactive",
+            Kind::Pglogical => "pglogical",
         }
     }
 }
@@ -196,7 +199,15 @@ impl Up {
             (
                 "--nodes",
                 self.nodes.is_some(),
-                &[Kind::Patroni, Kind::Sharded, Kind::Multimaster, Kind::Citus, Kind::Mtm, Kind::Pgactive][..],
+                &[
+                    Kind::Patroni,
+                    Kind::Sharded,
+                    Kind::Multimaster,
+                    Kind::Citus,
+                    Kind::Mtm,
+                    Kind::Pgactive,
+                    Kind::Pglogical,
+                ][..],
             ),
             ("--partitions", self.partitions.is_some(), &[Kind::Sharded]),
             ("--standbys", self.standbys.is_some(), &[Kind::Replicated]),
@@ -234,6 +245,7 @@ impl Up {
             Kind::Citus => Topology::Citus { nodes },
             Kind::Mtm => Topology::Mtm { nodes },
             Kind::Pgactive => Topology::Pgactive { nodes },
+            Kind::Pglogical => Topology::Pglogical { nodes },
             Kind::Sharded => Topology::Sharded {
                 nodes,
                 partitions: self.partitions.unwrap_or(nodes.saturating_mul(PARTITIONS_PER_NODE_DEFAULT)),

@@ -8,7 +8,7 @@ use engines::profile::{Copies, Ddl, Discovery, Layout, NodeLinks};
 
 use super::{Outcome, Stage};
 use crate::client::{ClientError, text};
-use crate::live::tables::SCHEMA;
+use crate::live::tables::{SCHEMA, replications};
 
 /// How long DDL may take to reach another node.
 const DDL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -118,7 +118,11 @@ fn links(stage: &Stage<'_>) -> Result<Outcome, ClientError> {
             return Ok(Outcome::NotChecked("the engine's own connections have no view".to_owned()));
         }
     };
-    let found = count(stage, stage.entry, sql)?;
+    let mut found = count(stage, stage.entry, sql)?;
+    let foreign = replications(&mut stage.client(stage.entry)?, |other| other.subscriptions.is_some())?;
+    for subscriptions in foreign.iter().filter_map(|replication| replication.subscriptions) {
+        found += count(stage, stage.entry, &format!("select count(*) from ({subscriptions}) f"))?;
+    }
     let others = stage.site.nodes.len() as i64 - 1;
     Ok(Outcome::of(found >= others, format!("{found} on the entry node, for {others} other nodes")))
 }

@@ -131,7 +131,7 @@ pub(super) fn create_plain(
 }
 
 fn route(stage: &Stage<'_>, table: &str, keys: &[String]) -> (Outcome, Option<Placement>) {
-    let mut control = match connect::control::connect(&stage.site.nodes[stage.entry].spec) {
+    let mut control = match stage.control() {
         Ok(control) => control,
         Err(error) => return (Outcome::NotChecked(error.to_string()), None),
     };

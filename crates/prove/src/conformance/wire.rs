@@ -21,7 +21,7 @@ pub(super) fn check(stage: &mut Stage<'_>) {
         stage.add("table", "a table with a key can be made", Outcome::tried(Err(error)));
         return;
     }
-    let mut control = match connect::control::connect(&stage.site.nodes[stage.entry].spec) {
+    let mut control = match stage.control() {
         Ok(control) => control,
         Err(error) => {
             return stage.add("connection", "the entry node answers", Outcome::NotChecked(error.to_string()));

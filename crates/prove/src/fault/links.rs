@@ -280,7 +280,9 @@ fn subscribe(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), Lin
             &format!("select subconninfo from pg_catalog.pg_subscription where subname = {}", literal(&name)),
         )?;
         let Some(conninfo) = conninfo else {
-            return Err(LinkError::Words(format!("it has no subscription {name}")));
+            return Err(LinkError::Words(format!(
+                "it has no subscription {name}: only the connections of subscriptions that pgfathom up made can be cut"
+            )));
         };
         let port = links.way(nodes, dialer, to)?;
         let tail = format!(" hostaddr='' host={} port={port}", Ipv4Addr::LOCALHOST);

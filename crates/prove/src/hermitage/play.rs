@@ -33,6 +33,7 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn open(spec: &ConnSpec) -> Result<Stage, HermitageError> {
+        let spec = &tables::of_one_node(spec).map_err(LiveError::from)?;
         let mut watcher = Session::open(spec)?;
         let probe = watcher.request("select pg_catalog.pg_blocking_pids(0)", LIMIT)?;
         let sees_locks = probe.error.is_none();

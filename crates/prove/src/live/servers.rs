@@ -100,7 +100,7 @@ pub enum Waited {
 
 /// A view's column is null without the right to see it.
 const HIDDEN: &str = "pg_stat_replication needs pg_read_all_stats";
-/// The standby answered nothing as long as it was one, or may not be asked.
+/// The standby answered nothing as long as it was one, or hides it.
 const NAMELESS: &str = "the name under which it followed could not be read";
 /// No session of ours saw the primary.
 const UNSEEN: &str = "the primary's settings could not be read";

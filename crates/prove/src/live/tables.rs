@@ -5,9 +5,10 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use connect::ConnSpec;
 use connect::cluster_file::Role;
 use connect::sql::{identifier, literal};
-use engines::profile::{Arrival, Copies, Layout, REPLICATING_EXTENSIONS};
+use engines::profile::{Arrival, Copies, Layout, REPLICATING_EXTENSIONS, Replication};
 use engines::trust::TRUSTED;
 
 use super::LiveError;
@@ -80,7 +81,9 @@ impl Tables {
             holders.push(entry);
         }
         for node in &holders {
-            refuse_replicated(&mut client(site, *node)?, &site.nodes[*node].name)?;
+            let mut client = client(site, *node)?;
+            refuse_replicated(&mut client, &site.nodes[*node].name)?;
+            refuse_absent(site, &mut client, &site.nodes[*node].name)?;
         }
         for node in &holders {
             make_schema(&mut client(site, *node)?, site.proof().token())?;
@@ -89,13 +92,15 @@ impl Tables {
             Layout::ForeignPartitions => holders.iter().map(|node| site.nodes[*node].name.clone()).collect(),
             _ => (1..=SHARDS_OF_ONE).map(|number| format!("part {number}")).collect(),
         };
+        let needs_key = layout.publishes()
+            && !replications(&mut client(site, entry)?, |replication| replication.needs_key)?.is_empty();
         for shape in shapes {
             if layout == Layout::ForeignPartitions {
                 spread(site, entries, &holders, shape)?;
                 continue;
             }
             for node in &holders {
-                create(&mut client(site, *node)?, layout, shape)?;
+                create(&mut client(site, *node)?, layout, shape, needs_key)?;
             }
         }
         if layout.publishes() && !shapes.is_empty() {
@@ -164,6 +169,44 @@ pub(crate) fn refuse_replicated(client: &mut Client, node: &str) -> Result<(), L
         None => Ok(()),
         Some(what) => Err(LiveError::Replicated { node: node.to_owned(), what }),
     }
+}
+
+/// Refuses a group of nodes of which some are not in the cluster, if it replicates each table at once: those would not have the tables of a proof.
+fn refuse_absent(site: &Site, client: &mut Client, node: &str) -> Result<(), LiveError> {
+    for replication in replications(client, |replication| replication.local_writes.is_some())? {
+        let nodes = client.execute(replication.nodes)?.rows().len();
+        if !site.engine.layout.publishes() || nodes > site.nodes.len() {
+            let what = format!(
+                "{}, whose group has {nodes} nodes while the proof has {},",
+                replication.name,
+                site.nodes.len()
+            );
+            return Err(LiveError::Replicated { node: node.to_owned(), what });
+        }
+    }
+    Ok(())
+}
+
+/// The replication systems with one of the values that `is_wanted` looks for, as far as a server has them.
+pub(crate) fn replications(
+    client: &mut Client,
+    is_wanted: impl Fn(&Replication) -> bool,
+) -> Result<Vec<&'static Replication>, ClientError> {
+    engines::engine::replications(is_wanted, |sign| {
+        // An engine that does not know these catalogs refuses the question.
+        let reply = client.request(&format!("select {sign}"))?;
+        Ok(reply.rows().first().and_then(|row| text(row.first()?)).as_deref() == Some("t"))
+    })
+}
+
+/// The connection for tables of a proof that are on one node only: its writes stay there.
+pub(crate) fn of_one_node(spec: &ConnSpec) -> Result<ConnSpec, ClientError> {
+    let mut client = Client::connect(spec, PATIENCE)?;
+    let found = replications(&mut client, |replication| replication.local_writes.is_some())?;
+    let settings = found.iter().filter_map(|replication| replication.local_writes);
+    let mut spec = spec.clone();
+    spec.session_settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    Ok(spec)
 }
 
 /// Whether tables have to be created on this node, beside the entry.
@@ -239,9 +282,18 @@ pub(crate) fn drop_schema(client: &mut Client, proof: &str) -> Result<(), Client
     Ok(())
 }
 
+/// A key for rows that have none: the node that inserts a row chooses it, and no two nodes choose the same.
+const ROW_KEY: &str = ", row_key text primary key \
+    default pg_catalog.concat_ws(' ', pg_catalog.random(), pg_catalog.clock_timestamp(), pg_catalog.pg_backend_pid())";
+
 /// Creates a table whose rows the engine places by their shard, if it places rows.
-fn create(client: &mut Client, layout: Layout, shape: &Shape) -> Result<(), ClientError> {
+fn create(client: &mut Client, layout: Layout, shape: &Shape, needs_key: bool) -> Result<(), ClientError> {
     let table = format!("{SCHEMA}.{}", shape.name);
+    if needs_key && shape.key.is_none() {
+        let columns = shape.columns;
+        let sql = format!("create table {table} (shard int not null, {columns}{ROW_KEY})");
+        return client.execute(&sql).map(drop);
+    }
     let Layout::Spread(spread) = layout else { return client.execute(&plain(&table, shape)).map(drop) };
     let parameter = spread.parameter("shard").map(|parameter| format!(" with ({parameter})"));
     client.execute(&(plain(&table, shape) + &parameter.unwrap_or_default()))?;
@@ -288,7 +340,15 @@ fn spread(site: &Site, entries: &[usize], holders: &[usize], shape: &Shape) -> R
 fn publish(site: &Site, holders: &[usize], shapes: &[Shape]) -> Result<(), LiveError> {
     for node in holders {
         let mut client = client(site, *node)?;
-        for shape in shapes {
+        let is_own = |found: &Replication| found.add_table.is_some() || found.local_writes.is_some();
+        let own = replications(&mut client, is_own)?;
+        for shape in shapes.iter().filter(|_| !own.is_empty()) {
+            let oid = format!("'{SCHEMA}.{}'::pg_catalog.regclass::oid", shape.name);
+            for call in own.iter().filter_map(|replication| replication.add_table) {
+                client.execute(&call.replace("{table}", &oid))?;
+            }
+        }
+        for shape in shapes.iter().filter(|_| own.is_empty()) {
             let publication = lab::local::PUBLICATION;
             if shape.key.is_none() {
                 // Without a key a row is identified by all columns.

@@ -154,6 +154,12 @@ pub struct Disk {
     pub host: String,
     /// The directory that was named.
     pub directory: String,
+    /// The same without symbolic links; empty if it could not be resolved.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub real_directory: String,
+    /// The directory on the same file system whose figures are those of this one, too: it was not measured again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub same_as: Option<String>,
     /// Its mount point.
     pub mount: String,
     /// Its device.

@@ -26,11 +26,11 @@ pub struct Compared {
 }
 
 impl Plan {
-    /// The figures of the plan that a step measured: of loads of the plan's dataset, and of runs if the plan has their rate.
+    /// The figures of the plan that a step measured: of loads of the plan's dataset, and of runs on it.
     pub fn compared(&self, step: &Step) -> Vec<Compared> {
         let figures = match step.verb.as_str() {
             "load" if step.name == self.input.dataset => self.compared_load(step),
-            "run" => self.compared_run(step),
+            "run" if self.drove_other(step).is_none() => self.compared_run(step),
             _ => vec![],
         };
         let compare = |(name, unit, planned, measured): (&str, Unit, Option<f64>, Option<f64>)| {
@@ -97,8 +97,18 @@ impl Plan {
 
     fn compared_run(&self, step: &Step) -> Vec<(&'static str, Unit, Option<f64>, Option<f64>)> {
         let workload = &self.input.workload;
-        let client_us = workload.tps.map(|_| workload.client_us_per_transaction);
+        let planned_sessions = Some(workload.sessions).filter(|sessions| *sessions > 0);
+        let sessions = step.parameters.get("sessions").and_then(serde_json::Value::as_f64);
+        let client_us = Some(workload.client_us_per_transaction).filter(|us| *us > 0.0);
+        let (rows_of_main, rows) = (self.rows_of_main(), step.dataset.as_ref().map(|dataset| dataset.rows));
         vec![
+            (
+                "rows of the dataset",
+                Unit::Count,
+                rows_of_main.map(|rows| rows as f64),
+                rows.map(|rows| rows as f64),
+            ),
+            ("sessions", Unit::Count, planned_sessions.map(|count| count as f64), sessions),
             ("transactions per second", Unit::PerSecond, workload.tps, step.summary.tps),
             (
                 "client CPU per transaction",
@@ -107,6 +117,41 @@ impl Plan {
                 step.summary.client_cpu_us_per_transaction,
             ),
         ]
+    }
+
+    /// The rows of the main table as a run directory has them, if the plan is for all of them.
+    fn rows_of_main(&self) -> Option<u64> {
+        let rows: u64 = self.input.flags.get("rows")?.parse().ok()?;
+        (self.time.rows >= self.size.rows).then_some(rows)
+    }
+
+    /// The datasets that a run drove, if the plan's is not among them. A script of the user's own has none.
+    fn drove_other(&self, step: &Step) -> Option<String> {
+        let driven: Vec<&str> =
+            step.dataset.iter().chain(&step.further_datasets).map(|dataset| dataset.name.as_str()).collect();
+        let is_other = !driven.is_empty() && !driven.contains(&self.input.dataset.as_str());
+        is_other.then(|| driven.join(" and "))
+    }
+
+    /// What of a step cannot be compared, in one sentence for each reason.
+    pub fn not_compared(&self, step: &Step) -> Vec<String> {
+        if step.verb != "run" {
+            return vec![];
+        }
+        if let Some(driven) = self.drove_other(step) {
+            return vec![format!("The run drove {driven}, which the plan is not for: nothing is compared.")];
+        }
+        let lacks = |is_given: bool, what: &str, flag: &str| {
+            (!is_given).then(|| format!("The plan has no {what}: give plan {flag} to compare it."))
+        };
+        let workload = &self.input.workload;
+        [
+            lacks(workload.tps.is_some(), "rate of transactions", "--tps"),
+            lacks(workload.sessions > 0, "number of sessions", "-c"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
 }
 
@@ -177,5 +222,38 @@ mod tests {
             compared.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(),
             ["transactions per second"]
         );
+    }
+
+    #[test]
+    fn a_run_is_compared_by_what_the_plan_has_and_the_rest_is_named() {
+        let mut plan = plan();
+        plan.input.workload.tps = None;
+        plan.input.workload.client_us_per_transaction = 6.0;
+        plan.input.flags.insert("rows".into(), "100".into());
+        let mut run = Step { verb: "run".into(), ..Step::default() };
+        run.dataset = Some(crate::model::Dataset { name: "a".into(), rows: 80, ..Default::default() });
+        run.parameters.insert("sessions".into(), 4.into());
+        (run.summary.tps, run.summary.client_cpu_us_per_transaction) = (Some(60.0), Some(9.0));
+        let of = |plan: &Plan, run: &Step| -> Vec<(String, f64, f64)> {
+            plan.compared(run).into_iter().map(|one| (one.name, one.planned, one.measured)).collect()
+        };
+        assert_eq!(
+            of(&plan, &run),
+            [("rows of the dataset".into(), 100.0, 80.0), ("client CPU per transaction".into(), 6.0, 9.0)]
+        );
+        let lacking = plan.not_compared(&run).join(" ");
+        assert!(lacking.contains("--tps") && lacking.contains("-c"), "{lacking}");
+        (plan.input.workload.tps, plan.input.workload.sessions) = (Some(50.0), 8);
+        assert_eq!(of(&plan, &run).len(), 4);
+        assert!(plan.not_compared(&run).is_empty());
+        // A plan of which only a part fits has another number of rows than its flags.
+        plan.time.rows = 50;
+        assert_eq!(of(&plan, &run).len(), 3);
+        // A run on other data is not compared, and that is reported; a mix with the plan's data is.
+        run.dataset = Some(crate::model::Dataset { name: "b".into(), ..Default::default() });
+        assert_eq!(of(&plan, &run), []);
+        assert!(plan.not_compared(&run)[0].contains("The run drove b"), "{:?}", plan.not_compared(&run));
+        run.further_datasets = vec![crate::model::Dataset { name: "a".into(), ..Default::default() }];
+        assert!(!of(&plan, &run).is_empty() && plan.not_compared(&run).is_empty());
     }
 }

@@ -37,16 +37,9 @@ fn items(out: &mut String, checks: &Checks, title: &str, is_shown: impl Fn(&Item
     // The worst first; within a verdict the order of the areas stays.
     shown.sort_by_key(|item| std::cmp::Reverse(item.verdict));
     let rows: Vec<Row> = shown.into_iter().map(item_row).collect();
-    let head = [
-        ("verdict", true),
-        ("check", true),
-        ("where", true),
-        ("figure", false),
-        ("limit", false),
-        ("what and why", true),
-    ];
+    let head = [("verdict", true), ("what and why", true), ("figure", false), ("limit", false)];
     open(out, &format!("check={}", title.to_lowercase().replace(' ', "-")), title);
-    table(out, title, &head, &rows);
+    table(out, &number::counted(rows.len() as u64, "item"), &head, &rows);
     out.push_str("</section>\n");
 }
 
@@ -62,15 +55,19 @@ fn item_row(item: &Item) -> Row {
     for command in &item.remedy.commands {
         words.push_str(&format!("<br><code>{}</code>", escape(command)));
     }
+    // Of a subject that is a sentence only the claim speaks.
+    let owner = item.host.as_deref().or(item.node.as_deref()).unwrap_or_default();
+    let place = if item.claim.contains(&item.subject) { owner.to_owned() } else { place(item) };
+    let place = if place.is_empty() { place } else { format!(", {}", escape(&place)) };
+    words
+        .push_str(&format!("<br><span class=\"quiet\"><small>{}{place}</small></span>", escape(&item.check)));
     let class = if item.verdict >= Verdict::Warn { "bad" } else { "" };
     let verdict = format!("<span class=\"{class}\">{}</span>", item.verdict.word());
     Row::new(vec![
         Cell::html(verdict),
-        Cell::word(&item.check),
-        Cell::words(place(item)),
+        Cell::html(words).class("text"),
         Cell::number(item.figure.map(Figure::text).unwrap_or_default()),
         Cell::number(limit),
-        Cell::html(words).class("text"),
     ])
 }
 

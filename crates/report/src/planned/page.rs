@@ -22,7 +22,7 @@ pub(crate) fn section(out: &mut String, facts: &Facts) {
     let Some(plan) = &facts.directory.planned else { return };
     let all = compared(facts);
     open(out, "Planned against measured");
-    out.push_str(&format!("<p>{}</p>\n", escape(&sentence(plan, !all.is_empty()))));
+    out.push_str(&format!("<p>{}</p>\n", escape(&sentence(plan, facts, !all.is_empty()))));
     if !all.is_empty() {
         let row = |one: &Compared| {
             let [name, planned, measured, apart] = cells(one);

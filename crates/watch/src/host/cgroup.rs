@@ -94,6 +94,25 @@ impl Cgroups {
     }
 }
 
+/// What the groups of a process allow it.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Allowed {
+    /// Bytes of memory; `None` without a limit.
+    pub memory_max_bytes: Option<u64>,
+    /// What the group with that limit uses.
+    pub memory_bytes: Option<u64>,
+    /// CPUs, by quota and by the list of allowed ones.
+    pub cpus: Option<f64>,
+}
+
+/// Reads what the groups of a process allow; nothing if it is gone.
+pub fn allowed(files: &mut dyn Files, pid: u32) -> Allowed {
+    let Some(reading) = read(files, pid) else { return Allowed::default() };
+    let listed = reading.cpus_allowed.map(|cpus| cpus as f64);
+    let cpus = [reading.quota_cpus, listed].into_iter().flatten().reduce(f64::min);
+    Allowed { memory_max_bytes: reading.memory_max, memory_bytes: reading.memory, cpus }
+}
+
 /// `None` if the process is gone.
 fn read(files: &mut dyn Files, pid: u32) -> Option<Reading> {
     let text = files.text(&format!("/proc/{pid}/cgroup")).ok()?.to_string();
@@ -254,6 +273,10 @@ mod tests {
         assert_eq!((line.quota_cpus, line.periods, line.periods_throttled), (Some(0.5), Some(30), Some(20)));
         assert_eq!((line.throttled_us, line.oom_kills), (Some(100_000), Some(0)));
         assert_eq!((line.memory_max_bytes, line.memory_bytes), (Some(1_000_000), Some(900_000)));
+        let allowed = allowed(&mut files, 7);
+        assert_eq!((allowed.memory_max_bytes, allowed.memory_bytes), (Some(1_000_000), Some(900_000)));
+        assert_eq!(allowed.cpus, Some(0.5));
+        assert_eq!(super::allowed(&mut files, 8), Allowed::default());
         assert_eq!((line.io_limit.as_str(), line.path.as_str()), ("8:0 wbps=1048576", "/a.slice/pg"));
     }
 

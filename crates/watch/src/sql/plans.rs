@@ -362,7 +362,7 @@ fn within<T>(
     if session.is_shared() {
         return Err(why("a pooler shares the connection; connect to the server itself".to_string()));
     }
-    if is_own(text) {
+    if statement::is_own(text) {
         return Err(why("it is a statement of watch".to_string()));
     }
     if text.is_empty() || text.chars().count() > TEXT_CHARS_MAX {
@@ -396,11 +396,6 @@ fn within<T>(
     let end = if is_prepared { "rollback; deallocate pgfathom_plan" } else { "rollback" };
     session.plain(end)?;
     result
-}
-
-/// Whether a statement is one of ours: on a quiet server they are the costliest, and no user can improve them.
-fn is_own(text: &str) -> bool {
-    text.contains("json_build_object") && text.contains("pg_catalog.") || text.contains("pgfathom")
 }
 
 /// Gives the first of two parameters that are computed together a type: `$1 + $2` has none, and the server refuses it. All integer types compare with
@@ -502,7 +497,8 @@ mod tests {
             typed("select a from t where b = $1 and c || $2"),
             "select a from t where b = $1 and c || $2"
         );
-        assert!(is_own("select json_build_object($1, pg_catalog.now())") && !is_own("select 1 from orders"));
+        assert!(statement::is_own("select json_build_object($1, pg_catalog.now())"));
+        assert!(!statement::is_own("select 1 from orders"));
     }
 
     fn sampled(t_us: u64, rows: &[(&str, f64, u64)]) -> Batch {

@@ -17,7 +17,7 @@ pub(super) static CHECKS: &[Check] = &[
         limits: "published or decoded without any row identity: fail; in a database with logical slots: warning; else a note",
         needs: &[],
         why: "logical replication finds a row by its key: without one, the server refuses updates and deletes of a published table, or \
-            each applied row scans the whole table (R3)",
+            each applied row scans the whole table",
         judge: primary_key,
     },
     Check {

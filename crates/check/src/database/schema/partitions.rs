@@ -30,7 +30,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "tables, partitions, indexes and TOAST tables near the size limit",
         limits: "80 % of 2^32 - 2 blocks (32 TB of 8 kB): warning; 95 %: fail",
         needs: &[],
-        why: "at the limit every insert fails, and a move to more partitions takes days at this size (R0: 70 partitions, so that none reaches it)",
+        why: "at the limit every insert fails, and a move to more partitions takes days at this size (seen: 70 partitions, so that none reaches it)",
         judge: relation_size,
     },
     Check {

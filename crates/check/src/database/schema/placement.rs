@@ -15,7 +15,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "indexes in another tablespace than their table",
         limits: "some indexes of a tablespace's tables lie elsewhere: warning; all of them: a note, as it may be meant",
         needs: &[],
-        why: "a table that is moved leaves its indexes behind: they fill the old disk (R0)",
+        why: "a table that is moved leaves its indexes behind: they fill the old disk",
         judge: tablespaces,
     },
     Check {

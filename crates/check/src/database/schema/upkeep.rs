@@ -32,7 +32,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "tables with dead rows that vacuum does not remove",
         limits: "10,000 dead rows, and twice the table's autovacuum threshold",
         needs: &[Need::Primary],
-        why: "dead rows are read by every scan; vacuum was never there, is too slow, or a held horizon keeps it from removing them (R1)",
+        why: "dead rows are read by every scan; vacuum was never there, is too slow, or a held horizon keeps it from removing them",
         judge: dead_rows,
     },
     Check {
@@ -69,7 +69,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "tables whose bytes are mostly in TOAST",
         limits: "80 % and at least 16 MiB: a note",
         needs: &[],
-        why: "large values are compressed, cut and written whole at each update: WAL and CPU per row are far above those of the table (R3: documents \
+        why: "large values are compressed, cut and written whole at each update: WAL and CPU per row are far above those of the table (seen: documents \
             of 20 MB)",
         judge: toast,
     },

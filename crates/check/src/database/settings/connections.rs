@@ -30,7 +30,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "idle_in_transaction_session_timeout",
         limits: "0 (off)",
         needs: &[],
-        why: "a forgotten transaction holds its locks and keeps vacuum from removing anything newer (R1: transactions idle for hours)",
+        why: "a forgotten transaction holds its locks and keeps vacuum from removing anything newer (seen: transactions idle for hours)",
         judge: idle_timeout,
     },
 ];

@@ -19,6 +19,8 @@ const CACHE_SHARE_GOOD: f64 = 0.7;
 const CACHE_SHARE_MIN: f64 = 0.25;
 /// Memory that sessions may use beside shared_buffers.
 const SESSIONS_SHARE: f64 = 0.9;
+/// Settings are rounded to megabytes: a value this close below a limit is the limit.
+const ROUNDING: f64 = 0.99;
 /// The smallest work_mem of the server.
 const WORK_MEM_MIN_BYTES: f64 = 64.0 * 1024.0;
 /// An entry of a page table, and the page that it maps.
@@ -33,7 +35,8 @@ pub(super) static CHECKS: &[Check] = &[
         id: "settings.shared_buffers",
         area: Area::Settings,
         title: "shared_buffers against the host's memory",
-        limits: "below 10 % or above 40 % of memory (documentation of shared_buffers: 25 %, rarely more than 40 %)",
+        limits: "below 10 % or above 40 % of memory (documentation of shared_buffers: 25 %, rarely more than 40 %), which the checked servers of a \
+            host share",
         needs: &[Need::Memory],
         why: "too little makes the server read its hot pages from the kernel again and again; too much is cached twice and leaves no memory for sessions",
         judge: shared_buffers,
@@ -67,8 +70,20 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
+/// The host's memory, in equal parts for the checked servers on it.
 fn memory(node: &Node<'_>) -> f64 {
-    node.machine.memory_bytes.map_or(0.0, |bytes| bytes as f64)
+    let servers = if node.machine.is_limited { 1 } else { node.servers };
+    node.machine.memory_bytes.map_or(0.0, |bytes| bytes as f64 / servers as f64)
+}
+
+/// What [`memory`] is, for a sentence.
+fn memory_words(node: &Node<'_>) -> String {
+    let bytes = number::bytes(node.machine.memory_bytes.unwrap_or(0) as f64);
+    match node.servers {
+        _ if node.machine.is_limited => format!("the {bytes} that its control group allows"),
+        1 => format!("the host's {bytes}"),
+        servers => format!("a share of the host's {bytes} for each of {servers} servers"),
+    }
 }
 
 fn shared_buffers(node: &mut Node<'_>) -> Judged {
@@ -76,9 +91,10 @@ fn shared_buffers(node: &mut Node<'_>) -> Judged {
     let setting = node.setting("shared_buffers")?;
     let bytes = setting.bytes().unwrap_or(0.0);
     let share = bytes / memory;
-    let claim =
-        format!("{}: {} of the host's {}", setting.words(), number::percent(share), number::bytes(memory));
-    if memory < MEMORY_MIN_BYTES || (BUFFERS_SHARE_MIN..=BUFFERS_SHARE_MAX).contains(&share) {
+    let claim = format!("{}: {} of {}", setting.words(), number::percent(share), memory_words(node));
+    if memory < MEMORY_MIN_BYTES
+        || (BUFFERS_SHARE_MIN * ROUNDING..=BUFFERS_SHARE_MAX / ROUNDING).contains(&share)
+    {
         return Ok(vec![pass(claim).figure(bytes, Unit::Bytes)]);
     }
     let draft = warn("shared_buffers", claim).figure(bytes, Unit::Bytes);
@@ -96,6 +112,7 @@ fn shared_buffers(node: &mut Node<'_>) -> Judged {
 
 fn effective_cache_size(node: &mut Node<'_>) -> Judged {
     let memory = memory(node);
+    let whole = node.machine.memory_bytes.unwrap_or(0) as f64;
     let buffers = node.setting("shared_buffers")?.bytes().unwrap_or(0.0);
     let setting = node.setting("effective_cache_size")?;
     let bytes = setting.bytes().unwrap_or(0.0);
@@ -103,11 +120,11 @@ fn effective_cache_size(node: &mut Node<'_>) -> Judged {
     let good = if knows { (memory * CACHE_SHARE_GOOD).max(buffers) } else { buffers * 2.0 };
     let problem = if bytes < buffers {
         Some((format!("less than shared_buffers ({})", number::bytes(buffers)), true, buffers))
-    } else if knows && bytes > memory {
-        Some((format!("more than the host's memory ({})", number::bytes(memory)), false, memory))
-    } else if knows && bytes < memory * CACHE_SHARE_MIN {
+    } else if knows && bytes > whole {
+        Some((format!("more than the server's memory ({})", number::bytes(whole)), false, whole))
+    } else if knows && bytes < memory * CACHE_SHARE_MIN * ROUNDING {
         Some((
-            format!("{} of the host's memory ({})", number::percent(bytes / memory), number::bytes(memory)),
+            format!("{} of {}", number::percent(bytes / memory), memory_words(node)),
             true,
             memory * CACHE_SHARE_MIN,
         ))
@@ -143,10 +160,10 @@ fn work_mem(node: &mut Node<'_>) -> Judged {
     let needed = buffers + bytes * connections;
     let most = memory * SESSIONS_SHARE;
     let claim = format!(
-        "{}, max_connections is {connections}: with shared_buffers up to {} of the host's {}",
+        "{}, max_connections is {connections}: with shared_buffers up to {} of {}",
         setting.words(),
         number::bytes(needed),
-        number::bytes(memory)
+        memory_words(node)
     );
     if needed <= most {
         return Ok(vec![pass(claim).figure(needed, Unit::Bytes).at_most(most)]);
@@ -189,7 +206,7 @@ fn huge_pages(node: &mut Node<'_>) -> Judged {
     let fixed = |draft: Draft| {
         draft
             .advice("reserve huge pages for shared_buffers on the host first: with huge_pages = on a server without them does not start")
-            .run(format!("$ sysctl -w vm.nr_hugepages={:.0}", (buffers * 1.05 / (2.0 * 1024.0 * 1024.0)).ceil()))
+            .run(format!("$ sysctl -w vm.nr_hugepages={:.0}", (buffers * node.servers as f64 * 1.05 / (2.0 * 1024.0 * 1024.0)).ceil()))
             .run_all(setting.change("on"))
     };
     Ok(vec![match is_used(setting) {

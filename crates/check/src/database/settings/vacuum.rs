@@ -30,7 +30,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "autovacuum_max_workers against the CPUs and the workers at work",
         limits: "more than CPUs; all at work now",
         needs: &[Need::Primary, Need::Statistics],
-        why: "workers share one cost budget, so more of them are not faster; all of them busy is a symptom, mostly of a held horizon (R1: 50 of 50)",
+        why: "workers share one cost budget, so more of them are not faster; all of them busy is a symptom, mostly of a held horizon (seen: 50 of 50)",
         judge: workers,
     },
     Check {
@@ -40,7 +40,7 @@ pub(super) static CHECKS: &[Check] = &[
         limits: "a read of all planned or present data at the limit takes more than a day (R0)",
         needs: &[Need::Primary],
         why: "at the default limit autovacuum reads at most 400 MB/s and dirties 40 MB/s, over all workers: the vacuum against wraparound of a large \
-            load takes days (R0)",
+            load takes days",
         judge: cost,
     },
     Check {

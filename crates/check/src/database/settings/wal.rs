@@ -29,7 +29,7 @@ pub(super) static CHECKS: &[Check] = &[
         limits: "a checkpoint is forced before checkpoint_timeout at the WAL rate (planned, or measured above 1 MB/s); more than 10 % of at least 10 \
             checkpoints were requested (pg_gather); more than half of the WAL's disk",
         needs: &[Need::Primary],
-        why: "a checkpoint that the WAL forces comes early, writes in a hurry and logs full pages again: latency peaks at its start (R4)",
+        why: "a checkpoint that the WAL forces comes early, writes in a hurry and logs full pages again: latency peaks at its start",
         judge: max_wal_size,
     },
     Check {
@@ -39,7 +39,7 @@ pub(super) static CHECKS: &[Check] = &[
         limits: "unlimited with at least one slot",
         needs: &[Need::Since(130_000)],
         why: "a slot without a consumer keeps WAL until the disk is full and the server stops: two nodes of a cluster went down this way within \
-            two hours (R3)",
+            two hours",
         judge: slot_limit,
     },
     Check {
@@ -48,7 +48,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "wal_level against the use of the WAL",
         limits: "minimal; logical without a logical slot or publication is a note",
         needs: &[],
-        why: "minimal allows no standby, no archive and no online base backup; logical writes more WAL for every update and delete (R3: up to 3x)",
+        why: "minimal allows no standby, no archive and no online base backup; logical writes more WAL for every update and delete (seen: up to 3x)",
         judge: wal_level,
     },
     Check {

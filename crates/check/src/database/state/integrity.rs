@@ -135,7 +135,7 @@ fn collations(node: &mut Node<'_>) -> Judged {
             if indexes == 1 {
                 "1 index uses".to_string()
             } else {
-                format!("{} use", number::counted(indexes, "index").replace("indexs", "indexes"))
+                format!("{} use", number::counted(indexes, "index"))
             }
         );
         warn(&*collation, claim)

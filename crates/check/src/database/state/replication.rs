@@ -56,7 +56,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "subscriptions that are disabled, have no worker, or have failed",
         limits: "disabled, no worker, or errors counted (since 15)",
         needs: &[Need::View("pg_catalog.pg_stat_subscription")],
-        why: "the subscriber falls behind, and its slot fills the publisher's disk (R3)",
+        why: "the subscriber falls behind, and its slot fills the publisher's disk",
         judge: subscriptions,
     },
 ];

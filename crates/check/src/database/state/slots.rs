@@ -1,6 +1,6 @@
 //! Replication slots: those without a consumer, and the WAL and rows they hold.
 
-use crate::database::draft::{each, fail, pass, warn};
+use crate::database::draft::{Draft, each, fail, note, pass, warn};
 use crate::database::node::Node;
 use crate::database::rule::{Check, Judged};
 use record::check::{Area, Unit};
@@ -19,7 +19,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
     title: "replication slots without a consumer, lost ones, and the WAL that slots keep",
     limits: "inactive, or more than 10 GiB kept: warning; lost, unreserved, or more than half of the free space: fail (REP-03)",
     needs: &[],
-    why: "a slot keeps WAL, and dead rows of the catalogs, until its consumer has confirmed them: the disk of pg_wal fills (R3: cluster down in two hours)",
+    why: "a slot keeps WAL, and dead rows of the catalogs, until its consumer has confirmed them: the disk of pg_wal fills (seen: cluster down in two hours)",
     judge: slots,
 }];
 
@@ -36,54 +36,74 @@ fn slots(node: &mut Node<'_>) -> Judged {
                 extract(epoch from pg_catalog.clock_timestamp() - {since}) inactive_s,
                pg_catalog.pg_wal_lsn_diff(case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn() else \
                    pg_catalog.pg_current_wal_lsn() end, restart_lsn) retained,
-               greatest(pg_catalog.age(xmin), pg_catalog.age(catalog_xmin)) age_xids
+               greatest(pg_catalog.age(xmin), pg_catalog.age(catalog_xmin)) age_xids,
+               restart_lsn is null and xmin is null and catalog_xmin is null as keeps_nothing
              from {VIEW} where not temporary and not {synced}"
         ),
         "active, retained desc nulls last, slot",
     )?;
     let free = node.machine.wal_free_bytes.map(|bytes| bytes as f64);
-    let retained = |row: &Value| json::number(row, "retained").unwrap_or(0.0).max(0.0);
-    let is_lost = |row: &Value| ["lost", "unreserved"].contains(&json::text(row, "status").as_str());
-    let is_full = |row: &Value| free.is_some_and(|free| retained(row) > free * FREE_SHARE_MAX);
     let bad: Vec<Value> = found
         .rows
         .iter()
         .filter(|row| {
             json::flag(row, "active") == Some(false)
                 || is_lost(row)
-                || is_full(row)
+                || is_full(row, free)
                 || retained(row) > RETAINED_BYTES_MAX
         })
         .cloned()
         .collect();
-    let draft = |row: &Value| {
-        let slot = json::text(row, "slot");
-        let consumer = match (json::flag(row, "active"), json::number(row, "inactive_s")) {
-            (Some(true), _) => "has a consumer".to_string(),
-            (_, Some(seconds)) => format!("has had no consumer for {}", number::duration(seconds.max(0.0))),
-            _ => "has no consumer".to_string(),
-        };
-        let status = match json::text(row, "status") {
-            none if none.is_empty() => String::new(),
-            status => format!(" (WAL is {status})"),
-        };
-        let horizon = match json::number(row, "age_xids") {
-            Some(age) if age > 0.0 => format!(", and rows of {} transactions", number::short(age)),
-            _ => String::new(),
-        };
-        let claim = format!(
-            "{} slot {slot} {consumer} and keeps {} of WAL{status}{horizon}",
-            json::text(row, "kind"),
-            number::bytes(retained(row))
-        );
-        let draft = if is_lost(row) || is_full(row) { fail(slot, claim) } else { warn(slot, claim) };
-        draft
-            .figure(retained(row), Unit::Bytes)
-            .at_most(free.map_or(RETAINED_BYTES_MAX, |free| free * FREE_SHARE_MAX))
-            .advice("bring its consumer back, or drop the slot; its consumer must then be built anew")
-            .run(format!("SELECT pg_drop_replication_slot({});", json::text(row, "quoted")))
-    };
+    let draft = |row: &Value| judged(row, free);
     Ok(each(&bad, bad.len() as u64, draft, || {
         pass(format!("{}, all with a consumer", number::counted(found.total, "slot")))
     }))
+}
+
+/// Bytes of WAL that it keeps.
+fn retained(row: &Value) -> f64 {
+    json::number(row, "retained").unwrap_or(0.0).max(0.0)
+}
+
+fn is_lost(row: &Value) -> bool {
+    ["lost", "unreserved"].contains(&json::text(row, "status").as_str())
+}
+
+fn is_full(row: &Value, free: Option<f64>) -> bool {
+    free.is_some_and(|free| retained(row) > free * FREE_SHARE_MAX)
+}
+
+fn judged(row: &Value, free: Option<f64>) -> Draft {
+    let slot = json::text(row, "slot");
+    let consumer = match (json::flag(row, "active"), json::number(row, "inactive_s")) {
+        (Some(true), _) => "has a consumer".to_string(),
+        (_, Some(seconds)) => format!("has had no consumer for {}", number::duration(seconds.max(0.0))),
+        _ => "has no consumer".to_string(),
+    };
+    let status = match json::text(row, "status") {
+        none if none.is_empty() => String::new(),
+        status => format!(" (WAL is {status})"),
+    };
+    let horizon = match json::number(row, "age_xids") {
+        Some(age) if age > 0.0 => format!(", and rows of {} transactions", number::short(age)),
+        _ => String::new(),
+    };
+    let claim = format!(
+        "{} slot {slot} {consumer} and keeps {} of WAL{status}{horizon}",
+        json::text(row, "kind"),
+        number::bytes(retained(row))
+    );
+    let draft = match is_lost(row) || is_full(row, free) {
+        true => fail(slot, claim),
+        // Made for a standby that is to come: after a failover, for example.
+        false if json::flag(row, "keeps_nothing") == Some(true) => {
+            return note(slot, claim).why("it keeps nothing until its consumer first connects");
+        }
+        false => warn(slot, claim),
+    };
+    draft
+        .figure(retained(row), Unit::Bytes)
+        .at_most(free.map_or(RETAINED_BYTES_MAX, |free| free * FREE_SHARE_MAX))
+        .advice("bring its consumer back, or drop the slot; its consumer must then be built anew")
+        .run(format!("SELECT pg_drop_replication_slot({});", json::text(row, "quoted")))
 }

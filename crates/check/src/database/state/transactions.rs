@@ -27,7 +27,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "old transactions and snapshots",
         limits: "1 hour, or a snapshot older than 5 % of autovacuum_freeze_max_age: warning; 1 day, or 50 %: fail (VAC-05)",
         needs: &[Need::Statistics],
-        why: "vacuum removes no row that died after the oldest snapshot began, in any table (R1: autovacuum ran 20,000 times a day, in vain)",
+        why: "vacuum removes no row that died after the oldest snapshot began, in any table (seen: autovacuum ran 20,000 times a day, in vain)",
         judge: old,
     },
     Check {

@@ -5,6 +5,7 @@ fn plan(directory: &Path) -> DiskPlan {
     DiskPlan {
         directory,
         is_data: false,
+        measured_mounts: vec![],
         size_bytes: 32 << 20,
         time_ms: 60,
         block_bytes: 8192,
@@ -86,4 +87,23 @@ fn members_wait_on_average() {
     assert_eq!(awaits(&[(0, 0), (10, 50), (5, 5)], &[(10, 100), (20, 51), (5, 5)]), [10.0, 0.1, -1.0]);
     assert_eq!(sequential_depths(&[1, 8, 32]), [1, 8]);
     assert_eq!(sequential_depths(&[32]), [32]);
+}
+
+#[test]
+fn a_file_system_is_measured_once_for_all_data_directories_on_it() {
+    let directory = directory("once");
+    let link = directory.join("link");
+    let data = directory.join("data");
+    std::fs::create_dir_all(&data).expect("a folder");
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink(&data, &link).expect("a link");
+    let mount = place::of(&data).expect("a place").mount.mount;
+    let again = DiskPlan { is_data: true, measured_mounts: vec![mount.clone()], ..plan(&link) };
+    let disk = measure(&again, &AtomicBool::new(false));
+    assert_eq!((disk.refused, disk.tests.len(), disk.mount.as_str()), (None, 0, mount.as_str()));
+    assert_eq!(Path::new(&disk.real_directory), data.canonicalize().expect("it is there"));
+    // A directory that was named is measured whatever was measured before.
+    let named = DiskPlan { is_data: false, ..again };
+    assert!(!measure(&named, &AtomicBool::new(false)).tests.is_empty());
+    std::fs::remove_dir_all(&directory).expect("ours");
 }
