@@ -1,5 +1,6 @@
 //! All rules, in the order of the manual.
 
+mod access;
 mod capacity;
 mod costly;
 mod cpu;
@@ -7,6 +8,7 @@ mod ddl;
 mod disk;
 mod distribution;
 mod filesystem;
+mod form;
 mod generator;
 mod limit;
 mod lock;
@@ -51,6 +53,8 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         plan::RULES,
         table::RULES,
         waste::RULES,
+        form::RULES,
+        access::RULES,
         surroundings::RULES,
         queue::RULES,
         limit::RULES,

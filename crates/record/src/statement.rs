@@ -7,10 +7,12 @@
 
 mod columns;
 mod mask;
+mod shape;
 mod walk;
 
 pub use columns::{index_columns, index_command, quoted, statistics_command};
 pub use mask::mask;
+pub use shape::Shape;
 
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
@@ -122,6 +124,16 @@ pub fn parse(text: &str) -> Result<Statement, Unread> {
     let parsed = statements(text)?;
     let [statement] = parsed.as_slice() else { return Err(Unread::NotOne) };
     Ok(walk::statement(statement))
+}
+
+/// Reads the form of a text that is one statement.
+///
+/// # Errors
+/// See [`Unread`].
+pub fn shape(text: &str) -> Result<Shape, Unread> {
+    let parsed = statements(text)?;
+    let [statement] = parsed.as_slice() else { return Err(Unread::NotOne) };
+    Ok(shape::of(statement))
 }
 
 /// Reads an expression: the filter of a plan.

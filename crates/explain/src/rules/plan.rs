@@ -197,7 +197,7 @@ impl Planned<'_> {
     }
 
     /// A claim about it, with what all of them have.
-    fn claim(&self, case: &Case, level: Level, share_severity: Severity, text: String) -> Claim {
+    pub(super) fn claim(&self, case: &Case, level: Level, share_severity: Severity, text: String) -> Claim {
         Claim::new(share_severity, level, format!("{}: {text}", self.time.node))
             .on_node(&self.time.node)
             .during(case.one("server", &self.time.node).map(|server| server.ticks.window()))
@@ -206,7 +206,13 @@ impl Planned<'_> {
             .because(format!("the statement: {}", in_a_line(self.statement)))
     }
 
-    fn file(&self) -> String {
+    /// The filter of a node of this kind.
+    pub(super) fn filter_of(&self, kind: &str) -> Option<&str> {
+        let mut nodes = self.nodes.iter().filter(|node| node.lines.word("kind") == kind);
+        nodes.find_map(|node| Some(node.lines.word("filter")).filter(|filter| !filter.is_empty()))
+    }
+
+    pub(super) fn file(&self) -> String {
         format!("the plan: plans/{}-{}.json", self.statement.query_id, self.plan.lines.word("hash"))
     }
 
@@ -441,7 +447,7 @@ fn spill(case: &Case) -> Answer {
 }
 
 /// A setting for all sessions of a statement's database that connect from now on; for all of the server where the database is not known.
-fn for_database(statement: &StatementTime, setting: &str, value: &str) -> String {
+pub(super) fn for_database(statement: &StatementTime, setting: &str, value: &str) -> String {
     match statement.database.as_str() {
         "" => format!("ALTER SYSTEM SET {setting} = {value}; SELECT pg_reload_conf();"),
         name => format!("ALTER DATABASE {} SET {setting} = {value};", statement::quoted(name)),

@@ -69,6 +69,18 @@ fn newest_rows(scene: &mut Scene, blocks: u64) {
     scene.set("table", table("public.activity"), json!({"index_rows": 60_000_000u64, "index_scans": 6000, "seq_scans": 0, "seq_rows": 0, "live_rows": 200_000}));
 }
 
+/// A slot; without reader it fills the WAL's disk.
+pub(super) fn slot(scene: &mut Scene, node: &str, active: bool) {
+    let keys = json!({"node": node, "slot": "s1"});
+    scene.set(
+        "slot",
+        keys.clone(),
+        json!({"kind": "logical", "active": active, "wal_status": "extended", "spill_bytes": 0}),
+    );
+    let speed = if active { 0.0 } else { 1e9 };
+    scene.vary("slot", keys, "retained_bytes", move |second| 1e8 + second as f64 * speed);
+}
+
 /// Part of [`super::all`].
 pub(crate) const CASES: &[Fires] = &[
     ("MEM-06", Co, |scene| reading_in_a_group(scene, 1_990_000_000)),

@@ -193,6 +193,13 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
             json!({"live_rows": 130_000, "planned_rows": 60_000, "changed_since_analyze": 70_000, "seq_scans": 10, "seq_rows": 600_000}),
         );
     }),
+    ("PLAN-05", |scene| {
+        // A load that was counted twice, and updates behind it.
+        inserts(
+            scene,
+            json!({"live_rows": 120_000, "planned_rows": 60_000, "changed_since_analyze": 250_000, "rows_inserted": 0}),
+        );
+    }),
     ("TXN-06", |scene| {
         // A queue: what is inserted is deleted.
         inserts(scene, json!({"rows_deleted": 60_000}));

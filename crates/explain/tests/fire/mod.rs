@@ -1,6 +1,7 @@
 //! For each rule a change that makes its condition true, and the proof level it must reach on it.
 
 mod around;
+mod form;
 mod harmless;
 mod inside;
 pub(crate) mod live;
@@ -8,8 +9,11 @@ mod plan;
 mod time;
 
 pub(crate) use around::HARMLESS as HARMLESS_AROUND;
+pub(crate) use form::HARMLESS as HARMLESS_FORMS;
 pub(crate) use harmless::HARMLESS;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
+
+use around::slot;
 
 use crate::scene::{NODES, Scene, disk, vacuum_wait, wait};
 use record::event;
@@ -36,6 +40,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(plan::CASES)
         .chain(around::CASES)
         .chain(live::CASES)
+        .chain(form::CASES)
 }
 
 const CASES: &[Fires] = &[
@@ -585,16 +590,4 @@ fn held(scene: &mut Scene) {
         json!({"age_xids": 30_000_000, "age_s": 43_000.0}),
     );
     scene.set("session", json!({"node": "n1", "pid": 77}), json!({"application": "billing", "state": "idle in transaction", "xact_age_s": 43_000.0, "query": "SELECT 1"}));
-}
-
-/// A slot; without reader it fills the WAL's disk.
-fn slot(scene: &mut Scene, node: &str, active: bool) {
-    let keys = json!({"node": node, "slot": "s1"});
-    scene.set(
-        "slot",
-        keys.clone(),
-        json!({"kind": "logical", "active": active, "wal_status": "extended", "spill_bytes": 0}),
-    );
-    let speed = if active { 0.0 } else { 1e9 };
-    scene.vary("slot", keys, "retained_bytes", move |second| 1e8 + second as f64 * speed);
 }

@@ -10,7 +10,8 @@ fn conditions_of(text: &str) -> Vec<(String, Use, Option<String>)> {
 #[test]
 fn tables_and_conditions_come_from_the_parser() {
     let parsed = parse(
-        "WITH recent AS (SELECT * FROM log WHERE at > $1) SELECT o.id, (SELECT max(p) FROM prices) FROM shop.orders AS o JOIN \"Customers\" c ON c.id = o.customer \
+        "WITH recent AS (SELECT * FROM log WHERE at > $1) SELECT o.id, (SELECT max(p) FROM prices) FROM shop.orders AS o JOIN \"Customers\" c ON c.id \
+            = o.customer \
          JOIN recent USING (id) WHERE o.state = $2 AND o.amount BETWEEN $3 AND $4 AND EXISTS (SELECT FROM lines l WHERE l.order_id = o.id)",
     )
     .expect("parses");
@@ -244,4 +245,32 @@ proptest! {
             prop_assert!(!error.to_string().contains(&secret[..6]));
         }
     }
+}
+
+#[test]
+fn the_form_of_a_statement_shows_what_no_index_shortens() {
+    let of = |text: &str| shape(text).expect("parses");
+    let counted = of("select count(*) from visit");
+    assert!(counted.counts_rows && counted.aggregates && !counted.is_limited);
+    assert!(!of("select count(*) filter (where a) from visit").counts_rows);
+    assert!(!of("select shop, count(*) from sale group by shop").counts_rows);
+    assert!(of("select shop, count(*) from sale group by shop").aggregates);
+    assert!(of("select id from question order by random() limit $1").is_in_random_order);
+    assert!(!of("select id from question order by random()").is_in_random_order, "all rows are wanted");
+    let newest = of(
+        "select * from (select *, row_number() over (partition by sensor order by at desc) as n from r) x where n = $1",
+    );
+    assert_eq!(newest.numbering.as_deref(), Some("row_number"));
+    assert_eq!(newest.numbered_by, ["sensor", "at DESC"]);
+    let barrier = of("with valid as materialized (select * from contract) select id from valid where c = $1");
+    assert_eq!(barrier.materialized, ["valid"]);
+    assert!(of("with valid as (select 1) select * from valid").materialized.is_empty());
+    let looked =
+        of("select t.name, coalesce((select max(a) from deal d where d.t = t.id), $1) from trader t");
+    assert_eq!((looked.looked_up, looked.aggregates), (vec!["deal".to_string()], false));
+    assert_eq!(of("select count(distinct visitor) from hits").counted_distinct.as_deref(), Some("visitor"));
+    assert!(of("select d.* from dossier d where id between $1 and $2").takes_all_columns);
+    assert!(of("select * from news fetch first 5 rows only").is_limited);
+    assert_eq!(of("select 1 from t where a = $1 and id in ($2, $3, $4)").list_length, 3);
+    assert_eq!(of("update t set a = $1"), Shape::default());
 }

@@ -25,6 +25,13 @@ pub(super) fn statement(parsed: &ast::Statement) -> Statement {
     Statement { verb, tables, conditions, is_filtered }
 }
 
+/// Names of the tables of a query.
+pub(super) fn tables(query: &Query) -> Vec<String> {
+    let mut walk = Walk::default();
+    walk.query(query, 0);
+    walk.tables.into_iter().map(|table| table.name).collect()
+}
+
 pub(super) fn expression(parsed: &Expr) -> Vec<Condition> {
     let mut walk = Walk::default();
     walk.condition(parsed, 0);

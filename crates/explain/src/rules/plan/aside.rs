@@ -6,6 +6,7 @@ use super::{Planned, SHARE_MIN, planned, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Answer;
 use crate::rules::costly::{scanned, wasteful};
+use crate::rules::{access, form};
 use crate::units;
 use record::finding::Level;
 use record::statement::Use;
@@ -270,6 +271,8 @@ pub(in crate::rules) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool
         || first_reason(case, planned).is_some()
         || contradiction(case, planned).is_some()
         || joined(planned).is_some()
+        || access::is_explained(case, planned.time, planned.statement)
+        || form::is_explained(case, planned.time, planned.statement)
         || super::hidden::list_filter(planned).is_some()
 }
 

@@ -1,0 +1,429 @@
+//! PLAN-37 to PLAN-40: indexes of kinds that do not fit the data or the changes of their table, long lists of constants, and bitmaps that do not fit into
+//! work_mem. They start from the plans and counters of the statements that take the time.
+
+use super::costly::{busy, in_a_line, severity};
+use super::paste::literal;
+use super::plan::{self, Planned};
+use crate::case::{Case, Thing};
+use crate::rule::Need::{self, Field};
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement;
+
+const NEEDS: &[Need] =
+    &[Field("plan", "cost_total"), Field("statement", "calls"), Field("server", "sessions_active")];
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "PLAN-37",
+        title: "searches read the pending list of a GIN index",
+        needs: NEEDS,
+        limits: "10 % of the session time in a statement on a table that is written, with a GIN index with fastupdate on the column of its condition, which is \
+            left aside; or used with a gin_pending_list_limit above 4 MB and four blocks for each row expected (ours)",
+        judge: pending_list,
+        links: &["https://www.postgresql.org/docs/current/gin.html#GIN-FAST-UPDATE"],
+    },
+    Rule {
+        id: "PLAN-38",
+        title: "a BRIN index is on a column whose values are not in the order of the table",
+        needs: NEEDS,
+        limits: "10 % of the session time in a statement for few rows that uses such an index and touches half of the table's blocks, or leaves it aside and \
+            scans the table (ours)",
+        judge: block_range,
+        links: &["https://www.postgresql.org/docs/current/brin.html"],
+    },
+    Rule {
+        id: "PLAN-39",
+        title: "a statement has a list of hundreds of constants",
+        needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
+        limits: "20 % of the session time in a statement with 100 constants in a list; or with a list that pg_stat_statements shortened, which \
+            fetches 100 rows \
+            by an index (ours)",
+        judge: long_list,
+        links: &[
+            "https://www.postgresql.org/docs/current/functions-comparisons.html#FUNCTIONS-COMPARISONS-ANY-SOME",
+        ],
+    },
+    Rule {
+        id: "PLAN-40",
+        title: "the bitmap of an index scan does not fit into work_mem",
+        needs: NEEDS,
+        limits: "20 % of the session time in a plan with a bitmap of more pages than work_mem has room for, 64 bytes each, and 1,000 rows (ours)",
+        judge: lossy,
+        links: &["https://www.postgresql.org/docs/current/runtime-config-resource.html#GUC-WORK-MEM"],
+    },
+];
+
+/// The share of the session time of a statement whose plan shows the cause.
+const SHARE_MIN: f64 = 0.1;
+/// The same where it is not certain how much of it the cause takes.
+const SHARE_UNSURE_MIN: f64 = 0.2;
+/// The default of gin_pending_list_limit.
+const PENDING_BYTES: f64 = 4.0 * 1024.0 * 1024.0;
+/// Blocks of an execution.
+const BLOCKS_MIN: f64 = 100.0;
+/// Blocks for each row that the planner expects.
+const BLOCKS_PER_ROW_MIN: f64 = 4.0;
+/// Blocks of an execution, of those of the table.
+const OF_TABLE_MIN: f64 = 0.5;
+/// Constants of a list.
+const CONSTANTS_MIN: usize = 100;
+/// Rows that an execution fetches by an index.
+const FETCHED_MIN: f64 = 100.0;
+/// Rows of a bitmap.
+const BITMAP_ROWS_MIN: f64 = 1_000.0;
+/// Bytes that a bitmap takes for a page (`tbm_calculate_entries` in tidbitmap.c).
+const BYTES_PER_PAGE: f64 = 64.0;
+/// Bytes of a block, by default.
+const BLOCK_BYTES: f64 = 8192.0;
+/// What PostgreSQL 18 writes for the rest of a list.
+const SHORTENED: &str = " /*, ... */";
+
+/// Statements of a share with their plans.
+fn planned(case: &Case, share_min: f64) -> impl Iterator<Item = Planned<'_>> {
+    busy(case).flat_map(move |time| {
+        let large = time.statements.iter().filter(move |statement| statement.share >= share_min);
+        large.filter_map(move |statement| plan::plan_of(case, time, statement))
+    })
+}
+
+/// The statistics of a table.
+fn table<'a>(case: &'a Case, node: &'a str, relation: &str) -> Option<Thing<'a>> {
+    case.at("table", node).find(|table| table.lines.word("relation") == relation)
+}
+
+/// Whether a column stands in a condition.
+fn names_column(condition: &str, column: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '"';
+    condition.match_indices(column).any(|(at, _)| {
+        !condition[..at].ends_with(is_part) && !condition[at + column.len()..].starts_with(is_part)
+    })
+}
+
+/// An index of a method on a column of the condition of a scan, and the node of the plan that uses it or scans the table beside it.
+struct Odd<'a> {
+    planned: Planned<'a>,
+    node: Thing<'a>,
+    index: Thing<'a>,
+    is_used: bool,
+    relation: &'a str,
+    column: &'a str,
+}
+
+fn odd<'a>(case: &'a Case, planned: Planned<'a>, method: &str) -> Option<Odd<'a>> {
+    let place = planned.time.node.as_str();
+    for at in 0..planned.nodes.len() {
+        let node = planned.nodes[at];
+        let (kind, name) = (node.lines.word("kind"), node.lines.word("index"));
+        let condition = [node.lines.word("filter"), node.lines.word("condition")].join(" ");
+        let is_its = |index: &Thing<'_>| {
+            let by_name = !name.is_empty() && index.lines.word("index") == name;
+            let aside = kind == "Seq Scan" && index.lines.word("relation") == node.lines.word("relation");
+            index.lines.word("method") == method
+                && index.lines.flag("valid") != Some(false)
+                && (by_name || aside)
+        };
+        for index in case.at("plan_index", place).filter(is_its) {
+            let column = index.lines.word("columns").split("; ").next().unwrap_or_default();
+            if !column.is_empty() && names_column(&condition, column) {
+                let (is_used, relation) = (!name.is_empty(), index.lines.word("relation"));
+                return Some(Odd { planned, node, index, is_used, relation, column });
+            }
+        }
+    }
+    None
+}
+
+impl Odd<'_> {
+    fn name(&self) -> &str {
+        self.index.lines.word("index")
+    }
+
+    /// The index with its schema, which is that of its table.
+    fn with_schema(&self) -> String {
+        let schema = self.relation.rsplit_once('.').map_or("public", |(schema, _)| schema);
+        format!("{schema}.{}", statement::quoted(self.name()))
+    }
+
+    fn blocks(&self) -> f64 {
+        self.planned.statement.blocks.unwrap_or(0.0)
+    }
+
+    fn expected(&self) -> f64 {
+        self.node.lines.last("rows_planned").unwrap_or(0.0)
+    }
+
+    /// Whether a scan beside the index is for few rows.
+    fn keeps_few(&self) -> bool {
+        self.node.lines.last("table_rows").is_some_and(|rows| self.expected() <= rows * 0.1)
+    }
+}
+
+/// A GIN index whose pending list is read or feared, with the limit of the list.
+fn pending<'a>(case: &'a Case, planned: Planned<'a>) -> Option<(Odd<'a>, f64)> {
+    let odd = odd(case, planned, "gin")?;
+    let place = odd.planned.time.node.as_str();
+    let definition = odd.index.lines.word("definition").to_ascii_lowercase();
+    if ["fastupdate='off'", "fastupdate=off", "fastupdate='false'"].iter().any(|off| definition.contains(off))
+    {
+        return None;
+    }
+    let of_index =
+        definition.split("gin_pending_list_limit='").nth(1).and_then(|rest| rest.split('\'').next());
+    let of_index = of_index.and_then(|text| text.parse::<f64>().ok()).map(|kilobytes| kilobytes * 1024.0);
+    let of_server = || case.setting(place, "gin_pending_list_limit").and_then(units::setting);
+    let limit = of_index.or_else(of_server).unwrap_or(PENDING_BYTES);
+    let writes = table(case, place, odd.relation).map_or(0.0, |table| {
+        ["rows_inserted", "rows_updated"].iter().filter_map(|field| table.lines.rate(field)).sum()
+    });
+    let is_read = limit > PENDING_BYTES && odd.blocks() >= odd.expected().max(1.0) * BLOCKS_PER_ROW_MIN;
+    let fits = if odd.is_used { is_read } else { odd.keeps_few() };
+    (fits && writes > 0.0 && odd.blocks() >= BLOCKS_MIN).then_some((odd, limit))
+}
+
+fn pending_list(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        let Some((odd, limit)) = pending(case, planned) else { continue };
+        let what = match odd.is_used {
+            true => "its pending list is read by each search",
+            false => {
+                "its pending list makes it look more expensive than a scan of the table, which is done instead"
+            }
+        };
+        let text = format!(
+            "a statement that takes {} of the session time searches {} by GIN index {}: {what} (gin_pending_list_limit is {})",
+            units::percent(odd.planned.statement.share),
+            odd.relation,
+            odd.name(),
+            units::bytes(limit)
+        );
+        claims.push(
+            odd.planned
+                .claim(case, Level::CoOccurrence, severity(odd.planned.statement.share), text)
+                .number("blocks_per_call", odd.blocks())
+                .number("pending_limit_bytes", limit)
+                .because("entries of new rows wait in a list until VACUUM or the limit moves them into the index; each search reads all of the list")
+                .because(odd.planned.file())
+                .lacking("the length of the list: pgstatginindex() of the extension pgstattuple shows it")
+                .remedy(
+                    "empty the list now, keep it short, and let autovacuum come for inserted rows; with fastupdate off each insert writes the index \
+                        at once, which is \
+                        slower for the writer alone",
+                    &[
+                        &format!("SELECT gin_clean_pending_list({}::regclass);", literal(&odd.with_schema())),
+                        &format!("ALTER INDEX {} SET (gin_pending_list_limit = 1024); -- kB", odd.with_schema()),
+                        &format!("ALTER TABLE {} SET (autovacuum_vacuum_insert_scale_factor = 0.02);", odd.relation),
+                    ],
+                ),
+        );
+    }
+    Answer::of(claims, || "GIN indexes of the tables that plans search".to_string())
+}
+
+/// A BRIN index that does not shorten a search, with the blocks of its table.
+fn mixed<'a>(case: &'a Case, planned: Planned<'a>) -> Option<(Odd<'a>, f64)> {
+    let odd = odd(case, planned, "brin")?;
+    let table = table(case, odd.planned.time.node.as_str(), odd.relation)?;
+    let blocks = table.lines.last("bytes")? / BLOCK_BYTES;
+    let fits = if odd.is_used { odd.blocks() >= blocks * OF_TABLE_MIN } else { odd.keeps_few() };
+    (fits && odd.blocks() >= BLOCKS_MIN).then_some((odd, blocks))
+}
+
+fn block_range(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        let Some((odd, blocks)) = mixed(case, planned) else { continue };
+        let text = format!(
+            "a statement that takes {} of the session time touches {} of the {} blocks of {}: BRIN index {} is on {}, whose values are not in the \
+                order of the table",
+            units::percent(odd.planned.statement.share),
+            units::short(odd.blocks()),
+            units::short(blocks),
+            odd.relation,
+            odd.name(),
+            odd.column
+        );
+        let column = [odd.column.to_string()];
+        let known = format!(
+            "SELECT attname, correlation FROM pg_stats WHERE format('%I.%I', schemaname, tablename) = {} AND attname = {}; -- BRIN needs nearly 1 or -1",
+            literal(odd.relation),
+            literal(odd.column)
+        );
+        claims.push(
+            odd.planned
+                .claim(case, Level::CoOccurrence, severity(odd.planned.statement.share), text)
+                .number("blocks_per_call", odd.blocks())
+                .number("table_blocks", blocks)
+                .because("a BRIN index has the least and the greatest value of each 128 blocks: in mixed order nearly every range holds the value \
+                    that is searched")
+                .because(odd.planned.file())
+                .not("a missing index: there is one, of a kind that does not fit")
+                .remedy(
+                    "create a B-tree index, and drop this one; or store the rows in the order of the column (CLUSTER blocks the table)",
+                    &[
+                        &known,
+                        &statement::index_command(odd.relation, &column, true),
+                        &format!("DROP INDEX CONCURRENTLY {};", odd.with_schema()),
+                    ],
+                ),
+        );
+    }
+    Answer::of(claims, || "BRIN indexes of the tables that plans search".to_string())
+}
+
+/// Constants in the longest list of a statement, as far as its text has them; and whether the text was shortened.
+fn listed(statement: &StatementTime) -> (usize, bool) {
+    let by_parser = statement::shape(&statement.text).map_or(0, |shape| shape.list_length);
+    // A text that was cut off is not parsed: its list is what it consists of.
+    let parameters = match statement.text.to_ascii_lowercase().split_once(" in ($") {
+        Some((_, rest)) if !rest.contains(')') => rest.matches(", $").count() + 1,
+        _ => 0,
+    };
+    (by_parser.max(parameters), statement.text.contains(SHORTENED))
+}
+
+/// Rows that index scans of the statement's table fetch for each execution.
+fn fetched(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<f64> {
+    let name = statement::parse(&statement.text).ok()?.tables.first()?.name.clone();
+    let is_it = |table: &Thing<'_>| {
+        let relation = table.lines.word("relation");
+        relation.rsplit('.').next().is_some_and(|last| last.trim_matches('"') == name)
+    };
+    let rows = case.at("table", &time.node).find(is_it)?.lines.rate("index_rows")?;
+    Some(rows / statement.calls_per_s.filter(|calls| *calls > 0.0)?)
+}
+
+/// Whether a statement has a list of so many constants, and how many at least.
+fn constants(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<f64> {
+    let (written, is_shortened) = listed(statement);
+    let fetched = fetched(case, time, statement).filter(|rows| is_shortened && *rows >= FETCHED_MIN);
+    (written >= CONSTANTS_MIN).then_some(written as f64).or(fetched)
+}
+
+fn long_list(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for one in time.statements.iter().filter(|one| one.share >= SHARE_UNSURE_MIN) {
+            let Some(count) = constants(case, time, one) else { continue };
+            let array = one.text.replacen(SHORTENED, "", 1).replacen(" IN (", " = ANY (", 1);
+            let prepared = statement::plannable(&array).ok().filter(|text| text.contains(" = ANY ("));
+            let commands: Vec<String> = prepared
+                .map(|text| format!("EXPLAIN (GENERIC_PLAN) {text}; -- $1 is one array"))
+                .into_iter()
+                .chain([format!("SELECT calls, rows, plans, total_plan_time, total_exec_time FROM pg_stat_statements WHERE queryid = {};", one.query_id)])
+                .collect();
+            let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+            let planning =
+                one.plan_ms.map(|ms| format!("planning takes {} per execution", units::us(ms * 1e3)));
+            claims.push(
+                Claim::new(
+                    severity(one.share),
+                    Level::CoOccurrence,
+                    format!(
+                        "{}: {} of the session time is one statement with an IN list of some {} constants, {} times a second",
+                        time.node,
+                        units::percent(one.share),
+                        units::short(count),
+                        units::short(one.calls_per_s.unwrap_or(0.0))
+                    ),
+                )
+                .on_node(&time.node)
+                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+                .number("share", one.share)
+                .number("constants", count)
+                .because(format!("the statement: {}", in_a_line(one)))
+                .because("each constant is sent as text, parsed, analysed and planned anew for each execution, before the first row is found")
+                .with(planning.clone(), Claim::because)
+                .with(planning.is_none().then_some(()), |claim, ()| {
+                    claim.lacking("how long parsing and planning take: pg_stat_statements.track_planning counts the latter; no view counts the former")
+                })
+                .not("a missing index: its rows are found by the list")
+                .remedy(
+                    "send the keys as one array parameter of a prepared statement (= ANY ($1)), or join with unnest($1) or a temporary table; where \
+                        the keys come from \
+                        another statement, join with that",
+                    &commands,
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "lists of constants in statements".to_string())
+}
+
+/// The pages that a bitmap has, and those that work_mem has room for, if these are fewer.
+fn overflow(case: &Case, planned: &Planned<'_>) -> Option<(f64, f64, f64)> {
+    let place = planned.time.node.as_str();
+    let is_heap = |node: &&Thing<'_>| node.lines.word("kind").ends_with("Bitmap Heap Scan");
+    let node = planned.nodes.iter().find(is_heap)?;
+    let rows = node.lines.last("rows_planned").filter(|rows| *rows >= BITMAP_ROWS_MIN)?;
+    let blocks = table(case, place, node.lines.word("relation"))?.lines.last("bytes")? / BLOCK_BYTES;
+    let work_mem = planned.plan.lines.last("work_mem_bytes")?;
+    // Rows at random places fall into so many different pages.
+    let pages = blocks * (1.0 - (-rows / blocks.max(1.0)).exp());
+    let room = work_mem / BYTES_PER_PAGE;
+    (pages > room).then_some((pages, room, work_mem))
+}
+
+fn lossy(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_UNSURE_MIN) {
+        let Some((pages, room, work_mem)) = overflow(case, &planned) else { continue };
+        let megabytes = (pages * BYTES_PER_PAGE * 2.0 / f64::from(1 << 20)).ceil().max(4.0);
+        let text = format!(
+            "a statement that takes {} of the session time makes a bitmap of some {} pages, and work_mem of {} has room for {}: the rest is kept \
+                without its rows (lossy)",
+            units::percent(planned.statement.share),
+            units::short(pages),
+            units::bytes(work_mem),
+            units::short(room)
+        );
+        claims.push(
+            planned
+                .claim(case, Level::CoOccurrence, severity(planned.statement.share).min(Severity::Medium), text)
+                .number("bitmap_pages", pages)
+                .number("work_mem_bytes", work_mem)
+                .because("of a page that is kept without its rows, every row is checked against the condition again")
+                .because(planned.file())
+                .lacking("how many: EXPLAIN (ANALYZE) shows 'Heap Blocks: exact=... lossy=...'")
+                .remedy(
+                    "raise work_mem for this database or a role (each sort, hash table and bitmap of each session may use that much); sessions follow \
+                        when they connect \
+                        again",
+                    &[&plan::for_database(planned.statement, "work_mem", &format!("'{megabytes}MB'"))],
+                ),
+        );
+    }
+    Answer::of(claims, || "bitmaps of plans, against work_mem".to_string())
+}
+
+/// Whether one of these rules explains what a statement reads, so that a missing index does not.
+pub(super) fn is_explained(case: &Case, time: &NodeTime, statement: &StatementTime) -> bool {
+    let plan = || plan::plan_of(case, time, statement);
+    statement.share >= SHARE_MIN
+        && (plan().is_some_and(|planned| pending(case, planned).is_some())
+            || plan().is_some_and(|planned| mixed(case, planned).is_some()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_is_a_whole_word_of_a_condition() {
+        assert!(names_column("(article.words @@ to_tsquery($1))", "words"));
+        assert!(!names_column("(article.words_old @@ to_tsquery($1))", "words"));
+        assert!(!names_column("(article.keywords @@ to_tsquery($1))", "words"));
+    }
+
+    #[test]
+    fn a_list_is_counted_even_in_a_text_that_was_cut_off() {
+        let of = |text: String| listed(&StatementTime { text, ..StatementTime::default() });
+        let members = |count: usize| (1..=count).map(|n| format!("${n}")).collect::<Vec<_>>().join(", ");
+        assert_eq!(of(format!("SELECT 1 FROM t WHERE id IN ({})", members(150))), (150, false));
+        assert_eq!(of(format!("SELECT 1 FROM t WHERE id IN ({}, $30", members(300))).0, 301);
+        assert_eq!(of("SELECT 1 FROM t WHERE id IN ($1 /*, ... */)".to_string()), (1, true));
+        assert_eq!(of("SELECT 1 FROM t WHERE id IN ($1, $2)".to_string()), (2, false));
+    }
+}

@@ -1,0 +1,504 @@
+//! PLAN-29 to PLAN-36: statements whose form makes them do much work for a small result, so that an index on their conditions would not help: everything is
+//! counted, sorted at random, numbered, kept behind WITH, or sent although few rows or columns are needed.
+
+use super::costly::{busy, in_a_line, severity};
+use super::statement::explain_it;
+use crate::case::{Case, Thing};
+use crate::rule::Need::{self, Field};
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement::{self, Shape, Verb};
+
+const NEEDS: &[Need] = &[Field("statement", "calls"), Field("server", "sessions_active")];
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "PLAN-29",
+        title: "all rows of a table are counted or summed up again and again",
+        needs: NEEDS,
+        limits: "20 % of the session time in an aggregate over one table without a condition that touches 100 blocks, once in 2 s or more; a note if a single \
+            session does it (ours)",
+        judge: |case| judge(case, everything, "aggregates without a condition"),
+        links: &["https://www.postgresql.org/docs/current/rules-materializedviews.html"],
+    },
+    Rule {
+        id: "PLAN-30",
+        title: "a random row is found by sorting all rows",
+        needs: NEEDS,
+        limits: "20 % of the session time in a statement with ORDER BY random() and LIMIT that touches 100 blocks (ours)",
+        judge: |case| judge(case, at_random, "statements with ORDER BY random()"),
+        links: &["https://www.postgresql.org/docs/current/tsm-system-rows.html"],
+    },
+    Rule {
+        id: "PLAN-31",
+        title: "the newest row of each group is found by numbering all rows",
+        needs: NEEDS,
+        limits: "20 % of the session time in a statement that numbers the rows of a subquery and touches 100 blocks, more than it returns rows (ours)",
+        judge: |case| judge(case, numbered, "window functions in subqueries"),
+        links: &["https://www.postgresql.org/docs/current/sql-select.html#SQL-DISTINCT"],
+    },
+    Rule {
+        id: "PLAN-32",
+        title: "WITH is computed as a whole before a condition is applied",
+        needs: NEEDS,
+        limits: "20 % of the session time in a statement with MATERIALIZED, or a plan that filters a CTE, which touches 100 blocks, more than it returns \
+            rows (ours)",
+        judge: |case| judge(case, barrier, "statements with WITH, and scans of CTEs in plans"),
+        links: &[
+            "https://www.postgresql.org/docs/current/queries-with.html#QUERIES-WITH-CTE-MATERIALIZATION",
+        ],
+    },
+    Rule {
+        id: "PLAN-33",
+        title: "a frequent statement returns thousands of rows",
+        needs: NEEDS,
+        limits: "20 % of the session time in a SELECT without LIMIT that returns 10,000 rows, once a second or more (ours)",
+        judge: |case| judge(case, whole_result, "rows per execution of statements without LIMIT"),
+        links: &["https://www.postgresql.org/docs/current/queries-limit.html"],
+    },
+    Rule {
+        id: "PLAN-34",
+        title: "SELECT * also fetches large values",
+        needs: &[Field("statement", "calls"), Field("table", "bytes"), Field("server", "sessions_active")],
+        limits: "20 % of the session time in SELECT * of one table with 4 kB for each row or more, which touches 4 blocks for each row it returns (ours)",
+        judge: |case| judge(case, wide, "SELECT * of tables with large rows"),
+        links: &["https://www.postgresql.org/docs/current/storage-toast.html"],
+    },
+    Rule {
+        id: "PLAN-35",
+        title: "a subquery in the SELECT list is run for each row",
+        needs: NEEDS,
+        limits: "20 % of the session time in a statement with subqueries among its columns that returns 100 rows and touches 2 blocks for each (ours)",
+        judge: |case| judge(case, looked_up, "subqueries among the columns of statements"),
+        links: &["https://www.postgresql.org/docs/current/sql-expressions.html#SQL-SYNTAX-SCALAR-SUBQUERIES"],
+    },
+    Rule {
+        id: "PLAN-36",
+        title: "different values are counted by sorting all of them",
+        needs: NEEDS,
+        limits: "20 % of the session time in a statement with count(DISTINCT) that touches 100 blocks (ours)",
+        judge: |case| judge(case, distinct, "statements with count(DISTINCT)"),
+        links: &["https://www.postgresql.org/docs/current/functions-aggregate.html"],
+    },
+];
+
+/// The share of the session time of a statement.
+const SHARE_MIN: f64 = 0.2;
+/// Blocks of an execution.
+const BLOCKS_MIN: f64 = 100.0;
+/// Executions a second of what may run now and then.
+const CALLS_PER_S_MIN: f64 = 0.5;
+/// Sessions that are in the statement at once, on average: one may be a batch that needs the result.
+const SESSIONS_MIN: f64 = 1.3;
+/// Rows of a result that no page shows.
+const RESULT_ROWS_MIN: f64 = 10_000.0;
+/// Executions a second of a result that no export makes.
+const RESULTS_PER_S_MIN: f64 = 1.0;
+/// Bytes of a row, with its large values.
+const ROW_BYTES_MIN: f64 = 4_096.0;
+/// Blocks for each row: its own, and those of its large values.
+const BLOCKS_PER_ROW_MIN: f64 = 4.0;
+/// Rows for each of which a subquery runs.
+const OUTER_ROWS_MIN: f64 = 100.0;
+/// Blocks for each of them.
+const BLOCKS_PER_OUTER_ROW_MIN: f64 = 2.0;
+/// Temporary files of an execution that make it a matter of work_mem.
+const SPILL_BYTES_MIN: f64 = 1e6;
+
+/// A statement that takes much of the time of its node, with its form.
+struct Seen<'a> {
+    case: &'a Case,
+    time: &'a NodeTime,
+    statement: &'a StatementTime,
+    shape: Shape,
+    is_filtered: bool,
+    /// Its first table, if statistics of it were recorded.
+    table: Option<Thing<'a>>,
+    /// How many tables it names.
+    tables: usize,
+}
+
+/// What a rule has to report of it.
+struct Found {
+    severity: Severity,
+    /// The claim, behind the share of the session time.
+    text: String,
+    evidence: Vec<String>,
+    not: &'static str,
+    remedy: &'static str,
+    commands: Vec<String>,
+}
+
+impl Seen<'_> {
+    fn rows(&self) -> f64 {
+        self.statement.rows.unwrap_or(0.0)
+    }
+
+    fn blocks(&self) -> f64 {
+        self.statement.blocks.unwrap_or(0.0)
+    }
+
+    fn calls(&self) -> f64 {
+        self.statement.calls_per_s.unwrap_or(0.0)
+    }
+
+    fn spills(&self) -> bool {
+        self.statement.temp_bytes.is_some_and(|bytes| bytes >= SPILL_BYTES_MIN)
+    }
+
+    /// Schema and name of its first table; as it is written where no statistics of it were recorded.
+    fn relation(&self) -> String {
+        let written = || {
+            let parsed = statement::parse(&self.statement.text).ok()?;
+            parsed.tables.first().map(|table| statement::quoted(&table.name))
+        };
+        let recorded = self.table.as_ref().map(|table| table.lines.word("relation").to_string());
+        recorded.or_else(written).unwrap_or_default()
+    }
+
+    fn live_rows(&self) -> Option<f64> {
+        self.table.as_ref().and_then(|table| table.lines.last("live_rows"))
+    }
+
+    fn found(&self, text: String, not: &'static str, remedy: &'static str, commands: Vec<String>) -> Found {
+        Found { severity: severity(self.statement.share), text, evidence: vec![], not, remedy, commands }
+    }
+}
+
+/// The table of a node by its name in a statement.
+fn table_of<'a>(case: &'a Case, node: &'a str, statement: &StatementTime, name: &str) -> Option<Thing<'a>> {
+    case.at("table", node).find(|table| {
+        let relation = table.lines.word("relation");
+        let same = table.lines.word("database") == statement.database || statement.database.is_empty();
+        same && relation.rsplit('.').next().is_some_and(|last| last.trim_matches('"') == name)
+    })
+}
+
+fn seen<'a>(case: &'a Case, time: &'a NodeTime, statement: &'a StatementTime) -> Option<Seen<'a>> {
+    let parsed = statement::parse(&statement.text).ok().filter(|parsed| parsed.verb == Verb::Select)?;
+    let shape = statement::shape(&statement.text).ok()?;
+    let name = parsed.tables.first().map(|table| table.name.clone()).unwrap_or_default();
+    let table = table_of(case, &time.node, statement, &name);
+    let (is_filtered, tables) = (parsed.is_filtered, parsed.tables.len());
+    Some(Seen { case, time, statement, shape, is_filtered, table, tables })
+}
+
+fn judge(case: &Case, look: fn(&Seen<'_>) -> Option<Found>, looked_at: &str) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
+            let Some(seen) = seen(case, time, statement) else { continue };
+            let Some(found) = look(&seen) else { continue };
+            let commands: Vec<&str> = found.commands.iter().map(String::as_str).collect();
+            let share = units::percent(statement.share);
+            let mut claim = Claim::new(
+                found.severity,
+                Level::DiscriminatingCounter,
+                format!("{}: {share} of the session time is {}", time.node, found.text),
+            )
+            .on_node(&time.node)
+            .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+            .number("share", statement.share)
+            .number("blocks_per_call", seen.blocks())
+            .number("rows_per_call", seen.rows())
+            .number("calls_per_s", seen.calls())
+            .because(format!("the statement: {}", in_a_line(statement)))
+            .because(format!(
+                "an execution touches {} blocks to return {} rows, {} times a second",
+                units::short(seen.blocks()),
+                units::short(seen.rows()),
+                units::short(seen.calls())
+            ));
+            for sentence in found.evidence {
+                claim = claim.because(sentence);
+            }
+            claims.push(claim.not(found.not).remedy(found.remedy, &commands));
+        }
+    }
+    Answer::of(claims, || looked_at.to_string())
+}
+
+/// Whether one of these rules explains what a statement reads, so that a missing index does not.
+pub(super) fn is_explained(case: &Case, time: &NodeTime, statement: &StatementTime) -> bool {
+    let Some(seen) = seen(case, time, statement).filter(|_| statement.share >= SHARE_MIN) else {
+        return false;
+    };
+    [at_random, numbered, barrier, looked_up, distinct].iter().any(|look| look(&seen).is_some())
+}
+
+fn everything(seen: &Seen<'_>) -> Option<Found> {
+    let shape = &seen.shape;
+    let is_whole = shape.aggregates && !seen.is_filtered && seen.tables == 1 && shape.looked_up.is_empty();
+    let is_small = seen.blocks() < BLOCKS_MIN || seen.rows() >= seen.blocks();
+    let is_others = shape.counted_distinct.is_some() || shape.numbering.is_some() || seen.spills();
+    if !is_whole || is_small || is_others || seen.calls() < CALLS_PER_S_MIN {
+        return None;
+    }
+    let relation = seen.relation();
+    let what = if shape.counts_rows { "count(*) counts all rows" } else { "an aggregate reads all rows" };
+    let text =
+        format!("one statement in which {what} of {relation}, {} times a second", units::short(seen.calls()));
+    let counts = format!(
+        "SELECT reltuples::bigint AS about FROM pg_class WHERE oid = '{}'::regclass;",
+        relation.replace('\'', "''")
+    );
+    let stored = || {
+        let text = statement::plannable(&seen.statement.text).ok().filter(|text| !text.contains('$'))?;
+        Some(format!("CREATE MATERIALIZED VIEW {} AS {text};", named(&relation, "totals")))
+    };
+    let refresh = format!(
+        "REFRESH MATERIALIZED VIEW {}; -- once a minute, or as old as the figures may be",
+        named(&relation, "totals")
+    );
+    let commands = match (shape.counts_rows, stored()) {
+        (true, _) => vec![counts],
+        (false, Some(create)) => vec![create, refresh],
+        (false, None) => vec![explain_it(seen.case, &seen.time.node, seen.statement)],
+    };
+    let remedy = if shape.counts_rows {
+        "show an estimate (the command), fetch one row more than a page to know whether there is a next one, or keep the number in a row that triggers or the \
+         loader maintain; an index does not help, because each entry is counted as well"
+    } else {
+        "keep the result: a materialized view that is refreshed as often as its age matters, sums that are maintained by the writer, or a cache in front of \
+         the server; an index does not help, because all rows are needed"
+    };
+    let mut found = seen.found(text, "a missing index: the statement has no condition", remedy, commands);
+    // Of a client with parallel workers only the client counts.
+    let clients = seen.calls() * seen.statement.mean_ms.unwrap_or(0.0) / 1e3;
+    if seen.statement.sessions.min(clients) < SESSIONS_MIN {
+        found.severity = Severity::Note;
+        found
+            .evidence
+            .push("one session at a time runs it: that may be a batch which needs the result".to_string());
+    }
+    if let Some(table) = &seen.table {
+        let fields = ["rows_inserted", "rows_updated", "rows_deleted"];
+        let changed: f64 = fields.iter().filter_map(|field| table.lines.rate(field)).sum();
+        let rows = seen.live_rows().unwrap_or(0.0);
+        found.evidence.push(format!(
+            "{relation} has {} rows, of which {} change a second",
+            units::short(rows),
+            units::short(changed)
+        ));
+    }
+    Some(found)
+}
+
+/// A name for something beside a table, in its schema.
+fn named(relation: &str, suffix: &str) -> String {
+    match relation.strip_suffix('"') {
+        Some(open) => format!("{open}_{suffix}\""),
+        None => format!("{relation}_{suffix}"),
+    }
+}
+
+fn at_random(seen: &Seen<'_>) -> Option<Found> {
+    if !seen.shape.is_in_random_order || seen.blocks() < BLOCKS_MIN {
+        return None;
+    }
+    let relation = seen.relation();
+    let text = format!(
+        "one statement with ORDER BY random(): it sorts all rows of {relation} to return {}",
+        units::short(seen.rows())
+    );
+    let commands = vec![
+        "CREATE EXTENSION tsm_system_rows;".to_string(),
+        format!(
+            "SELECT * FROM {relation} TABLESAMPLE SYSTEM_ROWS (1); -- a random block, the rows of a block belong together"
+        ),
+    ];
+    let remedy = "draw the row by a sample of blocks (the command), or draw a number between the least and the greatest key and take the next key: \
+        WHERE id >= the number ORDER BY id LIMIT 1, which an index answers";
+    Some(seen.found(text, "a missing index: no index has a random order", remedy, commands))
+}
+
+fn numbered(seen: &Seen<'_>) -> Option<Found> {
+    let function = seen.shape.numbering.as_ref()?;
+    // A sort that does not fit into work_mem is another matter.
+    if seen.blocks() < BLOCKS_MIN || seen.rows() >= seen.blocks() || seen.spills() {
+        return None;
+    }
+    let relation = seen.relation();
+    let by = seen.shape.numbered_by.join(", ");
+    let text = format!(
+        "one statement that numbers all rows of {relation} by the window function {function}() to return {}",
+        units::short(seen.rows())
+    );
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_, ".contains(c);
+    let index = (!by.is_empty() && by.chars().all(is_plain)).then(|| {
+        format!("CREATE INDEX CONCURRENTLY ON {relation} ({by}); -- if there is none that begins so")
+    });
+    let first = seen
+        .shape
+        .numbered_by
+        .first()
+        .filter(|column| column.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
+    let rewritten =
+        first.map(|column| format!("SELECT DISTINCT ON ({column}) * FROM {relation} ORDER BY {by};"));
+    let commands = index
+        .into_iter()
+        .chain(rewritten)
+        .chain([explain_it(seen.case, &seen.time.node, seen.statement)])
+        .collect();
+    let remedy = "the window function must number every row before the first of each group is known. With a table of the groups, a LATERAL subquery with ORDER \
+        BY and LIMIT 1 reads one index entry for each of them; DISTINCT ON sorts less; a column or table with the newest row, written with it, is read at once";
+    Some(seen.found(
+        text,
+        "a missing index alone: with one, all rows are still read and numbered",
+        remedy,
+        commands,
+    ))
+}
+
+fn barrier(seen: &Seen<'_>) -> Option<Found> {
+    let planned = super::plan::plan_of(seen.case, seen.time, seen.statement);
+    let filter = planned.as_ref().and_then(|planned| planned.filter_of("CTE Scan")).map(str::to_string);
+    let name = seen.shape.materialized.first();
+    let is_wasteful = seen.blocks() >= BLOCKS_MIN && seen.rows() < seen.blocks();
+    if !is_wasteful || name.is_none() && filter.is_none() {
+        return None;
+    }
+    let text = match name {
+        Some(name) => format!(
+            "one statement with WITH {name} AS MATERIALIZED: all of it is computed before a condition is applied to it"
+        ),
+        None => "one statement with WITH: all of it is computed (a CTE) before a condition is applied to it"
+            .to_string(),
+    };
+    let look = explain_it(seen.case, &seen.time.node, seen.statement);
+    let without = statement::plannable(&seen.statement.text)
+        .ok()
+        .filter(|_| name.is_some() && !look.starts_with("SELECT"))
+        .map(|text| format!("EXPLAIN (GENERIC_PLAN) {};", without_materialized(&text)));
+    let remedy = "write NOT MATERIALIZED instead of MATERIALIZED, or a subquery: then the condition reaches the table and its index. A WITH that is \
+        used twice is \
+        kept by default; compare both plans";
+    let mut found = seen.found(
+        text,
+        "a missing index: the condition does not reach the table",
+        remedy,
+        [look].into_iter().chain(without).collect(),
+    );
+    found.evidence.extend(filter.map(|filter| format!("the plan filters the CTE by {filter}")));
+    Some(found)
+}
+
+/// The text with the opposite hint.
+fn without_materialized(text: &str) -> String {
+    let words = text.split(' ').map(|word| {
+        let is_hint = word.trim_end_matches('(').eq_ignore_ascii_case("materialized");
+        if is_hint { format!("NOT {word}") } else { word.to_string() }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn whole_result(seen: &Seen<'_>) -> Option<Found> {
+    let is_large = seen.rows() >= RESULT_ROWS_MIN && seen.calls() >= RESULTS_PER_S_MIN;
+    if !is_large || seen.shape.is_limited {
+        return None;
+    }
+    let rows = units::short(seen.rows());
+    let text = format!(
+        "one statement that returns {rows} rows per execution, {} times a second: it has no LIMIT",
+        units::short(seen.calls())
+    );
+    let remedy = "if the program shows or uses only the first of them, add LIMIT, and an index for its order; if it needs all of them now and then, keep the \
+        result, or fetch what changed since the last time; a cursor fetches in portions";
+    let look = explain_it(seen.case, &seen.time.node, seen.statement);
+    let mut found = seen.found(text, "a report of now and then: it runs every second", remedy, vec![look]);
+    found.severity = found.severity.min(Severity::Medium);
+    Some(found)
+}
+
+fn wide(seen: &Seen<'_>) -> Option<Found> {
+    let table = seen.table.as_ref().filter(|_| seen.shape.takes_all_columns && seen.tables == 1)?;
+    let each = table.lines.last("bytes")? / seen.live_rows().filter(|rows| *rows >= 1.0)?;
+    let per_row = seen.blocks() / seen.rows().max(1.0);
+    if each < ROW_BYTES_MIN || per_row < BLOCKS_PER_ROW_MIN || seen.blocks() < BLOCKS_MIN {
+        return None;
+    }
+    let relation = seen.relation();
+    let text = format!(
+        "one statement with SELECT *, which also fetches the large values (TOAST) of {relation}: {} for each row",
+        units::bytes(each)
+    );
+    let literal = relation.replace('\'', "''");
+    let commands = vec![format!(
+        "SELECT attname, avg_width FROM pg_stats WHERE format('%I.%I', schemaname, tablename) = '{literal}' ORDER BY avg_width DESC LIMIT 5; -- what is large"
+    )];
+    let remedy = "name the columns that are needed: a large value lies in pieces of 2 kB in another table, which are read, put together, decompressed \
+        and sent only if \
+        its column is named; columns that are seldom needed belong into a table of their own";
+    let mut found = seen.found(text, "a missing index: few rows are read", remedy, commands);
+    found.evidence.push(format!(
+        "{} blocks for each row; {relation} has {} with its large values",
+        units::short(per_row),
+        units::bytes(table.lines.last("bytes")?)
+    ));
+    Some(found)
+}
+
+fn looked_up(seen: &Seen<'_>) -> Option<Found> {
+    let inner = seen.shape.looked_up.first()?;
+    let per_row = seen.blocks() / seen.rows().max(1.0);
+    if seen.rows() < OUTER_ROWS_MIN || per_row < BLOCKS_PER_OUTER_ROW_MIN {
+        return None;
+    }
+    let text = format!(
+        "one statement with a subquery on {inner} in its SELECT list, which runs once for each of {} rows",
+        units::short(seen.rows())
+    );
+    let scans = table_of(seen.case, &seen.time.node, seen.statement, inner).and_then(|table| {
+        Some((table.lines.rate("index_scans").unwrap_or(0.0), table.lines.rate("seq_scans")?))
+    });
+    let remedy = "write it as a join with an aggregate, which reads the table once: LEFT JOIN (SELECT key, count(*) FROM ... GROUP BY key); for a \
+        page of rows, apply LIMIT \
+        in a subquery first";
+    let mut found = seen.found(
+        text,
+        "a missing index alone: with one, the subquery still runs for each row",
+        remedy,
+        vec![explain_it(seen.case, &seen.time.node, seen.statement)],
+    );
+    found.evidence.extend(scans.map(|(by_index, whole)| {
+        format!(
+            "{inner} has {} index scans and {} sequential scans a second",
+            units::short(by_index),
+            units::short(whole)
+        )
+    }));
+    Some(found)
+}
+
+fn distinct(seen: &Seen<'_>) -> Option<Found> {
+    let counted = seen.shape.counted_distinct.as_ref()?;
+    if seen.blocks() < BLOCKS_MIN {
+        return None;
+    }
+    let relation = seen.relation();
+    let text = format!(
+        "one statement with count(DISTINCT {counted}): each execution sorts all these values of {relation}"
+    );
+    let is_simple = seen.tables == 1 && !seen.is_filtered && !seen.shape.counts_rows;
+    let is_plain = counted.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let hashed = format!(
+        "SELECT count(*) FROM (SELECT DISTINCT {counted} FROM {relation}) d; -- the same by a hash table, in parallel if it pays"
+    );
+    let commands = match is_simple && is_plain {
+        true => vec![hashed],
+        false => vec![explain_it(seen.case, &seen.time.node, seen.statement)],
+    };
+    let remedy = "count the rows of a subquery with DISTINCT, which can be hashed; keep the numbers of closed days in a table, and count the present \
+        day alone; or estimate \
+        them (extension hll)";
+    let mut found =
+        seen.found(text, "a missing index alone: every value is read and sorted", remedy, commands);
+    if seen.spills() {
+        let bytes = seen.statement.temp_bytes.unwrap_or(0.0);
+        found
+            .evidence
+            .push(format!("its sort writes {} of temporary files per execution", units::bytes(bytes)));
+    }
+    Some(found)
+}

@@ -1,0 +1,249 @@
+//! What the form of a statement shows of its work: results that are counted, ordered, numbered or cut in ways that no index shortens.
+//!
+//! As in [`super::walk`], parts that are not understood are skipped: an absent mark proves nothing.
+
+use super::WALK_DEPTH_MAX;
+use super::walk;
+use sqlparser::ast::{
+    self, CteAsMaterialized, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, GroupByExpr, InTarget, LimitClause, OrderByKind, Query, Select, SelectItem, SetExpr,
+    TableFactor,
+};
+
+/// The form of a SELECT. Every mark is about the outermost SELECT unless it names another part.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Shape {
+    /// Its only column is a `count` of rows, without GROUP BY.
+    pub counts_rows: bool,
+    /// It has GROUP BY or an aggregate.
+    pub aggregates: bool,
+    /// It has LIMIT or FETCH.
+    pub is_limited: bool,
+    /// `*` or `table.*` is among its columns.
+    pub takes_all_columns: bool,
+    /// `random()` is its order, or that of a subquery with LIMIT.
+    pub is_in_random_order: bool,
+    /// The function by which a subquery or WITH numbers its rows (`row_number`, `rank`, `dense_rank`).
+    pub numbering: Option<String>,
+    /// Columns by which they are numbered: PARTITION BY, then ORDER BY, as they are written.
+    pub numbered_by: Vec<String>,
+    /// Names of WITH that are declared MATERIALIZED.
+    pub materialized: Vec<String>,
+    /// Tables of subqueries among its columns.
+    pub looked_up: Vec<String>,
+    /// What `count(DISTINCT ...)` counts, as it is written.
+    pub counted_distinct: Option<String>,
+    /// Members of the longest list of IN or ARRAY.
+    pub list_length: usize,
+}
+
+/// Aggregates of every day; a function of a user may be one, too.
+const AGGREGATES: [&str; 14] = [
+    "count",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "array_agg",
+    "string_agg",
+    "json_agg",
+    "jsonb_agg",
+    "bool_and",
+    "bool_or",
+    "stddev",
+    "variance",
+    "percentile_cont",
+];
+/// Functions that number rows.
+const NUMBERS: [&str; 3] = ["row_number", "rank", "dense_rank"];
+
+pub(super) fn of(parsed: &ast::Statement) -> Shape {
+    let mut shape = Shape::default();
+    let ast::Statement::Query(query) = parsed else { return shape };
+    shape.is_limited = is_limited(query);
+    top(&query.body, &mut shape, 0);
+    below(query, &mut shape, 0);
+    shape
+}
+
+fn is_limited(query: &Query) -> bool {
+    let by_limit = match &query.limit_clause {
+        Some(LimitClause::LimitOffset { limit, .. }) => limit.is_some(),
+        Some(LimitClause::OffsetCommaLimit { .. }) => true,
+        None => false,
+    };
+    by_limit || query.fetch.is_some()
+}
+
+/// Marks of the outermost SELECT.
+fn top(body: &SetExpr, shape: &mut Shape, depth: usize) {
+    match body {
+        _ if depth > WALK_DEPTH_MAX => {}
+        SetExpr::Select(select) => columns(select, shape),
+        SetExpr::Query(query) => {
+            shape.is_limited |= is_limited(query);
+            top(&query.body, shape, depth + 1);
+        }
+        SetExpr::SetOperation { left, .. } => top(left, shape, depth + 1),
+        _ => {}
+    }
+}
+
+fn columns(select: &Select, shape: &mut Shape) {
+    let grouped = match &select.group_by {
+        GroupByExpr::All(_) => true,
+        GroupByExpr::Expressions(by, _) => !by.is_empty(),
+    };
+    shape.aggregates |= grouped;
+    for item in &select.projection {
+        match item {
+            SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => shape.takes_all_columns = true,
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+                column(expr, shape, 0);
+                let is_only = select.projection.len() == 1 && !grouped;
+                shape.counts_rows |= is_only && is_count(expr);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The function's name in lower case, without its schema.
+fn name_of(function: &Function) -> String {
+    let name = function.name.0.last().and_then(|part| part.as_ident());
+    name.map_or(String::new(), |name| name.value.to_ascii_lowercase())
+}
+
+fn is_count(expr: &Expr) -> bool {
+    let Expr::Function(function) = expr else { return false };
+    let FunctionArguments::List(list) = &function.args else { return false };
+    let counts = |argument: &FunctionArg| {
+        matches!(
+            argument,
+            FunctionArg::Unnamed(FunctionArgExpr::Wildcard | FunctionArgExpr::Expr(Expr::Value(_)))
+        )
+    };
+    name_of(function) == "count"
+        && function.over.is_none()
+        && function.filter.is_none()
+        && list.args.iter().all(counts)
+}
+
+/// Aggregates and subqueries inside of a column.
+fn column(expr: &Expr, shape: &mut Shape, depth: usize) {
+    if depth > WALK_DEPTH_MAX {
+        return;
+    }
+    match expr {
+        Expr::Subquery(query) => shape.looked_up.extend(walk::tables(query)),
+        Expr::Function(function) => {
+            let name = name_of(function);
+            shape.aggregates |= function.over.is_none() && AGGREGATES.contains(&name.as_str());
+            let FunctionArguments::List(list) = &function.args else { return };
+            if list.duplicate_treatment == Some(DuplicateTreatment::Distinct) && name == "count" {
+                let counted: Vec<String> = list.args.iter().map(ToString::to_string).collect();
+                shape.counted_distinct = Some(counted.join(", "));
+            }
+            for argument in &list.args {
+                if let FunctionArg::Unnamed(FunctionArgExpr::Expr(inner)) = argument {
+                    column(inner, shape, depth + 1);
+                }
+            }
+        }
+        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } | Expr::UnaryOp { expr: inner, .. } => {
+            column(inner, shape, depth + 1);
+        }
+        Expr::BinaryOp { left, right, .. } => {
+            column(left, shape, depth + 1);
+            column(right, shape, depth + 1);
+        }
+        _ => {}
+    }
+}
+
+/// Marks of a query and all that it is made from.
+fn below(query: &Query, shape: &mut Shape, depth: usize) {
+    if depth > WALK_DEPTH_MAX {
+        return;
+    }
+    for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+        if cte.materialized == Some(CteAsMaterialized::Materialized) {
+            shape.materialized.push(cte.alias.name.value.clone());
+        }
+        numbered(&cte.query, shape);
+        below(&cte.query, shape, depth + 1);
+    }
+    if let (true, Some(order)) = (is_limited(query), &query.order_by)
+        && let OrderByKind::Expressions(by) = &order.kind
+    {
+        let is_random = |expr: &Expr| matches!(expr, Expr::Function(one) if name_of(one) == "random");
+        shape.is_in_random_order |= by.iter().any(|one| is_random(&one.expr));
+    }
+    sets(&query.body, shape, depth + 1);
+}
+
+fn sets(body: &SetExpr, shape: &mut Shape, depth: usize) {
+    match body {
+        _ if depth > WALK_DEPTH_MAX => {}
+        SetExpr::Query(query) => below(query, shape, depth + 1),
+        SetExpr::SetOperation { left, right, .. } => {
+            sets(left, shape, depth + 1);
+            sets(right, shape, depth + 1);
+        }
+        SetExpr::Select(select) => {
+            if let Some(selection) = &select.selection {
+                lists(selection, shape, depth + 1);
+            }
+            let joined = |table: &'_ ast::TableWithJoins| {
+                let joins = table.joins.iter().map(|join| join.relation.clone());
+                std::iter::once(table.relation.clone()).chain(joins).collect::<Vec<_>>()
+            };
+            for factor in select.from.iter().flat_map(joined) {
+                if let TableFactor::Derived { subquery, .. } = factor {
+                    numbered(&subquery, shape);
+                    below(&subquery, shape, depth + 1);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Lists of constants in a condition.
+fn lists(expr: &Expr, shape: &mut Shape, depth: usize) {
+    if depth > WALK_DEPTH_MAX {
+        return;
+    }
+    match expr {
+        Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => lists(inner, shape, depth + 1),
+        Expr::BinaryOp { left, right, .. } => {
+            lists(left, shape, depth + 1);
+            lists(right, shape, depth + 1);
+        }
+        Expr::AnyOp { right, .. } => lists(right, shape, depth + 1),
+        Expr::In { target: InTarget::List(list), .. } => {
+            shape.list_length = shape.list_length.max(list.len())
+        }
+        Expr::Array(array) => shape.list_length = shape.list_length.max(array.elem.len()),
+        _ => {}
+    }
+}
+
+/// A subquery that numbers its rows.
+fn numbered(query: &Query, shape: &mut Shape) {
+    let SetExpr::Select(select) = query.body.as_ref() else { return };
+    for item in &select.projection {
+        let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { continue };
+        let Expr::Function(function) = expr else { continue };
+        let name = name_of(function);
+        let Some(over) = function.over.as_ref().filter(|_| NUMBERS.contains(&name.as_str())) else {
+            continue;
+        };
+        if let ast::WindowType::WindowSpec(window) = over {
+            let parts = window.partition_by.iter().map(ToString::to_string);
+            let order = window.order_by.iter().map(ToString::to_string);
+            shape.numbered_by = parts.chain(order).collect();
+        }
+        shape.numbering = Some(name);
+    }
+}
