@@ -133,15 +133,47 @@ impl ClusterError {
 
 /// The hint for a failed catalog query: a missing privilege, or an unexpected catalog.
 pub(crate) fn sql_hint(engine: Option<Engine>, source: &postgres::Error) -> Option<String> {
-    let code = source.as_db_error()?.code().code();
+    let error = source.as_db_error()?;
+    let code = error.code().code();
     let engine = engine.map_or_else(String::new, |engine| format!(" of {engine}"));
     match code {
         "42501" => Some(format!(
-            "the role may not read this catalog{engine}: grant it that (pg_monitor or a superuser has it), or connect with another role (-U)"
+            "the role may not read this catalog{engine}: grant it that{}, or connect with another role (-U)",
+            grant(error.message()).map_or_else(String::new, |grant| format!(" ({grant})"))
         )),
         "42703" | "42P01" | "42883" => Some(format!(
             "the profile was not written for the catalog{engine} of this release: name the nodes in a cluster file (--cluster), and load through one node"
         )),
         _ => None,
+    }
+}
+
+/// What to type so that the role may use what the server's message names. Servers that speak another language than English name it in another place.
+fn grant(message: &str) -> Option<String> {
+    let (kind, name) = message.strip_prefix("permission denied for ")?.split_once(' ')?;
+    let name = connect::sql::identifier(name.trim_matches('"'));
+    Some(match kind {
+        "schema" => format!(
+            "GRANT USAGE ON SCHEMA {name} TO ..., and GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO ..."
+        ),
+        "table" | "view" | "relation" | "foreign" => {
+            format!("GRANT SELECT ON {name} TO ..., with its schema before the name")
+        }
+        "function" => format!("GRANT EXECUTE ON FUNCTION {name} TO ..., with its schema before the name"),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_catalog_is_granted_by_name() {
+        let schema = grant("permission denied for schema mtm").expect("a grant");
+        assert!(schema.starts_with("GRANT USAGE ON SCHEMA \"mtm\" TO ..., and GRANT SELECT"), "{schema}");
+        let view = grant("permission denied for view cluster_nodes").expect("a grant");
+        assert!(view.starts_with("GRANT SELECT ON \"cluster_nodes\" TO"), "{view}");
+        assert_eq!(grant("keine Berechtigung fuer Schema mtm"), None);
     }
 }

@@ -20,6 +20,11 @@ impl LoadError {
             _ if self.is_connection_lost() => {
                 "read the server's log, then run the same command again: it continues".into()
             }
+            LoadError::Sql { source, .. } if is_ledger_of_another(source) => {
+                "schema pgfathom, which holds the ledger of what was loaded, belongs to another role (\\dn pgfathom shows which): connect as that \
+                 role (-U), or load into another database"
+                    .into()
+            }
             LoadError::Lost { .. } | LoadError::Sql { .. } | LoadError::Stream { .. } => {
                 return sqlstate_hint(self.sqlstate()?);
             }
@@ -160,6 +165,13 @@ fn unfillable(engine: engines::Engine) -> &'static str {
         LoadPath::None(reason) => reason,
         LoadPath::Leaves | LoadPath::EachNode | LoadPath::Table => "name its nodes with --cluster",
     }
+}
+
+/// Whether the role may not use our schema, which another role has made.
+fn is_ledger_of_another(error: &postgres::Error) -> bool {
+    error
+        .as_db_error()
+        .is_some_and(|error| error.code().code() == "42501" && error.message().ends_with("schema pgfathom"))
 }
 
 /// Hints for what servers refuse most often while a dataset is created or loaded.
