@@ -22,7 +22,7 @@ const ROWS: [(&str, &str, &str); 13] = [
     ("citus", "Citus", "citus"),
     ("mtm", "Postgres Pro Multimaster", "mtm"),
     ("pgactive", "pgactive", "multimaster"),
-    ("pglogical", "pglogical, Spock", "multimaster"),
+    ("pglogical", "pglogical (Spock: stand-in tables only)", "multimaster"),
     ("shardman", "Shardman", "shardman"),
     ("greenplum", "Greenplum, Arenadata DB", "greenplum"),
     ("cockroachdb", "CockroachDB", "cockroachdb"),

@@ -43,6 +43,8 @@ fn a_check_fits_its_schema_and_uses_all_of_it() {
         hosts: vec![host],
         disks: vec![check::Disk {
             refused: Some("no space".into()),
+            real_directory: "/mnt/data".into(),
+            same_as: Some("/data".into()),
             tests: vec![test],
             ..check::Disk::default()
         }],

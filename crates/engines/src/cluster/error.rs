@@ -138,7 +138,7 @@ pub(crate) fn sql_hint(engine: Option<Engine>, source: &postgres::Error) -> Opti
     let engine = engine.map_or_else(String::new, |engine| format!(" of {engine}"));
     match code {
         "42501" => Some(format!(
-            "the role may not read this catalog{engine}: grant it that{}, or connect with another role (-U)",
+            "the role may not read this catalog{engine}: grant it that{}, or connect as a superuser or another role that may (-U)",
             grant(error.message()).map_or_else(String::new, |grant| format!(" ({grant})"))
         )),
         "42703" | "42P01" | "42883" => Some(format!(

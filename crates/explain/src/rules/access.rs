@@ -37,9 +37,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-39",
         title: "a statement has a list of hundreds of constants",
         needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
-        limits: "20 % of the session time in a statement with 100 constants in a list; or with a list that pg_stat_statements shortened, which \
-            fetches 100 rows \
-            by an index (ours)",
+        limits: "20 % of the session time in a statement with 100 constants in a list; PostgreSQL 18 hides how many there are (ours)",
         judge: long_list,
         links: &[
             "https://www.postgresql.org/docs/current/functions-comparisons.html#FUNCTIONS-COMPARISONS-ANY-SOME",
@@ -69,16 +67,12 @@ const BLOCKS_PER_ROW_MIN: f64 = 4.0;
 const OF_TABLE_MIN: f64 = 0.5;
 /// Constants of a list.
 const CONSTANTS_MIN: usize = 100;
-/// Rows that an execution fetches by an index.
-const FETCHED_MIN: f64 = 100.0;
 /// Rows of a bitmap.
 const BITMAP_ROWS_MIN: f64 = 1_000.0;
 /// Bytes that a bitmap takes for a page (`tbm_calculate_entries` in tidbitmap.c).
 const BYTES_PER_PAGE: f64 = 64.0;
 /// Bytes of a block, by default.
 const BLOCK_BYTES: f64 = 8192.0;
-/// What PostgreSQL 18 writes for the rest of a list.
-const SHORTENED: &str = " /*, ... */";
 
 /// Statements of a share with their plans.
 fn planned(case: &Case, share_min: f64) -> impl Iterator<Item = Planned<'_>> {
@@ -265,7 +259,7 @@ fn block_range(case: &Case) -> Answer {
                     &[
                         &known,
                         &statement::index_command(odd.relation, &column, true),
-                        &format!("DROP INDEX CONCURRENTLY {};", odd.with_schema()),
+                        &format!("DROP INDEX CONCURRENTLY {}; -- when the new one is there, and no other statement needs this one", odd.with_schema()),
                     ],
                 ),
         );
@@ -273,41 +267,27 @@ fn block_range(case: &Case) -> Answer {
     Answer::of(claims, || "BRIN indexes of the tables that plans search".to_string())
 }
 
-/// Constants in the longest list of a statement, as far as its text has them; and whether the text was shortened.
-fn listed(statement: &StatementTime) -> (usize, bool) {
+/// Constants in the longest list of a statement, as far as its text has them. PostgreSQL 18 shortens every list: then its length is unknown.
+fn listed(statement: &StatementTime) -> usize {
     let by_parser = statement::shape(&statement.text).map_or(0, |shape| shape.list_length);
     // A text that was cut off is not parsed: its list is what it consists of.
     let parameters = match statement.text.to_ascii_lowercase().split_once(" in ($") {
         Some((_, rest)) if !rest.contains(')') => rest.matches(", $").count() + 1,
         _ => 0,
     };
-    (by_parser.max(parameters), statement.text.contains(SHORTENED))
-}
-
-/// Rows that index scans of the statement's table fetch for each execution.
-fn fetched(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<f64> {
-    let name = statement::parse(&statement.text).ok()?.tables.first()?.name.clone();
-    let is_it = |table: &Thing<'_>| {
-        let relation = table.lines.word("relation");
-        relation.rsplit('.').next().is_some_and(|last| last.trim_matches('"') == name)
-    };
-    let rows = case.at("table", &time.node).find(is_it)?.lines.rate("index_rows")?;
-    Some(rows / statement.calls_per_s.filter(|calls| *calls > 0.0)?)
-}
-
-/// Whether a statement has a list of so many constants, and how many at least.
-fn constants(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<f64> {
-    let (written, is_shortened) = listed(statement);
-    let fetched = fetched(case, time, statement).filter(|rows| is_shortened && *rows >= FETCHED_MIN);
-    (written >= CONSTANTS_MIN).then_some(written as f64).or(fetched)
+    by_parser.max(parameters)
 }
 
 fn long_list(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for one in time.statements.iter().filter(|one| one.share >= SHARE_UNSURE_MIN) {
-            let Some(count) = constants(case, time, one) else { continue };
-            let array = one.text.replacen(SHORTENED, "", 1).replacen(" IN (", " = ANY (", 1);
+            let count = listed(one);
+            if count < CONSTANTS_MIN {
+                continue;
+            }
+            let count = count as f64;
+            let array = one.text.replacen(" IN (", " = ANY (", 1).replacen(" in (", " = ANY (", 1);
             let prepared = statement::plannable(&array).ok().filter(|text| text.contains(" = ANY ("));
             let commands: Vec<String> = prepared
                 .map(|text| format!("EXPLAIN (GENERIC_PLAN) {text}; -- $1 is one array"))
@@ -421,9 +401,9 @@ mod tests {
     fn a_list_is_counted_even_in_a_text_that_was_cut_off() {
         let of = |text: String| listed(&StatementTime { text, ..StatementTime::default() });
         let members = |count: usize| (1..=count).map(|n| format!("${n}")).collect::<Vec<_>>().join(", ");
-        assert_eq!(of(format!("SELECT 1 FROM t WHERE id IN ({})", members(150))), (150, false));
-        assert_eq!(of(format!("SELECT 1 FROM t WHERE id IN ({}, $30", members(300))).0, 301);
-        assert_eq!(of("SELECT 1 FROM t WHERE id IN ($1 /*, ... */)".to_string()), (1, true));
-        assert_eq!(of("SELECT 1 FROM t WHERE id IN ($1, $2)".to_string()), (2, false));
+        assert_eq!(of(format!("SELECT 1 FROM t WHERE id IN ({})", members(150))), 150);
+        assert_eq!(of(format!("SELECT 1 FROM t WHERE id IN ({}, $30", members(300))), 301);
+        assert_eq!(of("SELECT 1 FROM t WHERE id IN ($1 /*, ... */)".to_string()), 1);
+        assert_eq!(of("SELECT 1 FROM t WHERE id IN ($1, $2)".to_string()), 2);
     }
 }

@@ -20,13 +20,8 @@ impl LoadError {
             _ if self.is_connection_lost() => {
                 "read the server's log, then run the same command again: it continues".into()
             }
-            LoadError::Sql { source, .. } if is_ledger_of_another(source) => {
-                "schema pgfathom, which holds the ledger of what was loaded, belongs to another role (\\dn pgfathom shows which): connect as that \
-                 role (-U), or load into another database"
-                    .into()
-            }
             LoadError::Lost { .. } | LoadError::Sql { .. } | LoadError::Stream { .. } => {
-                return sqlstate_hint(self.sqlstate()?);
+                return self.hint_of_server();
             }
             LoadError::TooManyAttempts { .. } => {
                 "read the server's log; the same command again continues with the missing chunks".into()
@@ -121,6 +116,18 @@ impl LoadError {
             ),
             _ => return None,
         })
+    }
+
+    /// The server refused a statement.
+    fn hint_of_server(&self) -> Option<String> {
+        match self {
+            LoadError::Sql { source, .. } if is_ledger_of_another(source) => Some(
+                "schema pgfathom, which holds the ledger of what was loaded, belongs to another role (\\dn pgfathom shows which): connect as that \
+                 role (-U), or load into another database"
+                    .into(),
+            ),
+            _ => sqlstate_hint(self.sqlstate()?),
+        }
     }
 
     /// The nodes of a cluster are not as the load needs them.
