@@ -82,9 +82,13 @@ fn planned(case: &Case, share_min: f64) -> impl Iterator<Item = Planned<'_>> {
     })
 }
 
-/// The statistics of a table.
-fn table<'a>(case: &'a Case, node: &'a str, relation: &str) -> Option<Thing<'a>> {
-    case.at("table", node).find(|table| table.lines.word("relation") == relation)
+/// The statistics of a table in the database of a statement: another database may have one of the same name.
+fn table<'a>(case: &'a Case, planned: &Planned<'a>, relation: &str) -> Option<Thing<'a>> {
+    let database = &planned.statement.database;
+    case.at("table", &planned.time.node).find(|table| {
+        let is_there = database.is_empty() || table.lines.word("database") == database;
+        is_there && table.lines.word("relation") == relation
+    })
 }
 
 /// Whether a column stands in a condition.
@@ -168,7 +172,7 @@ fn pending<'a>(case: &'a Case, planned: Planned<'a>) -> Option<(Odd<'a>, f64)> {
     let of_index = of_index.and_then(|text| text.parse::<f64>().ok()).map(|kilobytes| kilobytes * 1024.0);
     let of_server = || case.setting(place, "gin_pending_list_limit").and_then(units::setting);
     let limit = of_index.or_else(of_server).unwrap_or(PENDING_BYTES);
-    let writes = table(case, place, odd.relation).map_or(0.0, |table| {
+    let writes = table(case, &odd.planned, odd.relation).map_or(0.0, |table| {
         ["rows_inserted", "rows_updated"].iter().filter_map(|field| table.lines.rate(field)).sum()
     });
     let is_read = limit > PENDING_BYTES && odd.blocks() >= odd.expected().max(1.0) * BLOCKS_PER_ROW_MIN;
@@ -219,7 +223,7 @@ fn pending_list(case: &Case) -> Answer {
 /// A BRIN index that does not shorten a search, with the blocks of its table.
 fn mixed<'a>(case: &'a Case, planned: Planned<'a>) -> Option<(Odd<'a>, f64)> {
     let odd = odd(case, planned, "brin")?;
-    let table = table(case, odd.planned.time.node.as_str(), odd.relation)?;
+    let table = table(case, &odd.planned, odd.relation)?;
     let blocks = table.lines.last("bytes")? / BLOCK_BYTES;
     let fits = if odd.is_used { odd.blocks() >= blocks * OF_TABLE_MIN } else { odd.keeps_few() };
     (fits && odd.blocks() >= BLOCKS_MIN).then_some((odd, blocks))
@@ -334,11 +338,10 @@ fn long_list(case: &Case) -> Answer {
 
 /// The pages that a bitmap has, and those that work_mem has room for, if these are fewer.
 fn overflow(case: &Case, planned: &Planned<'_>) -> Option<(f64, f64, f64)> {
-    let place = planned.time.node.as_str();
     let is_heap = |node: &&Thing<'_>| node.lines.word("kind").ends_with("Bitmap Heap Scan");
     let node = planned.nodes.iter().find(is_heap)?;
     let rows = node.lines.last("rows_planned").filter(|rows| *rows >= BITMAP_ROWS_MIN)?;
-    let blocks = table(case, place, node.lines.word("relation"))?.lines.last("bytes")? / BLOCK_BYTES;
+    let blocks = table(case, planned, node.lines.word("relation"))?.lines.last("bytes")? / BLOCK_BYTES;
     let work_mem = planned.plan.lines.last("work_mem_bytes")?;
     // Rows at random places fall into so many different pages.
     let pages = blocks * (1.0 - (-rows / blocks.max(1.0)).exp());
