@@ -23,6 +23,9 @@ const WARM_S: u64 = 2;
 /// The longest that a watch may take beyond its time.
 const WATCH_GRACE: Duration = Duration::from_secs(60);
 
+/// The run directory of the first watch.
+const FIRST_LOOK: &str = "run";
+
 /// For the self-test: rules whose claims are removed before they are scored, separated by spaces.
 pub(crate) const WITHOUT: &str = "PGFATHOM_DRILLS_WITHOUT";
 
@@ -292,6 +295,26 @@ fn remove_rules(answer: &mut Value, rules: &str) {
     }
 }
 
+/// What the scorer holds the findings against.
+fn expected(entry: &Entry, foreign_cpu_pct: Option<f64>) -> Expected<'_> {
+    Expected {
+        healthy: entry.healthy,
+        rules: &entry.rules,
+        names: &entry.names,
+        symptoms: &entry.symptoms,
+        also: &entry.also,
+        foreign_cpu_pct: foreign_cpu_pct.unwrap_or(100.0),
+    }
+}
+
+/// Explains the recording of the first watch in `folder` again, and judges that. What was measured then stays.
+pub(crate) fn judge_kept(entry: &Entry, folder: &Path, before: Record) -> Result<Record, String> {
+    let answer = explain(folder, FIRST_LOOK)?;
+    let verdict = score::judge(&answer, &expected(entry, before.foreign_cpu_pct));
+    let (cause, rules) = (entry.cause.clone(), entry.rules.clone());
+    Ok(Record { area: entry.area.clone(), healthy: entry.healthy, cause, rules, verdict, ..before })
+}
+
 /// Does all of it. Errors are the runner's, or the condition's that could not be caused.
 pub(crate) fn perform(
     entry: &Entry,
@@ -301,18 +324,11 @@ pub(crate) fn perform(
 ) -> Result<Record, String> {
     let begun = Instant::now();
     let mut stage = Stage::set(entry, folder, foreign, island)?;
-    let mut look = stage.look("run", false)?;
+    let mut look = stage.look(FIRST_LOOK, false)?;
     remove_rules(&mut look.answer, &std::env::var(WITHOUT).unwrap_or_default());
     stage.loads.worked()?;
     stage.provoked()?;
-    let expected = Expected {
-        healthy: entry.healthy,
-        rules: &entry.rules,
-        names: &entry.names,
-        symptoms: &entry.symptoms,
-        also: &entry.also,
-        foreign_cpu_pct: look.foreign_cpu_pct.unwrap_or(100.0),
-    };
+    let expected = expected(entry, look.foreign_cpu_pct);
     let verdict = score::judge(&look.answer, &expected);
     let cure = match score::cause(&look.answer, &expected) {
         Some(finding) if entry.remedy && !entry.healthy => {
