@@ -26,6 +26,7 @@ mod standby;
 mod statement;
 mod surroundings;
 mod table;
+mod temporary;
 mod transaction;
 pub(crate) mod vacuum;
 pub(crate) mod wal;
@@ -55,6 +56,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         waste::RULES,
         form::RULES,
         access::RULES,
+        temporary::RULES,
         surroundings::RULES,
         queue::RULES,
         limit::RULES,

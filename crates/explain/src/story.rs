@@ -67,6 +67,11 @@ const SAVED: &[(&str, f64, f64)] = &[
     ("PLAN-38", 0.6, 1.0),
     ("PLAN-39", 0.1, 0.6),
     ("PLAN-40", 0.05, 0.6),
+    ("PLAN-45", 0.0, 0.9),
+    ("PLAN-46", 0.5, 1.0),
+    ("PLAN-47", 0.0, 0.95),
+    ("MEM-07", 0.2, 0.9),
+    ("TXN-10", 0.3, 0.6),
     ("EXT-01", 0.0, 0.95),
     ("VAC-11", 0.3, 0.95),
     ("TXN-06", 0.2, 0.9),
@@ -124,9 +129,11 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("SES-02", &["SES-03", "GEN-03"]),
     ("LCK-04", &["LCK-01", "CPU-05"]),
     ("LCK-01", &["DIST-06", "CPU-05", "TXN-01"]),
+    ("TXN-10", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("TXN-01", &["WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("WAL-01", &["WAL-05", "CPU-05", "WAL-06"]),
     ("REP-10", &["REP-01", "CPU-05"]),
+    ("REP-12", &["REP-01", "REP-11", "CPU-05"]),
     ("REP-01", &["CPU-05", "TXN-01"]),
     ("PLAN-07", &["PLAN-01"]),
     ("PLAN-08", &["PLAN-01", "MEM-04", "SES-03"]),
@@ -139,6 +146,8 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("SES-04", &["SES-01"]),
     ("REP-10", &["REP-11"]),
     ("REP-02", &["REP-11"]),
+    ("PLAN-10", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
+    ("PLAN-46", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("PLAN-11", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("PLAN-20", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("PLAN-21", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
@@ -180,8 +189,11 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("MEM-02", &["OBS-01"]),
 ];
 
-/// A cause on a standby whose symptoms show on its primary.
-const ON_A_STANDBY: &str = "REP-10";
+/// The rule about the costliest step of any plan.
+const GENERAL: &str = "PLAN-45";
+
+/// Causes on a standby whose symptoms show on its primary.
+const ON_A_STANDBY: [&str; 2] = ["REP-10", "REP-12"];
 
 /// Rules about the measurement or the client, which say nothing about the health of the database.
 const NOT_OF_TARGET: [&str; 8] =
@@ -205,6 +217,7 @@ pub(crate) fn complete(case: &Case, findings: &mut Findings) {
     for finding in &mut findings.findings {
         cost(case, finding);
     }
+    special_before_general(&mut findings.findings);
     one_of_many_nodes(&mut findings.findings);
     under_their_causes(case, &mut findings.findings);
     findings.blind = blind(case, findings);
@@ -237,6 +250,17 @@ fn impact(case: &Case, finding: &Finding) -> Option<f64> {
         .find_map(|name| finding.numbers.get(*name))
         .filter(|_| SAVED.iter().any(|(rule, _, _)| *rule == finding.rule));
     named.map(|share| share.clamp(0.0, 1.0)).filter(|_| time.active > 0.0)
+}
+
+/// A rule that says something about any statement gives way to one that knows what is wrong with it.
+fn special_before_general(findings: &mut Vec<Finding>) {
+    let about = |finding: &Finding| {
+        let is_text = |sentence: &&String| sentence.starts_with("the statement: ");
+        (finding.node.clone(), finding.evidence.iter().find(is_text).cloned())
+    };
+    let is_special = |finding: &&Finding| finding.rule != GENERAL && finding.severity > Severity::Note;
+    let special: Vec<_> = findings.iter().filter(is_special).map(about).filter(|(_, text)| text.is_some()).collect();
+    findings.retain(|finding| finding.rule != GENERAL || !special.contains(&about(finding)));
 }
 
 /// The claim without names and numbers: what remains is the kind of the claim.
@@ -321,7 +345,7 @@ fn under_their_causes(case: &Case, findings: &mut [Finding]) {
                     && !found.iter().any(|(_, other)| *other == symptom)
                     // One that has symptoms of its own stays: two levels are enough.
                     && !found.iter().any(|(other, _)| *other == symptom)
-                    && (*cause_rule == ON_A_STANDBY
+                    && (ON_A_STANDBY.contains(cause_rule)
                         || is_same_place(case, &findings[cause], &findings[symptom]));
                 if fits {
                     found.push((cause, symptom));

@@ -113,8 +113,11 @@ impl Findings {
 pub(crate) fn worst_first(findings: &mut Vec<Finding>) {
     let share = |finding: &Finding| finding.share_of_client_time.unwrap_or(0.0);
     let impact = |finding: &Finding| finding.impact.unwrap_or(0.0);
+    // How well we looked comes behind what we saw.
+    let is_about_us = |finding: &Finding| finding.rule.starts_with("OBS-");
     findings.sort_by(|left, right| {
         (right.severity.cmp(&left.severity))
+            .then_with(|| is_about_us(left).cmp(&is_about_us(right)))
             .then_with(|| impact(right).total_cmp(&impact(left)))
             .then_with(|| right.level.cmp(&left.level))
             .then_with(|| share(right).total_cmp(&share(left)))

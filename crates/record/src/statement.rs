@@ -11,7 +11,7 @@ mod shape;
 mod walk;
 
 pub use columns::{index_columns, index_command, quoted, statistics_command};
-pub use mask::mask;
+pub use mask::{mask, parameterized};
 pub use shape::Shape;
 
 use sqlparser::dialect::PostgreSqlDialect;
@@ -263,6 +263,21 @@ fn statements(text: &str) -> Result<Vec<sqlparser::ast::Statement>, Unread> {
     let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_MAX);
     let mut parser = parser.try_with_sql(text).map_err(|_| Unread::Syntax)?;
     parser.parse_statements().map_err(|_| Unread::Syntax)
+}
+
+/// The name of a statement to which the server gives no id, from its text as of [`parameterized`]. It begins with a word, so nobody looks for it among the
+/// ids of `pg_stat_statements`. Lists and rows of all lengths have one name: `VALUES ($1, $2)` and `VALUES ($1, $2), ($3, $4)`.
+pub fn text_id(text: &str) -> String {
+    let is_list = |byte: &u8| byte.is_ascii_digit() || b"(), $".contains(byte);
+    let mut kept: Vec<u8> = text.to_lowercase().into_bytes();
+    kept.dedup_by(|next, before| is_list(next) && is_list(before));
+    let kept = kept.iter().map(|byte| if is_list(byte) { b' ' } else { *byte });
+    format!("text-{:016x}", fnv(kept))
+}
+
+/// A short name for bytes: FNV-1a of 64 bits (draft-eastlake-fnv).
+pub fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Whether a statement is one of pgfathom's own, which looks at a server: on a quiet one they are the costliest, and no user can improve them.

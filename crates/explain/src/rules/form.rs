@@ -18,7 +18,7 @@ pub(super) const RULES: &[Rule] = &[
         title: "all rows of a table are counted or summed up again and again",
         needs: NEEDS,
         limits: "20 % of the session time in an aggregate over one table without a condition that touches 100 blocks, once in 2 s or more; a note if a single \
-            session does it (ours)",
+            session does it fewer than 5 times a second (ours)",
         judge: |case| judge(case, everything, "aggregates without a condition"),
         links: &["https://www.postgresql.org/docs/current/rules-materializedviews.html"],
     },
@@ -91,6 +91,8 @@ const BLOCKS_MIN: f64 = 100.0;
 const CALLS_PER_S_MIN: f64 = 0.5;
 /// Sessions that are in the statement at once, on average: one may be a batch that needs the result.
 const SESSIONS_MIN: f64 = 1.3;
+/// What runs more often is no batch, even if one session at a time does it.
+const BATCH_CALLS_PER_S_MAX: f64 = 5.0;
 /// Rows of a result that no page shows.
 const RESULT_ROWS_MIN: f64 = 10_000.0;
 /// Executions a second of a result that no export makes.
@@ -232,10 +234,15 @@ fn everything(seen: &Seen<'_>) -> Option<Found> {
     let is_whole = shape.aggregates && !seen.is_filtered && seen.tables == 1 && shape.looked_up.is_empty();
     let is_small = seen.blocks() < BLOCKS_MIN || seen.rows() >= seen.blocks();
     let is_others = shape.counted_distinct.is_some() || shape.numbering.is_some() || seen.spills();
-    if !is_whole || is_small || is_others || seen.calls() < CALLS_PER_S_MIN {
+    // More blocks than rows: it reads what is dead, which vacuum would end.
+    let is_bloat = seen.live_rows().is_some_and(|rows| rows < seen.blocks());
+    if !is_whole || is_small || is_others || is_bloat || seen.calls() < CALLS_PER_S_MIN {
         return None;
     }
     let relation = seen.relation();
+    if !shape.extremes.is_empty() {
+        return Some(extreme(seen, &relation));
+    }
     let what = if shape.counts_rows { "count(*) counts all rows" } else { "an aggregate reads all rows" };
     let text =
         format!("one statement in which {what} of {relation}, {} times a second", units::short(seen.calls()));
@@ -266,7 +273,7 @@ fn everything(seen: &Seen<'_>) -> Option<Found> {
     let mut found = seen.found(text, "a missing index: the statement has no condition", remedy, commands);
     // Of a client with parallel workers only the client counts.
     let clients = seen.calls() * seen.statement.mean_ms.unwrap_or(0.0) / 1e3;
-    if seen.statement.sessions.min(clients) < SESSIONS_MIN {
+    if seen.statement.sessions.min(clients) < SESSIONS_MIN && seen.calls() < BATCH_CALLS_PER_S_MAX {
         found.severity = Severity::Note;
         found
             .evidence
@@ -283,6 +290,22 @@ fn everything(seen: &Seen<'_>) -> Option<Found> {
         ));
     }
     Some(found)
+}
+
+/// The least and the greatest value of a column are the ends of an index on it: that all rows are read shows that there is none.
+fn extreme(seen: &Seen<'_>, relation: &str) -> Found {
+    let columns = seen.shape.extremes.iter().map(|column| statement::quoted(column)).collect::<Vec<_>>();
+    let text = format!(
+        "one statement that looks for the least or greatest {} in all rows of {relation}, {} times a second: no index is on it",
+        columns.join(", "),
+        units::short(seen.calls())
+    );
+    let mut commands: Vec<String> =
+        columns.iter().map(|column| format!("CREATE INDEX CONCURRENTLY ON {relation} ({column});")).collect();
+    commands.push(explain_it(seen.case, &seen.time.node, seen.statement));
+    let remedy = "create an index on the column: its ends are the least and the greatest value, and one entry is read instead of the table (CONCURRENTLY does \
+         not block writes, and must not run in a transaction); every index slows writes to its table";
+    seen.found(text, "a condition that keeps few rows: the statement has none", remedy, commands)
 }
 
 /// A name for something beside a table, in its schema.

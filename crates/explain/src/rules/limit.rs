@@ -2,7 +2,7 @@
 
 use super::costly::{busy, severity};
 use super::vacuum::is_wal;
-use crate::case::Case;
+use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::Need::{Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
@@ -14,7 +14,7 @@ use record::finding::{Level, Severity, Window};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "SES-04",
-        title: "connections are refused because all are in use",
+        title: "connections are refused because all are in use, or those of a role or database",
         needs: &[Field("server", "sessions_total")],
         limits: "any connection refused for it, as the server's log or our own connection has it, or max_connections in use in half of the samples",
         judge: refused,
@@ -66,6 +66,9 @@ pub(super) const RULES: &[Rule] = &[
 const TOO_MANY_CONNECTIONS: &str = "53300";
 /// Parts of its messages, for logs without SQLSTATE.
 const REFUSALS: [&str; 3] = ["too many clients", "connection slots are reserved", "too many connections for"];
+/// Where a limit of its own refuses a connection: what it belongs to.
+const OWN_LIMITS: [(&str, &str); 2] =
+    [("too many connections for role \"", "role"), ("too many connections for database \"", "database")];
 /// Connections reserved for superusers, by default.
 const RESERVED: f64 = 3.0;
 /// Of the samples.
@@ -92,6 +95,54 @@ fn is_refusal(event: &Event) -> bool {
         || REFUSALS.iter().any(|words| event.message.contains(words))
 }
 
+/// The role or database whose own limit refused a connection: `role`, its name.
+fn own_limit(message: &str) -> Option<(&'static str, &str)> {
+    OWN_LIMITS.iter().find_map(|(words, kind)| {
+        let (_, rest) = message.split_once(words)?;
+        Some((*kind, rest.rsplit_once('"')?.0))
+    })
+}
+
+/// Connections that were refused although the server has room: `CONNECTION LIMIT` of a role or database.
+fn refused_for_itself(case: &Case, server: &Thing<'_>, events: &[(&Event, f64)]) -> Option<Claim> {
+    let limited: Vec<_> =
+        events.iter().filter_map(|(event, count)| Some((own_limit(&event.message)?, *event, *count))).collect();
+    let all: f64 = events.iter().map(|(_, count)| count).sum();
+    let count: f64 = limited.iter().map(|(_, _, count)| count).sum();
+    let ((kind, name), first, _) = limited.first().filter(|_| count * 2.0 > all)?;
+    let quoted = record::statement::quoted(name);
+    let shown = match *kind {
+        "role" => format!("SELECT rolname, rolconnlimit FROM pg_roles WHERE rolname = '{}';", name.replace('\'', "''")),
+        _ => format!("SELECT datname, datconnlimit FROM pg_database WHERE datname = '{}';", name.replace('\'', "''")),
+    };
+    let windows = limited.iter().map(|(_, event, _)| Window::new(event.t_us, event.t_us + 1_000_000));
+    Some(
+        Claim::new(
+            Severity::High,
+            Level::DiscriminatingCounter,
+            format!(
+                "{}: {} refused: {kind} {name} has reached its own CONNECTION LIMIT",
+                server.place,
+                units::counted(count as usize, "connection")
+            ),
+        )
+        .on_node(server.place)
+        .during(windows.collect::<Vec<_>>())
+        .number("refused", count)
+        .because(format!("the server's log: {}", first.message))
+        .with(server.lines.max("sessions_total"), |claim, most| {
+            claim.number("sessions_total", most).because(format!("{} sessions were open at most", units::short(most)))
+        })
+        .with(case.setting(server.place, "max_connections"), |claim, most| {
+            claim.not(format!("max_connections: it is {most}, and the server refuses with other words"))
+        })
+        .remedy(
+            format!("use fewer connections for this {kind} (a pool), or raise its limit; -1 is none"),
+            &[&shown, &format!("ALTER {} {quoted} CONNECTION LIMIT 50;", kind.to_uppercase())],
+        ),
+    )
+}
+
 fn refused(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -103,6 +154,11 @@ fn refused(case: &Case) -> Answer {
             1.0 + event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0)
         };
         let count: f64 = events.iter().map(repeated).sum();
+        let counted: Vec<(&Event, f64)> = events.iter().map(|event| (*event, repeated(event))).collect();
+        if let Some(claim) = refused_for_itself(case, &server, &counted) {
+            claims.push(claim);
+            continue;
+        }
         let own = case
             .gaps
             .iter()

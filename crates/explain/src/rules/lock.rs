@@ -171,6 +171,8 @@ const BEHIND_MIN: f64 = 2.0;
 const LOOKS_APART_MAX: f64 = 1.7;
 /// Samples with this root.
 const LOOKS_MIN: u64 = 5;
+/// The same where several sessions at once wait, and half of the time is lost behind it.
+const LOOKS_CROWDED_MIN: u64 = 3;
 
 /// What to do about a blocking session in this state, and the commands.
 fn advice(state: &str, session: &str, backend_start: &str, query: &str) -> (&'static str, Vec<String>) {
@@ -290,10 +292,11 @@ fn root_of(case: &Case, root: &Thing<'_>) -> Option<Root> {
     let lost = node_time::share_waiting(case, root.place, |kind, _| kind == "Lock").unwrap_or(0.0);
     let behind = share_behind(case, root.place, root.name);
     let has_of_lost = |least: f64| behind.is_none_or(|share| share >= lost * least);
+    let is_crowded = usual >= BLOCKED_MIN && behind.is_some_and(|share| share >= QUEUE_SHARE_HIGH);
     let is_costly = behind.is_some_and(|share| share >= BEHIND_SHARE_MIN)
         && has_of_lost(OF_LOST_MIN)
         && usual >= BEHIND_MIN
-        && points.len() as u64 >= LOOKS_MIN;
+        && points.len() as u64 >= if is_crowded { LOOKS_CROWDED_MIN } else { LOOKS_MIN };
     let is_crowd = blocked >= BLOCKED_MIN && waited_s >= CROWD_WAIT_S && has_of_lost(OF_LOST_CROWD);
     (is_crowd || is_costly || waited_s >= WAIT_S).then_some(Root {
         blocked,

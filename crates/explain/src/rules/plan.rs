@@ -5,6 +5,7 @@
 mod aside;
 mod hidden;
 mod index;
+mod step;
 
 use super::costly::{busy, in_a_line, scans, severity};
 use super::paste::literal;
@@ -16,10 +17,10 @@ use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
 
 pub(super) use aside::is_explained;
-pub(super) use index::{BYTES_PER_ENTRY, proposal, with_proposal};
+pub(super) use index::{BYTES_PER_ENTRY, Proposal, keeps_most, proposal, with_proposal};
 
-const NEEDS: &[Need] =
-    &[Field("plan", "cost_total"), Field("statement", "calls"), Field("server", "sessions_active")];
+/// A plan is made only of a statement that was counted, or that sessions were seen at work with.
+const NEEDS: &[Need] = &[Field("plan", "cost_total"), Field("server", "sessions_active")];
 const USE_PLANS: &[&str] = &["https://www.postgresql.org/docs/current/using-explain.html"];
 
 pub(super) const RULES: &[Rule] = &[
@@ -146,6 +147,22 @@ pub(super) const RULES: &[Rule] = &[
         limits: "10 % of the session time; NOT IN, ANY or ALL with a subquery that is not hashed (ours)",
         judge: hidden::not_in,
         links: &["https://www.postgresql.org/docs/current/functions-subquery.html"],
+    },
+    Rule {
+        id: "PLAN-45",
+        title: "one step has most of the cost of a statement's plan",
+        needs: NEEDS,
+        limits: "30 % of the session time in a statement of 1 ms or more; 40 % of its plan's cost is one step, and no other rule explains it; always low (ours)",
+        judge: step::costliest_steps,
+        links: USE_PLANS,
+    },
+    Rule {
+        id: "PLAN-46",
+        title: "a join reads a whole table, because its column has no index",
+        needs: NEEDS,
+        limits: "10 % of the session time; a sequential scan of 1,000 rows or more without a condition, for a join that expects a tenth of them or less (ours)",
+        judge: step::unindexed_joins,
+        links: &["https://www.postgresql.org/docs/current/indexes-intro.html"],
     },
 ];
 

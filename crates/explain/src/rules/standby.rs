@@ -5,6 +5,7 @@ use crate::node_time;
 use crate::rule::Need::{Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
+use crate::waits::Who;
 use record::event::{self, Event};
 use record::finding::{Level, Severity, Window};
 use serde_json::Value;
@@ -43,7 +44,77 @@ pub(super) const RULES: &[Rule] = &[
         judge: late,
         links: &["https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-ADMIN"],
     },
+    Rule {
+        id: "REP-12",
+        title: "replay on a standby waits for a session there",
+        needs: &[Field("server", "in_recovery"), Looked("wait")],
+        limits: "the process that replays waits for a lock or a recovery conflict in 30 % of the looks, 3 or more (ours)",
+        judge: held_up,
+        links: &["https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT"],
+    },
 ];
+
+/// Looks in which replay waits for a session.
+const HELD_LOOKS_MIN: f64 = 3.0;
+/// Of all looks.
+const HELD_LOOKS_SHARE: f64 = 0.3;
+/// Characters of a statement in a claim.
+const HOLDER_CHARS: usize = 80;
+
+/// Of the processes of a standby that are no sessions, only the one that replays waits for locks.
+fn held_up(case: &Case) -> Answer {
+    let is_held = |kind: &str, event: &str| kind == "Lock" || event.starts_with("RecoveryConflict");
+    let mut claims = vec![];
+    for server in case.things("server").filter(|server| server.lines.flag("in_recovery") == Some(true)) {
+        let Some(waits) = case.waits(server.place) else { continue };
+        let (seen, looks) = (waits.seen_in(Who::Background, is_held), case.looks(server.place, &[case.span]));
+        if seen < HELD_LOOKS_MIN || seen < looks * HELD_LOOKS_SHARE {
+            continue;
+        }
+        let age = |session: &Thing<'_>| session.lines.max("xact_age_s").unwrap_or(0.0);
+        let holder = case
+            .at("session", server.place)
+            .filter(|session| !session.lines.word("state").is_empty())
+            .max_by(|left, right| age(left).total_cmp(&age(right)));
+        let who = holder.map_or(String::new(), |session| {
+            let query = super::costly::plain(session.lines.word("query"), HOLDER_CHARS);
+            format!(": session {} has a transaction of {} and is {}: {query}", session.name, units::seconds(age(&session)), session.lines.word("state"))
+        });
+        let end = holder.and_then(|session| {
+            let start = session.lines.word("backend_start");
+            super::ddl::end_of("pg_terminate_backend", session.name.parse().ok()?, start)
+        });
+        let look = "SELECT pid, state, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE xact_start IS NOT NULL ORDER BY \
+            xact_start LIMIT 5; -- on the standby";
+        claims.push(
+            Claim::new(
+                Severity::High,
+                Level::DiscriminatingCounter,
+                format!("{}: the replay of WAL waits for a session of the standby{who}", server.place),
+            )
+            .on_node(server.place)
+            .during(waits.windows(Who::Background, is_held))
+            .number("looks_held", seen)
+            .number("looks", looks)
+            .because(format!(
+                "the process that replays waited in {} of {} looks ({})",
+                units::short(seen),
+                units::short(looks),
+                waits.top_in_words(Who::Background)
+            ))
+            .with(case.setting(server.place, "max_standby_streaming_delay"), |claim, delay| {
+                claim.because(format!("max_standby_streaming_delay is {delay}: so long it waits before it cancels what is in its way (-1: for ever)"))
+            })
+            .because("with synchronous_commit = remote_apply every commit of the primary waits as long, and without it reads of the standby grow old")
+            .remedy(
+                "end the transaction there; keep reports on a standby short, or let replay cancel them after a time; a standby for long reports should not be the \
+                 synchronous one",
+                &[end.as_deref().unwrap_or(look), "ALTER SYSTEM SET max_standby_streaming_delay = '30s'; SELECT pg_reload_conf(); -- on the standby"],
+            ),
+        );
+    }
+    Answer::of(claims, || "what the process that replays waited for on standbys".to_string())
+}
 
 /// Of the primary's reads.
 const IDLE_SHARE: f64 = 0.1;

@@ -84,9 +84,9 @@ fn chatty(case: &Case) -> Answer {
         let (idle, active) = (rate("idle_in_transaction_ms") / 1e3, rate("active_ms") / 1e3);
         let calls: f64 =
             case.at("statement", server.place).filter_map(|statement| statement.lines.rate("calls")).sum();
-        let commits = rate("xact_commit");
-        let each = calls / commits.max(f64::MIN_POSITIVE);
-        if idle < IDLE_MIN || idle < active || commits < 1.0 || each < STATEMENTS_MIN {
+        let ended = rate("xact_commit") + rate("xact_rollback");
+        let each = calls / ended.max(f64::MIN_POSITIVE);
+        if idle < IDLE_MIN || idle < active || ended < 1.0 || each < STATEMENTS_MIN {
             continue;
         }
         let busiest = case
@@ -111,7 +111,7 @@ fn chatty(case: &Case) -> Answer {
             .during([server.lines.ticks.window()])
             .number("statements_per_transaction", each)
             .number("idle_in_transaction_sessions", idle)
-            .because(format!("{} statements and {} commits a second", units::short(calls), units::short(commits)))
+            .because(format!("{} statements and {} transactions a second", units::short(calls), units::short(ended)))
             .because(format!("{} sessions are idle in a transaction at any time, {} are active", units::short(idle), units::short(active)))
             .with(busiest, |claim, (id, rate)| {
                 let text = case.query(id).unwrap_or(id);
@@ -135,6 +135,20 @@ const ROLLED_BACK_SHARE: f64 = 0.2;
 const ROLLED_BACK_HIGH: f64 = 0.5;
 /// Rollbacks a second.
 const ROLLED_BACK_PER_S: f64 = 5.0;
+
+/// Failed transactions a second of programs that do not pause before they try again.
+const STORM_PER_S: f64 = 100.0;
+/// Characters of an error in a claim.
+const ERROR_CHARS: usize = 100;
+
+/// The error that the server's log reports most often.
+fn usual_error<'a>(case: &'a Case, node: &str) -> Option<&'a event::Event> {
+    let repeated = |event: &event::Event| 1.0 + event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+    let errors = case.events_of(event::SERVER_LOG).filter(|event| {
+        Case::word_of(event, "severity") == "ERROR" && [node, ""].contains(&Case::word_of(event, "node"))
+    });
+    errors.max_by(|left, right| repeated(left).total_cmp(&repeated(right)))
+}
 
 /// Serialization failures, deadlocks, errors, and programs that use ROLLBACK to end what they have read.
 fn rolled_back(case: &Case) -> Answer {
@@ -160,9 +174,12 @@ fn rolled_back(case: &Case) -> Answer {
                 .unwrap_or(0.0)
         });
         let is_known = is_strict || conflict.is_some() || predicates >= PREDICATES_SHARE_MIN;
+        let usual = usual_error(case, server.place);
         claims.push(
             Claim::new(
                 match share {
+                    // What fails so often is repeated without a pause, whatever the error is.
+                    share if !is_known && share >= ROLLED_BACK_HIGH && failed >= STORM_PER_S => Severity::Medium,
                     _ if !is_known => Severity::Low,
                     share if share >= ROLLED_BACK_HIGH => Severity::High,
                     _ => Severity::Medium,
@@ -173,7 +190,11 @@ fn rolled_back(case: &Case) -> Answer {
                     server.place,
                     units::percent(share),
                     units::short(failed),
-                    if is_known { ": they conflict with each other (serialization failures)" } else { "" }
+                    match &usual {
+                        _ if is_known => ": they conflict with each other (serialization failures)".to_string(),
+                        Some(error) => format!(", most with the error: {}", super::costly::plain(&error.message, ERROR_CHARS)),
+                        None => String::new(),
+                    }
                 ),
             )
             .on_node(server.place)

@@ -408,6 +408,7 @@ fn fruitless(case: &Case) -> Answer {
             continue;
         }
         let relation = table.lines.word("relation");
+        let live = table.lines.last("live_rows").unwrap_or(0.0);
         let log = case
             .events_of(record::event::AUTOVACUUM)
             .filter(|event| Case::word_of(event, "relation") == relation)
@@ -417,6 +418,10 @@ fn fruitless(case: &Case) -> Answer {
             .filter(|holder| is_old(case, holder) || is_harmful(case, holder))
             .map(|holder| holder_words(&holder))
             .collect();
+        // What became dead since the last run is no failure of it.
+        if held.is_empty() && last < live * DEAD_SHARE_HARM {
+            continue;
+        }
         let mut claim = Claim::new(
             Severity::Medium,
             if held.is_empty() { Level::CoOccurrence } else { Level::DiscriminatingCounter },
@@ -490,6 +495,14 @@ fn is_harmful(case: &Case, holder: &Thing<'_>) -> bool {
     age_s >= HARM_AGE_S && (kept || not_removable)
 }
 
+/// Whether something receives from the slot that holds the horizon.
+fn is_in_use(case: &Case, holder: &Thing<'_>) -> bool {
+    let name = holder.lines.word("name");
+    let name = name.strip_suffix(" (catalog)").unwrap_or(name);
+    let mut slots = case.at("slot", holder.place).filter(|slot| slot.lines.word("slot") == name);
+    slots.any(|slot| slot.lines.flag("active") == Some(true))
+}
+
 fn holder_words(holder: &Thing<'_>) -> String {
     let (kind, name) = (holder.lines.word("kind"), holder.lines.word("name"));
     match holder.lines.last("pid") {
@@ -509,6 +522,11 @@ fn horizon(case: &Case) -> Answer {
         let session = case.at("session", holder.place).find(|session| session.name == format!("{pid:.0}"));
         let state = session.map_or("", |session| session.lines.word("state"));
         let (text, commands): (&str, Vec<String>) = match kind {
+            "slot" if is_in_use(case, &holder) => (
+                "the slot has a consumer, whose own sessions need the rows (hot_standby_feedback of a standby): end the oldest transaction there",
+                vec!["SELECT pid, state, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY \
+                    xact_start LIMIT 5; -- on the consumer".into()],
+            ),
             "slot" => ("the slot has no consumer: bring its consumer back, or drop it", vec![format!("SELECT \
                 pg_drop_replication_slot('{}');", holder.lines.word("name"))]),
             "prepared" => ("a prepared transaction was never finished", vec![format!("ROLLBACK PREPARED '{}'; -- or COMMIT PREPARED, as its \

@@ -33,7 +33,7 @@ pub(super) const SLICES: &[Slice] = &[
             "CPU-01", "SEC-01", "FS-01", "FS-02", "FS-03", "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-16",
             "PLAN-17", "PLAN-18", "PLAN-19", "PLAN-20", "PLAN-21", "PLAN-22", "PLAN-23", "PLAN-24",
             "PLAN-28", "PLAN-29", "PLAN-30", "PLAN-31", "PLAN-32", "PLAN-33", "PLAN-34", "PLAN-35",
-            "PLAN-36", "PLAN-37", "PLAN-38", "PLAN-39", "PLAN-40", "VAC-11", "TXN-06", "TXN-07", "TXN-08",
+            "PLAN-36", "PLAN-37", "PLAN-38", "PLAN-39", "PLAN-40", "PLAN-45", "PLAN-46", "PLAN-47", "MEM-07", "VAC-11", "TXN-06", "TXN-07", "TXN-08",
         ],
         words: "the sessions compute: that is work, and no rule found waste in it",
         commands: &[
@@ -49,7 +49,7 @@ pub(super) const SLICES: &[Slice] = &[
             "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-16", "PLAN-17", "PLAN-18", "PLAN-19", "PLAN-20",
             "PLAN-21", "PLAN-22", "PLAN-23", "PLAN-24", "PLAN-28", "PLAN-29", "PLAN-30", "PLAN-31",
             "PLAN-32", "PLAN-33", "PLAN-34", "PLAN-35", "PLAN-36", "PLAN-37", "PLAN-38", "PLAN-39",
-            "PLAN-40", "VAC-11", "TXN-06", "TXN-07", "TXN-08",
+            "PLAN-40", "PLAN-45", "PLAN-46", "PLAN-47", "MEM-07", "VAC-11", "TXN-06", "TXN-07", "TXN-08",
         ],
         words: "more sessions are ready to run than CPUs are free",
         commands: &["$ vmstat 1 5", "$ top -b -n 1 -o %CPU | head -n 15"],
@@ -63,7 +63,7 @@ pub(super) const SLICES: &[Slice] = &[
             "CPU-04", "CPU-06", "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-16", "PLAN-17", "PLAN-18", "PLAN-19",
             "PLAN-20", "PLAN-21", "PLAN-22", "PLAN-23", "PLAN-24", "PLAN-28", "PLAN-29", "PLAN-30",
             "PLAN-31", "PLAN-32", "PLAN-33", "PLAN-34", "PLAN-35", "PLAN-36", "PLAN-37", "PLAN-38",
-            "PLAN-39", "PLAN-40", "VAC-11", "TXN-06", "TXN-07", "TXN-08",
+            "PLAN-39", "PLAN-40", "PLAN-45", "PLAN-46", "PLAN-47", "MEM-07", "VAC-11", "TXN-06", "TXN-07", "TXN-08",
         ],
         words: "the sessions compute or wait for a CPU; the server's processes could not be read, so the two are one",
         commands: &["$ vmstat 1 5"],
@@ -72,7 +72,7 @@ pub(super) const SLICES: &[Slice] = &[
         part: "WAL and commit",
         is_wait: true,
         rules: &[
-            "WAL-01", "TXN-01", "WAL-06", "WAL-07", "VAC-02", "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06",
+            "WAL-01", "TXN-01", "TXN-10", "WAL-06", "WAL-07", "VAC-02", "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06",
             "SES-02",
         ],
         words: "sessions wait for the WAL, but for less than a rule needs, or a flush is too fast to be the reason",
@@ -81,7 +81,7 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "synchronous replication",
         is_wait: true,
-        rules: &["REP-01", "REP-10"],
+        rules: &["REP-01", "REP-10", "REP-12"],
         words: "commits wait for a standby",
         commands: &[
             "SELECT application_name, sync_state, write_lag, flush_lag, replay_lag FROM pg_stat_replication;",
@@ -108,7 +108,7 @@ pub(super) const SLICES: &[Slice] = &[
         is_wait: true,
         rules: &[
             "IO-01", "IO-02", "IO-05", "IO-06", "IO-07", "IO-09", "IO-10", "MEM-04", "MEM-06", "PLAN-01",
-            "PLAN-06",
+            "PLAN-06", "PLAN-10", "PLAN-45", "PLAN-46",
         ],
         words: "sessions wait for blocks that are not in shared_buffers",
         commands: &[

@@ -6,12 +6,14 @@ mod harmless;
 mod inside;
 pub(crate) mod live;
 mod plan;
+mod steps;
 mod time;
 
 pub(crate) use around::HARMLESS as HARMLESS_AROUND;
 pub(crate) use form::HARMLESS as HARMLESS_FORMS;
 pub(crate) use harmless::HARMLESS;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
+pub(crate) use steps::HARMLESS as HARMLESS_STEPS;
 
 use around::slot;
 
@@ -41,6 +43,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(around::CASES)
         .chain(live::CASES)
         .chain(form::CASES)
+        .chain(steps::CASES)
 }
 
 const CASES: &[Fires] = &[

@@ -35,6 +35,8 @@ pub struct Shape {
     pub counted_distinct: Option<String>,
     /// Members of the longest list of IN or ARRAY.
     pub list_length: usize,
+    /// The columns of which it returns only the least or the greatest value, without GROUP BY; empty if it returns anything else as well.
+    pub extremes: Vec<String>,
 }
 
 /// Aggregates of every day; a function of a user may be one, too.
@@ -95,6 +97,10 @@ fn columns(select: &Select, shape: &mut Shape) {
         GroupByExpr::Expressions(by, _) => !by.is_empty(),
     };
     shape.aggregates |= grouped;
+    if !grouped {
+        let extremes: Option<Vec<String>> = select.projection.iter().map(extreme).collect();
+        shape.extremes = extremes.unwrap_or_default();
+    }
     for item in &select.projection {
         match item {
             SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => shape.takes_all_columns = true,
@@ -106,6 +112,25 @@ fn columns(select: &Select, shape: &mut Shape) {
             _ => {}
         }
     }
+}
+
+/// The column of which an item of a SELECT is the least or the greatest value.
+fn extreme(item: &SelectItem) -> Option<String> {
+    let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { return None };
+    let Expr::Function(function) = expr else { return None };
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let is_plain = function.over.is_none() && function.filter.is_none() && list.args.len() == 1;
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)) = list.args.first()? else { return None };
+    let column = match argument {
+        Expr::Identifier(name) => name,
+        Expr::CompoundIdentifier(names) => names.last()?,
+        _ => return None,
+    };
+    let is_extreme = ["min", "max"].contains(&name_of(function).as_str());
+    (is_plain && is_extreme).then(|| match column.quote_style {
+        Some(_) => column.value.clone(),
+        None => column.value.to_lowercase(),
+    })
 }
 
 /// The function's name in lower case, without its schema.

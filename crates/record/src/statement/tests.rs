@@ -144,6 +144,29 @@ fn constants_are_hidden_and_the_rest_stays() {
 }
 
 #[test]
+fn constants_become_parameters() {
+    for (text, expected) in [
+        ("SELECT * FROM t WHERE id = 7 AND name = 'x''y'", "SELECT * FROM t WHERE id = $1 AND name = $2"),
+        ("select  1\n from t -- why\n where b = $2", "select $3 from t where b = $2"),
+        ("select E'a\\'b', X'1f', U&'d', $q$it's$q$, 'x'::text", "select $1, $2, $3, $4, $5::text"),
+        ("select * from t where at > interval '1 day'", "select * from t where at > interval $1"),
+        ("select * from t where id in (1, 2,3) and b = 4", "select * from t where id in ($1 /*, ... */) and b = $2"),
+        ("select * from t where id in (1)", "select * from t where id in ($1)"),
+        ("select * from t where id in ($1, $2) and b = 4", "select * from t where id in ($1, $2) and b = $3"),
+        ("select * from t where id in (select f(1, 2))", "select * from t where id in (select f($1, $2))"),
+        // Cut off: the rest is hidden.
+        ("insert into t values (1, 'secr", "insert into t values ($1, '***"),
+    ] {
+        assert_eq!(parameterized(text), expected, "{text}");
+    }
+    let id = |text: &str| text_id(&parameterized(text));
+    assert_eq!(id("select * from t where id in (1, 2)"), id("SELECT * from t where id in (3, 4, 5)"));
+    assert_eq!(id("insert into t values (1, 'a')"), id("insert into t values (1, 'a'), (2, 'b')"));
+    assert_ne!(id("select a from t where id = 1"), id("select b from t where id = 1"));
+    assert!(plannable(&parameterized("select * from t where id in (1, 2) and a = 'x'")).is_ok());
+}
+
+#[test]
 fn hostile_nesting_takes_bounded_time() {
     let begun = Instant::now();
     let deep = |open: &str, inner: &str, close: &str, times: usize| {
@@ -241,6 +264,7 @@ proptest! {
         // A comment in the comment leaves its end open, and what follows is hidden as well.
         prop_assert!(!mask(&text).contains(&secret[..6]), "{}", mask(&text));
         prop_assert!(!mask(&text[..end]).contains(&secret[..6]));
+        prop_assert!(!parameterized(&text).contains(&secret[..6]) && !parameterized(&text[..end]).contains(&secret[..6]));
         if let Err(error) = parse(&text) {
             prop_assert!(!error.to_string().contains(&secret[..6]));
         }
@@ -254,6 +278,11 @@ fn the_form_of_a_statement_shows_what_no_index_shortens() {
     assert!(counted.counts_rows && counted.aggregates && !counted.is_limited);
     assert!(!of("select count(*) filter (where a) from visit").counts_rows);
     assert!(!of("select shop, count(*) from sale group by shop").counts_rows);
+    assert_eq!(of("select max(s.At), min(\"Id\") as first from sale s").extremes, ["at", "Id"]);
+    for other in ["max(at), sum(a)", "max(at + a)", "max(at) filter (where a > 1)", "shop, max(at)"] {
+        let grouped = if other.starts_with("shop") { " group by shop" } else { "" };
+        assert!(of(&format!("select {other} from sale{grouped}")).extremes.is_empty(), "{other}");
+    }
     assert!(of("select shop, count(*) from sale group by shop").aggregates);
     assert!(of("select id from question order by random() limit $1").is_in_random_order);
     assert!(!of("select id from question order by random()").is_in_random_order, "all rows are wanted");

@@ -48,6 +48,8 @@ line! {
         kind: String,
         /// Schema and table, quoted.
         relation: String,
+        /// The name of the table in conditions of this plan.
+        alias: String,
         /// The index that it uses.
         index: String,
         /// Condition that is checked for each row; constants are hidden.

@@ -9,8 +9,11 @@ use crate::host::schedule::{BACKENDS_MAX, SESSIONS_MAX};
 use crate::sql::counters::Counters;
 use crate::sql::json::{self, age, count, flag, list, micros, number, text};
 use crate::sql::probe::{Probe, column};
+use crate::sql::relations;
+use record::statement;
 use record::watched::{Activity, Horizon, Replication, Server, Session, Slot, WAIT_CPU, Wait};
 use serde_json::Value;
+use std::collections::{BTreeMap, HashSet};
 
 /// Transactions younger than this are not remarkable.
 const REMARKABLE_S: u32 = 2;
@@ -30,6 +33,10 @@ pub(crate) const LOCKERS_MAX: u32 = 32;
 const GROUPS_MAX: u32 = 20;
 /// Characters of a statement that are kept.
 pub(crate) const QUERY_CHARS: u32 = 200;
+/// Characters of a statement that is recorded because a session was seen at work with it.
+const SAMPLED_CHARS: u32 = 4000;
+/// Statements that are recorded for that reason; with more, the texts are no statements of a program.
+const SAMPLED_MAX: usize = 500;
 /// Commands that report progress begin with one of these.
 const REPORTING: &str = "'^[[:space:](]*(vacuum|analyze|copy|create|reindex|cluster|repack|alter|refresh|import|base_backup|autovacuum)'";
 
@@ -92,6 +99,11 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     let lsn = "case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn() else pg_catalog.pg_current_wal_insert_lsn() end";
     let there = DATABASE.iter().filter(|name| probe.database.contains(**name));
     let sums: Vec<String> = there.map(|name| format!("sum({name}) {name}")).collect();
+    // Without the extension that keeps the statements, their texts come from the sessions that are seen at work.
+    let sampled = match probe.statements.columns.is_empty() {
+        true => format!("case when state = 'active' and {BACKEND} then pg_catalog.left(query, {SAMPLED_CHARS}) end"),
+        false => "null::text".to_string(),
+    };
     let mut parts = processes_sql(&is_ours);
     parts.extend(named_sql());
     parts.extend([
@@ -140,7 +152,7 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
              state = 'active' and query ~* {REPORTING} or query = '<insufficient privilege>' or backend_type = 'walsender' and query ~* 'base_backup' reports
            from (select pid, backend_type, coalesce(state, '') state, coalesce(wait_event_type, '') wait_type, coalesce(wait_event, '') wait_event, {query_id} query_id,
              {leader} leader_pid, xact_start, query_start, state_change, backend_start, backend_xid, backend_xmin, usesysid, datid, application_name, client_addr, {tls} tls,
-             pg_catalog.left(query, {QUERY_CHARS}) query
+             {sampled} sampled, pg_catalog.left(query, {QUERY_CHARS}) query
            from {} where pid <> pg_catalog.pg_backend_pid() and application_name is distinct from '{}') r)
          select json_build_object({})::text",
         probe.activity,
@@ -197,8 +209,9 @@ fn slots_sql(probe: &Probe, lsn: &str) -> Option<String> {
 fn processes_sql(is_ours: &str) -> Vec<String> {
     vec![
         format!("'waits', (select json_agg(w) from (select backend_type backend, state, case wait_type when '' then '{WAIT_CPU}' else wait_type end wait_type,
-            case wait_type when '' then '{WAIT_CPU}' else wait_event end wait_event, query_id::text query_id, count(*) sessions
-          from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' group by 1, 2, 3, 4, 5) w)"),
+            case wait_type when '' then '{WAIT_CPU}' else wait_event end wait_event, query_id::text query_id, sampled,
+            case when sampled is not null then (select datname from pg_catalog.pg_database where oid = datid) end \"database\", count(*) sessions
+          from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' group by 1, 2, 3, 4, 5, 6, 7) w)"),
         format!("'counts', (select row_to_json(c) from (select count(*) filter (where client) total, count(*) filter (where client and state = 'active') active,
             count(*) filter (where client and state like 'idle in transaction%') idle_in_transaction, count(*) filter (where wait_type = 'Lock') waiting_lock,
             count(*) filter (where backend_type = 'autovacuum worker') autovacuum, count(*) filter (where backend_type is null) masked,
@@ -257,6 +270,8 @@ pub(crate) struct Memory {
     counters: Counters,
     slots: Counters,
     position: Option<u64>,
+    /// Statements whose texts were recorded because a session was seen at work with them.
+    texts: HashSet<String>,
 }
 
 impl Memory {
@@ -329,7 +344,7 @@ pub(crate) fn answer(
     state.wal_bytes_per_s = per_s(server.wal_bytes);
 
     batch.counted(t_us, interval_us, server);
-    waits(answered, answer, batch, state);
+    waits(answered, answer, memory, batch, state);
     for row in list(answer, "sessions") {
         batch.reading(t_us, session(&node(), row));
     }
@@ -394,26 +409,43 @@ fn server(answered: &Answered<'_>, answer: &Value, slow: &Slow, is_masked: bool)
     server
 }
 
-/// What sessions wait for: lines, and sums per type of wait.
-fn waits(answered: &Answered<'_>, answer: &Value, batch: &mut Batch, state: &mut NodeState) {
+/// What sessions wait for: lines, and sums per type of wait. A statement whose text came with it is named by the server's id, else by its text.
+fn waits(
+    answered: &Answered<'_>,
+    answer: &Value,
+    memory: &mut Memory,
+    batch: &mut Batch,
+    state: &mut NodeState,
+) {
     state.waits.clear();
+    let mut groups: BTreeMap<[String; 5], u64> = BTreeMap::new();
     for wait in list(answer, "waits") {
         let sessions = count(wait, "sessions").unwrap_or(0);
-        let wait_type = text(wait, "wait_type");
-        if text(wait, "state") == "active" {
+        let [backend, of_session, wait_type, wait_event] =
+            ["backend", "state", "wait_type", "wait_event"].map(|name| text(wait, name));
+        if of_session == "active" {
             *state.waits.entry(wait_type.clone()).or_default() += sessions;
         }
+        let mut query_id = text(wait, "query_id");
+        let sampled = text(wait, "sampled");
+        if !sampled.is_empty() {
+            let words = statement::parameterized(&sampled);
+            if query_id.is_empty() {
+                query_id = statement::text_id(&words);
+            }
+            if memory.texts.len() < SAMPLED_MAX && memory.texts.insert(query_id.clone()) {
+                let event = relations::text_event(answered.node, answered.t_us, &query_id, words);
+                batch.event(event.with("database", text(wait, "database")).with("from", "sessions"));
+            }
+        }
+        *groups.entry([backend, of_session, wait_type, wait_event, query_id]).or_default() += sessions;
+    }
+    for ([backend, state, wait_type, wait_event, query_id], sessions) in groups {
+        let query_id = Some(query_id).filter(|id| !id.is_empty() && id != "0");
+        let node = answered.node.to_string();
         batch.reading(
             answered.t_us,
-            Wait {
-                node: answered.node.to_string(),
-                backend: text(wait, "backend"),
-                state: text(wait, "state"),
-                wait_type,
-                wait_event: text(wait, "wait_event"),
-                query_id: Some(text(wait, "query_id")).filter(|id| !id.is_empty() && id != "0"),
-                sessions,
-            },
+            Wait { node, backend, state, wait_type, wait_event, query_id, sessions },
         );
     }
 }

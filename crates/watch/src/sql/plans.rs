@@ -17,7 +17,7 @@ use crate::collect::{Batch, Collect, With};
 use connect::sql;
 use record::event;
 use record::statement;
-use record::watched::{Plan, PlanIndex, PlanNode, Sampled};
+use record::watched::{Plan, PlanIndex, PlanNode, Sampled, Wait};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -35,6 +35,8 @@ const SHARE_MIN: f64 = 0.05;
 const MEAN_MS_MIN: f64 = 0.2;
 /// A statement whose executions take so many times as long as when it was planned is planned again.
 const LONGER_FACTOR: f64 = 4.0;
+/// The time for which a session in a sample stands: the same for all, so that only shares matter.
+const SAMPLE_MS: f64 = 1_000.0;
 /// Longer texts were cut when they were read.
 const TEXT_CHARS_MAX: usize = 3_999;
 /// How long the end of a recording may plan.
@@ -60,6 +62,8 @@ pub(super) struct Plans {
     /// By database and id.
     totals: HashMap<(String, String), Figures>,
     texts: HashMap<String, String>,
+    /// Of statements that are known only from the sessions that were seen at work with them: the database.
+    sampled: HashMap<String, String>,
     /// The time of the last sample of the statements.
     last_us: u64,
     /// The last plan of each; `None` if it could not be planned.
@@ -121,7 +125,13 @@ impl Plans {
     /// Keeps what a sample of the statements returned.
     pub(super) fn take(&mut self, batch: &Batch) {
         let last_us = self.last_us;
+        self.take_texts(batch);
         for (t_us, interval_us, line) in &batch.lines {
+            if let Sampled::Wait(line) = line
+                && *t_us > last_us
+            {
+                self.take_sample(*t_us, line);
+            }
             // The end adds to the batch of the last tick.
             if let Sampled::Statement(line) = line
                 && *interval_us > 0
@@ -135,12 +145,36 @@ impl Plans {
                 (figures.newest, figures.newest_us) = (cost, *t_us);
             }
         }
+    }
+
+    fn take_texts(&mut self, batch: &Batch) {
         for event in batch.events.iter().filter(|event| event.kind == event::QUERY) {
             let word =
                 |name: &str| event.more.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
             if self.texts.len() < TEXTS_MAX {
                 self.texts.insert(word("query_id"), word("text"));
+                if event.more.contains_key("database") {
+                    self.sampled.insert(word("query_id"), word("database"));
+                }
             }
+        }
+    }
+
+    /// Without counters of statements, each session that is seen at work with one counts as [`SAMPLE_MS`] of its time. How often it is executed is not known.
+    fn take_sample(&mut self, t_us: u64, line: &Wait) {
+        let Some((query_id, database)) = line.query_id.as_ref().and_then(|id| Some((id, self.sampled.get(id)?)))
+        else {
+            return;
+        };
+        self.last_us = t_us;
+        let ms = line.sessions as f64 * SAMPLE_MS;
+        let figures = self.totals.entry((database.clone(), query_id.clone())).or_default();
+        if figures.newest_us != t_us {
+            (figures.newest, figures.newest_us) = (Cost::default(), t_us);
+        }
+        for cost in [&mut figures.whole, &mut figures.newest] {
+            cost.ms += ms;
+            cost.calls += line.sessions;
         }
     }
 
@@ -287,6 +321,7 @@ fn plan_node(node: &str, plan: &Plan, found: &TreeNode, details: &Value) -> Plan
         above: found.above,
         kind: found.kind.clone(),
         relation: text(table, "relation"),
+        alias: found.alias.clone(),
         index: found.index.clone(),
         filter: found.filter.clone(),
         condition: found.condition.clone(),

@@ -267,11 +267,16 @@ pub(crate) fn texts_answer(
 ) {
     for row in list(answer, "texts") {
         let (id, words) = (text(row, "query_id"), text(row, "text"));
-        let event =
-            Place::Node(node.to_string()).event(t_us, event::QUERY, "a statement seen for the first time");
-        batch.event(event.with("query_id", id.clone()).with("text", words));
+        batch.event(text_event(node, t_us, &id, words));
         known.insert(id);
     }
+}
+
+/// The event that keeps the text of a statement.
+pub(crate) fn text_event(node: &str, t_us: u64, query_id: &str, text: String) -> event::Event {
+    let event =
+        Place::Node(node.to_string()).event(t_us, event::QUERY, "a statement seen for the first time");
+    event.with("query_id", query_id).with("text", text)
 }
 
 /// The profile of `pg_wait_sampling`; `None` without it.

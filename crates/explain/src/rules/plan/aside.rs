@@ -274,6 +274,7 @@ pub(in crate::rules) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool
         || access::is_explained(case, planned.time, planned.statement)
         || form::is_explained(case, planned.time, planned.statement)
         || super::hidden::list_filter(planned).is_some()
+        || super::step::unindexed_join(case, planned).is_some()
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use record::statement::{self, Condition, Use};
 const ROWS_MIN: f64 = 1_000.0;
 /// A condition that keeps more of the rows gains little by an index.
 pub(super) const KEPT_SHARE_MAX: f64 = 0.1;
+/// A condition that keeps more of the rows wants most of the table.
+const MOST: f64 = 0.5;
 /// An index that was tried and does not make the plan cheaper than this is not proposed.
 const CHEAPER_FACTOR: f64 = 0.8;
 
@@ -86,9 +88,22 @@ pub(in crate::rules) struct Proposal {
     pub(in crate::rules) lacking: Option<String>,
     /// Planner's cost without and with it, if it was tried.
     pub(in crate::rules) costs: Option<(f64, f64)>,
-    relation: String,
+    pub(in crate::rules) relation: String,
+    /// Its columns.
+    pub(in crate::rules) columns: Vec<String>,
     rows: f64,
     kept: f64,
+}
+
+/// Whether a plan scans a table with a condition that keeps most of its rows: then the scan is right, and something else takes the time.
+pub(in crate::rules) fn keeps_most(planned: &Planned<'_>, relation: &str) -> bool {
+    let mut of_table = planned.nodes.iter().filter(|node| node.lines.word("relation") == relation).peekable();
+    let keeps = |node: &Thing<'_>| {
+        let (rows, kept) = (node.lines.last("table_rows"), node.lines.last("rows_planned"));
+        let is_filtered = node.lines.word("kind") == "Seq Scan" && !node.lines.word("filter").is_empty();
+        is_filtered && rows.zip(kept).is_some_and(|(rows, kept)| kept > rows * MOST)
+    };
+    of_table.peek().is_some() && of_table.all(|node| keeps(node))
 }
 
 /// The index for the most wasteful scan of a plan; `None` if there is one already, or the planner would not use it.
@@ -152,6 +167,7 @@ pub(in crate::rules) fn proposal(case: &Case, planned: &Planned<'_>) -> Option<P
         lacking,
         costs,
         relation: scan.relation.to_string(),
+        columns,
         rows: scan.rows,
         kept: scan.kept,
     })
@@ -167,11 +183,12 @@ pub(super) fn missing(case: &Case) -> Answer {
         let Some(proposal) = proposal(case, &planned) else { continue };
         let level = if proposal.costs.is_some() { Level::WhatIf } else { Level::CoOccurrence };
         let text = format!(
-            "a statement that takes {} of the session time scans {} rows of {} for {}",
+            "a statement that takes {} of the session time scans {} rows of {} for {}: no index begins with {}",
             planned.share(),
             units::short(proposal.rows),
             proposal.relation,
-            units::short(proposal.kept)
+            units::short(proposal.kept),
+            proposal.columns.join(" or ")
         );
         let claim = planned
             .claim(case, level, severity(planned.statement.share), text)
@@ -263,8 +280,22 @@ fn obstacle_of(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<(S
         scan.conditions.iter().filter_map(|c| obstacle(c, &scan.conditions, index, columns, scan.relation))
     });
     obstacles.next().or_else(|| {
-        found.iter().filter(|_| !usable).find_map(|(index, columns)| inside_a_call(scan, index, columns))
+        found.iter().filter(|_| !usable).find_map(|(index, columns)| {
+            member_of_array(scan, index, columns).or_else(|| inside_a_call(scan, index, columns))
+        })
     })
+}
+
+/// `value = ANY (column)`: a GIN index of the column answers `column @> ARRAY[value]`, which means the same, and not this.
+fn member_of_array(scan: &Scan<'_>, index: &Thing<'_>, columns: &[&str]) -> Option<(String, Option<String>)> {
+    let is_of_column = |column: &&&str| {
+        let written = [format!("ANY ({column})"), format!(".{column})")];
+        scan.filter.contains("= ANY (") && written.iter().any(|text| scan.filter.contains(text.as_str()))
+    };
+    let column = columns.iter().find(is_of_column).filter(|_| index.lines.word("method") == "gin")?;
+    let name = index.lines.word("index");
+    let why = format!("index {name} on {column} is a GIN index, which answers {column} @> ARRAY[value], and not value = ANY ({column})");
+    Some((why, None))
 }
 
 /// A function of several arguments, one of them the first column of an index.
@@ -310,8 +341,8 @@ pub(super) fn unusable(case: &Case) -> Answer {
                     .because(planned.file())
                     .not("an index that the planner leaves aside because most rows are wanted: none begins with a compared column")
                     .remedy(
-                        "compare the column itself with a value of its own type and collation (instead of a function of a time: at >= $1 AND at < $2), \
-                            or create an index on what is compared",
+                        "compare the column itself with a value of its own type and collation (instead of a function of a time: at >= $1 AND at < $2; \
+                            instead of value = ANY (column): column @> ARRAY[value]), or create an index on what is compared",
                         &commands,
                     ),
             );

@@ -1,6 +1,6 @@
 //! PLAN-01: statements that scan a table for a few of its rows.
 
-use crate::case::Case;
+use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::{busy, in_a_line, names_table, scanned, severity, wasteful};
 use crate::rules::plan;
@@ -44,7 +44,6 @@ pub(super) fn scan(case: &Case) -> Answer {
     for time in busy(case) {
         for statement in &time.statements {
             let Some((calls, blocks)) = wasteful(statement) else { continue };
-            let rows = statement.rows.unwrap_or(0.0);
             let Some((table, each, scans)) = scanned(case, &time.node, statement) else { continue };
             let relation = table.lines.word("relation");
             let is_named = names_table(statement, relation);
@@ -57,47 +56,16 @@ pub(super) fn scan(case: &Case) -> Answer {
             if !is_named && time.statements.iter().any(|other| is_other(&other)) {
                 continue;
             }
-            // What it reads is then not most of its time.
-            let spills = statement.temp_bytes.is_some_and(|bytes| bytes >= SPILL_BYTES_MIN);
-            let claim = Claim::new(
-                if spills { Severity::Medium } else { severity(statement.share) },
-                Level::DiscriminatingCounter,
-                format!(
-                    "{}: {} of the session time is one statement that reads {} rows of {} to return {}, {} times a second",
-                    time.node,
-                    units::percent(statement.share),
-                    units::short(each),
-                    table.lines.word("relation"),
-                    units::short(rows),
-                    units::short(calls)
-                ),
-            )
-            .on_node(&time.node)
-            .during([table.lines.ticks.window()])
-            .number("share", statement.share)
-            .number("rows_per_scan", each)
-            .number("blocks_per_call", blocks)
-            .number("calls_per_s", calls)
-            .because(format!("the statement: {}", in_a_line(statement)))
-            .because(format!(
-                "{} sequential scans a second of {}, {} rows each; it touches {} blocks per execution",
-                units::short(scans),
-                table.lines.word("relation"),
-                units::short(each),
-                units::short(blocks)
-            ))
-            .with((!is_named).then_some(()), |claim, ()| {
-                claim.because("the statement does not name this table: a function, trigger, view or foreign key reads it")
-            })
-            .not("a table too small for an index: a scan reads 1,000 rows or more");
             let planned = plan::plan_of(case, time, statement);
-            if planned.as_ref().is_some_and(|planned| plan::is_explained(case, planned)) {
+            let wants_most = |planned: &plan::Planned<'_>| plan::keeps_most(planned, relation);
+            if planned.as_ref().is_some_and(|planned| plan::is_explained(case, planned) || wants_most(planned)) {
                 continue;
             }
-            let proposal = planned.and_then(|planned| plan::proposal(case, &planned));
+            let proposal = planned.as_ref().and_then(|planned| plan::proposal(case, planned));
+            let scan = Scan { time, statement, table, each, scans, blocks, calls, is_named };
             claims.push(match proposal {
-                Some(proposal) => plan::with_proposal(claim, &proposal),
-                None => look_for_it(case, time, statement, &table, claim),
+                Some(proposal) => plan::with_proposal(scan.claim(Some(&proposal)), &proposal),
+                None => look_for_it(case, &scan, planned.as_ref()),
             });
         }
     }
@@ -118,7 +86,7 @@ fn of_table(statement: &StatementTime, relation: &str) -> Vec<Condition> {
 }
 
 /// The index for the conditions in the text, and what it would take; `None` if the text does not show its columns.
-fn index_by_text(statement: &StatementTime, table: &crate::case::Thing<'_>) -> Option<(String, f64)> {
+fn index_by_text(statement: &StatementTime, table: &Thing<'_>) -> Option<(String, f64)> {
     let relation = table.lines.word("relation");
     let columns = statement::index_columns(&of_table(statement, relation));
     let rows = table.lines.last("live_rows").unwrap_or(0.0);
@@ -129,17 +97,75 @@ fn index_by_text(statement: &StatementTime, table: &crate::case::Thing<'_>) -> O
     (!columns.is_empty() && is_plain && !is_partition).then_some((command, rows * plan::BYTES_PER_ENTRY))
 }
 
-/// What to do without a plan that shows which index is missing.
-fn look_for_it(
-    case: &Case,
-    time: &NodeTime,
-    statement: &StatementTime,
-    table: &crate::case::Thing<'_>,
-    claim: Claim,
-) -> Claim {
+/// A statement with the table that it scans.
+struct Scan<'a> {
+    time: &'a NodeTime,
+    statement: &'a StatementTime,
+    table: Thing<'a>,
+    /// Rows of a scan.
+    each: f64,
+    /// Scans a second.
+    scans: f64,
+    /// Blocks of an execution.
+    blocks: f64,
+    /// Executions a second.
+    calls: f64,
+    /// Whether its text names the table.
+    is_named: bool,
+}
+
+impl Scan<'_> {
+    fn relation(&self) -> &str {
+        self.table.lines.word("relation")
+    }
+
+    /// What is known without its plan, and which index the plan asks for.
+    fn claim(&self, proposal: Option<&plan::Proposal>) -> Claim {
+        let (time, statement, relation) = (self.time, self.statement, self.relation());
+        // What it reads is then not most of its time.
+        let spills = statement.temp_bytes.is_some_and(|bytes| bytes >= SPILL_BYTES_MIN);
+        let index = proposal.filter(|proposal| proposal.relation == relation);
+        Claim::new(
+            if spills { Severity::Medium } else { severity(statement.share) },
+            Level::DiscriminatingCounter,
+            format!(
+                "{}: {} of the session time is one statement that reads {} rows of {relation} to return {}, {} times a second{}",
+                time.node,
+                units::percent(statement.share),
+                units::short(self.each),
+                units::short(statement.rows.unwrap_or(0.0)),
+                units::short(self.calls),
+                index.map_or(String::new(), |index| format!(": no index begins with {}", index.columns.join(" or ")))
+            ),
+        )
+        .on_node(&time.node)
+        .during([self.table.lines.ticks.window()])
+        .number("share", statement.share)
+        .number("rows_per_scan", self.each)
+        .number("blocks_per_call", self.blocks)
+        .number("calls_per_s", self.calls)
+        .because(format!("the statement: {}", in_a_line(statement)))
+        .because(format!(
+            "{} sequential scans a second of {relation}, {} rows each; it touches {} blocks per execution",
+            units::short(self.scans),
+            units::short(self.each),
+            units::short(self.blocks)
+        ))
+        .with((!self.is_named).then_some(()), |claim, ()| {
+            claim.because("the statement does not name this table: a function, trigger, view or foreign key reads it")
+        })
+        .not("a table too small for an index: a scan reads 1,000 rows or more")
+    }
+}
+
+/// What to do where the plan, if there is one, does not show which index is missing.
+fn look_for_it(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>) -> Claim {
+    let Scan { time, statement, table, .. } = scan;
     let look = explain_it(case, &time.node, statement);
-    let claim = claim
-        .lacking("the plan: whether a condition of the statement has no index, or one that it cannot use");
+    let claim = scan.claim(None).lacking(match planned {
+        Some(_) => "the plan for real values: the recorded one is for unknown values, and shows no scan of this table that an index would shorten",
+        None => "the plan: whether a condition of the statement has no index, or one that it cannot use",
+    });
     let Some((command, bytes)) = index_by_text(statement, table) else {
         return claim.remedy(
             "look for the sequential scan in its plan (GENERIC_PLAN from PostgreSQL 16 on; as the role that runs it, because \
@@ -147,7 +173,7 @@ fn look_for_it(
             &[&look],
         );
     };
-    let relation = table.lines.word("relation");
+    let relation = scan.relation();
     let writes: f64 =
         ["rows_inserted", "rows_updated"].iter().filter_map(|field| table.lines.rate(field)).sum();
     let known = format!(

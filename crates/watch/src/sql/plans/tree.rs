@@ -16,6 +16,8 @@ pub(super) struct TreeNode {
     pub(super) kind: String,
     pub(super) schema: String,
     pub(super) table: String,
+    /// The name of the table in conditions.
+    pub(super) alias: String,
     pub(super) index: String,
     pub(super) filter: String,
     pub(super) condition: String,
@@ -58,6 +60,7 @@ fn node(plan: &Value, number: u64, above: u64) -> TreeNode {
         kind: word("Node Type"),
         schema: word("Schema"),
         table: word("Relation Name"),
+        alias: word("Alias"),
         index: word("Index Name"),
         filter: mask(filter),
         condition: mask(if condition.is_empty() { &keys } else { condition }),
@@ -84,16 +87,13 @@ pub(super) fn without_constants(value: &Value) -> Value {
 
 /// A hash of the shape: what is read how, but no estimates. FNV-1a, so that it is the same in every recording.
 pub(super) fn shape(nodes: &[TreeNode]) -> String {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for node in nodes {
+    let bytes = |node: &TreeNode| {
         let number = node.above.to_string();
         let parts =
             [&number, &node.kind, &node.schema, &node.table, &node.index, &node.filter, &node.condition];
-        for byte in parts.into_iter().flat_map(|part| part.bytes().chain([0])) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-    format!("{hash:016x}")
+        parts.into_iter().flat_map(|part| part.bytes().chain([0])).collect::<Vec<u8>>()
+    };
+    format!("{:016x}", record::statement::fnv(nodes.iter().flat_map(bytes)))
 }
 
 /// Scans below one Append or MergeAppend, the most, and how many it leaves out when it runs.

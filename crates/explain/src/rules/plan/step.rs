@@ -1,0 +1,267 @@
+//! What the plan itself shows where no rule knows the form: a join that reads a whole table for want of an index, and the one step that has most of a plan's
+//! cost. The second is the answer to "what does it do all the time?" for any statement that has a plan; it is no reproach, so it stays low.
+
+use super::{Planned, SHARE_MIN, is_explained, planned, severity};
+use crate::case::{Case, Thing};
+use crate::rule::Answer;
+use crate::units;
+use record::finding::{Level, Severity};
+use record::statement;
+
+/// The share of the session time from which on a statement's costliest step is named.
+const STEP_SHARE_MIN: f64 = 0.3;
+/// The share of the plan's cost that is one step.
+const OF_PLAN_MIN: f64 = 0.4;
+/// A cheaper plan has no step that is worth a word.
+const COST_MIN: f64 = 50.0;
+/// Time of an execution: what is shorter is called too often, and its plan is not the reason.
+const MEAN_MS_MIN: f64 = 1.0;
+/// A smaller table is read rightly.
+const ROWS_MIN: f64 = 1_000.0;
+/// A join that wants more of the rows reads the table rightly.
+const KEPT_SHARE_MAX: f64 = 0.1;
+/// Between a scan and its join: they pass rows on.
+const PASSES: [&str; 5] = ["Hash", "Sort", "Materialize", "Memoize", "Gather"];
+const JOINS: [&str; 3] = ["Hash Join", "Merge Join", "Nested Loop"];
+
+/// A table that is read as a whole because the column that joins it has no index.
+pub(super) struct Unindexed<'a> {
+    relation: &'a str,
+    rows: f64,
+    kept: f64,
+    column: String,
+    condition: &'a str,
+}
+
+fn word<'a>(node: &Thing<'a>, field: &str) -> &'a str {
+    node.lines.word(field)
+}
+
+fn number(node: &Thing<'_>, field: &str) -> f64 {
+    node.lines.last(field).unwrap_or(0.0)
+}
+
+fn node_of<'a>(planned: &Planned<'a>, wanted: f64) -> Option<Thing<'a>> {
+    planned.nodes.iter().find(|node| node.lines.last("number") == Some(wanted)).copied()
+}
+
+fn below<'p, 'a>(planned: &'p Planned<'a>, node: &Thing<'a>) -> impl Iterator<Item = Thing<'a>> + use<'p, 'a> {
+    let above = number(node, "number");
+    planned.nodes.iter().filter(move |one| number(one, "above") == above).copied()
+}
+
+/// The join that takes the rows of a node, and the side of it that the node is on.
+fn join_above<'a>(planned: &Planned<'a>, node: &Thing<'a>) -> Option<(Thing<'a>, f64)> {
+    let mut side = *node;
+    for _ in 0..planned.nodes.len() {
+        let above = node_of(planned, number(&side, "above"))?;
+        if JOINS.contains(&word(&above, "kind")) {
+            return Some((above, number(&side, "number")));
+        }
+        if !PASSES.contains(&word(&above, "kind")) {
+            return None;
+        }
+        side = above;
+    }
+    None
+}
+
+pub(super) fn unindexed_join<'a>(case: &'a Case, planned: &Planned<'a>) -> Option<Unindexed<'a>> {
+    let scans = planned.nodes.iter().filter(|node| word(node, "kind") == "Seq Scan" && word(node, "filter").is_empty());
+    scans.filter_map(|scan| unindexed(case, planned, scan)).max_by(|left, right| left.rows.total_cmp(&right.rows))
+}
+
+fn unindexed<'a>(case: &'a Case, planned: &Planned<'a>, scan: &Thing<'a>) -> Option<Unindexed<'a>> {
+    let (relation, alias) = (word(scan, "relation"), word(scan, "alias"));
+    let rows = scan.lines.last("table_rows").filter(|rows| *rows >= ROWS_MIN)?;
+    let (join, side) = join_above(planned, scan)?;
+    let other = below(planned, &join).find(|one| number(one, "number") != side)?;
+    let kept = number(&join, "rows_planned");
+    if alias.is_empty() || kept.max(number(&other, "rows_planned")) > rows * KEPT_SHARE_MAX {
+        return None;
+    }
+    let condition = word(&join, "condition");
+    let columns = statement::conditions(condition).ok()?;
+    let is_its = |one: &&statement::Condition| one.table.as_deref() == Some(alias) && one.inside.is_none();
+    let column = columns.iter().find(is_its)?.column.clone();
+    let is_indexed = super::index::indexes(case, &planned.time.node, relation)
+        .iter()
+        .any(|(_, found)| found.first() == Some(&column.as_str()));
+    (!is_indexed).then_some(Unindexed { relation, rows, kept, column, condition })
+}
+
+/// PLAN-46.
+pub(super) fn unindexed_joins(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN) {
+        let Some(found) = unindexed_join(case, &planned) else { continue };
+        let Unindexed { relation, rows, kept, column, condition } = found;
+        let text = format!(
+            "a statement that takes {} of the session time reads all {} rows of {relation} to join about {} of them: no index begins with {relation} ({column})",
+            planned.share(),
+            units::short(rows),
+            units::short(kept)
+        );
+        let command = statement::index_command(relation, std::slice::from_ref(&column), true);
+        claims.push(
+            planned
+                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+                .number("rows_of_table", rows)
+                .number("rows_planned", kept)
+                .because(format!("the plan joins it by {condition}, and has nothing but a sequential scan for it"))
+                .because(planned.file())
+                .not("a join of most rows, for which a scan is right: it expects a tenth or less")
+                .remedy(
+                    "create an index on the column, so that the join looks up its rows instead of reading all of them (CONCURRENTLY does not block writes, and \
+                     must not run in a transaction); every index slows writes to its table",
+                    &[&command, &format!("ANALYZE {relation};")],
+                ),
+        );
+    }
+    Answer::of(claims, || "joins in plans, and the indexes of their tables".to_string())
+}
+
+/// A node with its own part of the plan's cost.
+struct Step<'a> {
+    node: Thing<'a>,
+    of_plan: f64,
+}
+
+/// The node with the largest cost of its own: what it costs less what the nodes below cost. Below a LIMIT only the part that is fetched counts.
+fn costliest<'a>(planned: &Planned<'a>) -> Option<Step<'a>> {
+    let whole = planned.plan.lines.last("cost_total").filter(|cost| *cost >= COST_MIN)?;
+    let mut factors: Vec<(f64, f64)> = vec![];
+    let mut best: Option<Step<'a>> = None;
+    for node in &planned.nodes {
+        let above = node_of(planned, number(node, "above"));
+        let inherited = factors.iter().find(|(of, _)| *of == number(node, "above")).map_or(1.0, |found| found.1);
+        let fetched = above.filter(|above| word(above, "kind") == "Limit").map_or(1.0, |limit| {
+            (number(&limit, "cost_total") / number(node, "cost_total").max(f64::MIN_POSITIVE)).min(1.0)
+        });
+        let factor = inherited * fetched;
+        factors.push((number(node, "number"), factor));
+        let children: f64 = below(planned, node).map(|child| number(&child, "cost_total")).sum();
+        let own = (number(node, "cost_total") - children).max(0.0) * factor;
+        if best.as_ref().is_none_or(|step| own / whole > step.of_plan) {
+            best = Some(Step { node: *node, of_plan: own / whole });
+        }
+    }
+    best.filter(|step| step.of_plan >= OF_PLAN_MIN)
+}
+
+/// What a step does, and what would make it cheaper.
+struct Words {
+    does: String,
+    remedy: &'static str,
+}
+
+const READ_LESS: &str = "let it read less: an index for what the filter compares, a LIMIT, a summary that is kept, or partitions of which most are left out";
+const FEWER_LOOPS: &str = "let fewer rows reach the loop (a condition that is applied earlier), give the inner side an index for its condition, or read it once \
+    (statistics that show the true number of rows lead to a hash join)";
+
+fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
+    let node = &step.node;
+    let (kind, relation, condition) = (word(node, "kind"), word(node, "relation"), word(node, "condition"));
+    let rows = units::short(number(node, "rows_planned"));
+    let input = below(planned, node).map(|child| number(&child, "rows_planned")).fold(0.0, f64::max);
+    let above = planned.above(node);
+    let per_row = below(planned, node).next().is_some() && kind.ends_with("Scan") && !kind.starts_with("Bitmap");
+    let (does, remedy) = match kind {
+        _ if per_row && kind != "Subquery Scan" => (
+            format!("runs a subquery for each of the rows that it reads from {relation}"),
+            "write the subquery as a join or with GROUP BY, so that it runs once; an index for its condition makes each run cheap",
+        ),
+        "Sort" | "Incremental Sort" => {
+            let is_useless = matches!(above.as_slice(), ["Aggregate", ..] | ["Subquery Scan", "Aggregate", ..])
+                && above.len() <= 2;
+            let end = if is_useless { ", and nothing above needs that order" } else { "" };
+            let remedy = if is_useless {
+                "leave out the ORDER BY, which is inside of the view or subquery, or count the table itself"
+            } else {
+                "an index on these columns delivers the order without a sort; if only the first rows are wanted, LIMIT"
+            };
+            (format!("sorts {rows} rows by {condition}{end}"), remedy)
+        }
+        "Seq Scan" => {
+            let all = units::short(node.lines.last("table_rows").unwrap_or(0.0));
+            let filter = word(node, "filter");
+            let kept = if filter.is_empty() { String::new() } else { format!(", of which {filter} keeps {rows}") };
+            (format!("reads all {all} rows of {relation}{kept}"), READ_LESS)
+        }
+        "Index Scan" | "Index Only Scan" | "Bitmap Heap Scan" => {
+            let by = Some(word(node, "index")).filter(|name| !name.is_empty());
+            let by = by.map_or(String::new(), |name| format!(" by index {name}"));
+            let filter = word(node, "filter");
+            match filter.is_empty() {
+                true => (format!("reads {rows} rows of {relation}{by}"), READ_LESS),
+                false => (
+                    format!("reads rows of {relation}{by} and leaves out those that do not fit {filter}"),
+                    "an index that also holds what the filter compares finds only the rows that fit",
+                ),
+            }
+        }
+        "Nested Loop" => {
+            let inner = below(planned, node).last()?;
+            let named = planned.nodes.iter().find(|one| {
+                let is_inner = number(one, "number") == number(&inner, "number") || number(one, "above") == number(&inner, "number");
+                is_inner && !word(one, "relation").is_empty()
+            });
+            let what = named.map_or("its inner side".to_string(), |one| {
+                format!("{} ({})", word(one, "relation"), word(one, "kind").to_lowercase())
+            });
+            let outer = below(planned, node).next().map_or(0.0, |one| number(&one, "rows_planned"));
+            (format!("reads {what} again for each of {} rows", units::short(outer)), FEWER_LOOPS)
+        }
+        "Hash Join" | "Merge Join" => (
+            format!("joins {} rows by {condition}", units::short(input)),
+            "let fewer rows reach the join: a condition that is applied earlier, or an index for the joined column if few of them are wanted",
+        ),
+        "Aggregate" | "Group" | "HashAggregate" => {
+            let by = if condition.is_empty() { String::new() } else { format!(" by {condition}") };
+            let verb = if condition.is_empty() { "sums up" } else { "groups" };
+            (
+                format!("{verb} {} rows{by}", units::short(input)),
+                "keep the result (a materialized view, or sums that the writer maintains), or let fewer rows reach it",
+            )
+        }
+        "WindowAgg" => (
+            format!("computes a window function over {} rows", units::short(input)),
+            "limit the rows before the window function, or ask for one group at a time with an index on its columns",
+        ),
+        "Function Scan" | "Table Function Scan" | "ProjectSet" => (
+            format!("calls a function that returns {rows} rows"),
+            "look into the function: its own statements are counted with pg_stat_statements.track = all",
+        ),
+        "CTE Scan" | "WorkTable Scan" | "Subquery Scan" => (format!("reads {rows} rows of a subquery"), READ_LESS),
+        "Limit" | "ModifyTable" | "LockRows" | "Result" => return None,
+        _ => (format!("is a step of kind {kind} with {rows} rows"), READ_LESS),
+    };
+    Some(Words { does, remedy })
+}
+
+/// PLAN-45.
+pub(super) fn costliest_steps(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, STEP_SHARE_MIN) {
+        let is_short = planned.statement.mean_ms.is_some_and(|ms| ms < MEAN_MS_MIN);
+        if is_short || is_explained(case, &planned) {
+            continue;
+        }
+        let Some(step) = costliest(&planned) else { continue };
+        let Some(Words { does, remedy }) = words(&planned, &step) else { continue };
+        let text = format!(
+            "a statement takes {} of the session time, and one step has {} of its plan's cost: it {does}",
+            planned.share(),
+            units::percent(step.of_plan)
+        );
+        claims.push(
+            planned
+                .claim(case, Level::CoOccurrence, Severity::Low, text)
+                .number("of_plan", step.of_plan)
+                .because(planned.file())
+                .lacking("whether it is waste: costs and rows are the planner's, for unknown values; EXPLAIN (ANALYZE, BUFFERS) with real ones measures the step")
+                .remedy(remedy, &[]),
+        );
+    }
+    Answer::of(claims, || "the costliest steps of the plans of statements that take the time".to_string())
+}
