@@ -10,12 +10,13 @@
 //! each is one of the turns on a CPU that the scheduler counts.
 
 mod dimensions;
+mod same_text;
 
 use crate::case::{Case, Lines};
 use crate::waits::{self, Waits, Who};
 use record::finding::{NodePart, NodeTime, StatementTime, Window};
 use record::watched::WAIT_CPU;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Name of the part in which the sessions' processes compute.
 pub(crate) const ON_CPU: &str = "on a CPU";
@@ -334,55 +335,18 @@ fn statements(case: &Case, node: &str, windows: &[Window], waits: &Waits, active
         statement.sessions *= workers;
         statement.text = case.query(&statement.query_id).unwrap_or("").to_string();
     }
-    let mut all = merged(all);
-    for statement in &mut all {
+    let mut all = same_text::merged(all);
+    for (statement, _) in &mut all {
         statement.share = if active > 0.0 { (statement.sessions / active).min(1.0) } else { 0.0 };
     }
-    all.retain(|statement| statement.share >= STATEMENT_SHARE_MIN);
-    all.sort_by(|left, right| right.sessions.total_cmp(&left.sessions));
+    all.retain(|(statement, _)| statement.share >= STATEMENT_SHARE_MIN);
+    all.sort_by(|left, right| right.0.sessions.total_cmp(&left.0.sessions));
     all.truncate(STATEMENTS_MAX);
-    for statement in &mut all {
-        statement.events = waits.events_of(&statement.query_id, EVENTS_MAX);
-    }
-    all
-}
-
-/// One line for each text: the server gives a statement another id for each temporary table, role's own table or schema that its names mean. The id of the
-/// costliest stays.
-fn merged(mut all: Vec<StatementTime>) -> Vec<StatementTime> {
-    all.sort_by(|left, right| right.sessions.total_cmp(&left.sessions));
-    let mut found: Vec<StatementTime> = vec![];
-    let mut places: HashMap<(String, String), usize> = HashMap::new();
-    for one in all {
-        let key = (one.database.clone(), one.text.clone());
-        match places.get(&key).filter(|_| !one.text.is_empty()) {
-            Some(place) => add(&mut found[*place], &one),
-            None => {
-                places.insert(key, found.len());
-                found.push(one);
-            }
-        }
-    }
-    found
-}
-
-/// Adds the figures of a statement with the same text: times and rates are summed up, figures of an execution are means over the executions of both.
-fn add(to: &mut StatementTime, one: &StatementTime) {
-    to.sessions += one.sessions;
-    let (Some(calls), Some(more)) = (to.calls_per_s, one.calls_per_s) else { return };
-    let mean = |left: &mut Option<f64>, right: Option<f64>| {
-        let sum = left.unwrap_or(0.0) * calls + right.unwrap_or(0.0) * more;
-        *left = (left.is_some() || right.is_some()).then_some(sum / (calls + more).max(f64::MIN_POSITIVE));
+    let with_events = |(statement, ids): (StatementTime, Vec<String>)| StatementTime {
+        events: waits.events_of(&ids, EVENTS_MAX),
+        ..statement
     };
-    mean(&mut to.mean_ms, one.mean_ms);
-    mean(&mut to.plan_ms, one.plan_ms);
-    mean(&mut to.jit_ms, one.jit_ms);
-    mean(&mut to.rows, one.rows);
-    mean(&mut to.blocks, one.blocks);
-    mean(&mut to.blocks_read, one.blocks_read);
-    mean(&mut to.temp_bytes, one.temp_bytes);
-    mean(&mut to.wal_bytes, one.wal_bytes);
-    to.calls_per_s = Some(calls + more);
+    all.into_iter().map(with_events).collect()
 }
 
 /// The time over which the statements of a node were counted. A statement has a line only where it ran, so the polls of all of them count.

@@ -20,6 +20,7 @@ mod paste;
 mod plan;
 mod queue;
 pub(crate) mod replication;
+mod rounds;
 mod shift;
 mod slice;
 mod standby;
@@ -47,6 +48,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         vacuum::RULES,
         transaction::RULES,
         overhead::RULES,
+        rounds::RULES,
         lock::RULES,
         ddl::RULES,
         slice::RULES,

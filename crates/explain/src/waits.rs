@@ -202,12 +202,15 @@ impl Waits {
         }
     }
 
-    /// What the sessions of a statement were seen in, the largest first, with their shares of what was seen of it.
-    pub(crate) fn events_of(&self, query_id: &str, most: usize) -> Vec<(String, f64)> {
-        let Some(events) = self.statements.get(query_id) else { return vec![] };
-        let all: f64 = events.values().sum();
+    /// What the sessions of a statement were seen in, under any of its ids: the largest first, with their shares of what was seen of it.
+    pub(crate) fn events_of(&self, query_ids: &[String], most: usize) -> Vec<(String, f64)> {
+        let mut sums: BTreeMap<&Event, f64> = BTreeMap::new();
+        for (event, seen) in query_ids.iter().filter_map(|id| self.statements.get(id)).flatten() {
+            *sums.entry(event).or_default() += seen;
+        }
+        let all: f64 = sums.values().sum();
         let mut events: Vec<(String, f64)> =
-            events.iter().map(|(event, seen)| (name(event), seen / all)).collect();
+            sums.into_iter().map(|(event, seen)| (name(event), seen / all)).collect();
         events.sort_by(|left, right| right.1.total_cmp(&left.1));
         events.truncate(most);
         events

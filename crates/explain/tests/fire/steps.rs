@@ -85,6 +85,18 @@ fn refused(scene: &mut Scene, message: &str) {
     scene.event(60, event::SERVER_LOG, message, json!({"node": "n1", "sqlstate": "53300", "severity": "FATAL", "repeated": 40}));
 }
 
+/// A result of thirty rows, and a statement for one row that runs so often.
+fn children(scene: &mut Scene, text: &str, calls: u64) {
+    let parent = json!({"calls": 500, "total_ms": 500.0, "rows": 15_000, "shared_hit": 16_000});
+    for (id, text, figures) in [
+        ("51", "select id from book where author = $1", parent),
+        ("52", text, json!({"calls": calls, "total_ms": 9_000.0, "rows": calls, "shared_hit": calls * 3})),
+    ] {
+        scene.event(1, event::QUERY, "", json!({"query_id": id, "text": text}));
+        scene.set("statement", json!({"node": "n1", "database": "db", "query_id": id}), figures);
+    }
+}
+
 /// Part of [`super::all`].
 pub(super) const CASES: &[Fires] = &[
     ("PLAN-46", Co, |scene| join(scene, 170_000.0, 100.0)),
@@ -96,6 +108,7 @@ pub(super) const CASES: &[Fires] = &[
     ("PLAN-47", Co, |scene| temporary(scene, false)),
     ("MEM-07", Co, |scene| unbuffered(scene, "DataFileRead", 0)),
     ("TXN-10", Co, |scene| phases(scene, ["PREPARE TRANSACTION $1", "COMMIT PREPARED $1"])),
+    ("TXN-11", Co, |scene| children(scene, "select title from book where id = $1", 15_000)),
     ("REP-12", Counter, |scene| replay(scene, "Lock", "relation")),
     ("REP-12", Counter, |scene| replay(scene, "IPC", "RecoveryConflictSnapshot")),
     ("SES-04", Counter, |scene| refused(scene, "too many connections for role \"clerk\"")),
@@ -127,6 +140,9 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.fact(json!({"node": "n1"}), "setting", "shared_preload_libraries", "citus");
         phases(scene, ["PREPARE TRANSACTION $1", "COMMIT PREPARED $1"]);
     }),
+    // Another number of them, and one that returns what it wants.
+    ("TXN-11", |scene| children(scene, "select title from book where id = $1", 40_000)),
+    ("TXN-11", |scene| children(scene, "select title from book b join page p using (id) where b.id = $1", 15_000)),
     // It waits for WAL to come.
     ("REP-12", |scene| replay(scene, "Activity", "RecoveryWalStream")),
 ];

@@ -108,6 +108,42 @@ fn a_missing_index_is_seen_in_the_plan_and_tried_where_hypopg_is() {
 }
 
 #[test]
+fn without_the_extension_a_statement_is_known_from_the_sessions_at_work_with_it() {
+    on_each(&[], |server| {
+        let mut user = client(server, "user");
+        user.batch_execute(
+            "create table parcel (id int primary key, label text); insert into parcel select i, 'l' || i from generate_series(1, 20000) i; analyze parcel",
+        )
+        .unwrap();
+        let mut watch = Watch::of(&server.spec());
+        // Constants of all kinds, and lists of several lengths, are one statement.
+        let lists = ["7, 8, 9", "7", "1, 2, 3, 4"];
+        let mut others: Vec<_> = lists.iter().map(|_| client(server, "user")).collect();
+        std::thread::scope(|scope| {
+            for (list, other) in lists.iter().zip(&mut others) {
+                let sql = format!(
+                    "select count(*) + length('secret') from parcel, pg_sleep(3) where label = 'secret' and id in ({list})"
+                );
+                scope.spawn(move || other.batch_execute(&sql).unwrap());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(700));
+            watch.tick();
+        });
+        end(&mut watch);
+        let texts: Vec<_> = watch.seen.events.iter().filter(|event| event.kind == event::QUERY).collect();
+        let [seen] = texts.as_slice() else { panic!("one statement: {texts:#?}") };
+        let word = |name: &str| seen.more[name].as_str().unwrap_or_default().to_string();
+        let text = word("text");
+        assert!(text.contains("label = $2 and id in ($3") && !text.contains("secret"), "{text}");
+        assert_eq!(word("database"), "postgres");
+        let is_its = |line: &Sampled| matches!(line, Sampled::Wait(wait) if wait.query_id.as_deref() == Some(&word("query_id")) && wait.sessions == 3);
+        assert!(watch.seen.lines.iter().any(|(_, _, line)| is_its(line)), "{:#?}", watch.seen.lines);
+        let scan = nodes(&watch).into_iter().find(|node| node.relation == "public.parcel").expect("a plan");
+        assert!(scan.query_id == word("query_id") && scan.filter.contains("label = $2"), "{scan:?}");
+    });
+}
+
+#[test]
 fn partitions_that_are_left_out_when_it_runs_are_counted() {
     on_each(&[PRELOAD], |server| {
         let mut user = client(server, "user");

@@ -1,0 +1,96 @@
+//! TXN-11: programs that ask for the rows of a result one by one, each by a statement of its own (N+1). Each execution is short, so no account of time shows it:
+//! what shows it is that one statement runs as often as another returns rows.
+
+use super::costly::{busy, in_a_line, plain};
+use crate::case::Case;
+use crate::rule::Need::Field;
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::{Level, Severity, StatementTime};
+use record::statement::{self, Use, Verb};
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "TXN-11",
+    title: "the rows of a result are asked for one by one",
+    needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
+    limits: "a statement for one row by its key runs 200 times a second or more, as often as another one returns rows (5 or more an execution, within a tenth); \
+        medium if it is 60 % of all executions and 1,000 a second (ours)",
+    judge: one_by_one,
+    links: &["https://www.postgresql.org/docs/current/functions-comparisons.html#FUNCTIONS-COMPARISONS-ANY-SOME"],
+}];
+
+/// Executions a second of the statement for one row.
+const CALLS_PER_S_MIN: f64 = 200.0;
+/// Rows of the result.
+const ROWS_MIN: f64 = 5.0;
+/// How far the two rates may differ: they are counted together, but an execution may lie on the border.
+const NEAR: f64 = 0.1;
+/// A key finds no more.
+const ROWS_OF_KEY_MAX: f64 = 1.1;
+/// Of all executions.
+const OF_CALLS_MIN: f64 = 0.6;
+/// Executions a second that are more than a hint.
+const CALLS_PER_S_MEDIUM: f64 = 1_000.0;
+
+/// Whether a statement looks up one row of one table by equality.
+fn is_lookup(statement: &StatementTime) -> bool {
+    let Ok(parsed) = statement::parse(&statement.text) else { return false };
+    let by_key = |one: &statement::Condition| one.how == Use::Equality && one.inside.is_none();
+    parsed.verb == Verb::Select
+        && parsed.tables.len() == 1
+        && !parsed.conditions.is_empty()
+        && parsed.conditions.iter().all(by_key)
+        && statement.rows.is_some_and(|rows| rows > 0.0 && rows <= ROWS_OF_KEY_MAX)
+}
+
+/// The statement whose rows are looked up: it returns as many a second as the other runs.
+fn parent<'a>(all: &'a [StatementTime], lookup: &StatementTime) -> Option<&'a StatementTime> {
+    let wanted = lookup.calls_per_s?;
+    let mut parents = all.iter().filter(|one| {
+        let rows = one.rows.unwrap_or(0.0);
+        let per_s = one.calls_per_s.unwrap_or(0.0) * rows;
+        let reads = statement::parse(&one.text).is_ok_and(|parsed| parsed.verb == Verb::Select);
+        one.query_id != lookup.query_id && rows >= ROWS_MIN && reads && (per_s - wanted).abs() <= wanted * NEAR
+    });
+    parents.next()
+}
+
+fn one_by_one(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let rates = case.at("statement", &time.node).filter_map(|statement| statement.lines.rate("calls"));
+        let all: f64 = rates.sum::<f64>().max(f64::MIN_POSITIVE);
+        let lookups = time.statements.iter().filter(|one| one.calls_per_s.is_some_and(|calls| calls >= CALLS_PER_S_MIN));
+        for lookup in lookups.filter(|one| is_lookup(one)) {
+            let Some(parent) = parent(&time.statements, lookup) else { continue };
+            let (calls, rows) = (lookup.calls_per_s.unwrap_or(0.0), parent.rows.unwrap_or(0.0));
+            let is_most = calls >= all * OF_CALLS_MIN && calls >= CALLS_PER_S_MEDIUM;
+            claims.push(
+                Claim::new(
+                    if is_most { Severity::Medium } else { Severity::Low },
+                    Level::CoOccurrence,
+                    format!(
+                        "{}: the rows of a result are asked for one by one (N+1): {} statements a second for one row each, {} for each execution of another: {}",
+                        time.node,
+                        units::short(calls),
+                        units::short(rows),
+                        plain(&lookup.text, 80)
+                    ),
+                )
+                .on_node(&time.node)
+                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+                .number("calls_per_s", calls)
+                .number("of_all_calls", calls / all)
+                .because(format!("the statement that returns the rows, {} times a second: {}", units::short(parent.calls_per_s.unwrap_or(0.0)), in_a_line(parent)))
+                .because(format!("{} of all executions are the other one: each costs a round trip, parsing and planning, however short it is", units::percent(calls / all)))
+                .lacking("the program: that the two belong together is concluded from their numbers")
+                .remedy(
+                    "fetch the rows with one statement: a join with the first, or a list of keys (= ANY of an array); object mappers call it eager loading or \
+                     a batch size",
+                    &["SELECT queryid, calls, rows, left(query, 80) AS query FROM pg_stat_statements ORDER BY calls DESC LIMIT 5;"],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "how often statements for one row run, against the rows that others return".to_string())
+}
