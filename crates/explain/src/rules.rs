@@ -30,6 +30,7 @@ mod table;
 mod temporary;
 mod transaction;
 pub(crate) mod vacuum;
+mod volume;
 pub(crate) mod wal;
 mod waste;
 
@@ -49,6 +50,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         transaction::RULES,
         overhead::RULES,
         rounds::RULES,
+        volume::RULES,
         lock::RULES,
         ddl::RULES,
         slice::RULES,

@@ -97,6 +97,18 @@ fn children(scene: &mut Scene, text: &str, calls: u64) {
     }
 }
 
+/// A statement that writes most of the WAL, for which sessions wait, with so much for each row.
+fn writer(scene: &mut Scene, bytes_per_row: u64, pages: u64) {
+    scene.set("server", json!({"node": "n1"}), json!({"wal_bytes": 5_000_000, "wal_fpi": pages}));
+    let text = "update game_state set document = jsonb_set(document, $1, $2) where id = $3";
+    scene.event(1, event::QUERY, "", json!({"query_id": "61", "text": text}));
+    let rows = 40_000_000 / bytes_per_row;
+    let keys = json!({"node": "n1", "database": "db", "query_id": "61"});
+    scene.set("statement", keys, json!({"calls": rows, "rows": rows, "total_ms": 500.0, "shared_hit": 1_000, "wal_bytes": 40_000_000}));
+    let flush = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "LWLock", "wait_event": "WALWrite", "query_id": "61"});
+    scene.set("wait", flush, json!({"sessions": 6}));
+}
+
 /// Part of [`super::all`].
 pub(super) const CASES: &[Fires] = &[
     ("PLAN-46", Co, |scene| join(scene, 170_000.0, 100.0)),
@@ -108,6 +120,10 @@ pub(super) const CASES: &[Fires] = &[
     ("PLAN-47", Co, |scene| temporary(scene, false)),
     ("MEM-07", Co, |scene| unbuffered(scene, "DataFileRead", 0)),
     ("TXN-10", Co, |scene| phases(scene, ["PREPARE TRANSACTION $1", "COMMIT PREPARED $1"])),
+    ("TXN-12", Counter, |scene| {
+        statement(scene, "update price_tag set shown = $1", json!({"rows": 600_000}), json!({}));
+    }),
+    ("WAL-11", Co, |scene| writer(scene, 40_000, 1)),
     ("TXN-11", Co, |scene| children(scene, "select title from book where id = $1", 15_000)),
     ("REP-12", Counter, |scene| replay(scene, "Lock", "relation")),
     ("REP-12", Counter, |scene| replay(scene, "IPC", "RecoveryConflictSnapshot")),
@@ -140,6 +156,13 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.fact(json!({"node": "n1"}), "setting", "shared_preload_libraries", "citus");
         phases(scene, ["PREPARE TRANSACTION $1", "COMMIT PREPARED $1"]);
     }),
+    ("TXN-12", |scene| {
+        statement(scene, "update price_tag set shown = $1 where shop = $2", json!({"rows": 600_000}), json!({}));
+    }),
+    ("TXN-12", |scene| statement(scene, "update setting set value = $1", json!({"rows": 10}), json!({}))),
+    // Narrow rows, and pages that a checkpoint makes whole.
+    ("WAL-11", |scene| writer(scene, 400, 1)),
+    ("WAL-11", |scene| writer(scene, 40_000, 500)),
     // Another number of them, and one that returns what it wants.
     ("TXN-11", |scene| children(scene, "select title from book where id = $1", 40_000)),
     ("TXN-11", |scene| children(scene, "select title from book b join page p using (id) where b.id = $1", 15_000)),

@@ -1,0 +1,144 @@
+//! TXN-12, WAL-11: statements that write far more than a change needs: all rows of a table each time, or large values anew for each row.
+
+use super::costly::{busy, in_a_line, severity};
+use super::vacuum::is_wal;
+use crate::case::Case;
+use crate::node_time;
+use crate::rule::Need::Field;
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::Level;
+use record::statement::{self, Verb};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "TXN-12",
+        title: "a statement changes all rows of a table again and again",
+        needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
+        limits: "20 % of the session time in an UPDATE or DELETE without WHERE that changes 1,000 rows, once in 5 s or more (ours)",
+        judge: all_rows,
+        links: &["https://www.postgresql.org/docs/current/sql-update.html"],
+    },
+    Rule {
+        id: "WAL-11",
+        title: "each changed row writes large values into the WAL again",
+        needs: &[Field("statement", "wal_bytes"), Field("server", "wal_bytes"), Field("server", "sessions_active")],
+        limits: "20 % of the session time in waits for the WAL, 60 % of which one statement writes, 8 kB for each row it changes; less than half of it whole pages \
+            (ours)",
+        judge: large_rows,
+        links: &["https://www.postgresql.org/docs/current/storage-toast.html"],
+    },
+];
+
+/// The share of the session time.
+const SHARE_MIN: f64 = 0.2;
+/// Rows that a statement changes.
+const ROWS_MIN: f64 = 1_000.0;
+/// Executions a second.
+const CALLS_PER_S_MIN: f64 = 0.2;
+/// Of the WAL.
+const OF_WAL_MIN: f64 = 0.6;
+/// WAL of a row: that of a narrow one has some hundred bytes, with its index entries.
+const BYTES_PER_ROW_MIN: f64 = 8_000.0;
+/// Rows of an execution of a program that changes things one by one.
+const ROWS_OF_CHANGE_MAX: f64 = 100.0;
+/// Whole pages, of the WAL: then checkpoints are the reason (WAL-07).
+const PAGES_SHARE_MAX: f64 = 0.5;
+/// Bytes of a block, by default.
+const BLOCK_BYTES: f64 = 8192.0;
+
+fn all_rows(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
+            let Ok(parsed) = statement::parse(&statement.text) else { continue };
+            let (rows, calls) = (statement.rows.unwrap_or(0.0), statement.calls_per_s.unwrap_or(0.0));
+            let changes = matches!(parsed.verb, Verb::Update | Verb::Delete) && !parsed.is_filtered;
+            let Some(table) = parsed.tables.first().filter(|_| changes && rows >= ROWS_MIN && calls >= CALLS_PER_S_MIN) else {
+                continue;
+            };
+            let verb = if parsed.verb == Verb::Update { "UPDATE" } else { "DELETE" };
+            let name = statement::quoted(&table.name);
+            claims.push(
+                Claim::new(
+                    severity(statement.share),
+                    Level::DiscriminatingCounter,
+                    format!(
+                        "{}: {} of the session time is {verb} without WHERE: it changes all {} rows of {name}, {} times a second",
+                        time.node,
+                        units::percent(statement.share),
+                        units::short(rows),
+                        units::short(calls)
+                    ),
+                )
+                .on_node(&time.node)
+                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+                .number("share", statement.share)
+                .number("rows_per_call", rows)
+                .number("calls_per_s", calls)
+                .because(format!("the statement: {}", in_a_line(statement)))
+                .because("each changed row is written anew, with WAL, and leaves a dead row for vacuum")
+                .with(statement.wal_bytes, |claim, bytes| {
+                    claim.because(format!("an execution writes {} of WAL", units::bytes(bytes)))
+                })
+                .remedy(
+                    "change only rows that become different (WHERE column IS DISTINCT FROM the new value), or keep what is the same for all rows in a table of its own; \
+                     TRUNCATE instead of DELETE of everything",
+                    &[],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "UPDATE and DELETE without a condition, and the rows they change".to_string())
+}
+
+fn large_rows(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let Some(server) = case.one("server", &time.node) else { continue };
+        let (Some(share), Some(all)) = (node_time::share_of(case, &time.node, is_wal), server.rate("wal_bytes")) else {
+            continue;
+        };
+        let pages = server.rate("wal_fpi").unwrap_or(0.0) * BLOCK_BYTES;
+        if share < SHARE_MIN || pages > all * PAGES_SHARE_MAX {
+            continue;
+        }
+        // The commit waits, not the statement: its own time may be small, so all of them are looked at.
+        let rate = |field: &str, line: &crate::case::Thing<'_>| line.lines.rate(field).unwrap_or(0.0);
+        let writers = case.at("statement", &time.node).map(|line| (rate("wal_bytes", &line), rate("rows", &line), rate("calls", &line), line));
+        let Some((bytes, rows, calls, line)) = writers.max_by(|left, right| left.0.total_cmp(&right.0)) else { continue };
+        let (each, at_once) = (bytes / rows.max(f64::MIN_POSITIVE), rows / calls.max(f64::MIN_POSITIVE));
+        if bytes < all * OF_WAL_MIN || rows <= 0.0 || each < BYTES_PER_ROW_MIN || at_once > ROWS_OF_CHANGE_MAX {
+            continue;
+        }
+        let id = line.lines.word("query_id");
+        let text = case.query(id).unwrap_or(id);
+        claims.push(
+            Claim::new(
+                severity(share),
+                Level::CoOccurrence,
+                format!(
+                    "{}: sessions wait {} of their time for the WAL, and one statement writes {} of it: {} for each row it changes, because large values are written \
+                     anew",
+                    time.node,
+                    units::percent(share),
+                    units::percent((bytes / all).min(1.0)),
+                    units::bytes(each)
+                ),
+            )
+            .on_node(&time.node)
+            .during([server.ticks.window()])
+            .number("share", share)
+            .number("wal_bytes_per_row", each)
+            .because(format!("the statement: {}", super::costly::plain(text, 160)))
+            .because(format!("it changes {} rows a second, and writes {} of WAL", units::short(rows), units::bytes(bytes)))
+            .not("whole pages after checkpoints: they are less than half of the WAL")
+            .remedy(
+                "keep what changes often (counters, states) in columns or a table of its own, apart from the large value: an UPDATE that changes a value above 2 kB writes \
+                 all of it again, and one that leaves it alone does not",
+                &[],
+            ),
+        );
+    }
+    Answer::of(claims, || "WAL of statements for each row that they change".to_string())
+}
