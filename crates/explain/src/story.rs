@@ -207,8 +207,8 @@ const NOT_OF_TARGET: [&str; 8] =
 const FIRST_AID: &[(&str, &str)] = &[
     (
         "pg_stat_statements",
-        "pg_stat_statements is not readable: which statements take the time is not known. Add it to shared_preload_libraries, restart, \
-         and type CREATE EXTENSION pg_stat_statements",
+        "pg_stat_statements is not readable: statements are known from samples of sessions alone, and not how often they run and what they read. Add it to \
+         shared_preload_libraries, restart, and type CREATE EXTENSION pg_stat_statements",
     ),
     (
         "sessions of other roles",

@@ -17,6 +17,7 @@ use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
 
 pub(super) use aside::is_explained;
+pub(super) use hidden::does_more;
 pub(super) use index::{BYTES_PER_ENTRY, Proposal, keeps_most, proposal, with_proposal};
 
 /// A plan is made only of a statement that was counted, or that sessions were seen at work with.
