@@ -1,4 +1,5 @@
-//! TXN-12, WAL-11: statements that write far more than a change needs: all rows of a table each time, or large values anew for each row.
+//! TXN-12, WAL-11, LWL-08: work that is far more than a change needs: all rows of a table each time, large values anew for each row, parents of subtransactions
+//! looked up for each row.
 
 use super::costly::{busy, in_a_line, severity};
 use super::vacuum::is_wal;
@@ -28,7 +29,70 @@ pub(super) const RULES: &[Rule] = &[
         judge: large_rows,
         links: &["https://www.postgresql.org/docs/current/storage-toast.html"],
     },
+    Rule {
+        id: "LWL-08",
+        title: "sessions look up parents of subtransactions all the time",
+        needs: &[Field("slru", "hits"), Field("server", "sessions_active")],
+        limits: "500,000 look-ups a second; 0.1 us of CPU each are 10 % of the session time (ours)",
+        judge: looked_up,
+        links: &["https://www.postgresql.org/docs/current/subxacts.html"],
+    },
 ];
+
+/// Look-ups a second.
+const LOOKUPS_PER_S_MIN: f64 = 500_000.0;
+/// CPU of one, in seconds: a lightweight lock and a page in memory.
+const LOOKUP_S: f64 = 1e-7;
+/// The share of the session time that they take.
+const LOOKUP_SHARE_MIN: f64 = 0.1;
+
+/// The page of a parent is in memory, so nobody waits: only the counter of the cache shows it.
+fn looked_up(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let caches = case.at("slru", &time.node).filter(|cache| cache.name.to_ascii_lowercase().starts_with("subtrans"));
+        let per_s: f64 = caches.filter_map(|cache| cache.lines.rate("hits")).sum();
+        let share = (per_s * LOOKUP_S / time.active).min(1.0);
+        if per_s < LOOKUPS_PER_S_MIN || share < LOOKUP_SHARE_MIN {
+            continue;
+        }
+        let age = |session: &crate::case::Thing<'_>| session.lines.max("xact_age_s").unwrap_or(0.0);
+        let oldest = case.at("session", &time.node).max_by(|left, right| age(left).total_cmp(&age(right)));
+        claims.push(
+            Claim::new(
+                severity(share),
+                Level::CoOccurrence,
+                format!(
+                    "{}: sessions look up the parents of subtransactions {} times a second: a transaction with more than 64 savepoints is open, and each reader of its \
+                     rows has to find out whether it has ended",
+                    time.node,
+                    units::short(per_s)
+                ),
+            )
+            .on_node(&time.node)
+            .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+            .number("share", share)
+            .number("lookups_per_s", per_s)
+            .because("pg_stat_slru counts them; the pages are in memory, so no wait event shows them, only CPU time")
+            .with(oldest, |claim, session| {
+                claim.because(format!(
+                    "the oldest transaction belongs to session {} ({}): {}",
+                    session.name,
+                    units::seconds(age(&session)),
+                    super::costly::plain(session.lines.word("query"), 120)
+                ))
+            })
+            .remedy(
+                "end the transaction; use fewer than 64 savepoints or exception blocks in each (drivers that set one for each statement can be told not to)",
+                &[
+                    "SELECT pid, backend_start, now() - xact_start AS age, state, left(query, 60) AS query FROM pg_stat_activity WHERE xact_start IS NOT NULL \
+                        ORDER BY xact_start LIMIT 5;",
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "look-ups in the cache of subtransactions".to_string())
+}
 
 /// The share of the session time.
 const SHARE_MIN: f64 = 0.2;

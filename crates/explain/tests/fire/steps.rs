@@ -123,6 +123,9 @@ pub(super) const CASES: &[Fires] = &[
     ("TXN-12", Counter, |scene| {
         statement(scene, "update price_tag set shown = $1", json!({"rows": 600_000}), json!({}));
     }),
+    ("LWL-08", Co, |scene| {
+        scene.set("slru", json!({"node": "n1", "name": "subtransaction"}), json!({"hits": 14_000_000, "reads": 0}));
+    }),
     ("WAL-11", Co, |scene| writer(scene, 40_000, 1)),
     ("TXN-11", Co, |scene| children(scene, "select title from book where id = $1", 15_000)),
     ("REP-12", Counter, |scene| replay(scene, "Lock", "relation")),
@@ -160,6 +163,10 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         statement(scene, "update price_tag set shown = $1 where shop = $2", json!({"rows": 600_000}), json!({}));
     }),
     ("TXN-12", |scene| statement(scene, "update setting set value = $1", json!({"rows": 10}), json!({}))),
+    ("LWL-08", |scene| {
+        scene.set("slru", json!({"node": "n1", "name": "transaction"}), json!({"hits": 14_000_000, "reads": 0}));
+        scene.set("slru", json!({"node": "n1", "name": "Subtrans"}), json!({"hits": 150_000, "reads": 0}));
+    }),
     // Narrow rows, and pages that a checkpoint makes whole.
     ("WAL-11", |scene| writer(scene, 400, 1)),
     ("WAL-11", |scene| writer(scene, 40_000, 500)),
