@@ -23,7 +23,7 @@ pub(crate) const THINGS_MAX: usize = 4_096;
 pub const EVENTS_MAX: usize = 200_000;
 
 /// The fields of a line that identify its object. Other sources have one object per place.
-const KEYS: [(&str, &[&str]); 25] = [
+const KEYS: [(&str, &[&str]); 26] = [
     ("activity", &["application", "user", "database", "client"]),
     ("slru", &["name"]),
     ("core", &["cpu"]),
@@ -47,6 +47,7 @@ const KEYS: [(&str, &[&str]); 25] = [
     ("block", &["root"]),
     ("io", &["backend", "object", "context"]),
     ("schedule", &["who"]),
+    ("program", &["program"]),
     ("watching", &["part"]),
     ("node", &[]),
 ];

@@ -69,7 +69,7 @@ pub use database::{
     Wait, WaitProfile,
 };
 pub use machine::{
-    Backend, Cgroup, Core, Disk, Fact, Hardware, Host, Missing, Mount, Net, Schedule, Watching,
+    Backend, Cgroup, Core, Disk, Fact, Hardware, Host, Missing, Mount, Net, Program, Schedule, Watching,
 };
 pub use plans::{Plan, PlanIndex, PlanNode, WhatIf};
 pub use relations::{Io, Statement, Table};
@@ -173,6 +173,8 @@ sampled! {
     Net,
     /// A server process.
     Backend,
+    /// A program of a host.
+    Program,
     /// What the scheduler gave to our sessions' processes, or to the client's threads.
     Schedule,
     /// The control groups of a node's server.
@@ -231,6 +233,7 @@ impl Sampled {
             | Sampled::Core(_)
             | Sampled::Disk(_)
             | Sampled::Net(_)
+            | Sampled::Program(_)
             | Sampled::Mount(_)
             | Sampled::Hardware(_) => "",
         }

@@ -7,6 +7,7 @@
 //! | [`topology`], [`mount`], [`hardware`], [`security`], [`facts`] | state that changes slowly |
 //! | [`kernel_log`] | `/dev/kmsg`, `dmesg` |
 //! | [`tools`] | `smartctl`, `chronyc`, `auditctl`, `zpool` |
+//! | [`programs`] | which programs use the processors |
 //! | [`schedule`] | processor time of our own sessions and threads |
 //! | [`machine`], [`slow`], [`backends`] | combine them, tick by tick |
 //!
@@ -25,6 +26,7 @@ pub mod memory;
 pub mod mount;
 pub mod net;
 pub mod process;
+pub mod programs;
 pub mod recorded;
 pub mod schedule;
 pub mod security;
@@ -40,6 +42,7 @@ use backends::Target;
 use files::{Files, Tree};
 use kernel_log::{Follower, Message};
 use machine::Machine;
+use programs::Programs;
 use record::event;
 use schedule::{Processes, Schedules};
 use server::{Part, Server};
@@ -92,6 +95,7 @@ pub struct LocalHost {
     /// Whether the messages before the run were counted.
     is_log_caught_up: bool,
     schedules: Schedules,
+    programs: Programs,
 }
 
 impl LocalHost {
@@ -121,6 +125,7 @@ impl LocalHost {
             log_absent: None,
             is_log_caught_up: false,
             schedules: Schedules::default(),
+            programs: Programs::default(),
         }
     }
 
@@ -294,6 +299,7 @@ impl Collect for LocalHost {
         if self.files.is_live() {
             let ours = self.serving();
             self.schedules.tick(self.machine.host(), tick.clock.now_us(), &ours, batch);
+            self.programs.tick(&mut self.files, self.machine.host(), tick.clock.now_us(), batch);
         }
         self.pulse.set(self.machine.system_pct());
     }

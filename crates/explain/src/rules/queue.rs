@@ -18,7 +18,7 @@ pub(super) const RULES: &[Rule] = &[
         title: "sessions wait for CPUs that other programs use",
         needs: NEEDS,
         limits: "25 % of the session time is spent waiting for a CPU; other programs use 40 % of the host's CPUs, \
-            and at least three quarters of what the sessions use (ours)",
+            and at least three quarters of what the sessions use; or programs that are no clients, by their names, 25 % and two fifths (ours)",
         judge: crowded,
         links: &["docs/explain.md"],
     },
@@ -49,6 +49,13 @@ const QUEUE_SHARE_MIN: f64 = 0.25;
 const OTHERS_SHARE_MIN: f64 = 0.4;
 /// What others use, against what the sessions use: a client on the same host uses less.
 const OTHERS_PER_SERVER_MIN: f64 = 0.75;
+/// The same for programs whose names show that they are no clients of the server.
+const NAMED_SHARE_MIN: f64 = 0.25;
+const NAMED_PER_SERVER_MIN: f64 = 0.4;
+/// Programs that are named.
+const NAMED_MAX: usize = 3;
+/// Programs that belong to the measurement: the server, and what is written for driving one.
+const OURS: [&str; 5] = ["postgres", "pgfathom", "pgbench", "psql", "perf"];
 /// The share of the time waiting for a CPU with too many sessions.
 const TOO_MANY_SHARE_MIN: f64 = 0.5;
 /// Active sessions for each CPU.
@@ -105,6 +112,19 @@ fn queue<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Queue<'a>> {
     Some(Queue { waiting, host, others, own, idle, cores })
 }
 
+/// Programs of a host that are no clients of the node by their names, and the CPUs they use, the largest first.
+fn neighbours<'a>(case: &'a Case, node: &str, host: &'a str) -> Vec<(&'a str, f64)> {
+    let is_client = |name: &str| {
+        OURS.iter().any(|own| name.starts_with(own))
+            || case.at("activity", node).any(|group| !name.is_empty() && group.lines.word("application").starts_with(name))
+    };
+    let programs = case.at("program", host).filter(|program| !is_client(program.name));
+    let mut found: Vec<(&str, f64)> =
+        programs.map(|program| (program.name, program.lines.rate("cpu_us").unwrap_or(0.0) / 1e6)).collect();
+    found.sort_by(|left, right| right.1.total_cmp(&left.1));
+    found
+}
+
 /// CPUs used by a group of tasks; those that were read represent the others.
 fn used_by(tasks: &Thing<'_>) -> Option<f64> {
     let all = tasks.lines.mean("tasks")? / tasks.lines.mean("looked")?.max(1.0);
@@ -115,22 +135,26 @@ fn crowded(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         let Some(Queue { waiting, host, others, own, cores, .. }) = queue(case, time) else { continue };
-        if waiting.share < QUEUE_SHARE_MIN
-            || others < cores * OTHERS_SHARE_MIN
-            || others < own * OTHERS_PER_SERVER_MIN
-        {
+        let named = neighbours(case, &time.node, host);
+        let of_named: f64 = named.iter().map(|(_, cpus)| cpus).sum();
+        let is_much = others >= cores * OTHERS_SHARE_MIN && others >= own * OTHERS_PER_SERVER_MIN;
+        let is_much_by_name = of_named >= cores * NAMED_SHARE_MIN && of_named >= own * NAMED_PER_SERVER_MIN;
+        if waiting.share < QUEUE_SHARE_MIN || !(is_much || is_much_by_name) {
             continue;
         }
+        let list: Vec<String> =
+            named.iter().take(NAMED_MAX).map(|(name, cpus)| format!("{name} {}", units::short(*cpus))).collect();
         claims.push(
             Claim::new(
                 severity(waiting.share),
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: sessions wait for a CPU in {} of their time, while other programs use {} of the {} CPUs of {host}",
+                    "{}: sessions wait for a CPU in {} of their time, while other programs use {} of the {} CPUs of {host}{}",
                     time.node,
                     units::percent(waiting.share),
                     units::short(others),
-                    units::short(cores)
+                    units::short(cores),
+                    if list.is_empty() { String::new() } else { format!(" ({})", list.join(", ")) }
                 ),
             )
             .on_node(&time.node)
@@ -145,7 +169,7 @@ fn crowded(case: &Case) -> Answer {
                 units::short(waiting.sessions)
             ))
             .not("the server's own load alone: what its processes and this client used is subtracted")
-            .lacking("the names of the programs: look for them while they run")
+            .with(list.is_empty().then_some(()), |claim, ()| claim.lacking("the names of the programs: look for them while they run"))
             .remedy(
                 "find the programs, and move them to another host or give them a lower weight",
                 &["$ top -b -n 1 -o %CPU | head -n 20", "$ systemd-cgtop -n 1 --cpu=percentage"],

@@ -221,6 +221,27 @@ fn other_values(table: &Thing<'_>, time: &NodeTime) -> Option<String> {
     ))
 }
 
+/// Whether old statistics can be what costs the time: a statement on the table touches far more than it returns, or the table is scanned. A lookup by its key has
+/// the same plan with any statistics.
+fn is_felt(case: &Case, time: &NodeTime, table: &Thing<'_>) -> bool {
+    if case.at("statement", &time.node).next().is_none() {
+        let rate = |field: &str| table.lines.rate(field).unwrap_or(0.0);
+        return rate("seq_rows") >= rate("index_rows").max(SCAN_ROWS_MIN);
+    }
+    let name = bare(table.lines.word("relation"));
+    let is_on_it = |statement: &&StatementTime| {
+        let parsed = record::statement::parse(&statement.text);
+        parsed.map_or(true, |parsed| parsed.tables.iter().any(|table| table.name == name))
+    };
+    let is_wasteful = |statement: &StatementTime| {
+        let (rows, blocks) = (statement.rows.unwrap_or(0.0), statement.blocks.unwrap_or(0.0));
+        statement.share >= STALE_SHARE_MIN && blocks >= GENERIC_BLOCKS_MIN && blocks >= rows * BLOCKS_PER_ROW
+            || statement.temp_bytes.is_some_and(|bytes| bytes > 0.0)
+            || statement.jit_ms.is_some_and(|ms| ms > 0.0)
+    };
+    time.statements.iter().filter(is_on_it).any(is_wasteful)
+}
+
 fn stale(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -229,11 +250,12 @@ fn stale(case: &Case) -> Answer {
             let share = share_in(time, relation);
             let why = misfit(&table).or_else(|| other_values(&table, time));
             let Some(why) = why.filter(|_| share >= STALE_SHARE_MIN) else { continue };
+            let is_felt = is_felt(case, time, &table);
             let off = table.lines.flag("autovacuum") == Some(false)
                 || case.setting(&time.node, "autovacuum") == Some("off");
             claims.push(
                 Claim::new(
-                    severity(share),
+                    if is_felt { severity(share) } else { Severity::Note },
                     Level::CoOccurrence,
                     format!(
                         "{}: {} of the session time is in {relation}, whose statistics do not fit it: {why}",

@@ -169,6 +169,20 @@ line! {
 }
 
 line! {
+    /// A program of a host: all processes of one name.
+    Program, "program" {
+        /// The machine.
+        host: String,
+        /// Its name, as the kernel has it (15 characters).
+        program: String,
+        /// How many processes have it.
+        processes: u64,
+        /// CPU that they used.
+        cpu_us: Option<u64>,
+    }
+}
+
+line! {
     /// What the kernel's scheduler gave to many tasks together: the server's processes that serve our own sessions, or the threads of our
     /// own client that drive them. Unlike a look at one process it misses nothing between two looks.
     Schedule, "schedule" {

@@ -4,7 +4,7 @@
 //! remarkable sessions are returned individually.
 
 use crate::board::{NodeState, Process};
-use crate::collect::Batch;
+use crate::collect::{Batch, With};
 use crate::host::schedule::{BACKENDS_MAX, SESSIONS_MAX};
 use crate::sql::counters::Counters;
 use crate::sql::json::{self, age, count, flag, list, micros, number, text};
