@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "WAL-11",
         title: "each changed row writes large values into the WAL again",
-        needs: &[Field("statement", "wal_bytes"), Field("server", "wal_bytes"), Field("server", "sessions_active")],
+        needs: &[Field("server", "wal_bytes"), Field("server", "sessions_active")],
         limits: "20 % of the session time in waits for the WAL, 60 % of which one statement writes, 8 kB for each row it changes; less than half of it whole pages \
             (ours)",
         judge: large_rows,
@@ -32,7 +32,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "LWL-08",
         title: "sessions look up parents of subtransactions all the time",
-        needs: &[Field("slru", "hits"), Field("server", "sessions_active")],
+        needs: &[Field("server", "sessions_active")],
         limits: "500,000 look-ups a second; 0.1 us of CPU each are 10 % of the session time (ours)",
         judge: looked_up,
         links: &["https://www.postgresql.org/docs/current/subxacts.html"],
