@@ -169,6 +169,22 @@ line! {
 }
 
 line! {
+    /// Another program of the host that read from disks or wrote to them in the interval, all of its processes together; the ones with the most bytes.
+    Program, "program" {
+        /// The machine.
+        host: String,
+        /// Its name, as the kernel has it (15 characters).
+        program: String,
+        /// Its processes that did so.
+        processes: Option<u64>,
+        /// Read from disk on its behalf.
+        read_bytes: Option<u64>,
+        /// Written to disk on its behalf.
+        write_bytes: Option<u64>,
+    }
+}
+
+line! {
     /// What the kernel's scheduler gave to many tasks together: the server's processes that serve our own sessions, or the threads of our
     /// own client that drive them. Unlike a look at one process it misses nothing between two looks.
     Schedule, "schedule" {
