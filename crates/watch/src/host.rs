@@ -25,6 +25,7 @@ pub mod memory;
 pub mod mount;
 pub mod net;
 pub mod process;
+pub(crate) mod programs;
 pub mod recorded;
 pub mod schedule;
 pub mod security;

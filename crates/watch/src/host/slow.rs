@@ -2,7 +2,7 @@
 //!
 //! | every | what |
 //! |---|---|
-//! | 10 s | space of the file systems that hold the database, hardware counters |
+//! | 10 s | space of the file systems that hold the database, hardware counters, disk use of other programs |
 //! | 60 s | mounts, the stack of block devices, facts, the clock's state |
 //! | 600 s | fanotify marks of all processes; programs (`smartctl`, `chronyc`, `auditctl`, `zpool`) |
 
@@ -10,6 +10,7 @@ use super::facts;
 use super::files::{Absent, Files, growth};
 use super::hardware::{self, Counter, Kind};
 use super::mount::{self, Mount};
+use super::programs::Programs;
 use super::recorded::Recorded;
 use super::security::{self, MarkedOn};
 use super::server::{Part, Server};
@@ -45,6 +46,7 @@ pub struct Slow {
     /// The database's files on each device and all below it.
     used_for: BTreeMap<String, BTreeSet<String>>,
     counters: BTreeMap<(Kind, String), (u64, u64, bool)>,
+    programs: Programs,
     /// Whether some PCI device reports its errors.
     has_aer: bool,
     disks: Vec<String>,
@@ -108,6 +110,9 @@ impl Slow {
             self.counters_due_us = now_us + COUNTERS_EVERY_US;
             self.record_mounts(files, now_us, place, batch);
             self.count(files, now_us, place, batch);
+            if files.is_live() {
+                self.programs.look(files, place.name(), now_us, servers, batch);
+            }
         }
         if self.is_round {
             self.lacks(files, recorded);
