@@ -7,6 +7,7 @@ mod slices;
 
 use crate::case::Case;
 use crate::node_time;
+use crate::rules::lock::BY_DESIGN;
 use crate::units;
 use record::Findings;
 use record::finding::{Benefit, Finding, Health, Severity, Uncovered};
@@ -67,6 +68,7 @@ const SAVED: &[(&str, f64, f64)] = &[
     ("PLAN-38", 0.6, 1.0),
     ("PLAN-39", 0.1, 0.6),
     ("PLAN-40", 0.05, 0.6),
+    ("PLAN-41", 0.0, 0.9),
     ("EXT-01", 0.0, 0.95),
     ("VAC-11", 0.3, 0.95),
     ("TXN-06", 0.2, 0.9),
@@ -118,6 +120,7 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("IO-10", &["WAL-01", "WAL-05", "IO-05", "IO-06", "IO-07", "CPU-05", "TXN-01"]),
     ("WAL-08", &["CAP-03"]),
     ("IO-01", &["WAL-01", "WAL-05", "IO-05", "CPU-05", "TXN-01"]),
+    ("VAC-12", &["VAC-04", "VAC-11"]),
     ("VAC-05", &["VAC-04", "VAC-03", "VAC-11"]),
     ("VAC-08", &["VAC-09", "PLAN-05", "VAC-11"]),
     ("VAC-11", &["PLAN-05", "MEM-04", "SES-03"]),
@@ -137,6 +140,8 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-27", &["MEM-04", "SES-03", "IO-07"]),
     ("LWL-07", &["DIST-06"]),
     ("SES-04", &["SES-01"]),
+    // A driver sends its settings when it connects.
+    ("SES-01", &["SES-06"]),
     ("REP-10", &["REP-11"]),
     ("REP-02", &["REP-11"]),
     ("PLAN-11", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
@@ -156,6 +161,7 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-37", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-38", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-40", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
+    ("PLAN-41", &["PLAN-24"]),
     ("PLAN-24", &["PLAN-29"]),
     ("PLAN-29", &["MEM-04", "SES-03", "IO-07"]),
     ("PLAN-06", &["MEM-04", "SES-03", "IO-07"]),
@@ -374,7 +380,7 @@ fn uncovered(case: &Case, findings: &[Finding]) -> Vec<Uncovered> {
         let rules: BTreeSet<&str> = findings
             .iter()
             .filter(here)
-            .filter(|finding| finding.severity > Severity::Note)
+            .filter(|finding| finding.severity > Severity::Note || finding.numbers.contains_key(BY_DESIGN))
             .map(|finding| finding.rule.as_str())
             .collect();
         for part in &time.parts {

@@ -6,7 +6,9 @@ mod harmless;
 mod inside;
 pub(crate) mod live;
 mod plan;
+pub(crate) mod search;
 mod time;
+pub(crate) mod work;
 
 pub(crate) use around::HARMLESS as HARMLESS_AROUND;
 pub(crate) use form::HARMLESS as HARMLESS_FORMS;
@@ -41,6 +43,9 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(around::CASES)
         .chain(live::CASES)
         .chain(form::CASES)
+        .chain(search::CASES)
+        .chain(work::CASES)
+        .chain(work::LISTS)
 }
 
 const CASES: &[Fires] = &[

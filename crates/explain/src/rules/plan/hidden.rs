@@ -5,6 +5,7 @@ use super::{Planned, SHARE_MIN, planned, severity, statistics};
 use crate::case::Case;
 use crate::node_time;
 use crate::rule::Answer;
+use crate::rules::inside;
 use crate::units;
 use record::finding::Level;
 
@@ -72,7 +73,8 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         else {
             continue;
         };
-        if blocks < BLOCKS_MIN || blocks < cost * BLOCKS_PER_COST_MIN || super::is_explained(case, &planned) {
+        let is_other = planned.is_of_one_constant() || super::is_explained(case, &planned);
+        if blocks < BLOCKS_MIN || blocks < cost * BLOCKS_PER_COST_MIN || is_other {
             continue;
         }
         let is_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
@@ -104,6 +106,12 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
             }
             false => claim
                 .not("a scan: the plan has it, and its cost is known")
+                .with(inside::costliest(case, planned.time), |claim, (function, share)| {
+                    claim.because(format!(
+                        "pg_stat_user_functions: {} of the session time is in function {function} itself",
+                        units::percent(share)
+                    ))
+                })
                 .lacking("which function or policy: track_functions = 'pl' counts calls and their time in pg_stat_user_functions")
                 .remedy(
                     "look for a function that reads tables for each row, a policy of row-level security (the role of watch may bypass it) or a trigger: \
