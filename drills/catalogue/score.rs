@@ -10,6 +10,20 @@ pub(crate) const MACHINE_PCT: f64 = 15.0;
 /// In a list of rules: any rule whose claim contains one of the names.
 pub(crate) const ANY_RULE: &str = "*";
 
+/// Words behind which a sentence of evidence quotes a statement, up to its end.
+const QUOTES: [&str; 8] = [
+    "the statement: ",
+    "last statement: ",
+    "a waiting statement: ",
+    "of them run: ",
+    "within it: ",
+    "of execution: ",
+    "they come from: ",
+    "inside of it: ",
+];
+/// Characters of a statement by which a quotation elsewhere is recognised. A command such as CHECKPOINT, named as the cause, is shorter.
+const QUOTED_CHARS_MIN: usize = 24;
+
 /// What an entry expects.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Expected<'a> {
@@ -83,7 +97,43 @@ pub(crate) struct Verdict {
 
 /// The place of the finding that names the cause among all findings of `explain`.
 pub(crate) fn cause<'a>(answer: &'a Value, expected: &Expected) -> Option<&'a Value> {
-    findings(answer).find(|finding| names_the_cause(finding, expected))
+    let statements = statements(answer);
+    findings(answer).find(|finding| names_the_cause(finding, expected, &statements))
+}
+
+/// A text in lower case with single spaces.
+fn normal(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+}
+
+/// The statements that an answer may quote: those of the account of the time, and those that its findings show.
+fn statements(answer: &Value) -> Vec<String> {
+    let nodes = answer["node_time"].as_array().into_iter().flatten();
+    let counted = nodes.flat_map(|node| node["statements"].as_array().into_iter().flatten());
+    let counted = counted.map(|statement| normal(text(statement, "text")));
+    let shown = findings(answer).flat_map(|finding| finding["evidence"].as_array().into_iter().flatten());
+    let shown = shown.filter_map(|sentence| {
+        let sentence = sentence.as_str()?;
+        let quote = QUOTES.iter().find_map(|marker| sentence.split_once(marker))?;
+        Some(normal(quote.1).trim_end_matches('…').to_owned())
+    });
+    counted.chain(shown).filter(|text| text.chars().count() >= QUOTED_CHARS_MIN).collect()
+}
+
+/// The program's own words in a sentence: without what it quotes of statements. A word of the application says nothing about what the program knows.
+fn own_words(sentence: &str, statements: &[String]) -> String {
+    let quoted = QUOTES.iter().filter_map(|marker| Some(sentence.find(marker)? + marker.len()));
+    let mut words = normal(&sentence[..quoted.min().unwrap_or(sentence.len())]);
+    for statement in statements {
+        let begin: String = statement.chars().take(QUOTED_CHARS_MIN).collect();
+        while let Some(at) = words.find(&begin) {
+            // A quotation may be cut, so it ends where the two differ.
+            let same = words[at..].chars().zip(statement.chars()).take_while(|(left, right)| left == right);
+            let length: usize = same.map(|(c, _)| c.len_utf8()).sum();
+            words.replace_range(at..at + length, "");
+        }
+    }
+    words
 }
 
 fn findings(answer: &Value) -> impl Iterator<Item = &Value> {
@@ -94,10 +144,21 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-fn names_the_cause(finding: &Value, expected: &Expected) -> bool {
+/// Every text inside of a value.
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(values) => values.iter().flat_map(texts).collect(),
+        Value::Object(values) => values.values().flat_map(texts).collect(),
+        _ => vec![],
+    }
+}
+
+fn names_the_cause(finding: &Value, expected: &Expected, statements: &[String]) -> bool {
     let contains_a_name = |keys: &[&str]| {
-        let text: String = keys.iter().map(|key| finding[*key].to_string().to_lowercase()).collect();
-        expected.names.iter().any(|name| text.contains(&name.to_lowercase()))
+        let sentences = keys.iter().flat_map(|key| texts(&finding[*key]));
+        let own: Vec<String> = sentences.map(|sentence| own_words(sentence, statements)).collect();
+        expected.names.iter().any(|name| own.iter().any(|words| words.contains(&normal(name))))
     };
     let is_listed = holds(expected.rules, text(finding, "rule"));
     // No rule of today is about this cause: then only the words of the claim itself count.
@@ -118,7 +179,9 @@ pub(crate) fn judge(answer: &Value, expected: &Expected) -> Verdict {
         !(is_aside || disturbed && MACHINE_RULES.contains(&text(finding, "rule")))
     };
     let counted: Vec<&Value> = findings(answer).filter(counts).collect();
-    let rank = counted.iter().position(|finding| names_the_cause(finding, expected)).map(|index| index + 1);
+    let statements = statements(answer);
+    let names = |finding: &&Value| names_the_cause(finding, expected, &statements);
+    let rank = counted.iter().position(names).map(|index| index + 1);
     let is_true = |rule: &str| {
         [expected.rules, expected.symptoms, expected.also].iter().any(|rules| holds(rules, rule))
     };

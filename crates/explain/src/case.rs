@@ -23,20 +23,22 @@ pub(crate) const THINGS_MAX: usize = 4_096;
 pub const EVENTS_MAX: usize = 200_000;
 
 /// The fields of a line that identify its object. Other sources have one object per place.
-const KEYS: [(&str, &[&str]); 26] = [
+const KEYS: [(&str, &[&str]); 27] = [
     ("activity", &["application", "user", "database", "client"]),
     ("slru", &["name"]),
     ("core", &["cpu"]),
     ("disk", &["device"]),
     ("net", &["interface"]),
     ("backend", &["backend", "pid"]),
+    ("program", &["program"]),
     ("mount", &["mount"]),
     ("hardware", &["kind", "name"]),
     ("table", &["database", "relation"]),
     ("statement", &["database", "query_id"]),
+    ("function", &["database", "function"]),
     ("plan", &["query_id", "hash"]),
     ("plan_node", &["query_id", "hash", "number"]),
-    ("plan_index", &["relation", "index"]),
+    ("plan_index", &["database", "relation", "index"]),
     ("what_if", &["query_id", "hash", "change"]),
     ("replication", &["standby"]),
     ("slot", &["slot"]),
@@ -47,7 +49,6 @@ const KEYS: [(&str, &[&str]); 26] = [
     ("block", &["root"]),
     ("io", &["backend", "object", "context"]),
     ("schedule", &["who"]),
-    ("program", &["program"]),
     ("watching", &["part"]),
     ("node", &[]),
 ];

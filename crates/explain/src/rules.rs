@@ -10,14 +10,16 @@ mod distribution;
 mod filesystem;
 mod form;
 mod generator;
+mod inside;
 mod limit;
-mod lock;
+pub(crate) mod lock;
 mod memory;
 mod network;
 mod observer;
 mod overhead;
 mod paste;
 mod plan;
+mod pool;
 mod queue;
 pub(crate) mod replication;
 mod rounds;
@@ -58,11 +60,13 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         plan::RULES,
         table::RULES,
         waste::RULES,
+        inside::RULES,
         form::RULES,
         access::RULES,
         temporary::RULES,
         surroundings::RULES,
         queue::RULES,
+        pool::RULES,
         limit::RULES,
         wal::RULES,
         replication::RULES,

@@ -7,6 +7,7 @@ mod slices;
 
 use crate::case::Case;
 use crate::node_time;
+use crate::rules::lock::BY_DESIGN;
 use crate::units;
 use record::Findings;
 use record::finding::{Benefit, Finding, Health, Severity, Uncovered};
@@ -75,6 +76,7 @@ const SAVED: &[(&str, f64, f64)] = &[
     ("TXN-12", 0.3, 1.0),
     ("LWL-08", 0.5, 1.0),
     ("WAL-11", 0.3, 0.95),
+    ("PLAN-41", 0.0, 0.9),
     ("EXT-01", 0.0, 0.95),
     ("VAC-11", 0.3, 0.95),
     ("TXN-06", 0.2, 0.9),
@@ -126,6 +128,7 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("IO-10", &["WAL-01", "WAL-05", "IO-05", "IO-06", "IO-07", "CPU-05", "TXN-01"]),
     ("WAL-08", &["CAP-03"]),
     ("IO-01", &["WAL-01", "WAL-05", "IO-05", "CPU-05", "TXN-01"]),
+    ("VAC-12", &["VAC-04", "VAC-11"]),
     ("VAC-05", &["VAC-04", "VAC-03", "VAC-11"]),
     ("VAC-08", &["VAC-09", "PLAN-05", "VAC-11"]),
     ("VAC-11", &["PLAN-05", "MEM-04", "SES-03"]),
@@ -149,6 +152,8 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-27", &["MEM-04", "SES-03", "IO-07"]),
     ("LWL-07", &["DIST-06"]),
     ("SES-04", &["SES-01"]),
+    // A driver sends its settings when it connects.
+    ("SES-01", &["SES-06"]),
     ("REP-10", &["REP-11"]),
     ("REP-02", &["REP-11"]),
     ("PLAN-10", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
@@ -170,6 +175,7 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-37", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-38", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-40", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
+    ("PLAN-41", &["PLAN-24"]),
     ("PLAN-24", &["PLAN-29"]),
     ("PLAN-29", &["MEM-04", "SES-03", "IO-07"]),
     ("PLAN-06", &["MEM-04", "SES-03", "IO-07"]),
@@ -403,7 +409,7 @@ fn uncovered(case: &Case, findings: &[Finding]) -> Vec<Uncovered> {
         let rules: BTreeSet<&str> = findings
             .iter()
             .filter(here)
-            .filter(|finding| finding.severity > Severity::Note)
+            .filter(|finding| finding.severity > Severity::Note || finding.numbers.contains_key(BY_DESIGN))
             .map(|finding| finding.rule.as_str())
             .collect();
         for part in &time.parts {

@@ -246,6 +246,36 @@ fn waiting_for_a_leader(count: u64, from: u64, root_state: &str) -> Scene {
     scene
 }
 
+/// Sessions of a service that wait for a leader by this statement, and so many others of the same service at work.
+fn electing(count: u64, query: &str, beside: u64) -> Scene {
+    let mut scene = waiting_for_a_leader(count, 1, "active");
+    for pid in 11..11 + count {
+        scene.set("block", json!({"node": "n1", "pid": pid, "root": 10}), json!({"query": query}));
+        let session = json!({"node": "n1", "pid": pid});
+        scene.set("session", session, json!({"application": "orders", "state": "active", "query": query}));
+    }
+    let group =
+        json!({"node": "n1", "application": "orders", "user": "app", "database": "db", "client": "local"});
+    scene.set("activity", group, json!({"sessions": count + beside}));
+    scene
+}
+
+/// The same, while work queues for another lock, which changes hands.
+fn electing_beside_a_queue() -> Scene {
+    let mut scene = electing(2, "select pg_advisory_lock(99)", 0);
+    scene.set("wait", wait("n1", "Lock", "advisory"), json!({"sessions": 10}));
+    scene.set("server", n1(), json!({"active_ms": 12_000.0}));
+    for root in 0..9u64 {
+        for waiter in (0..9u64).filter(|waiter| *waiter != root) {
+            let keys = json!({"node": "n1", "pid": 50 + waiter, "root": 50 + root});
+            scene.set("block", keys.clone(), json!({"blocked_by": 50 + root, "root_state": "active", "depth": 1, "wait_s": 0.1,
+                "lock_type": "advisory", "mode": "ExclusiveLock", "relation": "", "query": "select pg_advisory_xact_lock(1)"}));
+            scene.during("block", keys, root * 20 + 1..=root * 20 + 20);
+        }
+    }
+    scene
+}
+
 #[test]
 fn a_leader_is_no_trouble_and_a_lock_that_was_forgotten_is() {
     let worst = |scene: Scene| {
@@ -253,9 +283,18 @@ fn a_leader_is_no_trouble_and_a_lock_that_was_forgotten_is() {
         let locks = findings.findings.into_iter().filter(|finding| finding.rule.starts_with("LCK-"));
         locks.map(|finding| (finding.severity, finding.rule)).max()
     };
-    assert_eq!(worst(waiting_for_a_leader(2, 1, "idle")), Some((Severity::Low, "LCK-03".to_string())));
+    let note = Some((Severity::Note, "LCK-03".to_string()));
+    assert_eq!(worst(waiting_for_a_leader(2, 1, "idle")), note);
+    assert_eq!(worst(electing(2, "select pg_advisory_lock(99)", 0)), note);
+    // A crowd that does nothing else, and one whose application is at work besides.
+    assert_eq!(worst(electing(20, "select pg_advisory_lock(99)", 1)), note);
+    let low = Some((Severity::Low, "LCK-03".to_string()));
+    assert_eq!(worst(electing(20, "select pg_advisory_lock(99)", 9)), low);
     // Sessions that came to wait while it was watched, a crowd, and a holder that forgot its transaction.
     for scene in [
+        electing(2, "select pg_advisory_xact_lock(99)", 0),
+        electing(20, "select visit(3)", 0),
+        electing_beside_a_queue(),
         waiting_for_a_leader(2, 90, "idle"),
         waiting_for_a_leader(12, 1, "idle"),
         waiting_for_a_leader(2, 1, "idle in transaction"),
@@ -342,4 +381,205 @@ fn other_values_than_the_statistics_know_need_a_statement_that_suffers() {
         scene.explain().findings.iter().any(|finding| finding.rule == "PLAN-05")
     };
     assert!(changed(3500) && !changed(20));
+}
+
+/// The rule's finding in a healthy scene with a change.
+fn after(rule: &str, change: impl FnOnce(&mut Scene)) -> Finding {
+    let mut scene = Scene::healthy();
+    change(&mut scene);
+    of(&scene.explain(), rule).clone()
+}
+
+#[test]
+fn a_search_by_a_pattern_gets_an_index_that_serves_it() {
+    const LIKE: &str = "((name)::text ~~ $1)";
+    let missing = after("PLAN-01", |scene| {
+        fire::search::pattern(scene, "name like $1", LIKE);
+        fire::search::scanned(scene);
+    });
+    // What the pattern begins with is not known.
+    for part in
+        ["(\"name\" text_pattern_ops)", "CREATE EXTENSION IF NOT EXISTS pg_trgm", "(\"name\" gin_trgm_ops)"]
+    {
+        assert!(commands(&missing).contains(part), "{part}: {}", commands(&missing));
+    }
+    assert!(
+        missing.remedy.text.contains("the order of en-x-icu does not serve it"),
+        "{}",
+        missing.remedy.text
+    );
+    // A session shows the constant.
+    for (query, has, has_not) in [
+        ("select id from orders where name like 'abc%'", "text_pattern_ops", "gin_trgm_ops"),
+        ("select id from orders where name like '%abc%'", "gin_trgm_ops", "text_pattern_ops"),
+    ] {
+        let found = after("PLAN-01", |scene| {
+            fire::search::pattern(scene, "name like $1", LIKE);
+            fire::search::scanned(scene);
+            scene.set("session", json!({"node": "n1", "pid": 7}), json!({"query": query, "state": "active"}));
+        });
+        let commands = commands(&found);
+        assert!(commands.contains(has) && !commands.contains(has_not), "{query}: {commands}");
+    }
+    // An index that is there is the reason.
+    let unfit = after("PLAN-11", |scene| {
+        fire::search::pattern(scene, "name like $1", LIKE);
+        fire::search::scanned(scene);
+        fire::search::on_name(scene, "btree", "text_ops", "en-x-icu");
+    });
+    assert!(
+        unfit.claim.contains("collation en-x-icu") && unfit.claim.contains("operator class text_pattern_ops"),
+        "{}",
+        unfit.claim
+    );
+    let any_case = after("PLAN-11", |scene| {
+        fire::search::pattern(scene, "name ilike $1", "(name ~~* $1)");
+        fire::search::scanned(scene);
+        fire::search::on_name(scene, "btree", "text_ops", "C");
+    });
+    assert!(commands(&any_case).contains("gin_trgm_ops"), "{}", commands(&any_case));
+    let lower = after("PLAN-11", |scene| {
+        fire::search::pattern(scene, "lower(name) like $1", "(lower(name) ~~ $1)");
+        fire::search::on_name(scene, "btree", "text_ops", "en-x-icu");
+    });
+    for part in ["(lower(\"name\") text_pattern_ops)", "(lower(\"name\") gin_trgm_ops)"] {
+        assert!(commands(&lower).contains(part), "{part}: {}", commands(&lower));
+    }
+    // In the order of C an index needs no operator class.
+    let in_order = after("PLAN-01", |scene| {
+        fire::search::pattern(scene, "name like $1", LIKE);
+        fire::search::scanned(scene);
+        let keys = json!({"node": "n1", "query_id": "9", "hash": "c0", "number": 1});
+        scene.set("plan_node", keys, json!({"column_collations": "name C"}));
+    });
+    assert!(!commands(&in_order).contains("text_pattern_ops"), "{}", commands(&in_order));
+}
+
+#[test]
+fn what_a_pool_sends_is_named_with_its_share() {
+    let found = after("SES-06", |scene| {
+        fire::work::pooled(scene, &["SELECT $1", "SET application_name = $1"], 10_000)
+    });
+    assert!(
+        found.claim.contains("SELECT 1") && found.claim.contains("SET application_name"),
+        "{}",
+        found.claim
+    );
+    assert_eq!((found.severity, found.numbers["calls_per_s"].round()), (Severity::Medium, 2000.0));
+    assert!(
+        !found.remedy.text.contains("pgbouncer: pool_mode") && found.remedy.text.contains("ALTER ROLE"),
+        "{}",
+        found.remedy.text
+    );
+    let few = after("SES-06", |scene| fire::work::pooled(scene, &["DISCARD ALL"], 4_000));
+    assert_eq!(few.severity, Severity::Low);
+    assert!(few.remedy.text.contains("server_reset_query"), "{}", few.remedy.text);
+}
+
+#[test]
+fn the_cause_of_checkpoints_is_named() {
+    let by_command = after("WAL-07", |scene| {
+        fire::work::requested_checkpoints(scene, 2);
+        fire::work::statement(scene, "9", "CHECKPOINT", json!({"calls": 5, "total_ms": 400.0}));
+        fire::work::statement(scene, "8", "update stock set n = n + $1", json!({"wal_fpi": 7_000}));
+    });
+    assert!(
+        by_command.claim.contains("the command CHECKPOINT begins a checkpoint every 2"),
+        "{}",
+        by_command.claim
+    );
+    assert!(
+        by_command.evidence.iter().any(|line| line.contains("update stock")),
+        "{:?}",
+        by_command.evidence
+    );
+    assert!(!commands(&by_command).contains("checkpoint_timeout"), "{}", commands(&by_command));
+    let by_clock = of(&fired("WAL-07").explain(), "WAL-07").clone();
+    assert!(by_clock.claim.contains("(checkpoint_timeout)"), "{}", by_clock.claim);
+}
+
+#[test]
+fn updates_that_are_not_heap_only_have_their_reason() {
+    let reason = |text: &str, moved: u64| {
+        after("VAC-09", |scene| fire::work::cold_updates(scene, text, json!({"rows_newpage_updated": moved})))
+    };
+    let indexed = reason("update orders set name = $1 where id = $2", 50_000);
+    assert!(indexed.claim.contains("they set name, which index orders_name has"), "{}", indexed.claim);
+    assert!(
+        commands(&indexed).contains("DROP INDEX CONCURRENTLY public.\"orders_name\""),
+        "{}",
+        commands(&indexed)
+    );
+    let full = reason("update orders set n = n + $1 where id = $2", 50_000);
+    assert!(full.claim.contains("fillfactor 100"), "{}", full.claim);
+    assert!(commands(&full).contains("SET (fillfactor = 80)"), "{}", commands(&full));
+    let hidden = reason("update orders set n = n + $1 where id = $2", 500);
+    assert!(
+        hidden.claim.contains("trigger") && !commands(&hidden).contains("fillfactor"),
+        "{}",
+        hidden.claim
+    );
+}
+
+#[test]
+fn what_runs_inside_of_a_function_or_trigger_is_named() {
+    let by_row = after("PLAN-41", |scene| fire::work::call(scene, "select renew($1)", Some(3000)));
+    assert!(
+        by_row.claim.contains("function renew()") && by_row.claim.contains("3,000 times update item"),
+        "{}",
+        by_row.claim
+    );
+    assert!(by_row.severity >= Severity::Medium);
+    let unknown = after("PLAN-41", |scene| fire::work::call(scene, "select renew($1)", None));
+    assert!(commands(&unknown).contains("pg_stat_statements.track = 'all'"), "{}", commands(&unknown));
+    assert_eq!(unknown.severity, Severity::Low);
+    let trigger = after("PLAN-25", |scene| fire::work::triggered(scene, 2_500.0));
+    assert!(trigger.claim.contains("tell calls notify_shop()"), "{}", trigger.claim);
+    assert!(
+        trigger.evidence.iter().any(|line| line.contains("function notify_shop()")),
+        "{:?}",
+        trigger.evidence
+    );
+}
+
+#[test]
+fn nothing_is_ruled_out_that_nothing_looked_at() {
+    // Statements with a condition, and no plan that shows how it is searched.
+    for (rule, text) in [
+        ("PLAN-30", "select * from orders where kind = $1 order by random() limit $2"),
+        ("PLAN-36", "select count(distinct customer) from orders where kind = $1"),
+    ] {
+        let found = after(rule, |scene| {
+            fire::work::statement(
+                scene,
+                "9",
+                text,
+                json!({"calls": 100, "total_ms": 30_000.0, "rows": 100, "shared_hit": 500_000}),
+            );
+        });
+        assert!(found.ruled_out.is_empty(), "{rule}: {:?}", found.ruled_out);
+        assert!(found.missing.iter().any(|line| line.contains("the plan")), "{rule}: {:?}", found.missing);
+    }
+    let whole = of(&fired("PLAN-30").explain(), "PLAN-30").clone();
+    assert!(
+        whole.ruled_out.iter().any(|line| line.contains("the statement has none")),
+        "{:?}",
+        whole.ruled_out
+    );
+}
+
+#[test]
+fn a_program_on_the_disk_is_named() {
+    let mut scene = fired("IO-10");
+    assert!(of(&scene.explain(), "IO-10").missing.iter().any(|line| line.contains("name of the program")));
+    let program = json!({"host": "h1", "program": "restic"});
+    scene.set(
+        "program",
+        program.clone(),
+        json!({"processes": 2, "read_bytes": 0, "write_bytes": 36_000_000}),
+    );
+    assert!(of(&scene.explain(), "IO-10").claim.contains("restic's"));
+    // One that moves little is not the one.
+    scene.set("program", program, json!({"write_bytes": 2_000_000}));
+    assert!(!of(&scene.explain(), "IO-10").claim.contains("restic"));
 }

@@ -40,6 +40,8 @@ fn what_only_looks_like_a_condition_is_no_finding() {
         .chain(fire::HARMLESS_STEPS)
         .chain(fire::HARMLESS_AROUND)
         .chain(fire::live::HARMLESS)
+        .chain(fire::search::HARMLESS)
+        .chain(fire::work::HARMLESS)
     {
         let mut scene = Scene::healthy();
         change(&mut scene);
@@ -161,7 +163,7 @@ fn ids_are_unique_and_needs_name_what_collectors_write() {
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
     assert_eq!(
         ids.len(),
-        166,
+        169,
         "the conditions of the reference, what watching itself costs, and what the account of the time shows"
     );
     let mut wanted: Vec<(String, String)> = vec![];

@@ -120,6 +120,50 @@ fn a_rule_without_the_name_is_a_symptom() {
     assert_eq!(judge(&vague, &open).outcome, Outcome::Missed);
 }
 
+const QUOTED: &str = "SELECT id, town FROM citizen WHERE surname LIKE $1 COLLATE nothing";
+
+/// A finding with this claim, evidence and command, beside the account of the time, which has the statement.
+fn told(claim: &str, evidence: &str, command: &str) -> Value {
+    let mut one = finding("PLAN-01", "high", claim);
+    one["evidence"] = json!([evidence]);
+    one["remedy"]["commands"] = json!([command]);
+    let mut answer = answer(&[one]);
+    answer["node_time"] = json!([{"node": "n1", "statements": [{"text": QUOTED}]}]);
+    answer
+}
+
+/// The application's own words say nothing about what `explain` knows.
+#[test]
+fn a_word_that_is_only_in_a_quoted_statement_names_no_cause() {
+    let rank = |answer: &Value, rule: &str, name: &str| {
+        let (rules, names) = (words(&[rule]), words(&[name]));
+        judge(answer, &Expected { rules: &rules, names: &names, ..Expected::default() }).rank
+    };
+    let quoted = told(
+        "n1: it takes 9 % of the time: SELECT id, town FROM citizen WHERE surname LIKE ...",
+        &format!("the statement: {QUOTED}"),
+        &format!("EXPLAIN (GENERIC_PLAN) {QUOTED};"),
+    );
+    for name in ["surname", "LIKE", "COLLATE"] {
+        assert_eq!(rank(&quoted, "PLAN-01", name), None, "{name}");
+        assert_eq!(rank(&quoted, ANY_RULE, name), None, "{name}");
+    }
+    // A text of pg_stat_activity, which is not in the account.
+    let waiting = told("n1: it waits", "a waiting statement: lock table  stock in share mode", "SELECT 1;");
+    assert_eq!(rank(&waiting, "PLAN-01", "share mode"), None);
+    let own = told(
+        "n1: the command CHECKPOINT begins a checkpoint every 2 s",
+        "the index cannot serve LIKE: it needs text_pattern_ops",
+        "CREATE INDEX ON citizen (surname text_pattern_ops);",
+    );
+    for name in ["text_pattern_ops", "LIKE", "surname"] {
+        assert_eq!(rank(&own, "PLAN-01", name), Some(1), "{name}");
+    }
+    assert_eq!(rank(&own, ANY_RULE, "checkpoint"), Some(1));
+    // Any rule counts only by its claim.
+    assert_eq!(rank(&own, ANY_RULE, "text_pattern_ops"), None);
+}
+
 #[test]
 fn loud_claims_that_are_not_true_are_false_and_quiet_ones_are_not() {
     let (rules, also) = (words(&["VAC-08"]), words(&["SES-01"]));

@@ -52,8 +52,24 @@ pub enum Use {
     Join,
     /// `<`, `BETWEEN`, ...: an index finds the entries in a row.
     Range,
-    /// Everything else that an index in the order of the column does not serve: `<>`, `LIKE`, a condition below OR.
+    /// `LIKE` or `~`: an index in the order of the characters finds the entries if the pattern begins with fixed ones.
+    Pattern,
+    /// `ILIKE` or `~*`, which ignores the case.
+    AnyCase,
+    /// Everything else that an index in the order of the column does not serve: `<>`, `NOT LIKE`, a condition below OR.
     Other,
+}
+
+impl Use {
+    /// Whether an index in the order of the values serves it.
+    pub fn is_compared(self) -> bool {
+        matches!(self, Use::Equality | Use::Join | Use::Range)
+    }
+
+    /// Whether a text is searched by a pattern.
+    pub fn is_pattern(self) -> bool {
+        matches!(self, Use::Pattern | Use::AnyCase)
+    }
 }
 
 /// A column in a condition.
@@ -91,6 +107,8 @@ pub struct Statement {
     pub conditions: Vec<Condition>,
     /// Whether it has WHERE, or joins tables by a condition.
     pub is_filtered: bool,
+    /// Columns that UPDATE or ON CONFLICT DO UPDATE sets.
+    pub assigned: Vec<String>,
 }
 
 /// Why a text is not read.
@@ -278,6 +296,11 @@ pub fn text_id(text: &str) -> String {
 /// A short name for bytes: FNV-1a of 64 bits (draft-eastlake-fnv).
 pub fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Whether PostgreSQL 18 has shortened a list of constants: how many there were is not in the text, and a plan made from it has one.
+pub fn has_shortened_list(text: &str) -> bool {
+    text.contains(mask::SQUASHED)
 }
 
 /// Whether a statement is one of pgfathom's own, which looks at a server: on a quiet one they are the costliest, and no user can improve them.

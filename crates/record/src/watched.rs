@@ -72,7 +72,7 @@ pub use machine::{
     Backend, Cgroup, Core, Disk, Fact, Hardware, Host, Missing, Mount, Net, Program, Schedule, Watching,
 };
 pub use plans::{Plan, PlanIndex, PlanNode, WhatIf};
-pub use relations::{Io, Statement, Table};
+pub use relations::{Function, Io, Statement, Table};
 
 /// `wait_type` and `wait_event` of an active session that waits for nothing: it is on a CPU or waits for one.
 pub const WAIT_CPU: &str = "CPU";
@@ -149,6 +149,8 @@ sampled! {
     Table,
     /// A statement of pg_stat_statements.
     Statement,
+    /// A function of users.
+    Function,
     /// A plan of a statement.
     Plan,
     /// A node of a plan.
@@ -173,7 +175,7 @@ sampled! {
     Net,
     /// A server process.
     Backend,
-    /// A program of a host.
+    /// Another program of a host.
     Program,
     /// What the scheduler gave to our sessions' processes, or to the client's threads.
     Schedule,
@@ -218,6 +220,7 @@ impl Sampled {
             Sampled::Subscription(line) => &line.node,
             Sampled::Table(line) => &line.node,
             Sampled::Statement(line) => &line.node,
+            Sampled::Function(line) => &line.node,
             Sampled::Plan(line) => &line.node,
             Sampled::PlanNode(line) => &line.node,
             Sampled::PlanIndex(line) => &line.node,

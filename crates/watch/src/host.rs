@@ -7,7 +7,7 @@
 //! | [`topology`], [`mount`], [`hardware`], [`security`], [`facts`] | state that changes slowly |
 //! | [`kernel_log`] | `/dev/kmsg`, `dmesg` |
 //! | [`tools`] | `smartctl`, `chronyc`, `auditctl`, `zpool` |
-//! | [`programs`] | which programs use the processors |
+//! | [`programs`] | which other programs use processors and disks |
 //! | [`schedule`] | processor time of our own sessions and threads |
 //! | [`machine`], [`slow`], [`backends`] | combine them, tick by tick |
 //!
@@ -26,7 +26,7 @@ pub mod memory;
 pub mod mount;
 pub mod net;
 pub mod process;
-pub mod programs;
+pub(crate) mod programs;
 pub mod recorded;
 pub mod schedule;
 pub mod security;
@@ -299,7 +299,7 @@ impl Collect for LocalHost {
         if self.files.is_live() {
             let ours = self.serving();
             self.schedules.tick(self.machine.host(), tick.clock.now_us(), &ours, batch);
-            self.programs.tick(&mut self.files, self.machine.host(), tick.clock.now_us(), batch);
+            self.programs.tick(&mut self.files, self.machine.host(), tick.clock.now_us(), &servers, batch);
         }
         self.pulse.set(self.machine.system_pct());
     }

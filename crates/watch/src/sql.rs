@@ -12,6 +12,7 @@ mod blocks;
 mod core;
 mod counters;
 mod facts;
+mod functions;
 pub mod json;
 mod parts;
 mod plans;
@@ -374,7 +375,8 @@ impl Collect for Node {
 
     /// Rare queries run once more: a short run made its tables and statements after the first sample.
     fn finish(&mut self, tick: &Tick, batch: &mut Batch) {
-        for part in [Part::Io, Part::Slru, Part::Statements, Part::WaitProfile, Part::Tables] {
+        for part in [Part::Io, Part::Slru, Part::Statements, Part::Functions, Part::WaitProfile, Part::Tables]
+        {
             self.turn(part).due_us = 0;
         }
         let answered = self.query_parts(tick, batch);

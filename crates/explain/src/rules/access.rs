@@ -8,6 +8,7 @@ use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
+use record::event;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
 
@@ -37,7 +38,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-39",
         title: "a statement has a list of hundreds of constants",
         needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
-        limits: "20 % of the session time in a statement with 100 constants in a list; PostgreSQL 18 hides how many there are (ours)",
+        limits: "20 % of the session time in a statement with 100 constants in a list; where PostgreSQL 18 shortens the list, by the text of a session \
+            that ran it, or by blocks for 100 searches of its index (ours)",
         judge: long_list,
         links: &[
             "https://www.postgresql.org/docs/current/functions-comparisons.html#FUNCTIONS-COMPARISONS-ANY-SOME",
@@ -66,7 +68,9 @@ const BLOCKS_PER_ROW_MIN: f64 = 4.0;
 /// Blocks of an execution, of those of the table.
 const OF_TABLE_MIN: f64 = 0.5;
 /// Constants of a list.
-const CONSTANTS_MIN: usize = 100;
+const CONSTANTS_MIN: f64 = 100.0;
+/// Blocks from the root of an index to a row.
+const BLOCKS_OF_DESCENT: f64 = 3.0;
 /// Rows of a bitmap.
 const BITMAP_ROWS_MIN: f64 = 1_000.0;
 /// Bytes that a bitmap takes for a page (`tbm_calculate_entries` in tidbitmap.c).
@@ -115,19 +119,22 @@ fn odd<'a>(case: &'a Case, planned: Planned<'a>, method: &str) -> Option<Odd<'a>
         let node = planned.nodes[at];
         let (kind, name) = (node.lines.word("kind"), node.lines.word("index"));
         let condition = [node.lines.word("filter"), node.lines.word("condition")].join(" ");
+        let of_node = planned.relation_of(&node);
         let is_its = |index: &Thing<'_>| {
-            let by_name = !name.is_empty() && index.lines.word("index") == name;
-            let aside = kind == "Seq Scan" && index.lines.word("relation") == node.lines.word("relation");
+            let is_read = !name.is_empty() && index.lines.word("index") == name || kind == "Seq Scan";
             index.lines.word("method") == method
                 && index.lines.flag("valid") != Some(false)
-                && (by_name || aside)
+                && is_read
+                && !of_node.is_empty()
+                && plan::is_of(index, &planned, of_node)
         };
-        for index in case.at("plan_index", place).filter(is_its) {
+        let found = case.at("plan_index", place).filter(is_its).find_map(|index| {
             let column = index.lines.word("columns").split("; ").next().unwrap_or_default();
-            if !column.is_empty() && names_column(&condition, column) {
-                let (is_used, relation) = (!name.is_empty(), index.lines.word("relation"));
-                return Some(Odd { planned, node, index, is_used, relation, column });
-            }
+            (!column.is_empty() && names_column(&condition, column)).then_some((index, column))
+        });
+        if let Some((index, column)) = found {
+            let (is_used, relation) = (!name.is_empty(), index.lines.word("relation"));
+            return Some(Odd { planned, node, index, is_used, relation, column });
         }
     }
     None
@@ -271,7 +278,35 @@ fn block_range(case: &Case) -> Answer {
     Answer::of(claims, || "BRIN indexes of the tables that plans search".to_string())
 }
 
-/// Constants in the longest list of a statement, as far as its text has them. PostgreSQL 18 shortens every list: then its length is unknown.
+/// How many constants a list has.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Length {
+    /// By its text.
+    Counted(f64),
+    /// The text is shortened; that of a session that was seen with the statement has so many, and may be cut.
+    Seen(f64),
+    /// The text is shortened; an execution touches as many blocks as so many searches.
+    ByWork(f64),
+}
+
+impl Length {
+    fn number(self) -> f64 {
+        match self {
+            Length::Counted(number) | Length::Seen(number) | Length::ByWork(number) => number,
+        }
+    }
+
+    fn words(self) -> String {
+        let number = units::short(self.number());
+        match self {
+            Length::Counted(_) => format!("some {number} constants"),
+            Length::Seen(_) => format!("{number} constants or more"),
+            Length::ByWork(_) => format!("unknown length, by its work some {number} constants"),
+        }
+    }
+}
+
+/// Constants in the longest list of a statement, as far as its text has them.
 fn listed(statement: &StatementTime) -> usize {
     let by_parser = statement::shape(&statement.text).map_or(0, |shape| shape.list_length);
     // A text that was cut off is not parsed: its list is what it consists of.
@@ -282,58 +317,104 @@ fn listed(statement: &StatementTime) -> usize {
     by_parser.max(parameters)
 }
 
+/// Commas that the text of a session with the statement had.
+fn commas_seen(case: &Case, statement: &StatementTime) -> Option<f64> {
+    let mut of_it =
+        case.events_of(event::QUERY).filter(|event| Case::word_of(event, "query_id") == statement.query_id);
+    of_it.find_map(|event| event.more.get("commas")?.as_f64())
+}
+
+/// Blocks of a search for one constant, by the plan that is made from a shortened text; `None` if it does not search an index for it.
+fn blocks_of_one(planned: &Planned<'_>) -> Option<f64> {
+    let is_search = |node: &&Thing<'_>| {
+        let condition = node.lines.word("condition");
+        node.lines.word("kind").starts_with("Index") && condition.contains("= $")
+    };
+    let scan = planned.nodes.iter().find(is_search)?;
+    Some(BLOCKS_OF_DESCENT + scan.lines.last("rows_planned").unwrap_or(1.0))
+}
+
+/// The length of a list that is worth a finding.
+fn length(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<Length> {
+    let counted = listed(statement) as f64;
+    if counted >= CONSTANTS_MIN {
+        return Some(Length::Counted(counted));
+    }
+    if !statement::has_shortened_list(&statement.text) {
+        return None;
+    }
+    // The shortened text has one comma for all that it leaves out.
+    let left = statement.text.matches(',').count() as f64;
+    let seen = commas_seen(case, statement).map_or(0.0, |commas| commas - left + 2.0);
+    if seen >= CONSTANTS_MIN {
+        return Some(Length::Seen(seen));
+    }
+    let planned = plan::plan_of(case, time, statement)?;
+    let by_work = statement.blocks? / blocks_of_one(&planned)?;
+    (by_work >= CONSTANTS_MIN).then_some(Length::ByWork(by_work))
+}
+
 fn long_list(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for one in time.statements.iter().filter(|one| one.share >= SHARE_UNSURE_MIN) {
-            let count = listed(one);
-            if count < CONSTANTS_MIN {
-                continue;
+            if let Some(length) = length(case, time, one) {
+                claims.push(of_list(case, time, one, length));
             }
-            let count = count as f64;
-            let array = one.text.replacen(" IN (", " = ANY (", 1).replacen(" in (", " = ANY (", 1);
-            let prepared = statement::plannable(&array).ok().filter(|text| text.contains(" = ANY ("));
-            let commands: Vec<String> = prepared
-                .map(|text| format!("EXPLAIN (GENERIC_PLAN) {text}; -- $1 is one array"))
-                .into_iter()
-                .chain([format!("SELECT calls, rows, plans, total_plan_time, total_exec_time FROM pg_stat_statements WHERE queryid = {};", one.query_id)])
-                .collect();
-            let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-            let planning =
-                one.plan_ms.map(|ms| format!("planning takes {} per execution", units::us(ms * 1e3)));
-            claims.push(
-                Claim::new(
-                    severity(one.share),
-                    Level::CoOccurrence,
-                    format!(
-                        "{}: {} of the session time is one statement with an IN list of some {} constants, {} times a second",
-                        time.node,
-                        units::percent(one.share),
-                        units::short(count),
-                        units::short(one.calls_per_s.unwrap_or(0.0))
-                    ),
-                )
-                .on_node(&time.node)
-                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
-                .number("share", one.share)
-                .number("constants", count)
-                .because(format!("the statement: {}", in_a_line(one)))
-                .because("each constant is sent as text, parsed, analysed and planned anew for each execution, before the first row is found")
-                .with(planning.clone(), Claim::because)
-                .with(planning.is_none().then_some(()), |claim, ()| {
-                    claim.lacking("how long parsing and planning take: pg_stat_statements.track_planning counts the latter; no view counts the former")
-                })
-                .not("a missing index: its rows are found by the list")
-                .remedy(
-                    "send the keys as one array parameter of a prepared statement (= ANY ($1)), or join with unnest($1) or a temporary table; where \
-                        the keys come from \
-                        another statement, join with that",
-                    &commands,
-                ),
-            );
         }
     }
     Answer::of(claims, || "lists of constants in statements".to_string())
+}
+
+fn of_list(case: &Case, time: &NodeTime, one: &StatementTime, length: Length) -> Claim {
+    let array = one.text.replacen(" IN (", " = ANY (", 1).replacen(" in (", " = ANY (", 1);
+    let prepared = statement::plannable(&array).ok().filter(|text| text.contains(" = ANY ("));
+    let commands: Vec<String> = prepared
+        .map(|text| format!("EXPLAIN (GENERIC_PLAN) {text}; -- $1 is one array"))
+        .into_iter()
+        .chain([format!(
+            "SELECT calls, rows, plans, total_plan_time, total_exec_time FROM pg_stat_statements WHERE queryid = {};",
+            one.query_id
+        )])
+        .collect();
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let planning = one.plan_ms.map(|ms| format!("planning takes {} per execution", units::us(ms * 1e3)));
+    let planned = plan::plan_of(case, time, one);
+    let by_index = planned.as_ref().and_then(|planned| {
+        planned.nodes.iter().map(|node| node.lines.word("index")).find(|name| !name.is_empty())
+    });
+    Claim::new(
+        severity(one.share),
+        Level::CoOccurrence,
+        format!(
+            "{}: {} of the session time is one statement with an IN list of {}, {} times a second",
+            time.node,
+            units::percent(one.share),
+            length.words(),
+            units::short(one.calls_per_s.unwrap_or(0.0))
+        ),
+    )
+    .on_node(&time.node)
+    .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+    .number("share", one.share)
+    .number("constants", length.number())
+    .because(format!("the statement: {}", in_a_line(one)))
+    .because("each constant is sent as text, parsed, analysed and planned anew for each execution, before the first row is found")
+    .with(planning.clone(), Claim::because)
+    .with(planning.is_none().then_some(()), |claim, ()| {
+        claim.lacking("how long parsing and planning take: pg_stat_statements.track_planning counts the latter; no view counts the former")
+    })
+    .with((!matches!(length, Length::Counted(_))).then_some(()), |claim, ()| {
+        claim.lacking("the length of the list: PostgreSQL 18 shortens it in pg_stat_statements; log_min_duration_statement logs whole texts")
+    })
+    .with(by_index, |claim, name| {
+        claim.not(format!("a missing index: the plan finds the rows of a constant by index {name}"))
+    })
+    .remedy(
+        "send the keys as one array parameter of a prepared statement (= ANY ($1)), or join with unnest($1) or a temporary table; where \
+            the keys come from another statement, join with that",
+        &commands,
+    )
 }
 
 /// The pages that a bitmap has, and those that work_mem has room for, if these are fewer.
@@ -384,6 +465,14 @@ fn lossy(case: &Case) -> Answer {
 /// Whether one of these rules explains what a statement reads, so that a missing index does not.
 pub(super) fn is_explained(case: &Case, time: &NodeTime, statement: &StatementTime) -> bool {
     let plan = || plan::plan_of(case, time, statement);
+    // For one constant there is an index: that the table is scanned is the work of a long list.
+    let is_list = || {
+        length(case, time, statement).is_some()
+            && plan().is_some_and(|planned| blocks_of_one(&planned).is_some())
+    };
+    if statement.share >= SHARE_UNSURE_MIN && is_list() {
+        return true;
+    }
     statement.share >= SHARE_MIN
         && (plan().is_some_and(|planned| pending(case, planned).is_some())
             || plan().is_some_and(|planned| mixed(case, planned).is_some()))

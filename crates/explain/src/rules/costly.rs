@@ -4,7 +4,7 @@ use crate::case::{Case, Thing};
 use crate::node_time;
 use record::escape::{ascii, one_line};
 use record::finding::{NodeTime, Severity, StatementTime};
-use record::statement;
+use record::statement::{self, TableName};
 
 /// A node with fewer active sessions has no problem with its time.
 const ACTIVE_MIN: f64 = 0.5;
@@ -45,15 +45,39 @@ pub(super) fn plain(text: &str, most: usize) -> String {
     ascii(&one_line(text, most).replace('…', "..."))
 }
 
+/// Whether a name in a statement may be that of a relation, which has its schema in front. A schema that is not written may be any.
+pub(super) fn is_name_of(named: &TableName, relation: &str) -> bool {
+    let (schema, name) = relation.rsplit_once('.').unwrap_or(("", relation));
+    let is_written = |written: &String| schema.trim_matches('"') == written;
+    name.trim_matches('"') == named.name && named.schema.as_ref().is_none_or(is_written)
+}
+
 /// Whether the text of a statement names a relation; one that cannot be parsed may.
 pub(super) fn names_table(statement: &StatementTime, relation: &str) -> bool {
     let name = relation.rsplit('.').next().unwrap_or(relation).trim_matches('"');
     match statement::parse(&statement.text) {
-        Ok(parsed) => parsed.tables.iter().any(|table| table.name == name),
+        Ok(parsed) => parsed.tables.iter().any(|table| is_name_of(table, relation)),
         Err(_) => {
             statement::names(&statement.text).iter().any(|word| word == name) || statement.text.is_empty()
         }
     }
+}
+
+/// The statistics of a table that a statement names, in the statement's database. `None` if several schemas have such a table and the statement does
+/// not write which: it may be any of them.
+pub(super) fn table_named<'a>(
+    case: &'a Case,
+    node: &'a str,
+    statement: &StatementTime,
+    named: &TableName,
+) -> Option<Thing<'a>> {
+    let is_it = |table: &Thing<'_>| {
+        let is_there = table.lines.word("database") == statement.database || statement.database.is_empty();
+        is_there && is_name_of(named, table.lines.word("relation"))
+    };
+    let mut found = case.at("table", node).filter(is_it);
+    let only = found.next();
+    only.filter(|_| found.next().is_none())
 }
 
 /// A table of the statement's database that is scanned about as often as the statement runs, and the rows of a scan.

@@ -1,14 +1,14 @@
 //! PLAN-29 to PLAN-36: statements whose form makes them do much work for a small result, so that an index on their conditions would not help: everything is
 //! counted, sorted at random, numbered, kept behind WITH, or sent although few rows or columns are needed.
 
-use super::costly::{busy, in_a_line, severity};
+use super::costly::{busy, in_a_line, severity, table_named};
 use super::statement::explain_it;
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
-use record::statement::{self, Shape, Verb};
+use record::statement::{self, Shape, TableName, Verb};
 
 const NEEDS: &[Need] = &[Field("statement", "calls"), Field("server", "sessions_active")];
 
@@ -127,7 +127,9 @@ struct Found {
     /// The claim, behind the share of the session time.
     text: String,
     evidence: Vec<String>,
-    not: &'static str,
+    /// Another cause that something recorded rules out.
+    not: Option<String>,
+    lacking: Option<String>,
     remedy: &'static str,
     commands: Vec<String>,
 }
@@ -163,25 +165,49 @@ impl Seen<'_> {
         self.table.as_ref().and_then(|table| table.lines.last("live_rows"))
     }
 
-    fn found(&self, text: String, not: &'static str, remedy: &'static str, commands: Vec<String>) -> Found {
-        Found { severity: severity(self.statement.share), text, evidence: vec![], not, remedy, commands }
+    /// What the recording shows about an index that may be missing: that none is, or else what would show it.
+    fn about_an_index(&self) -> (Option<String>, Option<String>) {
+        if !self.is_filtered {
+            return (Some("a missing index for a condition: the statement has none".to_string()), None);
+        }
+        let Some(planned) = super::plan::plan_of(self.case, self.time, self.statement) else {
+            return (None, Some("the plan: whether a condition of the statement has no index".to_string()));
+        };
+        let scan = planned.nodes.iter().find(|node| {
+            node.lines.word("kind").ends_with("Seq Scan") && !node.lines.word("filter").is_empty()
+        });
+        let by_index =
+            planned.nodes.iter().map(|node| node.lines.word("index")).find(|name| !name.is_empty());
+        match (scan, by_index) {
+            (Some(scan), _) => (
+                None,
+                Some(format!(
+                    "whether an index for the condition {} helps as well: the plan scans {} for it",
+                    scan.lines.word("filter"),
+                    scan.lines.word("relation")
+                )),
+            ),
+            (None, Some(name)) => (
+                Some(format!(
+                    "a missing index for its condition: the plan uses index {name}, and scans no table for it"
+                )),
+                None,
+            ),
+            (None, None) => (None, None),
+        }
     }
-}
 
-/// The table of a node by its name in a statement.
-fn table_of<'a>(case: &'a Case, node: &'a str, statement: &StatementTime, name: &str) -> Option<Thing<'a>> {
-    case.at("table", node).find(|table| {
-        let relation = table.lines.word("relation");
-        let same = table.lines.word("database") == statement.database || statement.database.is_empty();
-        same && relation.rsplit('.').next().is_some_and(|last| last.trim_matches('"') == name)
-    })
+    fn found(&self, text: String, remedy: &'static str, commands: Vec<String>) -> Found {
+        let (not, lacking) = self.about_an_index();
+        let severity = severity(self.statement.share);
+        Found { severity, text, evidence: vec![], not, lacking, remedy, commands }
+    }
 }
 
 fn seen<'a>(case: &'a Case, time: &'a NodeTime, statement: &'a StatementTime) -> Option<Seen<'a>> {
     let parsed = statement::parse(&statement.text).ok().filter(|parsed| parsed.verb == Verb::Select)?;
     let shape = statement::shape(&statement.text).ok()?;
-    let name = parsed.tables.first().map(|table| table.name.clone()).unwrap_or_default();
-    let table = table_of(case, &time.node, statement, &name);
+    let table = parsed.tables.first().and_then(|named| table_named(case, &time.node, statement, named));
     let (is_filtered, tables) = (parsed.is_filtered, parsed.tables.len());
     Some(Seen { case, time, statement, shape, is_filtered, table, tables })
 }
@@ -215,7 +241,12 @@ fn judge(case: &Case, look: fn(&Seen<'_>) -> Option<Found>, looked_at: &str) -> 
             for sentence in found.evidence {
                 claim = claim.because(sentence);
             }
-            claims.push(claim.not(found.not).remedy(found.remedy, &commands));
+            claims.push(
+                claim
+                    .with(found.not, Claim::not)
+                    .with(found.lacking, Claim::lacking)
+                    .remedy(found.remedy, &commands),
+            );
         }
     }
     Answer::of(claims, || looked_at.to_string())
@@ -270,7 +301,7 @@ fn everything(seen: &Seen<'_>) -> Option<Found> {
         "keep the result: a materialized view that is refreshed as often as its age matters, sums that are maintained by the writer, or a cache in front of \
          the server; an index does not help, because all rows are needed"
     };
-    let mut found = seen.found(text, "a missing index: the statement has no condition", remedy, commands);
+    let mut found = seen.found(text, remedy, commands);
     // Of a client with parallel workers only the client counts.
     let clients = seen.calls() * seen.statement.mean_ms.unwrap_or(0.0) / 1e3;
     if seen.statement.sessions.min(clients) < SESSIONS_MIN && seen.calls() < BATCH_CALLS_PER_S_MAX {
@@ -305,7 +336,7 @@ fn extreme(seen: &Seen<'_>, relation: &str) -> Found {
     commands.push(explain_it(seen.case, &seen.time.node, seen.statement));
     let remedy = "create an index on the column: its ends are the least and the greatest value, and one entry is read instead of the table (CONCURRENTLY does \
          not block writes, and must not run in a transaction); every index slows writes to its table";
-    seen.found(text, "a condition that keeps few rows: the statement has none", remedy, commands)
+    seen.found(text, remedy, commands)
 }
 
 /// A name for something beside a table, in its schema.
@@ -333,7 +364,7 @@ fn at_random(seen: &Seen<'_>) -> Option<Found> {
     ];
     let remedy = "draw the row by a sample of blocks (the command), or draw a number between the least and the greatest key and take the next key: \
         WHERE id >= the number ORDER BY id LIMIT 1, which an index answers";
-    Some(seen.found(text, "a missing index: no index has a random order", remedy, commands))
+    Some(seen.found(text, remedy, commands))
 }
 
 fn numbered(seen: &Seen<'_>) -> Option<Found> {
@@ -366,12 +397,7 @@ fn numbered(seen: &Seen<'_>) -> Option<Found> {
         .collect();
     let remedy = "the window function must number every row before the first of each group is known. With a table of the groups, a LATERAL subquery with ORDER \
         BY and LIMIT 1 reads one index entry for each of them; DISTINCT ON sorts less; a column or table with the newest row, written with it, is read at once";
-    Some(seen.found(
-        text,
-        "a missing index alone: with one, all rows are still read and numbered",
-        remedy,
-        commands,
-    ))
+    Some(seen.found(text, remedy, commands))
 }
 
 fn barrier(seen: &Seen<'_>) -> Option<Found> {
@@ -397,13 +423,14 @@ fn barrier(seen: &Seen<'_>) -> Option<Found> {
     let remedy = "write NOT MATERIALIZED instead of MATERIALIZED, or a subquery: then the condition reaches the table and its index. A WITH that is \
         used twice is \
         kept by default; compare both plans";
-    let mut found = seen.found(
-        text,
-        "a missing index: the condition does not reach the table",
-        remedy,
-        [look].into_iter().chain(without).collect(),
-    );
-    found.evidence.extend(filter.map(|filter| format!("the plan filters the CTE by {filter}")));
+    let mut found = seen.found(text, remedy, [look].into_iter().chain(without).collect());
+    if let Some(filter) = filter {
+        found.not = Some(
+            "a missing index for that condition: the plan applies it to the CTE, and not to a table"
+                .to_string(),
+        );
+        found.evidence.push(format!("the plan filters the CTE by {filter}"));
+    }
     Some(found)
 }
 
@@ -429,7 +456,9 @@ fn whole_result(seen: &Seen<'_>) -> Option<Found> {
     let remedy = "if the program shows or uses only the first of them, add LIMIT, and an index for its order; if it needs all of them now and then, keep the \
         result, or fetch what changed since the last time; a cursor fetches in portions";
     let look = explain_it(seen.case, &seen.time.node, seen.statement);
-    let mut found = seen.found(text, "a report of now and then: it runs every second", remedy, vec![look]);
+    let mut found = seen.found(text, remedy, vec![look]);
+    found.not =
+        Some(format!("a report of now and then: it runs {} times a second", units::short(seen.calls())));
     found.severity = found.severity.min(Severity::Medium);
     Some(found)
 }
@@ -458,7 +487,7 @@ fn wide(seen: &Seen<'_>) -> Option<Found> {
     let remedy = "name the columns that are needed: a large value lies in pieces of 2 kB in another table, which are read, put together, decompressed \
         and sent only if \
         its column is named; columns that are seldom needed belong into a table of their own";
-    let mut found = seen.found(text, "a missing index: few rows are read", remedy, commands);
+    let mut found = seen.found(text, remedy, commands);
     found.evidence.push(format!(
         "{} blocks for each row; {relation} has {} with its large values",
         units::short(per_row),
@@ -477,25 +506,30 @@ fn looked_up(seen: &Seen<'_>) -> Option<Found> {
         "one statement with a subquery on {inner} in its SELECT list, which runs once for each of {} rows",
         units::short(seen.rows())
     );
-    let scans = table_of(seen.case, &seen.time.node, seen.statement, inner).and_then(|table| {
+    let named = TableName { schema: None, name: inner.clone(), alias: None };
+    let scans = table_named(seen.case, &seen.time.node, seen.statement, &named).and_then(|table| {
         Some((table.lines.rate("index_scans").unwrap_or(0.0), table.lines.rate("seq_scans")?))
     });
     let remedy = "write it as a join with an aggregate, which reads the table once: LEFT JOIN (SELECT key, count(*) FROM ... GROUP BY key); for a \
         page of rows, apply LIMIT \
         in a subquery first";
-    let mut found = seen.found(
-        text,
-        "a missing index alone: with one, the subquery still runs for each row",
-        remedy,
-        vec![explain_it(seen.case, &seen.time.node, seen.statement)],
-    );
-    found.evidence.extend(scans.map(|(by_index, whole)| {
-        format!(
+    let mut found = seen.found(text, remedy, vec![explain_it(seen.case, &seen.time.node, seen.statement)]);
+    (found.not, found.lacking) = (None, None);
+    if let Some((by_index, whole)) = scans {
+        let figures = format!(
             "{inner} has {} index scans and {} sequential scans a second",
             units::short(by_index),
             units::short(whole)
-        )
-    }));
+        );
+        match whole < seen.calls() && by_index >= seen.calls() {
+            true => found.not = Some(format!("a missing index for the subquery: {figures}")),
+            false => {
+                found.lacking =
+                    Some("whether an index on the column that the subquery compares would do".to_string());
+                found.evidence.push(figures);
+            }
+        }
+    }
     Some(found)
 }
 
@@ -520,8 +554,7 @@ fn distinct(seen: &Seen<'_>) -> Option<Found> {
     let remedy = "count the rows of a subquery with DISTINCT, which can be hashed; keep the numbers of closed days in a table, and count the present \
         day alone; or estimate \
         them (extension hll)";
-    let mut found =
-        seen.found(text, "a missing index alone: every value is read and sorted", remedy, commands);
+    let mut found = seen.found(text, remedy, commands);
     if seen.spills() {
         let bytes = seen.statement.temp_bytes.unwrap_or(0.0);
         found

@@ -1,15 +1,18 @@
 //! LCK: sessions that wait for each other, and promises that were broken.
 
-use crate::case::{Case, Thing, Waiter};
+mod standing;
+
+use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::Need::{Looked, Proof};
 use crate::rule::{Answer, Claim, Rule};
 use crate::statistics;
 use crate::units;
-use crate::waits::Who;
+use crate::waits::{Waits, Who};
 use record::escape::one_line;
-use record::finding::{Level, Severity};
+use record::finding::{Level, NodeTime, Severity, Window};
 use record::model::CheckResult;
+use standing::Standing;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -33,13 +36,15 @@ pub(super) const RULES: &[Rule] = &[
         id: "LCK-03",
         title: "sessions queue for an advisory lock or for the lock of NOTIFY",
         needs: &[Looked("wait")],
-        limits: "20 % of the session time of one active session or more in Lock:advisory, Lock:object or the queue of NOTIFY; low if 5 sessions or fewer \
-            wait for one holder during the whole recording (ours)",
+        limits: "20 % of the session time of one active session or more in Lock:advisory, Lock:object or the queue of NOTIFY; a note about sessions that \
+            wait for one holder during the whole recording and do nothing else (ours)",
         judge: queue,
         links: &["https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS"],
     },
 ];
 
+/// Sessions that wait by design: the number of a finding that explains their waits although it is only a note.
+pub(crate) const BY_DESIGN: &str = "sessions_by_design";
 /// The share of the session time in such a queue.
 const QUEUE_SHARE_MIN: f64 = 0.2;
 /// From this share on it is high.
@@ -79,73 +84,84 @@ const QUEUES: [Queue; 2] = [
     },
 ];
 
-/// Sessions that wait by design: more than these are an application that stands still.
-const STANDING_MAX: usize = 5;
-/// The share of the looks, and of the recording, in which they wait.
-const STANDING_SHARE: f64 = 0.9;
-
-/// Sessions that wait for one advisory lock during the whole recording, and who has it: so services elect a leader. They hold no work back, as none of
-/// them did anything else; the holder is not in the middle of a transaction. `None` if others wait, come or go.
-fn standing(case: &Case, node: &str) -> Option<(u64, usize)> {
-    let looks = case.looks(node, &[case.span]);
-    let span_s = case.span.length_us() as f64 / 1e6;
-    let waiters: Vec<&Waiter> = case.waiters(node).filter(|waiter| waiter.lock_type == "advisory").collect();
-    let root = waiters.first()?.root;
-    let stands = |waiter: &&Waiter| {
-        waiter.root == root
-            && !waiter.root_state.starts_with("idle in transaction")
-            && waiter.ticks.readings() as f64 >= looks * STANDING_SHARE
-            && waiter.wait_s >= span_s * STANDING_SHARE
-    };
-    (waiters.len() <= STANDING_MAX && waiters.iter().all(stands)).then_some((root, waiters.len()))
-}
-
 fn queue(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in node_time::all(case).iter().filter(|time| time.active >= 1.0) {
         let Some(waits) = case.waits(&time.node) else { continue };
         for queue in &QUEUES {
-            let share = node_time::share_waiting(case, &time.node, queue.fits).unwrap_or(0.0);
-            if share < QUEUE_SHARE_MIN {
-                continue;
+            let mut share = node_time::share_waiting(case, &time.node, queue.fits).unwrap_or(0.0);
+            let mut sessions = share * time.active;
+            let is_advisory = (queue.fits)("Lock", "advisory");
+            let standing = if is_advisory { standing::all(case, &time.node) } else { vec![] };
+            if !standing.is_empty() && share >= QUEUE_SHARE_MIN {
+                claims.extend(standing.iter().map(|one| by_design(case, time, one)));
+                // The time of those that wait by design is not lost, and hides that of the others.
+                let by_design: f64 = standing.iter().map(|one| one.sessions).sum();
+                sessions = standing::in_turn(case, &time.node, &standing, sessions);
+                share = sessions / (time.active - by_design).max(1.0);
             }
-            let standing = standing(case, &time.node).filter(|_| (queue.fits)("Lock", "advisory"));
-            let severity = match share {
-                _ if standing.is_some() => Severity::Low,
-                share if share >= QUEUE_SHARE_HIGH => Severity::High,
-                _ => Severity::Medium,
-            };
-            claims.push(
-                Claim::new(
-                    severity,
-                    Level::DiscriminatingCounter,
-                    match standing {
-                        Some((root, count)) => format!(
-                            "{}: {} waited for an advisory lock of session {root} all the time, as instances of a service do that elect a leader",
-                            time.node,
-                            units::counted(count, "session")
-                        ),
-                        None => format!("{}: {} of the active sessions wait for {}", time.node, units::percent(share), queue.what),
-                    },
-                )
-                .on_node(&time.node)
-                .during(waits.windows(Who::Client, queue.fits))
-                .number("sessions", share * time.active)
-                .with(standing.is_none().then_some(share), |claim, share| claim.number("share", share))
-                .because(format!("{} takes {} of the session time", queue.event, units::percent(share)))
-                .with(standing, |claim, _| {
-                    claim.lacking("the purpose: a lock that an application forgot to release looks the same; then its holder must be ended")
-                })
-                .with(waits.worst_statement(queue.fits), |claim, (query_id, share)| {
-                    let text = case.query(query_id).map_or(query_id, |text| text);
-                    claim.because(format!("{} of them run: {}", units::percent(share), one_line(text, STATEMENT_CHARS)))
-                })
-                .not("rows or tables: those waits have other names (Lock:tuple, Lock:transactionid, Lock:relation)")
-                .remedy(queue.text, &[queue.command]),
-            );
+            if share >= QUEUE_SHARE_MIN {
+                claims.push(of_queue(case, time, waits, queue, (share.min(1.0), sessions)));
+            }
         }
     }
     Answer::of(claims, || "waits for advisory locks and for NOTIFY".to_string())
+}
+
+/// Sessions that queue: their share of those that do not wait by design, and their number.
+fn of_queue(case: &Case, time: &NodeTime, waits: &Waits, queue: &Queue, queued: (f64, f64)) -> Claim {
+    let (share, sessions) = queued;
+    Claim::new(
+        if share >= QUEUE_SHARE_HIGH { Severity::High } else { Severity::Medium },
+        Level::DiscriminatingCounter,
+        format!("{}: {} of the active sessions wait for {}", time.node, units::percent(share), queue.what),
+    )
+    .on_node(&time.node)
+    .during(waits.windows(Who::Client, queue.fits))
+    .number("sessions", sessions)
+    .number("share", share)
+    .because(format!("{} takes {} of the session time", queue.event, units::percent(share)))
+    .with(waits.worst_statement(queue.fits), |claim, (query_id, share)| {
+        let text = case.query(query_id).map_or(query_id, |text| text);
+        claim.because(format!("{} of them run: {}", units::percent(share), one_line(text, STATEMENT_CHARS)))
+    })
+    .not("rows or tables: those waits have other names (Lock:tuple, Lock:transactionid, Lock:relation)")
+    .remedy(queue.text, &[queue.command])
+}
+
+/// Sessions that wait by design: worth knowing, because they count as active, and their snapshots are old.
+fn by_design(case: &Case, time: &NodeTime, standing: &Standing) -> Claim {
+    let Standing { holder, waiting, sessions, is_certain, application } = standing;
+    let who = if application.is_empty() { String::new() } else { format!(" of {application}") };
+    Claim::new(
+        if *is_certain { Severity::Note } else { Severity::Low },
+        Level::DiscriminatingCounter,
+        format!(
+            "{}: {}{who} waited for an advisory lock of session {holder} all the time, as instances of a service do that elect a leader",
+            time.node,
+            units::counted(*waiting, "session")
+        ),
+    )
+    .on_node(&time.node)
+    .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+    .number("sessions", *sessions)
+    .number(BY_DESIGN, *sessions)
+    .because("the lock never changed hands, and every one of them waited at nearly every look")
+    .because(format!(
+        "they count as active sessions: {} of {} are these",
+        units::short(*sessions),
+        units::short(time.active)
+    ))
+    .with((!is_certain).then_some(()), |claim, ()| {
+        claim.because("other sessions of the same application are at work, or it is not known whether they are")
+    })
+    .not("work that queues for the lock: then it would change hands")
+    .lacking("the purpose: a lock that an application forgot to release looks the same; then its holder must be ended")
+    .remedy(
+        "if it is an election, nothing; a session that waits within a statement keeps a snapshot, so for days vacuum cannot remove rows: repeat \
+         pg_try_advisory_lock with a pause instead. To find the holder:",
+        &[QUEUES[0].command, "SELECT pg_try_advisory_lock(1); -- the key of the election; false: another instance has it"],
+    )
 }
 
 /// Sessions behind one root.
@@ -320,7 +336,7 @@ fn tree(case: &Case) -> Answer {
     for root in case.things("block") {
         let Some(figures) = root_of(case, &root) else { continue };
         // LCK-03 reports sessions that wait by design.
-        if standing(case, root.place).is_some_and(|(holder, _)| holder.to_string() == root.name) {
+        if standing::all(case, root.place).iter().any(|one| one.holder.to_string() == root.name) {
             continue;
         }
         claims.push(of_root(case, &root, &figures));
@@ -401,7 +417,7 @@ fn anomaly(case: &Case) -> Answer {
                     Level::DiscriminatingCounter,
                     format!("{}: {} ({}): {}", step.key, check.name, check.scope, check.detail),
                 )
-                .during([record::finding::Window::new(step.start_us, step.end_us.unwrap_or(case.span.to_us))])
+                .during([Window::new(step.start_us, step.end_us.unwrap_or(case.span.to_us))])
                 .number("rows", check.rows as f64)
                 .with(check.counterexamples.first(), |claim, example| {
                     claim.because(format!("for example {example}"))

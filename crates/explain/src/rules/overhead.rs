@@ -1,10 +1,10 @@
 //! TXN-06 to TXN-08, VAC-11, WAL-07: work that transactions do beside their own: inserts that fail and are rolled back, tables made for one
 //! transaction, whole pages in the WAL because of frequent checkpoints.
 
+mod pages;
+
 use super::costly::{busy, in_a_line, severity};
-use super::vacuum::is_wal;
 use crate::case::{Case, Thing};
-use crate::node_time;
 use crate::rule::Need::{Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
@@ -56,8 +56,9 @@ pub(super) const RULES: &[Rule] = &[
         id: "WAL-07",
         title: "checkpoints are so frequent that the WAL consists of whole pages",
         needs: &[Field("server", "wal_fpi"), Field("server", "wal_bytes"), Facts("setting")],
-        limits: "checkpoint_timeout below 5 min, 1 MB of WAL a second, and 60 % of it in full page images (ours)",
-        judge: whole_pages,
+        limits: "checkpoint_timeout below 5 min, or 3 checkpoints less than 5 min apart that the volume of the WAL does not force (WAL-03); 1 MB of WAL a \
+            second, and 60 % of it in full page images (ours)",
+        judge: pages::whole_pages,
         links: &["https://www.postgresql.org/docs/current/wal-configuration.html"],
     },
 ];
@@ -86,12 +87,6 @@ const DEFINITIONS_PER_S_MIN: f64 = 10.0;
 const DEFINITIONS_SHARE_MIN: f64 = 0.5;
 /// First words of commands that write the catalogs.
 const DEFINES: [&str; 4] = ["create", "drop", "truncate", "alter"];
-/// Bytes of WAL a second.
-const WAL_PER_S_MIN: f64 = 1e6;
-/// The share of full page images, by their number and the size of a block.
-const PAGES_SHARE_MIN: f64 = 0.6;
-/// Bytes of a block, by default.
-const BLOCK_BYTES: f64 = 8192.0;
 /// The default of checkpoint_timeout.
 const CHECKPOINT_TIMEOUT_S: f64 = 300.0;
 
@@ -358,53 +353,6 @@ fn setting_seconds(text: &str) -> Option<f64> {
         _ => return None,
     };
     text[..digits].parse::<f64>().ok().map(|number| number * unit)
-}
-
-fn whole_pages(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for server in case.things("server") {
-        let (Some(pages), Some(bytes)) = (server.lines.sum("wal_fpi"), server.lines.sum("wal_bytes")) else {
-            continue;
-        };
-        let part = (pages * BLOCK_BYTES / bytes.max(1.0)).min(1.0);
-        let per_s = server.lines.rate("wal_bytes").unwrap_or(0.0);
-        let Some(text) = case.setting(server.place, "checkpoint_timeout") else { continue };
-        let is_short = setting_seconds(text).is_some_and(|seconds| seconds < CHECKPOINT_TIMEOUT_S);
-        if !is_short || per_s < WAL_PER_S_MIN || part < PAGES_SHARE_MIN {
-            continue;
-        }
-        let share = node_time::share_of(case, server.place, is_wal);
-        claims.push(
-            Claim::new(
-                share.map_or(Severity::Medium, severity),
-                Level::DiscriminatingCounter,
-                format!(
-                    "{}: {} of the WAL are whole pages, because a checkpoint begins every {text} (checkpoint_timeout)",
-                    server.place,
-                    units::percent(part)
-                ),
-            )
-            .on_node(server.place)
-            .during([server.lines.ticks.window()])
-            .with(share, |claim, share| claim.number("share", share))
-            .number("full_page_share", part)
-            .number("wal_bytes_per_s", per_s)
-            .because(format!(
-                "{} full page images and {} of WAL: the first change of each page after a checkpoint writes all of it",
-                units::count(pages),
-                units::bytes(bytes)
-            ))
-            .lacking("what share of the commit time they cause: the same load with a longer interval shows it")
-            .remedy(
-                "make checkpoints rarer: WAL shrinks, recovery after a crash takes longer; compress the pages",
-                &[
-                    "ALTER SYSTEM SET checkpoint_timeout = '15min'; SELECT pg_reload_conf();",
-                    "ALTER SYSTEM SET wal_compression = on; SELECT pg_reload_conf();",
-                ],
-            ),
-        );
-    }
-    Answer::of(claims, || "full page images in the WAL, and the interval of checkpoints".to_string())
 }
 
 #[cfg(test)]

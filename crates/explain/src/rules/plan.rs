@@ -5,9 +5,11 @@
 mod aside;
 mod hidden;
 mod index;
+mod pattern;
 mod step;
+mod unusable;
 
-use super::costly::{busy, in_a_line, scans, severity};
+use super::costly::{busy, in_a_line, scanned, scans, severity};
 use super::paste::literal;
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Field};
@@ -18,7 +20,9 @@ use record::statement;
 
 pub(super) use aside::is_explained;
 pub(super) use hidden::does_more;
-pub(super) use index::{BYTES_PER_ENTRY, Proposal, keeps_most, proposal, with_proposal};
+pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, keeps_most, proposal, with_proposal};
+pub(super) use pattern::{Advice, of_text as pattern_of_text};
+pub(super) use unusable::pattern_of;
 
 /// A plan is made only of a statement that was counted, or that sessions were seen at work with.
 const NEEDS: &[Need] = &[Field("plan", "cost_total"), Field("server", "sessions_active")];
@@ -37,9 +41,9 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-11",
         title: "an index is there, but the condition cannot use it",
         needs: NEEDS,
-        limits: "10 % of the session time; a sequential scan of 1,000 rows or more whose condition computes something from an indexed column, or \
-            leaves out the first column of an index (ours)",
-        judge: index::unusable,
+        limits: "10 % of the session time; a sequential scan of 1,000 rows or more whose condition computes something from an indexed column, \
+            leaves out the first column of an index, or is a pattern (LIKE) that the order of the index does not serve (ours)",
+        judge: unusable::unusable,
         links: &["https://www.postgresql.org/docs/current/indexes-expressional.html"],
     },
     Rule {
@@ -196,10 +200,28 @@ pub(super) struct Planned<'a> {
     pub(super) nodes: Vec<Thing<'a>>,
 }
 
-impl Planned<'_> {
+impl<'a> Planned<'a> {
     fn kind(&self, number: f64) -> &str {
         let node = self.nodes.iter().find(|node| node.lines.last("number") == Some(number));
         node.map_or("", |node| node.lines.word("kind"))
+    }
+
+    /// Whether the plan is one for a single constant of a list that the text has shortened: its estimates are none of the statement's.
+    pub(super) fn is_of_one_constant(&self) -> bool {
+        statement::has_shortened_list(&self.statement.text)
+    }
+
+    /// The table of a node. The index scan of a bitmap does not name it; the node above, which reads the rows, does.
+    pub(super) fn relation_of(&self, node: &Thing<'a>) -> &'a str {
+        let mut node = *node;
+        while node.lines.word("relation").is_empty() && node.lines.word("kind").starts_with("Bitmap") {
+            let above = node.lines.last("above").unwrap_or(0.0);
+            let Some(next) = self.nodes.iter().find(|next| next.lines.last("number") == Some(above)) else {
+                break;
+            };
+            node = *next;
+        }
+        node.lines.word("relation")
     }
 
     /// Kinds of the nodes above one.
@@ -268,6 +290,9 @@ fn planned(case: &Case, share_min: f64) -> impl Iterator<Item = Planned<'_>> {
 
 /// Rows that the planner expects, and rows that an execution returned, if they differ by the factor.
 fn wrong_rows(planned: &Planned<'_>) -> Option<(f64, f64)> {
+    if planned.is_of_one_constant() {
+        return None;
+    }
     let (expected, counted) = (planned.plan.lines.last("rows_planned")?, planned.statement.rows?);
     let (less, more) = (expected.min(counted).max(1.0), expected.max(counted));
     (more >= ROWS_MIN && more / less >= WRONG_FACTOR).then_some((expected, counted))
@@ -278,7 +303,7 @@ const REDUCES: [&str; 5] = ["Aggregate", "Limit", "Group", "Unique", "SetOp"];
 
 /// A nested loop that returns many more rows than it was chosen for.
 fn wrong_loop<'a>(planned: &Planned<'a>) -> Option<Thing<'a>> {
-    let counted = planned.statement.rows.filter(|rows| *rows >= ROWS_MIN)?;
+    let counted = planned.statement.rows.filter(|rows| *rows >= ROWS_MIN && !planned.is_of_one_constant())?;
     let loops = planned.nodes.iter().filter(|node| node.lines.word("kind") == "Nested Loop");
     let is_wrong = |node: &&Thing<'_>| {
         let expected = node.lines.last("rows_planned").unwrap_or(f64::MAX);

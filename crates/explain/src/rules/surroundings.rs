@@ -1,7 +1,7 @@
 //! MEM, IO, WAL: what surrounds the sessions: the memory of a control group, other programs on the database's disk, the archive of the WAL, recovery after a
 //! crash.
 
-use super::costly::{busy, severity};
+use super::costly::{busy, plain, severity};
 use super::paste::data_directory;
 use super::vacuum::is_wal;
 use crate::case::{Case, Thing};
@@ -63,6 +63,9 @@ const OTHERS_PER_S_MIN: f64 = 1e6;
 const BUSY_PCT_MIN: f64 = 50.0;
 /// A request that takes so long has waited for others.
 const SLOW_MS_MIN: f64 = 5.0;
+/// Why no program is named.
+const NOT_SEEN: &str = "the name of the program: none was seen with half of these bytes. It may end within seconds, run on another host that has this disk, \
+    or belong to another user: only root may read what it does";
 /// Failed attempts; the server makes three and then waits for a minute.
 const FAILED_HIGH: f64 = 3.0;
 /// Seconds of recovery.
@@ -137,6 +140,17 @@ fn own_bytes(case: &Case, host: &str) -> f64 {
     all / seconds.max(1.0)
 }
 
+/// The program that moved the most bytes besides the server, and how many a second, if that is most of what others moved.
+fn program<'a>(case: &'a Case, host: &'a str, others: f64) -> Option<(&'a str, f64)> {
+    let of_one = |found: Thing<'a>| {
+        let rate = |field: &str| found.lines.rate(field).unwrap_or(0.0);
+        (found.lines.word("program"), rate("read_bytes") + rate("write_bytes"))
+    };
+    let all = case.at("program", host).map(of_one);
+    all.max_by(|left, right| left.1.total_cmp(&right.1))
+        .filter(|(_, per_s)| *per_s >= others * OTHERS_SHARE_MIN)
+}
+
 fn neighbour(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -169,12 +183,14 @@ fn neighbour(case: &Case) -> Answer {
         if others < OTHERS_PER_S_MIN || others < bytes * OTHERS_SHARE_MIN || !is_busy {
             continue;
         }
+        let program = program(case, host, others);
+        let by = program.map_or(String::new(), |(name, _)| format!(", most of them {}'s", plain(name, 40)));
         claims.push(
             Claim::new(
                 severity(share),
                 Level::CoOccurrence,
                 format!(
-                    "{}: sessions wait {} of their time for I/O, and {} of the {} a second of {} are not the server's",
+                    "{}: sessions wait {} of their time for I/O, and {} of the {} a second of {} are not the server's{by}",
                     time.node,
                     units::percent(share),
                     units::percent(others / bytes),
@@ -191,7 +207,11 @@ fn neighbour(case: &Case) -> Answer {
             .because(format!("all processes of the server together read and wrote {} a second (/proc/PID/io)", units::bytes(own)))
             .with(disk.lines.mean("util_pct"), |claim, pct| claim.because(format!("{} had a request in {} % of the time", disk.name, units::short(pct))))
             .not("the server's own reads and writes: they are subtracted")
-            .lacking("the name of the program: processes of others are not recorded; look for it while it runs")
+            .with(program, |claim, (name, per_s)| {
+                let figures = format!("program {} read and wrote {} a second (/proc/PID/io)", plain(name, 40), units::bytes(per_s));
+                claim.number("bytes_of_program_per_s", per_s).because(figures)
+            })
+            .with(program.is_none().then_some(NOT_SEEN), Claim::lacking)
             .remedy(
                 "find the program, and move it to another disk or give it a lower weight",
                 &["$ pidstat -d 1 5", "$ sudo iotop -boP -n 3", "$ systemd-cgtop -n 2 --order=io"],
@@ -233,7 +253,7 @@ fn not_archived(case: &Case) -> Answer {
                 claim.number("until_full_s", left).because(words)
             })
             .with(logged, |claim, event| claim.because(format!("the server's log: {}", event.message)))
-            .with(command, |claim, command| claim.because(format!("archive_command is {}", super::costly::plain(command, 200))))
+            .with(command, |claim, command| claim.because(format!("archive_command is {}", plain(command, 200))))
             .because("pg_stat_archiver.failed_count grows; the server stops when the disk of the WAL is full")
             .lacking("the message of the command itself: it is in the server's log, or in that of the tool")
             .remedy(

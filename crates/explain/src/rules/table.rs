@@ -1,7 +1,9 @@
 //! PLAN, VAC: what the statistics of tables show: old statistics of the planner, scans without an index, foreign keys without one, updates that touch
 //! every index.
 
-use super::costly::{busy, severity};
+mod hot;
+
+use super::costly::{busy, is_name_of, severity};
 use super::paste::literal;
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Facts, Field};
@@ -80,7 +82,7 @@ pub(super) const RULES: &[Rule] = &[
         title: "updates write every index of a table",
         needs: &[Field("table", "rows_hot_updated"), Field("table", "indexes")],
         limits: "200 updates a second of a table with 3 indexes or more, less than 30 % of them heap-only (ours)",
-        judge: not_hot,
+        judge: hot::not_hot,
         links: &["https://www.postgresql.org/docs/current/storage-hot.html"],
     },
 ];
@@ -117,12 +119,6 @@ const PARTITIONS_MIN: usize = 16;
 const ALIKE: f64 = 0.2;
 /// Most of the partitions of a table.
 const MOST: f64 = 0.8;
-/// Updates a second.
-const UPDATES_PER_S_MIN: f64 = 200.0;
-/// The share of heap-only updates.
-const HOT_SHARE_MAX: f64 = 0.3;
-/// Indexes that an update writes.
-const INDEXES_MIN: f64 = 3.0;
 
 /// The share of the session time in a relation, as the account has it.
 fn share_in(time: &NodeTime, relation: &str) -> f64 {
@@ -200,11 +196,12 @@ fn other_values(table: &Thing<'_>, time: &NodeTime) -> Option<String> {
     if is_counted_twice(table, rows, table.lines.last("planned_rows").unwrap_or(0.0), changed) {
         return None;
     }
-    let name = bare(table.lines.word("relation"));
+    let relation = table.lines.word("relation");
     let on_it = |statement: &&StatementTime| {
+        let is_there = table.lines.word("database") == statement.database || statement.database.is_empty();
         let tables =
             record::statement::parse(&statement.text).map(|parsed| parsed.tables).unwrap_or_default();
-        tables.iter().any(|table| table.name == name)
+        is_there && tables.iter().any(|named| is_name_of(named, relation))
     };
     let is_wasteful = |statement: &&StatementTime| {
         let (rows, blocks) = (statement.rows.unwrap_or(0.0), statement.blocks.unwrap_or(0.0));
@@ -533,48 +530,4 @@ fn not_pruned(case: &Case) -> Answer {
         }
     }
     Answer::of(claims, || "scans of partitions".to_string())
-}
-
-fn not_hot(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for table in case.things("table") {
-        let rate = |field: &str| table.lines.rate(field).unwrap_or(0.0);
-        let (updates, hot) = (rate("rows_updated"), rate("rows_hot_updated"));
-        let indexes = table.lines.last("indexes").unwrap_or(0.0);
-        let share = hot / updates.max(f64::MIN_POSITIVE);
-        if updates < UPDATES_PER_S_MIN || indexes < INDEXES_MIN || share >= HOT_SHARE_MAX {
-            continue;
-        }
-        let fill = table.lines.last("fillfactor").unwrap_or(100.0);
-        claims.push(
-            Claim::new(
-                Severity::Low,
-                Level::DiscriminatingCounter,
-                format!(
-                    "{}: {} of {} updates a second of {} are heap-only, the others write all of its {indexes:.0} indexes",
-                    table.place,
-                    units::percent(share),
-                    units::short(updates),
-                    table.lines.word("relation")
-                ),
-            )
-            .on_node(table.place)
-            .during([table.lines.ticks.window()])
-            .number("hot_update_share", share)
-            .number("updates_per_s", updates)
-            .number("indexes", indexes)
-            .because(format!("its fillfactor is {fill:.0}: that much of a page is filled before an update comes"))
-            .lacking("which: an index on an updated column, or no room in the page")
-            .remedy(
-                "drop indexes on columns that are updated if no statement needs them; else leave room in the pages (for new pages only; VACUUM FULL rewrites \
-                 the old ones and blocks the table)",
-                &[
-                    &format!("SELECT indexrelname, idx_scan FROM pg_stat_user_indexes WHERE relid = {}::regclass ORDER BY \
-                        idx_scan;", literal(table.lines.word("relation"))),
-                    &format!("ALTER TABLE {} SET (fillfactor = 80);", table.lines.word("relation")),
-                ],
-            ),
-        );
-    }
-    Answer::of(claims, || "heap-only updates of tables with several indexes".to_string())
 }

@@ -1,5 +1,6 @@
 //! VAC: vacuum, and what hinders it. After a big load it runs for days, so these rules also estimate how long it will take.
 
+mod cancelled;
 mod off;
 mod wraparound;
 
@@ -82,6 +83,7 @@ pub(super) const RULES: &[Rule] = &[
         judge: off,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM"],
     },
+    cancelled::RULE,
 ];
 
 /// Share of a worker's samples.

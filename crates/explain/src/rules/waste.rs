@@ -1,6 +1,7 @@
 //! PLAN, LWL: work that a statement causes and its text does not show: triggers, indexes that only cost, an index that is walked for its order, sequences.
 
-use super::costly::{busy, in_a_line, severity};
+use super::costly::{busy, in_a_line, plain, severity, table_named};
+use super::inside;
 use super::paste::literal;
 use super::plan;
 use crate::case::{Case, Thing};
@@ -18,7 +19,7 @@ pub(super) const RULES: &[Rule] = &[
         title: "triggers take most of the time of a write",
         needs: &[Field("statement", "calls"), Field("table", "triggers"), Field("server", "sessions_active")],
         limits: "20 % of the session time in a statement that writes a table with triggers and touches 100 blocks for each row, ten times what its indexes \
-            explain (ours)",
+            explain; or half of its time in the function of a trigger (ours)",
         judge: triggers,
         links: &["https://www.postgresql.org/docs/current/trigger-definition.html"],
     },
@@ -53,6 +54,8 @@ pub(super) const RULES: &[Rule] = &[
 
 /// The share of the session time of a statement.
 const SHARE_MIN: f64 = 0.2;
+/// Of the time of a statement, that of the function of a trigger.
+const OF_STATEMENT_MIN: f64 = 0.5;
 /// Blocks for each row written, or of an execution.
 const BLOCKS_MIN: f64 = 100.0;
 /// Blocks that a row takes in a table, and in each of its indexes, with their upper pages.
@@ -79,15 +82,11 @@ fn written<'a>(case: &'a Case, node: &'a str, statement: &StatementTime) -> Opti
         .tables
         .first()
         .filter(|_| matches!(parsed.verb, Verb::Insert | Verb::Update | Verb::Delete))?;
-    let is_it = |table: &Thing<'_>| {
-        let relation = table.lines.word("relation");
-        relation.rsplit('.').next().is_some_and(|name| name.trim_matches('"') == target.name)
-    };
-    case.at("table", node).find(is_it)
+    table_named(case, node, statement, target)
 }
 
 /// A statement that ran as often as a write and took most of its time, whose text is not sent by a client but by a trigger.
-fn inside<'a>(time: &'a NodeTime, outer: &StatementTime) -> Option<&'a StatementTime> {
+fn as_often<'a>(time: &'a NodeTime, outer: &StatementTime) -> Option<&'a StatementTime> {
     let calls = outer.calls_per_s?;
     let is_nested = |other: &&StatementTime| {
         let as_often = other.calls_per_s.is_some_and(|rate| (rate - calls).abs() <= calls * 0.1);
@@ -99,59 +98,108 @@ fn inside<'a>(time: &'a NodeTime, outer: &StatementTime) -> Option<&'a Statement
     time.statements.iter().find(is_nested)
 }
 
+/// What triggers of a table do for a statement that writes it.
+struct Triggered<'a> {
+    table: Thing<'a>,
+    statement: &'a StatementTime,
+    blocks_per_row: f64,
+    /// Blocks of a row and its index entries.
+    explained: f64,
+    /// The function of a trigger with the most time, and its share of the session time, if functions are counted.
+    function: Option<(&'a str, &'a str, f64)>,
+}
+
+fn triggered<'a>(case: &'a Case, time: &'a NodeTime, statement: &'a StatementTime) -> Option<Triggered<'a>> {
+    let table = written(case, &time.node, statement)?;
+    if table.lines.last("triggers").unwrap_or(0.0) < 1.0 {
+        return None;
+    }
+    let blocks_per_row = statement.blocks.unwrap_or(0.0) / statement.rows.unwrap_or(0.0).max(1.0);
+    let explained = BLOCKS_PER_INDEX * (1.0 + table.lines.last("indexes").unwrap_or(0.0));
+    let counted = inside::triggers_of(&table).into_iter().filter_map(|(trigger, function)| {
+        let (_, share) = inside::counted(case, time, function)?;
+        Some((trigger, function, share))
+    });
+    let function = counted.max_by(|left, right| left.2.total_cmp(&right.2));
+    let is_counted = function.is_some_and(|(_, _, share)| share >= statement.share * OF_STATEMENT_MIN);
+    let is_more = blocks_per_row >= BLOCKS_MIN && blocks_per_row >= explained * TIMES_EXPLAINED;
+    (is_more || is_counted).then_some(Triggered { table, statement, blocks_per_row, explained, function })
+}
+
 fn triggers(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
-            let Some(table) = written(case, &time.node, statement) else { continue };
-            let count = table.lines.last("triggers").unwrap_or(0.0);
-            let rows = statement.rows.unwrap_or(0.0).max(1.0);
-            let per_row = statement.blocks.unwrap_or(0.0) / rows;
-            let explained = BLOCKS_PER_INDEX * (1.0 + table.lines.last("indexes").unwrap_or(0.0));
-            if count < 1.0 || per_row < BLOCKS_MIN || per_row < explained * TIMES_EXPLAINED {
-                continue;
+            if let Some(found) = triggered(case, time, statement) {
+                claims.push(of_triggers(case, time, &found));
             }
-            let nested = inside(time, statement);
-            let relation = table.lines.word("relation");
-            claims.push(
-                Claim::new(
-                    severity(statement.share),
-                    if nested.is_some() { Level::DiscriminatingCounter } else { Level::CoOccurrence },
-                    format!(
-                        "{}: {} of the session time is one statement that writes {relation} and touches {} blocks for each row: {} of that table do more \
-                         than the write",
-                        time.node,
-                        units::percent(statement.share),
-                        units::short(per_row),
-                        units::counted(count as usize, "trigger")
-                    ),
-                )
-                .on_node(&time.node)
-                .during([table.lines.ticks.window()])
-                .number("share", nested.map_or(statement.share, |nested| nested.share))
-                .number("blocks_per_row", per_row)
-                .number("triggers", count)
-                .because(format!("the statement: {}", in_a_line(statement)))
-                .because(format!("the row itself and its index entries are some {} blocks", units::short(explained)))
-                .with(nested, |claim, nested| {
-                    claim.because(format!("as often runs, within it: {} ({} of the session time)", in_a_line(nested), units::percent(nested.share)))
-                })
-                .with(nested.is_none().then_some(()), |claim, ()| {
-                    claim.lacking("the statements of the triggers: pg_stat_statements.track = all counts them, track_functions = pl their functions")
-                })
-                .remedy(
-                    "look at what the triggers do for each row: a query without an index, a count, a call of another service; do it once per statement, or \
-                     later in a queue",
-                    &[
-                        &format!("SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = {}::regclass AND NOT tgisinternal;", literal(relation)),
-                        "ALTER SYSTEM SET track_functions = 'pl'; SELECT pg_reload_conf(); -- then: SELECT * FROM pg_stat_user_functions ORDER BY \
-                         total_time DESC;",
-                    ],
-                ),
-            );
         }
     }
     Answer::of(claims, || "writes of tables with triggers, and blocks for each row".to_string())
+}
+
+fn of_triggers(case: &Case, time: &NodeTime, found: &Triggered<'_>) -> Claim {
+    let Triggered { table, statement, blocks_per_row, explained, function } = found;
+    let relation = table.lines.word("relation");
+    let count = table.lines.last("triggers").unwrap_or(0.0);
+    let nested = inside::inner(case, time, statement).or_else(|| as_often(time, statement));
+    let names = inside::triggers_of(table);
+    let names: Vec<String> =
+        names.iter().map(|(trigger, function)| format!("{trigger} calls {function}()")).collect();
+    let named = if names.is_empty() { String::new() } else { format!(" ({})", plain(&names.join(", "), 80)) };
+    let is_counted = nested.is_some() || function.is_some();
+    let definitions = format!(
+        "SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = {}::regclass AND NOT tgisinternal;",
+        literal(relation)
+    );
+    let source = function.map(|(_, function, _)| {
+        format!("SELECT oid::regprocedure, prosrc FROM pg_proc WHERE proname = {};", literal(function))
+    });
+    let to_count = inside::to_count_it(case, &time.node);
+    let commands: Vec<&str> = std::iter::once(definitions.as_str())
+        .chain(source.as_deref())
+        .chain(to_count.iter().copied().filter(|_| nested.is_none()))
+        .collect();
+    Claim::new(
+        severity(statement.share),
+        if is_counted { Level::DiscriminatingCounter } else { Level::CoOccurrence },
+        format!(
+            "{}: {} of the session time is one statement that writes {relation} and touches {} blocks for each row: {} of that table do more than the \
+                write{named}",
+            time.node,
+            units::percent(statement.share),
+            units::short(*blocks_per_row),
+            units::counted(count as usize, "trigger")
+        ),
+    )
+    .on_node(&time.node)
+    .during([table.lines.ticks.window()])
+    .number("share", nested.map_or(statement.share, |nested| nested.share))
+    .number("blocks_per_row", *blocks_per_row)
+    .number("triggers", count)
+    .because(format!("the statement: {}", in_a_line(statement)))
+    .because(format!("the row itself and its index entries are some {} blocks", units::short(*explained)))
+    .with(*function, |claim, (trigger, function, share)| {
+        claim.because(format!(
+            "pg_stat_user_functions: {} of the session time is function {function}() of trigger {trigger}, with all that it calls",
+            units::percent(share)
+        ))
+    })
+    .with(nested, |claim, nested| {
+        claim.because(format!(
+            "{} of the session time runs as part of the write, within it: {}",
+            units::percent(nested.share),
+            in_a_line(nested)
+        ))
+    })
+    .with(nested.is_none().then_some(()), |claim, ()| {
+        claim.lacking("the statements of the triggers: pg_stat_statements.track = all counts them, track_functions = pl their functions")
+    })
+    .remedy(
+        "look at what the triggers do for each row: a query without an index, a count, a call of another service; do it once per statement, or \
+         later in a queue",
+        &commands,
+    )
 }
 
 fn unread_indexes(case: &Case) -> Answer {
@@ -224,10 +272,8 @@ fn walk<'a>(planned: &'a plan::Planned<'a>) -> Option<&'a Thing<'a>> {
 /// Rows that index scans of a statement's tables read for each row that it returns, where all its tables are known and none is scanned.
 fn read_by_index(case: &Case, node: &str, statement: &StatementTime) -> Option<f64> {
     let parsed = statement::parse(&statement.text).ok()?;
-    let name = parsed.tables.first().filter(|_| parsed.tables.len() == 1)?.name.clone();
-    let table = case.at("table", node).find(|table| {
-        table.lines.word("relation").rsplit('.').next().is_some_and(|other| other.trim_matches('"') == name)
-    })?;
+    let named = parsed.tables.first().filter(|_| parsed.tables.len() == 1)?;
+    let table = table_named(case, node, statement, named)?;
     let rate = |field: &str| table.lines.rate(field).unwrap_or(0.0);
     let returned = statement.rows? * statement.calls_per_s?;
     let is_scanned = rate("seq_scans") * 2.0 >= statement.calls_per_s?;

@@ -7,7 +7,9 @@ mod inside;
 pub(crate) mod live;
 mod plan;
 mod steps;
+pub(crate) mod search;
 mod time;
+pub(crate) mod work;
 
 pub(crate) use around::HARMLESS as HARMLESS_AROUND;
 pub(crate) use form::HARMLESS as HARMLESS_FORMS;
@@ -44,6 +46,9 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(live::CASES)
         .chain(form::CASES)
         .chain(steps::CASES)
+        .chain(search::CASES)
+        .chain(work::CASES)
+        .chain(work::LISTS)
 }
 
 const CASES: &[Fires] = &[

@@ -36,6 +36,22 @@ fn tables_and_conditions_come_from_the_parser() {
 }
 
 #[test]
+fn columns_that_a_statement_sets_are_known() {
+    let set = |text: &str| parse(text).expect("parses").assigned;
+    assert_eq!(
+        set("update profile set logins = logins + $1, (a, \"B\") = ($2, $3) where id = $4"),
+        ["logins", "a", "B"]
+    );
+    assert_eq!(
+        set("insert into t (id, n) values ($1, $2) on conflict (id) do update set n = excluded.n"),
+        ["n"]
+    );
+    assert_eq!(set("insert into t (id) values ($1) on conflict do nothing"), [""; 0]);
+    assert_eq!(set("with u as (update t set a = $1 returning a) select a from u"), ["a"]);
+    assert_eq!(set("select a from t where b = $1"), [""; 0]);
+}
+
+#[test]
 fn what_is_computed_from_a_column_is_named() {
     let inside = |text: &str| conditions_of(text).remove(0).2;
     assert_eq!(inside("select 1 from t where lower(name) = $1").as_deref(), Some("function lower"));
@@ -43,10 +59,36 @@ fn what_is_computed_from_a_column_is_named() {
     assert_eq!(inside("select 1 from t where id + 1 > $1").as_deref(), Some("an expression"));
     assert_eq!(inside("select 1 from t where name collate \"C\" = $1").as_deref(), Some("collation \"C\""));
     assert_eq!(inside("select 1 from t where id = $1"), None);
-    // OR, NOT and LIKE are no conditions that an index in the order of a column serves.
+    // OR and NOT are no conditions that an index in the order of a column serves.
     assert!(conditions_of("select 1 from t where a = $1 or b = $2").is_empty());
-    assert_eq!(conditions_of("select 1 from t where a like $1")[0].1, Use::Other);
     assert_eq!(conditions_of("select 1 from t where a not in ($1)")[0].1, Use::Other);
+}
+
+#[test]
+fn searches_by_a_pattern_are_neither_comparisons_nor_anything_else() {
+    for (text, how, inside) in [
+        ("a like $1", Use::Pattern, None),
+        ("a LIKE left(md5($1::text), $2) || $3", Use::Pattern, None),
+        ("a ~ $1", Use::Pattern, None),
+        ("lower(a) like $1", Use::Pattern, Some("function lower")),
+        ("a ilike $1", Use::AnyCase, None),
+        ("a not like $1", Use::Other, None),
+        ("a !~ $1", Use::Other, None),
+        // A pattern that is a column has no fixed beginning.
+        ("a like b", Use::Other, None),
+    ] {
+        let found = conditions_of(&format!("select 1 from t where {text}")).remove(0);
+        assert_eq!((found.1, found.2.as_deref()), (how, inside), "{text}");
+        assert!(!how.is_compared() && index_columns(&conditions(text).expect("parses")).is_empty(), "{text}");
+    }
+    // As EXPLAIN writes them.
+    for (filter, how) in [
+        ("((surname)::text ~~ (\"left\"(md5(($1)::text), $2) || $3))", Use::Pattern),
+        ("(surname ~~* $1)", Use::AnyCase),
+        ("(surname !~~ $1)", Use::Other),
+    ] {
+        assert_eq!(conditions(filter).expect("parses")[0].how, how, "{filter}");
+    }
 }
 
 #[test]

@@ -3,9 +3,10 @@
 
 use super::{Condition, Statement, TableName, Use, Verb, WALK_DEPTH_MAX};
 use sqlparser::ast::{
-    self, BinaryOperator, Delete, Expr, FromTable, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    InTarget, JoinConstraint, JoinOperator, ObjectName, Query, Select, SelectItem, SetExpr, TableFactor,
-    TableObject, TableWithJoins, UnaryOperator, UpdateTableFromKind,
+    self, Assignment, AssignmentTarget, BinaryOperator, Delete, Expr, FromTable, FunctionArg,
+    FunctionArgExpr, FunctionArguments, Ident, InTarget, JoinConstraint, JoinOperator, ObjectName,
+    OnConflictAction, OnInsert, Query, Select, SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins,
+    UnaryOperator, UpdateTableFromKind,
 };
 
 #[derive(Default)]
@@ -15,14 +16,15 @@ struct Walk {
     /// Names of WITH.
     named: Vec<String>,
     is_filtered: bool,
+    assigned: Vec<String>,
 }
 
 pub(super) fn statement(parsed: &ast::Statement) -> Statement {
     let mut walk = Walk::default();
     let verb = walk.statement(parsed, 0);
-    let Walk { mut tables, conditions, named, is_filtered } = walk;
+    let Walk { mut tables, conditions, named, is_filtered, assigned } = walk;
     tables.retain(|table| table.schema.is_some() || !named.contains(&table.name));
-    Statement { verb, tables, conditions, is_filtered }
+    Statement { verb, tables, conditions, is_filtered, assigned }
 }
 
 /// Names of the tables of a query.
@@ -69,6 +71,11 @@ impl Walk {
                 if let Some(source) = &insert.source {
                     self.query(source, depth + 1);
                 }
+                if let Some(OnInsert::OnConflict(conflict)) = &insert.on
+                    && let OnConflictAction::DoUpdate(update) = &conflict.action
+                {
+                    self.assign(&update.assignments);
+                }
                 Verb::Insert
             }
             ast::Statement::Update(update) => {
@@ -78,6 +85,7 @@ impl Walk {
                 {
                     tables.iter().for_each(|table| self.from(table, depth));
                 }
+                self.assign(&update.assignments);
                 self.filter(update.selection.as_ref(), depth);
                 Verb::Update
             }
@@ -86,6 +94,16 @@ impl Walk {
                 Verb::Delete
             }
             _ => Verb::Other,
+        }
+    }
+
+    fn assign(&mut self, assignments: &[Assignment]) {
+        for assignment in assignments {
+            let columns = match &assignment.target {
+                AssignmentTarget::ColumnName(name) => std::slice::from_ref(name),
+                AssignmentTarget::Tuple(names) => names.as_slice(),
+            };
+            self.assigned.extend(columns.iter().filter_map(|name| parts(name).pop()));
         }
     }
 
@@ -246,7 +264,12 @@ impl Walk {
             }
             Expr::IsNull(expr) => self.column(expr, Use::Equality),
             Expr::Between { expr, negated, .. } => self.column(expr, unless(*negated, Use::Range)),
-            Expr::Like { expr, .. } | Expr::ILike { expr, .. } => self.column(expr, Use::Other),
+            Expr::Like { expr, pattern, negated, .. } => {
+                self.searched(expr, pattern, unless(*negated, Use::Pattern))
+            }
+            Expr::ILike { expr, pattern, negated, .. } => {
+                self.searched(expr, pattern, unless(*negated, Use::AnyCase))
+            }
             Expr::Exists { subquery, .. } => self.query(subquery, depth + 1),
             Expr::UnaryOp { op: UnaryOperator::Not, expr } => self.subqueries(expr, depth + 1),
             // A column alone is a condition if it is a boolean.
@@ -255,7 +278,22 @@ impl Walk {
         }
     }
 
+    /// A column that is searched by a pattern. No index serves a pattern that is a column itself.
+    fn searched(&mut self, expr: &Expr, pattern: &Expr, how: Use) {
+        self.column(expr, if column_of(pattern).is_some() { Use::Other } else { how });
+    }
+
     fn compared(&mut self, left: &Expr, op: &BinaryOperator, right: &Expr, depth: usize) {
+        let pattern = match op {
+            BinaryOperator::PGLikeMatch | BinaryOperator::PGRegexMatch => Some(Use::Pattern),
+            BinaryOperator::PGILikeMatch | BinaryOperator::PGRegexIMatch => Some(Use::AnyCase),
+            _ => None,
+        };
+        if let Some(how) = pattern {
+            self.searched(left, right, how);
+            self.subqueries(right, depth + 1);
+            return;
+        }
         let how = match op {
             BinaryOperator::Eq => Use::Equality,
             BinaryOperator::Lt | BinaryOperator::LtEq | BinaryOperator::Gt | BinaryOperator::GtEq => {

@@ -169,16 +169,20 @@ line! {
 }
 
 line! {
-    /// A program of a host: all processes of one name.
+    /// Another program of the host: all of its processes together, the ones with the most CPU or bytes.
     Program, "program" {
         /// The machine.
         host: String,
         /// Its name, as the kernel has it (15 characters).
         program: String,
-        /// How many processes have it.
-        processes: u64,
+        /// Its processes.
+        processes: Option<u64>,
         /// CPU that they used.
         cpu_us: Option<u64>,
+        /// Read from disk on its behalf.
+        read_bytes: Option<u64>,
+        /// Written to disk on its behalf.
+        write_bytes: Option<u64>,
     }
 }
 

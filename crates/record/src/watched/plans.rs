@@ -68,6 +68,8 @@ line! {
         partitioned: Option<bool>,
         /// Types of the columns in the filter: `name type`, separated by `; `.
         column_types: String,
+        /// Their collations, likewise; `C` for every one in the order of the code points.
+        column_collations: String,
     }
 }
 
@@ -86,6 +88,10 @@ line! {
         definition: String,
         /// Its columns in their order, separated by `; `; an expression is empty.
         columns: String,
+        /// Their operator classes, likewise: `text_ops`, `text_pattern_ops`, ...
+        operator_classes: String,
+        /// Their collations, likewise; `C` for every one in the order of the code points, empty for types without.
+        collations: String,
         /// Its method: `btree`, `gin`, ...
         method: String,
         /// Whether it can be used.

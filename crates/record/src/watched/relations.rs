@@ -23,6 +23,8 @@ line! {
         rows_updated: Option<u64>,
         /// Of these, without new index entries.
         rows_hot_updated: Option<u64>,
+        /// Of `rows_updated`, those whose new version went to another page, for lack of room in their own (16).
+        rows_newpage_updated: Option<u64>,
         /// Rows deleted.
         rows_deleted: Option<u64>,
         /// Sequential scans.
@@ -55,12 +57,17 @@ line! {
         index_rows: Option<u64>,
         /// How many indexes it has.
         indexes: Option<u64>,
+        /// Their columns, those of expressions and conditions included: `index(column, column)`, separated by `; `. Without those that a heap-only update may
+        /// leave as they are (BRIN, 16).
+        index_columns: String,
         /// The table that it is a partition of; empty if of none.
         partition_of: String,
         /// `fillfactor`; absent at the default of 100.
         fillfactor: Option<u64>,
         /// Triggers that users made.
         triggers: Option<u64>,
+        /// Their names with the functions that they call: `trigger(function)`, separated by `; `.
+        trigger_functions: String,
         /// Foreign keys that refer to it from columns without an index: deleting a row scans the other table.
         unindexed_references: Option<u64>,
         /// Transactions since its oldest row that is not frozen.
@@ -87,6 +94,8 @@ line! {
         database: String,
         /// `queryid`.
         query_id: String,
+        /// Whether it only runs inside of other statements: in functions and triggers (14, with `pg_stat_statements.track = all`).
+        nested: Option<bool>,
         /// Executions.
         calls: Option<u64>,
         /// Time executing.
@@ -105,8 +114,28 @@ line! {
         temp_written: Option<u64>,
         /// WAL.
         wal_bytes: Option<u64>,
+        /// Full page images in it (13).
+        wal_fpi: Option<u64>,
         /// CPU (`pg_stat_kcache`).
         cpu_ms: Option<f64>,
+    }
+}
+
+line! {
+    /// A function of users that was called in the interval (`pg_stat_user_functions`); only with `track_functions`.
+    Function, "function" {
+        /// The node.
+        node: String,
+        /// Its database.
+        database: String,
+        /// Its name with the types of its arguments.
+        function: String,
+        /// Calls.
+        calls: Option<u64>,
+        /// Time in it, with the functions that it calls and its statements.
+        total_ms: Option<f64>,
+        /// Time in it, without other functions that are counted.
+        self_ms: Option<f64>,
     }
 }
 

@@ -1,15 +1,16 @@
-//! Which programs use the CPUs of this host: the neighbours of a server by their names.
+//! Other programs of this host that use its CPUs and disks: which one is in the database's way, by its name.
 //!
-//! Every [`EVERY_US`] the counters of all processes are read, and those of one name summed up. A process that began and ended between two looks is not seen; what
-//! it used is in the host's total.
+//! Every [`EVERY_US`] the counters of all processes are read, and those of one name summed up. Only on this host: each file costs the kernel tens of microseconds,
+//! and the bytes of other users' processes need root. A process that began and ended between two looks is not seen.
 
 use super::files::Files;
-use super::process::{self, TICK_US};
+use super::process::{self, Io, TICK_US};
+use super::server::Server;
 use crate::collect::Batch;
 use record::watched::Program;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The interval of looks: a read costs the kernel some ten microseconds for each process.
+/// The interval of looks.
 const EVERY_US: u64 = 5_000_000;
 /// Processes read in one look at most: with more of them, looks would be a cost themselves.
 const PROCESSES_MAX: usize = 2_000;
@@ -17,51 +18,119 @@ const PROCESSES_MAX: usize = 2_000;
 const PROGRAMS_MAX: usize = 8;
 /// CPU of a program that is recorded, of the interval: less is nobody's trouble.
 const SHARE_MIN: f64 = 0.01;
+/// Likewise, its bytes.
+const BYTES_MIN: u64 = 1 << 20;
+
+/// The counters of a process.
+#[derive(Clone, Copy, Debug)]
+struct Counters {
+    started_ticks: u64,
+    ticks: u64,
+    io: Option<Io>,
+}
 
 /// The processes of the last look.
 #[derive(Debug, Default)]
-pub struct Programs {
+pub(crate) struct Programs {
     due_us: u64,
     at_us: Option<u64>,
-    /// By pid: when it started, and its ticks.
-    before: HashMap<u32, (u64, u64)>,
+    before: HashMap<u32, Counters>,
+}
+
+/// What one program did.
+#[derive(Debug, Default)]
+struct Sum {
+    processes: u64,
+    cpu_us: u64,
+    read_bytes: u64,
+    write_bytes: u64,
+}
+
+impl Sum {
+    /// A process that began since the last look has done all of it since.
+    fn add(&mut self, now: &Counters, before: Option<&Counters>) {
+        let before = before.filter(|before| before.started_ticks == now.started_ticks);
+        self.processes += 1;
+        self.cpu_us += now.ticks.saturating_sub(before.map_or(0, |before| before.ticks)) * TICK_US;
+        let Some(io) = now.io else { return };
+        let old = before.and_then(|before| before.io).unwrap_or_default();
+        self.read_bytes += io.read_bytes.saturating_sub(old.read_bytes);
+        self.write_bytes += io.write_bytes.saturating_sub(old.write_bytes);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.read_bytes + self.write_bytes
+    }
 }
 
 impl Programs {
-    /// Reads all processes if it is time, and reports the programs that used the most.
-    pub fn tick(&mut self, files: &mut dyn Files, host: &str, now_us: u64, batch: &mut Batch) {
+    /// Reads all processes if it is time, and reports the programs that used the most. Processes of the servers are left out: they have lines of their own.
+    pub(crate) fn tick(
+        &mut self,
+        files: &mut dyn Files,
+        host: &str,
+        now_us: u64,
+        servers: &[Server],
+        batch: &mut Batch,
+    ) {
         if now_us < self.due_us {
             return;
         }
         self.due_us = now_us + EVERY_US;
         let pids: Vec<u32> = files.entries("/proc").iter().filter_map(|name| name.parse().ok()).collect();
-        let mut now: HashMap<u32, (u64, u64)> = HashMap::new();
-        let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        let mains = main_processes(files, servers);
+        let mut now: HashMap<u32, Counters> = HashMap::new();
+        let mut programs: BTreeMap<String, Sum> = BTreeMap::new();
         for pid in pids.into_iter().take(PROCESSES_MAX) {
-            let Some(stat) = files.text(&format!("/proc/{pid}/stat")).ok().and_then(process::stat) else { continue };
-            let ticks = stat.user_ticks + stat.system_ticks;
-            now.insert(pid, (stat.started_ticks, ticks));
-            // One that began since the last look has used all of it since.
-            let basis = match self.before.get(&pid) {
-                Some((started, ticks)) if *started == stat.started_ticks => *ticks,
-                _ => 0,
+            let Some(stat) = files.text(&format!("/proc/{pid}/stat")).ok().and_then(process::stat) else {
+                continue;
             };
-            let (processes, used) = sums.entry(stat.command).or_default();
-            *processes += 1;
-            *used += ticks.saturating_sub(basis);
+            if mains.contains(&pid) || mains.contains(&stat.parent) {
+                continue;
+            }
+            let io = files.text(&format!("/proc/{pid}/io")).ok().and_then(process::io);
+            let counters = Counters {
+                started_ticks: stat.started_ticks,
+                ticks: stat.user_ticks + stat.system_ticks,
+                io,
+            };
+            programs.entry(stat.command).or_default().add(&counters, self.before.get(&pid));
+            now.insert(pid, counters);
         }
-        let before_us = self.at_us.replace(now_us);
         self.before = now;
-        let Some(interval_us) = before_us.map(|before| now_us.saturating_sub(before)) else { return };
-        let mut found: Vec<(String, (u64, u64))> = sums.into_iter().collect();
-        found.retain(|(_, (_, ticks))| (ticks * TICK_US) as f64 >= interval_us as f64 * SHARE_MIN);
-        found.sort_by(|left, right| right.1.1.cmp(&left.1.1).then_with(|| left.0.cmp(&right.0)));
-        for (program, (processes, ticks)) in found.into_iter().take(PROGRAMS_MAX) {
-            let line =
-                Program { host: host.to_string(), program, processes, cpu_us: Some(ticks * TICK_US) };
+        let Some(interval_us) = self.at_us.replace(now_us).map(|before| now_us.saturating_sub(before)) else {
+            return;
+        };
+        let is_worth = |sum: &Sum| {
+            sum.cpu_us as f64 >= interval_us as f64 * SHARE_MIN || sum.bytes() >= BYTES_MIN
+        };
+        let mut found: Vec<(String, Sum)> = programs.into_iter().filter(|(_, sum)| is_worth(sum)).collect();
+        // The half with the most CPU, and the half with the most bytes.
+        found.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.cpu_us));
+        let mut rest = found.split_off(found.len().min(PROGRAMS_MAX / 2));
+        rest.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.bytes()));
+        rest.truncate(PROGRAMS_MAX / 2);
+        for (program, sum) in found.into_iter().chain(rest) {
+            let line = Program {
+                host: host.to_string(),
+                program,
+                processes: Some(sum.processes),
+                cpu_us: Some(sum.cpu_us),
+                read_bytes: Some(sum.read_bytes),
+                write_bytes: Some(sum.write_bytes),
+            };
             batch.counted(now_us, interval_us, line);
         }
     }
+}
+
+/// The main process of each server: the parent of all others.
+fn main_processes(files: &mut dyn Files, servers: &[Server]) -> BTreeSet<u32> {
+    let of_one = |pid: u32| {
+        files.text(&format!("/proc/{pid}/stat")).ok().and_then(process::stat).map(|stat| stat.parent)
+    };
+    // A process whose parent is 1 would take every daemon of the host for one of the server.
+    servers.iter().filter_map(|server| server.pid).filter_map(of_one).filter(|pid| *pid > 1).collect()
 }
 
 #[cfg(test)]
@@ -70,32 +139,42 @@ mod tests {
     use crate::host::files::Shipped;
     use record::watched::Sampled;
 
-    fn stat(command: &str, user: u64, started: u64) -> String {
-        format!("1 ({command}) R 42 1 1 0 -1 4194304 100 0 3 0 {user} 0 0 0 20 0 1 0 {started} 220000000 3000 0\n")
-    }
+    /// A process: its command, parent, ticks, start, and bytes written.
+    type Process = (u32, &'static str, u32, u64, u64, u64);
 
-    fn looked(programs: &mut Programs, at_us: u64, processes: &[(u32, &str, u64, u64)]) -> Vec<(String, u64, u64)> {
+    fn looked(programs: &mut Programs, at_us: u64, processes: &[Process]) -> Vec<Program> {
         let mut files = Shipped::default();
-        for (pid, command, user, started) in processes {
-            files.put(&format!("/proc/{pid}/stat"), stat(command, *user, *started));
+        for (pid, command, parent, ticks, started, written) in processes {
+            let stat = format!("{pid} ({command}) R {parent} 1 1 0 -1 4194304 1 0 3 0 {ticks} 0 0 0 20 0 1 0 {started} 2 3 0\n");
+            files.put(&format!("/proc/{pid}/stat"), stat);
+            files.put(&format!("/proc/{pid}/io"), format!("read_bytes: 0\nwrite_bytes: {written}\n"));
         }
+        let servers = [Server { node: "n1".into(), pid: Some(101), ..Server::default() }];
         let mut batch = Batch::default();
-        programs.tick(&mut files, "h", at_us, &mut batch);
-        let lines = batch.lines.into_iter().filter_map(|(_, _, line)| match line {
-            Sampled::Program(line) => Some((line.program, line.processes, line.cpu_us.unwrap_or(0))),
-            _ => None,
-        });
-        lines.collect()
+        programs.tick(&mut files, "h", at_us, &servers, &mut batch);
+        let lines = batch.lines.into_iter();
+        lines.filter_map(|(_, _, line)| if let Sampled::Program(line) = line { Some(line) } else { None }).collect()
     }
 
     #[test]
     fn processes_of_one_name_are_one_program_and_a_new_process_counts_from_its_start() {
         let mut programs = Programs::default();
-        assert!(looked(&mut programs, 0, &[(7, "gzip", 1_000, 5), (8, "sshd", 10, 5)]).is_empty());
-        // Not yet due.
-        assert!(looked(&mut programs, 1_000_000, &[(7, "gzip", 1_100, 5)]).is_empty());
-        // The pid 8 belongs to another process now.
-        let second = [(7, "gzip", 1_400, 5), (8, "gzip", 50, 900), (9, "cron", 0, 5)];
-        assert_eq!(looked(&mut programs, 5_000_000, &second), [("gzip".to_string(), 2, 4_500_000)]);
+        let server = |ticks| [(100, "postgres", 1, ticks, 5, 0), (101, "postgres", 100, ticks, 5, ticks << 20)];
+        let mut round = |at_us: u64, ticks: u64, others: &[Process]| {
+            looked(&mut programs, at_us, &[&server(ticks), others].concat())
+        };
+        assert!(round(0, 0, &[(7, "gzip", 1, 1_000, 5, 0), (8, "sshd", 1, 10, 5, 0)]).is_empty());
+        assert!(round(1_000_000, 900, &[(7, "gzip", 1, 1_100, 5, 0)]).is_empty(), "not yet due");
+        // The pid 8 belongs to another process now; what is quiet has no line, and the server has its own.
+        let lines = round(
+            5_000_000,
+            5_000,
+            &[(7, "gzip", 1, 1_400, 5, 0), (8, "gzip", 1, 50, 900, 0), (9, "backup (x)", 1, 0, 5, 50 << 20), (10, "cron", 1, 0, 5, 0)],
+        );
+        let found: Vec<_> = lines.iter().map(|line| (line.program.as_str(), line.processes, line.cpu_us, line.write_bytes)).collect();
+        assert_eq!(
+            found,
+            [("gzip", Some(2), Some(4_500_000), Some(0)), ("backup (x)", Some(1), Some(0), Some(50 << 20))]
+        );
     }
 }

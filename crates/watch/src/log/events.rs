@@ -14,6 +14,8 @@ const EVENTS_PER_TICK: usize = 50;
 const MESSAGE_CHARS: usize = 300;
 /// SQLSTATE of a deadlock: the same in every language.
 const DEADLOCK_DETECTED: &str = "40P01";
+/// A vacuum that made way for a lock request (`ProcessInterrupts` in postgres.c).
+const CANCELLED: &str = "canceling autovacuum task";
 /// Time zones are multiples of this from each other.
 const ZONE_STEP_US: i64 = 15 * 60 * 1_000_000;
 
@@ -129,10 +131,13 @@ impl Reader {
 
     /// Errors come in thousands: one event per kind and tick, with their number.
     fn error(&mut self, entry: &Entry, t_us: u64) {
-        let key = match entry.sqlstate.as_str() {
+        let table = cancelled(entry);
+        let key = match (table, entry.sqlstate.as_str()) {
+            // A timeout of a statement has the same SQLSTATE.
+            (Some(table), _) => format!("{CANCELLED} {table}"),
             // The message without its values: two unique violations differ in the key.
-            "" | "00000" => entry.message.chars().filter(|c| !c.is_ascii_digit()).take(40).collect(),
-            state => format!("{}{state}", entry.severity),
+            (None, "" | "00000") => entry.message.chars().filter(|c| !c.is_ascii_digit()).take(40).collect(),
+            (None, state) => format!("{}{state}", entry.severity),
         };
         if let Some(known) = self.errors.get_mut(&key) {
             let repeated = known.more.get("repeated").and_then(serde_json::Value::as_u64).unwrap_or(0);
@@ -142,6 +147,9 @@ impl Reader {
             let mut event = with_pid(event, entry).with("severity", entry.severity.clone());
             if !entry.sqlstate.is_empty() {
                 event = event.with("sqlstate", entry.sqlstate.clone());
+            }
+            if let Some(table) = table {
+                event = event.with("relation", table);
             }
             self.errors.insert(key, event);
         } else {
@@ -253,6 +261,13 @@ impl Reader {
         }
         None
     }
+}
+
+/// The table whose automatic vacuum was cancelled, with its database and schema in front.
+fn cancelled(entry: &Entry) -> Option<&str> {
+    let (_, rest) =
+        entry.context.split_once("of table \"").filter(|_| entry.message.starts_with(CANCELLED))?;
+    rest.split('"').next().filter(|table| !table.is_empty())
 }
 
 fn with_pid(event: Event, entry: &Entry) -> Event {

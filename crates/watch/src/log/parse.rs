@@ -20,6 +20,7 @@ pub(crate) struct Entry {
     pub(crate) sqlstate: String,
     pub(crate) message: String,
     pub(crate) detail: String,
+    pub(crate) context: String,
     pub(crate) statement: String,
 }
 
@@ -156,13 +157,15 @@ impl Splitter {
                     ..Entry::default()
                 });
             }
-            (Some((wording, _, message)), None, Some(supplement)) => {
+            (Some((wording, word, message)), None, Some(supplement)) => {
                 self.sense.understood += 1;
                 // From another process: messages are interleaved, and it is unknown to which the detail belongs.
                 if let Some(open) = self.open.as_mut().filter(|open| open.pid == wording.pid) {
                     match supplement {
                         Supplement::Detail => open.detail = message.to_string(),
                         Supplement::Statement => open.statement = message.to_string(),
+                        // Only messages that are English are looked into.
+                        Supplement::Other if word == "CONTEXT" => open.context = message.to_string(),
                         Supplement::Other => {}
                     }
                 }
@@ -176,6 +179,8 @@ impl Splitter {
                 if let (Some(open), Some(more)) = (&mut self.open, line.strip_prefix('\t')) {
                     let text = if !open.statement.is_empty() {
                         &mut open.statement
+                    } else if !open.context.is_empty() {
+                        &mut open.context
                     } else if !open.detail.is_empty() {
                         &mut open.detail
                     } else {
@@ -204,6 +209,7 @@ fn csv(line: &str) -> Option<Entry> {
         sqlstate: at(12),
         message: at(13),
         detail: at(14),
+        context: at(18),
         statement: at(19),
     };
     (!entry.severity.is_empty()).then_some(entry)
@@ -240,6 +246,7 @@ fn json(line: &str) -> Option<Entry> {
         sqlstate: text("state_code"),
         message: text("message"),
         detail: text("detail"),
+        context: text("context"),
         statement: text("statement"),
     })
 }

@@ -184,6 +184,49 @@ fn a_deadlock_keeps_its_detail_and_errors_are_counted() {
 }
 
 #[test]
+fn a_vacuum_that_was_cancelled_has_its_table() {
+    let folder = Folder::new("cancelled");
+    let context = "while scanning block 7 of relation \"public.orders\"\nautomatic vacuum of table \"shop.public.orders\"";
+    for format in [Format::Stderr, Format::Csv, Format::Json] {
+        let path = folder.0.join(format.name());
+        append(&path, "");
+        let mut follower = follower(&path, format, "%m [%p] ");
+        assert_eq!(read(&mut follower), []);
+        let time = format!("{}.000 UTC", now_in(0));
+        let line = |sqlstate: &str, message: &str, context: &str| match format {
+            Format::Stderr => {
+                let context = context.replace('\n', "\n\t");
+                let supplement = if context.is_empty() {
+                    String::new()
+                } else {
+                    format!("{time} [77] CONTEXT:  {context}\n")
+                };
+                format!("{time} [77] ERROR:  {message}\n{supplement}")
+            }
+            Format::Csv => format!(
+                "{time},,,77,,6638a1b2.4d,1,,{time},3/5,0,ERROR,{sqlstate},\"{message}\",,,,,\"{}\",,,,\"\",\"autovacuum worker\",,0\n",
+                context.replace('"', "\"\"")
+            ),
+            Format::Json => format!(
+                "{}\n",
+                json!({"timestamp": time, "pid": 77, "error_severity": "ERROR", "state_code": sqlstate, "message": message, "context": context})
+            ),
+        };
+        append(&path, &line("57014", "canceling statement due to statement timeout", ""));
+        append(&path, &line("57014", "canceling autovacuum task", context));
+        append(&path, &line("57014", "canceling autovacuum task", context));
+        let events = read(&mut follower);
+        let found: Vec<_> = events.iter().filter(|event| event.more.contains_key("relation")).collect();
+        assert_eq!((events.len(), found.len()), (2, 1), "{format:?}: {events:?}");
+        assert_eq!(found[0].message, "canceling autovacuum task");
+        assert_eq!(
+            (&found[0].more["relation"], &found[0].more["repeated"]),
+            (&json!("shop.public.orders"), &json!(1))
+        );
+    }
+}
+
+#[test]
 fn truncated_and_replaced_files_are_followed() {
     let folder = Folder::new("rotation");
     let path = folder.0.join("log");

@@ -2,7 +2,9 @@
 
 use super::counters::Counters;
 use super::session::Failed;
-use super::{Link, Node, REFUSED_FACTOR, Up, core, facts, is_local, json, progress, relations, slru};
+use super::{
+    Link, Node, REFUSED_FACTOR, Up, core, facts, functions, is_local, json, progress, relations, slru,
+};
 use crate::collect::{Batch, Collect, Place, Tick, With};
 use crate::log;
 use crate::meter::Meter;
@@ -21,6 +23,7 @@ pub(super) enum Part {
     Ages,
     Tables,
     Statements,
+    Functions,
     WaitProfile,
     Io,
     Slru,
@@ -29,7 +32,7 @@ pub(super) enum Part {
 }
 
 /// Every part, in the order of the queries.
-pub(super) const PARTS: [Part; 10] = [
+pub(super) const PARTS: [Part; 11] = [
     Part::Facts,
     Part::Clock,
     Part::Ages,
@@ -39,6 +42,7 @@ pub(super) const PARTS: [Part; 10] = [
     Part::Subscriptions,
     Part::WaitProfile,
     Part::Statements,
+    Part::Functions,
     Part::Tables,
 ];
 
@@ -49,7 +53,7 @@ impl Part {
             // Also at once after a reload of the configuration.
             Part::Facts => 600,
             Part::Clock | Part::Ages | Part::Tables => 60,
-            Part::Statements | Part::WaitProfile | Part::Progress => 10,
+            Part::Statements | Part::Functions | Part::WaitProfile | Part::Progress => 10,
             Part::Io | Part::Slru | Part::Subscriptions => 5,
         }
     }
@@ -68,6 +72,7 @@ impl Part {
                 "which tables grow, are scanned, or are vacuumed without effect; tables without primary key; indexes in other tablespaces",
             ),
             Part::Statements => ("statements", "which statements take the time"),
+            Part::Functions => ("functions", "which functions take the time of a statement that calls them"),
             Part::WaitProfile => ("wait profile", "waits shorter than the sampling interval"),
             Part::Io => ("server I/O", "reads, writes and syncs by kind of backend"),
             Part::Slru => ("transaction status caches", "reads of subtransactions and multixacts from disk"),
@@ -151,6 +156,7 @@ impl Node {
             Part::Ages => Some(facts::AGES.to_string()),
             Part::Tables => Some(relations::tables(probe)),
             Part::Statements => relations::statements(probe),
+            Part::Functions => Some(functions::QUESTION.to_string()),
             Part::WaitProfile => relations::wait_profile(probe),
             Part::Io => relations::io(probe),
             Part::Slru => slru::question(probe),
@@ -167,6 +173,7 @@ impl Node {
             core::Answered { node: &self.name, t_us, interval_us, queried_us: t_us - begin_us, rtt_us: None };
         match part {
             Part::Tables => relations::tables_answer(&answered, &answer, counters, batch),
+            Part::Functions => functions::answer(&answered, &answer, counters, batch),
             Part::WaitProfile => relations::wait_profile_answer(&answered, &answer, counters, batch),
             Part::Io => relations::io_answer(&answered, &answer, counters, batch),
             Part::Slru => slru::answer(&answered, &answer, counters, batch),

@@ -309,10 +309,13 @@ impl Node {
 fn plan_node(node: &str, plan: &Plan, found: &TreeNode, details: &Value) -> PlanNode {
     let is_it = |table: &&Value| text(table, "schema") == found.schema && text(table, "name") == found.table;
     let table = list(details, "tables").iter().find(is_it).unwrap_or(&Value::Null);
-    let types =
-        statement::conditions(&found.filter).unwrap_or_default().into_iter().filter_map(|condition| {
-            Some(format!("{} {}", condition.column, table["columns"][&condition.column].as_str()?))
+    let conditions = statement::conditions(&found.filter).unwrap_or_default();
+    let of_columns = |what: &str| {
+        let words = conditions.iter().filter_map(|condition| {
+            Some(format!("{} {}", condition.column, table[what][&condition.column].as_str()?))
         });
+        words.collect::<Vec<_>>().join("; ")
+    };
     PlanNode {
         node: node.to_string(),
         query_id: plan.query_id.clone(),
@@ -330,19 +333,23 @@ fn plan_node(node: &str, plan: &Plan, found: &TreeNode, details: &Value) -> Plan
         cost_total: found.cost,
         table_rows: number(table, "rows").filter(|rows| *rows >= 0.0),
         partitioned: flag(table, "partitioned"),
-        column_types: types.collect::<Vec<_>>().join("; "),
+        column_types: of_columns("columns"),
+        column_collations: of_columns("collations"),
     }
 }
 
 fn plan_index(node: &str, database: &str, table: &Value, index: &Value) -> PlanIndex {
-    let columns: Vec<&str> = list(index, "columns").iter().filter_map(Value::as_str).collect();
+    let in_order =
+        |what: &str| list(index, what).iter().filter_map(Value::as_str).collect::<Vec<_>>().join("; ");
     PlanIndex {
         node: node.to_string(),
         database: database.to_string(),
         relation: text(table, "relation"),
         index: text(index, "index"),
         definition: statement::mask(&text(index, "definition")),
-        columns: columns.join("; "),
+        columns: in_order("columns"),
+        operator_classes: in_order("classes"),
+        collations: in_order("collations"),
         method: text(index, "method"),
         valid: flag(index, "valid"),
         partial: flag(index, "partial"),
@@ -485,7 +492,7 @@ fn planned(session: &mut Session, open: &Open, wanted: &Wanted) -> Result<Looked
         .into_iter()
         .take(PARTITIONS_MIN as usize * 2)
         .unzip();
-    let details = session.query(safety::DETAILS, &[&schemas, &names])?;
+    let details = session.query(&safety::details(), &[&schemas, &names])?;
     nodes.truncate(tree::NODES_MAX);
     let plan = Plan {
         node: String::new(),

@@ -22,6 +22,8 @@ pub(crate) struct Probe {
     pub(crate) has_replay_pause: bool,
     /// Whether the queue of NOTIFY reports how full it is.
     pub(crate) has_notify_queue: bool,
+    /// Whether updates are counted that went to another page.
+    pub(crate) has_newpage_updates: bool,
     pub(crate) slots: BTreeSet<String>,
     pub(crate) slot_statistics: BTreeSet<String>,
     pub(crate) senders: BTreeSet<String>,
@@ -100,6 +102,8 @@ impl Probe {
         probe.slru = session.columns("pg_catalog.pg_stat_slru")?;
         probe.has_replay_pause = has_function(session, "pg_catalog.pg_is_wal_replay_paused()")?;
         probe.has_notify_queue = has_function(session, "pg_catalog.pg_notification_queue_usage()")?;
+        probe.has_newpage_updates =
+            has_function(session, "pg_catalog.pg_stat_get_tuples_newpage_updated(oid)")?;
         probe.slots = session.columns("pg_catalog.pg_replication_slots")?;
         probe.slot_statistics = session.columns("pg_catalog.pg_stat_replication_slots")?;
         probe.senders = session.columns("pg_catalog.pg_stat_get_wal_senders()")?;

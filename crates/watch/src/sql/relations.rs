@@ -23,6 +23,7 @@ const TABLE: &[&str] = &[
     "rows_inserted",
     "rows_updated",
     "rows_hot_updated",
+    "rows_newpage_updated",
     "rows_deleted",
     "seq_scans",
     "seq_rows",
@@ -43,15 +44,24 @@ const STATEMENT: &[&str] = &[
     "shared_hit",
     "temp_written",
     "wal_bytes",
+    "wal_fpi",
     "cpu_ms",
 ];
 const IO: &[&str] =
     &["reads", "read_bytes", "read_ms", "writes", "write_bytes", "write_ms", "extends", "fsyncs", "fsync_ms"];
 const SUBSCRIPTION: &[&str] = &["apply_errors", "sync_errors"];
 
+/// The object id of the method BRIN, the same in every database (`pg_am.dat`).
+const BRIN: u32 = 3580;
+
 /// Tables of the current database.
 pub(crate) fn tables(probe: &Probe) -> String {
     let half = TABLES_MAX * 3 / 5;
+    let (newpage, blocks_hot) = match probe.has_newpage_updates {
+        // From that release on, a heap-only update may leave a BRIN index as it is.
+        true => ("pg_catalog.pg_stat_get_tuples_newpage_updated(c.oid)", format!("x.relam <> {BRIN}")),
+        false => ("null::bigint", "true".to_string()),
+    };
     let by_schema = if probe.publication_namespace.is_empty() {
         "false"
     } else {
@@ -68,7 +78,8 @@ pub(crate) fn tables(probe: &Probe) -> String {
            select c.oid, pg_catalog.format('%I.%I', c.nspname, c.relname) relation, c.relpages::bigint * b.bytes + coalesce(t.relpages, 0)::bigint * b.bytes bytes,
              i.pages * b.bytes index_bytes, pg_catalog.pg_stat_get_live_tuples(c.oid) live_rows, pg_catalog.pg_stat_get_dead_tuples(c.oid) dead_rows,
              pg_catalog.pg_stat_get_tuples_inserted(c.oid) rows_inserted, pg_catalog.pg_stat_get_tuples_updated(c.oid) rows_updated,
-             pg_catalog.pg_stat_get_tuples_hot_updated(c.oid) rows_hot_updated, pg_catalog.pg_stat_get_tuples_deleted(c.oid) rows_deleted,
+             pg_catalog.pg_stat_get_tuples_hot_updated(c.oid) rows_hot_updated, {newpage} rows_newpage_updated,
+             pg_catalog.pg_stat_get_tuples_deleted(c.oid) rows_deleted,
              pg_catalog.pg_stat_get_numscans(c.oid) seq_scans, pg_catalog.pg_stat_get_tuples_returned(c.oid) seq_rows, i.scans index_scans,
              pg_catalog.pg_stat_get_autovacuum_count(c.oid) autovacuums, pg_catalog.pg_stat_get_vacuum_count(c.oid) vacuums,
              case when c.reltuples >= 0 and c.relpages > 0 then c.reltuples::bigint end planned_rows, pg_catalog.pg_stat_get_mod_since_analyze(c.oid) changed_since_analyze,
@@ -78,9 +89,11 @@ pub(crate) fn tables(probe: &Probe) -> String {
              not coalesce(pg_catalog.array_to_string(c.reloptions, ' ') ~* 'autovacuum_enabled=(false|off|no|0)', false) autovacuum,
              (pg_catalog.regexp_match(pg_catalog.array_to_string(c.reloptions, ' '), 'fillfactor=([0-9]+)'))[1]::bigint fillfactor,
              pg_catalog.pg_stat_get_blocks_fetched(c.oid) + coalesce(i.fetched, 0) blocks_fetched, pg_catalog.pg_stat_get_blocks_hit(c.oid) + coalesce(i.hit, 0) blocks_hit,
-             pg_catalog.pg_stat_get_tuples_fetched(c.oid) index_rows, i.indexes,
+             pg_catalog.pg_stat_get_tuples_fetched(c.oid) index_rows, i.indexes, i.index_columns,
              case when c.relispartition then (select h.inhparent::regclass::text from pg_catalog.pg_inherits h where h.inhrelid = c.oid limit 1) end partition_of,
              case when c.relhastriggers then (select count(*) from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) else 0 end triggers,
+             case when c.relhastriggers then (select string_agg(pg_catalog.format('%s(%s)', g.tgname, g.tgfoid::pg_catalog.regproc), '; ' order by g.tgname)
+               from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) end trigger_functions,
              case when c.relhastriggers then (select count(*) from pg_catalog.pg_constraint f where f.confrelid = c.oid and f.contype = 'f' and not exists (
                  select from pg_catalog.pg_index k where k.indrelid = f.conrelid and k.indisvalid and k.indpred is null
                    and (k.indkey::smallint[])[0:pg_catalog.array_length(f.conkey, 1) - 1] @> f.conkey)) else 0 end unindexed_references,
@@ -92,7 +105,11 @@ pub(crate) fn tables(probe: &Probe) -> String {
              left join pg_catalog.pg_class t on t.oid = c.reltoastrelid left join pg_catalog.pg_tablespace s on s.oid = c.reltablespace
              left join lateral (select sum(x.relpages)::bigint pages, sum(pg_catalog.pg_stat_get_numscans(x.oid))::bigint scans, count(*) indexes,
                  sum(pg_catalog.pg_stat_get_blocks_fetched(x.oid))::bigint fetched, sum(pg_catalog.pg_stat_get_blocks_hit(x.oid))::bigint hit, bool_or(k.indisprimary) has_key,
-                 string_agg(distinct coalesce(s.spcname, (select spcname from home)), ',') tablespaces
+                 string_agg(distinct coalesce(s.spcname, (select spcname from home)), ',') tablespaces,
+                 string_agg(x.relname || '(' || (select string_agg(a.attname, ', ' order by a.attnum) from pg_catalog.pg_attribute a
+                   where a.attrelid = k.indrelid and a.attnum > 0 and (a.attnum = any(k.indkey::smallint[]) or exists (select from pg_catalog.pg_depend d
+                     where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.objid = k.indexrelid and d.refclassid = d.classid
+                       and d.refobjid = k.indrelid and d.refobjsubid = a.attnum))) || ')', '; ' order by x.relname) filter (where {blocks_hot}) index_columns
                from pg_catalog.pg_index k join pg_catalog.pg_class x on x.oid = k.indexrelid left join pg_catalog.pg_tablespace s on s.oid = x.reltablespace
                where k.indrelid = c.oid) i on true) r))::text"
     )
@@ -122,6 +139,7 @@ pub(crate) fn tables_answer(
                 rows_inserted: delta.count("rows_inserted"),
                 rows_updated: delta.count("rows_updated"),
                 rows_hot_updated: delta.count("rows_hot_updated"),
+                rows_newpage_updated: delta.count("rows_newpage_updated"),
                 rows_deleted: delta.count("rows_deleted"),
                 seq_scans: delta.count("seq_scans"),
                 seq_rows: delta.count("seq_rows"),
@@ -141,9 +159,11 @@ pub(crate) fn tables_answer(
                     .map(|(fetched, hit)| fetched.saturating_sub(hit)),
                 index_rows: delta.count("index_rows"),
                 indexes: count(row, "indexes").or(Some(0)),
+                index_columns: text(row, "index_columns"),
                 partition_of: text(row, "partition_of"),
                 fillfactor: count(row, "fillfactor"),
                 triggers: count(row, "triggers"),
+                trigger_functions: text(row, "trigger_functions"),
                 unindexed_references: count(row, "unindexed_references"),
                 frozen_age_xids: count(row, "frozen_age_xids"),
                 primary_key: flag(row, "primary_key"),
@@ -167,6 +187,8 @@ pub(crate) fn statements(probe: &Probe) -> Option<String> {
     let total = if columns.contains("total_exec_time") { "total_exec_time" } else { "total_time" };
     let plan = column(columns, "total_plan_time", "null::float8");
     let wal = column(columns, "wal_bytes", "null::bigint");
+    let pages = column(columns, "wal_fpi", "null::bigint");
+    let nested = if columns.contains("toplevel") { "not bool_or(toplevel)" } else { "null::boolean" };
     let jit = if columns.contains("jit_generation_time") {
         "sum(jit_generation_time + jit_inlining_time + jit_optimization_time + jit_emission_time)"
     } else {
@@ -184,9 +206,9 @@ pub(crate) fn statements(probe: &Probe) -> Option<String> {
     Some(format!(
         "select json_build_object('statements', (select json_agg(r) from (select queryid::text query_id, dbid::text, (select datname from \
             pg_catalog.pg_database where oid = dbid) \"database\",
-            sum(calls) calls, sum({total}) total_ms, sum({plan}) plan_ms, {jit} jit_ms,
+            {nested} nested, sum(calls) calls, sum({total}) total_ms, sum({plan}) plan_ms, {jit} jit_ms,
             sum(rows) rows, sum(shared_blks_read) shared_read, sum(shared_blks_hit) shared_hit,
-            sum(temp_blks_written) temp_written, sum({wal}) wal_bytes, {cpu} cpu_ms
+            sum(temp_blks_written) temp_written, sum({wal}) wal_bytes, sum({pages}) wal_fpi, {cpu} cpu_ms
           from {}{join} where queryid is not null group by queryid, dbid) r))::text",
         probe.statements.sql
     ))
@@ -215,6 +237,7 @@ pub(crate) fn statements_answer(
             node: answered.node.to_string(),
             database: text(row, "database"),
             query_id: id,
+            nested: flag(row, "nested"),
             calls: delta.count("calls"),
             total_ms: delta.number("total_ms"),
             plan_ms: delta.number("plan_ms"),
@@ -224,6 +247,7 @@ pub(crate) fn statements_answer(
             shared_hit: delta.count("shared_hit"),
             temp_written: delta.count("temp_written"),
             wal_bytes: delta.count("wal_bytes"),
+            wal_fpi: delta.count("wal_fpi"),
             cpu_ms: delta.number("cpu_ms"),
         });
     }
@@ -238,11 +262,20 @@ pub(crate) fn statements_answer(
     unknown.into_iter().take(TEXTS_MAX.saturating_sub(known.len())).collect()
 }
 
-/// Texts of statements; the parameter is the list of ids.
+/// Texts of statements; the parameter is the list of ids. PostgreSQL 18 shortens lists of constants: how many commas the text of a session with the
+/// statement has shows how long such a list is.
 pub(crate) fn texts(probe: &Probe) -> String {
+    let commas = match column(&probe.activity_columns, "query_id", "") {
+        "" => String::new(),
+        query_id => format!(
+            ", case when min(s.query) like '%/*, ... */%' then (select max(pg_catalog.length(a.query) - pg_catalog.length(pg_catalog.replace(a.query, ',', '')))
+               from {} a where a.{query_id} = s.queryid) end commas",
+            probe.activity
+        ),
+    };
     format!(
-        "select json_build_object('texts', (select json_agg(r) from (select queryid::text query_id, min(pg_catalog.left(query, {TEXT_CHARS})) text
-           from {} where queryid = any($1::bigint[]) group by 1) r))::text",
+        "select json_build_object('texts', (select json_agg(r) from (select s.queryid::text query_id, min(pg_catalog.left(s.query, {TEXT_CHARS})) text{commas}
+           from {} s where s.queryid = any($1::bigint[]) group by s.queryid) r))::text",
         probe.statements.sql.replace("(false)", "(true)")
     )
 }
@@ -267,7 +300,11 @@ pub(crate) fn texts_answer(
 ) {
     for row in list(answer, "texts") {
         let (id, words) = (text(row, "query_id"), text(row, "text"));
-        batch.event(text_event(node, t_us, &id, words));
+        let event = text_event(node, t_us, &id, words);
+        batch.event(match count(row, "commas") {
+            Some(commas) => event.with("commas", commas),
+            None => event,
+        });
         known.insert(id);
     }
 }

@@ -87,7 +87,10 @@ fn a_missing_index_is_seen_in_the_plan_and_tried_where_hypopg_is() {
             assert!(index.why_not.contains("hypopg") && index.cost_after.is_none(), "{index:?}");
         }
         assert!(tried.iter().any(|trial| trial.change == "SET work_mem = '256MB';"), "{tried:?}");
-        let has_note = |line: &Sampled| matches!(line, Sampled::PlanIndex(PlanIndex { columns, .. }) if columns == "note");
+        let has_note = |line: &Sampled| {
+            matches!(line, Sampled::PlanIndex(PlanIndex { columns, operator_classes, collations, .. })
+            if columns == "note" && operator_classes == "text_ops" && !collations.is_empty())
+        };
         assert!(watch.seen.lines.iter().any(|(_, _, line)| has_note(line)));
         // Nothing was created, and no transaction is left open.
         let left =

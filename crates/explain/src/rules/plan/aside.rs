@@ -9,7 +9,6 @@ use crate::rules::costly::{scanned, wasteful};
 use crate::rules::{access, form};
 use crate::units;
 use record::finding::Level;
-use record::statement::Use;
 
 /// A random page that costs more than this against a sequential one is no value for a disk that exists; 4 is the default.
 const RANDOM_PAGE_COST_MAX: f64 = 10.0;
@@ -88,11 +87,12 @@ fn called(scan: &Scan<'_>) -> Option<Reason> {
 /// Why a usable index is left aside; `None` if nothing known explains it.
 fn reason(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<(String, Reason)> {
     let node = planned.time.node.as_str();
-    let found = index::indexes(case, node, scan.relation);
+    let found = index::indexes(case, planned, scan.relation);
     let usable = found.iter().find(|(index, columns)| {
         let is_whole = index.lines.flag("valid") != Some(false) && index.lines.flag("partial") != Some(true);
         let is_compared = |column: &str| {
-            scan.conditions.iter().any(|c| c.column == column && c.inside.is_none() && c.how != Use::Other)
+            let mut of_column = scan.conditions.iter().filter(|c| c.column == column && c.inside.is_none());
+            of_column.any(|c| index::serves(index, c.how))
         };
         is_whole && columns.first().is_some_and(|column| is_compared(column))
     });
@@ -143,7 +143,7 @@ pub(super) fn left_aside(case: &Case) -> Answer {
 /// The relation that executions scan, the scans a second and the index of the recorded plan, if the two contradict each other.
 fn contradiction<'a>(case: &'a Case, planned: &Planned<'a>) -> Option<(Thing<'a>, f64, &'a str)> {
     let node = planned.time.node.as_str();
-    wasteful(planned.statement)?;
+    wasteful(planned.statement).filter(|_| !planned.is_of_one_constant())?;
     let (table, _, scans) = scanned(case, planned.time.node.as_str(), planned.statement)?;
     let relation = table.lines.word("relation");
     let rows = planned.nodes.iter().filter_map(|node| node.lines.last("rows_planned")).fold(0.0, f64::max);
@@ -267,7 +267,7 @@ pub(super) fn or_of_tables(case: &Case) -> Answer {
 
 /// Whether a rule that knows more of this statement explains its scan, so that a missing index does not.
 pub(in crate::rules) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool {
-    index::is_obstructed(case, planned)
+    super::unusable::is_obstructed(case, planned)
         || first_reason(case, planned).is_some()
         || contradiction(case, planned).is_some()
         || joined(planned).is_some()

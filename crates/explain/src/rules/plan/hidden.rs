@@ -5,6 +5,7 @@ use super::{Planned, SHARE_MIN, planned, severity, statistics};
 use crate::case::Case;
 use crate::node_time;
 use crate::rule::Answer;
+use crate::rules::inside;
 use crate::units;
 use record::finding::Level;
 
@@ -78,8 +79,9 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         else {
             continue;
         };
+        let is_other = planned.is_of_one_constant() || super::is_explained(case, &planned);
         // With LIMIT it is a walk of an index until enough rows fit (PLAN-27).
-        if !does_more(&planned) || super::is_limited(&planned) || super::is_explained(case, &planned) {
+        if !does_more(&planned) || super::is_limited(&planned) || is_other {
             continue;
         }
         let is_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
@@ -111,6 +113,12 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
             }
             false => claim
                 .not("a scan: the plan has it, and its cost is known")
+                .with(inside::costliest(case, planned.time), |claim, (function, share)| {
+                    claim.because(format!(
+                        "pg_stat_user_functions: {} of the session time is in function {function} itself",
+                        units::percent(share)
+                    ))
+                })
                 .lacking("which function or policy: track_functions = 'pl' counts calls and their time in pg_stat_user_functions")
                 .remedy(
                     "look for a function that reads tables for each row, a policy of row-level security (the role of watch may bypass it) or a trigger: \

@@ -4,7 +4,7 @@ use super::{Planned, SHARE_MIN, planned, scans, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::units;
-use record::finding::{Level, Severity};
+use record::finding::Level;
 use record::statement::{self, Condition, Use};
 
 /// A smaller table is scanned rightly.
@@ -25,6 +25,9 @@ pub(super) struct Scan<'a> {
     pub(super) rows: f64,
     pub(super) kept: f64,
     pub(super) filter: &'a str,
+    /// Types and collations of its columns, each behind its name.
+    pub(super) types: &'a str,
+    pub(super) collations: &'a str,
     is_partition: bool,
     pub(super) conditions: Vec<Condition>,
 }
@@ -51,6 +54,8 @@ pub(super) fn scans_of<'a>(planned: &Planned<'a>) -> Vec<Scan<'a>> {
             rows,
             kept: lines.last("rows_planned").unwrap_or(rows),
             filter: lines.word("filter"),
+            types: lines.word("column_types"),
+            collations: lines.word("column_collations"),
             is_partition: lines.flag("partitioned") == Some(true),
             conditions,
         })
@@ -68,14 +73,48 @@ fn forgive_relabelling(condition: &mut Condition, types: &str) {
     }
 }
 
-/// Indexes of a table: name, columns, whether it can be used.
+/// Whether an index belongs to this table in the database of the statement: names repeat in other schemas and databases.
+pub(in crate::rules) fn is_of(index: &Thing<'_>, planned: &Planned<'_>, relation: &str) -> bool {
+    let (database, wanted) = (index.lines.word("database"), planned.statement.database.as_str());
+    let is_there = database.is_empty() || wanted.is_empty() || database == wanted;
+    is_there && index.lines.word("relation") == relation
+}
+
+/// Indexes of a table with their columns.
 pub(super) fn indexes<'a>(
     case: &'a Case,
-    node: &'a str,
-    relation: &'a str,
+    planned: &Planned<'a>,
+    relation: &str,
 ) -> Vec<(Thing<'a>, Vec<&'a str>)> {
-    let of_table = case.at("plan_index", node).filter(|index| index.lines.word("relation") == relation);
+    let all = case.at("plan_index", planned.time.node.as_str());
+    let of_table = all.filter(|index| is_of(index, planned, relation));
     of_table.map(|index| (index, index.lines.word("columns").split("; ").collect())).collect()
+}
+
+/// Operator classes of GIN that look into a value. The others (btree_gin) compare whole values as a B-tree does.
+const LOOKS_INSIDE: [&str; 6] =
+    ["array_ops", "gin_trgm_ops", "hstore_ops", "jsonb_ops", "jsonb_path_ops", "tsvector_ops"];
+
+/// The operator class of the first column of an index; empty in recordings that do not have it.
+pub(super) fn class_of<'a>(index: &Thing<'a>) -> &'a str {
+    index.lines.word("operator_classes").split("; ").next().unwrap_or_default()
+}
+
+/// Whether an index of this method finds few rows by such a comparison with its first column.
+pub(super) fn serves(index: &Thing<'_>, how: Use) -> bool {
+    let class = class_of(index);
+    match index.lines.word("method") {
+        "brin" => false,
+        "gin" => !class.is_empty() && !LOOKS_INSIDE.contains(&class) && how.is_compared(),
+        "hash" => matches!(how, Use::Equality | Use::Join),
+        _ => how.is_compared(),
+    }
+}
+
+/// How conditions compare a column itself: the comparison that narrows the search most.
+fn how_compared(conditions: &[Condition], column: &str) -> Option<Use> {
+    let of_column = conditions.iter().filter(|c| c.column == column && c.inside.is_none());
+    of_column.map(|c| c.how).filter(|how| how.is_compared()).min()
 }
 
 /// An index that the plan of a statement gives reason for.
@@ -114,8 +153,11 @@ pub(in crate::rules) fn proposal(case: &Case, planned: &Planned<'_>) -> Option<P
     let columns = statement::index_columns(&scan.conditions);
     let first = columns.first()?;
     let node = planned.time.node.as_str();
-    let has_one = |(_, found): &(Thing<'_>, Vec<&str>)| found.first() == Some(&first.as_str());
-    if indexes(case, node, scan.relation).iter().any(has_one) {
+    let how = how_compared(&scan.conditions, first)?;
+    let has_one = |(index, found): &(Thing<'_>, Vec<&str>)| {
+        found.first() == Some(&first.as_str()) && serves(index, how)
+    };
+    if indexes(case, planned, scan.relation).iter().any(has_one) {
         return None;
     }
     let command = statement::index_command(scan.relation, &columns, true);
@@ -153,6 +195,7 @@ pub(in crate::rules) fn proposal(case: &Case, planned: &Planned<'_>) -> Option<P
         (None, Some(why)) if !why.is_empty() => Some(format!("a trial of the index: {why}")),
         _ => Some("a trial of the index: the extension hypopg lets the planner try it".to_string()),
     };
+    evidence.extend(also_by_pattern(&scan));
     let mut commands = vec![command, format!("ANALYZE {};", scan.relation)];
     if scan.is_partition {
         commands.insert(
@@ -171,6 +214,15 @@ pub(in crate::rules) fn proposal(case: &Case, planned: &Planned<'_>) -> Option<P
         rows: scan.rows,
         kept: scan.kept,
     })
+}
+
+/// A column that the scan searches by a pattern besides.
+fn also_by_pattern(scan: &Scan<'_>) -> Option<String> {
+    let searched = scan.conditions.iter().find(|c| c.how == Use::Pattern && c.inside.is_none())?;
+    Some(format!(
+        "it also searches {0} by a pattern: if that begins with fixed characters, the same index serves it with {0} text_pattern_ops as its last column",
+        statement::quoted(&searched.column)
+    ))
 }
 
 pub(super) fn missing(case: &Case) -> Answer {
@@ -229,9 +281,6 @@ fn obstacle(
 ) -> Option<(String, Option<String>)> {
     let name = index.lines.word("index");
     let position = columns.iter().position(|column| *column == condition.column)?;
-    let is_compared = |column: &str| {
-        conditions.iter().any(|c| c.column == column && c.inside.is_none() && c.how != Use::Other)
-    };
     if index.lines.flag("valid") == Some(false) {
         let schema = relation.split('.').next().unwrap_or_default();
         let command = format!("REINDEX INDEX CONCURRENTLY {schema}.{};", statement::quoted(name));
@@ -239,6 +288,10 @@ fn obstacle(
             format!("index {name} is invalid: its CREATE INDEX CONCURRENTLY failed"),
             Some(command),
         ));
+    }
+    // The order of their columns does not matter to other methods, and they compare in other ways.
+    if !serves(index, Use::Equality) {
+        return None;
     }
     if position == 0
         && let Some(inside) = &condition.inside
@@ -254,7 +307,8 @@ fn obstacle(
             command,
         ));
     }
-    if position > 0 && condition.inside.is_none() && condition.how != Use::Other && !is_compared(columns[0]) {
+    let is_later = position > 0 && condition.inside.is_none() && condition.how.is_compared();
+    if is_later && how_compared(conditions, columns[0]).is_none() {
         return Some((
             format!(
                 "index {name} begins with {}, which the condition does not compare; {} comes later in it",
@@ -267,22 +321,28 @@ fn obstacle(
 }
 
 /// Why no index of the table fits the conditions of a scan, although one is on a compared column.
-fn obstacle_of(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<(String, Option<String>)> {
-    let found = indexes(case, &planned.time.node, scan.relation);
+pub(super) fn obstacle_of(
+    case: &Case,
+    planned: &Planned<'_>,
+    scan: &Scan<'_>,
+) -> Option<(String, Option<String>)> {
+    let found = indexes(case, planned, scan.relation);
     // A usable index that the planner leaves aside is no obstacle: most rows are wanted.
     let usable = found.iter().any(|(index, columns)| {
         index.lines.flag("valid") != Some(false)
             && scan.conditions.iter().any(|c| {
-                columns.first() == Some(&c.column.as_str()) && c.inside.is_none() && c.how != Use::Other
+                columns.first() == Some(&c.column.as_str()) && c.inside.is_none() && serves(index, c.how)
             })
     });
+    // Patterns are served by other indexes.
+    let compared = scan.conditions.iter().filter(|c| !c.how.is_pattern());
     let mut obstacles = found.iter().filter(|_| !usable).flat_map(|(index, columns)| {
-        scan.conditions.iter().filter_map(|c| obstacle(c, &scan.conditions, index, columns, scan.relation))
+        compared.clone().filter_map(|c| obstacle(c, &scan.conditions, index, columns, scan.relation))
     });
     obstacles.next().or_else(|| {
-        found.iter().filter(|_| !usable).find_map(|(index, columns)| {
-            member_of_array(scan, index, columns).or_else(|| inside_a_call(scan, index, columns))
-        })
+        let of_array = found.iter().filter(|_| !usable).find_map(|(index, columns)| member_of_array(scan, index, columns));
+        let mut in_order = found.iter().filter(|(index, _)| !usable && serves(index, Use::Equality));
+        of_array.or_else(|| in_order.find_map(|(index, columns)| inside_a_call(scan, index, columns)))
     })
 }
 
@@ -314,39 +374,4 @@ fn inside_a_call(scan: &Scan<'_>, index: &Thing<'_>, columns: &[&str]) -> Option
     })?;
     let name = index.lines.word("index");
     Some((format!("index {name} is on {column}, and the condition compares {found}() of it"), None))
-}
-
-/// Whether PLAN-11 has a finding about the statement.
-pub(super) fn is_obstructed(case: &Case, planned: &Planned<'_>) -> bool {
-    planned.statement.share >= SHARE_MIN
-        && scans_of(planned).iter().any(|scan| obstacle_of(case, planned, scan).is_some())
-}
-
-pub(super) fn unusable(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for planned in planned(case, SHARE_MIN) {
-        for scan in scans_of(&planned) {
-            let Some((why, command)) = obstacle_of(case, &planned, &scan) else { continue };
-            let text = format!(
-                "a statement that takes {} of the session time scans {} although it has an index: {why}",
-                planned.share(),
-                scan.relation
-            );
-            let commands: Vec<&str> = command.iter().map(String::as_str).collect();
-            claims.push(
-                planned
-                    .claim(case, Level::CoOccurrence, severity(planned.statement.share).max(Severity::Medium), text)
-                    .number("rows_of_table", scan.rows)
-                    .because(format!("the plan filters {} rows of {} by {}", units::short(scan.rows), scan.relation, scan.filter))
-                    .because(planned.file())
-                    .not("an index that the planner leaves aside because most rows are wanted: none begins with a compared column")
-                    .remedy(
-                        "compare the column itself with a value of its own type and collation (instead of a function of a time: at >= $1 AND at < $2; \
-                            instead of value = ANY (column): column @> ARRAY[value]), or create an index on what is compared",
-                        &commands,
-                    ),
-            );
-        }
-    }
-    Answer::of(claims, || "conditions of sequential scans, against the indexes of their tables".to_string())
 }

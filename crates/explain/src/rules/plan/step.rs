@@ -84,7 +84,7 @@ fn unindexed<'a>(case: &'a Case, planned: &Planned<'a>, scan: &Thing<'a>) -> Opt
     let columns = statement::conditions(condition).ok()?;
     let is_its = |one: &&statement::Condition| one.table.as_deref() == Some(alias) && one.inside.is_none();
     let column = columns.iter().find(is_its)?.column.clone();
-    let is_indexed = super::index::indexes(case, &planned.time.node, relation)
+    let is_indexed = super::index::indexes(case, planned, relation)
         .iter()
         .any(|(_, found)| found.first() == Some(&column.as_str()));
     (!is_indexed).then_some(Unindexed { relation, rows, kept, column, condition })

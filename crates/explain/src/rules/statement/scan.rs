@@ -12,6 +12,9 @@ use record::statement::{self, Condition};
 const PASTED_CHARS_MAX: usize = 2_000;
 /// `EXPLAIN (GENERIC_PLAN)`.
 const GENERIC_PLAN_SINCE: u32 = 160_000;
+/// Where the table comes from that is scanned.
+const NOT_NAMED: &str =
+    "the statement does not name this table: a function, trigger, view or foreign key reads it";
 /// Bytes that it spills per execution, from which on reading is not most of its time.
 const SPILL_BYTES_MIN: f64 = 1e6;
 
@@ -63,13 +66,38 @@ pub(super) fn scan(case: &Case) -> Answer {
             }
             let proposal = planned.as_ref().and_then(|planned| plan::proposal(case, planned));
             let scan = Scan { time, statement, table, each, scans, blocks, calls, is_named };
+            let pattern = || pattern(case, time, statement, relation, planned.as_ref()).filter(|_| is_named);
             claims.push(match proposal {
                 Some(proposal) => plan::with_proposal(scan.claim(Some(&proposal)), &proposal),
-                None => look_for_it(case, &scan, planned.as_ref()),
+                None => match pattern() {
+                    Some(advice) => with_advice(scan.claim(None), advice, relation),
+                    None => look_for_it(case, &scan, planned.as_ref()),
+                },
             });
         }
     }
     Answer::of(claims, || "statements that take the time, and sequential scans of tables".to_string())
+}
+
+/// The index for a search by a pattern: by the plan, else by the text.
+fn pattern(
+    case: &Case,
+    time: &NodeTime,
+    statement: &StatementTime,
+    relation: &str,
+    planned: Option<&plan::Planned<'_>>,
+) -> Option<plan::Advice> {
+    match planned {
+        Some(planned) => plan::pattern_of(case, planned),
+        None => plan::pattern_of_text(case, &time.node, statement, relation, &of_table(statement, relation)),
+    }
+}
+
+/// An index for a pattern, and what is known about it.
+fn with_advice(claim: Claim, advice: plan::Advice, relation: &str) -> Claim {
+    let analyze = format!("ANALYZE {relation};");
+    let commands: Vec<&str> = advice.commands.iter().map(String::as_str).chain([analyze.as_str()]).collect();
+    claim.because(advice.evidence).with(advice.lacking, Claim::lacking).remedy(advice.text, &commands)
 }
 
 /// Conditions of a statement that an index of this table can serve, by its text: those that name the table, or all if it is the only one.
@@ -151,9 +179,7 @@ impl Scan<'_> {
             units::short(self.each),
             units::short(self.blocks)
         ))
-        .with((!self.is_named).then_some(()), |claim, ()| {
-            claim.because("the statement does not name this table: a function, trigger, view or foreign key reads it")
-        })
+        .with((!self.is_named).then_some(NOT_NAMED), Claim::because)
         .not("a table too small for an index: a scan reads 1,000 rows or more")
     }
 }

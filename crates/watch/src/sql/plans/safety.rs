@@ -121,17 +121,40 @@ pub(super) fn check_tables(answer: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// The collation of an object id: `C` for every one in the order of the code points, whatever it is called. That of the database has no name of its own, and
+/// is kept in columns that differ between releases.
+fn collation(oid: &str) -> String {
+    format!(
+        "(select case when l.collprovider = 'd' then
+             (select case coalesce(s.b->>'datlocprovider', 'c')
+                when 'c' then case when s.b->>'datcollate' in ('C', 'POSIX') then 'C' else s.b->>'datcollate' end
+                when 'b' then 'C' else coalesce(s.b->>'datlocale', s.b->>'daticulocale') end
+              from (select pg_catalog.to_jsonb(d) b from pg_catalog.pg_database d where d.datname = current_database()) s)
+           when l.collprovider = 'b' or l.collprovider = 'c' and l.collcollate in ('C', 'POSIX') then 'C' else l.collname::text end
+         from pg_catalog.pg_collation l where l.oid = {oid})"
+    )
+}
+
 /// Rows, types of columns and indexes of tables: $1 schemas, $2 names.
-pub(super) const DETAILS: &str = "select json_build_object('tables', (select json_agg(r) from (
+pub(super) fn details() -> String {
+    let (of_column, of_key) = (collation("a.attcollation"), collation("k.\"collation\""));
+    format!("select json_build_object('tables', (select json_agg(r) from (
   select n.nspname::text as schema, c.relname::text as name, pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.reltuples::float8 as
     rows, c.relispartition partitioned,
     (select json_object_agg(a.attname, pg_catalog.format_type(a.atttypid, null)) from pg_catalog.pg_attribute a where a.attrelid = c.oid and
       a.attnum > 0 and not a.attisdropped) columns,
+    (select json_object_agg(a.attname, {of_column}) from pg_catalog.pg_attribute a where a.attrelid = c.oid and
+      a.attnum > 0 and not a.attisdropped and a.attcollation <> 0) collations,
     (select json_agg(json_build_object('index', x.relname, 'definition', pg_catalog.pg_get_indexdef(i.indexrelid), 'method', m.amname, 'valid',
       i.indisvalid, 'partial', i.indpred is not null,
        'columns', (select json_agg(coalesce(a.attname::text, '') order by k.ord) from pg_catalog.unnest(i.indkey::smallint[]) with ordinality k(attnum, ord)
-          left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum and k.attnum > 0 where k.ord <= i.indnkeyatts)))
+          left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum and k.attnum > 0 where k.ord <= i.indnkeyatts),
+       'classes', (select json_agg(o.opcname order by k.ord) from pg_catalog.unnest(i.indclass::oid[]) with ordinality k(class, ord)
+          join pg_catalog.pg_opclass o on o.oid = k.class),
+       'collations', (select json_agg(coalesce({of_key}, '') order by k.ord)
+          from pg_catalog.unnest(i.indcollation::oid[]) with ordinality k(\"collation\", ord))))
      from pg_catalog.pg_index i join pg_catalog.pg_class x on x.oid = i.indexrelid join pg_catalog.pg_am m on m.oid = x.relam where i.indrelid =
        c.oid) indexes
   from unnest($1::text[], $2::text[]) w(s, t) join pg_catalog.pg_namespace n on n.nspname = w.s join pg_catalog.pg_class c on
-    c.relnamespace = n.oid and c.relname = w.t) r))::text";
+    c.relnamespace = n.oid and c.relname = w.t) r))::text")
+}
