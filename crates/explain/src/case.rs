@@ -10,7 +10,7 @@ use record::event::{Event, QUERY};
 use record::finding::{NodeTime, Window};
 use record::model::{PHASE_MEASURE, Step};
 use record::sample::{Body, Sample};
-use record::watched::{Block, Fact, Missing, Wait};
+use record::watched::{Block, COMMIT_WAITS, Fact, Missing, Wait};
 use record::{Matrix, RecordError, Run, RunReader, Sweep};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -434,6 +434,24 @@ impl Case {
     /// Nodes whose server was monitored.
     pub fn nodes(&self) -> Vec<&str> {
         self.things("server").map(|thing| thing.place).collect()
+    }
+
+    /// Whether workers of a node apply rows of other nodes. They write WAL and commit there without any session of a client. PostgreSQL counts their
+    /// rows and commits together with those of sessions; workers of other engines may not count them at all.
+    pub(crate) fn applies(&self, node: &str) -> bool {
+        self.at("subscription", node).any(|subscription| {
+            let flag = |field: &str| subscription.lines.flag(field);
+            // What an engine keeps for its own use is always disabled.
+            flag("own") == Some(true) || flag("enabled") != Some(false)
+        })
+    }
+
+    /// Whether a session that shows this wait waits until other nodes agree on its commit, as the engine of this node has it.
+    pub(crate) fn is_agreement(&self, node: &str, kind: &str, event: &str) -> bool {
+        let (topic, name) = COMMIT_WAITS;
+        let mut facts =
+            self.facts(topic).filter(|fact| fact.name == name && (node.is_empty() || fact.node == node));
+        facts.any(|fact| fact.value.split_once(':') == Some((kind, event)))
     }
 
     /// The account of every node's time, which several rules judge by: computed at the first call.

@@ -24,6 +24,8 @@ pub(crate) const ON_CPU: &str = "on a CPU";
 pub(crate) const FOR_CPU: &str = "waiting for a CPU";
 /// Name of both together where the scheduler was not read.
 pub(crate) const CPU: &str = "CPU, or waiting for one";
+/// Name of the part in which sessions wait until other nodes agree on their commit, on engines where that is no wait of PostgreSQL's.
+pub(crate) const AGREEMENT: &str = "commit: agreement of the nodes";
 /// Name of the rest.
 pub(crate) const UNACCOUNTED: &str = "unaccounted";
 /// Wait events listed per part and statement.
@@ -159,7 +161,11 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
         // A process that has received a statement and has no CPU to read it with counts as idle everywhere else.
         active += scheduled.unread(active, computing, statements_per_s(case, node, server, windows));
     }
-    let parts = parts(waits, windows, samples, active, scheduler);
+    let name_of = |kind: &str, event: &str| match case.is_agreement(node, kind, event) {
+        true => AGREEMENT,
+        false => part_of(kind, event),
+    };
+    let parts = parts(name_of, waits, windows, samples, active, scheduler);
     let woken: f64 = parts.iter().filter_map(|part| part.woken).sum();
     if woken >= active * WOKEN_NOTED {
         notes.push(format!(
@@ -257,6 +263,7 @@ fn scheduled(case: &Case, node: &str, windows: &[Window]) -> Option<Scheduled> {
 
 /// The parts, the largest first, and the rest.
 fn parts(
+    name_of: impl Fn(&str, &str) -> &'static str,
     waits: &Waits,
     windows: &[Window],
     samples: f64,
@@ -266,7 +273,7 @@ fn parts(
     let mut sampled: BTreeMap<&str, (f64, Events)> = BTreeMap::new();
     for (event, series) in waits.of(Who::Client) {
         let sessions = series.within(windows).sum() / samples;
-        let name = part_of(&event.0, &event.1);
+        let name = name_of(&event.0, &event.1);
         if sessions <= 0.0 || name == CPU && scheduler.is_some() {
             continue;
         }

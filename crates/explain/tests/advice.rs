@@ -229,6 +229,21 @@ fn values_of_a_large_row_are_not_counted_as_rows() {
     assert!(scene.explain().findings.iter().all(|finding| finding.rule != "TXN-03"));
 }
 
+#[test]
+fn commits_that_other_nodes_agree_on_count_as_commits() {
+    let mut scene = Scene::healthy();
+    scene.set("server", n1(), json!({"tup_inserted": 1000, "tup_updated": 0}));
+    scene.set("wait", wait("n1", "Extension", "Extension"), json!({"sessions": 20}));
+    assert!(scene.explain().findings.iter().all(|finding| finding.rule != "TXN-01"));
+    scene.fact(n1(), "commit", "waits", "Extension:Extension");
+    let findings = scene.explain();
+    let found = of(&findings, "TXN-01");
+    assert!(found.numbers["agreement_share"] > 0.5, "{found:?}");
+    assert!(found.evidence.iter().any(|line| line.contains("other nodes have to agree")), "{found:?}");
+    let time = findings.node_time.iter().find(|time| time.node == "n1").expect("its time");
+    assert!(time.parts.iter().any(|part| part.name == "commit: agreement of the nodes"), "{time:?}");
+}
+
 /// Sessions that wait for an advisory lock of session 10 from the second `from` on.
 fn waiting_for_a_leader(count: u64, from: u64, root_state: &str) -> Scene {
     let mut scene = Scene::healthy();

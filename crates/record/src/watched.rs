@@ -77,6 +77,9 @@ pub use relations::{Function, Io, Statement, Table};
 /// `wait_type` and `wait_event` of an active session that waits for nothing: it is on a CPU or waits for one.
 pub const WAIT_CPU: &str = "CPU";
 
+/// Topic and name of the fact that an engine's commits wait in an event that PostgreSQL does not have for it: kind and event, with a colon between them.
+pub const COMMIT_WAITS: (&str, &str) = ("commit", "waits");
+
 /// Makes the enum of all sources, with its reader and writer.
 macro_rules! sampled {
     ($($(#[$doc:meta])* $name:ident,)*) => {

@@ -209,7 +209,8 @@ fn empty_commits(case: &Case, node: &str) -> Option<Claim> {
     let per_commit = |window| inserted.within(&[window]).sum() / commits.within(&[window]).sum().max(1.0);
     let (before, after) = (per_commit(begin), per_commit(end));
     let commits_hold = commits.within(&[end]).rate() >= commits.within(&[begin]).rate() * 0.8;
-    let writes_only = case.loads().is_empty() && case.driven().is_empty();
+    // Workers that apply others' changes commit what others loaded, in transactions of any size.
+    let writes_only = case.loads().is_empty() && case.driven().is_empty() && !case.applies(node);
     let is_loading = before >= 10.0 && inserted.within(&[begin]).readings() >= THIRDS * 5;
     (writes_only && is_loading && commits_hold && after < before * USEFUL_SHARE_MIN / 2.0).then(|| {
         Claim::new(

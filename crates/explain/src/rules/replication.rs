@@ -55,9 +55,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "REP-06",
-        title: "a published table has no primary key",
+        title: "a replicated table has no primary key",
         needs: &[Field("table", "published")],
-        limits: "any published table without primary key or replica identity (R3)",
+        limits: "any table that a publication or an engine replicates, without primary key or replica identity (R3)",
         judge: no_key,
         links: &[
             "https://www.postgresql.org/docs/current/logical-replication-publication.html#LOGICAL-REPLICATION-PUBLICATION-REPLICA-IDENTITY",
@@ -407,6 +407,9 @@ fn no_key(case: &Case) -> Answer {
         let scanned = there
             .and_then(|other| other.lines.sum("seq_rows"))
             .filter(|rows| changes > 0.0 && *rows / changes > 100.0);
+        // An engine that keeps subscriptions for its own use replicates such tables, by whole rows.
+        let is_engine =
+            case.at("subscription", table.place).any(|one| one.lines.flag("own") == Some(true)) && !keyed;
         let keyless_only = keyed && identity == "full";
         claims.push(
             Claim::new(
@@ -417,15 +420,18 @@ fn no_key(case: &Case) -> Answer {
                 },
                 Level::DiscriminatingCounter,
                 if keyless_only {
-                    format!("{}: {relation} is published with REPLICA IDENTITY FULL although it has a primary key", table.place)
+                    format!("{}: {relation} is replicated with REPLICA IDENTITY FULL although it has a primary key", table.place)
                 } else {
-                    format!("{}: {relation} is published and has no primary key (replica identity {identity})", table.place)
+                    format!("{}: {relation} is replicated and has no primary key (replica identity {identity})", table.place)
                 },
             )
             .on_node(table.place)
             .during([case.span])
             .number("changes", changes)
             .because(match identity {
+                _ if is_engine => {
+                    "the other nodes search the row of every change by all columns: one scan of the table per row, and each commit waits for it"
+                }
                 "full" => "the subscriber searches the row of every change by all columns: one scan of the table per row",
                 _ => "updates and deletes of it fail, or are not replicated",
             })

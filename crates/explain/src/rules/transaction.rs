@@ -34,7 +34,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "TXN-03",
         title: "very large rows",
         needs: &[Field("server", "wal_bytes"), Field("server", "xact_commit")],
-        limits: "1 MB of WAL per commit, with few rows (R3: documents of 20 MB)",
+        limits: "1 MB of WAL per commit, with few rows, of 10 rows or more; on a node that applies changes of others only WAL of its own statements \
+            counts (R3: documents of 20 MB)",
         judge: large_rows,
         links: &["https://www.postgresql.org/docs/current/storage-toast.html"],
     },
@@ -239,6 +240,12 @@ const SPILL_BYTES: f64 = 1e9;
 const WAL_PER_COMMIT_BYTES: f64 = 1e6;
 /// WAL per row written that makes rows large, not transactions.
 const WAL_PER_ROW_BYTES: f64 = 100_000.0;
+/// Rows and commits from which on WAL for each of them means something.
+const LARGE_MIN: f64 = 10.0;
+/// Commands that write WAL and no rows.
+const UPKEEP: [&str; 8] = ["alter", "analyze", "cluster", "create", "drop", "refresh", "reindex", "vacuum"];
+/// The share of a node's WAL that its statements account for, from which on all of it is theirs.
+const OF_STATEMENTS_MIN: f64 = 0.5;
 /// Rows of the database for each of its tables, so that most of them are pieces of large values.
 const PIECES_MIN: f64 = 10.0;
 /// Age of a prepared transaction.
@@ -264,6 +271,8 @@ fn autocommit(case: &Case) -> Answer {
         };
         let rows = written(server.lines);
         let per_commit = rows / commits.sum().max(1.0);
+        let agreeing = |kind: &str, event: &str| case.is_agreement(server.place, kind, event);
+        let is_commit = |kind: &str, event: &str| is_commit(kind, event) || agreeing(kind, event);
         let Some(share) = node_time::share_of(case, server.place, is_commit) else { continue };
         // Readers commit, too: at least half of the commits must write.
         if !(0.5..ROWS_MIN).contains(&per_commit)
@@ -288,9 +297,20 @@ fn autocommit(case: &Case) -> Answer {
             .number("rows_per_commit", per_commit)
             .number("commit_share", share)
             .number("commits_per_s", commits.rate())
+            .with(node_time::share_of(case, server.place, agreeing).filter(|share| *share > 0.0), |claim, share| {
+                claim.number("agreement_share", share).because(format!(
+                    "in {} of their time other nodes have to agree: that is a round trip between the nodes, and more, for each commit",
+                    units::percent(share)
+                ))
+            })
             .of_client_time(decompose::share_of(case, is_commit))
             .because(format!("{} commits, {} rows written", units::count(commits.sum()), units::count(rows)))
             .because(format!("seen in {}", waits.top_in_words(Who::Client)))
+            .with(case.applies(server.place).then_some(()), |claim, ()| {
+                claim.at_level(Level::CoOccurrence).lacking(
+                    "the rows and commits of clients alone: workers that apply other nodes' changes may be counted with them",
+                )
+            })
             .not(format!("locks: {} of the samples", units::percent(waits.share(Who::Client, |kind, _| kind == "Lock").unwrap_or(0.0))))
             .remedy(
                 "put 100 to 1000 rows into one transaction; if losing the last transactions in a crash is acceptable, commit asynchronously",
@@ -352,20 +372,52 @@ fn rows_of_tables(case: &Case, node: &str, counted: f64) -> f64 {
     if of_tables > 0.0 && of_tables * PIECES_MIN <= counted { of_tables } else { counted }
 }
 
+/// WAL of commands that write no rows of their own: indexes, vacuums, rewritten tables.
+fn is_upkeep(text: &str) -> bool {
+    let first = text.trim_start().split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or("");
+    UPKEEP.iter().any(|word| word.eq_ignore_ascii_case(first))
+}
+
+/// The WAL that sessions of clients wrote for rows. The node's own figure also contains what standbys' and subscriptions' workers apply, whose rows are
+/// not always counted, and what commands write that change no rows. `None` where that cannot be distinguished.
+fn wal_of_rows(case: &Case, node: &str) -> Option<f64> {
+    let all = case.one("server", node)?.sum("wal_bytes")?;
+    let (mut known, mut of_rows) = (false, 0.0);
+    for statement in case.at("statement", node) {
+        let Some(bytes) = statement.lines.sum("wal_bytes") else { continue };
+        known = true;
+        if !case.query(statement.lines.word("query_id")).is_some_and(is_upkeep) {
+            of_rows += bytes;
+        }
+    }
+    match known {
+        // Statements that have not ended, and COMMIT itself, are not counted there.
+        true if of_rows >= all * OF_STATEMENTS_MIN => Some(all),
+        true => Some(of_rows),
+        false if case.applies(node) => None,
+        false if case.at("progress", node).any(|command| command.lines.word("command") != "copy") => None,
+        false => Some(all),
+    }
+}
+
 fn large_rows(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
-        let (Some(wal), Some(commits)) = (server.lines.sum("wal_bytes"), server.lines.sum("xact_commit"))
-        else {
-            continue;
-        };
         // A standby commits nothing: its WAL is the primary's.
         if server.lines.flag("in_recovery") == Some(true) {
             continue;
         }
-        let rows = rows_of_tables(case, server.place, written(server.lines)).max(1.0);
-        let (per_commit, per_row) = (wal / commits.max(1.0), wal / rows);
-        if per_commit < WAL_PER_COMMIT_BYTES || per_row < WAL_PER_ROW_BYTES || commits < 10.0 {
+        let (Some(wal), Some(commits)) = (wal_of_rows(case, server.place), server.lines.sum("xact_commit"))
+        else {
+            continue;
+        };
+        let rows = rows_of_tables(case, server.place, written(server.lines));
+        let (per_commit, per_row) = (wal / commits.max(1.0), wal / rows.max(1.0));
+        if per_commit < WAL_PER_COMMIT_BYTES
+            || per_row < WAL_PER_ROW_BYTES
+            || commits < LARGE_MIN
+            || rows < LARGE_MIN
+        {
             continue;
         }
         let images = server.lines.sum("wal_fpi").map(|images| images * 8_192.0 / wal.max(1.0));

@@ -68,7 +68,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "WAL-06",
         title: "wal_buffers are too small",
         needs: &[Field("server", "wal_buffers_full"), Field("server", "xact_commit")],
-        limits: "full once in 100 transactions, of 100 or more (ours)",
+        limits: "full once in 100 transactions, of 100 or more; not on a node that applies changes of others (ours)",
         judge: buffers,
         links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-WAL-BUFFERS"],
     },
@@ -250,8 +250,11 @@ const DEVICE_IS_FAST: &str = "the device is fast: put more rows into a transacti
     limit above it \
      (IO-09) and for full CPUs";
 
-/// How long a commit waits for the WAL on average; `None` if commits are too few for an average.
+/// How long a commit waits for the WAL on average; `None` if commits are too few for an average, or not all of them are those of sessions.
 fn commit_ms(case: &Case, node: &str, share: f64) -> Option<f64> {
+    if case.applies(node) {
+        return None;
+    }
     let time = node_time::all(case).iter().find(|time| time.node == node)?;
     let server = case.one("server", node)?;
     let commits = server.series("xact_commit")?.within(&node_time::windows(case)).rate();
@@ -529,7 +532,9 @@ fn buffers(case: &Case) -> Answer {
             continue;
         };
         let per_commit = full.sum() / commits.max(1.0);
-        if per_commit <= FULL_PER_COMMIT || full.sum() < 10.0 || commits < COMMITS_MIN {
+        // Workers that apply others' changes fill them as well, and not all of their commits are counted.
+        let is_local = !case.applies(server.place);
+        if per_commit <= FULL_PER_COMMIT || full.sum() < 10.0 || commits < COMMITS_MIN || !is_local {
             continue;
         }
         let now = case.setting(server.place, "wal_buffers").unwrap_or("unknown");

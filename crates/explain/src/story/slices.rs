@@ -1,7 +1,7 @@
 //! The parts of a node's time: the rules that explain each, and where to look if none of them does.
 
 use crate::case::Case;
-use crate::node_time::{CPU, FOR_CPU, ON_CPU, UNACCOUNTED};
+use crate::node_time::{AGREEMENT, CPU, FOR_CPU, ON_CPU, UNACCOUNTED};
 use crate::units;
 use record::finding::NodeTime;
 
@@ -89,6 +89,13 @@ pub(super) const SLICES: &[Slice] = &[
         commands: &[
             "SELECT application_name, sync_state, write_lag, flush_lag, replay_lag FROM pg_stat_replication;",
         ],
+    },
+    Slice {
+        part: AGREEMENT,
+        is_wait: true,
+        rules: &["TXN-01"],
+        words: "commits wait until the other nodes agree: several messages between the nodes for each, however few rows it writes",
+        commands: &[NOW],
     },
     Slice {
         part: "locks",

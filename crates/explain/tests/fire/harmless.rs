@@ -76,6 +76,51 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.set("server", json!({"node": "n1"}), json!({"tup_inserted": 1000, "tup_updated": 0}));
         behind_a_queue_for_cpus(scene);
     }),
+    ("TXN-03", |scene| {
+        // What workers apply of other nodes' changes is not counted as rows of this one; its WAL is.
+        applied_by_workers(scene);
+        scene.set(
+            "server",
+            json!({"node": "n1"}),
+            json!({"wal_bytes": 50_000_000, "xact_commit": 2, "tup_inserted": 1, "tup_updated": 0}),
+        );
+    }),
+    ("TXN-03", |scene| {
+        // An index is built while nothing but monitoring commits.
+        scene.set(
+            "server",
+            json!({"node": "n1"}),
+            json!({"wal_bytes": 400_000_000, "xact_commit": 2, "tup_inserted": 1, "tup_updated": 0}),
+        );
+        let statement = |id: &str| json!({"node": "n1", "database": "db", "query_id": id});
+        scene.event(
+            1,
+            record::event::QUERY,
+            "",
+            json!({"query_id": "9", "text": "create index on orders (amount)"}),
+        );
+        scene.set(
+            "statement",
+            statement("9"),
+            json!({"calls": 1, "total_ms": 900.0, "rows": 0, "wal_bytes": 4_000_000_000u64}),
+        );
+        scene.set("statement", statement("1"), json!({"wal_bytes": 20_000}));
+    }),
+    ("WAL-06", |scene| {
+        // Workers fill the buffers, and their commits are not counted.
+        applied_by_workers(scene);
+        scene.set("server", json!({"node": "n1"}), json!({"wal_buffers_full": 50, "xact_commit": 10}));
+    }),
+    ("GEN-01", |scene| {
+        // Another node loaded in large transactions, and then wrote rows one by one.
+        applied_by_workers(scene);
+        scene.run.steps.clear();
+        scene.drop_source("client");
+        scene.drop_source("load");
+        scene.vary("server", json!({"node": "n1"}), "tup_inserted", |second| {
+            if second < 40 { 100_000.0 } else { 1_000.0 }
+        });
+    }),
     ("CPU-05", |scene| {
         // Sessions that are meant to wait, on a host that is not busy.
         scene.set("wait", wait("n1", "Timeout", "PgSleep"), json!({"sessions": 40}));
@@ -387,4 +432,10 @@ fn behind_a_queue_for_cpus(scene: &mut Scene) {
     scene.set("server", json!({"node": "n1"}), json!({"active_ms": 100_000.0}));
     let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
     scene.set("schedule", backends, json!({"run_us": 7_500_000, "wait_us": 72_000_000}));
+}
+
+/// Workers of the first node apply what another one writes.
+fn applied_by_workers(scene: &mut Scene) {
+    let keys = json!({"node": "n1", "subscription": "of_n2"});
+    scene.set("subscription", keys, json!({"enabled": false, "own": true, "running": false}));
 }

@@ -21,8 +21,13 @@ pub(super) fn delayed(case: &Case) -> Answer {
         let is_off = |name: &str| case.setting(&time.node, name) == Some("off");
         let Some(server) = case.one("server", &time.node) else { continue };
         let rate = |field: &str| server.rate(field).unwrap_or(0.0);
-        let commits =
+        let mut commits =
             rate("xact_commit").min(rate("tup_inserted") + rate("tup_updated") + rate("tup_deleted"));
+        if case.applies(&time.node) {
+            // Workers that apply others' changes sleep, too, but not in the time of sessions: at most each statement of these commits.
+            let calls = case.at("statement", &time.node).filter_map(|one| one.lines.rate("calls"));
+            commits = commits.min(calls.sum());
+        }
         let sleeping = commits * delay_us / 1e6;
         let share = (sleeping / time.active).min(1.0);
         // With fewer open transactions than commit_siblings no commit sleeps.
