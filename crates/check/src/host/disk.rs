@@ -45,8 +45,26 @@ pub fn items(disk: &Disk, is_named: bool) -> Vec<Item> {
                 .why("Reads and writes that only reach memory are faster than the disk."),
         );
     }
+    items.extend(short_file(disk));
     items.extend(slow_member(disk));
     items
+}
+
+/// The file that became shorter than it was asked to be.
+fn short_file(disk: &Disk) -> Option<Item> {
+    let (file, asked) = (disk.file_bytes?, disk.asked_bytes?);
+    let claim = format!(
+        "the file was {} instead of {}: to write more of it would have taken too long",
+        number::bytes(file as f64),
+        number::bytes(asked as f64)
+    );
+    Some(
+        Item::of_host("disk.file", Area::Disk, &disk.host, &disk.directory)
+            .figure(file as f64, Unit::Bytes)
+            .judged(Verdict::Note, claim)
+            .why("A cache of the device holds more of a short file, and its figures are better by that.")
+            .remedy("A longer --probe-time makes a longer file.", &[]),
+    )
 }
 
 fn of_test(disk: &Disk, test: &DiskTest) -> Vec<Item> {
@@ -198,5 +216,15 @@ mod tests {
         );
         let same = Disk { same_as: Some("/data/1".into()), ..disk(vec![], &[]) };
         assert_eq!(items(&same, false)[0].verdict, Verdict::Note);
+    }
+
+    #[test]
+    fn a_short_file_is_reported_and_a_whole_one_is_not() {
+        let whole = Disk { file_bytes: Some(1_000_000_000), ..disk(vec![], &[]) };
+        assert!(items(&whole, true).is_empty());
+        let short = Disk { file_bytes: Some(34_000_000), asked_bytes: Some(1_000_000_000), ..whole };
+        let found = items(&short, true);
+        assert_eq!((found.len(), found[0].check.as_str(), found[0].verdict), (1, "disk.file", Verdict::Note));
+        assert!(found[0].claim.starts_with("the file was 34 MB instead of 1 GB"), "{}", found[0].claim);
     }
 }
