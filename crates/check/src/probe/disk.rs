@@ -21,6 +21,10 @@ use std::time::{Duration, Instant};
 
 /// Bytes of one sequential operation.
 pub(crate) const SEQUENTIAL_BYTES: u64 = 1 << 20;
+/// Bytes of one random operation are a multiple of the first, up to the second: O_DIRECT takes multiples of 4 KiB everywhere.
+pub const BLOCK_BYTES: (u64, u64) = (4096, 1 << 24);
+/// Operations in flight at most.
+pub const DEPTH_MAX: u64 = 256;
 /// O_DIRECT wants addresses and lengths that are multiples of the block size of the device; this is one of every device.
 const ALIGN_BYTES: usize = 4096;
 /// This share of the file system must stay free.
