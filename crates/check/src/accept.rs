@@ -425,12 +425,7 @@ mod tests {
         checks.items.extend([memory("a"), memory("c"), pair("b").figure(1e9, Unit::BytesPerSecond)]);
         checks.items.push(pair("c").judged(Verdict::Unknown, "a -> c was not measured: no route"));
         let refused = Some("no space".to_string());
-        checks.disks = vec![Disk {
-            host: "c".into(),
-            directory: "/more".into(),
-            refused,
-            ..Disk::default()
-        }];
+        checks.disks = vec![Disk { host: "c".into(), directory: "/more".into(), refused, ..Disk::default() }];
         let failed = |check: &str, more: &str| -> Vec<(String, String, String)> {
             let text = format!("[[require]]\ncheck = \"{check}\"\nat_least = \"1 MB/s\"\n{more}");
             let items = Acceptance::parse(&text).expect("a requirement").items(&checks);

@@ -67,7 +67,8 @@ const FOREIGN: i32 = 92;
 const UNWRITABLE: i32 = 93;
 
 /// Size, free space and mount point of a line of `df -Pk`: names of devices and mount points may hold spaces.
-const DF_FIGURES: &str = r"s/^.* \([0-9][0-9]*\) \{1,\}[0-9][0-9]* \{1,\}\(-*[0-9][0-9]*\) \{1,\}[0-9]*% \{1,\}\(.*\)$/\1 \2 \3/";
+const DF_FIGURES: &str =
+    r"s/^.* \([0-9][0-9]*\) \{1,\}[0-9][0-9]* \{1,\}\(-*[0-9][0-9]*\) \{1,\}[0-9]*% \{1,\}\(.*\)$/\1 \2 \3/";
 
 fn refusal(status: i32, stderr: &str, directory: &str) -> String {
     let last = stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();

@@ -224,7 +224,10 @@ mod tests {
     fn the_size_of_the_file_is_reported_and_why_it_is_short() {
         let claim = |disk: &Disk| {
             let found = items(disk, true);
-            assert_eq!((found.len(), found[0].check.as_str(), found[0].verdict), (1, "disk.file", Verdict::Note));
+            assert_eq!(
+                (found.len(), found[0].check.as_str(), found[0].verdict),
+                (1, "disk.file", Verdict::Note)
+            );
             found[0].claim.clone()
         };
         let whole = Disk { file_bytes: Some(1_100_000_000), ..disk(vec![], &[]) };
