@@ -62,7 +62,6 @@ fn wrong_verbs() {
             ),
             usage("plan load ycsb --rows 1M --price-node=-3", "--price-node: \"-3\" is not a price", "3.20"),
             usage("check --block 100B", "--block: \"100B\" is no multiple of 4KiB up to 16MiB", "8KiB"),
-            usage("check --block 0KiB", "--block: \"0KiB\" is no multiple of 4KiB up to 16MiB", "8KiB"),
             usage("check --depths 1,999", "--depths: \"999\" is more than 256", "1,8,32"),
             usage("check --skip disks", "--skip: \"disks\" is unknown", "network, memory, processor"),
             usage("report nowhere --check nowhere", "nowhere has no check.json", "pgfathom check"),

@@ -133,7 +133,7 @@ pub enum Skipped {
 
 fn block(text: &str) -> Result<u64, ValueError> {
     let bytes = quantity::size_bytes(text)?;
-    if bytes == 0 || bytes % BLOCK_BYTES.0 != 0 || bytes > BLOCK_BYTES.1 {
+    if bytes % BLOCK_BYTES.0 != 0 || bytes > BLOCK_BYTES.1 {
         return Err(ValueError::new(
             format!("{text:?} is no multiple of 4KiB up to 16MiB"),
             "write 4KiB, 8KiB, 16KiB, ...",
