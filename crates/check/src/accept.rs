@@ -1,13 +1,17 @@
 //! Acceptance: what hosts must give, as a file of requirements. Each is judged against every figure of its check.
 
 use crate::names;
-use record::check::{Area, Checks, Figure, Item, Limit, Unit, Verdict};
+use crate::probe::disk::{BLOCK_BYTES, DEPTH_MAX};
+use record::check::{Area, Checks, Disk, Figure, Host, Item, Limit, Unit, Verdict};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
 /// Checks that compare hosts, and how many they need.
 const OF_CONTRAST: &str = "contrast.";
 const CONTRAST_MIN: usize = 2;
+/// Tests of disks, and what every host has.
+const OF_DISK: &str = "disk.";
+const OF_EACH_HOST: [&str; 4] = ["cpu.thread", "memory.read", "memory.copy", "memory.latency"];
 
 /// An acceptance file.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
@@ -163,6 +167,7 @@ impl Acceptance {
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Acceptance, String> {
         let read: Acceptance = toml::from_str(text).map_err(|error| error.to_string().trim().to_string())?;
+        read.probe.is_sound()?;
         for requirement in &read.requirements {
             requirement.is_sound()?;
         }
@@ -175,6 +180,22 @@ impl Acceptance {
     /// The items of all requirements; one that could not be measured fails.
     pub fn items(&self, checks: &Checks) -> Vec<Item> {
         self.requirements.iter().flat_map(|requirement| requirement.items(checks)).collect()
+    }
+}
+
+impl Probe {
+    fn is_sound(&self) -> Result<(), String> {
+        if let Some(bytes) = self.block_bytes
+            && (bytes == 0 || bytes % BLOCK_BYTES.0 != 0 || bytes > BLOCK_BYTES.1)
+        {
+            let (step, most) = BLOCK_BYTES;
+            return Err(format!("block_bytes is {bytes}, no multiple of {step} up to {most}"));
+        }
+        let depths = self.depths.as_deref().unwrap_or(&[1]);
+        if depths.is_empty() || !depths.iter().all(|depth| (1..=DEPTH_MAX).contains(depth)) {
+            return Err(format!("depths are one or more numbers from 1 to {DEPTH_MAX}"));
+        }
+        Ok(())
     }
 }
 
@@ -235,7 +256,36 @@ impl Requirement {
             let subject = self.subject.clone().unwrap_or_default();
             return vec![Item { host: self.host.clone(), subject, ..bare }.judged(Verdict::Fail, claim)];
         }
-        found
+        let missing = self.missing(checks).into_iter().map(|(host, subject, why)| {
+            let claim = format!("{} is required, and was not measured: {why}", self.check);
+            Item { host: Some(host), subject, ..bare.clone() }.judged(Verdict::Fail, claim)
+        });
+        found.into_iter().chain(missing).collect()
+    }
+
+    /// Where others have the figure and it is missing: host, subject and reason.
+    fn missing(&self, checks: &Checks) -> Vec<(String, String, String)> {
+        let is_wanted = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|one| one == name);
+        let is_of_disk = self.check.starts_with(OF_DISK);
+        let has = |host: &str| self.of(checks).any(|item| item.host.as_deref() == Some(host));
+        let hosts = checks.hosts.iter().filter(|host| {
+            let is_due = OF_EACH_HOST.contains(&self.check.as_str()) || is_of_disk && host.lost.is_some();
+            is_due && self.subject.is_none() && is_wanted(&self.host, &host.host) && !has(&host.host)
+        });
+        let of_host = |host: &Host| {
+            let why = host.lost.as_ref().or(host.no_program.as_ref());
+            let why = why.cloned().unwrap_or_else(|| format!("{} gave no figure", host.host));
+            (host.host.clone(), String::new(), why)
+        };
+        let last = checks.disks.iter().map(|disk| disk.round).max().unwrap_or(0);
+        let disks = checks.disks.iter().filter(|disk| {
+            let is_due = is_of_disk && disk.round == last && disk.refused.is_some();
+            is_due && is_wanted(&self.host, &disk.host) && is_wanted(&self.subject, &disk.directory)
+        });
+        let of_disk = |disk: &Disk| {
+            (disk.host.clone(), disk.directory.clone(), disk.refused.clone().unwrap_or_default())
+        };
+        hosts.map(of_host).chain(disks.map(of_disk)).collect()
     }
 
     /// The area of an item that has no measurement to take it from.
@@ -281,9 +331,13 @@ impl Requirement {
         bad.iter().map(failed).collect()
     }
 
-    /// The judgement of one figure; `None`: the item has none.
+    /// The judgement of one figure; `None`: the item has none, and was not to have one.
     fn judged(&self, item: &Item, name: &str) -> Option<Item> {
-        let figure = item.figure?;
+        let Some(figure) = item.figure else {
+            let claim = format!("{} is required, and was not measured: {}", self.check, item.claim);
+            let lost = Item { check: name.to_string(), why: self.why.clone(), ..item.clone() };
+            return (item.verdict == Verdict::Unknown).then(|| lost.judged(Verdict::Fail, claim));
+        };
         let unit = self.limits().into_iter().flatten().next()?.unit;
         let base = Item {
             check: name.to_string(),
@@ -361,6 +415,36 @@ mod tests {
     }
 
     #[test]
+    fn a_host_a_disk_or_a_pair_without_the_figure_fails_beside_others_that_have_it() {
+        let mut checks = checks();
+        checks.hosts[1].no_program = Some("pgfathom is not installed there".into());
+        let memory = |host: &str| {
+            Item::of_host("memory.read", Area::Memory, host, "0").figure(9e9, Unit::BytesPerSecond)
+        };
+        let pair = |to: &str| Item::of_host("network.bandwidth", Area::Network, "a", format!("-> {to}"));
+        checks.items.extend([memory("a"), memory("c"), pair("b").figure(1e9, Unit::BytesPerSecond)]);
+        checks.items.push(pair("c").judged(Verdict::Unknown, "a -> c was not measured: no route"));
+        let refused = Some("no space".to_string());
+        checks.disks = vec![Disk { host: "c".into(), directory: "/more".into(), refused, ..Disk::default() }];
+        let failed = |check: &str, more: &str| -> Vec<(String, String, String)> {
+            let text = format!("[[require]]\ncheck = \"{check}\"\nat_least = \"1 MB/s\"\n{more}");
+            let items = Acceptance::parse(&text).expect("a requirement").items(&checks);
+            let failed = items.into_iter().filter(|item| item.verdict == Verdict::Fail);
+            failed.map(|item| (item.host.unwrap_or_default(), item.subject, item.claim)).collect()
+        };
+        let one = |host: &str, subject: &str, why: &str| vec![(host.into(), subject.into(), why.to_string())];
+        let lost = |check: &str, why: &str| format!("{check} is required, and was not measured: {why}");
+        let bare = lost("memory.read", "pgfathom is not installed there");
+        assert_eq!(failed("memory.read", ""), one("b", "", &bare));
+        assert!(failed("memory.read", "host = \"a\"\n").is_empty());
+        let away = lost("network.bandwidth", "a -> c was not measured: no route");
+        assert_eq!(failed("network.bandwidth", ""), one("a", "-> c", &away));
+        let full = lost("disk.sequential_write.q1", "no space");
+        assert_eq!(failed("disk.sequential_write.q1", ""), one("c", "/more", &full));
+        assert!(failed("disk.sequential_write.q1", "subject = \"/data\"\n").is_empty());
+    }
+
+    #[test]
     fn hosts_must_be_equal() {
         let text = "[[require]]\ncheck = \"contrast.fact\"\nnone = true\n";
         assert_eq!(verdicts(text), [("c".to_string(), Verdict::Fail)]);
@@ -389,6 +473,10 @@ mod tests {
     fn mistakes_are_refused() {
         for (text, part) in [
             ("", "no [[require]]"),
+            ("[probe]\nblock_bytes = 0\n", "block_bytes is 0, no multiple of 4096"),
+            ("[probe]\nblock_bytes = 1000\n", "no multiple of 4096"),
+            ("[probe]\ndepths = []\n", "depths are one or more"),
+            ("[probe]\ndepths = [8, 1000000000]\n", "from 1 to 256"),
             ("[[require]]\ncheck = \"disk.syncc\"\nat_most = \"1 ms\"\n", "not the name of a check"),
             ("[[require]]\ncheck = \"disk.sync\"\n", "needs limits"),
             ("[[require]]\ncheck = \"disk.sync\"\nat_least = \"5 parsec\"\n", "parsec"),

@@ -47,6 +47,7 @@ pub fn disk(host: &Host, ways: &Ways, plan: &DiskPlan, outputs: &Path, stop: &At
         directory: plan.directory.clone(),
         tool: "fio".to_string(),
         is_direct: true,
+        file_bytes: Some(plan.size_bytes),
         ..Disk::default()
     };
     if let Err(why) = fio::measure(&shell, plan, outputs, &mut disk) {

@@ -3,7 +3,7 @@
 use crate::database;
 
 /// Checks of hosts, of the network and of plans. Those of nodes are in [`database::all`].
-const NAMES: [&str; 51] = [
+const NAMES: [&str; 52] = [
     "audit.lost",
     "audit.rules",
     "clock.offset",
@@ -16,6 +16,7 @@ const NAMES: [&str; 51] = [
     "cpu.steal",
     "cpu.thread",
     "disk.direct",
+    "disk.file",
     "disk.member",
     "disk.probe",
     "disk.sync",

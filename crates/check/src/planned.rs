@@ -1,7 +1,7 @@
 //! What the checked hosts give, against what a plan needs of them: nodes, space and rates of the disks.
 
 use crate::database::given::{nearest, volume_bytes};
-use record::check::{Area, Checks, Disk, Item, Pattern, Unit, Verdict};
+use record::check::{Area, Checks, Disk, Item, Mount, Pattern, Unit, Verdict};
 use record::number;
 use record::plan::Plan;
 use std::path::Path;
@@ -14,11 +14,31 @@ pub fn items(plan: &Plan, nodes: Option<u64>, checks: &Checks) -> Vec<Item> {
     let mut items: Vec<Item> = nodes.into_iter().map(|nodes| of_nodes(plan, nodes)).collect();
     let last = checks.disks.iter().map(|disk| disk.round).max().unwrap_or(0);
     for disk in checks.disks.iter().filter(|disk| disk.round == last) {
-        items.extend(free_space(plan, checks, disk));
-        items.extend(of_rate(plan.input.hardware.disk_read_bytes_per_s, disk, Pattern::SequentialRead));
-        items.extend(of_rate(write_bytes_per_s(plan), disk, Pattern::SequentialWrite));
+        let volumes = volumes_on(plan, checks, disk);
+        items.extend(free_space(plan, checks, disk, volumes));
+        let of_all = |rate: Option<f64>| rate.map(|rate| rate * volumes as f64);
+        let read = plan.input.hardware.disk_read_bytes_per_s;
+        items.extend(of_rate(of_all(read), disk, Pattern::SequentialRead));
+        items.extend(of_rate(of_all(write_bytes_per_s(plan)), disk, Pattern::SequentialWrite));
     }
     items
+}
+
+/// The mount of a disk; fio knows none.
+fn mount_of<'a>(checks: &'a Checks, disk: &Disk) -> Option<&'a Mount> {
+    let host = checks.hosts.iter().find(|host| host.host == disk.host)?;
+    let of_probe = host.mounts.iter().find(|mount| mount.mount == disk.mount);
+    of_probe.or_else(|| nearest(&host.mounts, Path::new(&disk.directory)))
+}
+
+/// Volumes of the plan that share the file system of a disk: its directories, but not more than the plan puts on one host.
+fn volumes_on(plan: &Plan, checks: &Checks, disk: &Disk) -> u64 {
+    let Some(mount) = mount_of(checks, disk) else { return 1 };
+    let of_host = checks.disks.iter().filter(|other| other.host == disk.host && other.round == disk.round);
+    let sharing = of_host.filter(|other| mount_of(checks, other).is_some_and(|one| one.mount == mount.mount));
+    let hosts = checks.hosts.iter().filter(|host| host.lost.is_none()).count().max(1) as u64;
+    let most = plan.input.hardware.nodes.div_ceil(hosts).max(1) * plan.layout.volumes_per_node.max(1);
+    (sharing.count() as u64).clamp(1, most)
 }
 
 fn of_nodes(plan: &Plan, nodes: u64) -> Item {
@@ -37,14 +57,19 @@ fn of_nodes(plan: &Plan, nodes: u64) -> Item {
 }
 
 /// Free space of a measured disk against what the plan puts on each volume.
-fn free_space(plan: &Plan, checks: &Checks, disk: &Disk) -> Option<Item> {
-    let host = checks.hosts.iter().find(|host| host.host == disk.host)?;
-    let of_probe = host.mounts.iter().find(|mount| mount.mount == disk.mount);
-    let free = of_probe.or_else(|| nearest(&host.mounts, Path::new(&disk.directory)))?.free_bytes? as f64;
-    let needed = volume_bytes(plan);
+fn free_space(plan: &Plan, checks: &Checks, disk: &Disk, volumes: u64) -> Option<Item> {
+    let free = mount_of(checks, disk)?.free_bytes? as f64;
+    let needed = volume_bytes(plan) * volumes as f64;
     let verdict = if free < needed { Verdict::Fail } else { Verdict::Pass };
-    let claim =
-        format!("{} are free; the plan needs {} on each volume", number::bytes(free), number::bytes(needed));
+    let each = number::bytes(volume_bytes(plan));
+    let claim = match volumes {
+        1 => format!("{} are free; the plan needs {each} on each volume", number::bytes(free)),
+        _ => format!(
+            "{} are free for {volumes} volumes; the plan needs {each} on each, {} here",
+            number::bytes(free),
+            number::bytes(needed)
+        ),
+    };
     let mut item = Item::of_host("plan.space", Area::Disk, &disk.host, disk.directory.as_str());
     item.limit = Some(record::check::Limit::AtLeast(needed));
     Some(
@@ -76,7 +101,7 @@ fn of_rate(needed: Option<f64>, disk: &Disk, pattern: Pattern) -> Option<Item> {
     };
     let verdict = if given < needed { Verdict::Warn } else { Verdict::Pass };
     let claim = format!(
-        "the disk {what} {}/s sequentially; the plan {does} {}/s of each volume",
+        "the disk {what} {}/s sequentially; the plan {does} {}/s of it",
         number::bytes(given),
         number::bytes(needed)
     );
@@ -88,7 +113,7 @@ fn of_rate(needed: Option<f64>, disk: &Disk, pattern: Pattern) -> Option<Item> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::check::{DiskTest, Host, Mount};
+    use record::check::{DiskTest, Host};
     use record::plan::input::Rate;
 
     #[test]
@@ -99,10 +124,43 @@ mod tests {
         let mut plan = Plan::default();
         plan.space.final_bytes = 500;
         let disk = Disk { directory: "/data".into(), mount: "/big".into(), ..Disk::default() };
-        let verdict = |disk: &Disk| free_space(&plan, &checks, disk).map(|item| item.verdict);
+        let verdict = |disk: &Disk| free_space(&plan, &checks, disk, 1).map(|item| item.verdict);
         assert_eq!(verdict(&disk), Some(Verdict::Pass));
         // fio knows no mount points.
         assert_eq!(verdict(&Disk { mount: String::new(), ..disk }), Some(Verdict::Fail));
+    }
+
+    #[test]
+    fn volumes_on_one_file_system_need_the_sum_of_them() {
+        let mount = Mount { mount: "/data".into(), free_bytes: Some(1_000), ..Mount::default() };
+        let host = |name: &str| Host { host: name.into(), mounts: vec![mount.clone()], ..Host::default() };
+        let test = |pattern| DiskTest { pattern, bytes_per_s: 1e8, ..DiskTest::default() };
+        let disk = |host: &str, directory: &str| Disk {
+            host: host.into(),
+            directory: directory.into(),
+            tests: vec![test(Pattern::SequentialWrite)],
+            ..Disk::default()
+        };
+        let disks = vec![disk("dn1", "/data/a"), disk("dn1", "/data/b"), disk("dn2", "/data/a")];
+        let checks = Checks { hosts: vec![host("dn1"), host("dn2")], disks, ..Checks::default() };
+        let mut plan = Plan::default();
+        (plan.input.hardware.nodes, plan.layout.volumes_per_node) = (2, 2);
+        (plan.space.final_bytes, plan.size.heap_bytes, plan.size.value_bytes) = (600, 1, 1);
+        // 60 MB/s for each of the four volumes.
+        plan.input.loading.rate = Some(Rate { bytes_per_s: 2.4e8, ..Rate::default() });
+        let bad = |plan: &Plan| -> Vec<(String, Option<String>, String)> {
+            let bad = items(plan, None, &checks).into_iter().filter(|item| item.verdict > Verdict::Pass);
+            bad.map(|item| (item.check, item.host, item.subject)).collect()
+        };
+        let found = bad(&plan);
+        let of_dn1 = |check: &str, directory: &str| (check.to_string(), Some("dn1".into()), directory.into());
+        let expected =
+            ["/data/a", "/data/b"].map(|at| [of_dn1("plan.space", at), of_dn1("plan.disk_write", at)]);
+        assert_eq!(found, expected.concat());
+        // One node with one volume on each host: the second directory is something else, of the WAL for example.
+        plan.layout.volumes_per_node = 1;
+        plan.input.loading.rate = None;
+        assert!(bad(&plan).is_empty());
     }
 
     #[test]

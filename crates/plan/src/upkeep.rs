@@ -76,11 +76,11 @@ pub(crate) fn transactions(input: &Input, size: &Size, book: &mut Book) -> Trans
     }
 }
 
-/// The rate of one worker with the cost delay; `None` without a delay.
+/// The rate of one worker with the cost delay; `None` without a delay, or where pages cost nothing: then no worker ever reaches the limit.
 fn delayed(input: &Input, workers: u64, book: &mut Book) -> Option<f64> {
     let server = &input.server;
-    (server.vacuum_cost_delay_ms > 0.0).then(|| {
-        let cost = server.vacuum_cost_page_miss + server.vacuum_cost_page_dirty;
+    let cost = server.vacuum_cost_page_miss + server.vacuum_cost_page_dirty;
+    (server.vacuum_cost_delay_ms > 0.0 && cost > 0.0).then(|| {
         let given = [
             ("cost limit", server.vacuum_cost_limit, Unit::Count),
             ("workers", workers as f64, Unit::Count),

@@ -74,6 +74,12 @@ fn the_vacuum_takes_days_with_the_delay_and_about_one_without() {
     let plan = plan::compute(input).expect("a plan");
     assert_eq!((plan.vacuum.limited_by.as_str(), plan.vacuum.delayed_bytes_per_s), ("WAL", None));
     within(plan.vacuum.duration_s.expect("known"), DAY_S, 0.1);
+    // Pages that cost nothing never bring a worker to its limit, and nothing of the plan is infinite.
+    let mut input = petabyte(rows);
+    (input.server.vacuum_cost_page_miss, input.server.vacuum_cost_page_dirty) = (0.0, 0.0);
+    let free = plan::compute(input).expect("a plan");
+    assert_eq!((free.vacuum.delayed_bytes_per_s, free.vacuum.by_delay_s), (None, None));
+    assert!(free.formulas.iter().all(|formula| formula.result.is_finite()));
     // Rows that are frozen when they are loaded leave nothing to do.
     let mut input = petabyte(rows);
     input.loading.is_frozen = true;

@@ -45,6 +45,8 @@ fn a_check_fits_its_schema_and_uses_all_of_it() {
             refused: Some("no space".into()),
             real_directory: "/mnt/data".into(),
             same_as: Some("/data".into()),
+            file_bytes: Some(1 << 28),
+            asked_bytes: Some(1 << 30),
             tests: vec![test],
             ..check::Disk::default()
         }],

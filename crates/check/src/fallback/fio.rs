@@ -3,7 +3,7 @@
 use super::shell::{Shell, watching};
 use super::{keep, plain};
 use crate::link::quoted;
-use crate::probe::disk::{RESERVE_SHARE, SEQUENTIAL_BYTES, sequential_depths};
+use crate::probe::disk::{COMMITS_BYTES, RESERVE_SHARE, SEQUENTIAL_BYTES, sequential_depths};
 use crate::probe::message::DiskPlan;
 use crate::probe::scratch;
 use record::check::{Disk, DiskTest, Distribution, Pattern};
@@ -66,6 +66,10 @@ const NO_SPACE: i32 = 91;
 const FOREIGN: i32 = 92;
 const UNWRITABLE: i32 = 93;
 
+/// Size, free space and mount point of a line of `df -Pk`: names of devices and mount points may hold spaces.
+const DF_FIGURES: &str =
+    r"s/^.* \([0-9][0-9]*\) \{1,\}[0-9][0-9]* \{1,\}\(-*[0-9][0-9]*\) \{1,\}[0-9]*% \{1,\}\(.*\)$/\1 \2 \3/";
+
 fn refusal(status: i32, stderr: &str, directory: &str) -> String {
     let last = stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
     match status {
@@ -86,9 +90,10 @@ fn remove_leftover() -> String {
         "rmdir {folder} 2>/dev/null; if [ -f {marker} ] && {{ read -r first; read -r boot pid start; }} <{marker} && [ \"$first\" = {} ]; then \
          [ \"$boot\" = \"$(cat /proc/sys/kernel/random/boot_id)\" ] && \
          [ \"$start\" = \"$(sed 's/.*) //' \"/proc/$pid/stat\" 2>/dev/null | cut -d' ' -f20)\" ] || \
-         {{ rm -f {folder}/{} {marker}; rmdir {folder} 2>/dev/null; }}; fi;",
+         {{ rm -f {folder}/{} {folder}/{} {marker}; rmdir {folder} 2>/dev/null; }}; fi;",
         quoted(scratch::FIRST_LINE),
         scratch::DATA,
+        scratch::COMMITS,
     )
 }
 
@@ -107,7 +112,8 @@ fn script(plan: &DiskPlan, pattern: Pattern, block_bytes: u64, depth: u64) -> St
     let reserve = (1.0 / RESERVE_SHARE) as u64;
     let before = format!(
         "cd {directory} || exit 1; command -v fio >/dev/null 2>&1 || exit {NO_FIO}; \
-         set -- $(df -Pk . | tail -n 1); [ \"$4\" -gt $(( {needed_kb} + $2 / {reserve} )) ] || exit {NO_SPACE}; echo \"@mount $6\"; \
+         set -- $(df -Pk . | tail -n 1 | sed '{DF_FIGURES}'); \
+         [ \"$2\" -gt $(( {needed_kb} + $1 / {reserve} )) ] || exit {NO_SPACE}; shift 2; echo \"@mount $*\"; \
          {} \
          [ ! -e {folder} ] && [ ! -L {folder} ] || exit {FOREIGN}; mkdir -m 700 {folder} || exit {UNWRITABLE}; \
          {{ echo {}; echo \"$(cat /proc/sys/kernel/random/boot_id) $$ $(sed 's/.*) //' /proc/$$/stat | cut -d' ' -f20)\"; }} >{folder}/{}; ",
@@ -120,6 +126,8 @@ fn script(plan: &DiskPlan, pattern: Pattern, block_bytes: u64, depth: u64) -> St
     let part = plan.size_bytes / depth.max(1) / block_bytes * block_bytes;
     let (size, parts) = match is_sequential && depth > 1 {
         true => (part, format!(" --offset_increment={part}")),
+        // Commits go to as much of the file as a segment of WAL has.
+        false if pattern == Pattern::Sync => (plan.size_bytes.min(COMMITS_BYTES), String::new()),
         false => (plan.size_bytes, String::new()),
     };
     // Threads that wait for their own operation each, as in our probe. The file is written before by a job of its own, in large blocks past the page
@@ -214,6 +222,19 @@ mod tests {
         assert_eq!((write.per_s, write.latency_us.count), (4000.5, 8001));
         assert!(parse("{}", Pattern::Sync, 8192, 1).is_err());
         assert!(parse("fio: failed", Pattern::Sync, 8192, 1).is_err());
+    }
+
+    #[test]
+    fn a_line_of_df_is_read_whatever_its_names_hold() {
+        let read = |line: &str| {
+            let script = format!("printf '%s\\n' {} | sed '{DF_FIGURES}'", quoted(line));
+            let output = std::process::Command::new("sh").args(["-c", &script]).output().expect("a shell");
+            String::from_utf8_lossy(&output.stdout).trim_end().to_string()
+        };
+        assert_eq!(read("/dev/vda 263112772  60000000 192000000      24% /"), "263112772 192000000 /");
+        assert_eq!(read("//nas/my 1 2 disk  1000 600 400  60% /mnt/my 5% disk"), "1000 400 /mnt/my 5% disk");
+        // Space that is reserved for root can be in use.
+        assert_eq!(read("/dev/sdb1 1000 1001 -1 101% /full"), "1000 -1 /full");
     }
 
     #[test]

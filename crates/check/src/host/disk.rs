@@ -45,8 +45,28 @@ pub fn items(disk: &Disk, is_named: bool) -> Vec<Item> {
                 .why("Reads and writes that only reach memory are faster than the disk."),
         );
     }
+    items.extend(file(disk));
     items.extend(slow_member(disk));
     items
+}
+
+/// The file that was read and written, and why it became shorter than it was asked to be.
+fn file(disk: &Disk) -> Option<Item> {
+    let file = disk.file_bytes?;
+    let bytes = number::bytes(file as f64);
+    let claim = match disk.asked_bytes {
+        None => format!("the tests read and wrote a file of {bytes}"),
+        Some(asked) => format!(
+            "the file has {bytes} instead of {}: this disk would have taken too long to write it; a longer --probe-time makes it longer",
+            number::bytes(asked as f64)
+        ),
+    };
+    Some(
+        Item::of_host("disk.file", Area::Disk, &disk.host, &disk.directory)
+            .figure(file as f64, Unit::Bytes)
+            .judged(Verdict::Note, claim)
+            .why("A cache of the device holds more of a short file, and the figures are better by that."),
+    )
 }
 
 fn of_test(disk: &Disk, test: &DiskTest) -> Vec<Item> {
@@ -198,5 +218,23 @@ mod tests {
         );
         let same = Disk { same_as: Some("/data/1".into()), ..disk(vec![], &[]) };
         assert_eq!(items(&same, false)[0].verdict, Verdict::Note);
+    }
+
+    #[test]
+    fn the_size_of_the_file_is_reported_and_why_it_is_short() {
+        let claim = |disk: &Disk| {
+            let found = items(disk, true);
+            assert_eq!(
+                (found.len(), found[0].check.as_str(), found[0].verdict),
+                (1, "disk.file", Verdict::Note)
+            );
+            found[0].claim.clone()
+        };
+        let whole = Disk { file_bytes: Some(1_100_000_000), ..disk(vec![], &[]) };
+        assert_eq!(claim(&whole), "the tests read and wrote a file of 1.10 GB");
+        let short = Disk { file_bytes: Some(34_500_000), asked_bytes: Some(1_100_000_000), ..whole };
+        assert!(claim(&short).starts_with("the file has 34.5 MB instead of 1.10 GB: "), "{}", claim(&short));
+        // A check of an earlier release does not say.
+        assert!(items(&disk(vec![], &[]), true).is_empty());
     }
 }

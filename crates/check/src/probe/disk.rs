@@ -1,7 +1,8 @@
 //! The disk probe: sequential and random reads and writes at several depths, and the latency of a write with fdatasync.
 //!
 //! Depth is the number of threads that each wait for their own operation, because that is how the sessions of PostgreSQL read and write. All
-//! of it uses one file that is written first, with content that neither compresses nor repeats.
+//! of it but commits uses one file that is written first, with content that neither compresses nor repeats. Commits have a file of the size of a
+//! WAL segment, and this one has a name: btrfs and ZFS log nothing of a file without one, so its fdatasync would cost nothing there.
 
 use super::message::DiskPlan;
 use super::place::{self, Place};
@@ -20,10 +21,16 @@ use std::time::{Duration, Instant};
 
 /// Bytes of one sequential operation.
 pub(crate) const SEQUENTIAL_BYTES: u64 = 1 << 20;
+/// Bytes of one random operation are a multiple of the first, up to the second: O_DIRECT takes multiples of 4 KiB everywhere.
+pub const BLOCK_BYTES: (u64, u64) = (4096, 1 << 24);
+/// Operations in flight at most.
+pub const DEPTH_MAX: u64 = 256;
 /// O_DIRECT wants addresses and lengths that are multiples of the block size of the device; this is one of every device.
 const ALIGN_BYTES: usize = 4096;
 /// This share of the file system must stay free.
 pub(crate) const RESERVE_SHARE: f64 = 0.05;
+/// Bytes of the file of commits: a segment of WAL.
+pub(crate) const COMMITS_BYTES: u64 = 16 << 20;
 /// The smallest file: below it, the cache of the device is all that is measured.
 const SIZE_BYTES_MIN: u64 = 32 << 20;
 /// The file is written for at most so many times the time of a test.
@@ -89,7 +96,7 @@ fn room(plan: &DiskPlan, place: &Place) -> Result<(), String> {
         return Err(format!("the free space of {} cannot be read", place.mount.mount));
     };
     let reserve = (size as f64 * RESERVE_SHARE) as u64;
-    if free < plan.size_bytes.saturating_add(reserve) {
+    if free < plan.size_bytes.saturating_add(COMMITS_BYTES).saturating_add(reserve) {
         return Err(format!(
             "{} has {} free: a file of {} would leave less than {} of {}; --size takes a smaller one",
             place.mount.mount,
@@ -124,11 +131,26 @@ fn run(plan: &DiskPlan, scratch: &Scratch, disk: &mut Disk, stop: &AtomicBool) -
     // Some file systems (tmpfs) have no O_DIRECT; then their cache is measured, and that is reported.
     let direct = scratch.open(OFlags::DIRECT.bits().cast_signed()).ok().filter(takes_direct);
     disk.is_direct = direct.is_some();
-    let file = match direct {
-        Some(file) => file,
-        None => scratch.open(0)?,
+    let (file, flags) = match direct {
+        Some(file) => (file, OFlags::DIRECT),
+        None => (scratch.open(0)?, OFlags::empty()),
     };
-    let size_bytes = plan.size_bytes / SEQUENTIAL_BYTES * SEQUENTIAL_BYTES;
+    let asked_bytes = plan.size_bytes / SEQUENTIAL_BYTES * SEQUENTIAL_BYTES;
+    let time = Duration::from_millis(plan.time_ms);
+    let size_bytes = fill(&file, asked_bytes, SIZE_BYTES_MIN, time * FILL_TIMES, stop)?;
+    disk.file_bytes = Some(size_bytes);
+    disk.asked_bytes = (size_bytes < asked_bytes).then_some(asked_bytes);
+    for test in tests(plan) {
+        measured(&file, test, size_bytes, time, disk, stop)?;
+    }
+    let commits = scratch.open_commits(flags.bits().cast_signed())?;
+    let size_bytes = fill(&commits, COMMITS_BYTES, SEQUENTIAL_BYTES, time, stop)?;
+    let test = Test { pattern: Pattern::Sync, block_bytes: plan.block_bytes, depth: 1 };
+    measured(&commits, test, size_bytes, time, disk, stop)
+}
+
+/// The tests of the data file, in the order in which they run.
+fn tests(plan: &DiskPlan) -> Vec<Test> {
     let mut tests = vec![];
     for pattern in [Pattern::SequentialWrite, Pattern::SequentialRead] {
         let depths = sequential_depths(&plan.depths);
@@ -145,17 +167,25 @@ fn run(plan: &DiskPlan, scratch: &Scratch, disk: &mut Disk, stop: &AtomicBool) -
             depth: *depth,
         }));
     }
-    tests.push(Test { pattern: Pattern::Sync, block_bytes: plan.block_bytes, depth: 1 });
-    let size_bytes = fill(&file, size_bytes, Duration::from_millis(plan.time_ms) * FILL_TIMES, stop)?;
-    for test in tests {
-        if stop.load(Ordering::Relaxed) {
-            return Err(io::Error::from(io::ErrorKind::Interrupted));
-        }
-        let before = place::waits(&disk.members);
-        let mut done = one(&file, test, size_bytes, Duration::from_millis(plan.time_ms), stop)?;
-        done.member_await_ms = awaits(&before, &place::waits(&disk.members));
-        disk.tests.push(done);
+    tests
+}
+
+/// Runs one test and adds it to those of the disk.
+fn measured(
+    file: &File,
+    test: Test,
+    size_bytes: u64,
+    time: Duration,
+    disk: &mut Disk,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    if stop.load(Ordering::Relaxed) {
+        return Err(io::Error::from(io::ErrorKind::Interrupted));
     }
+    let before = place::waits(&disk.members);
+    let mut done = one(file, test, size_bytes, time, stop)?;
+    done.member_await_ms = awaits(&before, &place::waits(&disk.members));
+    disk.tests.push(done);
     Ok(())
 }
 
@@ -164,15 +194,22 @@ fn takes_direct(file: &File) -> bool {
     file.write_all_at(buffer.bytes(), 0).is_ok()
 }
 
-/// Writes the file once, so that no later test reads holes or allocates blocks. On a slow disk it becomes shorter; its size.
-fn fill(file: &File, size_bytes: u64, time: Duration, stop: &AtomicBool) -> io::Result<u64> {
+/// Writes the file once, so that no later test reads holes or allocates blocks. On a slow disk it becomes shorter, but not shorter than `least_bytes`;
+/// its size.
+fn fill(
+    file: &File,
+    size_bytes: u64,
+    least_bytes: u64,
+    time: Duration,
+    stop: &AtomicBool,
+) -> io::Result<u64> {
     let until = Instant::now() + time;
     let mut buffer = Buffer::new(SEQUENTIAL_BYTES as usize);
     for at in (0..size_bytes).step_by(SEQUENTIAL_BYTES as usize) {
         if stop.load(Ordering::Relaxed) {
             return Err(io::Error::from(io::ErrorKind::Interrupted));
         }
-        if at >= SIZE_BYTES_MIN && Instant::now() >= until {
+        if at >= least_bytes && Instant::now() >= until {
             file.sync_all()?;
             return Ok(at);
         }
@@ -200,21 +237,21 @@ fn one(file: &File, test: Test, size_bytes: u64, time: Duration, stop: &AtomicBo
         // Without O_DIRECT the pages in memory would be read.
         let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
     }
+    // What is written is made before the time begins.
+    let buffer = || Buffer::new(test.block_bytes as usize);
+    let workers: Vec<Worker> =
+        (0..test.depth).map(|index| Worker { file, test, index, size_bytes, buffer: buffer() }).collect();
     let begun = Instant::now();
     let outcomes: Vec<io::Result<Latency>> = std::thread::scope(|scope| {
-        let worker = |index| {
-            scope.spawn(move || {
-                let worker = Worker { file, test, index, size_bytes };
-                worker.work(begun + time, stop)
-            })
-        };
-        let workers: Vec<_> = (0..test.depth).map(worker).collect();
-        workers
+        // A host that refuses a thread refuses the test, after those that it gave have ended.
+        let threads: Vec<io::Result<_>> = workers
             .into_iter()
             .map(|worker| {
-                worker.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the probe panicked")))
+                std::thread::Builder::new().spawn_scoped(scope, move || worker.work(begun + time, stop))
             })
-            .collect()
+            .collect();
+        let panicked = || Err(io::Error::other("a thread of the probe panicked"));
+        threads.into_iter().map(|thread| thread?.join().unwrap_or_else(|_| panicked())).collect()
     });
     if matches!(test.pattern, Pattern::SequentialWrite | Pattern::RandomWrite) {
         // The time includes what a volatile cache of the device, or the page cache, has still to write.
@@ -243,6 +280,7 @@ struct Worker<'a> {
     test: Test,
     index: u64,
     size_bytes: u64,
+    buffer: Buffer,
 }
 
 impl Worker<'_> {
@@ -252,10 +290,9 @@ impl Worker<'_> {
         (self.index * length % blocks, length)
     }
 
-    fn work(&self, until: Instant, stop: &AtomicBool) -> io::Result<Latency> {
+    fn work(mut self, until: Instant, stop: &AtomicBool) -> io::Result<Latency> {
         let block = self.test.block_bytes;
         let blocks = (self.size_bytes / block).max(1);
-        let mut buffer = Buffer::new(block as usize);
         let mut random = Random::new(self.index);
         let (first, length) = self.part(blocks);
         let mut latency = Latency::new();
@@ -267,15 +304,15 @@ impl Worker<'_> {
             } * block;
             match self.test.pattern {
                 Pattern::SequentialRead | Pattern::RandomRead => {
-                    self.file.read_exact_at(buffer.bytes_mut(), at)?
+                    self.file.read_exact_at(self.buffer.bytes_mut(), at)?
                 }
                 Pattern::SequentialWrite | Pattern::RandomWrite => {
-                    buffer.stamp(at ^ random.next());
-                    self.file.write_all_at(buffer.bytes(), at)?;
+                    self.buffer.stamp(at ^ random.next());
+                    self.file.write_all_at(self.buffer.bytes(), at)?;
                 }
                 Pattern::Sync => {
-                    buffer.stamp(at ^ random.next());
-                    self.file.write_all_at(buffer.bytes(), at)?;
+                    self.buffer.stamp(at ^ random.next());
+                    self.file.write_all_at(self.buffer.bytes(), at)?;
                     self.file.sync_data()?;
                 }
             }

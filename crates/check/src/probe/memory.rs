@@ -6,8 +6,7 @@
 use record::check::Memory;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::hint::black_box;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use watch::host::files::{Files, Tree, word};
 
@@ -21,6 +20,8 @@ const LINE_BYTES: usize = 64;
 const STEPS: usize = 20_000;
 /// Threads of one node at most: some dozens fill every memory controller.
 const THREADS_MAX: usize = 64;
+/// The interval at which a thread looks whether all others are there.
+const START_BEAT: Duration = Duration::from_micros(100);
 /// Share of the free memory that this may use.
 const FREE_SHARE: u64 = 4;
 
@@ -108,14 +109,16 @@ enum Work {
 
 /// Bytes per second of one thread on each of these processors, together.
 fn bandwidth(cpus: &[usize], work: Work, time: Duration, stop: &AtomicBool) -> f64 {
-    let barrier = Barrier::new(cpus.len());
+    let (ready, go) = (&AtomicUsize::new(0), &AtomicBool::new(false));
     std::thread::scope(|scope| {
         let thread = |cpu: usize| {
-            let barrier = &barrier;
-            scope.spawn(move || {
+            std::thread::Builder::new().spawn_scoped(scope, move || {
                 pin(cpu);
                 let mut memory = vec![1_u64; BYTES_PER_THREAD / size_of::<u64>()];
-                barrier.wait();
+                ready.fetch_add(1, Ordering::Relaxed);
+                while !go.load(Ordering::Relaxed) {
+                    std::thread::sleep(START_BEAT);
+                }
                 let (begun, mut bytes) = (Instant::now(), 0_u64);
                 while begun.elapsed() < time && !stop.load(Ordering::Relaxed) {
                     bytes += pass(&mut memory, work);
@@ -123,7 +126,12 @@ fn bandwidth(cpus: &[usize], work: Work, time: Duration, stop: &AtomicBool) -> f
                 bytes as f64 / begun.elapsed().as_secs_f64()
             })
         };
-        let threads: Vec<_> = cpus.iter().map(|cpu| thread(*cpu)).collect();
+        // No barrier: where the host gives fewer threads than asked for, the others must not wait for those that it refused.
+        let threads: Vec<_> = cpus.iter().filter_map(|cpu| thread(*cpu).ok()).collect();
+        while ready.load(Ordering::Relaxed) < threads.len() {
+            std::thread::sleep(START_BEAT);
+        }
+        go.store(true, Ordering::Relaxed);
         threads.into_iter().filter_map(|thread| thread.join().ok()).sum()
     })
 }

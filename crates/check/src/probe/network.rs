@@ -22,6 +22,8 @@ const ROUND_TRIPS_BEFORE: usize = 5;
 const ROUND_TRIP_PART: u32 = 4;
 /// A peer that is silent for so long is gone.
 const SILENCE: Duration = Duration::from_secs(10);
+/// How long the reply of the bandwidth test may take: what is still in the buffer of a slow link comes before it (4 MB at 1 Mbit/s take 32 s).
+const DRAIN: Duration = Duration::from_secs(50);
 /// The interval at which the listener notices its end.
 const BEAT: Duration = Duration::from_millis(20);
 /// Random bytes that a peer has to know.
@@ -139,6 +141,7 @@ pub fn measure(address: &str, listening: &Listening, time: Duration, stop: &Atom
         stream.write_all(&block)?;
     }
     stream.shutdown(std::net::Shutdown::Write)?;
+    stream.set_read_timeout(Some(DRAIN))?;
     let mut reply = [0; 16];
     stream.read_exact(&mut reply)?;
     let number = |at: usize| reply[at..at + 8].try_into().map(u64::from_le_bytes).unwrap_or(0);

@@ -8,7 +8,8 @@
 //! | empty | removed: a probe was killed between its first two steps |
 //! | anything else | refused: it is not ours |
 //!
-//! The data file is unlinked as soon as it is open, so the kernel frees it with the process, even after kill -9.
+//! The data file is unlinked as soon as it is open, so the kernel frees it with the process, even after kill -9. The file of commits keeps its
+//! name, because some file systems treat a file without one differently (see `disk`); it is as long as a segment of WAL.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -23,6 +24,8 @@ pub(crate) const MARKER: &str = "made-by-pgfathom";
 pub(crate) const FIRST_LINE: &str = "pgfathom check: files of a disk probe, removed at its end";
 /// The data file.
 pub(crate) const DATA: &str = "data";
+/// The file of commits.
+pub(crate) const COMMITS: &str = "commits";
 /// The longest marker that is read.
 pub(crate) const MARKER_BYTES_MAX: u64 = 4096;
 
@@ -105,17 +108,19 @@ impl Scratch {
     /// When the file system refuses, O_DIRECT for example.
     pub fn open(&self, flags: i32) -> io::Result<File> {
         let path = self.path.join(DATA);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(flags)
-            .open(&path);
+        let file = opened(&path, flags);
         if file.is_ok() || path.exists() {
             fs::remove_file(&path)?;
         }
         file
+    }
+
+    /// Opens the file of commits, which keeps its name.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn open_commits(&self, flags: i32) -> io::Result<File> {
+        opened(&self.path.join(COMMITS), flags)
     }
 
     /// Where it is.
@@ -124,11 +129,17 @@ impl Scratch {
     }
 }
 
+fn opened(path: &Path, flags: i32) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600).custom_flags(flags).open(path)
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed now is removed by the next probe.
-        let _ = fs::remove_file(self.path.join(DATA));
-        let _ = fs::remove_file(self.path.join(MARKER));
+        for name in [DATA, COMMITS, MARKER] {
+            let _ = fs::remove_file(self.path.join(name));
+        }
         let _ = fs::remove_dir(&self.path);
     }
 }
@@ -152,7 +163,7 @@ fn remove_leftover(path: &Path) -> Result<(), ScratchError> {
     if let Some(pid) = living(identity) {
         return Err(ScratchError::Busy { path: path.to_path_buf(), pid });
     }
-    for name in [DATA, MARKER] {
+    for name in [DATA, COMMITS, MARKER] {
         match fs::remove_file(path.join(name)) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove", path)(error)),
             _ => {}
@@ -198,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_stays_and_the_data_has_no_name() {
+    fn nothing_stays_and_only_the_file_of_commits_has_a_name() {
         let directory = directory("plain");
         {
             let scratch = Scratch::make(&directory).expect("a folder");
@@ -206,6 +217,9 @@ mod tests {
             let names: Vec<_> =
                 fs::read_dir(scratch.path()).expect("ours").flatten().map(|e| e.file_name()).collect();
             assert_eq!(names, [MARKER], "the data file has no name");
+            let commits = scratch.open_commits(0).expect("a file");
+            let links = std::os::unix::fs::MetadataExt::nlink(&commits.metadata().expect("it is open"));
+            assert_eq!(links, 1, "file systems log nothing of a file without a name");
             let error = Scratch::make(&directory).expect_err("one at a time");
             assert!(matches!(error, ScratchError::Busy { pid, .. } if pid == std::process::id()), "{error}");
         }
@@ -221,6 +235,7 @@ mod tests {
         fs::write(folder.join(MARKER), format!("{FIRST_LINE}\n{} 1 12345678901\n", boot_id()))
             .expect("a marker");
         fs::write(folder.join(DATA), "x").expect("data");
+        fs::write(folder.join(COMMITS), "x").expect("data");
         drop(Scratch::make(&directory).expect("the owner is gone"));
         assert!(!folder.exists());
 

@@ -4,7 +4,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::flags::{Connection, RunDirectory};
 use ::check::link::Ways;
-use ::check::probe;
+use ::check::probe::disk::{BLOCK_BYTES, DEPTH_MAX};
+use ::check::probe::{remove_program, serve};
 use ::check::survey::Tests;
 use app::check::Plan;
 use app::quantity::{self, ValueError};
@@ -12,9 +13,6 @@ use clap::{Args, ValueEnum};
 use record::Exit;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Operations in flight at most.
-const DEPTH_MAX: u64 = 256;
 
 /// The flags of `check`.
 #[derive(Debug, Args)]
@@ -133,10 +131,9 @@ pub enum Skipped {
     Processor,
 }
 
-/// Bytes of one random operation: O_DIRECT takes multiples of 4 KiB everywhere.
 fn block(text: &str) -> Result<u64, ValueError> {
     let bytes = quantity::size_bytes(text)?;
-    if bytes % 4096 != 0 || bytes > 1 << 24 {
+    if bytes % BLOCK_BYTES.0 != 0 || bytes > BLOCK_BYTES.1 {
         return Err(ValueError::new(
             format!("{text:?} is no multiple of 4KiB up to 16MiB"),
             "write 4KiB, 8KiB, 16KiB, ...",
@@ -157,9 +154,9 @@ impl Check {
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         if self.probe {
             if self.remove_program {
-                probe::remove_program();
+                remove_program();
             }
-            probe::serve(std::io::stdin(), std::io::stdout());
+            serve(std::io::stdin(), std::io::stdout());
             return Ok(Exit::Ok);
         }
         let connection = &self.connection;

@@ -174,6 +174,12 @@ pub struct Disk {
     pub tool: String,
     /// The page cache was bypassed.
     pub is_direct: bool,
+    /// Bytes of the file that was read and written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_bytes: Option<u64>,
+    /// Bytes that were asked for, when the file became shorter because it took too long to write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_bytes: Option<u64>,
     /// Why there are no tests, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,

@@ -148,14 +148,16 @@ fn disks(out: &mut String, checks: &Checks) {
 fn one_disk(out: &mut String, disk: &Disk) {
     let members =
         if disk.members.is_empty() { String::new() } else { format!(" on {}", disk.members.join(", ")) };
+    let file = disk.file_bytes.map(|bytes| format!(", a file of {}", number::bytes(bytes as f64)));
     let caption = format!(
-        "{} {}: {} ({}){members}; {}{}",
+        "{} {}: {} ({}){members}; {}{}{}",
         disk.host,
         disk.directory,
         disk.mount,
         disk.device,
         disk.tool,
-        if disk.is_direct { ", without the page cache" } else { ", with the page cache" }
+        if disk.is_direct { ", without the page cache" } else { ", with the page cache" },
+        file.unwrap_or_default(),
     );
     let head = [
         ("test", true),
