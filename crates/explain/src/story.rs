@@ -270,7 +270,8 @@ fn special_before_general(findings: &mut Vec<Finding>) {
         (finding.node.clone(), finding.evidence.iter().find(is_text).cloned())
     };
     let is_special = |finding: &&Finding| finding.rule != GENERAL && finding.severity > Severity::Note;
-    let special: Vec<_> = findings.iter().filter(is_special).map(about).filter(|(_, text)| text.is_some()).collect();
+    let special: Vec<_> =
+        findings.iter().filter(is_special).map(about).filter(|(_, text)| text.is_some()).collect();
     findings.retain(|finding| finding.rule != GENERAL || !special.contains(&about(finding)));
 }
 

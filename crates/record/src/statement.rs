@@ -295,7 +295,8 @@ pub fn text_id(text: &str) -> String {
 
 /// A short name for bytes: FNV-1a of 64 bits (draft-eastlake-fnv).
 pub fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Whether PostgreSQL 18 has shortened a list of constants: how many there were is not in the text, and a plan made from it has one.

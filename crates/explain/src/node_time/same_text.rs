@@ -68,7 +68,10 @@ mod tests {
         ];
         let merged = merged(all);
         let first = &merged[0];
-        assert_eq!((first.0.query_id.as_str(), first.1.as_slice()), ("2", ["2".to_string(), "1".to_string()].as_slice()));
+        assert_eq!(
+            (first.0.query_id.as_str(), first.1.as_slice()),
+            ("2", ["2".to_string(), "1".to_string()].as_slice())
+        );
         assert_eq!((first.0.sessions, first.0.calls_per_s, first.0.mean_ms), (0.4, Some(4.0), Some(40.0)));
         // Texts that are not known are not the same.
         assert_eq!(merged.len(), 3);

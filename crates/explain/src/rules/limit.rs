@@ -105,15 +105,23 @@ fn own_limit(message: &str) -> Option<(&'static str, &str)> {
 
 /// Connections that were refused although the server has room: `CONNECTION LIMIT` of a role or database.
 fn refused_for_itself(case: &Case, server: &Thing<'_>, events: &[(&Event, f64)]) -> Option<Claim> {
-    let limited: Vec<_> =
-        events.iter().filter_map(|(event, count)| Some((own_limit(&event.message)?, *event, *count))).collect();
+    let limited: Vec<_> = events
+        .iter()
+        .filter_map(|(event, count)| Some((own_limit(&event.message)?, *event, *count)))
+        .collect();
     let all: f64 = events.iter().map(|(_, count)| count).sum();
     let count: f64 = limited.iter().map(|(_, _, count)| count).sum();
     let ((kind, name), first, _) = limited.first().filter(|_| count * 2.0 > all)?;
     let quoted = record::statement::quoted(name);
     let shown = match *kind {
-        "role" => format!("SELECT rolname, rolconnlimit FROM pg_roles WHERE rolname = '{}';", name.replace('\'', "''")),
-        _ => format!("SELECT datname, datconnlimit FROM pg_database WHERE datname = '{}';", name.replace('\'', "''")),
+        "role" => format!(
+            "SELECT rolname, rolconnlimit FROM pg_roles WHERE rolname = '{}';",
+            name.replace('\'', "''")
+        ),
+        _ => format!(
+            "SELECT datname, datconnlimit FROM pg_database WHERE datname = '{}';",
+            name.replace('\'', "''")
+        ),
     };
     let windows = limited.iter().map(|(_, event, _)| Window::new(event.t_us, event.t_us + 1_000_000));
     Some(
@@ -131,7 +139,9 @@ fn refused_for_itself(case: &Case, server: &Thing<'_>, events: &[(&Event, f64)])
         .number("refused", count)
         .because(format!("the server's log: {}", first.message))
         .with(server.lines.max("sessions_total"), |claim, most| {
-            claim.number("sessions_total", most).because(format!("{} sessions were open at most", units::short(most)))
+            claim
+                .number("sessions_total", most)
+                .because(format!("{} sessions were open at most", units::short(most)))
         })
         .with(case.setting(server.place, "max_connections"), |claim, most| {
             claim.not(format!("max_connections: it is {most}, and the server refuses with other words"))

@@ -116,7 +116,9 @@ fn queue<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Queue<'a>> {
 fn neighbours<'a>(case: &'a Case, node: &str, host: &'a str) -> Vec<(&'a str, f64)> {
     let is_client = |name: &str| {
         OURS.iter().any(|own| name.starts_with(own))
-            || case.at("activity", node).any(|group| !name.is_empty() && group.lines.word("application").starts_with(name))
+            || case
+                .at("activity", node)
+                .any(|group| !name.is_empty() && group.lines.word("application").starts_with(name))
     };
     let programs = case.at("program", host).filter(|program| !is_client(program.name));
     let mut found: Vec<(&str, f64)> =
@@ -142,8 +144,11 @@ fn crowded(case: &Case) -> Answer {
         if waiting.share < QUEUE_SHARE_MIN || !(is_much || is_much_by_name) {
             continue;
         }
-        let list: Vec<String> =
-            named.iter().take(NAMED_MAX).map(|(name, cpus)| format!("{name} {}", units::short(*cpus))).collect();
+        let list: Vec<String> = named
+            .iter()
+            .take(NAMED_MAX)
+            .map(|(name, cpus)| format!("{name} {}", units::short(*cpus)))
+            .collect();
         claims.push(
             Claim::new(
                 severity(waiting.share),

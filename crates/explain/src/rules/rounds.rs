@@ -16,7 +16,9 @@ pub(super) const RULES: &[Rule] = &[Rule {
     limits: "a statement for one row by its key runs 200 times a second or more, as often as another one returns rows (5 or more an execution, within a tenth); \
         medium if it is 60 % of all executions and 1,000 a second (ours)",
     judge: one_by_one,
-    links: &["https://www.postgresql.org/docs/current/functions-comparisons.html#FUNCTIONS-COMPARISONS-ANY-SOME"],
+    links: &[
+        "https://www.postgresql.org/docs/current/functions-comparisons.html#FUNCTIONS-COMPARISONS-ANY-SOME",
+    ],
 }];
 
 /// Executions a second of the statement for one row.
@@ -50,7 +52,10 @@ fn parent<'a>(all: &'a [StatementTime], lookup: &StatementTime) -> Option<&'a St
         let rows = one.rows.unwrap_or(0.0);
         let per_s = one.calls_per_s.unwrap_or(0.0) * rows;
         let reads = statement::parse(&one.text).is_ok_and(|parsed| parsed.verb == Verb::Select);
-        one.query_id != lookup.query_id && rows >= ROWS_MIN && reads && (per_s - wanted).abs() <= wanted * NEAR
+        one.query_id != lookup.query_id
+            && rows >= ROWS_MIN
+            && reads
+            && (per_s - wanted).abs() <= wanted * NEAR
     });
     parents.next()
 }
@@ -60,7 +65,10 @@ fn one_by_one(case: &Case) -> Answer {
     for time in busy(case) {
         let rates = case.at("statement", &time.node).filter_map(|statement| statement.lines.rate("calls"));
         let all: f64 = rates.sum::<f64>().max(f64::MIN_POSITIVE);
-        let lookups = time.statements.iter().filter(|one| one.calls_per_s.is_some_and(|calls| calls >= CALLS_PER_S_MIN));
+        let lookups = time
+            .statements
+            .iter()
+            .filter(|one| one.calls_per_s.is_some_and(|calls| calls >= CALLS_PER_S_MIN));
         for lookup in lookups.filter(|one| is_lookup(one)) {
             let Some(parent) = parent(&time.statements, lookup) else { continue };
             let (calls, rows) = (lookup.calls_per_s.unwrap_or(0.0), parent.rows.unwrap_or(0.0));
@@ -92,5 +100,7 @@ fn one_by_one(case: &Case) -> Answer {
             );
         }
     }
-    Answer::of(claims, || "how often statements for one row run, against the rows that others return".to_string())
+    Answer::of(claims, || {
+        "how often statements for one row run, against the rows that others return".to_string()
+    })
 }

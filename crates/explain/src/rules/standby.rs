@@ -78,7 +78,12 @@ fn held_up(case: &Case) -> Answer {
             .max_by(|left, right| age(left).total_cmp(&age(right)));
         let who = holder.map_or(String::new(), |session| {
             let query = super::costly::plain(session.lines.word("query"), HOLDER_CHARS);
-            format!(": session {} has a transaction of {} and is {}: {query}", session.name, units::seconds(age(&session)), session.lines.word("state"))
+            format!(
+                ": session {} has a transaction of {} and is {}: {query}",
+                session.name,
+                units::seconds(age(&session)),
+                session.lines.word("state")
+            )
         });
         let end = holder.and_then(|session| {
             let start = session.lines.word("backend_start");

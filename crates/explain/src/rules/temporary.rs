@@ -65,7 +65,12 @@ fn texts(case: &Case) -> impl Iterator<Item = &str> {
 /// The name in `CREATE TEMP TABLE name`, without its schema.
 fn made(text: &str) -> Option<String> {
     let start = beginning(text);
-    let kinds = ["create temp table ", "create temporary table ", "create local temp table ", "create local temporary table "];
+    let kinds = [
+        "create temp table ",
+        "create temporary table ",
+        "create local temp table ",
+        "create local temporary table ",
+    ];
     let rest = kinds.iter().find_map(|kind| start.strip_prefix(kind))?;
     let rest = rest.strip_prefix("if not exists ").unwrap_or(rest);
     let name = rest.split([' ', '(']).next()?.rsplit('.').next()?.trim_matches('"');
@@ -81,7 +86,11 @@ fn temporary(case: &Case) -> BTreeSet<String> {
 fn read_by(statement: &StatementTime, temporary: &BTreeSet<String>) -> Vec<String> {
     let parsed = statement::parse(&statement.text).ok();
     let tables = parsed.map(|parsed| parsed.tables).unwrap_or_default();
-    tables.into_iter().map(|table| table.name).filter(|name| temporary.contains(&name.to_lowercase())).collect()
+    tables
+        .into_iter()
+        .map(|table| table.name)
+        .filter(|name| temporary.contains(&name.to_lowercase()))
+        .collect()
 }
 
 /// A claim about a statement, with what all of these have.
@@ -116,8 +125,15 @@ fn unanalysed(case: &Case) -> Answer {
                 "{} of the session time is a join of temporary tables that were never analysed ({named}): the planner guesses how many rows they have",
                 units::percent(statement.share)
             );
-            let commands: Vec<String> =
-                tables.iter().map(|name| format!("ANALYZE {}; -- in the session that filled it, before the join", statement::quoted(name))).collect();
+            let commands: Vec<String> = tables
+                .iter()
+                .map(|name| {
+                    format!(
+                        "ANALYZE {}; -- in the session that filled it, before the join",
+                        statement::quoted(name)
+                    )
+                })
+                .collect();
             let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
             claims.push(
                 claim(time, statement, case, text)
@@ -184,8 +200,12 @@ fn in_two_phases(case: &Case) -> Answer {
             .filter_map(|statement| statement.lines.rate("total_ms"))
             .sum::<f64>()
             / 1e3;
-        let sampled: f64 =
-            time.statements.iter().filter(|one| !one.is_counted && is_phase(&one.text)).map(|one| one.sessions).sum();
+        let sampled: f64 = time
+            .statements
+            .iter()
+            .filter(|one| !one.is_counted && is_phase(&one.text))
+            .map(|one| one.sessions)
+            .sum();
         let share = (counted_s.max(sampled) / time.active.max(f64::MIN_POSITIVE)).min(1.0);
         if share < SHARE_MIN {
             continue;

@@ -144,7 +144,9 @@ const ERROR_CHARS: usize = 100;
 
 /// The error that the server's log reports most often.
 fn usual_error<'a>(case: &'a Case, node: &str) -> Option<&'a event::Event> {
-    let repeated = |event: &event::Event| 1.0 + event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+    let repeated = |event: &event::Event| {
+        1.0 + event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0)
+    };
     let errors = case.events_of(event::SERVER_LOG).filter(|event| {
         Case::word_of(event, "severity") == "ERROR" && [node, ""].contains(&Case::word_of(event, "node"))
     });

@@ -50,7 +50,9 @@ const LOOKUP_SHARE_MIN: f64 = 0.1;
 fn looked_up(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
-        let caches = case.at("slru", &time.node).filter(|cache| cache.name.to_ascii_lowercase().starts_with("subtrans"));
+        let caches = case
+            .at("slru", &time.node)
+            .filter(|cache| cache.name.to_ascii_lowercase().starts_with("subtrans"));
         let per_s: f64 = caches.filter_map(|cache| cache.lines.rate("hits")).sum();
         let share = (per_s * LOOKUP_S / time.active).min(1.0);
         if per_s < LOOKUPS_PER_S_MIN || share < LOOKUP_SHARE_MIN {
@@ -118,7 +120,9 @@ fn all_rows(case: &Case) -> Answer {
             let Ok(parsed) = statement::parse(&statement.text) else { continue };
             let (rows, calls) = (statement.rows.unwrap_or(0.0), statement.calls_per_s.unwrap_or(0.0));
             let changes = matches!(parsed.verb, Verb::Update | Verb::Delete) && !parsed.is_filtered;
-            let Some(table) = parsed.tables.first().filter(|_| changes && rows >= ROWS_MIN && calls >= CALLS_PER_S_MIN) else {
+            let Some(table) =
+                parsed.tables.first().filter(|_| changes && rows >= ROWS_MIN && calls >= CALLS_PER_S_MIN)
+            else {
                 continue;
             };
             let verb = if parsed.verb == Verb::Update { "UPDATE" } else { "DELETE" };
@@ -160,7 +164,9 @@ fn large_rows(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         let Some(server) = case.one("server", &time.node) else { continue };
-        let (Some(share), Some(all)) = (node_time::share_of(case, &time.node, is_wal), server.rate("wal_bytes")) else {
+        let (Some(share), Some(all)) =
+            (node_time::share_of(case, &time.node, is_wal), server.rate("wal_bytes"))
+        else {
             continue;
         };
         let pages = server.rate("wal_fpi").unwrap_or(0.0) * BLOCK_BYTES;
@@ -169,10 +175,16 @@ fn large_rows(case: &Case) -> Answer {
         }
         // The commit waits, not the statement: its own time may be small, so all of them are looked at.
         let rate = |field: &str, line: &crate::case::Thing<'_>| line.lines.rate(field).unwrap_or(0.0);
-        let writers = case.at("statement", &time.node).map(|line| (rate("wal_bytes", &line), rate("rows", &line), rate("calls", &line), line));
-        let Some((bytes, rows, calls, line)) = writers.max_by(|left, right| left.0.total_cmp(&right.0)) else { continue };
+        let writers = case
+            .at("statement", &time.node)
+            .map(|line| (rate("wal_bytes", &line), rate("rows", &line), rate("calls", &line), line));
+        let Some((bytes, rows, calls, line)) = writers.max_by(|left, right| left.0.total_cmp(&right.0))
+        else {
+            continue;
+        };
         let (each, at_once) = (bytes / rows.max(f64::MIN_POSITIVE), rows / calls.max(f64::MIN_POSITIVE));
-        if bytes < all * OF_WAL_MIN || rows <= 0.0 || each < BYTES_PER_ROW_MIN || at_once > ROWS_OF_CHANGE_MAX {
+        if bytes < all * OF_WAL_MIN || rows <= 0.0 || each < BYTES_PER_ROW_MIN || at_once > ROWS_OF_CHANGE_MAX
+        {
             continue;
         }
         let id = line.lines.word("query_id");

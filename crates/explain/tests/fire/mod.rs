@@ -6,8 +6,8 @@ mod harmless;
 mod inside;
 pub(crate) mod live;
 mod plan;
-mod steps;
 pub(crate) mod search;
+mod steps;
 mod time;
 pub(crate) mod work;
 

@@ -12,7 +12,13 @@ const TEMPORARY: &str = "select count(*) from picked join packed using (item) wh
 /// A hash join that reads a table of this size for ten rows of its other side.
 fn join(scene: &mut Scene, rows: f64, wanted: f64) {
     statement(scene, TREE, json!({}), json!({}));
-    node(scene, 1, 0, "Hash Join", json!({"rows_planned": wanted, "condition": "(b.id = f.parent)", "cost_total": 40_000.0}));
+    node(
+        scene,
+        1,
+        0,
+        "Hash Join",
+        json!({"rows_planned": wanted, "condition": "(b.id = f.parent)", "cost_total": 40_000.0}),
+    );
     node(scene, 2, 1, "WorkTable Scan", json!({"rows_planned": wanted, "cost_total": 1.0}));
     node(scene, 3, 1, "Hash", json!({"rows_planned": rows, "cost_total": 30_000.0}));
     let folder = json!({"relation": "public.folder", "alias": "f", "rows_planned": rows, "table_rows": rows, "cost_total": 30_000.0});
@@ -21,7 +27,11 @@ fn join(scene: &mut Scene, rows: f64, wanted: f64) {
 
 fn index_of_folder(scene: &mut Scene, columns: &str) {
     let keys = json!({"node": "n1", "relation": "public.folder", "index": "folder_parent"});
-    scene.set("plan_index", keys, json!({"columns": columns, "method": "btree", "valid": true, "partial": false}));
+    scene.set(
+        "plan_index",
+        keys,
+        json!({"columns": columns, "method": "btree", "valid": true, "partial": false}),
+    );
 }
 
 /// A sort with this part of the plan's cost.
@@ -30,16 +40,29 @@ fn sort(scene: &mut Scene, cost_below: f64, figures: Value) {
     node(scene, 1, 0, "Aggregate", json!({"rows_planned": 1.0, "cost_total": 50_000.0}));
     let keys = json!({"rows_planned": 36_000.0, "condition": "guest.last_name, guest.first_name", "cost_total": 49_900.0});
     node(scene, 2, 1, "Sort", keys);
-    node(scene, 3, 2, "Seq Scan", json!({"relation": "public.guest", "rows_planned": 36_000.0, "cost_total": cost_below}));
+    node(
+        scene,
+        3,
+        2,
+        "Seq Scan",
+        json!({"relation": "public.guest", "rows_planned": 36_000.0, "cost_total": cost_below}),
+    );
 }
 
 /// A statement on temporary tables, without a plan.
 fn temporary(scene: &mut Scene, analysed: bool) {
     for (id, table) in [("21", "picked"), ("22", "packed")] {
-        let text = format!("CREATE TEMP TABLE {table} ON COMMIT DROP AS SELECT i AS item FROM generate_series($1, $2) i");
+        let text = format!(
+            "CREATE TEMP TABLE {table} ON COMMIT DROP AS SELECT i AS item FROM generate_series($1, $2) i"
+        );
         scene.event(1, event::QUERY, "", json!({"query_id": id, "text": text}));
         if analysed {
-            scene.event(1, event::QUERY, "", json!({"query_id": format!("3{id}"), "text": format!("analyze {table}")}));
+            scene.event(
+                1,
+                event::QUERY,
+                "",
+                json!({"query_id": format!("3{id}"), "text": format!("analyze {table}")}),
+            );
         }
     }
     on_temporary(scene, TEMPORARY, 0);
@@ -48,7 +71,11 @@ fn temporary(scene: &mut Scene, analysed: bool) {
 fn on_temporary(scene: &mut Scene, text: &str, blocks: u64) {
     scene.event(1, event::QUERY, "", json!({"query_id": "9", "text": text}));
     let keys = json!({"node": "n1", "database": "db", "query_id": "9"});
-    scene.set("statement", keys, json!({"calls": 10, "total_ms": 30_000.0, "rows": 10, "shared_hit": blocks}));
+    scene.set(
+        "statement",
+        keys,
+        json!({"calls": 10, "total_ms": 30_000.0, "rows": 10, "shared_hit": blocks}),
+    );
 }
 
 fn samples(scene: &mut Scene, event: &str) {
@@ -69,20 +96,34 @@ fn phases(scene: &mut Scene, texts: [&str; 2]) {
     for (id, text) in ["41", "42"].into_iter().zip(texts) {
         scene.event(1, event::QUERY, "", json!({"query_id": id, "text": text}));
         let keys = json!({"node": "n1", "database": "db", "query_id": id});
-        scene.set("statement", keys, json!({"calls": 1_000, "total_ms": 15_000.0, "rows": 0, "shared_hit": 0}));
+        scene.set(
+            "statement",
+            keys,
+            json!({"calls": 1_000, "total_ms": 15_000.0, "rows": 0, "shared_hit": 0}),
+        );
     }
 }
 
 fn replay(scene: &mut Scene, kind: &str, event: &str) {
     scene.set("server", json!({"node": "n2"}), json!({"in_recovery": true}));
-    let startup = json!({"node": "n2", "backend": "startup", "state": "", "wait_type": kind, "wait_event": event});
+    let startup =
+        json!({"node": "n2", "backend": "startup", "state": "", "wait_type": kind, "wait_event": event});
     scene.set("wait", startup, json!({"sessions": 1}));
     let session = json!({"node": "n2", "pid": 77, "backend": "client backend", "user": "report"});
-    scene.set("session", session, json!({"state": "idle in transaction", "xact_age_s": 40.0, "query": "select sum(cents) from tariff"}));
+    scene.set(
+        "session",
+        session,
+        json!({"state": "idle in transaction", "xact_age_s": 40.0, "query": "select sum(cents) from tariff"}),
+    );
 }
 
 fn refused(scene: &mut Scene, message: &str) {
-    scene.event(60, event::SERVER_LOG, message, json!({"node": "n1", "sqlstate": "53300", "severity": "FATAL", "repeated": 40}));
+    scene.event(
+        60,
+        event::SERVER_LOG,
+        message,
+        json!({"node": "n1", "sqlstate": "53300", "severity": "FATAL", "repeated": 40}),
+    );
 }
 
 /// A result of thirty rows, and a statement for one row that runs so often.
@@ -104,7 +145,11 @@ fn writer(scene: &mut Scene, bytes_per_row: u64, pages: u64) {
     scene.event(1, event::QUERY, "", json!({"query_id": "61", "text": text}));
     let rows = 40_000_000 / bytes_per_row;
     let keys = json!({"node": "n1", "database": "db", "query_id": "61"});
-    scene.set("statement", keys, json!({"calls": rows, "rows": rows, "total_ms": 500.0, "shared_hit": 1_000, "wal_bytes": 40_000_000}));
+    scene.set(
+        "statement",
+        keys,
+        json!({"calls": rows, "rows": rows, "total_ms": 500.0, "shared_hit": 1_000, "wal_bytes": 40_000_000}),
+    );
     let flush = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "LWLock", "wait_event": "WALWrite", "query_id": "61"});
     scene.set("wait", flush, json!({"sessions": 6}));
 }
@@ -124,7 +169,11 @@ pub(super) const CASES: &[Fires] = &[
         statement(scene, "update price_tag set shown = $1", json!({"rows": 600_000}), json!({}));
     }),
     ("LWL-08", Co, |scene| {
-        scene.set("slru", json!({"node": "n1", "name": "subtransaction"}), json!({"hits": 14_000_000, "reads": 0}));
+        scene.set(
+            "slru",
+            json!({"node": "n1", "name": "subtransaction"}),
+            json!({"hits": 14_000_000, "reads": 0}),
+        );
     }),
     ("WAL-11", Co, |scene| writer(scene, 40_000, 1)),
     ("TXN-11", Co, |scene| children(scene, "select title from book where id = $1", 15_000)),
@@ -160,11 +209,20 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         phases(scene, ["PREPARE TRANSACTION $1", "COMMIT PREPARED $1"]);
     }),
     ("TXN-12", |scene| {
-        statement(scene, "update price_tag set shown = $1 where shop = $2", json!({"rows": 600_000}), json!({}));
+        statement(
+            scene,
+            "update price_tag set shown = $1 where shop = $2",
+            json!({"rows": 600_000}),
+            json!({}),
+        );
     }),
     ("TXN-12", |scene| statement(scene, "update setting set value = $1", json!({"rows": 10}), json!({}))),
     ("LWL-08", |scene| {
-        scene.set("slru", json!({"node": "n1", "name": "transaction"}), json!({"hits": 14_000_000, "reads": 0}));
+        scene.set(
+            "slru",
+            json!({"node": "n1", "name": "transaction"}),
+            json!({"hits": 14_000_000, "reads": 0}),
+        );
         scene.set("slru", json!({"node": "n1", "name": "Subtrans"}), json!({"hits": 150_000, "reads": 0}));
     }),
     // Narrow rows, and pages that a checkpoint makes whole.
@@ -172,7 +230,9 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("WAL-11", |scene| writer(scene, 40_000, 500)),
     // Another number of them, and one that returns what it wants.
     ("TXN-11", |scene| children(scene, "select title from book where id = $1", 40_000)),
-    ("TXN-11", |scene| children(scene, "select title from book b join page p using (id) where b.id = $1", 15_000)),
+    ("TXN-11", |scene| {
+        children(scene, "select title from book b join page p using (id) where b.id = $1", 15_000)
+    }),
     // It waits for WAL to come.
     ("REP-12", |scene| replay(scene, "Activity", "RecoveryWalStream")),
 ];

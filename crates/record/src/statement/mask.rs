@@ -82,7 +82,7 @@ impl Output {
                 (List::None, word) if word.eq_ignore_ascii_case("in") => List::In,
                 (List::In, "(") => List::Open,
                 (List::First, ",") => {
-                    self.text.push_str(" ");
+                    self.text.push(' ');
                     self.text.push_str(SQUASHED);
                     List::More
                 }

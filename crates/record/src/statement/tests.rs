@@ -192,7 +192,10 @@ fn constants_become_parameters() {
         ("select  1\n from t -- why\n where b = $2", "select $3 from t where b = $2"),
         ("select E'a\\'b', X'1f', U&'d', $q$it's$q$, 'x'::text", "select $1, $2, $3, $4, $5::text"),
         ("select * from t where at > interval '1 day'", "select * from t where at > interval $1"),
-        ("select * from t where id in (1, 2,3) and b = 4", "select * from t where id in ($1 /*, ... */) and b = $2"),
+        (
+            "select * from t where id in (1, 2,3) and b = 4",
+            "select * from t where id in ($1 /*, ... */) and b = $2",
+        ),
         ("select * from t where id in (1)", "select * from t where id in ($1)"),
         ("select * from t where id in ($1, $2) and b = 4", "select * from t where id in ($1, $2) and b = $3"),
         ("select * from t where id in (select f(1, 2))", "select * from t where id in (select f($1, $2))"),

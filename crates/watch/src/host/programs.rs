@@ -101,9 +101,8 @@ impl Programs {
         let Some(interval_us) = self.at_us.replace(now_us).map(|before| now_us.saturating_sub(before)) else {
             return;
         };
-        let is_worth = |sum: &Sum| {
-            sum.cpu_us as f64 >= interval_us as f64 * SHARE_MIN || sum.bytes() >= BYTES_MIN
-        };
+        let is_worth =
+            |sum: &Sum| sum.cpu_us as f64 >= interval_us as f64 * SHARE_MIN || sum.bytes() >= BYTES_MIN;
         let mut found: Vec<(String, Sum)> = programs.into_iter().filter(|(_, sum)| is_worth(sum)).collect();
         // The half with the most CPU, and the half with the most bytes.
         found.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.cpu_us));
@@ -145,7 +144,9 @@ mod tests {
     fn looked(programs: &mut Programs, at_us: u64, processes: &[Process]) -> Vec<Program> {
         let mut files = Shipped::default();
         for (pid, command, parent, ticks, started, written) in processes {
-            let stat = format!("{pid} ({command}) R {parent} 1 1 0 -1 4194304 1 0 3 0 {ticks} 0 0 0 20 0 1 0 {started} 2 3 0\n");
+            let stat = format!(
+                "{pid} ({command}) R {parent} 1 1 0 -1 4194304 1 0 3 0 {ticks} 0 0 0 20 0 1 0 {started} 2 3 0\n"
+            );
             files.put(&format!("/proc/{pid}/stat"), stat);
             files.put(&format!("/proc/{pid}/io"), format!("read_bytes: 0\nwrite_bytes: {written}\n"));
         }
@@ -153,13 +154,16 @@ mod tests {
         let mut batch = Batch::default();
         programs.tick(&mut files, "h", at_us, &servers, &mut batch);
         let lines = batch.lines.into_iter();
-        lines.filter_map(|(_, _, line)| if let Sampled::Program(line) = line { Some(line) } else { None }).collect()
+        lines
+            .filter_map(|(_, _, line)| if let Sampled::Program(line) = line { Some(line) } else { None })
+            .collect()
     }
 
     #[test]
     fn processes_of_one_name_are_one_program_and_a_new_process_counts_from_its_start() {
         let mut programs = Programs::default();
-        let server = |ticks| [(100, "postgres", 1, ticks, 5, 0), (101, "postgres", 100, ticks, 5, ticks << 20)];
+        let server =
+            |ticks| [(100, "postgres", 1, ticks, 5, 0), (101, "postgres", 100, ticks, 5, ticks << 20)];
         let mut round = |at_us: u64, ticks: u64, others: &[Process]| {
             looked(&mut programs, at_us, &[&server(ticks), others].concat())
         };
@@ -169,9 +173,17 @@ mod tests {
         let lines = round(
             5_000_000,
             5_000,
-            &[(7, "gzip", 1, 1_400, 5, 0), (8, "gzip", 1, 50, 900, 0), (9, "backup (x)", 1, 0, 5, 50 << 20), (10, "cron", 1, 0, 5, 0)],
+            &[
+                (7, "gzip", 1, 1_400, 5, 0),
+                (8, "gzip", 1, 50, 900, 0),
+                (9, "backup (x)", 1, 0, 5, 50 << 20),
+                (10, "cron", 1, 0, 5, 0),
+            ],
         );
-        let found: Vec<_> = lines.iter().map(|line| (line.program.as_str(), line.processes, line.cpu_us, line.write_bytes)).collect();
+        let found: Vec<_> = lines
+            .iter()
+            .map(|line| (line.program.as_str(), line.processes, line.cpu_us, line.write_bytes))
+            .collect();
         assert_eq!(
             found,
             [("gzip", Some(2), Some(4_500_000), Some(0)), ("backup (x)", Some(1), Some(0), Some(50 << 20))]

@@ -101,7 +101,9 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     let sums: Vec<String> = there.map(|name| format!("sum({name}) {name}")).collect();
     // Without the extension that keeps the statements, their texts come from the sessions that are seen at work.
     let sampled = match probe.statements.columns.is_empty() {
-        true => format!("case when state = 'active' and {BACKEND} then pg_catalog.left(query, {SAMPLED_CHARS}) end"),
+        true => format!(
+            "case when state = 'active' and {BACKEND} then pg_catalog.left(query, {SAMPLED_CHARS}) end"
+        ),
         false => "null::text".to_string(),
     };
     let mut parts = processes_sql(&is_ours);
@@ -443,10 +445,8 @@ fn waits(
     for ([backend, state, wait_type, wait_event, query_id], sessions) in groups {
         let query_id = Some(query_id).filter(|id| !id.is_empty() && id != "0");
         let node = answered.node.to_string();
-        batch.reading(
-            answered.t_us,
-            Wait { node, backend, state, wait_type, wait_event, query_id, sessions },
-        );
+        batch
+            .reading(answered.t_us, Wait { node, backend, state, wait_type, wait_event, query_id, sessions });
     }
 }
 

@@ -162,7 +162,8 @@ impl Plans {
 
     /// Without counters of statements, each session that is seen at work with one counts as [`SAMPLE_MS`] of its time. How often it is executed is not known.
     fn take_sample(&mut self, t_us: u64, line: &Wait) {
-        let Some((query_id, database)) = line.query_id.as_ref().and_then(|id| Some((id, self.sampled.get(id)?)))
+        let Some((query_id, database)) =
+            line.query_id.as_ref().and_then(|id| Some((id, self.sampled.get(id)?)))
         else {
             return;
         };

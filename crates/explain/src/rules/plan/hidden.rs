@@ -69,7 +69,9 @@ pub(super) fn parallel(case: &Case) -> Answer {
 /// Whether executions touch far more blocks than the plan's cost allows.
 pub(in crate::rules) fn does_more(planned: &Planned<'_>) -> bool {
     let (blocks, cost) = (planned.statement.blocks, planned.plan.lines.last("cost_total"));
-    blocks.zip(cost).is_some_and(|(blocks, cost)| blocks >= BLOCKS_MIN && blocks >= cost * BLOCKS_PER_COST_MIN)
+    blocks
+        .zip(cost)
+        .is_some_and(|(blocks, cost)| blocks >= BLOCKS_MIN && blocks >= cost * BLOCKS_PER_COST_MIN)
 }
 
 pub(super) fn more_than_planned(case: &Case) -> Answer {

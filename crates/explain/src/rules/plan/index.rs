@@ -142,7 +142,7 @@ pub(in crate::rules) fn keeps_most(planned: &Planned<'_>, relation: &str) -> boo
         let is_filtered = node.lines.word("kind") == "Seq Scan" && !node.lines.word("filter").is_empty();
         is_filtered && rows.zip(kept).is_some_and(|(rows, kept)| kept > rows * MOST)
     };
-    of_table.peek().is_some() && of_table.all(|node| keeps(node))
+    of_table.peek().is_some() && of_table.all(keeps)
 }
 
 /// The index for the most wasteful scan of a plan; `None` if there is one already, or the planner would not use it.
@@ -340,7 +340,10 @@ pub(super) fn obstacle_of(
         compared.clone().filter_map(|c| obstacle(c, &scan.conditions, index, columns, scan.relation))
     });
     obstacles.next().or_else(|| {
-        let of_array = found.iter().filter(|_| !usable).find_map(|(index, columns)| member_of_array(scan, index, columns));
+        let of_array = found
+            .iter()
+            .filter(|_| !usable)
+            .find_map(|(index, columns)| member_of_array(scan, index, columns));
         let mut in_order = found.iter().filter(|(index, _)| !usable && serves(index, Use::Equality));
         of_array.or_else(|| in_order.find_map(|(index, columns)| inside_a_call(scan, index, columns)))
     })
@@ -354,7 +357,9 @@ fn member_of_array(scan: &Scan<'_>, index: &Thing<'_>, columns: &[&str]) -> Opti
     };
     let column = columns.iter().find(is_of_column).filter(|_| index.lines.word("method") == "gin")?;
     let name = index.lines.word("index");
-    let why = format!("index {name} on {column} is a GIN index, which answers {column} @> ARRAY[value], and not value = ANY ({column})");
+    let why = format!(
+        "index {name} on {column} is a GIN index, which answers {column} @> ARRAY[value], and not value = ANY ({column})"
+    );
     Some((why, None))
 }
 

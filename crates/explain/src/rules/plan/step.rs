@@ -45,7 +45,10 @@ fn node_of<'a>(planned: &Planned<'a>, wanted: f64) -> Option<Thing<'a>> {
     planned.nodes.iter().find(|node| node.lines.last("number") == Some(wanted)).copied()
 }
 
-fn below<'p, 'a>(planned: &'p Planned<'a>, node: &Thing<'a>) -> impl Iterator<Item = Thing<'a>> + use<'p, 'a> {
+fn below<'p, 'a>(
+    planned: &'p Planned<'a>,
+    node: &Thing<'a>,
+) -> impl Iterator<Item = Thing<'a>> + use<'p, 'a> {
     let above = number(node, "number");
     planned.nodes.iter().filter(move |one| number(one, "above") == above).copied()
 }
@@ -67,8 +70,13 @@ fn join_above<'a>(planned: &Planned<'a>, node: &Thing<'a>) -> Option<(Thing<'a>,
 }
 
 pub(super) fn unindexed_join<'a>(case: &'a Case, planned: &Planned<'a>) -> Option<Unindexed<'a>> {
-    let scans = planned.nodes.iter().filter(|node| word(node, "kind") == "Seq Scan" && word(node, "filter").is_empty());
-    scans.filter_map(|scan| unindexed(case, planned, scan)).max_by(|left, right| left.rows.total_cmp(&right.rows))
+    let scans = planned
+        .nodes
+        .iter()
+        .filter(|node| word(node, "kind") == "Seq Scan" && word(node, "filter").is_empty());
+    scans
+        .filter_map(|scan| unindexed(case, planned, scan))
+        .max_by(|left, right| left.rows.total_cmp(&right.rows))
 }
 
 fn unindexed<'a>(case: &'a Case, planned: &Planned<'a>, scan: &Thing<'a>) -> Option<Unindexed<'a>> {
@@ -134,7 +142,8 @@ fn costliest<'a>(planned: &Planned<'a>) -> Option<Step<'a>> {
     let mut best: Option<Step<'a>> = None;
     for node in &planned.nodes {
         let above = node_of(planned, number(node, "above"));
-        let inherited = factors.iter().find(|(of, _)| *of == number(node, "above")).map_or(1.0, |found| found.1);
+        let inherited =
+            factors.iter().find(|(of, _)| *of == number(node, "above")).map_or(1.0, |found| found.1);
         let fetched = above.filter(|above| word(above, "kind") == "Limit").map_or(1.0, |limit| {
             (number(&limit, "cost_total") / number(node, "cost_total").max(f64::MIN_POSITIVE)).min(1.0)
         });
@@ -165,15 +174,17 @@ fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
     let rows = units::short(number(node, "rows_planned"));
     let input = below(planned, node).map(|child| number(&child, "rows_planned")).fold(0.0, f64::max);
     let above = planned.above(node);
-    let per_row = below(planned, node).next().is_some() && kind.ends_with("Scan") && !kind.starts_with("Bitmap");
+    let per_row =
+        below(planned, node).next().is_some() && kind.ends_with("Scan") && !kind.starts_with("Bitmap");
     let (does, remedy) = match kind {
         _ if per_row && kind != "Subquery Scan" => (
             format!("runs a subquery for each of the rows that it reads from {relation}"),
             "write the subquery as a join or with GROUP BY, so that it runs once; an index for its condition makes each run cheap",
         ),
         "Sort" | "Incremental Sort" => {
-            let is_useless = matches!(above.as_slice(), ["Aggregate", ..] | ["Subquery Scan", "Aggregate", ..])
-                && above.len() <= 2;
+            let is_useless =
+                matches!(above.as_slice(), ["Aggregate", ..] | ["Subquery Scan", "Aggregate", ..])
+                    && above.len() <= 2;
             let end = if is_useless { ", and nothing above needs that order" } else { "" };
             let remedy = if is_useless {
                 "leave out the ORDER BY, which is inside of the view or subquery, or count the table itself"
@@ -185,7 +196,8 @@ fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
         "Seq Scan" => {
             let all = units::short(node.lines.last("table_rows").unwrap_or(0.0));
             let filter = word(node, "filter");
-            let kept = if filter.is_empty() { String::new() } else { format!(", of which {filter} keeps {rows}") };
+            let kept =
+                if filter.is_empty() { String::new() } else { format!(", of which {filter} keeps {rows}") };
             (format!("reads all {all} rows of {relation}{kept}"), READ_LESS)
         }
         "Index Scan" | "Index Only Scan" | "Bitmap Heap Scan" => {
@@ -203,7 +215,8 @@ fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
         "Nested Loop" => {
             let inner = below(planned, node).last()?;
             let named = planned.nodes.iter().find(|one| {
-                let is_inner = number(one, "number") == number(&inner, "number") || number(one, "above") == number(&inner, "number");
+                let is_inner = number(one, "number") == number(&inner, "number")
+                    || number(one, "above") == number(&inner, "number");
                 is_inner && !word(one, "relation").is_empty()
             });
             let what = named.map_or("its inner side".to_string(), |one| {
@@ -232,7 +245,9 @@ fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
             format!("calls a function that returns {rows} rows"),
             "look into the function: its own statements are counted with pg_stat_statements.track = all",
         ),
-        "CTE Scan" | "WorkTable Scan" | "Subquery Scan" => (format!("reads {rows} rows of a subquery"), READ_LESS),
+        "CTE Scan" | "WorkTable Scan" | "Subquery Scan" => {
+            (format!("reads {rows} rows of a subquery"), READ_LESS)
+        }
         "Limit" | "ModifyTable" | "LockRows" | "Result" => return None,
         _ => (format!("is a step of kind {kind} with {rows} rows"), READ_LESS),
     };

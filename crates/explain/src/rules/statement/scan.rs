@@ -61,7 +61,10 @@ pub(super) fn scan(case: &Case) -> Answer {
             }
             let planned = plan::plan_of(case, time, statement);
             let wants_most = |planned: &plan::Planned<'_>| plan::keeps_most(planned, relation);
-            if planned.as_ref().is_some_and(|planned| plan::is_explained(case, planned) || wants_most(planned)) {
+            if planned
+                .as_ref()
+                .is_some_and(|planned| plan::is_explained(case, planned) || wants_most(planned))
+            {
                 continue;
             }
             let proposal = planned.as_ref().and_then(|planned| plan::proposal(case, planned));
