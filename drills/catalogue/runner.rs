@@ -26,6 +26,8 @@ const WATCH_GRACE: Duration = Duration::from_secs(60);
 /// The run directory of the first watch.
 const FIRST_LOOK: &str = "run";
 
+/// The rule about I/O limits of control groups.
+const STAND_IN: &str = "IO-09";
 /// For the self-test: rules whose claims are removed before they are scored, separated by spaces.
 pub(crate) const WITHOUT: &str = "PGFATHOM_DRILLS_WITHOUT";
 
@@ -295,6 +297,21 @@ fn remove_rules(answer: &mut Value, rules: &str) {
     }
 }
 
+/// The limit of a control group stands in for a slow disk: what is claimed about the limit itself is true of the stand-in, and belongs to no entry, and neither does
+/// its place above what it causes.
+fn remove_stand_in(entry: &Entry, answer: &mut Value) {
+    if entry.disk.is_none() || entry.rules.iter().any(|rule| rule == STAND_IN) {
+        return;
+    }
+    remove_rules(answer, STAND_IN);
+    for finding in answer["findings"].as_array_mut().into_iter().flatten() {
+        let is_below = finding["symptom_of"].as_str().is_some_and(|id| id.starts_with(STAND_IN));
+        if let (true, Some(fields)) = (is_below, finding.as_object_mut()) {
+            fields.remove("symptom_of");
+        }
+    }
+}
+
 /// What the scorer holds the findings against.
 fn expected(entry: &Entry, foreign_cpu_pct: Option<f64>) -> Expected<'_> {
     Expected {
@@ -309,7 +326,8 @@ fn expected(entry: &Entry, foreign_cpu_pct: Option<f64>) -> Expected<'_> {
 
 /// Explains the recording of the first watch in `folder` again, and judges that. What was measured then stays.
 pub(crate) fn judge_kept(entry: &Entry, folder: &Path, before: Record) -> Result<Record, String> {
-    let answer = explain(folder, FIRST_LOOK)?;
+    let mut answer = explain(folder, FIRST_LOOK)?;
+    remove_stand_in(entry, &mut answer);
     let verdict = score::judge(&answer, &expected(entry, before.foreign_cpu_pct));
     let (cause, rules) = (entry.cause.clone(), entry.rules.clone());
     Ok(Record { area: entry.area.clone(), healthy: entry.healthy, cause, rules, verdict, ..before })
@@ -326,6 +344,7 @@ pub(crate) fn perform(
     let mut stage = Stage::set(entry, folder, foreign, island)?;
     let mut look = stage.look(FIRST_LOOK, false)?;
     remove_rules(&mut look.answer, &std::env::var(WITHOUT).unwrap_or_default());
+    remove_stand_in(entry, &mut look.answer);
     stage.loads.worked()?;
     stage.provoked()?;
     let expected = expected(entry, look.foreign_cpu_pct);
