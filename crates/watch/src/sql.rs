@@ -19,6 +19,7 @@ mod plans;
 mod probe;
 mod progress;
 mod relations;
+mod sampled;
 pub mod session;
 mod slru;
 

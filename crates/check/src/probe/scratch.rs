@@ -119,7 +119,7 @@ impl Scratch {
     ///
     /// # Errors
     /// When the file system refuses.
-    pub fn open_commits(&self, flags: i32) -> io::Result<File> {
+    pub(crate) fn open_commits(&self, flags: i32) -> io::Result<File> {
         opened(&self.path.join(COMMITS), flags)
     }
 

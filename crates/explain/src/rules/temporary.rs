@@ -32,7 +32,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "TXN-10",
         title: "transactions are committed in two phases",
         needs: &[Field("server", "sessions_active")],
-        limits: "20 % of the session time in PREPARE TRANSACTION and COMMIT PREPARED, on a server without an engine that needs them (ours)",
+        limits: "20 % of the session time in PREPARE TRANSACTION and COMMIT PREPARED (ours)",
         judge: in_two_phases,
         links: &["https://www.postgresql.org/docs/current/sql-prepare-transaction.html"],
     },
@@ -48,8 +48,6 @@ const FILES_SHARE_MIN: f64 = 0.1;
 const SHARED_BLOCKS_MAX: f64 = 50.0;
 /// First words of the two commands, in lower case.
 const PHASES: [&str; 2] = ["prepare transaction", "commit prepared"];
-/// Libraries of engines that commit in two phases by design.
-const ENGINES: [&str; 4] = ["citus", "multimaster", "shardman", "pgactive"];
 
 /// The beginning of a text in lower case, its blanks unified.
 fn beginning(text: &str) -> String {
@@ -189,10 +187,6 @@ fn in_two_phases(case: &Case) -> Answer {
         .collect();
     let mut claims = vec![];
     for time in busy(case) {
-        let libraries = case.setting(&time.node, "shared_preload_libraries").unwrap_or("");
-        if ENGINES.iter().any(|engine| libraries.contains(engine)) {
-            continue;
-        }
         // Before PostgreSQL 17 each name of a transaction is a statement of its own, too small for the list of the largest.
         let counted_s: f64 = case
             .at("statement", &time.node)
@@ -227,9 +221,8 @@ fn in_two_phases(case: &Case) -> Answer {
             .with(case.one("server", &time.node).and_then(|server| server.mean("prepared_xacts")), |claim, count| {
                 claim.because(format!("{} transactions are prepared at any time", units::short(count)))
             })
-            .not("an engine that commits in two phases by itself: its library is not loaded")
             .remedy(
-                "commit in one phase where a transaction changes only this server: the transaction manager of the application (XA) can be told so",
+                "commit in one phase where a transaction changes only this server (an engine that spreads its rows needs both phases): the transaction manager of the application (XA) has a setting for it",
                 &["SELECT gid, owner, database, prepared FROM pg_prepared_xacts ORDER BY prepared; -- who prepares"],
             ),
         );

@@ -204,10 +204,6 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("MEM-07", |scene| unbuffered(scene, "BufFileRead", 0)),
     ("MEM-07", |scene| unbuffered(scene, "DataFileRead", 200_000)),
     ("TXN-10", |scene| phases(scene, ["PREPARE find AS SELECT 1", "COMMIT"])),
-    ("TXN-10", |scene| {
-        scene.fact(json!({"node": "n1"}), "setting", "shared_preload_libraries", "citus");
-        phases(scene, ["PREPARE TRANSACTION $1", "COMMIT PREPARED $1"]);
-    }),
     ("TXN-12", |scene| {
         statement(
             scene,

@@ -4,16 +4,15 @@
 //! remarkable sessions are returned individually.
 
 use crate::board::{NodeState, Process};
-use crate::collect::{Batch, With};
+use crate::collect::Batch;
 use crate::host::schedule::{BACKENDS_MAX, SESSIONS_MAX};
 use crate::sql::counters::Counters;
 use crate::sql::json::{self, age, count, flag, list, micros, number, text};
 use crate::sql::probe::{Probe, column};
-use crate::sql::relations;
-use record::statement;
-use record::watched::{Activity, Horizon, Replication, Server, Session, Slot, WAIT_CPU, Wait};
+use crate::sql::sampled;
+use record::watched::{Activity, Horizon, Replication, Server, Session, Slot, WAIT_CPU};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 /// Transactions younger than this are not remarkable.
 const REMARKABLE_S: u32 = 2;
@@ -33,10 +32,6 @@ pub(crate) const LOCKERS_MAX: u32 = 32;
 const GROUPS_MAX: u32 = 20;
 /// Characters of a statement that are kept.
 pub(crate) const QUERY_CHARS: u32 = 200;
-/// Characters of a statement that is recorded because a session was seen at work with it.
-const SAMPLED_CHARS: u32 = 4000;
-/// Statements that are recorded for that reason; with more, the texts are no statements of a program.
-const SAMPLED_MAX: usize = 500;
 /// Commands that report progress begin with one of these.
 const REPORTING: &str = "'^[[:space:](]*(vacuum|analyze|copy|create|reindex|cluster|repack|alter|refresh|import|base_backup|autovacuum)'";
 
@@ -99,13 +94,7 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     let lsn = "case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn() else pg_catalog.pg_current_wal_insert_lsn() end";
     let there = DATABASE.iter().filter(|name| probe.database.contains(**name));
     let sums: Vec<String> = there.map(|name| format!("sum({name}) {name}")).collect();
-    // Without the extension that keeps the statements, their texts come from the sessions that are seen at work.
-    let sampled = match probe.statements.columns.is_empty() {
-        true => format!(
-            "case when state = 'active' and {BACKEND} then pg_catalog.left(query, {SAMPLED_CHARS}) end"
-        ),
-        false => "null::text".to_string(),
-    };
+    let sampled = sampled::text(probe, BACKEND);
     let mut parts = processes_sql(&is_ours);
     parts.extend(named_sql());
     parts.extend([
@@ -346,7 +335,7 @@ pub(crate) fn answer(
     state.wal_bytes_per_s = per_s(server.wal_bytes);
 
     batch.counted(t_us, interval_us, server);
-    waits(answered, answer, memory, batch, state);
+    sampled::waits(sampled::Seen { node: answered.node, t_us }, answer, &mut memory.texts, batch, state);
     for row in list(answer, "sessions") {
         batch.reading(t_us, session(&node(), row));
     }
@@ -409,45 +398,6 @@ fn server(answered: &Answered<'_>, answer: &Value, slow: &Slow, is_masked: bool)
         server.sessions_waiting_lock = None;
     }
     server
-}
-
-/// What sessions wait for: lines, and sums per type of wait. A statement whose text came with it is named by the server's id, else by its text.
-fn waits(
-    answered: &Answered<'_>,
-    answer: &Value,
-    memory: &mut Memory,
-    batch: &mut Batch,
-    state: &mut NodeState,
-) {
-    state.waits.clear();
-    let mut groups: BTreeMap<[String; 5], u64> = BTreeMap::new();
-    for wait in list(answer, "waits") {
-        let sessions = count(wait, "sessions").unwrap_or(0);
-        let [backend, of_session, wait_type, wait_event] =
-            ["backend", "state", "wait_type", "wait_event"].map(|name| text(wait, name));
-        if of_session == "active" {
-            *state.waits.entry(wait_type.clone()).or_default() += sessions;
-        }
-        let mut query_id = text(wait, "query_id");
-        let sampled = text(wait, "sampled");
-        if !sampled.is_empty() {
-            let words = statement::parameterized(&sampled);
-            if query_id.is_empty() {
-                query_id = statement::text_id(&words);
-            }
-            if memory.texts.len() < SAMPLED_MAX && memory.texts.insert(query_id.clone()) {
-                let event = relations::text_event(answered.node, answered.t_us, &query_id, words);
-                batch.event(event.with("database", text(wait, "database")).with("from", "sessions"));
-            }
-        }
-        *groups.entry([backend, of_session, wait_type, wait_event, query_id]).or_default() += sessions;
-    }
-    for ([backend, state, wait_type, wait_event, query_id], sessions) in groups {
-        let query_id = Some(query_id).filter(|id| !id.is_empty() && id != "0");
-        let node = answered.node.to_string();
-        batch
-            .reading(answered.t_us, Wait { node, backend, state, wait_type, wait_event, query_id, sessions });
-    }
 }
 
 /// What keeps old row versions from being removed.

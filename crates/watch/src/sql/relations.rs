@@ -1,11 +1,11 @@
 //! Slow or expensive data: tables, statements, the server's I/O, subscriptions.
 
-use crate::collect::{Batch, Place, With};
+use crate::collect::{Batch, With};
 use crate::sql::core::Answered;
 use crate::sql::counters::Counters;
 use crate::sql::json::{age, count, flag, list, number, text};
 use crate::sql::probe::{Probe, column};
-use record::event;
+use crate::sql::sampled;
 use record::watched::{Io, Statement, Subscription, Table, WAIT_CPU, WaitProfile};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
@@ -300,20 +300,13 @@ pub(crate) fn texts_answer(
 ) {
     for row in list(answer, "texts") {
         let (id, words) = (text(row, "query_id"), text(row, "text"));
-        let event = text_event(node, t_us, &id, words);
+        let event = sampled::text_event(node, t_us, &id, words);
         batch.event(match count(row, "commas") {
             Some(commas) => event.with("commas", commas),
             None => event,
         });
         known.insert(id);
     }
-}
-
-/// The event that keeps the text of a statement.
-pub(crate) fn text_event(node: &str, t_us: u64, query_id: &str, text: String) -> event::Event {
-    let event =
-        Place::Node(node.to_string()).event(t_us, event::QUERY, "a statement seen for the first time");
-    event.with("query_id", query_id).with("text", text)
 }
 
 /// The profile of `pg_wait_sampling`; `None` without it.

@@ -168,6 +168,47 @@ const READ_LESS: &str = "let it read less: an index for what the filter compares
 const FEWER_LOOPS: &str = "let fewer rows reach the loop (a condition that is applied earlier), give the inner side an index for its condition, or read it once \
     (statistics that show the true number of rows lead to a hash join)";
 
+/// What a scan reads.
+fn of_scan(node: &Thing<'_>, kind: &str, rows: &str) -> (String, &'static str) {
+    let relation = word(node, "relation");
+    match kind {
+        "Seq Scan" => {
+            let all = units::short(node.lines.last("table_rows").unwrap_or(0.0));
+            let filter = word(node, "filter");
+            let kept =
+                if filter.is_empty() { String::new() } else { format!(", of which {filter} keeps {rows}") };
+            (format!("reads all {all} rows of {relation}{kept}"), READ_LESS)
+        }
+        _ => {
+            let by = Some(word(node, "index")).filter(|name| !name.is_empty());
+            let by = by.map_or(String::new(), |name| format!(" by index {name}"));
+            let filter = word(node, "filter");
+            match filter.is_empty() {
+                true => (format!("reads {rows} rows of {relation}{by}"), READ_LESS),
+                false => (
+                    format!("reads rows of {relation}{by} and leaves out those that do not fit {filter}"),
+                    "an index that also holds what the filter compares finds only the rows that fit",
+                ),
+            }
+        }
+    }
+}
+
+/// What a nested loop repeats.
+fn of_loop(planned: &Planned<'_>, node: &Thing<'_>) -> Option<(String, &'static str)> {
+    let inner = below(planned, node).last()?;
+    let named = planned.nodes.iter().find(|one| {
+        let is_inner = number(one, "number") == number(&inner, "number")
+            || number(one, "above") == number(&inner, "number");
+        is_inner && !word(one, "relation").is_empty()
+    });
+    let what = named.map_or("its inner side".to_string(), |one| {
+        format!("{} ({})", word(one, "relation"), word(one, "kind").to_lowercase())
+    });
+    let outer = below(planned, node).next().map_or(0.0, |one| number(&one, "rows_planned"));
+    Some((format!("reads {what} again for each of {} rows", units::short(outer)), FEWER_LOOPS))
+}
+
 fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
     let node = &step.node;
     let (kind, relation, condition) = (word(node, "kind"), word(node, "relation"), word(node, "condition"));
@@ -193,38 +234,8 @@ fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
             };
             (format!("sorts {rows} rows by {condition}{end}"), remedy)
         }
-        "Seq Scan" => {
-            let all = units::short(node.lines.last("table_rows").unwrap_or(0.0));
-            let filter = word(node, "filter");
-            let kept =
-                if filter.is_empty() { String::new() } else { format!(", of which {filter} keeps {rows}") };
-            (format!("reads all {all} rows of {relation}{kept}"), READ_LESS)
-        }
-        "Index Scan" | "Index Only Scan" | "Bitmap Heap Scan" => {
-            let by = Some(word(node, "index")).filter(|name| !name.is_empty());
-            let by = by.map_or(String::new(), |name| format!(" by index {name}"));
-            let filter = word(node, "filter");
-            match filter.is_empty() {
-                true => (format!("reads {rows} rows of {relation}{by}"), READ_LESS),
-                false => (
-                    format!("reads rows of {relation}{by} and leaves out those that do not fit {filter}"),
-                    "an index that also holds what the filter compares finds only the rows that fit",
-                ),
-            }
-        }
-        "Nested Loop" => {
-            let inner = below(planned, node).last()?;
-            let named = planned.nodes.iter().find(|one| {
-                let is_inner = number(one, "number") == number(&inner, "number")
-                    || number(one, "above") == number(&inner, "number");
-                is_inner && !word(one, "relation").is_empty()
-            });
-            let what = named.map_or("its inner side".to_string(), |one| {
-                format!("{} ({})", word(one, "relation"), word(one, "kind").to_lowercase())
-            });
-            let outer = below(planned, node).next().map_or(0.0, |one| number(&one, "rows_planned"));
-            (format!("reads {what} again for each of {} rows", units::short(outer)), FEWER_LOOPS)
-        }
+        "Seq Scan" | "Index Scan" | "Index Only Scan" | "Bitmap Heap Scan" => of_scan(node, kind, &rows),
+        "Nested Loop" => of_loop(planned, node)?,
         "Hash Join" | "Merge Join" => (
             format!("joins {} rows by {condition}", units::short(input)),
             "let fewer rows reach the join: a condition that is applied earlier, or an index for the joined column if few of them are wanted",

@@ -1,0 +1,79 @@
+//! What sessions wait for, and the statements that they were seen at work with: where no extension keeps statements, samples are all that is known of them.
+
+use super::json::{count, list, text as word};
+use super::probe::Probe;
+use crate::board::NodeState;
+use crate::collect::{Batch, Place, With};
+use record::watched::Wait;
+use record::{event, statement};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashSet};
+
+/// Characters of a statement that is recorded because a session was seen at work with it.
+const SAMPLED_CHARS: u32 = 4000;
+/// Statements that are recorded for that reason; with more, the texts are no statements of a program.
+const SAMPLED_MAX: usize = 500;
+
+/// When and where the sessions were looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) node: &'a str,
+    pub(crate) t_us: u64,
+}
+
+/// The expression of the text of a session at work. Null where an extension keeps the statements.
+pub(crate) fn text(probe: &Probe, backend: &str) -> String {
+    match probe.statements.columns.is_empty() {
+        true => {
+            format!(
+                "case when state = 'active' and {backend} then pg_catalog.left(query, {SAMPLED_CHARS}) end"
+            )
+        }
+        false => "null::text".to_string(),
+    }
+}
+
+/// What sessions wait for: lines, and sums per type of wait. A statement whose text came with it is named by the server's id, else by its text.
+pub(crate) fn waits(
+    seen: Seen<'_>,
+    answer: &Value,
+    texts: &mut HashSet<String>,
+    batch: &mut Batch,
+    state: &mut NodeState,
+) {
+    state.waits.clear();
+    let mut groups: BTreeMap<[String; 5], u64> = BTreeMap::new();
+    for wait in list(answer, "waits") {
+        let sessions = count(wait, "sessions").unwrap_or(0);
+        let [backend, of_session, wait_type, wait_event] =
+            ["backend", "state", "wait_type", "wait_event"].map(|name| word(wait, name));
+        if of_session == "active" {
+            *state.waits.entry(wait_type.clone()).or_default() += sessions;
+        }
+        let mut query_id = word(wait, "query_id");
+        let sampled = word(wait, "sampled");
+        if !sampled.is_empty() {
+            let words = statement::parameterized(&sampled);
+            if query_id.is_empty() {
+                query_id = statement::text_id(&words);
+            }
+            if texts.len() < SAMPLED_MAX && texts.insert(query_id.clone()) {
+                let event = text_event(seen.node, seen.t_us, &query_id, words);
+                batch.event(event.with("database", word(wait, "database")).with("from", "sessions"));
+            }
+        }
+        *groups.entry([backend, of_session, wait_type, wait_event, query_id]).or_default() += sessions;
+    }
+    for ([backend, state, wait_type, wait_event, query_id], sessions) in groups {
+        let query_id = Some(query_id).filter(|id| !id.is_empty() && id != "0");
+        let node = seen.node.to_string();
+        batch.reading(seen.t_us, Wait { node, backend, state, wait_type, wait_event, query_id, sessions });
+    }
+}
+
+/// The event that keeps the text of a statement.
+pub(crate) fn text_event(node: &str, t_us: u64, query_id: &str, text: String) -> event::Event {
+    let event =
+        Place::Node(node.to_string()).event(t_us, event::QUERY, "a statement seen for the first time");
+    event.with("query_id", query_id).with("text", text)
+}
