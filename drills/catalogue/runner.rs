@@ -297,7 +297,8 @@ fn remove_rules(answer: &mut Value, rules: &str) {
     }
 }
 
-/// The limit of a control group stands in for a slow disk: what is claimed about the limit itself is true of the stand-in, and belongs to no entry, and neither does
+/// The limit of a control group stands in for a slow disk: what is claimed about the limit itself is true of the stand-in, and belongs to no entry, and
+/// neither does
 /// its place above what it causes.
 fn remove_stand_in(entry: &Entry, answer: &mut Value) {
     if entry.disk.is_none() || entry.rules.iter().any(|rule| rule == STAND_IN) {

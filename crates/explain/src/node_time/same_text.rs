@@ -1,4 +1,5 @@
-//! Statements with one text and several ids: the server gives another id for each temporary table, schema or role's own table that the names mean. Each alone is
+//! Statements with one text and several ids: the server gives another id for each temporary table, schema or role's own table that the names mean. Each
+//! alone is
 //! small, so the account has one line for the text.
 
 use record::finding::StatementTime;

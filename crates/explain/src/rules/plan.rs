@@ -157,7 +157,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-45",
         title: "one step has most of the cost of a statement's plan",
         needs: NEEDS,
-        limits: "30 % of the session time in a statement of 1 ms or more; 40 % of its plan's cost is one step, and no other rule explains it; always low (ours)",
+        limits: "30 % of the session time in a statement of 1 ms or more; 40 % of its plan's cost is one step, and no other rule explains it; always low \
+            (ours)",
         judge: step::costliest_steps,
         links: USE_PLANS,
     },

@@ -1,4 +1,5 @@
-//! TXN-11: programs that ask for the rows of a result one by one, each by a statement of its own (N+1). Each execution is short, so no account of time shows it:
+//! TXN-11: programs that ask for the rows of a result one by one, each by a statement of its own (N+1). Each execution is short, so no account of time
+//! shows it:
 //! what shows it is that one statement runs as often as another returns rows.
 
 use super::costly::{busy, in_a_line, plain};
@@ -13,7 +14,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     id: "TXN-11",
     title: "the rows of a result are asked for one by one",
     needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
-    limits: "a statement for one row by its key runs 200 times a second or more, as often as another one returns rows (5 or more an execution, within a tenth); \
+    limits: "a statement for one row by its key runs 200 times a second or more, as often as another one returns rows (5 or more an execution, within a \
+        tenth); \
         medium if it is 60 % of all executions and 1,000 a second (ours)",
     judge: one_by_one,
     links: &[
@@ -78,7 +80,8 @@ fn one_by_one(case: &Case) -> Answer {
                     if is_most { Severity::Medium } else { Severity::Low },
                     Level::CoOccurrence,
                     format!(
-                        "{}: the rows of a result are asked for one by one (N+1): {} statements a second for one row each, {} for each execution of another: {}",
+                        "{}: the rows of a result are asked for one by one (N+1): {} statements a second for one row each, {} for each execution of \
+                            another: {}",
                         time.node,
                         units::short(calls),
                         units::short(rows),
@@ -89,8 +92,10 @@ fn one_by_one(case: &Case) -> Answer {
                 .during(case.one("server", &time.node).map(|server| server.ticks.window()))
                 .number("calls_per_s", calls)
                 .number("of_all_calls", calls / all)
-                .because(format!("the statement that returns the rows, {} times a second: {}", units::short(parent.calls_per_s.unwrap_or(0.0)), in_a_line(parent)))
-                .because(format!("{} of all executions are the other one: each costs a round trip, parsing and planning, however short it is", units::percent(calls / all)))
+                .because(format!("the statement that returns the rows, {} times a second: \
+                    {}", units::short(parent.calls_per_s.unwrap_or(0.0)), in_a_line(parent)))
+                .because(format!("{} of all executions are the other one: each costs a round trip, parsing and planning, however short it \
+                    is", units::percent(calls / all)))
                 .lacking("the program: that the two belong together is concluded from their numbers")
                 .remedy(
                     "fetch the rows with one statement: a join with the first, or a list of keys (= ANY of an array); object mappers call it eager loading or \

@@ -112,7 +112,8 @@ fn held_up(case: &Case) -> Answer {
             })
             .because("with synchronous_commit = remote_apply every commit of the primary waits as long, and without it reads of the standby grow old")
             .remedy(
-                "end the transaction there; keep reports on a standby short, or let replay cancel them after a time; a standby for long reports should not be the \
+                "end the transaction there; keep reports on a standby short, or let replay cancel them after a time; a standby for long reports should not \
+                    be the \
                  synchronous one",
                 &[end.as_deref().unwrap_or(look), "ALTER SYSTEM SET max_standby_streaming_delay = '30s'; SELECT pg_reload_conf(); -- on the standby"],
             ),

@@ -158,7 +158,8 @@ fn unbuffered(case: &Case) -> Answer {
             }
             let most = case.setting(&time.node, "temp_buffers").unwrap_or("8MB");
             let text = format!(
-                "{} of the session time is a statement on temporary table {} that does not fit into temp_buffers of {most}: its blocks are read again and again",
+                "{} of the session time is a statement on temporary table {} that does not fit into temp_buffers of {most}: its blocks are read again and \
+                    again",
                 units::percent(statement.share),
                 tables[0]
             );
@@ -222,7 +223,8 @@ fn in_two_phases(case: &Case) -> Answer {
                 claim.because(format!("{} transactions are prepared at any time", units::short(count)))
             })
             .remedy(
-                "commit in one phase where a transaction changes only this server (an engine that spreads its rows needs both phases): the transaction manager of the application (XA) has a setting for it",
+                "commit in one phase where a transaction changes only this server (an engine that spreads its rows needs both phases): the transaction \
+                    manager of the application (XA) has a setting for it",
                 &["SELECT gid, owner, database, prepared FROM pg_prepared_xacts ORDER BY prepared; -- who prepares"],
             ),
         );

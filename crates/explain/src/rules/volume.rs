@@ -24,7 +24,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "WAL-11",
         title: "each changed row writes large values into the WAL again",
         needs: &[Field("server", "wal_bytes"), Field("server", "sessions_active")],
-        limits: "20 % of the session time in waits for the WAL, 60 % of which one statement writes, 8 kB for each row it changes; less than half of it whole pages \
+        limits: "20 % of the session time in waits for the WAL, 60 % of which one statement writes, 8 kB for each row it changes; less than half of it \
+            whole pages \
             (ours)",
         judge: large_rows,
         links: &["https://www.postgresql.org/docs/current/storage-toast.html"],
@@ -65,7 +66,8 @@ fn looked_up(case: &Case) -> Answer {
                 severity(share),
                 Level::CoOccurrence,
                 format!(
-                    "{}: sessions look up the parents of subtransactions {} times a second: a transaction with more than 64 savepoints is open, and each reader of its \
+                    "{}: sessions look up the parents of subtransactions {} times a second: a transaction with more than 64 savepoints is open, and each \
+                        reader of its \
                      rows has to find out whether it has ended",
                     time.node,
                     units::short(per_s)
@@ -150,7 +152,8 @@ fn all_rows(case: &Case) -> Answer {
                     claim.because(format!("an execution writes {} of WAL", units::bytes(bytes)))
                 })
                 .remedy(
-                    "change only rows that become different (WHERE column IS DISTINCT FROM the new value), or keep what is the same for all rows in a table of its own; \
+                    "change only rows that become different (WHERE column IS DISTINCT FROM the new value), or keep what is the same for all rows in a table \
+                        of its own; \
                      TRUNCATE instead of DELETE of everything",
                     &[],
                 ),
@@ -194,7 +197,8 @@ fn large_rows(case: &Case) -> Answer {
                 severity(share),
                 Level::CoOccurrence,
                 format!(
-                    "{}: sessions wait {} of their time for the WAL, and one statement writes {} of it: {} for each row it changes, because large values are written \
+                    "{}: sessions wait {} of their time for the WAL, and one statement writes {} of it: {} for each row it changes, because large values \
+                        are written \
                      anew",
                     time.node,
                     units::percent(share),
@@ -210,7 +214,8 @@ fn large_rows(case: &Case) -> Answer {
             .because(format!("it changes {} rows a second, and writes {} of WAL", units::short(rows), units::bytes(bytes)))
             .not("whole pages after checkpoints: they are less than half of the WAL")
             .remedy(
-                "keep what changes often (counters, states) in columns or a table of its own, apart from the large value: an UPDATE that changes a value above 2 kB writes \
+                "keep what changes often (counters, states) in columns or a table of its own, apart from the large value: an UPDATE that changes a value \
+                    above 2 kB writes \
                  all of it again, and one that leaves it alone does not",
                 &[],
             ),

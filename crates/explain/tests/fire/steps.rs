@@ -6,7 +6,8 @@ use crate::scene::Scene;
 use record::event;
 use serde_json::{Value, json};
 
-const TREE: &str = "with recursive below as (select id from folder where id = $1 union all select f.id from folder f join below b on f.parent = b.id) select id from below";
+const TREE: &str = "with recursive below as (select id from folder where id = $1 union all select f.id from folder f join below b on f.parent = b.id) \
+    select id from below";
 const TEMPORARY: &str = "select count(*) from picked join packed using (item) where picked.state = $1";
 
 /// A hash join that reads a table of this size for ten rows of its other side.

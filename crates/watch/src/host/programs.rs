@@ -1,6 +1,7 @@
 //! Other programs of this host that use its CPUs and disks: which one is in the database's way, by its name.
 //!
-//! Every [`EVERY_US`] the counters of all processes are read, and those of one name summed up. Only on this host: each file costs the kernel tens of microseconds,
+//! Every [`EVERY_US`] the counters of all processes are read, and those of one name summed up. Only on this host: each file costs the kernel tens of
+//! microseconds,
 //! and the bytes of other users' processes need root. A process that began and ended between two looks is not seen.
 
 use super::files::Files;

@@ -105,7 +105,8 @@ pub(super) fn unindexed_joins(case: &Case) -> Answer {
         let Some(found) = unindexed_join(case, &planned) else { continue };
         let Unindexed { relation, rows, kept, column, condition } = found;
         let text = format!(
-            "a statement that takes {} of the session time reads all {} rows of {relation} to join about {} of them: no index begins with {relation} ({column})",
+            "a statement that takes {} of the session time reads all {} rows of {relation} to join about {} of them: no index begins with {relation} \
+                ({column})",
             planned.share(),
             units::short(rows),
             units::short(kept)
@@ -165,7 +166,8 @@ struct Words {
 }
 
 const READ_LESS: &str = "let it read less: an index for what the filter compares, a LIMIT, a summary that is kept, or partitions of which most are left out";
-const FEWER_LOOPS: &str = "let fewer rows reach the loop (a condition that is applied earlier), give the inner side an index for its condition, or read it once \
+const FEWER_LOOPS: &str = "let fewer rows reach the loop (a condition that is applied earlier), give the inner side an index for its condition, or read it \
+    once \
     (statistics that show the true number of rows lead to a hash join)";
 
 /// What a scan reads.
@@ -285,7 +287,8 @@ pub(super) fn costliest_steps(case: &Case) -> Answer {
                 .claim(case, Level::CoOccurrence, Severity::Low, text)
                 .number("of_plan", step.of_plan)
                 .because(planned.file())
-                .lacking("whether it is waste: costs and rows are the planner's, for unknown values; EXPLAIN (ANALYZE, BUFFERS) with real ones measures the step")
+                .lacking("whether it is waste: costs and rows are the planner's, for unknown values; EXPLAIN (ANALYZE, BUFFERS) with real ones measures the \
+                    step")
                 .remedy(remedy, &[]),
         );
     }
