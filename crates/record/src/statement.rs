@@ -287,7 +287,7 @@ fn statements(text: &str) -> Result<Vec<sqlparser::ast::Statement>, Unread> {
 /// ids of `pg_stat_statements`. Lists and rows of all lengths have one name: `VALUES ($1, $2)` and `VALUES ($1, $2), ($3, $4)`.
 pub fn text_id(text: &str) -> String {
     let is_list = |byte: &u8| byte.is_ascii_digit() || b"(), $".contains(byte);
-    let mut kept: Vec<u8> = text.to_lowercase().into_bytes();
+    let mut kept: Vec<u8> = text.replace(mask::SQUASHED, "").to_lowercase().into_bytes();
     kept.dedup_by(|next, before| is_list(next) && is_list(before));
     let kept = kept.iter().map(|byte| if is_list(byte) { b' ' } else { *byte });
     format!("text-{:016x}", fnv(kept))
