@@ -263,7 +263,7 @@ fn impact(case: &Case, finding: &Finding) -> Option<f64> {
     named.map(|share| share.clamp(0.0, 1.0)).filter(|_| time.active > 0.0)
 }
 
-/// A rule that says something about any statement gives way to one that knows what is wrong with it.
+/// A rule that fits any statement gives way to one that knows what is wrong with it.
 fn special_before_general(findings: &mut Vec<Finding>) {
     let about = |finding: &Finding| {
         let is_text = |sentence: &&String| sentence.starts_with("the statement: ");

@@ -283,7 +283,7 @@ fn statements(text: &str) -> Result<Vec<sqlparser::ast::Statement>, Unread> {
     parser.parse_statements().map_err(|_| Unread::Syntax)
 }
 
-/// The name of a statement to which the server gives no id, from its text as of [`parameterized`]. It begins with a word, so nobody looks for it among the
+/// The name of a statement to which the server gives no id, from its text as of [`parameterized`]. It begins with a word, so it is not taken for one of the
 /// ids of `pg_stat_statements`. Lists and rows of all lengths have one name: `VALUES ($1, $2)` and `VALUES ($1, $2), ($3, $4)`.
 pub fn text_id(text: &str) -> String {
     let is_list = |byte: &u8| byte.is_ascii_digit() || b"(), $".contains(byte);

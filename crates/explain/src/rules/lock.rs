@@ -204,7 +204,8 @@ fn advice(state: &str, session: &str, backend_start: &str, query: &str) -> (&'st
         ),
         _ if session == "0" => (
             "a prepared transaction holds the lock: finish it as its coordinator decided",
-            vec!["SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared; -- then COMMIT PREPARED or ROLLBACK PREPARED".to_string()],
+            vec!["SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared; -- then COMMIT PREPARED or ROLLBACK PREPARED, as its coordinator \
+                decided".to_string()],
         ),
         state if state.starts_with("idle in transaction") => (
             "the application left its transaction open: end the session, and set a timeout that ends such sessions",

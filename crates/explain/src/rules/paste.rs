@@ -18,6 +18,18 @@ pub(super) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
+/// Shows a prepared transaction. Neither of the two commands that end it is printed alone: an engine of a cluster prepares transactions by itself, and to
+/// end one
+/// of those by hand can undo one node's part of a commit that the others have made.
+pub(super) fn prepared(name: &str) -> String {
+    format!(
+        "SELECT gid, prepared, owner, database FROM pg_prepared_xacts WHERE gid = {}; -- COMMIT PREPARED or ROLLBACK PREPARED, as its coordinator decided; \
+            what the \
+         cluster's engine prepared, the engine ends",
+        literal(name)
+    )
+}
+
 /// Shows which columns of a table can be its key.
 pub(super) fn columns_of_a_key(relation: &str) -> String {
     format!(

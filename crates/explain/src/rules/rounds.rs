@@ -1,4 +1,4 @@
-//! TXN-11: programs that ask for the rows of a result one by one, each by a statement of its own (N+1). Each execution is short, so no account of time
+//! TXN-11: programs that fetch the rows of a result one by one, each by a statement of its own (N+1). Each execution is short, so no account of time
 //! shows it:
 //! what shows it is that one statement runs as often as another returns rows.
 
@@ -12,7 +12,7 @@ use record::statement::{self, Use, Verb};
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "TXN-11",
-    title: "the rows of a result are asked for one by one",
+    title: "the rows of a result are fetched one by one",
     needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
     limits: "a statement for one row by its key runs 200 times a second or more, as often as another one returns rows (5 or more an execution, within a \
         tenth); \
@@ -80,7 +80,7 @@ fn one_by_one(case: &Case) -> Answer {
                     if is_most { Severity::Medium } else { Severity::Low },
                     Level::CoOccurrence,
                     format!(
-                        "{}: the rows of a result are asked for one by one (N+1): {} statements a second for one row each, {} for each execution of \
+                        "{}: the rows of a result are fetched one by one (N+1): {} statements a second for one row each, {} for each execution of \
                             another: {}",
                         time.node,
                         units::short(calls),

@@ -138,7 +138,7 @@ fn misfit(table: &Thing<'_>) -> Option<String> {
     let rows = table.lines.last("live_rows").filter(|rows| *rows >= STALE_ROWS_MIN)?;
     let changed = table.lines.last("changed_since_analyze")?;
     let analyzes = table.lines.last("analyzes_total")?;
-    // Nobody plans with the statistics of a table that is only filled.
+    // The statistics of a table that is only filled lead no plan.
     let reads: f64 = ["seq_scans", "index_scans"].iter().filter_map(|field| table.lines.sum(field)).sum();
     match table.lines.last("planned_rows") {
         None if analyzes == 0.0 && reads >= READS_MIN => Some(format!(

@@ -476,14 +476,9 @@ fn orphans(case: &Case) -> Answer {
             .filter(|holder| holder.lines.word("kind") == "prepared")
             .map(|holder| holder.lines.word("name").to_string())
             .collect();
-        let command = match names.first() {
-            Some(name) => {
-                format!("ROLLBACK PREPARED '{name}'; -- or COMMIT PREPARED, as its coordinator decided")
-            }
-            None => {
-                "SELECT gid, prepared, owner, database FROM pg_prepared_xacts ORDER BY prepared;".to_string()
-            }
-        };
+        let all =
+            || "SELECT gid, prepared, owner, database FROM pg_prepared_xacts ORDER BY prepared;".to_string();
+        let command = names.first().map_or_else(all, |name| super::paste::prepared(name));
         claims.push(
             Claim::new(
                 if oldest >= PREPARED_HIGH_S { Severity::High } else { Severity::Low },

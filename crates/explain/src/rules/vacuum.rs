@@ -1,6 +1,7 @@
 //! VAC: vacuum, and what hinders it. After a big load it runs for days, so these rules also estimate how long it will take.
 
 mod cancelled;
+mod horizon;
 mod off;
 mod wraparound;
 
@@ -10,6 +11,7 @@ use crate::rule::{Answer, Claim, Rule};
 use crate::series::Series;
 use crate::units;
 use crate::waits::{Waits, Who};
+use horizon::{holder_words, is_harmful, is_old};
 use off::off;
 use record::finding::{Level, Severity, Window};
 use std::borrow::Cow;
@@ -53,7 +55,7 @@ pub(super) const RULES: &[Rule] = &[
         title: "the xmin horizon is held back",
         needs: &[Looked("horizon")],
         limits: "an hour, or 5 % of autovacuum_freeze_max_age; high from 50 % (R1, R3); or 15 s while vacuums leave 10,000 dead rows (ours)",
-        judge: horizon,
+        judge: horizon::horizon,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-BASICS"],
     },
     Rule {
@@ -106,20 +108,12 @@ const RUNS_PER_H: f64 = 60.0;
 const RUNS_MIN: f64 = 3.0;
 /// Dead rows below which a table is small.
 const DEAD_ROWS_MIN: f64 = 1_000.0;
-/// A transaction of an OLTP system that is this old.
-const XACT_AGE_S: f64 = 3_600.0;
-/// Of autovacuum_freeze_max_age.
-const AGE_SHARE: f64 = 0.05;
 /// Dead rows of a table that a young holder keeps.
 const DEAD_ROWS_HARM: f64 = 10_000.0;
 /// Of its live rows.
 const DEAD_SHARE_HARM: f64 = 0.2;
-/// An age below which a holder is on its way.
-const HARM_AGE_S: f64 = 15.0;
 /// The limit of a high finding.
 const AGE_SHARE_HIGH: f64 = 0.5;
-/// autovacuum_freeze_max_age if it was not recorded: PostgreSQL's default.
-const FREEZE_MAX_AGE: f64 = 200_000_000.0;
 pub(crate) fn is_delay(_: &str, event: &str) -> bool {
     event == "VacuumDelay"
 }
@@ -463,119 +457,6 @@ fn fruitless(case: &Case) -> Answer {
         });
     }
     Answer::of(claims, || "runs of autovacuum and dead rows by table".to_string())
-}
-
-fn freeze_max_age(case: &Case, node: &str) -> f64 {
-    let detail = case.one("server", node).and_then(|server| server.max("freeze_max_age_xids"));
-    detail.filter(|age| *age > 0.0).unwrap_or(FREEZE_MAX_AGE)
-}
-
-fn is_old(case: &Case, holder: &Thing<'_>) -> bool {
-    let age = holder.lines.max("age_xids").unwrap_or(0.0);
-    holder.lines.max("age_s").unwrap_or(0.0) >= XACT_AGE_S
-        || age >= freeze_max_age(case, holder.place) * AGE_SHARE
-}
-
-/// Whether dead rows pile up that a holder keeps, however young it is: a table with many of them, while vacuums of the node found rows that they could not
-/// remove, or the holder is older than the time it takes.
-fn is_harmful(case: &Case, holder: &Thing<'_>) -> bool {
-    let age_s = holder.lines.max("age_s").unwrap_or(f64::MAX);
-    let kept = case.at("table", holder.place).any(|table| {
-        let (live, dead) =
-            (table.lines.last("live_rows").unwrap_or(0.0), table.lines.last("dead_rows").unwrap_or(0.0));
-        let grew = dead > table.lines.first("dead_rows").unwrap_or(0.0) * 0.9;
-        dead >= DEAD_ROWS_HARM
-            && dead >= live * DEAD_SHARE_HARM
-            && grew
-            && table.lines.sum("autovacuums").unwrap_or(0.0) + table.lines.sum("vacuums").unwrap_or(0.0)
-                >= 1.0
-    });
-    let not_removable = case.events_of(record::event::AUTOVACUUM).any(|event| {
-        let rows = event.more.get("rows_not_removable").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
-        rows >= DEAD_ROWS_HARM && Case::word_of(event, "node") == holder.place
-    });
-    age_s >= HARM_AGE_S && (kept || not_removable)
-}
-
-/// Whether something receives from the slot that holds the horizon.
-fn is_in_use(case: &Case, holder: &Thing<'_>) -> bool {
-    let name = holder.lines.word("name");
-    let name = name.strip_suffix(" (catalog)").unwrap_or(name);
-    let mut slots = case.at("slot", holder.place).filter(|slot| slot.lines.word("slot") == name);
-    slots.any(|slot| slot.lines.flag("active") == Some(true))
-}
-
-fn holder_words(holder: &Thing<'_>) -> String {
-    let (kind, name) = (holder.lines.word("kind"), holder.lines.word("name"));
-    match holder.lines.last("pid") {
-        Some(pid) => format!("{kind} {name} (pid {pid:.0})"),
-        None => format!("{kind} {name}"),
-    }
-}
-
-fn horizon(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for holder in case.things("horizon").filter(|holder| is_old(case, holder) || is_harmful(case, holder)) {
-        let (age, age_s) = (holder.lines.max("age_xids").unwrap_or(0.0), holder.lines.max("age_s"));
-        let most = freeze_max_age(case, holder.place);
-        let share = age / most;
-        let kind = holder.lines.word("kind");
-        let pid = holder.lines.last("pid").unwrap_or(0.0);
-        let session = case.at("session", holder.place).find(|session| session.name == format!("{pid:.0}"));
-        let state = session.map_or("", |session| session.lines.word("state"));
-        let (text, commands): (&str, Vec<String>) = match kind {
-            "slot" if is_in_use(case, &holder) => (
-                "the slot has a consumer, whose own sessions need the rows (hot_standby_feedback of a standby): end the oldest transaction there",
-                vec!["SELECT pid, state, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY \
-                    xact_start LIMIT 5; -- on the consumer".into()],
-            ),
-            "slot" => ("the slot has no consumer: bring its consumer back, or drop it", vec![format!("SELECT \
-                pg_drop_replication_slot('{}');", holder.lines.word("name"))]),
-            "prepared" => ("a prepared transaction was never finished", vec![format!("ROLLBACK PREPARED '{}'; -- or COMMIT PREPARED, as its \
-                coordinator decided", holder.lines.word("name"))]),
-            "standby" => ("the oldest query on the standby holds it back (hot_standby_feedback): end that query there", vec!["SELECT pid, now() - \
-                xact_start, left(query, 60) FROM pg_stat_activity WHERE state <> 'idle' ORDER BY xact_start; -- on the standby".into()]),
-            _ => (
-                "end the session, and set a timeout that ends such sessions",
-                vec![super::ddl::end_of("pg_terminate_backend", pid as u64, session.map_or("", |session| session.lines.word("backend_start"))).unwrap_or_else(|| "SELECT pid, backend_start, state, age(backend_xmin) FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY 4 DESC LIMIT 5;".to_string()), "ALTER SYSTEM SET idle_in_transaction_session_timeout = '5min'; SELECT pg_reload_conf();".into()],
-            ),
-        };
-        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-        let known = age_s.map_or(String::new(), |age| format!(", {}", units::seconds(age)));
-        claims.push(
-            Claim::new(
-                if share >= AGE_SHARE_HIGH { Severity::High } else { Severity::Medium },
-                Level::DiscriminatingCounter,
-                format!(
-                    "{}: {} holds the xmin horizon back by {} transactions{known}",
-                    holder.place,
-                    holder_words(&holder),
-                    units::count(age)
-                ),
-            )
-            .on_node(holder.place)
-            .during([holder.lines.ticks.window()])
-            .number("age_xids", age)
-            .number("share_of_freeze_max_age", share)
-            .with(age_s, |claim, age| claim.number("age_s", age))
-            .because(format!(
-                "that is {} of autovacuum_freeze_max_age ({})",
-                units::percent(share),
-                units::count(most)
-            ))
-            .with(session.filter(|_| !state.is_empty()), |claim, session| {
-                claim.because(format!(
-                    "its session is {state}; last statement: {}",
-                    session.lines.word("query")
-                ))
-            })
-            .because("no row version deleted since then can be removed from any table of the database")
-            .remedy(text, &commands),
-        );
-    }
-    Answer::of(claims, || {
-        "sessions, slots, standbys and prepared transactions that hold back the horizon".to_string()
-    })
 }
 
 fn passes(case: &Case) -> Answer {

@@ -47,7 +47,7 @@ const LOOKUP_S: f64 = 1e-7;
 /// The share of the session time that they take.
 const LOOKUP_SHARE_MIN: f64 = 0.1;
 
-/// The page of a parent is in memory, so nobody waits: only the counter of the cache shows it.
+/// The page of a parent is in memory, so no session waits: only the counter of the cache shows it.
 fn looked_up(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -87,7 +87,7 @@ fn looked_up(case: &Case) -> Answer {
                 ))
             })
             .remedy(
-                "end the transaction; use fewer than 64 savepoints or exception blocks in each (drivers that set one for each statement can be told not to)",
+                "end the transaction; use fewer than 64 savepoints or exception blocks in each (drivers that set one for each statement have a setting for it)",
                 &[
                     "SELECT pid, backend_start, now() - xact_start AS age, state, left(query, 60) AS query FROM pg_stat_activity WHERE xact_start IS NOT NULL \
                         ORDER BY xact_start LIMIT 5;",

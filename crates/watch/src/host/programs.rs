@@ -17,7 +17,7 @@ const EVERY_US: u64 = 5_000_000;
 const PROCESSES_MAX: usize = 2_000;
 /// Programs recorded of a look.
 const PROGRAMS_MAX: usize = 8;
-/// CPU of a program that is recorded, of the interval: less is nobody's trouble.
+/// CPU of a program that is recorded, of the interval: less troubles no server.
 const SHARE_MIN: f64 = 0.01;
 /// Likewise, its bytes.
 const BYTES_MIN: u64 = 1 << 20;

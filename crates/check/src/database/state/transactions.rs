@@ -158,9 +158,13 @@ fn prepared(node: &mut Node<'_>) -> Judged {
             .figure(age_s * 1e6, Unit::Microseconds)
             .at_most(PREPARED_S * 1e6)
             .advice(format!(
-                "find out from its coordinator how it ended; commit or roll it back in database {database}"
+                "find out from its coordinator how it ended; commit or roll it back in database {database}; what the cluster's engine prepared, the engine ends"
             ));
-        draft.run(format!("ROLLBACK PREPARED {};", json::text(row, "quoted")))
+        draft.run(format!(
+            "SELECT gid, prepared, owner, database FROM pg_prepared_xacts WHERE gid = {}; -- then COMMIT PREPARED or ROLLBACK PREPARED, as its coordinator \
+                decided",
+            json::text(row, "quoted")
+        ))
     };
     Ok(each(&found.rows, found.total, draft, || pass("no prepared transaction is old")))
 }

@@ -1,6 +1,7 @@
 //! The age of the oldest transaction id, and how long a complete vacuum takes.
 
-use super::{AGE_SHARE_HIGH, SAMPLES_MIN, freeze_max_age, is_delay, is_wal, pace, vacuums};
+use super::horizon::freeze_max_age;
+use super::{AGE_SHARE_HIGH, SAMPLES_MIN, is_delay, is_wal, pace, vacuums};
 use crate::case::{Case, Lines, Thing};
 use crate::rule::{Answer, Claim};
 use crate::units;
