@@ -44,7 +44,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "SES-01",
         title: "sessions are opened for a few transactions each",
         needs: &[Field("server", "sessions_opened"), Field("server", "xact_commit")],
-        limits: "10 sessions opened a second, and one for every 20 transactions or fewer (ours)",
+        limits: "50 sessions opened, 10 a second, and one for every 20 transactions or fewer (ours)",
         judge: churn,
         links: &["https://www.postgresql.org/docs/current/connect-estab.html"],
     },
@@ -91,6 +91,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// Sessions opened in all: a program opens those that it keeps when it begins.
+const OPENED_MIN: f64 = 50.0;
 /// Sessions opened a second.
 const OPENED_PER_S_MIN: f64 = 10.0;
 /// Transactions for each of them.
@@ -145,7 +147,8 @@ fn churn(case: &Case) -> Answer {
         // The server counts a transaction of its own when a session begins (`InitPostgres` in postinit.c).
         let transactions = (rate("xact_commit") + rate("xact_rollback") - opened).max(0.0);
         let each = transactions / opened.max(f64::MIN_POSITIVE);
-        if opened < OPENED_PER_S_MIN || each > TRANSACTIONS_PER_SESSION_MAX {
+        let count = server.lines.sum("sessions_opened").unwrap_or(0.0);
+        if opened < OPENED_PER_S_MIN || count < OPENED_MIN || each > TRANSACTIONS_PER_SESSION_MAX {
             continue;
         }
         let is_high = each <= TRANSACTIONS_PER_SESSION_HIGH && opened >= OPENED_PER_S_MIN * 2.0;

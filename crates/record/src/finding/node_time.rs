@@ -1,5 +1,6 @@
 //! The account of a node's time: by state, by statement, by relation and whom it belongs to.
 
+use crate::escape::one_line;
 use crate::number;
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +53,19 @@ const BUSY_MIN: f64 = 0.1;
 const PART_SHARE_MIN: f64 = 0.005;
 /// Parts named in one line.
 const PARTS_IN_A_LINE: usize = 3;
+/// Characters of a statement in it.
+const NAME_CHARS: usize = 60;
+
+impl StatementTime {
+    /// `statement 42`, by its id in `pg_stat_statements`; the beginning of its text where the server has no id for it.
+    fn name(&self) -> String {
+        if self.is_counted || self.text.is_empty() {
+            format!("statement {}", self.query_id)
+        } else {
+            one_line(&self.text, NAME_CHARS)
+        }
+    }
+}
 
 impl NodeTime {
     /// Hardly any session ran a statement.
@@ -68,7 +82,7 @@ impl NodeTime {
         let parts: Vec<String> =
             largest.map(|part| format!("{} {}", number::percent(part.share), part.name)).collect();
         let statement = self.statements.first().map_or(String::new(), |statement| {
-            format!("; {} in statement {}", number::percent(statement.share), statement.query_id)
+            format!("; {} in {}", number::percent(statement.share), statement.name())
         });
         Some(format!(
             "time: {}: {:.1} active sessions: {}{statement}",
