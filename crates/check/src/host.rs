@@ -6,6 +6,7 @@ mod kernel;
 mod mount;
 
 use crate::link::ENDED;
+use crate::survey::PROBE_LOST;
 use record::check::{Area, Fact, Host, Item, Unit, Verdict};
 use record::number;
 
@@ -30,8 +31,9 @@ pub fn items(host: &Host, subjects: &[&str], data: &[&str], command: &str) -> Ve
     items.extend(hardware::items(host));
     items.extend(host.missing.iter().map(|lack| {
         let claim = format!("{}: {}", lack.what, lack.why);
+        let verdict = if lack.lost == PROBE_LOST { Verdict::Fail } else { Verdict::Unknown };
         of(host, "host.unseen", Area::System, lack.what.as_str())
-            .judged(Verdict::Unknown, claim)
+            .judged(verdict, claim)
             .why(format!("Unknown: {}.", lack.lost))
     }));
     items
