@@ -264,6 +264,10 @@ impl Link {
         let requests = self.requests.as_mut().ok_or_else(|| lost("closed".to_string()))?;
         let written = requests.write_all(&line).and_then(|()| requests.flush());
         let reply = written.map_err(|error| lost(error.to_string())).and_then(|()| self.wait(patience, stop));
+        let reply = reply.and_then(|reply| match request.is_answered_by(&reply) {
+            true => Ok(reply),
+            false => Err(LinkError::Lost("the probe replied to something else".to_string())),
+        });
         self.is_lost = reply.is_err();
         match reply? {
             Reply::Failed(why) => Err(LinkError::Lost(why)),
