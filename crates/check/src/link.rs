@@ -33,6 +33,8 @@ const REPLIES_MAX: usize = 16;
 const LINE_BYTES_MAX: u64 = 64 << 20;
 /// Lines that a shell may print before the probe greets.
 const BANNER_LINES_MAX: usize = 200;
+/// A line before the greeting is cut here: a host that sends no line end is noticed soon.
+const BANNER_BYTES_MAX: u64 = 64 << 10;
 /// How the reason begins if there is a program and it cannot run.
 pub(crate) const ENDED: &str = "the program there ended with";
 /// What the remote script prints when there is no program.
@@ -387,7 +389,8 @@ fn replies_of(from: impl Read + Send + 'static) -> Receiver<Reply> {
         let (mut line, mut banners, mut has_greeted) = (vec![], 0, false);
         loop {
             line.clear();
-            match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+            let most = if has_greeted { LINE_BYTES_MAX } else { BANNER_BYTES_MAX };
+            match reader.by_ref().take(most).read_until(b'\n', &mut line) {
                 Ok(count) if count > 0 => {}
                 _ => return,
             }
