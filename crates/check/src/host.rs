@@ -6,7 +6,6 @@ mod kernel;
 mod mount;
 
 use crate::link::ENDED;
-use crate::survey::PROBE_LOST;
 use record::check::{Area, Fact, Host, Item, Unit, Verdict};
 use record::number;
 
@@ -16,6 +15,9 @@ const STEAL_SHARE: f64 = 0.05;
 const BUSY_SHARE: f64 = 0.2;
 /// Offsets of clocks in microseconds: warning and failure (docs/explain.md, REP-05).
 const OFFSET_US: (u64, u64) = (10_000, 100_000);
+
+/// What is unknown after a test with which the probe was lost: this fails the check.
+pub(crate) const PROBE_LOST: &str = "what this test measures: the probe was lost";
 
 /// All items of one host. `subjects` are the directories that matter on it, `data` those of databases, `command` tries whether ssh reaches it.
 pub fn items(host: &Host, subjects: &[&str], data: &[&str], command: &str) -> Vec<Item> {

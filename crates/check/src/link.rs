@@ -27,7 +27,7 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 const BEAT: Duration = Duration::from_millis(50);
 /// The program is copied in such parts, and progress is noticed after each.
 const COPY_PART_BYTES: usize = 64 << 10;
-/// Replies that wait to be read: a host that sends without being asked must not fill the memory.
+/// Replies that wait to be read: a host that sends more than was requested must not fill the memory.
 const REPLIES_MAX: usize = 16;
 /// A reply is cut here.
 const LINE_BYTES_MAX: u64 = 64 << 20;
@@ -511,7 +511,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let program = vec![0; 8 << 20];
         let waited =
-            sent(ours, program.clone(), Duration::from_millis(300), &stop).expect_err("nobody reads");
+            sent(ours, program.clone(), Duration::from_millis(300), &stop).expect_err("there is no reader");
         assert!(matches!(&waited, LinkError::Lost(why) if why.contains("took nothing")), "{waited}");
         drop(theirs);
         let (ours, theirs) = UnixStream::pair().expect("a pair");
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_nobody_asked_for_do_not_fill_the_memory() {
+    fn replies_without_a_request_do_not_fill_the_memory() {
         let (mut host, ours) = UnixStream::pair().expect("a pair");
         host.set_write_timeout(Some(Duration::from_millis(300))).expect("a time");
         let _replies = replies_of(ours);

@@ -24,8 +24,6 @@ const BEAT: Duration = Duration::from_millis(100);
 
 /// What is unknown after a test that was not answered.
 const NOT_MEASURED: &str = "what this test measures";
-/// The same if the probe was lost with it: this fails the check.
-pub(crate) const PROBE_LOST: &str = "what this test measures: the probe was lost";
 
 /// What is checked.
 #[derive(Clone, Debug)]
@@ -262,7 +260,7 @@ impl Work<'_> {
     /// The probe was lost: what it did not measure is a failure, and a new one measures the rest.
     fn replace_probe(self, subject: &mut Subject<'_>) {
         for lack in subject.checked.missing.iter_mut().filter(|lack| lack.lost == NOT_MEASURED) {
-            lack.lost = PROBE_LOST.to_string();
+            lack.lost = host::PROBE_LOST.to_string();
         }
         match Link::open(subject.host, &self.plan.ways, self.stop) {
             Ok(link) => subject.link = Some(link),
@@ -579,7 +577,7 @@ mod tests {
             judge(&mut checks, &plan(vec![Host { name: "a".into(), ..Host::default() }], &["/data"]));
             checks.worst()
         };
-        assert_eq!(worst(PROBE_LOST), Some(Verdict::Fail));
+        assert_eq!(worst(host::PROBE_LOST), Some(Verdict::Fail));
         assert_ne!(worst(NOT_MEASURED), Some(Verdict::Fail));
     }
 
