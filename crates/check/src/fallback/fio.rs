@@ -137,10 +137,11 @@ fn script(plan: &DiskPlan, pattern: Pattern, block_bytes: u64, depth: u64) -> St
     // cache, as our probe does: fio's own layout goes through it, and random writes into such a file were slower by a third on a virtual disk.
     let file = format!("--filename={folder}/{} --direct=1 --ioengine=psync --thread", scratch::DATA);
     // The time of our probe's writes includes one flush at their end, and that of fio does not (its end_fsync flushes at each pass over the file): a last job
-    // writes one block and times the flush, which is that of all writes before it.
+    // writes a block and times the flush, which is that of all writes before it. A second block follows, as fio does not flush after the last one.
     let flush = match pattern {
         Pattern::SequentialWrite | Pattern::RandomWrite => format!(
-            " --name={FLUSH_JOB} --stonewall {file} --size={FLUSH_BYTES} --bs={FLUSH_BYTES} --rw=write --fdatasync=1 --overwrite=1 --create_on_open=1"
+            " --name={FLUSH_JOB} --stonewall {file} --size={} --bs={FLUSH_BYTES} --rw=write --fdatasync=1 --overwrite=1 --create_on_open=1",
+            2 * FLUSH_BYTES
         ),
         _ => String::new(),
     };
@@ -170,7 +171,11 @@ fn parse(json: &str, pattern: Pattern, block_bytes: u64, depth: u64) -> Result<D
     let mut latency_us = distribution(&part["clat_ns"]);
     let mut per_s = number(&part["iops"])?;
     if matches!(pattern, Pattern::SequentialWrite | Pattern::RandomWrite) {
-        let flush_ms = number(&named(FLUSH_JOB)["sync"]["lat_ns"]["mean"])? / NS_PER_MS;
+        let flush = distribution(&named(FLUSH_JOB)["sync"]["lat_ns"]);
+        if flush.count == 0 {
+            return Err("fio timed no flush of the writes".to_string());
+        }
+        let flush_ms = flush.mean * NS_PER_US / NS_PER_MS;
         let runtime_ms = number(&part["runtime"])?;
         per_s *= runtime_ms / (runtime_ms + flush_ms).max(f64::MIN_POSITIVE);
     }
@@ -241,6 +246,9 @@ mod tests {
         assert!((write.per_s - 4000.5 * 0.8).abs() < 0.1, "{write:?}");
         assert!((write.bytes_per_s - write.per_s * 8192.0).abs() < 1.0, "{write:?}");
         assert_eq!(write.latency_us.count, 8001);
+        // A flush that did not happen is not one that took no time.
+        let without = OUTPUT.replace("\"N\":1,\"mean\":500000000.0", "\"N\":0,\"mean\":0.0");
+        assert!(parse(&without, Pattern::RandomWrite, 8192, 1).is_err());
         assert!(parse(&OUTPUT.replace("flush", "other"), Pattern::RandomWrite, 8192, 1).is_err());
         assert!(parse("{}", Pattern::Sync, 8192, 1).is_err());
         assert!(parse("fio: failed", Pattern::Sync, 8192, 1).is_err());
