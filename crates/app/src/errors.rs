@@ -114,7 +114,7 @@ impl Explained for load::LoadError {
     /// What stops a load after rows were committed leaves a partial result; what is refused before leaves nothing.
     fn exit(&self) -> Exit {
         use load::LoadError::{
-            Behind, DiskFull, Interrupted, Protocol, RowCount, ServerLost, Stream, TooManyAttempts,
+            Behind, DiskFull, Interrupted, NodeAway, Protocol, RowCount, ServerLost, Stream, TooManyAttempts,
         };
         match self.innermost() {
             Interrupted => Exit::Interrupted,
@@ -124,6 +124,7 @@ impl Explained for load::LoadError {
             | RowCount { .. }
             | ServerLost { .. }
             | Stream { .. }
+            | NodeAway { .. }
             | TooManyAttempts { .. } => Exit::Errors,
             _ => Exit::Usage,
         }

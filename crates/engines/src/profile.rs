@@ -8,6 +8,7 @@ mod commit;
 mod discovery;
 mod expectation;
 mod layout;
+mod own;
 mod promise;
 
 pub use commit::{Commit, CommitCost, Protocol, Trips};
@@ -17,6 +18,7 @@ pub use layout::{
     Arrival, Conflicts, Copies, Ddl, EntryPoints, Layout, LoadPath, NodeLinks, REPLICATING_EXTENSIONS, Sizes,
     Spread,
 };
+pub use own::Own;
 pub(crate) use promise::short;
 pub use promise::{Anomaly, Arrangement, Entry, Isolation, Place, Promise, Rule, Setting, Verdict, table};
 

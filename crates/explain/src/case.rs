@@ -3,6 +3,8 @@
 //! Lines become series by source, place (node or host) and object (device, slot, table, ...); texts keep their last value. So memory depends on the
 //! number of objects ([`THINGS_MAX`] each), not on the length of the recording. Rules never read files.
 
+mod engine;
+
 use crate::series::Series;
 use crate::stacks::Stacks;
 use crate::waits::Waits;
@@ -10,7 +12,7 @@ use record::event::{Event, QUERY};
 use record::finding::{NodeTime, Window};
 use record::model::{PHASE_MEASURE, Step};
 use record::sample::{Body, Sample};
-use record::watched::{Block, COMMIT_WAITS, Fact, Missing, Wait};
+use record::watched::{Block, Fact, Missing, Wait};
 use record::{Matrix, RecordError, Run, RunReader, Sweep};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -170,6 +172,8 @@ pub struct Waiter {
     pub root_state: String,
     /// `relation`, `transactionid`, ...
     pub lock_type: String,
+    /// Whether it is an advisory lock that the engine takes itself.
+    pub is_own: bool,
     /// The mode it wanted.
     pub mode: String,
     /// The relation; empty for other locks.
@@ -348,6 +352,7 @@ impl Case {
                 root: number("root"),
                 root_state: word("root_state"),
                 lock_type: word("lock_type"),
+                is_own: values.get("own").and_then(Value::as_bool) == Some(true),
                 mode: word("mode"),
                 relation: word("relation"),
                 query: word("query"),
@@ -444,14 +449,6 @@ impl Case {
             // What an engine keeps for its own use is always disabled.
             flag("own") == Some(true) || flag("enabled") != Some(false)
         })
-    }
-
-    /// Whether a session that shows this wait waits until other nodes agree on its commit, as the engine of this node has it.
-    pub(crate) fn is_agreement(&self, node: &str, kind: &str, event: &str) -> bool {
-        let (topic, name) = COMMIT_WAITS;
-        let mut facts =
-            self.facts(topic).filter(|fact| fact.name == name && (node.is_empty() || fact.node == node));
-        facts.any(|fact| fact.value.split_once(':') == Some((kind, event)))
     }
 
     /// The account of every node's time, which several rules judge by: computed at the first call.

@@ -2,11 +2,12 @@
 
 mod access;
 mod capacity;
-mod costly;
+pub(crate) mod costly;
 mod cpu;
 mod ddl;
 mod disk;
 mod distribution;
+mod elsewhere;
 mod filesystem;
 mod form;
 mod generator;
@@ -64,6 +65,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         form::RULES,
         access::RULES,
         temporary::RULES,
+        elsewhere::RULES,
         surroundings::RULES,
         queue::RULES,
         pool::RULES,

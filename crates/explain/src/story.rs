@@ -3,6 +3,7 @@
 //!
 //! Rules look at their own condition only. What connects them is here, as tables.
 
+mod databases;
 mod slices;
 
 use crate::case::Case;
@@ -10,7 +11,7 @@ use crate::node_time;
 use crate::rules::lock::BY_DESIGN;
 use crate::units;
 use record::Findings;
-use record::finding::{Benefit, Finding, Health, Severity, Uncovered};
+use record::finding::{Benefit, Finding, GENERAL, Health, Severity, Uncovered};
 use slices::SLICES;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,6 +72,9 @@ const SAVED: &[(&str, f64, f64)] = &[
     ("PLAN-45", 0.0, 0.9),
     ("PLAN-46", 0.5, 1.0),
     ("PLAN-47", 0.0, 0.95),
+    ("PLAN-48", 0.5, 1.0),
+    ("PLAN-49", 0.5, 1.0),
+    ("VAC-13", 0.3, 0.95),
     ("MEM-07", 0.2, 0.9),
     ("TXN-10", 0.3, 0.6),
     ("TXN-12", 0.3, 1.0),
@@ -123,21 +127,21 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("GEN-02", &["DIST-06", "LCK-01", "CPU-05"]),
     ("LWL-01", &["SES-03"]),
     ("TXN-05", &["LWL-04", "DIST-06"]),
+    ("WAL-11", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06", "WAL-03", "TXN-03"]),
+    ("TXN-10", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("IO-09", &["WAL-01", "WAL-05", "WAL-02", "IO-05", "IO-06", "IO-07", "IO-08", "CPU-05", "TXN-01"]),
     ("MEM-06", &["IO-07", "IO-10", "MEM-04", "CPU-05"]),
     ("IO-10", &["WAL-01", "WAL-05", "IO-05", "IO-06", "IO-07", "CPU-05", "TXN-01"]),
     ("WAL-08", &["CAP-03"]),
     ("IO-01", &["WAL-01", "WAL-05", "IO-05", "CPU-05", "TXN-01"]),
     ("VAC-12", &["VAC-04", "VAC-11"]),
-    ("VAC-05", &["VAC-04", "VAC-03", "VAC-11"]),
-    ("VAC-08", &["VAC-09", "PLAN-05", "VAC-11"]),
-    ("VAC-11", &["PLAN-05", "MEM-04", "SES-03"]),
+    ("VAC-05", &["VAC-04", "VAC-03", "VAC-11", "VAC-13"]),
+    ("VAC-08", &["VAC-09", "PLAN-05", "VAC-11", "VAC-13"]),
+    ("VAC-11", &["VAC-13", "PLAN-05", "MEM-04", "SES-03"]),
     ("SES-02", &["SES-03", "GEN-03"]),
     ("LCK-04", &["LCK-01", "CPU-05"]),
     ("LCK-01", &["DIST-06", "CPU-05", "TXN-01"]),
     ("TXN-12", &["PLAN-12", "VAC-11", "VAC-04", "VAC-08", "MEM-04", "SES-03", "WAL-01", "WAL-03", "WAL-06"]),
-    ("WAL-11", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06", "WAL-03", "TXN-03"]),
-    ("TXN-10", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("TXN-01", &["WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("WAL-01", &["WAL-05", "CPU-05", "WAL-06"]),
     ("REP-10", &["REP-01", "CPU-05"]),
@@ -158,6 +162,11 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("REP-02", &["REP-11"]),
     ("PLAN-10", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-46", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
+    ("PLAN-49", &["PLAN-24", "PLAN-01", "PLAN-06", "MEM-04", "SES-03"]),
+    ("SES-07", &["SES-03", "PLAN-04", "PLAN-24"]),
+    ("WAL-06", &["LWL-05"]),
+    ("PLAN-48", &["PLAN-12", "PLAN-01", "PLAN-10", "PLAN-25", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
+    ("VAC-13", &["PLAN-25", "PLAN-12", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-11", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-20", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("PLAN-21", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
@@ -168,6 +177,7 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-33", &["NET-06", "MEM-04", "SES-03"]),
     ("PLAN-34", &["NET-06", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-36", &["PLAN-02"]),
+    ("PLAN-02", &["PLAN-06"]),
     ("PLAN-30", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-31", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-32", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
@@ -200,9 +210,6 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("MEM-02", &["OBS-01"]),
 ];
 
-/// The rule about the costliest step of any plan.
-const GENERAL: &str = "PLAN-45";
-
 /// Causes on a standby whose symptoms show on its primary.
 const ON_A_STANDBY: [&str; 2] = ["REP-10", "REP-12"];
 
@@ -229,6 +236,7 @@ pub(crate) fn complete(case: &Case, findings: &mut Findings) {
         cost(case, finding);
     }
     special_before_general(&mut findings.findings);
+    databases::name_them(case, &mut findings.findings);
     one_of_many_nodes(&mut findings.findings);
     under_their_causes(case, &mut findings.findings);
     findings.blind = blind(case, findings);

@@ -11,18 +11,18 @@ fn n1() -> serde_json::Value {
     json!({"node": "n1"})
 }
 
-fn of<'a>(findings: &'a Findings, rule: &str) -> &'a Finding {
+pub(crate) fn of<'a>(findings: &'a Findings, rule: &str) -> &'a Finding {
     let found = findings.findings.iter().find(|finding| finding.rule == rule);
     found.unwrap_or_else(|| {
         panic!("{rule} is silent: {:#?}", findings.checked.iter().find(|checked| checked.rule == rule))
     })
 }
 
-fn commands(finding: &Finding) -> String {
+pub(crate) fn commands(finding: &Finding) -> String {
     finding.remedy.commands.join("\n")
 }
 
-fn fired(rule: &str) -> Scene {
+pub(crate) fn fired(rule: &str) -> Scene {
     let (_, _, change) = fire::all().find(|(id, _, _)| *id == rule).expect("a case");
     let mut scene = Scene::healthy();
     change(&mut scene);

@@ -9,3 +9,4 @@ mod intervention;
 mod manual;
 mod rules;
 mod told;
+mod whose;

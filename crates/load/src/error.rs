@@ -59,6 +59,16 @@ pub enum LoadError {
         /// The server's error.
         source: Box<ServerError>,
     },
+    /// Another node that the server needs did not come back in time.
+    #[error("{doing}: a node that the server needs was away for {} s", waited.as_secs())]
+    NodeAway {
+        /// The chunk.
+        doing: String,
+        /// How long it was waited for.
+        waited: Duration,
+        /// The server's error.
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// A chunk failed again and again with an error that another attempt should have cured.
     #[error("{doing} failed {attempts} times")]
     TooManyAttempts {

@@ -20,7 +20,6 @@ use crate::freeze;
 use crate::job::{Job, Place};
 use crate::ledger::{self, ChunkTotals, Coverage, Dataset, Layout, qualified};
 use crate::node_sessions::NodeSessions;
-pub(crate) use crate::node_sessions::wal_position;
 use crate::options::{Method, Options, Segment, Stop, Via};
 use crate::plan::Chunks;
 use crate::progress::{Counters, NodeCounters, Phase};
@@ -255,16 +254,13 @@ impl<'a> Fill<'a> {
         let each = self.totals()?;
         let totals = each.iter().copied().fold(ChunkTotals::default(), ChunkTotals::plus);
         let (mut table_bytes_on_disk, mut index_bytes_on_disk) = (0, 0);
-        let mut wal_bytes = Some(0);
         for (member, dataset) in std::iter::zip(&mut self.sessions.members, &self.datasets) {
             let (table, index) = sizes(&mut member.control, member.sizes, dataset, self.content.tables())
                 .map_err(|error| error.at(&member.name))?;
             table_bytes_on_disk += table;
             index_bytes_on_disk += index;
-            let wal_after = wal_position(&mut member.control);
-            let wal = wal_after.zip(member.wal_before).map(|(after, before)| after.saturating_sub(before));
-            wal_bytes = wal_bytes.zip(wal).map(|(sum, wal)| sum + wal);
         }
+        let wal_bytes = self.sessions.wal_bytes();
         let rows = counters.committed_rows();
         let seconds = self.spent.copy.as_secs_f64();
         let per_second = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };

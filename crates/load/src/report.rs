@@ -68,7 +68,7 @@ pub struct LoadReport {
     pub analyze_seconds: f64,
     /// All of it, from the first connection to the last.
     pub total_seconds: f64,
-    /// WAL that the server wrote during the load, for all sessions; `None` when it did not answer.
+    /// WAL that the servers wrote during the load, for all sessions; `None` when one of them did not answer.
     pub wal_bytes: Option<u64>,
     /// Tables without indexes.
     pub table_bytes_on_disk: u64,

@@ -159,6 +159,8 @@ enum AfterError {
     Reconnect,
     /// The same chunk again, [`ATTEMPTS_MAX`] times: the transaction was a victim of others.
     Repeat,
+    /// The same chunk again after a pause, as often as the time limit allows: this server lives, and another node that it needs is away.
+    Await,
     /// Nothing a repetition could cure.
     Fail,
 }
@@ -170,6 +172,8 @@ fn fate(error: &SessionError) -> AfterError {
     match &server.sqlstate.0 {
         // Admin shutdown, crash shutdown, cannot connect now; connection exceptions; a standby that a failover left behind.
         b"57P01" | b"57P02" | b"57P03" | b"25006" => AfterError::Reconnect,
+        // The server's own connection to another node.
+        [b'0', b'8', ..] if !server.is_fatal() => AfterError::Await,
         [b'0', b'8', ..] => AfterError::Reconnect,
         // Query cancelled, lock timeout, serialization failure, deadlock: by others, as our settings and locks cause none.
         b"57014" | b"55P03" | b"40001" | b"40P01" => AfterError::Repeat,
@@ -194,6 +198,9 @@ pub(crate) struct Stream<'a> {
     losses: u32,
     /// Since when no row has got through; `None` while they do.
     lost_at: Option<Instant>,
+    /// Since when another node that the server needs is away, and the next pause; `None` while chunks are committed. Rows that the server takes show
+    /// nothing: it sends them on later.
+    away: Option<(Instant, Duration)>,
     /// The next pause before connecting. Only rows that get through make it short again: a server that accepts connections and
     /// nothing else must not be queried in a busy loop.
     backoff: Duration,
@@ -213,6 +220,7 @@ impl<'a> Stream<'a> {
             attempts: 0,
             losses: 0,
             lost_at: None,
+            away: None,
             backoff: BACKOFF_FIRST,
         }
     }
@@ -348,6 +356,10 @@ impl<'a> Stream<'a> {
         self.work.counters.chunks_done.fetch_add(1, Ordering::Relaxed);
         self.attempts = 0;
         self.losses = 0;
+        if let Some((since, _)) = self.away.take() {
+            let message = format!("{} goes on: the node that was away is back", self.name());
+            self.report(record::event::RECONNECT, message, Some(since.elapsed()));
+        }
     }
 
     /// Undoes the transaction in hand after an error and decides what comes next. `Ok(true)`: again; `Ok(false)`: the stop was
@@ -390,6 +402,12 @@ impl<'a> Stream<'a> {
                 self.report(record::event::ERROR, format!("{what} is repeated: {error}"), None);
                 self.roll_back();
             }
+            AfterError::Await => {
+                self.roll_back();
+                if !self.await_node(error, what)? {
+                    return Ok(false);
+                }
+            }
             AfterError::Reconnect if self.losses >= LOSSES_MAX => {
                 let (attempts, doing) = (self.losses, what.to_owned());
                 return Err(LoadError::TooManyAttempts { doing, attempts, source: Box::new(error) });
@@ -406,6 +424,21 @@ impl<'a> Stream<'a> {
         }
         self.work.counters.retries.fetch_add(1, Ordering::Relaxed);
         Ok(true)
+    }
+
+    /// Pauses until the chunk may be tried again that another node's absence undid. `Ok(false)`: the stop was noticed.
+    fn await_node(&mut self, error: SessionError, what: &str) -> Result<bool, LoadError> {
+        let (since, pause) = self.away.unwrap_or((Instant::now(), BACKOFF_FIRST));
+        let waited = since.elapsed();
+        if waited >= self.work.reconnect_limit {
+            return Err(LoadError::NodeAway { doing: what.to_owned(), waited, source: Box::new(error) });
+        }
+        if self.away.is_none() {
+            let message = format!("{what} waits for a node that the server needs: {error}");
+            self.report(record::event::ERROR, message, None);
+        }
+        self.away = Some((since, (pause * 2).min(BACKOFF_MAX)));
+        Ok(self.pause(pause))
     }
 
     /// Rolls back on a connection that may live; a dead one is dropped, which rolls back as well.
@@ -511,7 +544,8 @@ mod tests {
             (refused("FATAL", b"57P02"), AfterError::Reconnect),
             (refused("FATAL", b"57P03"), AfterError::Reconnect),
             (refused("FATAL", b"XX000"), AfterError::Reconnect),
-            (refused("ERROR", b"08006"), AfterError::Reconnect),
+            (refused("ERROR", b"08006"), AfterError::Await),
+            (refused("FATAL", b"08006"), AfterError::Reconnect),
             (refused("ERROR", b"25006"), AfterError::Reconnect),
             (refused("ERROR", b"40001"), AfterError::Repeat),
             (refused("ERROR", b"40P01"), AfterError::Repeat),

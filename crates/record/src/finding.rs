@@ -108,6 +108,9 @@ impl Findings {
     }
 }
 
+/// The rule about the costliest step of any plan.
+pub const GENERAL: &str = "PLAN-45";
+
 /// Puts the worst first: by severity, then by the share of DB time, then by how well it is proved, then by the share of client time. A symptom stands
 /// behind its cause.
 pub(crate) fn worst_first(findings: &mut Vec<Finding>) {
@@ -115,9 +118,12 @@ pub(crate) fn worst_first(findings: &mut Vec<Finding>) {
     let impact = |finding: &Finding| finding.impact.unwrap_or(0.0);
     // How well we looked comes behind what we saw.
     let is_about_us = |finding: &Finding| finding.rule.starts_with("OBS-");
+    // What fits any statement comes behind what is known of this one.
+    let is_general = |finding: &Finding| finding.rule == GENERAL;
     findings.sort_by(|left, right| {
         (right.severity.cmp(&left.severity))
             .then_with(|| is_about_us(left).cmp(&is_about_us(right)))
+            .then_with(|| is_general(left).cmp(&is_general(right)))
             .then_with(|| impact(right).total_cmp(&impact(left)))
             .then_with(|| right.level.cmp(&left.level))
             .then_with(|| share(right).total_cmp(&share(left)))

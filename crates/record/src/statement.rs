@@ -6,11 +6,13 @@
 //! read is an error, never a guess.
 
 mod columns;
+mod interval;
 mod mask;
 mod shape;
 mod walk;
 
 pub use columns::{index_columns, index_command, quoted, statistics_command};
+pub use interval::Interval;
 pub use mask::{mask, parameterized};
 pub use shape::Shape;
 
@@ -159,6 +161,18 @@ pub fn shape(text: &str) -> Result<Shape, Unread> {
 /// # Errors
 /// See [`Unread`].
 pub fn conditions(expression: &str) -> Result<Vec<Condition>, Unread> {
+    Ok(walk::expression(&expression_of(expression)?))
+}
+
+/// The interval that a condition looks for, if it compares two columns so; as [`conditions`] reads it.
+///
+/// # Errors
+/// Why it is not read.
+pub fn interval(expression: &str) -> Result<Option<Interval>, Unread> {
+    Ok(interval::find(&expression_of(expression)?))
+}
+
+fn expression_of(expression: &str) -> Result<sqlparser::ast::Expr, Unread> {
     check_size(expression)?;
     let dialect = PostgreSqlDialect {};
     let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_MAX);
@@ -167,7 +181,7 @@ pub fn conditions(expression: &str) -> Result<Vec<Condition>, Unread> {
     if parser.peek_token().token != sqlparser::tokenizer::Token::EOF {
         return Err(Unread::Syntax);
     }
-    Ok(walk::expression(&parsed))
+    Ok(parsed)
 }
 
 /// A statement that may be sent to a server for its plan, or pasted behind EXPLAIN: one line, one SELECT, INSERT, UPDATE or DELETE by every reading of the

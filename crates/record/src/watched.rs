@@ -80,6 +80,25 @@ pub const WAIT_CPU: &str = "CPU";
 /// Topic and name of the fact that an engine's commits wait in an event that PostgreSQL does not have for it: kind and event, with a colon between them.
 pub const COMMIT_WAITS: (&str, &str) = ("commit", "waits");
 
+/// Topic of facts about what an engine makes for itself. The names are in [`own`].
+pub const OWN: &str = "own";
+
+/// Names of facts of the topic [`OWN`]. Those that give names have how these begin, separated by `; `.
+pub mod own {
+    /// Transactions that it prepares; digits follow, with `_` or `-` between them.
+    pub const PREPARED: &str = "prepared";
+    /// How it ends those whose coordinator is gone.
+    pub const RESOLVES: &str = "resolves";
+    /// SQL that makes it do so at once.
+    pub const RESOLVE: &str = "resolve";
+    /// When it takes advisory locks.
+    pub const LOCKS_WHILE: &str = "locks while";
+    /// Replication slots.
+    pub const SLOTS: &str = "slots";
+    /// `application_name` of its own sessions.
+    pub const SESSIONS: &str = "sessions";
+}
+
 /// Makes the enum of all sources, with its reader and writer.
 macro_rules! sampled {
     ($($(#[$doc:meta])* $name:ident,)*) => {

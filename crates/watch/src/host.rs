@@ -7,7 +7,7 @@
 //! | [`topology`], [`mount`], [`hardware`], [`security`], [`facts`] | state that changes slowly |
 //! | [`kernel_log`] | `/dev/kmsg`, `dmesg` |
 //! | [`tools`] | `smartctl`, `chronyc`, `auditctl`, `zpool` |
-//! | [`programs`] | which other programs use processors and disks |
+//! | [`programs`], [`clients`] | which other programs use processors and disks, and which of them are clients of the server |
 //! | [`schedule`] | processor time of our own sessions and threads |
 //! | [`machine`], [`slow`], [`backends`] | combine them, tick by tick |
 //!
@@ -15,6 +15,7 @@
 
 pub mod backends;
 pub mod cgroup;
+pub(crate) mod clients;
 pub mod cpu;
 pub mod disk;
 pub mod facts;

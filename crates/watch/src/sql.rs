@@ -14,6 +14,7 @@ mod counters;
 mod facts;
 mod functions;
 pub mod json;
+pub mod own;
 mod parts;
 mod plans;
 mod probe;
@@ -287,7 +288,7 @@ impl Node {
         }
         match up.session.query(&up.blocks, &[&lockers]) {
             Ok(answer) => {
-                blocks::answer(&self.name, tick.clock.now_us(), &answer, batch);
+                blocks::answer(&self.name, tick.clock.now_us(), &answer, &up.probe.own, batch);
                 let place = self.place();
                 self.recorded.found(batch, now_us, &place, "blockers");
                 Ok(())

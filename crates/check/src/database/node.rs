@@ -3,6 +3,7 @@
 use super::given::{Expected, Machine, Target, nearest};
 use super::setting::{self, Setting};
 use connect::ConnSpec;
+use engines::profile::Own;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -146,6 +147,14 @@ impl<'a> Node<'a> {
         const SQL: &str = "select pg_catalog.to_json((select system_identifier from pg_catalog.pg_control_system())::text)::text";
         let read = self.query(SQL).ok();
         read.and_then(|value| value.as_str().map(str::to_string)).unwrap_or_default()
+    }
+
+    /// What the engine of a cluster made for itself here.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub(crate) fn own(&mut self) -> Result<Vec<Own>, Failed> {
+        watch::sql::own::of_server(&mut self.session)
     }
 
     /// A new session in place of a lost one.

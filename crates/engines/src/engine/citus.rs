@@ -4,7 +4,7 @@ use super::detect::extension_has;
 use crate::profile::short::{A, F, S};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
+    LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
 };
 
 /// A worker with metadata is an entry point. The coordinator counts as a shard when it may hold shards itself. A cluster whose coordinator was
@@ -55,6 +55,19 @@ const SIZES: Sizes = Sizes {
               else pg_catalog.pg_indexes_size({table}) end",
 };
 
+/// By `PREPARED_TRANSACTION_NAME_FORMAT` (`citus_GROUP_PID_TRANSACTION_CONNECTION`), `resource_lock.h` and `multi_logical_replication.c`.
+const OWN: Own = Own {
+    prepared: &["citus_"],
+    resolves: "the maintenance daemon of its coordinator commits or rolls it back, by pg_dist_transaction there, every citus.recover_2pc_interval (60 s)",
+    resolve: Some("SELECT recover_prepared_transactions();"),
+    advisory: Some((4, 16)),
+    locks_while: "while shards are moved, split or rebalanced, and while tables are created or changed",
+    slots: &["citus_shard_"],
+    subscriptions: &["citus_shard_"],
+    sessions: &["citus_internal", "citus_rebalancer", "citus_shard_"],
+    ..Own::NOTHING
+};
+
 /// How commits over several shards end.
 const TWO_PHASE: &str = "two-phase commit, in doubt until recovery";
 
@@ -72,6 +85,7 @@ pub(super) static PROFILE: Profile = Profile {
         oracle: Oracle::Leaf(
             "select pg_catalog.get_shard_id_for_distribution_column({relation}, {keys})::text",
         ),
+        own: OWN,
     }),
     layout: Layout::Spread(Spread::Call {
         by_column: "create_distributed_table('{table}', '{column}')",

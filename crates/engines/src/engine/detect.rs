@@ -1,7 +1,7 @@
 //! Recognises an engine by its catalog, without trusting objects that any role could have created.
 
 use super::Engine;
-use crate::profile::{Discovery, Replication};
+use crate::profile::{Discovery, Own, Replication};
 
 /// SQL: whether an extension has the relations and functions of these names in this schema, and no other role has put others of these names beside
 /// them. Names alone prove nothing: a role that may create a schema can name it as an extension does, and our queries would run the code in it.
@@ -46,6 +46,15 @@ pub struct Signs {
 }
 
 impl Signs {
+    /// What the engine or the replication makes for itself.
+    pub fn own(&self) -> Own {
+        match (self.replication, self.engine.discovery) {
+            (Some(replication), _) => replication.own,
+            (None, Discovery::Catalog(catalog)) => catalog.own,
+            _ => Own::NOTHING,
+        }
+    }
+
     /// What it is a sign of.
     pub fn name(&self) -> &'static str {
         self.replication.map_or(self.engine.name(), |replication| replication.name)

@@ -3,7 +3,7 @@
 use crate::profile::short::{A, F, N};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
+    LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
 };
 
 /// Content -1 is the coordinator, the others are segments. Only acting primaries; mirrors take no sessions.
@@ -49,6 +49,7 @@ pub(super) static PROFILE: Profile = Profile {
         table: TABLE,
         leaves: LEAVES,
         oracle: Oracle::Row("select gp_segment_id::text from {name} where {where} limit 1"),
+        own: Own::NOTHING,
     }),
     layout: Layout::Spread(Spread::ByItself),
     sizes: Sizes::OF_ONE_NODE,

@@ -6,8 +6,8 @@ use super::multimaster::{EACH_NODE, LONG_FORK, ONE_NODE, SERIALIZABLE};
 use crate::profile::short::{A, F, M};
 use crate::profile::{
     Arrangement, Arrival, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation,
-    Isolation, Layout, Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Sizes,
-    Statements, Tried,
+    Isolation, Layout, Levels, LoadPath, NodeLinks, Own, Profile, Promise, Protocol, Reasons, Replication,
+    Sizes, Statements, Tried,
 };
 
 const NODES: &str = "\
@@ -16,13 +16,31 @@ const NODES: &str = "\
            n.conninfo \
     from mtm.nodes() n order by n.id";
 
+/// Each node follows every other one by a slot there that has its own number.
+const SUBSCRIPTIONS: &str = "\
+    select 'node' || o.id as subscription, coalesce(o.enabled, false) as enabled, coalesce(o.connected, false) as running, 'mtm_slot_' || i.id as slot \
+    from mtm.nodes() o cross join (select s.id from mtm.nodes() s where s.is_self) i where not o.is_self";
+
+/// By `MULTIMASTER_SLOT_PATTERN`, `MULTIMASTER_BROADCAST_SERVICE` and the names of transactions in `commit.c` of mmts. Its backends wait on the latch of the
+/// process, with the event of extensions.
+const OWN: Own = Own {
+    prepared: &["MTM-"],
+    resolves: "the nodes vote on its outcome once a majority of them sees each other",
+    resolve: None,
+    slots: &["mtm_slot_", "mtm_filter_slot_"],
+    subscriptions: &["mtm_sub_"],
+    sessions: &["mtm_broadcast", "mtm_admin", "mtm_consistency_check"],
+    commit_waits: Some(("Extension", "Extension")),
+    ..Own::NOTHING
+};
+
 const REPLICATIONS: [Replication; 1] = [Replication {
     name: "mtm",
     sign: extension_has!("multimaster", "mtm", "'cluster_nodes', 'nodes'"),
     probe: None,
     nodes: NODES,
-    own_subscriptions: Some("mtm_sub_"),
-    subscriptions: None,
+    own: OWN,
+    subscriptions: Some(SUBSCRIPTIONS),
     add_table: None,
     local_writes: None,
     needs_key: false,

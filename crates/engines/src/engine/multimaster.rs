@@ -5,8 +5,8 @@ use super::detect::extension_has;
 use crate::profile::short::{A, F};
 use crate::profile::{
     Arrangement, Arrival, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation,
-    Isolation, Layout, Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Sizes,
-    Statements, Tried,
+    Isolation, Layout, Levels, LoadPath, NodeLinks, Own, Profile, Promise, Protocol, Reasons, Replication,
+    Sizes, Statements, Tried,
 };
 use crate::trust::trusted;
 
@@ -95,7 +95,7 @@ const REPLICATIONS: [Replication; 4] = [
         sign: extension_has!("pglogical", "pglogical", "'node', 'node_interface', 'local_node'"),
         probe: None,
         nodes: PGLOGICAL,
-        own_subscriptions: None,
+        own: Own { slots: &["pgl_"], ..Own::NOTHING },
         subscriptions: Some(PGLOGICAL_SUBSCRIPTIONS),
         add_table: Some(PGLOGICAL_ADD_TABLE),
         local_writes: None,
@@ -106,7 +106,7 @@ const REPLICATIONS: [Replication; 4] = [
         sign: extension_has!("spock", "spock", "'node', 'node_interface', 'local_node'"),
         probe: None,
         nodes: SPOCK,
-        own_subscriptions: None,
+        own: Own { slots: &["spk_"], ..Own::NOTHING },
         subscriptions: Some(SPOCK_SUBSCRIPTIONS),
         add_table: Some(SPOCK_ADD_TABLE),
         local_writes: None,
@@ -117,7 +117,7 @@ const REPLICATIONS: [Replication; 4] = [
         sign: extension_has!("pgactive", "pgactive", "'pgactive_nodes'"),
         probe: None,
         nodes: PGACTIVE,
-        own_subscriptions: None,
+        own: Own { slots: &["pgactive_"], ..Own::NOTHING },
         subscriptions: Some(PGACTIVE_SUBSCRIPTIONS),
         add_table: None,
         local_writes: Some(("pgactive.do_not_replicate", "on")),
@@ -130,7 +130,7 @@ const REPLICATIONS: [Replication; 4] = [
                        where n.nspname = 'pg_catalog' and c.relname = 'pg_subscription' and a.attname = 'suborigin')",
         probe: Some(NATIVE_PROBE),
         nodes: NATIVE,
-        own_subscriptions: None,
+        own: Own::NOTHING,
         subscriptions: None,
         add_table: None,
         local_writes: None,

@@ -4,7 +4,7 @@ use super::detect::extension_has;
 use crate::profile::short::{A, F, with};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, Entry, EntryPoints, Expectation, Isolation, Layout,
-    Levels, LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Setting, Sizes, Spread,
+    Levels, LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Setting, Sizes, Spread,
     Statements, Tried,
 };
 use crate::trust::trusted;
@@ -79,6 +79,7 @@ pub(super) static PROFILE: Profile = Profile {
             "select coalesce(remote_relname, local_relname)::text \
              from shardman.get_partition_for_value({relation}::regclass, {keys})",
         ),
+        own: Own::NOTHING,
     }),
     layout: Layout::Spread(Spread::Parameter("distributed_by = '{column}'")),
     sizes: Sizes::OF_ONE_NODE,

@@ -5,7 +5,7 @@
 use crate::profile::short::{A, F, M};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
+    LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
 };
 
 const NODES: &str = "\
@@ -51,6 +51,7 @@ pub(super) static PROFILE: Profile = Profile {
         table: TABLE,
         leaves: LEAVES,
         oracle: Oracle::Code("select pg_catalog.yb_hash_code({keys})::text"),
+        own: Own::NOTHING,
     }),
     layout: Layout::Spread(Spread::ByItself),
     sizes: Sizes::OF_ONE_NODE,

@@ -33,7 +33,7 @@ pub(super) fn busy(case: &Case) -> impl Iterator<Item = &NodeTime> {
 }
 
 /// A statement in one line, or its id.
-pub(super) fn in_a_line(statement: &StatementTime) -> String {
+pub(crate) fn in_a_line(statement: &StatementTime) -> String {
     match one_line(&statement.text, STATEMENT_CHARS) {
         text if text.is_empty() => format!("statement {}", statement.query_id),
         text => text,

@@ -12,6 +12,7 @@ use crate::waits::{Waits, Who};
 use record::escape::one_line;
 use record::finding::{Level, NodeTime, Severity, Window};
 use record::model::CheckResult;
+use record::watched::own;
 use standing::Standing;
 
 pub(super) const RULES: &[Rule] = &[
@@ -63,6 +64,9 @@ struct Queue {
     command: &'static str,
 }
 
+/// An advisory lock that no application takes.
+const OF_ENGINE: &str = "an advisory lock that the cluster's engine takes itself";
+
 const QUEUES: [Queue; 2] = [
     Queue {
         fits: |kind, event| (kind, event) == ("Lock", "advisory"),
@@ -111,10 +115,18 @@ fn queue(case: &Case) -> Answer {
 /// Sessions that queue: their share of those that do not wait by design, and their number.
 fn of_queue(case: &Case, time: &NodeTime, waits: &Waits, queue: &Queue, queued: (f64, f64)) -> Claim {
     let (share, sessions) = queued;
+    let is_engines = (queue.fits)("Lock", "advisory") && standing::is_of_engine(case, &time.node);
+    let what = if is_engines { OF_ENGINE.to_string() } else { queue.what.to_string() };
+    let text = match case.own(&time.node, own::LOCKS_WHILE).filter(|_| is_engines) {
+        Some(locks_while) => format!(
+            "no application takes it: the engine does, {locks_while}. Do that when little is written; who holds it:"
+        ),
+        None => queue.text.to_string(),
+    };
     Claim::new(
         if share >= QUEUE_SHARE_HIGH { Severity::High } else { Severity::Medium },
         Level::DiscriminatingCounter,
-        format!("{}: {} of the active sessions wait for {}", time.node, units::percent(share), queue.what),
+        format!("{}: {} of the active sessions wait for {what}", time.node, units::percent(share)),
     )
     .on_node(&time.node)
     .during(waits.windows(Who::Client, queue.fits))
@@ -126,7 +138,7 @@ fn of_queue(case: &Case, time: &NodeTime, waits: &Waits, queue: &Queue, queued: 
         claim.because(format!("{} of them run: {}", units::percent(share), one_line(text, STATEMENT_CHARS)))
     })
     .not("rows or tables: those waits have other names (Lock:tuple, Lock:transactionid, Lock:relation)")
-    .remedy(queue.text, &[queue.command])
+    .remedy(text, &[queue.command])
 }
 
 /// Sessions that wait by design: worth knowing, because they count as active, and their snapshots are old.
@@ -355,6 +367,8 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
         .or(Some(lines.word("blocker_query")).filter(|query| !query.is_empty()));
     let backend_start = session.map_or("", |session| session.lines.word("backend_start"));
     let (text, commands) = advice(state, root.name, backend_start, query.unwrap_or_default());
+    let is_engines = lines.flag("own") == Some(true);
+    let resolves = case.own(root.place, own::RESOLVES).filter(|_| root.name == "0");
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let who = match root.name {
         "0" => "a prepared transaction".to_string(),
@@ -393,6 +407,12 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
         lines.word("mode")
     ))
     .because(format!("it was at the root in {} of the looks", lines.ticks.points().len()))
+    .with(case.own(root.place, own::LOCKS_WHILE).filter(|_| is_engines), |claim, locks_while| {
+        claim.because(format!("no application takes this lock: the cluster's engine does, {locks_while}"))
+    })
+    .with(case.own(root.place, own::PREPARED).zip(resolves), |claim, (names, resolves)| {
+        claim.because(format!("if its name begins with {names} and a number, the cluster's engine prepared it and ends it itself: {resolves}"))
+    })
     .with(figures.behind, |claim, share| {
         claim.because(format!("{} of the session time was spent behind it", units::percent(share)))
     })

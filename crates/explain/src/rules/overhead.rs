@@ -48,7 +48,8 @@ pub(super) const RULES: &[Rule] = &[
             Field("table", "live_rows"),
             Field("server", "sessions_active"),
         ],
-        limits: "20 % of the session time in a table with 10,000 dead rows or more, twice as many as live ones, that no vacuum reached (ours)",
+        limits: "20 % of the session time in a table with 10,000 dead rows or more, twice as many as live ones, that no vacuum reached; a note if statements neither scan it nor \
+            touch more than 5 blocks for a row and each of its indexes (ours)",
         judge: dead,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-SPACE-RECOVERY"],
     },
@@ -284,6 +285,19 @@ fn cancelled(case: &Case) -> Answer {
     Answer::of(claims, || "statements that a timeout cancelled, by the server's log".to_string())
 }
 
+/// Blocks that a row and each index entry of it take to find or to write.
+const BLOCKS_PER_ENTRY: f64 = 5.0;
+
+/// Whether statements pass dead rows: they scan the table, or touch more blocks for each row than a row and its index entries need.
+fn is_in_the_way(table: &Thing<'_>) -> bool {
+    let sum = |fields: &[&str]| fields.iter().filter_map(|field| table.lines.sum(field)).sum::<f64>();
+    let Some(hit) = table.lines.sum("blocks_hit") else { return true };
+    let rows = sum(&["rows_inserted", "rows_updated", "rows_deleted", "index_rows"]);
+    let each = (hit + sum(&["blocks_read"])) / rows.max(1.0);
+    let needed = BLOCKS_PER_ENTRY * (1.0 + table.lines.last("indexes").unwrap_or(0.0));
+    sum(&["seq_rows"]) > rows || each > needed
+}
+
 fn dead(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -310,7 +324,7 @@ fn dead(case: &Case) -> Answer {
             let naptime = case.setting(&time.node, "autovacuum_naptime").unwrap_or("unknown");
             claims.push(
                 Claim::new(
-                    severity(share),
+                    if is_in_the_way(&table) { severity(share) } else { Severity::Note },
                     Level::CoOccurrence,
                     format!(
                         "{}: {} of the session time is in {relation}, which has {} dead rows for {} live ones: no vacuum has removed them",

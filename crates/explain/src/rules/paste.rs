@@ -1,6 +1,7 @@
 //! Parts of commands that can be pasted: paths of the server, names as constants.
 
 use crate::case::Case;
+use record::watched::own;
 
 /// The data directory of a node as a word for the shell. Where it is not recorded the server is queried: a variable of the environment may be another
 /// server's.
@@ -18,14 +19,49 @@ pub(super) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
+/// What to do about a slot that the engine of the cluster made.
+pub(super) const OF_ENGINE: &str = "the cluster's engine made the slot for another of its nodes or for data that it moves: bring that node back or let the move end, \
+    or take the node out of the cluster by the engine's own means, which drop the slot; without it that node must be built anew";
+
+/// Shows a slot, and whether something receives from it.
+pub(super) fn slot_of_engine(name: &str) -> String {
+    format!(
+        "SELECT slot_name, active, wal_status, pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)) AS keeps FROM pg_replication_slots WHERE \
+         slot_name = {};",
+        literal(name)
+    )
+}
+
+/// What to do about a prepared transaction, and the commands: what the engine of the cluster prepared, it ends itself.
+pub(super) fn ending(case: &Case, node: &str, name: &str) -> (String, Vec<String>) {
+    if !case.is_own_transaction(node, name) {
+        return (
+            "find its outcome at its coordinator, and end it the same way here".to_string(),
+            vec![prepared(name)],
+        );
+    }
+    let resolves = case.own(node, own::RESOLVES).unwrap_or("it looks for the outcome at its coordinator");
+    let text = format!(
+        "leave it: the cluster's engine prepared it, and {resolves}. If it stays for minutes, the node that began it is away: bring that back. Ended by hand, one \
+         node's part of a commit that others have made is lost"
+    );
+    let shown = format!(
+        "SELECT gid, prepared, owner, database FROM pg_prepared_xacts WHERE gid = {};",
+        literal(name)
+    );
+    let resolve = case
+        .own(node, own::RESOLVE)
+        .map(|sql| format!("{sql} -- at the coordinator: ends all whose outcome is known"));
+    (text, [shown].into_iter().chain(resolve).collect())
+}
+
 /// Shows a prepared transaction. Neither of the two commands that end it is printed alone: an engine of a cluster prepares transactions by itself, and to
 /// end one
 /// of those by hand can undo one node's part of a commit that the others have made.
 pub(super) fn prepared(name: &str) -> String {
     format!(
         "SELECT gid, prepared, owner, database FROM pg_prepared_xacts WHERE gid = {}; -- COMMIT PREPARED or ROLLBACK PREPARED, as its coordinator decided; \
-            what the \
-         cluster's engine prepared, the engine ends",
+         what the cluster's engine prepared, the engine ends",
         literal(name)
     )
 }

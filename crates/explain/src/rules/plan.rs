@@ -6,6 +6,7 @@ mod aside;
 mod hidden;
 mod index;
 mod pattern;
+mod scope;
 mod spill;
 mod step;
 mod unusable;
@@ -170,6 +171,28 @@ pub(super) const RULES: &[Rule] = &[
         limits: "10 % of the session time; a sequential scan of 1,000 rows or more without a condition, for a join that expects a tenth of them or less (ours)",
         judge: step::unindexed_joins,
         links: &["https://www.postgresql.org/docs/current/indexes-intro.html"],
+    },
+    Rule {
+        id: "PLAN-48",
+        title: "intervals are searched by their two ends",
+        needs: NEEDS,
+        limits: "10 % of the session time; a condition on two columns, one below and one above a value, or with the names of ends of an interval; 100 blocks, \
+            ten for each row (ours)",
+        judge: scope::intervals,
+        links: &["https://www.postgresql.org/docs/current/rangetypes.html#RANGETYPES-INDEXING"],
+    },
+    Rule {
+        id: "VAC-13",
+        title: "an index cannot answer alone, because no vacuum marked the table's pages",
+        needs: &[
+            Field("plan", "cost_total"),
+            Field("table", "all_visible_share"),
+            Field("server", "sessions_active"),
+        ],
+        limits: "10 % of the session time; a plan that needs no column besides an index's; at most half of the table's pages visible to all; 100 blocks, ten \
+            for each row (ours)",
+        judge: scope::unmarked,
+        links: &["https://www.postgresql.org/docs/current/indexes-index-only-scans.html"],
     },
 ];
 

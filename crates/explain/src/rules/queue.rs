@@ -18,7 +18,8 @@ pub(super) const RULES: &[Rule] = &[
         title: "sessions wait for CPUs that other programs use",
         needs: NEEDS,
         limits: "25 % of the session time is spent waiting for a CPU; other programs use 40 % of the host's CPUs, \
-            and at least three quarters of what the sessions use; or programs that are no clients, by their names, 25 % and two fifths (ours)",
+            and at least three quarters of what the sessions use; or programs that are no clients, by their names, 30 % and half; low if clients on the same host \
+            use that much (ours)",
         judge: crowded,
         links: &["docs/explain.md"],
     },
@@ -50,8 +51,8 @@ const OTHERS_SHARE_MIN: f64 = 0.4;
 /// What others use, against what the sessions use: a client on the same host uses less.
 const OTHERS_PER_SERVER_MIN: f64 = 0.75;
 /// The same for programs whose names show that they are no clients of the server.
-const NAMED_SHARE_MIN: f64 = 0.25;
-const NAMED_PER_SERVER_MIN: f64 = 0.4;
+const NAMED_SHARE_MIN: f64 = 0.3;
+const NAMED_PER_SERVER_MIN: f64 = 0.5;
 /// Programs that are named.
 const NAMED_MAX: usize = 3;
 /// Programs that belong to the measurement: the server, and what is written for driving one.
@@ -77,8 +78,10 @@ struct Queue<'a> {
     /// The time of the sessions in which they had no CPU.
     waiting: &'a NodePart,
     host: &'a str,
-    /// CPUs used by other programs.
+    /// CPUs used by other programs that are no clients of the server.
     others: f64,
+    /// CPUs used by clients on the same host.
+    clients: f64,
     /// CPUs used by the sessions.
     own: f64,
     /// CPUs of the host that nothing used.
@@ -108,21 +111,38 @@ fn queue<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Queue<'a>> {
         .filter(|thing| thing.place == host && thing.lines.word("backend") != "client backend")
         .filter_map(|thing| thing.lines.rate("cpu_us"))
         .sum();
-    let (own, others) = (used_by(&backends)?, used - sessions - background / 1e6);
-    Some(Queue { waiting, host, others, own, idle, cores })
+    let clients: f64 = case.at("program", host).map(|program| of_clients(case, &time.node, &program)).sum();
+    // Threads of our own client are subtracted already: its process is a client as well.
+    let own_client: f64 = case
+        .things("schedule")
+        .filter(|thing| thing.lines.word("host") == host && thing.name == "client")
+        .filter_map(|thing| used_by(&thing))
+        .sum();
+    let clients = (clients - own_client).max(0.0);
+    let (own, others) = (used_by(&backends)?, used - sessions - background / 1e6 - clients);
+    Some(Queue { waiting, host, others, clients, own, idle, cores })
 }
 
-/// Programs of a host that are no clients of the node by their names, and the CPUs they use, the largest first.
+/// Whether a program is a client of the node by its name: one for driving servers, or the name that sessions give.
+fn is_client(case: &Case, node: &str, name: &str) -> bool {
+    let is_its = |group: Thing<'_>| !name.is_empty() && group.lines.word("application").starts_with(name);
+    OURS.iter().any(|own| name.starts_with(own)) || case.at("activity", node).any(is_its)
+}
+
+/// CPUs that processes of a program use which are clients of the server, by its name or by their connections.
+fn of_clients(case: &Case, node: &str, program: &Thing<'_>) -> f64 {
+    let field = if is_client(case, node, program.name) { "cpu_us" } else { "client_cpu_us" };
+    program.lines.rate(field).unwrap_or(0.0) / 1e6
+}
+
+/// Programs of a host that are no clients of the node, and the CPUs they use, the largest first.
 fn neighbours<'a>(case: &'a Case, node: &str, host: &'a str) -> Vec<(&'a str, f64)> {
-    let is_client = |name: &str| {
-        OURS.iter().any(|own| name.starts_with(own))
-            || case
-                .at("activity", node)
-                .any(|group| !name.is_empty() && group.lines.word("application").starts_with(name))
+    let others = |program: Thing<'a>| {
+        let all = program.lines.rate("cpu_us").unwrap_or(0.0) / 1e6;
+        (program.name, (all - of_clients(case, node, &program)).max(0.0))
     };
-    let programs = case.at("program", host).filter(|program| !is_client(program.name));
     let mut found: Vec<(&str, f64)> =
-        programs.map(|program| (program.name, program.lines.rate("cpu_us").unwrap_or(0.0) / 1e6)).collect();
+        case.at("program", host).map(others).filter(|(_, cpus)| *cpus > 0.0).collect();
     found.sort_by(|left, right| right.1.total_cmp(&left.1));
     found
 }
@@ -136,12 +156,17 @@ fn used_by(tasks: &Thing<'_>) -> Option<f64> {
 fn crowded(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
-        let Some(Queue { waiting, host, others, own, cores, .. }) = queue(case, time) else { continue };
+        let Some(queue) = queue(case, time) else { continue };
+        let Queue { waiting, host, others, own, cores, .. } = queue;
         let named = neighbours(case, &time.node, host);
         let of_named: f64 = named.iter().map(|(_, cpus)| cpus).sum();
         let is_much = others >= cores * OTHERS_SHARE_MIN && others >= own * OTHERS_PER_SERVER_MIN;
         let is_much_by_name = of_named >= cores * NAMED_SHARE_MIN && of_named >= own * NAMED_PER_SERVER_MIN;
-        if waiting.share < QUEUE_SHARE_MIN || !(is_much || is_much_by_name) {
+        if waiting.share < QUEUE_SHARE_MIN {
+            continue;
+        }
+        if !(is_much || is_much_by_name) {
+            claims.extend(clients_beside(case, &time.node, &queue));
             continue;
         }
         let list: Vec<String> = named
@@ -182,6 +207,34 @@ fn crowded(case: &Case) -> Answer {
         );
     }
     Answer::of(claims, || "waiting for a CPU, and what other programs used".to_string())
+}
+
+/// Clients on the server's own host are part of the load, and they take as much of its CPUs as any neighbour does.
+fn clients_beside(case: &Case, node: &str, queue: &Queue<'_>) -> Option<Claim> {
+    let Queue { waiting, host, clients, own, cores, .. } = *queue;
+    if clients < cores * OTHERS_SHARE_MIN || clients < own * OTHERS_PER_SERVER_MIN {
+        return None;
+    }
+    let rate = |program: &Thing<'_>| program.lines.rate("client_cpu_us").unwrap_or(0.0);
+    let most = case.at("program", host).max_by(|left, right| rate(left).total_cmp(&rate(right)))?;
+    let text = format!(
+        "{node}: sessions wait for a CPU in {} of their time, while the server's clients on the same host use {} of the {} CPUs of {host}, {} most of all",
+        units::percent(waiting.share),
+        units::short(clients),
+        units::short(cores),
+        most.name
+    );
+    Some(
+        Claim::new(Severity::Low, Level::DiscriminatingCounter, text)
+            .on_node(node)
+            .on_host(host)
+            .during(case.one("host", host).map(|host| host.ticks.window()))
+            .number("share", waiting.share)
+            .number("cpus_of_clients", clients)
+            .number("cpus_of_sessions", own)
+            .because("the processes are connected to the server: their sockets are")
+            .remedy("run the clients on another host", &[]),
+    )
 }
 
 fn too_many(case: &Case) -> Answer {

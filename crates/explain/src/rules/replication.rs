@@ -4,11 +4,13 @@ use crate::case::{Case, Thing};
 use crate::decompose;
 use crate::rule::Need::{Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule};
+use crate::rules::paste::{OF_ENGINE, slot_of_engine};
 use crate::series::Series;
 use crate::units;
 use crate::waits::Who;
 use record::event;
 use record::finding::{Level, Severity};
+use record::watched::own;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -265,6 +267,13 @@ fn slot_fills(case: &Case) -> Answer {
             continue;
         }
         let limited = slot.lines.last("safe_wal_bytes").is_some();
+        let (text, command) = match case.is_own(slot.place, own::SLOTS, slot.name) {
+            true => (OF_ENGINE, slot_of_engine(slot.name)),
+            false => (
+                "bring its consumer back, or drop the slot; set a limit, so that a slot is lost and not the server",
+                format!("SELECT pg_drop_replication_slot('{}');", slot.name),
+            ),
+        };
         let detail = match (is_lost, left_s) {
             (true, _) => format!("; its WAL is {status}"),
             (false, Some(left)) => format!("; the disk is full in {}", units::seconds(left)),
@@ -274,7 +283,13 @@ fn slot_fills(case: &Case) -> Answer {
             Claim::new(
                 Severity::High,
                 Level::DiscriminatingCounter,
-                format!("{}: slot {} keeps {} of WAL{}{detail}", slot.place, slot.name, units::bytes(now), if idle { " and has no consumer" } else { "" }),
+                format!(
+                    "{}: slot {} keeps {} of WAL{}{detail}",
+                    slot.place,
+                    slot.name,
+                    units::bytes(now),
+                    if idle { " and has no consumer" } else { "" }
+                ),
             )
             .on_node(slot.place)
             .during([slot.lines.ticks.window()])
@@ -282,13 +297,21 @@ fn slot_fills(case: &Case) -> Answer {
             .number("growth_bytes_per_s", growth)
             .with(free, |claim, free| claim.number("free_bytes", free))
             .with(left_s, |claim, left| claim.number("until_full_s", left))
-            .with(slot.lines.last("inactive_s"), |claim, age| claim.because(format!("it has had no consumer for {}", units::seconds(age))))
-            .because(if limited { "max_slot_wal_keep_size will invalidate it before the disk is full" } else { "max_slot_wal_keep_size is -1: it \
-                grows until the disk is full, then the server stops" })
-            .with(if free.is_none() { Some(()) } else { None }, |claim, ()| claim.lacking("free space of the WAL's disk (monitor its host)"))
+            .with(slot.lines.last("inactive_s"), |claim, age| {
+                claim.because(format!("it has had no consumer for {}", units::seconds(age)))
+            })
+            .because(if limited {
+                "max_slot_wal_keep_size will invalidate it before the disk is full"
+            } else {
+                "max_slot_wal_keep_size is -1: it \
+                grows until the disk is full, then the server stops"
+            })
+            .with(if free.is_none() { Some(()) } else { None }, |claim, ()| {
+                claim.lacking("free space of the WAL's disk (monitor its host)")
+            })
             .remedy(
-                "bring its consumer back, or drop the slot; set a limit, so that a slot is lost and not the server",
-                &["ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();", &format!("SELECT pg_drop_replication_slot('{}');", slot.name)],
+                text,
+                &[&command, "ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();"],
             ),
         );
     }
@@ -334,8 +357,15 @@ fn cascade(case: &Case) -> Answer {
             left.unwrap_or_default()
         ));
     }
+    let are_engines = growing.iter().all(|slot| case.is_own(slot.place, own::SLOTS, slot.name));
+    let text = match are_engines {
+        true => OF_ENGINE,
+        false => {
+            "decide which node survives: drop the slots for the lost one before the survivor's disk is full"
+        }
+    };
     Answer::Found(vec![claim.remedy(
-        "decide which node survives: drop the slots for the lost one before the survivor's disk is full",
+        text,
         &["SELECT slot_name, pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)) FROM pg_replication_slots WHERE NOT active;"],
     )])
 }

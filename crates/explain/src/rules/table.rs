@@ -11,6 +11,7 @@ use crate::rule::{Answer, Claim, Rule};
 use crate::statistics;
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement::Verb;
 use std::collections::BTreeMap;
 
 pub(super) const RULES: &[Rule] = &[
@@ -228,8 +229,11 @@ fn is_felt(case: &Case, time: &NodeTime, table: &Thing<'_>) -> bool {
     }
     let name = bare(table.lines.word("relation"));
     let is_on_it = |statement: &&StatementTime| {
+        // An INSERT touches what its indexes need, with any statistics.
         let parsed = record::statement::parse(&statement.text);
-        parsed.map_or(true, |parsed| parsed.tables.iter().any(|table| table.name == name))
+        parsed.map_or(true, |parsed| {
+            parsed.verb != Verb::Insert && parsed.tables.iter().any(|table| table.name == name)
+        })
     };
     let is_wasteful = |statement: &StatementTime| {
         let (rows, blocks) = (statement.rows.unwrap_or(0.0), statement.blocks.unwrap_or(0.0));

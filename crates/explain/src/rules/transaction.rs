@@ -63,13 +63,17 @@ pub(super) const RULES: &[Rule] = &[
             Field("server", "active_ms"),
             Field("statement", "calls"),
         ],
-        limits: "10 statements for each commit, and sessions idle in a transaction for longer than they are active, 0.3 of them or more; medium from a \
-            round trip of 0.3 ms on (ours)",
+        limits: "10 statements for each commit, and 0.3 sessions idle in a transaction, for longer than they are active, or with 1,000 statements a second that \
+            execute for less than a third of the time; medium from a round trip of 0.3 ms on (ours)",
         judge: chatty,
         links: &["https://www.postgresql.org/docs/current/libpq-pipeline-mode.html"],
     },
 ];
 
+/// Of the time of transactions, what many small statements execute at most: the rest is spent on sending, reading and planning them.
+const EXECUTING_MAX: f64 = 1.0 / 3.0;
+/// Statements a second, so that they are many.
+const CALLS_PER_S_MIN: f64 = 1_000.0;
 /// Statements of a transaction.
 const STATEMENTS_MIN: f64 = 10.0;
 /// Sessions that wait for the next statement of their transaction.
@@ -87,9 +91,28 @@ fn chatty(case: &Case) -> Answer {
             case.at("statement", server.place).filter_map(|statement| statement.lines.rate("calls")).sum();
         let ended = rate("xact_commit") + rate("xact_rollback");
         let each = calls / ended.max(f64::MIN_POSITIVE);
-        if idle < IDLE_MIN || idle < active || ended < 1.0 || each < STATEMENTS_MIN {
+        let executing: f64 = case
+            .at("statement", server.place)
+            .filter_map(|statement| {
+                Some(statement.lines.rate("total_ms")? + statement.lines.rate("plan_ms").unwrap_or(0.0))
+            })
+            .sum::<f64>()
+            / 1e3;
+        let is_waiting = idle >= active;
+        let is_overhead = calls >= CALLS_PER_S_MIN && executing <= (idle + active) * EXECUTING_MAX;
+        if idle < IDLE_MIN || ended < 1.0 || each < STATEMENTS_MIN || !(is_waiting || is_overhead) {
             continue;
         }
+        let how = match is_waiting {
+            true => format!(
+                "sessions wait for their client in it for {} times as long as they work",
+                units::short(idle / active.max(1e-3))
+            ),
+            false => format!(
+                "sessions execute them in {} of its time: the rest is messages, parsing, planning, and waiting for the client",
+                units::percent(executing / (idle + active))
+            ),
+        };
         let busiest = case
             .at("statement", server.place)
             .filter_map(|statement| Some((statement.lines.word("query_id"), statement.lines.rate("calls")?)))
@@ -102,10 +125,9 @@ fn chatty(case: &Case) -> Answer {
                 if round_trip >= ROUND_TRIP_US { Severity::Medium } else { Severity::Low },
                 Level::CoOccurrence,
                 format!(
-                    "{}: {} statements of a transaction come one by one, and sessions wait for their client in it for {} times as long as they work",
+                    "{}: {} statements of a transaction come one by one, and {how}",
                     server.place,
-                    units::short(each),
-                    units::short(idle / active.max(1e-3))
+                    units::short(each)
                 ),
             )
             .on_node(server.place)
@@ -478,7 +500,14 @@ fn orphans(case: &Case) -> Answer {
             .collect();
         let all =
             || "SELECT gid, prepared, owner, database FROM pg_prepared_xacts ORDER BY prepared;".to_string();
-        let command = names.first().map_or_else(all, |name| super::paste::prepared(name));
+        let is_engines = names.first().is_some_and(|name| case.is_own_transaction(server.place, name));
+        let (text, commands) = match names.first() {
+            Some(name) => super::paste::ending(case, server.place, name),
+            None => {
+                ("find its outcome at the coordinator, and end it the same way here".to_string(), vec![all()])
+            }
+        };
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         claims.push(
             Claim::new(
                 if oldest >= PREPARED_HIGH_S { Severity::High } else { Severity::Low },
@@ -498,9 +527,12 @@ fn orphans(case: &Case) -> Answer {
                 "it holds its locks and the xmin horizon until it is committed or rolled back, even across a restart",
             )
             .with(names.first(), |claim, name| {
-                claim.because(format!("the one that holds back the horizon is {name}"))
+                claim.because(format!(
+                    "the one that holds back the horizon is {name}{}",
+                    if is_engines { ", which the cluster's engine prepared" } else { "" }
+                ))
             })
-            .remedy("find its outcome at the coordinator, and end it the same way here", &[&command]),
+            .remedy(text, &commands),
         );
     }
     Answer::of(claims, || "prepared transactions and their age".to_string())

@@ -68,7 +68,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "WAL-06",
         title: "wal_buffers are too small",
         needs: &[Field("server", "wal_buffers_full"), Field("server", "xact_commit")],
-        limits: "full once in 100 transactions, of 100 or more; not on a node that applies changes of others (ours)",
+        limits: "full once in 100 transactions, of 100 or more; medium once in each, with less than 1 MB; not on a node that applies changes of others (ours)",
         judge: buffers,
         links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-WAL-BUFFERS"],
     },
@@ -523,6 +523,9 @@ fn move_the_wal(case: &Case, node: &str) -> String {
     )
 }
 
+/// The least that the server chooses by itself with 32 MB of shared_buffers.
+const BUFFERS_TINY: f64 = 1_048_576.0;
+
 fn buffers(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -538,9 +541,10 @@ fn buffers(case: &Case) -> Answer {
             continue;
         }
         let now = case.setting(server.place, "wal_buffers").unwrap_or("unknown");
+        let is_tiny = units::setting(now).is_some_and(|bytes| bytes < BUFFERS_TINY);
         claims.push(
-            Claim::new(Severity::Low, Level::DiscriminatingCounter, format!("{}: WAL buffers were full {} times, {} per \
-                commit", server.place, units::count(full.sum()), units::short(per_commit)))
+            Claim::new(if is_tiny && per_commit >= 1.0 { Severity::Medium } else { Severity::Low }, Level::DiscriminatingCounter, format!("{}: WAL \
+                buffers were full {} times, {} per commit", server.place, units::count(full.sum()), units::short(per_commit)))
                 .on_node(server.place)
                 .during(full.stretches(0, |point| point.sum > 0.0))
                 .number("wal_buffers_full", full.sum())

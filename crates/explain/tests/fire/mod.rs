@@ -7,6 +7,7 @@ mod harmless;
 mod inside;
 pub(crate) mod live;
 mod plan;
+mod scope;
 pub(crate) mod search;
 mod steps;
 mod time;
@@ -16,6 +17,7 @@ pub(crate) use around::HARMLESS as HARMLESS_AROUND;
 pub(crate) use form::HARMLESS as HARMLESS_FORMS;
 pub(crate) use harmless::HARMLESS;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
+pub(crate) use scope::HARMLESS as HARMLESS_SCOPES;
 pub(crate) use steps::HARMLESS as HARMLESS_STEPS;
 
 use crate::scene::Scene;
@@ -40,6 +42,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(live::CASES)
         .chain(form::CASES)
         .chain(steps::CASES)
+        .chain(scope::CASES)
         .chain(search::CASES)
         .chain(work::CASES)
         .chain(work::LISTS)

@@ -158,6 +158,19 @@ fn writer(scene: &mut Scene, bytes_per_row: u64, pages: u64) {
 /// Part of [`super::all`].
 pub(super) const CASES: &[Fires] = &[
     ("PLAN-46", Co, |scene| join(scene, 170_000.0, 100.0)),
+    ("PLAN-24", Co, |scene| {
+        statement(
+            scene,
+            "select count(*) from claim where document @> $1",
+            json!({}),
+            json!({"cost_total": 19.0}),
+        );
+        let claim =
+            json!({"relation": "public.claim", "rows_planned": 3.0, "table_rows": 300.0, "cost_total": 19.0});
+        node(scene, 1, 0, "Seq Scan", claim);
+        let keys = json!({"node": "n1", "database": "db", "relation": "public.claim"});
+        scene.set("table", keys, json!({"bytes": 20_000_000, "live_rows": 300}));
+    }),
     ("PLAN-46", Co, |scene| {
         join(scene, 170_000.0, 100.0);
         index_of_folder(scene, "id; parent");

@@ -23,6 +23,9 @@ impl LoadError {
             LoadError::Lost { .. } | LoadError::Sql { .. } | LoadError::Stream { .. } => {
                 return self.hint_of_server();
             }
+            LoadError::NodeAway { .. } => {
+                "start that node, or take it out of the cluster; the same command again continues with the missing chunks".into()
+            }
             LoadError::TooManyAttempts { .. } => {
                 "read the server's log; the same command again continues with the missing chunks".into()
             }

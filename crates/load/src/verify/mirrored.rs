@@ -19,7 +19,7 @@ use super::compare::{self, Compared};
 use super::error::VerifyError;
 use super::problem::Problem;
 use super::prove::{Proved, prove};
-use super::replication;
+use super::replication::{self, Quiet};
 use super::report::{Method, NodeReport, VerifyReport};
 use super::site::Site;
 use super::workers::VerifyProgress;
@@ -27,6 +27,7 @@ use super::{Loaded, Task};
 use crate::dataset::Audit;
 use crate::difference::{Difference, KINDS, keep_named};
 use crate::ledger::{self, Dataset};
+use engines::profile::{Arrival, Copies, Layout};
 
 /// Verifies peers that all take writes.
 pub(super) fn peers(
@@ -41,16 +42,26 @@ pub(super) fn peers(
         let node = &task.cluster.nodes[node];
         sites.push(Site::connect(&node.spec, Some(&node.name))?);
     }
-    let unfollowed = replication::unfollowed(&mut sites)?;
-    let can_wait = unfollowed.is_some();
-    if !can_wait {
-        whole.notes.push(
-            "no node has a subscription, so verify cannot wait for replication: rows in transit look like differences"
-                .to_owned(),
-        );
-    }
-    let mut problems = unfollowed.unwrap_or_default();
-    problems.extend(replication::await_logical(&mut sites, task.start, limit, stop)?);
+    let (mut problems, can_wait) = match task.cluster.engine.layout {
+        Layout::Copies(Copies { arrival: Arrival::Rows, .. }) => {
+            let is_quiet = replication::await_quiet(&mut sites, task.start, limit, stop)?;
+            whole.notes.extend(is_quiet.note());
+            (vec![], is_quiet == Quiet::Yes)
+        }
+        _ => {
+            let unfollowed = replication::unfollowed(&mut sites)?;
+            let can_wait = unfollowed.is_some();
+            if !can_wait {
+                whole.notes.push(
+                    "no node has a subscription, so verify cannot wait for replication: rows in transit look like differences"
+                        .to_owned(),
+                );
+            }
+            let mut problems = unfollowed.unwrap_or_default();
+            problems.extend(replication::await_logical(&mut sites, task.start, limit, stop)?);
+            (problems, can_wait)
+        }
+    };
     for site in &mut sites {
         site.open_snapshot(&mut whole.notes)?;
     }

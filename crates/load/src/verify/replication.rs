@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
+use postgres::error::SqlState;
 
 use super::error::{VerifyError, sql};
 use super::problem::Problem;
@@ -16,6 +17,9 @@ use crate::options::{Stop, StopLevel};
 const DOING: &str = "reading the progress of replication";
 /// How often.
 const POLL: Duration = Duration::from_millis(50);
+
+/// So long nothing may arrive before a node has all: a vote takes some round trips, and a process that applies may wait for a lock.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// A follower and its source, both by place.
 struct Flow {
@@ -95,6 +99,71 @@ pub(super) fn await_logical(
     Ok(problems)
 }
 
+/// Whether transactions of other nodes still arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Quiet {
+    /// None arrived for [`QUIET`].
+    Yes,
+    /// They still did when the limit was reached: somebody writes.
+    No,
+    /// The role may not read what arrives.
+    Hidden,
+}
+
+impl Quiet {
+    /// What a reader of the result has to know.
+    pub(super) fn note(self) -> Option<String> {
+        match self {
+            Quiet::Yes => None,
+            Quiet::No => Some(
+                "transactions of other nodes kept arriving: rows that one node has and another one not yet look like differences".to_owned(),
+            ),
+            Quiet::Hidden => Some(
+                "this role may not read pg_replication_origin_status, so verify did not wait for what the nodes send each other: rows in transit look like \
+                 differences"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+/// Waits until no node has applied another one's transaction for a while. It is the way where slots confirm positions only now and then, although the nodes
+/// agree on each commit: a node that missed the vote applies it a moment later.
+pub(super) fn await_quiet(
+    sites: &mut [Site],
+    begin: Instant,
+    limit: Duration,
+    stop: &Stop,
+) -> Result<Quiet, VerifyError> {
+    let mut before: Vec<String> = Vec::new();
+    let mut since = Instant::now();
+    loop {
+        let mut now = Vec::with_capacity(sites.len());
+        for site in sites.iter_mut() {
+            let row = site.control.query_one(
+                "select coalesce(string_agg(external_id || remote_lsn, ' ' order by external_id), '') from pg_replication_origin_status",
+                &[],
+            );
+            match row {
+                Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                    return Ok(Quiet::Hidden);
+                }
+                row => now.push(sql(DOING, row)?.get::<_, String>(0)),
+            }
+        }
+        if now != before {
+            (before, since) = (now, Instant::now());
+        } else if since.elapsed() >= QUIET {
+            return Ok(Quiet::Yes);
+        }
+        check(stop)?;
+        if begin.elapsed() > limit {
+            return Ok(Quiet::No);
+        }
+        thread::sleep(POLL);
+    }
+}
+
 /// Waits until a standby has replayed what its primary has written by now.
 pub(super) fn await_standby(
     primary: &mut Site,
@@ -167,13 +236,21 @@ fn flows(sites: &mut [Site]) -> Result<Vec<Flow>, VerifyError> {
         for (slot, enabled, foreign) in subscriptions {
             let sources =
                 (0..sites.len()).filter(|&source| source != follower && slots[source].contains(slot));
-            flows.extend(sources.map(|source| Flow {
-                source,
-                follower,
-                slot: slot.clone(),
-                enabled: *enabled,
-                foreign: *foreign,
-            }));
+            for source in sources {
+                // Where a follower has the same name on every source, each of its subscriptions finds the slots of all.
+                if !flows
+                    .iter()
+                    .any(|flow: &Flow| (flow.source, flow.follower, &flow.slot) == (source, follower, slot))
+                {
+                    flows.push(Flow {
+                        source,
+                        follower,
+                        slot: slot.clone(),
+                        enabled: *enabled,
+                        foreign: *foreign,
+                    });
+                }
+            }
         }
     }
     Ok(flows)

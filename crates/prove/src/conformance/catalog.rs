@@ -58,7 +58,7 @@ pub(super) fn views(stage: &mut Stage<'_>) {
         stage.add("ddl", claimed, outcome);
     }
     if let Discovery::Copies(replications) = engine.discovery {
-        for prefix in replications.iter().filter_map(|replication| replication.own_subscriptions) {
+        for prefix in replications.iter().flat_map(|replication| replication.own.subscriptions) {
             let outcome = Outcome::tried(own_subscriptions(stage, prefix));
             let claimed = format!("subscriptions {prefix}... are its own, and disabled");
             stage.add("subscriptions", claimed, outcome);

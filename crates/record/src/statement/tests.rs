@@ -348,3 +348,29 @@ fn the_form_of_a_statement_shows_what_no_index_shortens() {
     assert_eq!(of("select 1 from t where a = $1 and id in ($2, $3, $4)").list_length, 3);
     assert_eq!(of("update t set a = $1"), Shape::default());
 }
+
+#[test]
+fn an_interval_has_a_column_below_and_a_column_above_the_value() {
+    let of = |text: &str| {
+        interval(text).expect("parses").map(|found| (found.low, found.high, found.is_around_one))
+    };
+    let around = |low: &str, high: &str| Some((low.to_string(), high.to_string(), true));
+    assert_eq!(of("(geo.first_ip <= $1) AND ($1 <= geo.last_ip)"), around("first_ip", "last_ip"));
+    assert_eq!(of("((a < $1) AND ((c = $2) AND (b >= $1)))"), around("a", "b"));
+    assert_eq!(of("$1 BETWEEN a AND b"), around("a", "b"));
+    assert_eq!(of("(now() >= valid_from) AND (now() < valid_until)"), around("valid_from", "valid_until"));
+    let overlap = of("(starts_at < $2) AND (ends_at > $1)").expect("by their names");
+    assert_eq!((overlap.0.as_str(), overlap.1.as_str(), overlap.2), ("starts_at", "ends_at", false));
+    for none in [
+        "(a >= $1) AND (a <= $2)",
+        "(price <= $1) AND (weight >= $2)",
+        "(a <= $1) AND (b <= $1)",
+        "(a <= $1) OR (b >= $1)",
+        "(a <= b) AND (b >= a)",
+        "lower(a) <= $1 AND b >= $1",
+        "a = $1",
+    ] {
+        assert_eq!(of(none), None, "{none}");
+    }
+    assert!(interval("(a <= ").is_err());
+}

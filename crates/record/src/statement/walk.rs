@@ -370,6 +370,11 @@ fn arguments(function: &ast::Function) -> impl Iterator<Item = &Expr> {
 /// A column: the name in front of it, its own, and what is computed from it.
 type Found = (Option<String>, String, Option<String>);
 
+/// The name of a column that is compared itself, and nothing computed from it.
+pub(super) fn plain_column(expr: &Expr) -> Option<String> {
+    column_of(expr).filter(|(_, _, inside)| inside.is_none()).map(|(_, column, _)| column)
+}
+
 /// The column of a compared expression. An expression over several columns has none.
 fn column_of(expr: &Expr) -> Option<Found> {
     const STEPS_MAX: usize = 8;

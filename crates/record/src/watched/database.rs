@@ -229,6 +229,8 @@ line! {
         wait_s: Option<f64>,
         /// `relation`, `tuple`, `transactionid`, ...
         lock_type: String,
+        /// Whether it is an advisory lock that the engine takes itself; absent where the engine takes none.
+        own: Option<bool>,
         /// The mode wanted.
         mode: String,
         /// The relation, by name or by oid if it belongs to another database.

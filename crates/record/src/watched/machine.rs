@@ -179,6 +179,8 @@ line! {
         processes: Option<u64>,
         /// CPU that they used.
         cpu_us: Option<u64>,
+        /// Of it, that of processes which are connected to a server of this host: they are part of its load.
+        client_cpu_us: Option<u64>,
         /// Read from disk on its behalf.
         read_bytes: Option<u64>,
         /// Written to disk on its behalf.

@@ -47,6 +47,8 @@ line! {
         analyzed_s: Option<f64>,
         /// Since the last vacuum, automatic ones included.
         vacuumed_s: Option<f64>,
+        /// Pages that are known to be visible to all transactions, of all, as the planner knows it (`relallvisible`): index-only scans skip them.
+        all_visible_share: Option<f64>,
         /// Whether autovacuum may work on it (`autovacuum_enabled` of the table).
         autovacuum: Option<bool>,
         /// Blocks of its heap and indexes found in shared buffers.

@@ -1,9 +1,9 @@
 //! Other programs of this host that use its CPUs and disks: which one is in the database's way, by its name.
 //!
 //! Every [`EVERY_US`] the counters of all processes are read, and those of one name summed up. Only on this host: each file costs the kernel tens of
-//! microseconds,
-//! and the bytes of other users' processes need root. A process that began and ended between two looks is not seen.
+//! microseconds, and the bytes of other users' processes need root. A process that began and ended between two looks is not seen.
 
+use super::clients::Clients;
 use super::files::Files;
 use super::process::{self, Io, TICK_US};
 use super::server::Server;
@@ -21,6 +21,8 @@ const PROGRAMS_MAX: usize = 8;
 const SHARE_MIN: f64 = 0.01;
 /// Likewise, its bytes.
 const BYTES_MIN: u64 = 1 << 20;
+/// Processes of a look whose connections are looked for, those with the most CPU.
+const LOOKED_MAX: usize = 32;
 
 /// The counters of a process.
 #[derive(Clone, Copy, Debug)]
@@ -45,14 +47,20 @@ struct Sum {
     cpu_us: u64,
     read_bytes: u64,
     write_bytes: u64,
+    /// What each of its processes used of the CPU time.
+    of_each: Vec<(u32, u64)>,
+    /// Of the CPU time, that of clients of the servers.
+    client_cpu_us: u64,
 }
 
 impl Sum {
     /// A process that began since the last look has done all of it since.
-    fn add(&mut self, now: &Counters, before: Option<&Counters>) {
+    fn add(&mut self, pid: u32, now: &Counters, before: Option<&Counters>) {
         let before = before.filter(|before| before.started_ticks == now.started_ticks);
         self.processes += 1;
-        self.cpu_us += now.ticks.saturating_sub(before.map_or(0, |before| before.ticks)) * TICK_US;
+        let cpu_us = now.ticks.saturating_sub(before.map_or(0, |before| before.ticks)) * TICK_US;
+        self.cpu_us += cpu_us;
+        self.of_each.push((pid, cpu_us));
         let Some(io) = now.io else { return };
         let old = before.and_then(|before| before.io).unwrap_or_default();
         self.read_bytes += io.read_bytes.saturating_sub(old.read_bytes);
@@ -95,7 +103,7 @@ impl Programs {
                 ticks: stat.user_ticks + stat.system_ticks,
                 io,
             };
-            programs.entry(stat.command).or_default().add(&counters, self.before.get(&pid));
+            programs.entry(stat.command).or_default().add(pid, &counters, self.before.get(&pid));
             now.insert(pid, counters);
         }
         self.before = now;
@@ -110,16 +118,39 @@ impl Programs {
         let mut rest = found.split_off(found.len().min(PROGRAMS_MAX / 2));
         rest.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.bytes()));
         rest.truncate(PROGRAMS_MAX / 2);
-        for (program, sum) in found.into_iter().chain(rest) {
+        found.append(&mut rest);
+        find_clients(files, servers, &mut found, (interval_us as f64 * SHARE_MIN) as u64);
+        for (program, sum) in found {
             let line = Program {
                 host: host.to_string(),
                 program,
                 processes: Some(sum.processes),
                 cpu_us: Some(sum.cpu_us),
+                client_cpu_us: Some(sum.client_cpu_us),
                 read_bytes: Some(sum.read_bytes),
                 write_bytes: Some(sum.write_bytes),
             };
             batch.counted(now_us, interval_us, line);
+        }
+    }
+}
+
+/// Adds up the CPU time of the processes that are clients of the servers. A process that used less than `least_us` is not looked at.
+fn find_clients(files: &mut dyn Files, servers: &[Server], programs: &mut [(String, Sum)], least_us: u64) {
+    let mut busy: Vec<(usize, u32, u64)> = programs
+        .iter()
+        .enumerate()
+        .flat_map(|(at, (_, sum))| sum.of_each.iter().map(move |(pid, cpu_us)| (at, *pid, *cpu_us)))
+        .filter(|(_, _, cpu_us)| *cpu_us >= least_us.max(1))
+        .collect();
+    if busy.is_empty() {
+        return;
+    }
+    busy.sort_by_key(|(_, _, cpu_us)| std::cmp::Reverse(*cpu_us));
+    let clients = Clients::read(files, servers);
+    for (at, pid, cpu_us) in busy.into_iter().take(LOOKED_MAX) {
+        if clients.has(files, pid) {
+            programs[at].1.client_cpu_us += cpu_us;
         }
     }
 }

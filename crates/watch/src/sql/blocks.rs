@@ -2,8 +2,9 @@
 
 use crate::collect::Batch;
 use crate::sql::core::{self, QUERY_CHARS};
-use crate::sql::json::{age, list, text};
+use crate::sql::json::{age, count, list, text};
 use crate::sql::probe::{Probe, column};
+use engines::profile::Own;
 use record::watched::{Block, Sampled, Session};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -24,7 +25,7 @@ pub(crate) fn question(probe: &Probe) -> String {
            from {} where pid in (select pid from w union select b from w, pg_catalog.unnest(blockers) b)),
           l as materialized (select * from pg_catalog.pg_locks where not granted)
          select json_build_object(
-           'waiting', (select json_agg(r) from (select w.pid, w.blockers, l.locktype lock_type, l.mode, extract(epoch from clock_timestamp() - coalesce({waitstart}, a.query_start)) wait_s,
+           'waiting', (select json_agg(r) from (select w.pid, w.blockers, l.locktype lock_type, l.objsubid lock_class, l.mode, extract(epoch from clock_timestamp() - coalesce({waitstart}, a.query_start)) wait_s,
                case when l.database = (select oid from pg_catalog.pg_database where datname = current_database()) then l.relation::regclass::text else l.relation::text end relation, a.query
              from w join a using (pid) left join l using (pid)) r),
            'sessions', (select json_agg(a) from a))::text",
@@ -42,7 +43,7 @@ pub(crate) fn waiting() -> String {
 }
 
 /// Turns an answer into lines: one per waiting session, one per root that is a session.
-pub(crate) fn answer(node: &str, t_us: u64, answer: &Value, batch: &mut Batch) {
+pub(crate) fn answer(node: &str, t_us: u64, answer: &Value, own: &[Own], batch: &mut Batch) {
     let sessions: HashMap<i64, &Value> =
         list(answer, "sessions").iter().filter_map(|row| Some((row["pid"].as_i64()?, row))).collect();
     let waiting = list(answer, "waiting");
@@ -74,6 +75,7 @@ pub(crate) fn answer(node: &str, t_us: u64, answer: &Value, batch: &mut Batch) {
                 depth: Some(depth),
                 wait_s: age(row, "wait_s"),
                 lock_type: text(row, "lock_type"),
+                own: is_own(row, own),
                 mode: text(row, "mode"),
                 relation: text(row, "relation"),
                 query: text(row, "query"),
@@ -94,6 +96,15 @@ pub(crate) fn answer(node: &str, t_us: u64, answer: &Value, batch: &mut Batch) {
             batch.reading(t_us, session);
         }
     }
+}
+
+/// Whether the engine takes the lock itself; `None` if it has no locks of its own.
+fn is_own(row: &Value, own: &[Own]) -> Option<bool> {
+    let mut classes = own.iter().filter_map(|own| own.advisory).peekable();
+    classes.peek()?;
+    let class = count(row, "lock_class").unwrap_or(0);
+    let is_one = |(first, last): (u16, u16)| (u64::from(first)..=u64::from(last)).contains(&class);
+    Some(row["lock_type"].as_str() == Some("advisory") && classes.any(is_one))
 }
 
 /// Follows the first blocker of each; returns the end of the chain and its length. In a cycle it stops at the maximum length.

@@ -3,6 +3,8 @@
 use crate::collect::{Batch, Place, Recorded};
 use crate::sql::core::Slow;
 use crate::sql::json::{count, flag, list, text};
+use engines::profile::Own;
+use record::watched::{COMMIT_WAITS, OWN as OWN_TOPIC, own};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -23,12 +25,23 @@ const TELLING: &str = "'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_ma
 const UNTELLING: &str = "'application_name', 'client_encoding', 'jit', 'statement_timeout', 'lock_timeout', 'default_transaction_read_only', \
  'max_parallel_workers_per_gather', 'stats_fetch_consistency', 'transaction_read_only', 'extra_float_digits', 'DateStyle', 'TimeZone'";
 
+/// Settings of roles and databases that are recorded: those that change how statements run. Others may hold an application's secrets.
+const OWN_SETTINGS: &str = "^(enable_.*|.*_cost|.*_limit|geqo.*|jit.*|max_parallel.*|parallel.*|work_mem|hash_mem_multiplier|temp_buffers|maintenance_work_mem|\
+    effective_cache_size|effective_io_concurrency|default_statistics_target|plan_cache_mode|cursor_tuple_fraction|synchronous_commit|commit_delay|\
+    log_statement|log_duration|log_min_duration_statement|statement_timeout|lock_timeout|default_transaction_isolation|session_replication_role)$";
+/// Settings of roles and databases in one answer.
+const OWN_SETTINGS_MAX: u32 = 200;
+
 /// The query at the start, and after every reload of the configuration.
 pub(crate) fn question() -> String {
     format!(
         "select json_build_object(
            'settings', (select json_agg(json_build_array(name, coalesce(pg_catalog.current_setting(name, true), '')) order by name)
              from pg_catalog.pg_settings where name in ({TELLING}) or source not in ('default', 'override', 'client', 'session') and name not in ({UNTELLING})),
+           'own_settings', (select json_agg(r) from (select pg_catalog.split_part(c, '=', 1) name, pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1) as value,
+               case when s.setrole <> '0' then pg_catalog.pg_get_userbyid(s.setrole) end as of_role,
+               (select datname from pg_catalog.pg_database d where d.oid = s.setdatabase) as of_database
+             from pg_catalog.pg_db_role_setting s cross join lateral unnest(s.setconfig) c where pg_catalog.split_part(c, '=', 1) ~ '{OWN_SETTINGS}' limit {OWN_SETTINGS_MAX}) r),
            'extensions', (select json_agg(json_build_array(extname, extversion)) from pg_catalog.pg_extension),
            'version', pg_catalog.version(),
            'version_num', pg_catalog.current_setting('server_version_num'),
@@ -50,9 +63,18 @@ pub(crate) fn question() -> String {
     )
 }
 
-/// The data directory may be hidden: then everything else is queried without it.
+/// The data directory may be hidden, and relatives of PostgreSQL lack a catalog: then everything else is queried without them.
 pub(crate) fn question_without_places() -> String {
-    question().replace("pg_catalog.current_setting('data_directory', true)", "null::text")
+    let question = question().replace("pg_catalog.current_setting('data_directory', true)", "null::text");
+    let lines = question.lines().collect::<Vec<_>>();
+    let (first, last) = (
+        lines.iter().position(|line| line.contains("'own_settings'")),
+        lines.iter().position(|line| line.contains("'extensions'")),
+    );
+    match first.zip(last) {
+        Some((first, last)) => [&lines[..first], &lines[last..]].concat().join("\n"),
+        None => question,
+    }
 }
 
 /// The current log file of a server with a logging collector; relative to the data directory, or absolute.
@@ -67,6 +89,31 @@ pub(crate) const LOG_FILE_JSON: &str =
 pub(crate) const AGES: &str =
     "select json_build_object('xids', (select max(pg_catalog.age(datfrozenxid)) from pg_catalog.pg_database),
   'mxids', (select max(pg_catalog.mxid_age(datminmxid)) from pg_catalog.pg_database))::text";
+
+/// What the engine makes for itself, as facts: who reads the recording need not know the engine.
+pub(crate) fn of_engine(place: &Place, t_us: u64, all: &[Own], recorded: &mut Recorded, batch: &mut Batch) {
+    let names = |of: fn(&Own) -> &'static [&'static str]| {
+        all.iter().flat_map(of).copied().collect::<Vec<_>>().join("; ")
+    };
+    let words = |of: fn(&Own) -> &'static str| {
+        all.iter().map(of).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
+    };
+    let waits = all.iter().find_map(|own| own.commit_waits);
+    let (commit, name) = COMMIT_WAITS;
+    for (topic, name, value) in [
+        (OWN_TOPIC, own::PREPARED, names(|own| own.prepared)),
+        (OWN_TOPIC, own::RESOLVES, words(|own| own.resolves)),
+        (OWN_TOPIC, own::RESOLVE, words(|own| own.resolve.unwrap_or_default())),
+        (OWN_TOPIC, own::LOCKS_WHILE, words(|own| own.locks_while)),
+        (OWN_TOPIC, own::SLOTS, names(|own| own.slots)),
+        (OWN_TOPIC, own::SESSIONS, names(|own| own.sessions)),
+        (commit, name, waits.map_or(String::new(), |(kind, event)| format!("{kind}:{event}"))),
+    ] {
+        if !value.is_empty() {
+            recorded.fact(batch, t_us, place.fact(topic, name, value));
+        }
+    }
+}
 
 /// The values that other parts need.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -95,6 +142,20 @@ pub(crate) fn answer(
         if recorded.fact(batch, t_us, place.fact("setting", name, value)) {
             changed.push(format!("{name} = {value}"));
         }
+    }
+    for row in list(answer, "own_settings") {
+        let (role, database) = (text(row, "of_role"), text(row, "of_database"));
+        let owner = match (role.is_empty(), database.is_empty()) {
+            (false, true) => format!("role {role}"),
+            (true, false) => format!("database {database}"),
+            (false, false) => format!("role {role} in database {database}"),
+            (true, true) => continue,
+        };
+        recorded.fact(
+            batch,
+            t_us,
+            place.fact("own_setting", format!("{} of {owner}", text(row, "name")), text(row, "value")),
+        );
     }
     for row in list(answer, "extensions") {
         if let (Some(name), Some(version)) = (row[0].as_str(), row[1].as_str()) {

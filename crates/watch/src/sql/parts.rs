@@ -232,6 +232,7 @@ impl Node {
         }
         let (known, changed) =
             facts::answer(&place, t_us, &answer, &mut self.recorded, &mut self.slow, batch);
+        facts::of_engine(&place, t_us, &up.probe.own, &mut self.recorded, batch);
         let is_first = self.known == facts::Known::default();
         self.is_local = is_local(&self.spec, known.backend_pid);
         if self.is_local && up.backend.is_none() {

@@ -86,6 +86,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
              pg_catalog.pg_stat_get_analyze_count(c.oid) + pg_catalog.pg_stat_get_autoanalyze_count(c.oid) analyzes,
              extract(epoch from clock_timestamp() - greatest(pg_catalog.pg_stat_get_last_analyze_time(c.oid), pg_catalog.pg_stat_get_last_autoanalyze_time(c.oid))) analyzed_s,
              extract(epoch from clock_timestamp() - greatest(pg_catalog.pg_stat_get_last_vacuum_time(c.oid), pg_catalog.pg_stat_get_last_autovacuum_time(c.oid))) vacuumed_s,
+             case when c.relpages > 0 then least(c.relallvisible::float8 / c.relpages, 1) end all_visible_share,
              not coalesce(pg_catalog.array_to_string(c.reloptions, ' ') ~* 'autovacuum_enabled=(false|off|no|0)', false) autovacuum,
              (pg_catalog.regexp_match(pg_catalog.array_to_string(c.reloptions, ' '), 'fillfactor=([0-9]+)'))[1]::bigint fillfactor,
              pg_catalog.pg_stat_get_blocks_fetched(c.oid) + coalesce(i.fetched, 0) blocks_fetched, pg_catalog.pg_stat_get_blocks_hit(c.oid) + coalesce(i.hit, 0) blocks_hit,
@@ -151,6 +152,7 @@ pub(crate) fn tables_answer(
                 analyzes_total: count(row, "analyzes"),
                 analyzed_s: age(row, "analyzed_s"),
                 vacuumed_s: age(row, "vacuumed_s"),
+                all_visible_share: number(row, "all_visible_share"),
                 autovacuum: flag(row, "autovacuum"),
                 blocks_hit: delta.count("blocks_hit"),
                 blocks_read: delta
@@ -428,8 +430,9 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
     };
     let foreign: String = probe.foreign_subscriptions.iter().map(foreign).collect();
     let own: Vec<String> = probe
-        .own_subscriptions
+        .own
         .iter()
+        .flat_map(|own| own.subscriptions)
         .map(|prefix| format!("pg_catalog.starts_with(s.subname, '{prefix}')"))
         .collect();
     let own = if own.is_empty() { "null::boolean".to_owned() } else { own.join(" or ") };

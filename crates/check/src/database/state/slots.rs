@@ -3,6 +3,7 @@
 use crate::database::draft::{Draft, each, fail, note, pass, warn};
 use crate::database::node::Node;
 use crate::database::rule::{Check, Judged};
+use engines::profile::Own;
 use record::check::{Area, Unit};
 use record::number;
 use serde_json::Value;
@@ -54,7 +55,8 @@ fn slots(node: &mut Node<'_>) -> Judged {
         })
         .cloned()
         .collect();
-    let draft = |row: &Value| judged(row, free);
+    let own = node.own()?;
+    let draft = |row: &Value| judged(row, free, &own);
     Ok(each(&bad, bad.len() as u64, draft, || {
         pass(format!("{}, all with a consumer", number::counted(found.total, "slot")))
     }))
@@ -73,7 +75,7 @@ fn is_full(row: &Value, free: Option<f64>) -> bool {
     free.is_some_and(|free| retained(row) > free * FREE_SHARE_MAX)
 }
 
-fn judged(row: &Value, free: Option<f64>) -> Draft {
+fn judged(row: &Value, free: Option<f64>, own: &[Own]) -> Draft {
     let slot = json::text(row, "slot");
     let consumer = match (json::flag(row, "active"), json::number(row, "inactive_s")) {
         (Some(true), _) => "has a consumer".to_string(),
@@ -101,9 +103,16 @@ fn judged(row: &Value, free: Option<f64>) -> Draft {
         }
         false => warn(slot, claim),
     };
-    draft
+    let draft = draft
         .figure(retained(row), Unit::Bytes)
-        .at_most(free.map_or(RETAINED_BYTES_MAX, |free| free * FREE_SHARE_MAX))
+        .at_most(free.map_or(RETAINED_BYTES_MAX, |free| free * FREE_SHARE_MAX));
+    if own.iter().any(|own| own.has_slot(&json::text(row, "slot"))) {
+        return draft.advice(
+            "the cluster's engine made it for another of its nodes or for data that it moves: bring that node back or let the move end, or take the node out of \
+             the cluster by the engine's own means, which drop the slot",
+        );
+    }
+    draft
         .advice("bring its consumer back, or drop the slot; its consumer must then be built anew")
         .run(format!("SELECT pg_drop_replication_slot({});", json::text(row, "quoted")))
 }

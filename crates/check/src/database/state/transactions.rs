@@ -134,6 +134,7 @@ fn idle(node: &mut Node<'_>) -> Judged {
 }
 
 fn prepared(node: &mut Node<'_>) -> Judged {
+    let all = node.own()?;
     let most = freeze_max_age(node)? * HORIZON_SHARE_WARN;
     let found = node.list(
         "",
@@ -154,13 +155,28 @@ fn prepared(node: &mut Node<'_>) -> Judged {
             number::duration(age_s),
             number::short(json::number(row, "age_xids").unwrap_or(0.0))
         );
-        let draft = warn(gid, claim)
-            .figure(age_s * 1e6, Unit::Microseconds)
-            .at_most(PREPARED_S * 1e6)
-            .advice(format!(
-                "find out from its coordinator how it ended; commit or roll it back in database {database}; what the cluster's engine prepared, the engine ends"
-            ));
-        draft.run(format!(
+        let draft =
+            warn(gid.clone(), claim).figure(age_s * 1e6, Unit::Microseconds).at_most(PREPARED_S * 1e6);
+        let shown = format!(
+            "SELECT gid, prepared, owner, database FROM pg_prepared_xacts WHERE gid = {};",
+            json::text(row, "quoted")
+        );
+        if let Some(own) = all.iter().find(|own| own.prepares(&gid)) {
+            let advice = format!(
+                "leave it: the cluster's engine prepared it, and {}. If it stays for minutes, the node that began it is away: bring that back",
+                own.resolves
+            );
+            let draft = draft.advice(advice).run(shown);
+            return match own.resolve {
+                Some(sql) => {
+                    draft.run(format!("{sql} -- at the coordinator: ends all whose outcome is known"))
+                }
+                None => draft,
+            };
+        }
+        draft
+            .advice(format!("find out from its coordinator how it ended; commit or roll it back in database {database}"))
+            .run(format!(
             "SELECT gid, prepared, owner, database FROM pg_prepared_xacts WHERE gid = {}; -- then COMMIT PREPARED or ROLLBACK PREPARED, as its coordinator \
                 decided",
             json::text(row, "quoted")

@@ -31,7 +31,17 @@ pub(super) struct Standing {
 }
 
 fn is_advisory(waiter: &&Waiter) -> bool {
-    waiter.lock_type == "advisory"
+    waiter.lock_type == "advisory" && !waiter.is_own
+}
+
+/// Whether most of the sessions that waited for an advisory lock waited for one that the engine takes itself.
+pub(super) fn is_of_engine(case: &Case, node: &str) -> bool {
+    let looks = |is_own: bool| -> u64 {
+        let all =
+            case.waiters(node).filter(|waiter| waiter.lock_type == "advisory" && waiter.is_own == is_own);
+        all.map(|waiter| waiter.ticks.readings()).sum()
+    };
+    looks(true) > looks(false)
 }
 
 /// Whether a statement only takes a lock of the session. A lock of a transaction is taken by work.

@@ -66,6 +66,21 @@ pub(super) fn parallel(case: &Case) -> Answer {
     Answer::of(claims, || "waits for parallel workers, against the costs of plans".to_string())
 }
 
+/// Bytes of a row with its large values.
+const ROW_BYTES_MIN: f64 = 4_096.0;
+
+/// A table of the plan whose rows are mostly large values, and the bytes of each.
+fn large_values<'a>(case: &'a Case, planned: &Planned<'a>) -> Option<(&'a str, f64)> {
+    let of_plan = |relation: &str| planned.nodes.iter().any(|node| node.lines.word("relation") == relation);
+    let tables =
+        case.at("table", planned.time.node.as_str()).filter(|table| of_plan(table.lines.word("relation")));
+    let sized = tables.filter_map(|table| {
+        let rows = table.lines.last("live_rows").filter(|rows| *rows >= 1.0)?;
+        Some((table.lines.word("relation"), table.lines.last("bytes")? / rows))
+    });
+    sized.filter(|(_, each)| *each >= ROW_BYTES_MIN).max_by(|left, right| left.1.total_cmp(&right.1))
+}
+
 /// Whether executions touch far more blocks than the plan's cost allows.
 pub(in crate::rules) fn does_more(planned: &Planned<'_>) -> bool {
     let (blocks, cost) = (planned.statement.blocks, planned.plan.lines.last("cost_total"));
@@ -87,9 +102,14 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
             continue;
         }
         let is_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
-        let why = match is_loop {
-            true => "its nested loop runs far more often than expected",
-            false => "it does work that its plan does not show",
+        let large = large_values(case, &planned);
+        let why = match &large {
+            _ if is_loop => "its nested loop runs far more often than expected".to_string(),
+            Some((relation, each)) => format!(
+                "it fetches and unpacks large values (TOAST) of {relation}, {} for each row",
+                units::bytes(*each)
+            ),
+            None => "it does work that its plan does not show".to_string(),
         };
         let text = format!(
             "a statement that takes {} of the session time touches {} blocks per execution, and its plan costs only {}: {why}",
@@ -113,6 +133,13 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
                         &commands,
                     )
             }
+            false if large.is_some() => claim
+                .because("the planner's costs leave out the pieces of large values, which lie in a table of their own")
+                .remedy(
+                    "keep what conditions and results need in columns of their own (a generated column, with an index if it is searched), apart from the \
+                        large value",
+                    &[],
+                ),
             false => claim
                 .not("a scan: the plan has it, and its cost is known")
                 .with(inside::costliest(case, planned.time), |claim, (function, share)| {

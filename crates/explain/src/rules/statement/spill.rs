@@ -66,6 +66,50 @@ fn more_memory(case: &Case, time: &NodeTime, setting: &str, megabytes: u64, data
     commands
 }
 
+/// Sessions that have less memory for sorts than the server's setting gives: what their role or database sets for itself, and the command that ends it.
+struct OwnLimit {
+    words: String,
+    command: String,
+}
+
+/// Of the roles and databases that were at work, the one with the least memory of its own; `database` and no other, if it is known.
+fn own_limit(case: &Case, time: &NodeTime, setting: &str, database: &str) -> Option<OwnLimit> {
+    let bytes = |value: &str| units::setting(value).unwrap_or(f64::MAX);
+    let server = case.setting(&time.node, setting).map_or(f64::MAX, bytes);
+    let is_at_work = |owner: &str| {
+        case.at("activity", time.node.as_str()).any(|group| {
+            let (user, place) = (group.lines.word("user"), group.lines.word("database"));
+            let is_wanted = database.is_empty() || place == database;
+            let names = [
+                format!("role {user}"),
+                format!("database {place}"),
+                format!("role {user} in database {place}"),
+            ];
+            is_wanted && names.iter().any(|name| name == owner)
+        })
+    };
+    let less = case
+        .own_settings(&time.node, setting)
+        .filter(|(owner, value)| bytes(value) < server && is_at_work(owner));
+    let (owner, value) = less.min_by(|left, right| bytes(left.1).total_cmp(&bytes(right.1)))?;
+    let command = match owner.split_once(" in database ") {
+        Some((role, place)) => {
+            format!("ALTER {} IN DATABASE {} RESET {setting};", named(role), statement::quoted(place))
+        }
+        None => format!("ALTER {} RESET {setting};", named(owner)),
+    };
+    Some(OwnLimit {
+        words: format!("{owner} has a {setting} of its own: {value}"),
+        command: format!("{command} -- for sessions that connect from now on"),
+    })
+}
+
+/// `role X` or `database X` as a command has it.
+fn named(owner: &str) -> String {
+    let (kind, name) = owner.split_once(' ').unwrap_or((owner, ""));
+    format!("{} {}", kind.to_ascii_uppercase(), statement::quoted(name))
+}
+
 /// Temporary files of a node, where no statistics of statements name who writes them.
 fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
     let server = case.one("server", &time.node)?;
@@ -87,7 +131,11 @@ fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
         "ALTER SYSTEM SET log_temp_files = 0; SELECT pg_reload_conf(); -- names the statements in the log"
             .to_string(),
     ];
-    commands.extend(more_memory(case, time, "work_mem", needed, ""));
+    let own = own_limit(case, time, "work_mem", "");
+    match &own {
+        Some(own) => commands.push(own.command.clone()),
+        None => commands.extend(more_memory(case, time, "work_mem", needed, "")),
+    }
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let waits = node_time::share_waiting(case, &time.node, |kind, event| {
         kind == "IO" && event.to_ascii_lowercase().starts_with("buffile")
@@ -97,10 +145,11 @@ fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
             if is_building || bytes < SPILL_MUCH_PER_S { Severity::Low } else { Severity::Medium },
             Level::CoOccurrence,
             format!(
-                "{}: statements write {} of temporary files a second, {} each (work_mem {now})",
+                "{}: statements write {} of temporary files a second, {} each (work_mem {now}{})",
                 time.node,
                 units::bytes(bytes),
-                units::bytes(each)
+                units::bytes(each),
+                own.as_ref().map_or(String::new(), |own| format!(", but {}", own.words))
             ),
         )
         .on_node(&time.node)
@@ -143,7 +192,9 @@ pub(super) fn spill(case: &Case) -> Answer {
             let megabytes = (bytes * MEMORY_PER_SPILLED / f64::from(1 << 20)).ceil().max(1.0) as u64;
             let needed = megabytes.next_power_of_two();
             let now = case.setting(&time.node, setting).unwrap_or("unknown");
-            let mut commands = more_memory(case, time, setting, needed, &statement.database);
+            let own = own_limit(case, time, setting, &statement.database);
+            let mut commands: Vec<String> = own.iter().map(|own| own.command.clone()).collect();
+            commands.extend(more_memory(case, time, setting, needed, &statement.database));
             commands.push(explain_it(case, &time.node, statement));
             let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
             claims.push(
@@ -151,10 +202,11 @@ pub(super) fn spill(case: &Case) -> Answer {
                     severity(statement.share),
                     Level::CoOccurrence,
                     format!(
-                        "{}: a statement that takes {} of the session time writes {} of temporary files per execution ({setting} {now})",
+                        "{}: a statement that takes {} of the session time writes {} of temporary files per execution ({setting} {now}{})",
                         time.node,
                         units::percent(statement.share),
-                        units::bytes(bytes)
+                        units::bytes(bytes),
+                        own.as_ref().map_or(String::new(), |own| format!(", but {}", own.words))
                     ),
                 )
                 .on_node(&time.node)

@@ -4,9 +4,10 @@ use super::{AGE_SHARE_HIGH, DEAD_ROWS_HARM, DEAD_SHARE_HARM};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::rules::ddl::end_of;
-use crate::rules::paste::prepared;
+use crate::rules::paste::{OF_ENGINE, ending, slot_of_engine};
 use crate::units;
 use record::finding::{Level, Severity};
+use record::watched::own;
 
 /// A transaction of an OLTP system that is this old.
 const XACT_AGE_S: f64 = 3_600.0;
@@ -65,6 +66,47 @@ pub(super) fn holder_words(holder: &Thing<'_>) -> String {
     }
 }
 
+/// What ends a holder other than a prepared transaction, and the commands.
+fn other_end(
+    case: &Case,
+    holder: &Thing<'_>,
+    session: Option<&Thing<'_>>,
+    pid: u64,
+) -> (String, Vec<String>) {
+    let name = holder.lines.word("name");
+    let (text, commands) = match holder.lines.word("kind") {
+        "slot" if is_in_use(case, holder) => (
+            "the slot has a consumer, whose own sessions need the rows (hot_standby_feedback of a standby): end the oldest transaction there",
+            vec![
+                "SELECT pid, state, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY \
+                    xact_start LIMIT 5; -- on the consumer"
+                    .to_string(),
+            ],
+        ),
+        "slot" if case.is_own(holder.place, own::SLOTS, name) => (OF_ENGINE, vec![slot_of_engine(name)]),
+        "slot" => (
+            "the slot has no consumer: bring its consumer back, or drop it",
+            vec![format!("SELECT pg_drop_replication_slot('{name}');")],
+        ),
+        "standby" => (
+            "the oldest query on the standby holds it back (hot_standby_feedback): end that query there",
+            vec![
+                "SELECT pid, now() - xact_start, left(query, 60) FROM pg_stat_activity WHERE state <> 'idle' ORDER BY xact_start; -- on the standby"
+                    .to_string(),
+            ],
+        ),
+        _ => {
+            let begun = session.map_or("", |session| session.lines.word("backend_start"));
+            let end = end_of("pg_terminate_backend", pid, begun).unwrap_or_else(|| {
+                "SELECT pid, backend_start, state, age(backend_xmin) FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY 4 DESC LIMIT 5;".to_string()
+            });
+            let limit = "ALTER SYSTEM SET idle_in_transaction_session_timeout = '5min'; SELECT pg_reload_conf();".to_string();
+            ("end the session, and set a timeout that ends such sessions", vec![end, limit])
+        }
+    };
+    (text.to_string(), commands)
+}
+
 pub(super) fn horizon(case: &Case) -> Answer {
     let mut claims = vec![];
     for holder in case.things("horizon").filter(|holder| is_old(case, holder) || is_harmful(case, holder)) {
@@ -75,21 +117,10 @@ pub(super) fn horizon(case: &Case) -> Answer {
         let pid = holder.lines.last("pid").unwrap_or(0.0);
         let session = case.at("session", holder.place).find(|session| session.name == format!("{pid:.0}"));
         let state = session.map_or("", |session| session.lines.word("state"));
-        let (text, commands): (&str, Vec<String>) = match kind {
-            "slot" if is_in_use(case, &holder) => (
-                "the slot has a consumer, whose own sessions need the rows (hot_standby_feedback of a standby): end the oldest transaction there",
-                vec!["SELECT pid, state, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY \
-                    xact_start LIMIT 5; -- on the consumer".into()],
-            ),
-            "slot" => ("the slot has no consumer: bring its consumer back, or drop it", vec![format!("SELECT \
-                pg_drop_replication_slot('{}');", holder.lines.word("name"))]),
-            "prepared" => ("a prepared transaction was never finished", vec![prepared(holder.lines.word("name"))]),
-            "standby" => ("the oldest query on the standby holds it back (hot_standby_feedback): end that query there", vec!["SELECT pid, now() - \
-                xact_start, left(query, 60) FROM pg_stat_activity WHERE state <> 'idle' ORDER BY xact_start; -- on the standby".into()]),
-            _ => (
-                "end the session, and set a timeout that ends such sessions",
-                vec![end_of("pg_terminate_backend", pid as u64, session.map_or("", |session| session.lines.word("backend_start"))).unwrap_or_else(|| "SELECT pid, backend_start, state, age(backend_xmin) FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY 4 DESC LIMIT 5;".to_string()), "ALTER SYSTEM SET idle_in_transaction_session_timeout = '5min'; SELECT pg_reload_conf();".into()],
-            ),
+        let name = holder.lines.word("name");
+        let (text, commands): (String, Vec<String>) = match kind {
+            "prepared" => ending(case, holder.place, name),
+            _ => other_end(case, &holder, session.as_ref(), pid as u64),
         };
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         let known = age_s.map_or(String::new(), |age| format!(", {}", units::seconds(age)));

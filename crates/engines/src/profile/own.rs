@@ -1,0 +1,74 @@
+//! What an engine makes for itself on the servers of a cluster: transactions that it prepares, locks, slots, subscriptions. Nobody else may end or drop
+//! them, and nobody is to be blamed for them.
+
+/// An engine's own objects. Names are given by how they begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Own {
+    /// Transactions that it prepares to commit on several nodes; numbers follow, with `_` or `-` between them.
+    pub prepared: &'static [&'static str],
+    /// How it ends those whose coordinator is gone, as the end of a sentence.
+    pub resolves: &'static str,
+    /// SQL that makes it do so at once, if there is a function for it.
+    pub resolve: Option<&'static str>,
+    /// Its advisory locks, by `objsubid` in `pg_locks`: from the first to the last. Users' have 1 and 2.
+    pub advisory: Option<(u16, u16)>,
+    /// When it takes them, as the end of a sentence.
+    pub locks_while: &'static str,
+    /// Replication slots.
+    pub slots: &'static [&'static str],
+    /// Subscriptions in PostgreSQL's catalog.
+    pub subscriptions: &'static [&'static str],
+    /// `application_name` of its own sessions.
+    pub sessions: &'static [&'static str],
+    /// Kind and event in which sessions wait until other nodes agree on a commit, if PostgreSQL has no event for it.
+    pub commit_waits: Option<(&'static str, &'static str)>,
+}
+
+impl Own {
+    /// It makes nothing.
+    pub const NOTHING: Own = Own {
+        prepared: &[],
+        resolves: "",
+        resolve: None,
+        advisory: None,
+        locks_while: "",
+        slots: &[],
+        subscriptions: &[],
+        sessions: &[],
+        commit_waits: None,
+    };
+
+    /// Whether it prepared a transaction of this name: a number follows the beginning.
+    pub fn prepares(&self, name: &str) -> bool {
+        let is_numbered = |begin: &&str| {
+            name.strip_prefix(*begin).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        self.prepared.iter().any(|begin| is_numbered(begin))
+    }
+
+    /// Whether it made a replication slot of this name.
+    pub fn has_slot(&self, name: &str) -> bool {
+        self.slots.iter().any(|begin| name.starts_with(begin))
+    }
+
+    /// Whether it made a subscription of this name.
+    pub fn subscribes(&self, name: &str) -> bool {
+        self.subscriptions.iter().any(|begin| name.starts_with(begin))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_with_a_number_behind_the_beginning_are_the_engines_transactions() {
+        let own = Own { prepared: &["citus_", "MTM-"], slots: &["citus_shard_"], ..Own::NOTHING };
+        assert!(own.prepares("citus_0_1234_5_6") && own.prepares("MTM-1-700-2"));
+        for other in ["citus_backup", "MTM-", "citus_", "xa 1", "mtm-1-2"] {
+            assert!(!own.prepares(other), "{other}");
+        }
+        assert!(own.has_slot("citus_shard_move_slot_1_2") && !own.has_slot("citus_cdc"));
+        assert!(!own.subscribes("anything") && !Own::NOTHING.prepares("MTM-1-1"));
+    }
+}

@@ -1,0 +1,45 @@
+//! What is not a user's: settings of roles and databases instead of the server's, and what the engine of a cluster makes for itself.
+
+use super::Case;
+use record::watched::{COMMIT_WAITS, OWN, own};
+
+impl Case {
+    /// What roles and databases set for themselves, instead of the server's setting of this name: whose it is, and the value.
+    pub(crate) fn own_settings<'a>(
+        &'a self,
+        node: &'a str,
+        name: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let of_node = self.facts("own_setting").filter(move |fact| fact.node == node);
+        of_node.filter_map(move |fact| {
+            Some((fact.name.strip_prefix(name)?.strip_prefix(" of ")?, fact.value.as_str()))
+        })
+    }
+
+    /// What the engine of a node has of its own, or says of it: a fact of `record::watched::own`.
+    pub(crate) fn own<'a>(&'a self, node: &str, what: &str) -> Option<&'a str> {
+        let fact = self.facts(OWN).find(|fact| fact.name == what && fact.node == node)?;
+        Some(fact.value.as_str())
+    }
+
+    /// Whether the engine made something of this name for itself.
+    pub(crate) fn is_own(&self, node: &str, what: &str, name: &str) -> bool {
+        self.own(node, what).is_some_and(|all| all.split("; ").any(|begin| name.starts_with(begin)))
+    }
+
+    /// Whether the engine prepared a transaction: a number follows the beginning of its name.
+    pub(crate) fn is_own_transaction(&self, node: &str, name: &str) -> bool {
+        let is_numbered = |begin: &str| {
+            name.strip_prefix(begin).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        self.own(node, own::PREPARED).is_some_and(|all| all.split("; ").any(is_numbered))
+    }
+
+    /// Whether a session that shows this wait waits until other nodes agree on its commit, as the engine of this node has it.
+    pub(crate) fn is_agreement(&self, node: &str, kind: &str, event: &str) -> bool {
+        let (topic, name) = COMMIT_WAITS;
+        let mut facts =
+            self.facts(topic).filter(|fact| fact.name == name && (node.is_empty() || fact.node == node));
+        facts.any(|fact| fact.value.split_once(':') == Some((kind, event)))
+    }
+}

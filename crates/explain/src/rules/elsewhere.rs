@@ -1,0 +1,184 @@
+//! PLAN-49, SES-07: work that the text of an application's statements does not show: in tables that a write does not name, and in the catalog, which a
+//! driver reads.
+
+use super::costly::{busy, in_a_line, plain, severity, table_named};
+use super::paste::literal;
+use crate::case::Case;
+use crate::rule::Need::Field;
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement::{self, Verb};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "PLAN-49",
+        title: "a write spends its time in a table that it does not name",
+        needs: &[
+            Field("statement", "calls"),
+            Field("table", "blocks_hit"),
+            Field("server", "sessions_active"),
+        ],
+        limits: "20 % of the session time in a statement that writes and touches 50 blocks for each row, while most of the blocks belong to a table that no \
+            statement with a twentieth of the time names (ours)",
+        judge: unnamed,
+        links: &["https://www.postgresql.org/docs/current/ddl-constraints.html"],
+    },
+    Rule {
+        id: "SES-07",
+        title: "programs read the catalog beside their work",
+        needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
+        limits: "50 statements a second that read only information_schema or pg_catalog, with 30 % of the time of all statements; medium with half of it (ours)",
+        judge: catalog,
+        links: &["https://www.postgresql.org/docs/current/information-schema.html"],
+    },
+];
+
+/// The share of the session time of a statement that writes.
+const SHARE_MIN: f64 = 0.2;
+/// Blocks for each row that it writes.
+const BLOCKS_PER_ROW_MIN: f64 = 50.0;
+/// The share of the blocks of a table that is not named.
+const OF_BLOCKS_MIN: f64 = 0.5;
+/// A statement with less of the time explains nothing.
+const NAMING_SHARE_MIN: f64 = 0.05;
+/// Statements a second on the catalog.
+const CATALOG_CALLS_PER_S_MIN: f64 = 50.0;
+/// Of the time of all statements.
+const CATALOG_SHARE_MIN: f64 = 0.3;
+const CATALOG_SHARE_MEDIUM: f64 = 0.5;
+
+/// Tables of a statement as it names them; `None` if it cannot be parsed, and may name any.
+fn names(statement: &StatementTime, relation: &str) -> Option<bool> {
+    let parsed = statement::parse(&statement.text).ok()?;
+    Some(parsed.tables.iter().any(|table| super::costly::is_name_of(table, relation)))
+}
+
+/// The table with most of the blocks, and its share, if no statement that matters names it.
+fn unnamed_table(time: &NodeTime) -> Option<(&str, f64)> {
+    let by = time.by.iter().find(|by| by.name == "relation")?;
+    let (relation, share) = by.shares.iter().max_by(|left, right| left.1.total_cmp(&right.1))?;
+    let mut felt = time.statements.iter().filter(|statement| statement.share >= NAMING_SHARE_MIN);
+    let is_named = felt.any(|statement| names(statement, relation).unwrap_or(true));
+    (*share >= OF_BLOCKS_MIN && !is_named).then_some((relation, *share))
+}
+
+fn unnamed(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let Some((relation, of_blocks)) = unnamed_table(time) else { continue };
+        for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
+            let Ok(parsed) = statement::parse(&statement.text) else { continue };
+            let (blocks, rows) = (statement.blocks.unwrap_or(0.0), statement.rows.unwrap_or(0.0));
+            let is_write = matches!(parsed.verb, Verb::Insert | Verb::Update | Verb::Delete);
+            let Some(named) =
+                parsed.tables.first().filter(|_| is_write && blocks >= rows.max(1.0) * BLOCKS_PER_ROW_MIN)
+            else {
+                continue;
+            };
+            let table = table_named(case, &time.node, statement, named);
+            // Triggers are another rule's.
+            if table.is_some_and(|table| table.lines.last("triggers").is_some_and(|count| count > 0.0)) {
+                continue;
+            }
+            let written = table.map_or_else(
+                || statement::quoted(&named.name),
+                |table| table.lines.word("relation").to_string(),
+            );
+            let text = format!(
+                "{}: a statement that takes {} of the session time writes {written}, and {} of the blocks are those of {relation}, which no statement names: a CHECK \
+                 constraint, a foreign key, a default, a generated column or a policy reads it for each row",
+                time.node,
+                units::percent(statement.share),
+                units::percent(of_blocks)
+            );
+            let oid = literal(&written);
+            claims.push(
+                Claim::new(severity(statement.share), Level::CoOccurrence, text)
+                    .on_node(&time.node)
+                    .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+                    .number("share", statement.share)
+                    .number("share_of_blocks", of_blocks)
+                    .because(format!("the statement: {}", in_a_line(statement)))
+                    .because(format!("an execution touches {} blocks for {} rows", units::short(blocks), units::short(rows)))
+                    .not("a trigger: the table has none")
+                    .lacking("which of them: the commands list what belongs to the table")
+                    .remedy(
+                        "look at what the table calls for each row: an index for what the function looks up, a foreign key instead of a function in a CHECK \
+                         constraint, or a check of all rows at once",
+                        &[
+                            &format!("SELECT conname, contype, pg_get_constraintdef(oid) FROM pg_constraint WHERE {oid}::regclass IN (conrelid, confrelid);"),
+                            &format!("SELECT adnum, pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = {oid}::regclass;"),
+                            &format!("SELECT polname, pg_get_expr(polwithcheck, polrelid) FROM pg_policy WHERE polrelid = {oid}::regclass;"),
+                        ],
+                    ),
+            );
+        }
+    }
+    Answer::of(claims, || {
+        "tables with most of the blocks, against the tables that statements name".to_string()
+    })
+}
+
+/// Whether a statement reads the catalog and nothing else.
+fn reads_catalog(text: &str) -> bool {
+    let Ok(parsed) = statement::parse(text) else { return false };
+    let is_of_catalog = |table: &statement::TableName| match table.schema.as_deref() {
+        Some(schema) => matches!(schema, "information_schema" | "pg_catalog"),
+        None => table.name.starts_with("pg_") && !table.name.starts_with("pg_stat"),
+    };
+    parsed.verb == Verb::Select && !parsed.tables.is_empty() && parsed.tables.iter().all(is_of_catalog)
+}
+
+fn catalog(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let (mut all, mut theirs, mut calls) = (0.0, 0.0, 0.0);
+        let mut most: Option<(f64, &str)> = None;
+        for line in case.at("statement", time.node.as_str()) {
+            let text = case.query(line.lines.word("query_id")).unwrap_or_default();
+            let took = ["total_ms", "plan_ms"].iter().filter_map(|field| line.lines.rate(field)).sum::<f64>();
+            all += took;
+            if statement::is_own(text) || !reads_catalog(text) {
+                continue;
+            }
+            theirs += took;
+            calls += line.lines.rate("calls").unwrap_or(0.0);
+            if most.is_none_or(|(before, _)| took > before) {
+                most = Some((took, text));
+            }
+        }
+        let share = theirs / all.max(f64::MIN_POSITIVE);
+        let Some((_, text)) = most.filter(|_| calls >= CATALOG_CALLS_PER_S_MIN && share >= CATALOG_SHARE_MIN)
+        else {
+            continue;
+        };
+        claims.push(
+            Claim::new(
+                if share >= CATALOG_SHARE_MEDIUM { Severity::Medium } else { Severity::Low },
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: {} of the time of all statements reads the catalog (information_schema, pg_catalog), {} times a second: a driver or an object mapper looks \
+                     tables up beside the work",
+                    time.node,
+                    units::percent(share),
+                    units::short(calls)
+                ),
+            )
+            .on_node(&time.node)
+            .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+            .number("share_of_statements", share)
+            .number("calls_per_s", calls)
+            .because(format!("most of it: {}", plain(text, 160)))
+            .because("such statements join many tables of the catalog: planning them takes longer than running them, and pg_stat_statements counts it only with \
+                track_planning")
+            .remedy(
+                "let the driver keep what it knows of tables: a cache of metadata, types or statements, for as long as the pool lives; look for a call that asks for \
+                 metadata before each statement",
+                &["SELECT queryid, calls, mean_exec_time AS ms, left(query, 80) AS query FROM pg_stat_statements WHERE query ~* 'information_schema|pg_catalog|pg_class' ORDER BY \
+                   total_exec_time DESC LIMIT 5;"],
+            ),
+        );
+    }
+    Answer::of(claims, || "statements on the catalog, of all statements".to_string())
+}

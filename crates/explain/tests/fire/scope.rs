@@ -1,0 +1,108 @@
+//! Intervals that are searched by their ends, and indexes that cannot answer alone.
+
+use super::plan::{node, statement};
+use super::{Change, Co, Counter, Fires};
+use crate::scene::Scene;
+use serde_json::{Value, json};
+
+/// An index scan by one condition that leaves out rows by another.
+fn ends(scene: &mut Scene, condition: &str, filter: &str, figures: Value) {
+    let text = "select country from geo_block where $1 between first_ip and last_ip";
+    statement(scene, text, json!({"rows": 10, "shared_hit": 5_000}), json!({}));
+    let keys = json!({"node": "n1", "database": "db", "query_id": "9"});
+    scene.set("statement", keys, figures);
+    node(
+        scene,
+        1,
+        0,
+        "Index Scan",
+        json!({"relation": "public.geo_block", "index": "geo_block_pkey", "condition": condition, "filter": filter,
+            "table_rows": 150_000.0, "rows_planned": 1.0, "cost_total": 1_874.0, "column_types": "last_ip bigint"}),
+    );
+}
+
+/// A count by the condition of an index, and the state of the table.
+fn counted(scene: &mut Scene, kind: &str, width: u64, table: Value) {
+    let text = "select count(*) from ticket_sale where venue = $1";
+    statement(scene, text, json!({"rows": 10, "shared_hit": 45_000}), json!({}));
+    node(scene, 1, 0, "Aggregate", json!({"width_bytes": 8}));
+    let scan = json!({"relation": "public.ticket_sale", "index": "ticket_sale_venue", "condition": "(venue = $1)",
+        "width_bytes": width, "rows_planned": 7_500.0, "table_rows": 150_000.0});
+    node(scene, 2, 1, kind, scan);
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.ticket_sale"});
+    scene.set("table", keys.clone(), json!({"bytes": 36_000_000, "live_rows": 150_000, "planned_rows": 150_000, "analyzes_total": 1, "analyzed_s": 60.0}));
+    scene.set("table", keys, table);
+}
+
+/// A write, and how many blocks of a table that it does not name were touched.
+fn unnamed(scene: &mut Scene, text: &str, blocks: u64, triggers: u64) {
+    statement(scene, text, json!({"rows": 50, "shared_hit": 4_650}), json!({}));
+    for (relation, hit) in [("public.holiday", blocks), ("public.shift_plan", 100)] {
+        let keys = json!({"node": "n1", "database": "db", "relation": relation});
+        scene.set("table", keys, json!({"bytes": 700_000, "live_rows": 20_000, "planned_rows": 20_000, "analyzes_total": 1, "analyzed_s": 60.0,
+            "blocks_hit": hit, "blocks_read": 0, "triggers": triggers, "indexes": 1}));
+    }
+}
+
+/// Statements on these tables, so many a second, beside the application's.
+fn asking(scene: &mut Scene, text: &str, calls: u64) {
+    for (id, text, figures) in [
+        ("71", text, json!({"calls": calls, "total_ms": 900.0, "rows": calls, "shared_hit": calls * 25})),
+        (
+            "72",
+            "select name from pet where id = $1",
+            json!({"calls": 800, "total_ms": 60.0, "rows": 800, "shared_hit": 2_400}),
+        ),
+    ] {
+        scene.event(1, record::event::QUERY, "", json!({"query_id": id, "text": text}));
+        scene.set("statement", json!({"node": "n1", "database": "db", "query_id": id}), figures);
+    }
+}
+
+const COLUMNS: &str = "select column_name from information_schema.columns where table_name = $1";
+const PLANNED: &str = "insert into shift_plan (d) select date $1 + i from generate_series($2, $3) i";
+
+/// Part of [`super::all`].
+pub(super) const CASES: &[Fires] = &[
+    ("PLAN-48", Co, |scene| {
+        ends(scene, "(geo_block.first_ip <= $1)", "($1 <= geo_block.last_ip)", json!({}))
+    }),
+    ("PLAN-48", Co, |scene| ends(scene, "((first_ip <= $1) AND (last_ip >= $1))", "", json!({}))),
+    ("PLAN-48", Co, |scene| ends(scene, "(starts_at < $2)", "(ends_at > $1)", json!({}))),
+    ("VAC-13", Co, |scene| counted(scene, "Bitmap Heap Scan", 0, json!({"all_visible_share": 0.0}))),
+    ("PLAN-49", Co, |scene| unnamed(scene, PLANNED, 400_000, 0)),
+    ("SES-07", Counter, |scene| asking(scene, COLUMNS, 820)),
+    ("SES-07", Counter, |scene| asking(scene, "select oid from pg_type where typname = $1", 200)),
+    ("VAC-13", Counter, |scene| {
+        counted(scene, "Index Only Scan", 4, json!({"all_visible_share": 0.1, "vacuumed_s": 90_000.0}))
+    }),
+];
+
+/// What only looks like these conditions.
+pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    // One column, two columns that no interval has, both on the same side, and an execution that touches little.
+    ("PLAN-48", |scene| ends(scene, "((first_ip >= $1) AND (first_ip <= $2))", "", json!({}))),
+    ("PLAN-48", |scene| ends(scene, "(price <= $1)", "(weight >= $2)", json!({}))),
+    ("PLAN-48", |scene| ends(scene, "(first_ip <= $1)", "(last_ip <= $1)", json!({}))),
+    ("PLAN-48", |scene| ends(scene, "(first_ip <= $1)", "($1 <= last_ip)", json!({"shared_hit": 60}))),
+    // Its trigger does it, the statement names the table, or the other table has little to do with it.
+    ("PLAN-49", |scene| unnamed(scene, PLANNED, 400_000, 1)),
+    ("PLAN-49", |scene| unnamed(scene, "insert into shift_plan (d) select d from holiday", 400_000, 0)),
+    ("PLAN-49", |scene| unnamed(scene, PLANNED, 90, 0)),
+    ("SES-07", |scene| asking(scene, COLUMNS, 10)),
+    ("SES-07", |scene| asking(scene, "select id from pets where name = $1", 820)),
+    ("SES-07", |scene| asking(scene, "select p.id from pet p join pg_class c on c.relname = p.name", 820)),
+    // The pages are marked, columns of the row are needed, or vacuums run meanwhile.
+    ("VAC-13", |scene| {
+        counted(scene, "Bitmap Heap Scan", 0, json!({"all_visible_share": 0.98, "vacuumed_s": 90.0}))
+    }),
+    ("VAC-13", |scene| counted(scene, "Bitmap Heap Scan", 12, json!({"all_visible_share": 0.0}))),
+    ("VAC-13", |scene| {
+        counted(
+            scene,
+            "Index Only Scan",
+            4,
+            json!({"all_visible_share": 0.1, "autovacuums": 1, "vacuumed_s": 2.0}),
+        )
+    }),
+];

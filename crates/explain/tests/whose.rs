@@ -1,0 +1,129 @@
+//! Whose it is: programs of the host that are clients, roles with settings of their own, databases beside each other, what an engine makes for itself.
+
+use crate::advice::{commands, fired, of};
+use crate::scene::Scene;
+use record::finding::Severity;
+use record::watched::{OWN, own};
+use serde_json::json;
+
+#[test]
+fn clients_on_the_servers_host_are_no_neighbours() {
+    let mut scene = fired("SES-02");
+    assert!(of(&scene.explain(), "SES-02").claim.contains("other programs use"));
+    let program = json!({"host": "h1", "program": "java"});
+    scene.set(
+        "program",
+        program.clone(),
+        json!({"processes": 3, "cpu_us": 3_600_000, "client_cpu_us": 3_600_000}),
+    );
+    let found = scene.explain();
+    let claim = of(&found, "SES-02");
+    assert!(
+        claim.claim.contains("clients on the same host") && claim.claim.contains("java"),
+        "{}",
+        claim.claim
+    );
+    assert_eq!(claim.severity, Severity::Low);
+    // The same program without a connection.
+    scene.set("program", program, json!({"client_cpu_us": 0}));
+    let found = scene.explain();
+    assert!(of(&found, "SES-02").claim.contains("other programs use"));
+    assert!(of(&found, "SES-02").claim.contains("java 3.6"), "{}", of(&found, "SES-02").claim);
+}
+
+#[test]
+fn a_role_with_less_memory_for_sorts_than_the_server_gives_is_named() {
+    let mut scene = fired("PLAN-02");
+    scene.fact(json!({"node": "n1"}), "setting", "work_mem", "64MB");
+    scene.fact(json!({"node": "n1"}), "own_setting", "work_mem of role analyst", "64kB");
+    assert!(!of(&scene.explain(), "PLAN-02").claim.contains("analyst"), "the role is not at work");
+    let group = json!({"node": "n1", "application": "report", "user": "analyst", "database": "db", "client": "local"});
+    scene.set("activity", group, json!({"sessions": 3}));
+    let found = scene.explain();
+    let claim = of(&found, "PLAN-02");
+    assert!(claim.claim.contains("role analyst has a work_mem of its own: 64kB"), "{}", claim.claim);
+    assert!(commands(claim).contains("ALTER ROLE analyst RESET work_mem;"), "{}", commands(claim));
+    // More than the server gives is no reason.
+    scene.fact(json!({"node": "n1"}), "own_setting", "work_mem of role analyst", "1GB");
+    assert!(!of(&scene.explain(), "PLAN-02").claim.contains("analyst"));
+}
+
+#[test]
+fn a_claim_about_a_statement_names_its_database_if_several_are_at_work() {
+    let mut scene = fired("PLAN-27");
+    assert!(!of(&scene.explain(), "PLAN-27").claim.contains("in database"));
+    let group =
+        json!({"node": "n1", "application": "etl", "user": "u", "database": "warehouse", "client": "local"});
+    scene.set("activity", group, json!({"sessions": 3}));
+    let found = scene.explain();
+    assert!(of(&found, "PLAN-27").claim.ends_with("(in database db)"), "{}", of(&found, "PLAN-27").claim);
+}
+
+/// Facts of a server whose engine makes things for itself.
+fn with_an_engine(mut scene: Scene) -> Scene {
+    for (name, value) in [
+        (own::PREPARED, "eng_; ENG-"),
+        (own::RESOLVES, "its daemon looks the outcome up"),
+        (own::RESOLVE, "SELECT recover_them();"),
+        (own::LOCKS_WHILE, "while data is moved"),
+        (own::SLOTS, "eng_slot_"),
+    ] {
+        scene.fact(json!({"node": "n1"}), OWN, name, value);
+    }
+    scene
+}
+
+#[test]
+fn what_the_engine_prepared_is_not_ended_by_hand() {
+    let ended = |name: &str| {
+        let mut scene = with_an_engine(fired("TXN-04"));
+        let keys = json!({"node": "n1", "kind": "prepared", "name": "gx1"});
+        scene.set("horizon", keys, json!({"age_xids": 1}));
+        scene.set(
+            "horizon",
+            json!({"node": "n1", "kind": "prepared", "name": name}),
+            json!({"age_xids": 40_000_000, "age_s": 8_000.0}),
+        );
+        scene.explain()
+    };
+    let found = ended("ENG-1-700-2");
+    let old = of(&found, "VAC-05");
+    assert!(old.remedy.text.contains("its daemon looks the outcome up"), "{:?}", old.remedy);
+    assert!(commands(old).contains("SELECT recover_them();") && !commands(old).contains("ROLLBACK PREPARED"));
+    // A number must follow: this one is a user's.
+    let found = ended("eng_backup");
+    assert!(of(&found, "VAC-05").remedy.text.contains("coordinator"), "{:?}", of(&found, "VAC-05").remedy);
+}
+
+#[test]
+fn slots_of_the_engine_are_not_dropped() {
+    let mut scene = fired("REP-03");
+    let theirs = of(&scene.explain(), "REP-03").clone();
+    assert!(commands(&theirs).contains("pg_drop_replication_slot"));
+    let begin: String = theirs
+        .claim
+        .split("slot ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next())
+        .expect("a name")
+        .to_string();
+    scene.fact(json!({"node": "n1"}), OWN, own::SLOTS, &begin);
+    let ours = of(&scene.explain(), "REP-03").clone();
+    assert!(!commands(&ours).contains("pg_drop_replication_slot"), "{}", commands(&ours));
+    assert!(ours.remedy.text.contains("engine made the slot"));
+}
+
+#[test]
+fn an_advisory_lock_of_the_engine_is_none_of_the_applications() {
+    let mut scene = with_an_engine(fired("LCK-03"));
+    assert!(of(&scene.explain(), "LCK-03").claim.contains("which the application takes"));
+    for pid in [21, 22, 23] {
+        let keys = json!({"node": "n1", "pid": pid, "root": 20});
+        scene.set("block", keys, json!({"blocked_by": 20, "root_state": "active", "depth": 1, "wait_s": 0.5, "lock_type": "advisory",
+            "own": true, "mode": "ExclusiveLock", "relation": "", "query": "copy orders from stdin"}));
+    }
+    let found = scene.explain();
+    let claim = of(&found, "LCK-03");
+    assert!(claim.claim.contains("engine takes itself"), "{}", claim.claim);
+    assert!(claim.remedy.text.contains("while data is moved"), "{:?}", claim.remedy);
+}
