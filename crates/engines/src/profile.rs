@@ -8,6 +8,7 @@ mod commit;
 mod discovery;
 mod expectation;
 mod layout;
+mod own;
 mod promise;
 
 pub use commit::{Commit, CommitCost, Protocol, Trips};
@@ -17,6 +18,7 @@ pub use layout::{
     Arrival, Conflicts, Copies, Ddl, EntryPoints, Layout, LoadPath, NodeLinks, REPLICATING_EXTENSIONS, Sizes,
     Spread,
 };
+pub use own::{Own, OwnKind, OwnLock, OwnObjects};
 pub(crate) use promise::short;
 pub use promise::{Anomaly, Arrangement, Entry, Isolation, Place, Promise, Rule, Setting, Verdict, table};
 
@@ -47,6 +49,8 @@ pub struct Profile {
     pub links: NodeLinks,
     /// Whether the WAL functions and replication views of the node that a client is connected to describe its commits, as on PostgreSQL.
     pub has_wal: bool,
+    /// What it makes for its own use, unless that depends on [`Replication::own`].
+    pub own: Own,
     /// How a transaction commits.
     pub commit: Commit,
     /// Whose isolation levels these are.

@@ -174,6 +174,8 @@ pub struct Waiter {
     pub mode: String,
     /// The relation; empty for other locks.
     pub relation: String,
+    /// What the engine takes the lock for, if it is an advisory lock of its own; else empty.
+    pub own_lock: String,
     /// Its statement.
     pub query: String,
     /// Its longest wait.
@@ -350,6 +352,7 @@ impl Case {
                 lock_type: word("lock_type"),
                 mode: word("mode"),
                 relation: word("relation"),
+                own_lock: word("own_lock"),
                 query: word("query"),
                 wait_s,
                 ticks: std::mem::take(&mut waiter.ticks),

@@ -17,6 +17,7 @@ mod memory;
 mod network;
 mod observer;
 mod overhead;
+mod own;
 mod paste;
 mod plan;
 mod pool;

@@ -14,6 +14,7 @@ mod counters;
 mod facts;
 mod functions;
 pub mod json;
+pub mod own;
 mod parts;
 mod plans;
 mod probe;

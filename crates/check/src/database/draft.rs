@@ -3,6 +3,7 @@
 use record::check::{Figure, Item, Limit, Unit, Verdict};
 use record::escape;
 use std::borrow::Cow;
+use watch::sql::own::Words;
 
 /// Subjects that are named by one check of one node. The rest is counted.
 pub(crate) const SUBJECTS_MAX: usize = 20;
@@ -76,6 +77,19 @@ impl Draft {
     pub(crate) fn run(mut self, command: impl Into<String>) -> Draft {
         self.0.remedy.commands.push(command.into());
         self
+    }
+
+    /// The same as a fact without a judgement.
+    pub(crate) fn as_note(mut self) -> Draft {
+        self.0.verdict = Verdict::Note;
+        self
+    }
+
+    /// The engine made the object and ends it itself: never by the command for a user's own.
+    pub(crate) fn owned(self, words: &Words) -> Draft {
+        self.why(words.ends.clone())
+            .advice(format!("do not end it by hand; if it stays: {}", words.otherwise))
+            .run(words.command)
     }
 
     /// The commands of a remedy, in their order.

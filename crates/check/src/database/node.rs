@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use watch::host::files::Tree;
 use watch::sql::json;
+use watch::sql::own::Owned;
 use watch::sql::session::{Failed, Limits, Session};
 
 /// `application_name` of the sessions that check.
@@ -81,6 +82,8 @@ pub(crate) struct Node<'a> {
     pub(crate) expected: &'a Expected,
     session: Session,
     columns: BTreeMap<String, BTreeSet<String>>,
+    /// What its engine makes for its own use, once a check wants to know.
+    owned: Option<Owned>,
     first: Reading,
     settings: BTreeMap<String, Setting>,
     facts: Value,
@@ -122,6 +125,7 @@ impl<'a> Node<'a> {
             expected,
             session,
             columns: BTreeMap::new(),
+            owned: None,
             first,
             settings,
             facts,
@@ -221,6 +225,17 @@ impl<'a> Node<'a> {
         otherwise: &'static str,
     ) -> Result<&'static str, Failed> {
         Ok(if self.has_column(relation, column)? { column } else { otherwise })
+    }
+
+    /// What its engine makes for its own use.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub(crate) fn owned(&mut self) -> Result<&Owned, Failed> {
+        if self.owned.is_none() {
+            self.owned = Some(Owned::of(&mut self.session)?);
+        }
+        Ok(self.owned.get_or_insert_default())
     }
 
     /// The JSON value of a query.

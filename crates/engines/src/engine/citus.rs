@@ -4,7 +4,8 @@ use super::detect::extension_has;
 use crate::profile::short::{A, F, S};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
+    LoadPath, NodeLinks, Oracle, Own, OwnKind, OwnLock, OwnObjects, Profile, Promise, Protocol, Reasons,
+    Sizes, Spread, Statements, Tried,
 };
 
 /// A worker with metadata is an entry point. The coordinator counts as a shard when it may hold shards itself. A cluster whose coordinator was
@@ -55,6 +56,67 @@ const SIZES: Sizes = Sizes {
               else pg_catalog.pg_indexes_size({table}) end",
 };
 
+/// By its sources: `PREPARED_TRANSACTION_NAME_FORMAT`, the prefixes of `multi_logical_replication.c`, `AdvisoryLocktagClass`.
+const OWN: Own = Own {
+    objects: &[
+        OwnObjects {
+            kind: OwnKind::Prepared,
+            names: "^citus_[0-9]+_[0-9]+_[0-9]+_[0-9]+$",
+            is_passing: true,
+            ends: "prepared it for a commit over several nodes; its maintenance daemon on the node that began it commits it or rolls it back, every \
+                   citus.recover_2pc_interval (60 s by default)",
+            otherwise: "the second number of the name is the group that began it: start that node if it is down, see that citus.recover_2pc_interval is not -1 \
+                        there, and let the engine decide",
+            command: "SELECT recover_prepared_transactions(); -- on the node whose groupid the name begins with (pg_dist_node)",
+        },
+        OwnObjects {
+            kind: OwnKind::Slot,
+            names: "^citus_shard_(move|split)_slot_",
+            is_passing: true,
+            ends: "made it to move or split a shard, and drops it when that ends; after a failure its maintenance daemon drops it, every \
+                   citus.defer_shard_delete_interval (15 s by default)",
+            otherwise: "look for the move: without one, let the engine clean up",
+            command: "CALL citus_cleanup_orphaned_resources(); -- on the coordinator; before it: SELECT * FROM get_rebalance_progress();",
+        },
+        OwnObjects {
+            kind: OwnKind::Publication,
+            names: "^citus_shard_(move|split)_publication_",
+            is_passing: true,
+            ends: "made it to move or split a shard, and drops it when that ends",
+            otherwise: "look for the move: without one, let the engine clean up",
+            command: "CALL citus_cleanup_orphaned_resources(); -- on the coordinator",
+        },
+        OwnObjects {
+            kind: OwnKind::Subscription,
+            names: "^citus_shard_(move|split)_subscription_",
+            is_passing: true,
+            ends: "made it to move or split a shard: it is disabled at first, and dropped when that ends; after a failure its maintenance daemon drops it",
+            otherwise: "look for the move: without one, let the engine clean up",
+            command: "CALL citus_cleanup_orphaned_resources(); -- on the coordinator; before it: SELECT * FROM get_rebalance_progress();",
+        },
+    ],
+    locks: &[
+        OwnLock {
+            classes: &[4, 8],
+            purpose: "the placement of a shard: a move, a split or a copy in the mode block_writes holds back writes until it has ended",
+            otherwise: "let the move end, or stop it; with shard_transfer_mode => 'force_logical' (or 'auto' and a primary key) writes wait only at its end",
+            command: "SELECT * FROM get_rebalance_progress(); -- to stop it: SELECT citus_rebalance_stop();",
+        },
+        OwnLock {
+            classes: &[5],
+            purpose: "the rows of a shard: the engine lets changes of a reference table, and statements that change several shards, run one after another",
+            otherwise: "change reference tables from fewer sessions; give statements a condition on the distribution column, so that they change one shard",
+            command: "SELECT logicalrelid, partmethod, colocationid FROM pg_dist_partition ORDER BY 1; -- partmethod n: a reference or local table",
+        },
+        OwnLock {
+            classes: &[6, 7, 9, 10, 12, 13, 14, 15, 16],
+            purpose: "its own operations: moves, clean-up, recovery of transactions and schema changes run one after another",
+            otherwise: "let the operation end that is at work; background jobs can be cancelled",
+            command: "SELECT job_id, state, job_type, description FROM pg_dist_background_job WHERE state IN ('scheduled', 'running'); -- then citus_job_cancel(job_id)",
+        },
+    ],
+};
+
 /// How commits over several shards end.
 const TWO_PHASE: &str = "two-phase commit, in doubt until recovery";
 
@@ -82,6 +144,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::Own,
     has_wal: false,
+    own: OWN,
     commit: Commit { protocol: Protocol::TwoPhase { one_node_alone: true }, error_undoes: false },
     levels: Levels::Derived,
     statements: Statements::Unknown,

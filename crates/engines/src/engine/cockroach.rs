@@ -3,7 +3,7 @@
 use crate::profile::short::{A, F};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
+    LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
 };
 
 const NODES: &str = "\
@@ -53,6 +53,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::Own,
     has_wal: false,
+    own: Own::NOTHING,
     commit: Commit {
         protocol: Protocol::Consensus { words: "parallel commits: one round of consensus", round_trips: 1.0 },
         error_undoes: false,

@@ -1,7 +1,7 @@
 //! Recognises an engine by its catalog, without trusting objects that any role could have created.
 
 use super::Engine;
-use crate::profile::{Discovery, Replication};
+use crate::profile::{Discovery, Own, Replication};
 
 /// SQL: whether an extension has the relations and functions of these names in this schema, and no other role has put others of these names beside
 /// them. Names alone prove nothing: a role that may create a schema can name it as an extension does, and our queries would run the code in it.
@@ -49,6 +49,20 @@ impl Signs {
     /// What it is a sign of.
     pub fn name(&self) -> &'static str {
         self.replication.map_or(self.engine.name(), |replication| replication.name)
+    }
+
+    /// Its name for people.
+    pub fn title(&self) -> &'static str {
+        match self.replication {
+            // The engine has the name of its only replication.
+            Some(replication) if replication.name != self.engine.name() => replication.name,
+            _ => self.engine.title,
+        }
+    }
+
+    /// What it makes for its own use.
+    pub fn own(&self) -> Own {
+        self.replication.map_or(self.engine.own, |replication| replication.own)
     }
 }
 

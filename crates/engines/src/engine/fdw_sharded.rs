@@ -3,7 +3,7 @@
 use crate::profile::short::{A, F, S};
 use crate::profile::{
     Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels, LoadPath,
-    NodeLinks, Profile, Promise, Protocol, Reasons, Sizes, Statements, Tried,
+    NodeLinks, Own, Profile, Promise, Protocol, Reasons, Sizes, Statements, Tried,
 };
 
 const ONE_AFTER_ANOTHER: &str = "no two-phase commit";
@@ -20,6 +20,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Leaves,
     links: NodeLinks::ForeignServers,
     has_wal: true,
+    own: Own::NOTHING,
     commit: Commit { protocol: Protocol::NodeByNode, error_undoes: true },
     levels: Levels::Postgres,
     statements: Statements::FirstUse,

@@ -3,7 +3,7 @@
 use crate::profile::short::{A, F, N};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
+    LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
 };
 
 /// Content -1 is the coordinator, the others are segments. Only acting primaries; mirrors take no sessions.
@@ -56,6 +56,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::Own,
     has_wal: false,
+    own: Own::NOTHING,
     commit: Commit { protocol: Protocol::TwoPhase { one_node_alone: true }, error_undoes: false },
     levels: Levels::Derived,
     statements: Statements::Unknown,

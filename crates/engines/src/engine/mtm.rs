@@ -6,8 +6,8 @@ use super::multimaster::{EACH_NODE, LONG_FORK, ONE_NODE, SERIALIZABLE};
 use crate::profile::short::{A, F, M};
 use crate::profile::{
     Arrangement, Arrival, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation,
-    Isolation, Layout, Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Sizes,
-    Statements, Tried,
+    Isolation, Layout, Levels, LoadPath, NodeLinks, Own, OwnKind, OwnObjects, Profile, Promise, Protocol,
+    Reasons, Replication, Sizes, Statements, Tried,
 };
 
 const NODES: &str = "\
@@ -16,12 +16,43 @@ const NODES: &str = "\
            n.conninfo \
     from mtm.nodes() n order by n.id";
 
+/// By its sources: `MULTIMASTER_SLOT_PATTERN`, `MULTIMASTER_FILTER_SLOT_PATTERN`, `IS_EXPLICIT_2PC_GID`, `mtm_after_node_create`.
+const OWN: Own = Own {
+    objects: &[
+        OwnObjects {
+            kind: OwnKind::Prepared,
+            names: "^MTM-[0-9]+-",
+            is_passing: true,
+            ends: "prepared it for a commit on all nodes; its resolver commits it or rolls it back as soon as a majority of the nodes is connected",
+            otherwise: "look for the nodes that are away, and start them: the number after MTM- is the node that began it",
+            command: "SELECT id, connected, enabled FROM mtm.nodes(); -- and SELECT * FROM mtm.status();",
+        },
+        OwnObjects {
+            kind: OwnKind::Slot,
+            names: "^mtm_(filter_)?slot_[0-9]+$",
+            is_passing: false,
+            ends: "keeps it for the node whose number the name ends with",
+            otherwise: "start that node; if it does not come back, remove it from the cluster, which drops the slot",
+            command: "SELECT id, connected, enabled FROM mtm.nodes(); -- then mtm.drop_node(ID), on a node that stays",
+        },
+        OwnObjects {
+            kind: OwnKind::Subscription,
+            names: "^mtm_sub_",
+            is_passing: false,
+            ends: "keeps it for another node, and it is always disabled: its own receivers apply the changes",
+            otherwise: "leave it disabled; whether the nodes follow each other is in mtm.nodes()",
+            command: "SELECT id, connected, enabled FROM mtm.nodes();",
+        },
+    ],
+    locks: &[],
+};
+
 const REPLICATIONS: [Replication; 1] = [Replication {
     name: "mtm",
     sign: extension_has!("multimaster", "mtm", "'cluster_nodes', 'nodes'"),
     probe: None,
     nodes: NODES,
-    own_subscriptions: Some("mtm_sub_"),
+    own: OWN,
     subscriptions: None,
     add_table: None,
     local_writes: None,
@@ -47,6 +78,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::Own,
     has_wal: false,
+    own: Own::NOTHING,
     commit: Commit { protocol: Protocol::Majority { round_trips: 3.0 }, error_undoes: false },
     levels: Levels::Derived,
     statements: Statements::Unknown,

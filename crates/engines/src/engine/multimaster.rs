@@ -5,8 +5,8 @@ use super::detect::extension_has;
 use crate::profile::short::{A, F};
 use crate::profile::{
     Arrangement, Arrival, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation,
-    Isolation, Layout, Levels, LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Replication, Sizes,
-    Statements, Tried,
+    Isolation, Layout, Levels, LoadPath, NodeLinks, Own, OwnKind, OwnObjects, Profile, Promise, Protocol,
+    Reasons, Replication, Sizes, Statements, Tried,
 };
 use crate::trust::trusted;
 
@@ -89,13 +89,54 @@ const PGACTIVE_SUBSCRIPTIONS: &str = "\
     from pgactive.pgactive_nodes n cross join pgactive.pgactive_get_local_nodeid() i \
     where n.node_status <> 'k' and (n.node_sysid, n.node_timeline, n.node_dboid) <> (i.sysid, i.timeline, i.dboid)";
 
+/// What a slot of these systems is kept for.
+const FOLLOWED: &str = "keeps it for a subscription of another node, which goes on where it had stopped as soon as it runs again";
+
+const PGLOGICAL_OWN: Own = Own {
+    objects: &[OwnObjects {
+        kind: OwnKind::Slot,
+        names: "^pgl_",
+        is_passing: false,
+        ends: FOLLOWED,
+        otherwise: "start the subscribing node, or find why its worker fails (its log); if it does not come back, drop its subscription there, and its slot only \
+                    after that",
+        command: "SELECT * FROM pglogical.show_subscription_status(); -- on the subscribing node",
+    }],
+    locks: &[],
+};
+
+const SPOCK_OWN: Own = Own {
+    objects: &[OwnObjects {
+        kind: OwnKind::Slot,
+        names: "^spk_",
+        is_passing: false,
+        ends: FOLLOWED,
+        otherwise: "start the subscribing node, or find why its worker fails (its log); if it does not come back, drop its subscription there, and its slot only \
+                    after that",
+        command: "SELECT * FROM spock.sub_show_status(); -- on the subscribing node",
+    }],
+    locks: &[],
+};
+
+const PGACTIVE_OWN: Own = Own {
+    objects: &[OwnObjects {
+        kind: OwnKind::Slot,
+        names: "^pgactive_[0-9]+_[0-9]+_[0-9]+_[0-9]+__",
+        is_passing: false,
+        ends: "keeps it for another node of the group, which goes on where it had stopped as soon as it runs again",
+        otherwise: "start that node, or find why its worker fails (its log); if it does not come back, detach it, which drops the slot",
+        command: "SELECT node_name, node_status FROM pgactive.pgactive_nodes; -- then pgactive.pgactive_detach_nodes(ARRAY['NODE']), on a node that stays",
+    }],
+    locks: &[],
+};
+
 const REPLICATIONS: [Replication; 4] = [
     Replication {
         name: "pglogical",
         sign: extension_has!("pglogical", "pglogical", "'node', 'node_interface', 'local_node'"),
         probe: None,
         nodes: PGLOGICAL,
-        own_subscriptions: None,
+        own: PGLOGICAL_OWN,
         subscriptions: Some(PGLOGICAL_SUBSCRIPTIONS),
         add_table: Some(PGLOGICAL_ADD_TABLE),
         local_writes: None,
@@ -106,7 +147,7 @@ const REPLICATIONS: [Replication; 4] = [
         sign: extension_has!("spock", "spock", "'node', 'node_interface', 'local_node'"),
         probe: None,
         nodes: SPOCK,
-        own_subscriptions: None,
+        own: SPOCK_OWN,
         subscriptions: Some(SPOCK_SUBSCRIPTIONS),
         add_table: Some(SPOCK_ADD_TABLE),
         local_writes: None,
@@ -117,7 +158,7 @@ const REPLICATIONS: [Replication; 4] = [
         sign: extension_has!("pgactive", "pgactive", "'pgactive_nodes'"),
         probe: None,
         nodes: PGACTIVE,
-        own_subscriptions: None,
+        own: PGACTIVE_OWN,
         subscriptions: Some(PGACTIVE_SUBSCRIPTIONS),
         add_table: None,
         local_writes: Some(("pgactive.do_not_replicate", "on")),
@@ -130,7 +171,7 @@ const REPLICATIONS: [Replication; 4] = [
                        where n.nspname = 'pg_catalog' and c.relname = 'pg_subscription' and a.attname = 'suborigin')",
         probe: Some(NATIVE_PROBE),
         nodes: NATIVE,
-        own_subscriptions: None,
+        own: Own::NOTHING,
         subscriptions: None,
         add_table: None,
         local_writes: None,
@@ -173,6 +214,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::EachNode,
     links: NodeLinks::Subscriptions,
     has_wal: true,
+    own: Own::NOTHING,
     commit: Commit { protocol: Protocol::Asynchronous, error_undoes: true },
     levels: Levels::Derived,
     statements: Statements::Unknown,

@@ -3,7 +3,7 @@
 use crate::profile::short::{A, F, with};
 use crate::profile::{
     Arrangement, Case, Commit, Discovery, Entry, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Sizes, Statements, Tried,
+    LoadPath, NodeLinks, Own, Profile, Promise, Protocol, Reasons, Setting, Sizes, Statements, Tried,
 };
 
 /// On each node of a replicated cluster.
@@ -23,6 +23,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Leaves,
     links: NodeLinks::Streaming,
     has_wal: true,
+    own: Own::NOTHING,
     commit: Commit { protocol: Protocol::OneNode, error_undoes: true },
     levels: Levels::Postgres,
     statements: Statements::Fresh,

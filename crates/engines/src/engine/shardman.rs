@@ -4,7 +4,7 @@ use super::detect::extension_has;
 use crate::profile::short::{A, F, with};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, Entry, EntryPoints, Expectation, Isolation, Layout,
-    Levels, LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Setting, Sizes, Spread,
+    Levels, LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Setting, Sizes, Spread,
     Statements, Tried,
 };
 use crate::trust::trusted;
@@ -86,6 +86,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::ForeignServers,
     has_wal: false,
+    own: Own::NOTHING,
     commit: Commit { protocol: Protocol::TwoPhase { one_node_alone: false }, error_undoes: false },
     levels: Levels::Derived,
     statements: Statements::Unknown,

@@ -3,7 +3,7 @@
 use crate::profile::short::{F, unless};
 use crate::profile::{
     Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels, LoadPath,
-    NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Sizes, Spread, Statements, Tried,
+    NodeLinks, Own, Profile, Promise, Protocol, Reasons, Setting, Sizes, Spread, Statements, Tried,
 };
 
 const NO_PGWIRE: &str =
@@ -23,6 +23,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::None(NO_BULK),
     links: NodeLinks::Own,
     has_wal: false,
+    own: Own::NOTHING,
     commit: Commit {
         protocol: Protocol::Consensus {
             words: "a distributed transaction through coordinator and mediator, by its authors' count",

@@ -5,7 +5,7 @@
 use crate::profile::short::{A, F, M};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Oracle, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
+    LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
 };
 
 const NODES: &str = "\
@@ -58,6 +58,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::Own,
     has_wal: false,
+    own: Own::NOTHING,
     commit: Commit {
         protocol: Protocol::Consensus {
             words: "the status record, then the answers of the tablets",

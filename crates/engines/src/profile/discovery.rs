@@ -1,5 +1,7 @@
 //! How an engine, its nodes and the placement of rows are found.
 
+use super::Own;
+
 /// How an engine, its nodes and the placement of rows are found.
 #[derive(Clone, Copy, Debug)]
 pub enum Discovery {
@@ -25,8 +27,8 @@ pub struct Replication {
     pub probe: Option<&'static str>,
     /// The nodes, with the columns of [`Catalog::nodes`].
     pub nodes: &'static str,
-    /// How the names of subscriptions begin that it keeps in PostgreSQL's catalog for its own use, disabled.
-    pub own_subscriptions: Option<&'static str>,
+    /// What it makes for its own use.
+    pub own: Own,
     /// SQL: its subscriptions, if they are not in PostgreSQL's catalog: `subscription`, as booleans `enabled` and `running`, and the `slot` on the
     /// node that is followed.
     pub subscriptions: Option<&'static str>,

@@ -1,5 +1,6 @@
 //! LCK: sessions that wait for each other, and promises that were broken.
 
+mod own;
 mod standing;
 
 use crate::case::{Case, Thing};
@@ -92,6 +93,13 @@ fn queue(case: &Case) -> Answer {
             let mut share = node_time::share_waiting(case, &time.node, queue.fits).unwrap_or(0.0);
             let mut sessions = share * time.active;
             let is_advisory = (queue.fits)("Lock", "advisory");
+            let of_engine = if is_advisory { own::waiting(case, &time.node, sessions) } else { vec![] };
+            let has_queue = |one: &&own::Waiting| one.sessions >= time.active * QUEUE_SHARE_MIN;
+            claims.extend(of_engine.iter().filter(has_queue).map(|one| own::claim(case, time, waits, one)));
+            if !of_engine.is_empty() {
+                sessions -= of_engine.iter().map(|one| one.sessions).sum::<f64>();
+                share = (sessions / time.active).max(0.0);
+            }
             let standing = if is_advisory { standing::all(case, &time.node) } else { vec![] };
             if !standing.is_empty() && share >= QUEUE_SHARE_MIN {
                 claims.extend(standing.iter().map(|one| by_design(case, time, one)));
@@ -354,7 +362,12 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
         .filter(|query| !query.is_empty())
         .or(Some(lines.word("blocker_query")).filter(|query| !query.is_empty()));
     let backend_start = session.map_or("", |session| session.lines.word("backend_start"));
-    let (text, commands) = advice(state, root.name, backend_start, query.unwrap_or_default());
+    let purpose = lines.word("own_lock");
+    let words = super::own::lock(case, root.place, purpose);
+    let (text, commands) = match purpose {
+        "" => advice(state, root.name, backend_start, query.unwrap_or_default()),
+        _ => (words.otherwise.as_str(), vec![words.command.clone()]),
+    };
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let who = match root.name {
         "0" => "a prepared transaction".to_string(),
@@ -393,6 +406,7 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
         lines.word("mode")
     ))
     .because(format!("it was at the root in {} of the looks", lines.ticks.points().len()))
+    .with(Some(&words.ends).filter(|_| !purpose.is_empty()), |claim, ends| claim.because(ends.clone()))
     .with(figures.behind, |claim, share| {
         claim.because(format!("{} of the session time was spent behind it", units::percent(share)))
     })

@@ -4,6 +4,7 @@ use crate::case::{Case, Thing};
 use crate::decompose;
 use crate::rule::Need::{Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule};
+use crate::rules::own::{self, Own};
 use crate::series::Series;
 use crate::units;
 use crate::waits::Who;
@@ -247,6 +248,11 @@ pub(super) fn free_for_wal(case: &Case, node: &str) -> Option<f64> {
     of("wal").or(of("pgdata"))
 }
 
+/// The words about a slot that the engine made for its own use; `None` for a slot of the user.
+fn own_slot(case: &Case, slot: &Thing<'_>) -> Option<Own> {
+    (slot.lines.flag("own") == Some(true)).then(|| own::of(case, slot.place, own::SLOT))
+}
+
 fn slot_fills(case: &Case) -> Answer {
     let mut claims = vec![];
     for slot in case.things("slot") {
@@ -264,6 +270,7 @@ fn slot_fills(case: &Case) -> Answer {
         if !full && !soon && !is_lost {
             continue;
         }
+        let own = own_slot(case, &slot);
         let limited = slot.lines.last("safe_wal_bytes").is_some();
         let detail = match (is_lost, left_s) {
             (true, _) => format!("; its WAL is {status}"),
@@ -286,9 +293,13 @@ fn slot_fills(case: &Case) -> Answer {
             .because(if limited { "max_slot_wal_keep_size will invalidate it before the disk is full" } else { "max_slot_wal_keep_size is -1: it \
                 grows until the disk is full, then the server stops" })
             .with(if free.is_none() { Some(()) } else { None }, |claim, ()| claim.lacking("free space of the WAL's disk (monitor its host)"))
+            .with(own.as_ref(), |claim, own| claim.because(own.ends.clone()))
             .remedy(
-                "bring its consumer back, or drop the slot; set a limit, so that a slot is lost and not the server",
-                &["ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();", &format!("SELECT pg_drop_replication_slot('{}');", slot.name)],
+                &match &own {
+                    Some(own) => format!("{}; set a limit, so that a slot is lost and not the server", own.otherwise),
+                    None => "bring its consumer back, or drop the slot; set a limit, so that a slot is lost and not the server".to_string(),
+                },
+                &["ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();", &own.map_or_else(|| format!("SELECT pg_drop_replication_slot('{}');", slot.name), |own| own.command)],
             ),
         );
     }
@@ -333,6 +344,14 @@ fn cascade(case: &Case) -> Answer {
             units::bytes(speed),
             left.unwrap_or_default()
         ));
+    }
+    let own: Vec<Own> = growing.iter().filter_map(|slot| own_slot(case, slot)).collect();
+    if let [first, ..] = own.as_slice()
+        && own.len() == growing.len()
+    {
+        return Answer::Found(vec![
+            claim.because(first.ends.clone()).remedy(&first.otherwise, &first.commands()),
+        ]);
     }
     Answer::Found(vec![claim.remedy(
         "decide which node survives: drop the slots for the lost one before the survivor's disk is full",
@@ -492,48 +511,54 @@ fn apply_fails(case: &Case) -> Answer {
             claims.extend(stopped(case, &subscription));
             continue;
         }
-        if errors == 0.0 && !disabled {
-            continue;
+        if errors > 0.0 || disabled {
+            claims.push(failed(case, &subscription, errors));
         }
-        let log = case.events_of(event::SERVER_LOG).find(|event| {
-            event.message.contains("conflict")
-                || event.message.contains("duplicate key")
-                || event.message.contains("logical replication")
-        });
-        claims.push(
-            Claim::new(
-                if errors > 0.0 { Severity::High } else { Severity::Low },
-                Level::DiscriminatingCounter,
-                if errors > 0.0 {
-                    format!(
-                        "{}: subscription {} failed {} to apply changes",
-                        subscription.place,
-                        subscription.name,
-                        units::counted(errors as usize, "time")
-                    )
-                } else {
-                    format!("{}: subscription {} is disabled", subscription.place, subscription.name)
-                },
-            )
-            .on_node(subscription.place)
-            .during([subscription.lines.ticks.window()])
-            .number("errors", errors)
-            .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
-            .because("its slot on the publisher keeps WAL until this is repaired (REP-03)")
-            .remedy(
-                "repair the conflicting row, or skip the transaction named in the log",
-                &[
-                    &match log.and_then(|event| lsn_in(&event.message)) {
-                        Some(lsn) => format!("ALTER SUBSCRIPTION {} SKIP (lsn = '{lsn}'); -- loses the changes of that transaction", subscription.name),
-                        None => "SELECT subname, apply_error_count FROM pg_stat_subscription_stats; -- the log has the row, and 'finished at' the LSN to skip"
-                            .to_string(),
-                    },
-                    &format!("ALTER SUBSCRIPTION {} ENABLE;", subscription.name),
-                ],
-            ),
-        );
     }
     Answer::of(claims, || "errors of subscriptions".to_string())
+}
+
+/// A subscription that failed to apply changes, or is disabled (no errors).
+fn failed(case: &Case, subscription: &Thing<'_>, errors: f64) -> Claim {
+    let log = case.events_of(event::SERVER_LOG).find(|event| {
+        event.message.contains("conflict")
+            || event.message.contains("duplicate key")
+            || event.message.contains("logical replication")
+    });
+    let claim = Claim::new(
+        if errors > 0.0 { Severity::High } else { Severity::Low },
+        Level::DiscriminatingCounter,
+        if errors > 0.0 {
+            format!(
+                "{}: subscription {} failed {} to apply changes",
+                subscription.place,
+                subscription.name,
+                units::counted(errors as usize, "time")
+            )
+        } else {
+            format!("{}: subscription {} is disabled", subscription.place, subscription.name)
+        },
+    )
+    .on_node(subscription.place)
+    .during([subscription.lines.ticks.window()])
+    .number("errors", errors)
+    .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
+    .because("its slot on the publisher keeps WAL until this is repaired (REP-03)");
+    if subscription.lines.flag("own") == Some(true) {
+        let words = own::of(case, subscription.place, own::SUBSCRIPTION);
+        return claim.because(words.ends.clone()).remedy(&words.otherwise, &words.commands());
+    }
+    claim.remedy(
+        "repair the conflicting row, or skip the transaction named in the log",
+        &[
+            &match log.and_then(|event| lsn_in(&event.message)) {
+                Some(lsn) => format!("ALTER SUBSCRIPTION {} SKIP (lsn = '{lsn}'); -- loses the changes of that transaction", subscription.name),
+                None => "SELECT subname, apply_error_count FROM pg_stat_subscription_stats; -- the log has the row, and 'finished at' the LSN to skip"
+                    .to_string(),
+            },
+            &format!("ALTER SUBSCRIPTION {} ENABLE;", subscription.name),
+        ],
+    )
 }
 
 /// The end of a transaction that could not be applied: `..., finished at 0/14C0378`.

@@ -1,7 +1,7 @@
 //! TXN: transactions that are too small, too large, or never finished.
 
 use super::vacuum::is_wal;
-use crate::case::Case;
+use crate::case::{Case, Thing};
 use crate::decompose;
 use crate::node_time;
 use crate::rule::Need::{Field, Looked};
@@ -250,6 +250,8 @@ const UPKEEP: [&str; 8] = ["alter", "analyze", "cluster", "create", "drop", "ref
 const OF_STATEMENTS_MIN: f64 = 0.5;
 /// Rows of the database for each of its tables, so that most of them are pieces of large values.
 const PIECES_MIN: f64 = 10.0;
+/// Age of a prepared transaction of the engine, which looks for them once a minute or more rarely.
+const PREPARED_OWN_S: f64 = 180.0;
 /// Age of a prepared transaction.
 const PREPARED_S: f64 = 10.0;
 /// The limit of a high finding.
@@ -459,49 +461,59 @@ fn large_rows(case: &Case) -> Answer {
     Answer::of(claims, || "WAL per commit and per row".to_string())
 }
 
+/// Prepared transactions of users, and those that the engine made and has not ended. One of a commit that is under way is milliseconds old.
 fn orphans(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
-        let (Some(age), Some(count)) =
-            (server.lines.series("prepared_age_s_max"), server.lines.last("prepared_xacts"))
-        else {
-            continue;
-        };
-        if count < 1.0 || age.last().unwrap_or(0.0) < PREPARED_S {
-            continue;
-        }
-        let oldest = age.max();
-        let names: Vec<String> = case
-            .at("horizon", server.place)
-            .filter(|holder| holder.lines.word("kind") == "prepared")
-            .map(|holder| holder.lines.word("name").to_string())
-            .collect();
-        let all =
-            || "SELECT gid, prepared, owner, database FROM pg_prepared_xacts ORDER BY prepared;".to_string();
-        let command = names.first().map_or_else(all, |name| super::paste::prepared(name));
-        claims.push(
-            Claim::new(
-                if oldest >= PREPARED_HIGH_S { Severity::High } else { Severity::Low },
-                Level::DiscriminatingCounter,
-                format!(
-                    "{}: {} unfinished, the oldest for {}",
-                    server.place,
-                    units::counted(count as usize, "prepared transaction"),
-                    units::seconds(oldest)
-                ),
-            )
-            .on_node(server.place)
-            .during(age.stretches(0, |point| point.mean() >= PREPARED_S))
-            .number("prepared_age_s", oldest)
-            .number("prepared_xacts", count)
-            .because(
-                "it holds its locks and the xmin horizon until it is committed or rolled back, even across a restart",
-            )
-            .with(names.first(), |claim, name| {
-                claim.because(format!("the one that holds back the horizon is {name}"))
-            })
-            .remedy("find its outcome at the coordinator, and end it the same way here", &[&command]),
-        );
+        claims.extend(prepared(case, &server, false));
+        claims.extend(prepared(case, &server, true));
     }
     Answer::of(claims, || "prepared transactions and their age".to_string())
+}
+
+/// The claim about the prepared transactions of a node: those of users, or (`own`) those of its engine.
+fn prepared(case: &Case, server: &Thing<'_>, own: bool) -> Option<Claim> {
+    let (ages, counts, least_s) = match own {
+        true => ("prepared_own_age_s_max", "prepared_own_xacts", PREPARED_OWN_S),
+        false => ("prepared_age_s_max", "prepared_xacts", PREPARED_S),
+    };
+    let (age, count) = (server.lines.series(ages)?, server.lines.last(counts)?);
+    if count < 1.0 || age.last().unwrap_or(0.0) < least_s {
+        return None;
+    }
+    let oldest = age.max();
+    let name = case
+        .at("horizon", server.place)
+        .filter(|holder| holder.lines.word("kind") == "prepared")
+        .find(|holder| (holder.lines.flag("own") == Some(true)) == own)
+        .map(|holder| holder.lines.word("name").to_string());
+    let all =
+        || "SELECT gid, prepared, owner, database FROM pg_prepared_xacts ORDER BY prepared;".to_string();
+    let command = name.as_deref().map_or_else(all, super::paste::prepared);
+    let words = super::own::of(case, server.place, super::own::PREPARED);
+    let whose = if own { " of the engine" } else { "" };
+    let claim = Claim::new(
+        if oldest >= PREPARED_HIGH_S { Severity::High } else { Severity::Low },
+        Level::DiscriminatingCounter,
+        format!(
+            "{}: {}{whose} unfinished, the oldest for {}",
+            server.place,
+            units::counted(count as usize, "prepared transaction"),
+            units::seconds(oldest)
+        ),
+    )
+    .on_node(server.place)
+    .during(age.stretches(0, |point| point.mean() >= least_s))
+    .number("prepared_age_s", oldest)
+    .number("prepared_xacts", count)
+    .because(
+        "it holds its locks and the xmin horizon until it is committed or rolled back, even across a restart",
+    )
+    .with(name, |claim, name| claim.because(format!("the one that holds back the horizon is {name}")));
+    Some(match own {
+        true => claim.because(words.ends.clone()).remedy(&words.otherwise, &words.commands()),
+        false => {
+            claim.remedy("find its outcome at the coordinator, and end it the same way here", &[&command])
+        }
+    })
 }

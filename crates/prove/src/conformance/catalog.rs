@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use connect::poll;
 use engines::Cluster;
-use engines::profile::{Copies, Ddl, Discovery, Layout, NodeLinks};
+use engines::profile::{Copies, Ddl, Discovery, Layout, NodeLinks, OwnKind};
 
 use super::{Outcome, Stage};
 use crate::client::{ClientError, text};
@@ -58,9 +58,9 @@ pub(super) fn views(stage: &mut Stage<'_>) {
         stage.add("ddl", claimed, outcome);
     }
     if let Discovery::Copies(replications) = engine.discovery {
-        for prefix in replications.iter().filter_map(|replication| replication.own_subscriptions) {
-            let outcome = Outcome::tried(own_subscriptions(stage, prefix));
-            let claimed = format!("subscriptions {prefix}... are its own, and disabled");
+        for own in replications.iter().filter_map(|replication| replication.own.of(OwnKind::Subscription)) {
+            let outcome = Outcome::tried(own_subscriptions(stage, own.names));
+            let claimed = format!("subscriptions {} are its own, and disabled", own.names);
             stage.add("subscriptions", claimed, outcome);
         }
     }
@@ -146,13 +146,13 @@ fn tables(stage: &Stage<'_>, ddl: Ddl) -> Result<Outcome, ClientError> {
     Ok(Outcome::Agrees(format!("{} nodes", stage.site.nodes.len())))
 }
 
-fn own_subscriptions(stage: &Stage<'_>, prefix: &str) -> Result<Outcome, ClientError> {
+fn own_subscriptions(stage: &Stage<'_>, names: &str) -> Result<Outcome, ClientError> {
     let all = count(stage, stage.entry, "select count(*) from pg_catalog.pg_subscription")?;
     let own = count(
         stage,
         stage.entry,
         &format!(
-            "select count(*) from pg_catalog.pg_subscription where pg_catalog.starts_with(subname, '{prefix}') and not subenabled"
+            "select count(*) from pg_catalog.pg_subscription where subname ~ '{names}' and not subenabled"
         ),
     )?;
     Ok(Outcome::of(own > 0, format!("{own} of {all} subscriptions")))

@@ -97,10 +97,14 @@ line! {
         database_age_mxids: Option<u64>,
         /// `autovacuum_freeze_max_age`: where a vacuum against wraparound is forced.
         freeze_max_age_xids: Option<u64>,
-        /// Prepared transactions.
+        /// Prepared transactions, without those that the engine ends itself.
         prepared_xacts: Option<u64>,
         /// Age of the oldest of them.
         prepared_age_s_max: Option<f64>,
+        /// Prepared transactions that the engine made for a commit over several nodes, and ends itself.
+        prepared_own_xacts: Option<u64>,
+        /// Age of the oldest of them.
+        prepared_own_age_s_max: Option<f64>,
         /// Failed attempts to archive a WAL file.
         archived_failed: Option<u64>,
     }
@@ -233,6 +237,8 @@ line! {
         mode: String,
         /// The relation, by name or by oid if it belongs to another database.
         relation: String,
+        /// What the engine takes the lock for, if it is an advisory lock of its own.
+        own_lock: Option<String>,
         /// Its statement, the first 200 characters.
         query: String,
         /// The statement of `blocked_by`.
@@ -255,6 +261,8 @@ line! {
         age_xids: Option<u64>,
         /// Seconds since, where it is known.
         age_s: Option<f64>,
+        /// Whether the engine made it for its own use.
+        own: Option<bool>,
     }
 }
 
@@ -327,6 +335,8 @@ line! {
         slot: String,
         /// `physical` or `logical`.
         kind: String,
+        /// Whether the engine made it for its own use.
+        own: Option<bool>,
         /// Whether it is in use.
         active: Option<bool>,
         /// WAL kept for it.

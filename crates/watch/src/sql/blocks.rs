@@ -15,6 +15,7 @@ const PREPARED: &str = "prepared transaction";
 
 /// The query; its parameter is the list of waiting processes.
 pub(crate) fn question(probe: &Probe) -> String {
+    let own = probe.owned.lock_purpose("l");
     let waitstart = column(&probe.locks_columns, "waitstart", "null::timestamptz");
     format!(
         "with w as materialized (select pid, pg_catalog.pg_blocking_pids(pid) blockers from pg_catalog.unnest($1::int[]) pid),
@@ -25,7 +26,7 @@ pub(crate) fn question(probe: &Probe) -> String {
           l as materialized (select * from pg_catalog.pg_locks where not granted)
          select json_build_object(
            'waiting', (select json_agg(r) from (select w.pid, w.blockers, l.locktype lock_type, l.mode, extract(epoch from clock_timestamp() - coalesce({waitstart}, a.query_start)) wait_s,
-               case when l.database = (select oid from pg_catalog.pg_database where datname = current_database()) then l.relation::regclass::text else l.relation::text end relation, a.query
+               case when l.database = (select oid from pg_catalog.pg_database where datname = current_database()) then l.relation::regclass::text else l.relation::text end relation, {own} own_lock, a.query
              from w join a using (pid) left join l using (pid)) r),
            'sessions', (select json_agg(a) from a))::text",
         probe.activity
@@ -76,6 +77,7 @@ pub(crate) fn answer(node: &str, t_us: u64, answer: &Value, batch: &mut Batch) {
                 lock_type: text(row, "lock_type"),
                 mode: text(row, "mode"),
                 relation: text(row, "relation"),
+                own_lock: Some(text(row, "own_lock")).filter(|purpose| !purpose.is_empty()),
                 query: text(row, "query"),
                 blocker_query: query(blocker),
             },

@@ -10,6 +10,7 @@ use crate::sql::counters::Counters;
 use crate::sql::json::{self, age, count, flag, list, micros, number, text};
 use crate::sql::probe::{Probe, column};
 use crate::sql::sampled;
+use engines::profile::OwnKind;
 use record::watched::{Activity, Horizon, Replication, Server, Session, Slot, WAIT_CPU};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -96,11 +97,10 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     let sums: Vec<String> = there.map(|name| format!("sum({name}) {name}")).collect();
     let sampled = sampled::text(probe, BACKEND);
     let mut parts = processes_sql(&is_ours);
-    parts.extend(named_sql());
+    parts.extend(named_sql(probe));
     parts.extend([
         format!("'database', (select row_to_json(d) from (select {}, max(stats_reset)::text as reset from pg_catalog.pg_stat_database) d)", sums.join(", ")),
-        "'prepared', (select row_to_json(p) from (select count(*) n, extract(epoch from clock_timestamp() - min(prepared)) age_s from \
-            pg_catalog.pg_prepared_xact()) p)".to_string(),
+        prepared_sql(probe),
         format!("'position', pg_catalog.pg_wal_lsn_diff({lsn}, '0/0')"),
         "'recovery', pg_catalog.pg_is_in_recovery()".to_string(),
         "'archived_failed', (select failed_count from pg_catalog.pg_stat_archiver)".to_string(),
@@ -152,8 +152,20 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     )
 }
 
+/// The part about prepared transactions: those of users, and those that the engine ends itself.
+fn prepared_sql(probe: &Probe) -> String {
+    let own = probe.owned.condition(OwnKind::Prepared, "gid");
+    format!(
+        "'prepared', (select row_to_json(p) from (select count(*) filter (where own is not true) n, count(*) filter (where own) own_n,
+            extract(epoch from clock_timestamp() - min(prepared) filter (where own is not true)) age_s,
+            extract(epoch from clock_timestamp() - min(prepared) filter (where own)) own_age_s
+          from (select prepared, {own} own from pg_catalog.pg_prepared_xact()) x) p)"
+    )
+}
+
 /// The part about sessions and holders of the horizon that are returned one by one, and about the groups of active sessions.
-fn named_sql() -> Vec<String> {
+fn named_sql(probe: &Probe) -> Vec<String> {
+    let own = probe.owned.condition(OwnKind::Prepared, "gid");
     vec![
         format!("'sessions', (select json_agg(s) from (select pid, backend_type backend, application_name application, \
             pg_catalog.pg_get_userbyid(usesysid) \"user\", (select datname from pg_catalog.pg_database where oid = datid) \"database\", backend_start::text,
@@ -163,9 +175,9 @@ fn named_sql() -> Vec<String> {
             or state like 'idle in transaction%' and state_change < clock_timestamp() - interval '1 s') order by xact_start limit {NAMED_MAX}) s)"),
         format!("'horizon', (select json_agg(h) from (select * from (select case backend_type when 'walsender' then 'standby' else 'session' end \
             kind, application_name as name, pid,
-              greatest(pg_catalog.age(backend_xmin), pg_catalog.age(backend_xid)) age_xids, extract(epoch from clock_timestamp() - coalesce(xact_start, backend_start)) age_s
+              greatest(pg_catalog.age(backend_xmin), pg_catalog.age(backend_xid)) age_xids, extract(epoch from clock_timestamp() - coalesce(xact_start, backend_start)) age_s, null::boolean own
             from a where coalesce(backend_xmin, backend_xid) is not null and query !~* '^(autovacuum: )?vacuum'
-            union all select 'prepared', gid, null, pg_catalog.age(transaction), extract(epoch from clock_timestamp() - prepared) from pg_catalog.pg_prepared_xact()) h
+            union all select 'prepared', gid, null, pg_catalog.age(transaction), extract(epoch from clock_timestamp() - prepared), {own} from pg_catalog.pg_prepared_xact()) h
           where age_xids >= {HORIZON_XIDS} or age_s >= {REMARKABLE_S} and kind <> 'standby' or kind = 'standby' and age_xids >= {FOLLOWER_XIDS} order by age_xids desc, age_s desc limit {NAMED_MAX}) h)"),
         format!("'activity', (select json_agg(g) from (select application_name application, pg_catalog.pg_get_userbyid(usesysid) \"user\",
             (select datname from pg_catalog.pg_database where oid = datid) \"database\", coalesce(pg_catalog.host(client_addr), 'local') client, count(*) sessions
@@ -186,9 +198,10 @@ fn slots_sql(probe: &Probe, lsn: &str) -> Option<String> {
     } else {
         ("", "")
     };
+    let own = probe.owned.condition(OwnKind::Slot, "s.slot_name");
     let inactive = column(&probe.slots, "inactive_since", "null::timestamptz");
     Some(format!(
-        "'slots', (select json_agg(r) from (select s.slot_name slot, s.slot_type kind, s.active, {} wal_status, {} safe_wal_bytes,
+        "'slots', (select json_agg(r) from (select s.slot_name slot, {own} own, s.slot_type kind, s.active, {} wal_status, {} safe_wal_bytes,
             pg_catalog.pg_wal_lsn_diff({lsn}, s.restart_lsn) retained_bytes, extract(epoch from clock_timestamp() - {inactive}) inactive_s,
             pg_catalog.age(s.xmin) xmin_age, pg_catalog.age(s.catalog_xmin) catalog_xmin_age{spill} from pg_catalog.pg_replication_slots s{join}) r)",
         column(&probe.slots, "wal_status", "null::text"),
@@ -388,6 +401,8 @@ fn server(answered: &Answered<'_>, answer: &Value, slow: &Slow, is_masked: bool)
         freeze_max_age_xids: slow.freeze_max_age_xids,
         prepared_xacts: count(&answer["prepared"], "n"),
         prepared_age_s_max: age(&answer["prepared"], "age_s"),
+        prepared_own_xacts: count(&answer["prepared"], "own_n"),
+        prepared_own_age_s_max: age(&answer["prepared"], "own_age_s"),
         ..Server::default()
     };
     if is_masked {
@@ -412,6 +427,7 @@ fn horizons(answered: &Answered<'_>, answer: &Value, batch: &mut Batch) {
                 pid: count(row, "pid"),
                 age_xids: count(row, "age_xids"),
                 age_s: age(row, "age_s"),
+                own: flag(row, "own"),
             },
         );
     }
@@ -529,6 +545,7 @@ fn slots(answered: &Answered<'_>, answer: &Value, memory: &mut Memory, batch: &m
                         pid: None,
                         age_xids: Some(age_xids),
                         age_s: None,
+                        own: flag(row, "own"),
                     },
                 );
             }
@@ -540,6 +557,7 @@ fn slots(answered: &Answered<'_>, answer: &Value, memory: &mut Memory, batch: &m
                 node: answered.node.to_string(),
                 slot: name,
                 kind: text(row, "kind"),
+                own: flag(row, "own"),
                 active: flag(row, "active"),
                 retained_bytes: number(row, "retained_bytes").map(|bytes| bytes.max(0.0) as u64),
                 wal_status: text(row, "wal_status"),

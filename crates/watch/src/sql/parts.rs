@@ -230,6 +230,9 @@ impl Node {
                 );
             }
         }
+        for (topic, name, value) in up.probe.owned.facts() {
+            self.recorded.fact(batch, t_us, place.fact(topic, &name, &value));
+        }
         let (known, changed) =
             facts::answer(&place, t_us, &answer, &mut self.recorded, &mut self.slow, batch);
         let is_first = self.known == facts::Known::default();

@@ -1,7 +1,9 @@
 //! The columns and views of this server: they are looked up by name, never inferred from a version number, because relatives of PostgreSQL have the
 //! number of one version and the views of another.
 
+use crate::sql::own::{self, Owned};
 use crate::sql::session::{Failed, Session};
+use engines::profile::{Own, Replication};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -29,8 +31,8 @@ pub(crate) struct Probe {
     pub(crate) senders: BTreeSet<String>,
     pub(crate) subscription: BTreeSet<String>,
     pub(crate) subscription_statistics: BTreeSet<String>,
-    /// How the names of subscriptions begin that the engine keeps for its own use.
-    pub(crate) own_subscriptions: Vec<&'static str>,
+    /// What the engine makes for its own use.
+    pub(crate) owned: Owned,
     /// Replications with subscriptions outside of PostgreSQL's catalog: their names and queries.
     pub(crate) foreign_subscriptions: Vec<(&'static str, &'static str)>,
     pub(crate) publication_namespace: BTreeSet<String>,
@@ -109,22 +111,16 @@ impl Probe {
         probe.senders = session.columns("pg_catalog.pg_stat_get_wal_senders()")?;
         probe.subscription = session.columns("pg_catalog.pg_stat_subscription")?;
         probe.subscription_statistics = session.columns("pg_catalog.pg_stat_subscription_stats")?;
-        for sign in engines::engine::signs() {
-            let Some(replication) = sign.replication.filter(|replication| {
-                replication.own_subscriptions.is_some() || replication.subscriptions.is_some()
-            }) else {
-                continue;
-            };
-            match session.query(&format!("select to_json({})::text", sign.sql), &[]) {
-                Ok(Value::Bool(true)) => {
-                    probe.own_subscriptions.extend(replication.own_subscriptions);
-                    let theirs = replication.subscriptions.map(|sql| (replication.name, sql));
-                    probe.foreign_subscriptions.extend(theirs);
-                }
-                Ok(_) | Err(Failed::Refused { .. }) => {}
-                Err(gone) => return Err(gone),
-            }
-        }
+        let telling = engines::engine::signs().into_iter().filter(|sign| {
+            let has_subscriptions = |replication: &Replication| replication.subscriptions.is_some();
+            sign.own() != Own::NOTHING || sign.replication.is_some_and(has_subscriptions)
+        });
+        let found = own::present(session, &telling.collect::<Vec<_>>())?;
+        probe.owned = Owned::of_signs(&found);
+        let replications = found.iter().filter_map(|sign| sign.replication);
+        probe.foreign_subscriptions = replications
+            .filter_map(|replication| Some((replication.name, replication.subscriptions?)))
+            .collect();
         probe.publication_namespace = session.columns("pg_catalog.pg_publication_namespace")?;
         for (at, name, arguments) in [
             (&mut probe.statements, "pg_stat_statements", "(false)"),

@@ -6,6 +6,7 @@ use crate::sql::counters::Counters;
 use crate::sql::json::{age, count, flag, list, number, text};
 use crate::sql::probe::{Probe, column};
 use crate::sql::sampled;
+use engines::profile::OwnKind;
 use record::watched::{Io, Statement, Subscription, Table, WAIT_CPU, WaitProfile};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
@@ -62,6 +63,11 @@ pub(crate) fn tables(probe: &Probe) -> String {
         true => ("pg_catalog.pg_stat_get_tuples_newpage_updated(c.oid)", format!("x.relam <> {BRIN}")),
         false => ("null::bigint", "true".to_string()),
     };
+    // A publication that the engine makes for a while is no decision of the user.
+    let not_own = format!(
+        " and not exists (select from pg_catalog.pg_publication p where p.oid = r.prpubid and {})",
+        probe.owned.condition(OwnKind::Publication, "p.pubname")
+    );
     let by_schema = if probe.publication_namespace.is_empty() {
         "false"
     } else {
@@ -99,7 +105,8 @@ pub(crate) fn tables(probe: &Probe) -> String {
                    and (k.indkey::smallint[])[0:pg_catalog.array_length(f.conkey, 1) - 1] @> f.conkey)) else 0 end unindexed_references,
              case when c.relfrozenxid <> '0' then pg_catalog.age(c.relfrozenxid) end frozen_age_xids, coalesce(i.has_key, false) primary_key,
              case c.relreplident when 'd' then 'default' when 'f' then 'full' when 'i' then 'index' when 'n' then 'nothing' end replica_identity,
-             exists (select from pg_catalog.pg_publication where puballtables) or exists (select from pg_catalog.pg_publication_rel where prrelid = c.oid) or {by_schema} published,
+             exists (select from pg_catalog.pg_publication where puballtables) or exists (select from pg_catalog.pg_publication_rel r
+               where r.prrelid = c.oid{not_own}) or {by_schema} published,
              coalesce(s.spcname, (select spcname from home)) as tablespace, i.tablespaces index_tablespaces
            from picked c cross join (select pg_catalog.current_setting('block_size')::bigint bytes) b
              left join pg_catalog.pg_class t on t.oid = c.reltoastrelid left join pg_catalog.pg_tablespace s on s.oid = c.reltablespace
@@ -427,12 +434,7 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
         )
     };
     let foreign: String = probe.foreign_subscriptions.iter().map(foreign).collect();
-    let own: Vec<String> = probe
-        .own_subscriptions
-        .iter()
-        .map(|prefix| format!("pg_catalog.starts_with(s.subname, '{prefix}')"))
-        .collect();
-    let own = if own.is_empty() { "null::boolean".to_owned() } else { own.join(" or ") };
+    let own = probe.owned.condition(OwnKind::Subscription, "s.subname");
     Some(format!(
         "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname::text as subscription, null::text replication, \
             s.subenabled enabled,

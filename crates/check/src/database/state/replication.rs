@@ -3,6 +3,7 @@
 use crate::database::draft::{Draft, each, fail, note, pass, warn};
 use crate::database::node::Node;
 use crate::database::rule::{Check, Judged, Need};
+use engines::profile::OwnKind;
 use record::check::{Area, Unit};
 use record::number;
 use serde_json::Value;
@@ -178,6 +179,8 @@ fn conflicts(node: &mut Node<'_>) -> Judged {
 }
 
 fn subscriptions(node: &mut Node<'_>) -> Judged {
+    let own = node.owned()?.condition(OwnKind::Subscription, "s.subname");
+    let words = node.owned()?.words(OwnKind::Subscription);
     let errors = if node.has_column("pg_catalog.pg_stat_subscription_stats", "apply_error_count")? {
         "coalesce((select t.apply_error_count + t.sync_error_count from pg_catalog.pg_stat_subscription_stats t where t.subid = s.oid), 0)"
     } else {
@@ -187,13 +190,18 @@ fn subscriptions(node: &mut Node<'_>) -> Judged {
     let found = node.list(
         "",
         &format!(
-            "select pg_catalog.quote_ident(s.subname) as subscription, s.subenabled as enabled, {errors} errors,
+            "select pg_catalog.quote_ident(s.subname) as subscription, s.subenabled as enabled, {own} own, {errors} errors,
                (select count(*) from pg_catalog.pg_stat_subscription w where w.subid = s.oid and w.pid is not null) workers
              from pg_catalog.pg_subscription s where s.subdbid = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())"
         ),
         "1",
     )?;
+    let is_own = |row: &Value| json::flag(row, "own") == Some(true);
+    // The engine disables its own subscriptions, for a while or always: only errors of these tell something.
     let is_bad = |row: &&Value| {
+        if is_own(row) {
+            return json::count(row, "errors") > Some(0);
+        }
         json::flag(row, "enabled") == Some(false)
             || json::count(row, "workers") == Some(0)
             || json::count(row, "errors") > Some(0)
@@ -202,6 +210,10 @@ fn subscriptions(node: &mut Node<'_>) -> Judged {
     let draft = |row: &Value| {
         let name = json::text(row, "subscription");
         let errors = json::count(row, "errors").unwrap_or(0);
+        if let Some(words) = words.as_ref().filter(|_| is_own(row)) {
+            let claim = format!("subscription {name} has {} counted", number::counted(errors, "error"));
+            return warn(&*name, claim).figure(errors as f64, Unit::Count).owned(words);
+        }
         if json::flag(row, "enabled") == Some(false) {
             return warn(
                 &*name,

@@ -3,6 +3,7 @@
 use crate::database::draft::{Draft, each, fail, note, pass, warn};
 use crate::database::node::Node;
 use crate::database::rule::{Check, Judged};
+use engines::profile::OwnKind;
 use record::check::{Area, Unit};
 use record::number;
 use serde_json::Value;
@@ -29,10 +30,12 @@ fn slots(node: &mut Node<'_>) -> Judged {
     let safe = node.column(VIEW, "safe_wal_size", "null::bigint")?;
     let since = node.column(VIEW, "inactive_since", "null::timestamptz")?;
     let synced = node.column(VIEW, "synced", "false")?;
+    let own = node.owned()?.condition(OwnKind::Slot, "slot_name");
+    let words = node.owned()?.words(OwnKind::Slot);
     let found = node.list(
         "",
         &format!(
-            "select slot_name as slot, pg_catalog.quote_literal(slot_name) quoted, slot_type kind, active, {status} as status, {safe} safe_bytes, \
+            "select slot_name as slot, pg_catalog.quote_literal(slot_name) quoted, slot_type kind, active, {own} own, {status} as status, {safe} safe_bytes, \
                 extract(epoch from pg_catalog.clock_timestamp() - {since}) inactive_s,
                pg_catalog.pg_wal_lsn_diff(case when pg_catalog.pg_is_in_recovery() then pg_catalog.pg_last_wal_replay_lsn() else \
                    pg_catalog.pg_current_wal_lsn() end, restart_lsn) retained,
@@ -54,7 +57,16 @@ fn slots(node: &mut Node<'_>) -> Judged {
         })
         .cloned()
         .collect();
-    let draft = |row: &Value| judged(row, free);
+    let draft = |row: &Value| {
+        let words = words.as_ref().filter(|_| json::flag(row, "own") == Some(true));
+        match (judged(row, free), words) {
+            (draft, Some(words)) if words.is_passing && is_small(row, free) => draft.as_note().owned(words),
+            (draft, Some(words)) => draft.owned(words),
+            (draft, None) => draft
+                .advice("bring its consumer back, or drop the slot; its consumer must then be built anew")
+                .run(format!("SELECT pg_drop_replication_slot({});", json::text(row, "quoted"))),
+        }
+    };
     Ok(each(&bad, bad.len() as u64, draft, || {
         pass(format!("{}, all with a consumer", number::counted(found.total, "slot")))
     }))
@@ -67,6 +79,11 @@ fn retained(row: &Value) -> f64 {
 
 fn is_lost(row: &Value) -> bool {
     ["lost", "unreserved"].contains(&json::text(row, "status").as_str())
+}
+
+/// Whether a slot keeps so little that it matters only who should read it.
+fn is_small(row: &Value, free: Option<f64>) -> bool {
+    !is_lost(row) && !is_full(row, free) && retained(row) <= RETAINED_BYTES_MAX
 }
 
 fn is_full(row: &Value, free: Option<f64>) -> bool {
@@ -104,6 +121,4 @@ fn judged(row: &Value, free: Option<f64>) -> Draft {
     draft
         .figure(retained(row), Unit::Bytes)
         .at_most(free.map_or(RETAINED_BYTES_MAX, |free| free * FREE_SHARE_MAX))
-        .advice("bring its consumer back, or drop the slot; its consumer must then be built anew")
-        .run(format!("SELECT pg_drop_replication_slot({});", json::text(row, "quoted")))
 }

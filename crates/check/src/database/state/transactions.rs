@@ -3,6 +3,7 @@
 use crate::database::draft::{each, fail, pass, warn};
 use crate::database::node::Node;
 use crate::database::rule::{Check, Judged, Need};
+use engines::profile::OwnKind;
 use record::check::{Area, Unit};
 use record::number;
 use serde_json::Value;
@@ -135,12 +136,14 @@ fn idle(node: &mut Node<'_>) -> Judged {
 
 fn prepared(node: &mut Node<'_>) -> Judged {
     let most = freeze_max_age(node)? * HORIZON_SHARE_WARN;
+    let own = node.owned()?.condition(OwnKind::Prepared, "gid");
+    let words = node.owned()?.words(OwnKind::Prepared);
     let found = node.list(
         "",
         &format!(
             "select gid, pg_catalog.quote_literal(gid) quoted, pg_catalog.quote_ident(database) as database, extract(epoch from \
                 pg_catalog.clock_timestamp() - prepared) age_s,
-               pg_catalog.age(transaction) age_xids, database = pg_catalog.current_database() is_here
+               pg_catalog.age(transaction) age_xids, {own} own, database = pg_catalog.current_database() is_here
              from pg_catalog.pg_prepared_xacts where prepared < pg_catalog.clock_timestamp() - interval '{PREPARED_S} s' or pg_catalog.age(transaction) > {}",
             most.floor()
         ),
@@ -154,10 +157,11 @@ fn prepared(node: &mut Node<'_>) -> Judged {
             number::duration(age_s),
             number::short(json::number(row, "age_xids").unwrap_or(0.0))
         );
-        let draft = warn(gid, claim)
-            .figure(age_s * 1e6, Unit::Microseconds)
-            .at_most(PREPARED_S * 1e6)
-            .advice(format!(
+        let draft = warn(gid, claim).figure(age_s * 1e6, Unit::Microseconds).at_most(PREPARED_S * 1e6);
+        if let Some(words) = words.as_ref().filter(|_| json::flag(row, "own") == Some(true)) {
+            return draft.owned(words);
+        }
+        let draft = draft.advice(format!(
                 "find out from its coordinator how it ended; commit or roll it back in database {database}; what the cluster's engine prepared, the engine ends"
             ));
         draft.run(format!(

@@ -31,7 +31,7 @@ pub(super) struct Standing {
 }
 
 fn is_advisory(waiter: &&Waiter) -> bool {
-    waiter.lock_type == "advisory"
+    waiter.lock_type == "advisory" && !super::own::is_of_engine(waiter)
 }
 
 /// Whether a statement only takes a lock of the session. A lock of a transaction is taken by work.

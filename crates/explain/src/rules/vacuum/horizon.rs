@@ -4,6 +4,7 @@ use super::{AGE_SHARE_HIGH, DEAD_ROWS_HARM, DEAD_SHARE_HARM};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::rules::ddl::end_of;
+use crate::rules::own;
 use crate::rules::paste::prepared;
 use crate::units;
 use record::finding::{Level, Severity};
@@ -75,7 +76,10 @@ pub(super) fn horizon(case: &Case) -> Answer {
         let pid = holder.lines.last("pid").unwrap_or(0.0);
         let session = case.at("session", holder.place).find(|session| session.name == format!("{pid:.0}"));
         let state = session.map_or("", |session| session.lines.word("state"));
+        let is_own = holder.lines.flag("own") == Some(true);
+        let words = own::of(case, holder.place, if kind == "slot" { own::SLOT } else { own::PREPARED });
         let (text, commands): (&str, Vec<String>) = match kind {
+            _ if is_own => (words.otherwise.as_str(), vec![words.command.clone()]),
             "slot" if is_in_use(case, &holder) => (
                 "the slot has a consumer, whose own sessions need the rows (hot_standby_feedback of a standby): end the oldest transaction there",
                 vec!["SELECT pid, state, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY \
@@ -120,6 +124,7 @@ pub(super) fn horizon(case: &Case) -> Answer {
                     session.lines.word("query")
                 ))
             })
+            .with(Some(&words.ends).filter(|_| is_own), |claim, ends| claim.because(ends.clone()))
             .because("no row version deleted since then can be removed from any table of the database")
             .remedy(text, &commands),
         );
