@@ -51,6 +51,8 @@ pub struct Profile {
     pub has_wal: bool,
     /// What it makes for its own use, unless that depends on [`Replication::own`].
     pub own: Own,
+    /// The SQLSTATE values with which a node reports that another node does not answer, besides those of class 08 (connection exceptions).
+    pub node_lost: &'static [&'static str],
     /// How a transaction commits.
     pub commit: Commit,
     /// Whose isolation levels these are.

@@ -61,6 +61,27 @@ fn commands_can_be_pasted() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// What the engine made is never ended by the command for a user's own object; the advice is the engine's.
+#[test]
+fn objects_of_the_engine_are_left_to_it() {
+    for (id, _, change) in fire::own::CASES {
+        let mut scene = Scene::healthy();
+        change(&mut scene);
+        let findings = scene.explain();
+        let finding = of(&findings, id);
+        let typed = commands(finding);
+        assert!(
+            typed.contains("engine_cleans_up()") || typed.contains("engine_moves()"),
+            "{id}: {finding:#?}"
+        );
+        for word in ["pg_drop_replication_slot", "ROLLBACK PREPARED", "_backend(", "ENABLE"] {
+            assert!(!typed.contains(word), "{id}: {typed}");
+        }
+        let told = finding.evidence.join("\n");
+        assert!(told.contains("ngine"), "{id} does not tell whose it is: {finding:#?}");
+    }
+}
+
 #[test]
 fn memory_for_a_sort_reaches_open_sessions_and_stays_within_the_memory() {
     let findings = fired("PLAN-02").explain();

@@ -38,6 +38,7 @@ fn what_only_looks_like_a_condition_is_no_finding() {
         .chain(fire::HARMLESS_PLANS)
         .chain(fire::HARMLESS_FORMS)
         .chain(fire::HARMLESS_STEPS)
+        .chain(fire::HARMLESS_OWN)
         .chain(fire::HARMLESS_AROUND)
         .chain(fire::live::HARMLESS)
         .chain(fire::search::HARMLESS)

@@ -20,7 +20,6 @@ use crate::freeze;
 use crate::job::{Job, Place};
 use crate::ledger::{self, ChunkTotals, Coverage, Dataset, Layout, qualified};
 use crate::node_sessions::NodeSessions;
-pub(crate) use crate::node_sessions::wal_position;
 use crate::options::{Method, Options, Segment, Stop, Via};
 use crate::plan::Chunks;
 use crate::progress::{Counters, NodeCounters, Phase};
@@ -30,6 +29,7 @@ use crate::schema;
 use crate::shape::Shape;
 use crate::shard;
 use crate::stream::Work;
+use crate::wal::{self, NodeWal};
 use crate::watch::{self, Site};
 
 /// Where the time went.
@@ -222,6 +222,7 @@ impl<'a> Fill<'a> {
             counters,
             stop,
             reconnect_limit: options.reconnect_limit,
+            node_lost: sessions.node_lost,
             failed: AtomicBool::new(false),
             messages,
             cancels: counters.streams.iter().map(|_| Mutex::new(None)).collect(),
@@ -255,16 +256,16 @@ impl<'a> Fill<'a> {
         let each = self.totals()?;
         let totals = each.iter().copied().fold(ChunkTotals::default(), ChunkTotals::plus);
         let (mut table_bytes_on_disk, mut index_bytes_on_disk) = (0, 0);
-        let mut wal_bytes = Some(0);
+        let mut wal: Vec<NodeWal> = vec![];
         for (member, dataset) in std::iter::zip(&mut self.sessions.members, &self.datasets) {
             let (table, index) = sizes(&mut member.control, member.sizes, dataset, self.content.tables())
                 .map_err(|error| error.at(&member.name))?;
             table_bytes_on_disk += table;
             index_bytes_on_disk += index;
-            let wal_after = wal_position(&mut member.control);
-            let wal = wal_after.zip(member.wal_before).map(|(after, before)| after.saturating_sub(before));
-            wal_bytes = wal_bytes.zip(wal).map(|(sum, wal)| sum + wal);
+            let bytes = wal::distance(member.wal_before, wal::position(&mut member.control));
+            wal.push(NodeWal { name: self.sessions.names[member.node].clone(), bytes });
         }
+        wal.extend(self.sessions.others.written());
         let rows = counters.committed_rows();
         let seconds = self.spent.copy.as_secs_f64();
         let per_second = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
@@ -292,7 +293,8 @@ impl<'a> Fill<'a> {
             index_seconds: self.spent.index.as_secs_f64(),
             analyze_seconds: self.spent.analyze.as_secs_f64(),
             total_seconds: self.started.elapsed().as_secs_f64(),
-            wal_bytes,
+            wal_bytes: wal.iter().map(|node| node.bytes).sum(),
+            wal: if wal.len() > 1 { wal } else { Vec::new() },
             table_bytes_on_disk,
             index_bytes_on_disk,
             nodes: if alone { Vec::new() } else { each.iter().enumerate().map(node).collect() },

@@ -6,13 +6,13 @@ use connect::ConnSpec;
 use connect::control::Control;
 use engines::cluster::Cluster;
 use engines::profile::Sizes;
-use postgres::Client;
 
 use crate::error::LoadError;
 use crate::index;
 use crate::options::{Stop, StopLevel};
 use crate::shape::Shape;
 use crate::stream::SESSION_SETTINGS;
+use crate::wal;
 
 /// The pause before a server that the coordinator has lost is tried again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
@@ -26,12 +26,6 @@ pub(crate) fn connect(spec: &ConnSpec) -> Result<Control, LoadError> {
     let set = control.batch_execute(SESSION_SETTINGS);
     set.map_err(|source| LoadError::sql("setting up the session", source))?;
     Ok(control)
-}
-
-/// Where the server's WAL ends, in bytes. A restart on the way does not matter, a missing privilege is no error.
-pub(crate) fn wal_position(client: &mut Client) -> Option<u64> {
-    let row = client.query_one("select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint", &[]).ok()?;
-    u64::try_from(row.get::<_, i64>(0)).ok()
 }
 
 /// A node that is filled.
@@ -81,6 +75,12 @@ impl NodeSession {
 pub(crate) struct NodeSessions {
     pub(crate) shape: Shape,
     pub(crate) members: Vec<NodeSession>,
+    /// The names of all nodes of the cluster.
+    pub(crate) names: Vec<String>,
+    /// The nodes that hold rows and are not filled directly.
+    pub(crate) others: wal::Others,
+    /// The engine's SQLSTATE values for another node that does not answer.
+    pub(crate) node_lost: &'static [&'static str],
 }
 
 impl NodeSessions {
@@ -97,7 +97,7 @@ impl NodeSessions {
             if spec != found.spec {
                 control = connect(&spec).map_err(|error| error.at(&name))?;
             }
-            let wal_before = wal_position(&mut control);
+            let wal_before = wal::position(&mut control);
             let sizes = cluster.engine.sizes;
             members.push(NodeSession { name, node, spec, control, wal_before, sizes });
             if shape == Shape::Single {
@@ -107,7 +107,9 @@ impl NodeSessions {
         if members.is_empty() {
             return Err(LoadError::OnlyStandbys);
         }
-        Ok(NodeSessions { shape, members })
+        let others = wal::Others::of(cluster);
+        let names = cluster.nodes.iter().map(|node| node.name.clone()).collect();
+        Ok(NodeSessions { shape, members, names, others, node_lost: cluster.engine.node_lost })
     }
 
     /// Makes sure that every control connection works.

@@ -56,7 +56,7 @@ pub(crate) fn prepare(
     stop: &Stop,
 ) -> Result<Prepared, LoadError> {
     let tables = content.tables();
-    let NodeSessions { shape, members } = sessions;
+    let NodeSessions { shape, members, .. } = sessions;
     let named_nodes: Vec<NamedNode> =
         members.iter().map(|member| NamedNode { name: member.name.clone(), node: member.node }).collect();
     let mut transactions = begin(members, stop)?;

@@ -13,8 +13,9 @@ use connect::hot::{CancelToken, HotConnection};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use wire::error::SqlState;
 
+use crate::absent::{self, Waiting};
 use crate::dataset::{self, Encoder, Leaves, Numbers};
-use crate::error::LoadError;
+use crate::error::{LoadError, is_of_absent_node};
 use crate::ledger::{Dataset, qualified};
 use crate::options::{Stop, StopLevel};
 use crate::progress::{Counters, LoadEvent, StreamCounters};
@@ -71,6 +72,8 @@ pub(crate) struct Work<'a> {
     pub(crate) counters: &'a Counters,
     pub(crate) stop: &'a Stop,
     pub(crate) reconnect_limit: Duration,
+    /// The engine's SQLSTATE values for another node that does not answer.
+    pub(crate) node_lost: &'static [&'static str],
     /// Another stream has failed for good.
     pub(crate) failed: AtomicBool,
     /// Reports to the coordinator what happened.
@@ -157,16 +160,21 @@ impl From<SessionError> for ChunkError {
 enum AfterError {
     /// The same chunk again over a new connection, as often as the time limit allows: the server was restarted, crashed or cut off.
     Reconnect,
+    /// The same chunk again after a pause, as often as the time limit allows: the server answers, but another node that it needs does not.
+    Await,
     /// The same chunk again, [`ATTEMPTS_MAX`] times: the transaction was a victim of others.
     Repeat,
     /// Nothing a repetition could cure.
     Fail,
 }
 
-fn fate(error: &SessionError) -> AfterError {
+fn fate(error: &SessionError, node_lost: &[&str]) -> AfterError {
     let SessionError::Server(server) = error else {
         return if matches!(error, SessionError::Io(_)) { AfterError::Reconnect } else { AfterError::Fail };
     };
+    if !server.is_fatal() && is_of_absent_node(server.sqlstate, node_lost) {
+        return AfterError::Await;
+    }
     match &server.sqlstate.0 {
         // Admin shutdown, crash shutdown, cannot connect now; connection exceptions; a standby that a failover left behind.
         b"57P01" | b"57P02" | b"57P03" | b"25006" => AfterError::Reconnect,
@@ -194,6 +202,8 @@ pub(crate) struct Stream<'a> {
     losses: u32,
     /// Since when no row has got through; `None` while they do.
     lost_at: Option<Instant>,
+    /// The wait for another node that the server needs; `None` while all answer.
+    away: Option<Waiting>,
     /// The next pause before connecting. Only rows that get through make it short again: a server that accepts connections and
     /// nothing else must not be queried in a busy loop.
     backoff: Duration,
@@ -213,6 +223,7 @@ impl<'a> Stream<'a> {
             attempts: 0,
             losses: 0,
             lost_at: None,
+            away: None,
             backoff: BACKOFF_FIRST,
         }
     }
@@ -348,6 +359,27 @@ impl<'a> Stream<'a> {
         self.work.counters.chunks_done.fetch_add(1, Ordering::Relaxed);
         self.attempts = 0;
         self.losses = 0;
+        if let Some(away) = self.away.take() {
+            let message = format!("{}: all nodes answer again", self.name());
+            self.report(record::event::RECONNECT, message, Some(away.lasted()));
+        }
+    }
+
+    /// Waits for another node that the server needs. `Ok(false)`: the stop was noticed.
+    fn await_node(&mut self, what: &str, error: SessionError) -> Result<bool, LoadError> {
+        let limit = self.work.reconnect_limit;
+        let error = self.fatal(what.to_owned(), error);
+        let is_new = self.away.is_none();
+        if is_new {
+            let message = absent::message(&self.name(), &error.told(), limit);
+            self.report(record::event::ERROR, message, None);
+        }
+        let pause = self.away.get_or_insert_with(Waiting::begin).next(limit, error)?;
+        // Meanwhile the progress counts the stream as one that cannot work.
+        self.counters().set_connected(false);
+        let goes_on = self.pause(pause);
+        self.counters().set_connected(self.session.is_some());
+        Ok(goes_on)
     }
 
     /// Undoes the transaction in hand after an error and decides what comes next. `Ok(true)`: again; `Ok(false)`: the stop was
@@ -375,7 +407,7 @@ impl<'a> Stream<'a> {
             self.roll_back();
             return Ok(false);
         }
-        match fate(&error) {
+        match fate(&error, self.work.node_lost) {
             AfterError::Fail => {
                 self.roll_back();
                 return Err(self.fatal(what.to_owned(), error));
@@ -389,6 +421,12 @@ impl<'a> Stream<'a> {
                 self.attempts += 1;
                 self.report(record::event::ERROR, format!("{what} is repeated: {error}"), None);
                 self.roll_back();
+            }
+            AfterError::Await => {
+                self.roll_back();
+                if !self.await_node(what, error)? {
+                    return Ok(false);
+                }
             }
             AfterError::Reconnect if self.losses >= LOSSES_MAX => {
                 let (attempts, doing) = (self.losses, what.to_owned());

@@ -128,6 +128,7 @@ pub(super) static PROFILE: Profile = Profile {
     discovery: Discovery::Catalog(Catalog {
         sign: extension_has!("citus", "pg_catalog", "'pg_dist_node'"),
         nodes: NODES,
+        coordinator: Some("0"),
         reach_nodes: true,
         table: TABLE,
         leaves: LEAVES,
@@ -145,6 +146,7 @@ pub(super) static PROFILE: Profile = Profile {
     links: NodeLinks::Own,
     has_wal: false,
     own: OWN,
+    node_lost: &["58030"],
     commit: Commit { protocol: Protocol::TwoPhase { one_node_alone: true }, error_undoes: false },
     levels: Levels::Derived,
     statements: Statements::Unknown,

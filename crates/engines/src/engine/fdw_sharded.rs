@@ -21,6 +21,7 @@ pub(super) static PROFILE: Profile = Profile {
     links: NodeLinks::ForeignServers,
     has_wal: true,
     own: Own::NOTHING,
+    node_lost: &[],
     commit: Commit { protocol: Protocol::NodeByNode, error_undoes: true },
     levels: Levels::Postgres,
     statements: Statements::FirstUse,

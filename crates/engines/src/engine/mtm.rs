@@ -79,6 +79,7 @@ pub(super) static PROFILE: Profile = Profile {
     links: NodeLinks::Own,
     has_wal: false,
     own: Own::NOTHING,
+    node_lost: &[],
     commit: Commit { protocol: Protocol::Majority { round_trips: 3.0 }, error_undoes: false },
     levels: Levels::Derived,
     statements: Statements::Unknown,

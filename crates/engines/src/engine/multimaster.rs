@@ -215,6 +215,7 @@ pub(super) static PROFILE: Profile = Profile {
     links: NodeLinks::Subscriptions,
     has_wal: true,
     own: Own::NOTHING,
+    node_lost: &[],
     commit: Commit { protocol: Protocol::Asynchronous, error_undoes: true },
     levels: Levels::Derived,
     statements: Statements::Unknown,

@@ -24,6 +24,7 @@ pub(super) static PROFILE: Profile = Profile {
     links: NodeLinks::Streaming,
     has_wal: true,
     own: Own::NOTHING,
+    node_lost: &[],
     commit: Commit { protocol: Protocol::OneNode, error_undoes: true },
     levels: Levels::Postgres,
     statements: Statements::Fresh,

@@ -24,6 +24,7 @@ pub(super) static PROFILE: Profile = Profile {
     links: NodeLinks::Own,
     has_wal: false,
     own: Own::NOTHING,
+    node_lost: &[],
     commit: Commit {
         protocol: Protocol::Consensus {
             words: "a distributed transaction through coordinator and mediator, by its authors' count",

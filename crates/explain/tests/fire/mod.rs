@@ -6,6 +6,7 @@ mod general;
 mod harmless;
 mod inside;
 pub(crate) mod live;
+pub(crate) mod own;
 mod plan;
 pub(crate) mod search;
 mod steps;
@@ -15,6 +16,7 @@ pub(crate) mod work;
 pub(crate) use around::HARMLESS as HARMLESS_AROUND;
 pub(crate) use form::HARMLESS as HARMLESS_FORMS;
 pub(crate) use harmless::HARMLESS;
+pub(crate) use own::HARMLESS as HARMLESS_OWN;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
 pub(crate) use steps::HARMLESS as HARMLESS_STEPS;
 
@@ -43,4 +45,5 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(search::CASES)
         .chain(work::CASES)
         .chain(work::LISTS)
+        .chain(own::CASES)
 }

@@ -17,6 +17,9 @@ impl LoadError {
             LoadError::ServerLost { .. } => {
                 "start the server (its log has the reason), then run the same command again: it continues".into()
             }
+            LoadError::NodeAway { .. } => {
+                "start the node that the error names (its log has the reason), then run the same command again: it continues".into()
+            }
             _ if self.is_connection_lost() => {
                 "read the server's log, then run the same command again: it continues".into()
             }
