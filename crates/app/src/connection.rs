@@ -169,7 +169,8 @@ fn discovered(spec: &ConnSpec, context: &Context, limit: Duration) -> Result<Clu
 /// That the target is a worker, and where the coordinator of its cluster is; `None` for every other target.
 pub(crate) fn worker_of(cluster: &Cluster) -> Option<String> {
     let coordinator = cluster.coordinator_elsewhere()?;
-    let at = coordinator.spec.hosts.first().map_or_else(|| coordinator.name.clone(), ToString::to_string);
+    let at = coordinator.spec.hosts.first();
+    let at = at.map_or_else(|| coordinator.name.clone(), |at| format!("{}:{}", at.host, at.port));
     Some(format!("this server is a worker of a cluster whose coordinator is {at}"))
 }
 

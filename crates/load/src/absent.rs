@@ -11,6 +11,8 @@ use crate::progress::LoadEvent;
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Characters of the server's message in the report: it names the node at its beginning.
+const MESSAGE_CHARS: usize = 160;
 /// How often a pause looks whether it shall stop.
 const STOP_LOOK: Duration = Duration::from_millis(50);
 
@@ -52,7 +54,8 @@ impl Waiting {
 }
 
 /// What is reported when a wait begins.
-pub(crate) fn message(what: &str, error: &dyn std::fmt::Display, limit: Duration) -> String {
+pub(crate) fn message(what: &str, error: &str, limit: Duration) -> String {
+    let error = record::escape::one_line(error, MESSAGE_CHARS);
     format!("{what}: another node does not answer ({error}); waiting for it, up to {} s", limit.as_secs())
 }
 

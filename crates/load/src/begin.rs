@@ -70,7 +70,7 @@ pub fn load(
             shard::settled(&mut fill.sessions, &fill.datasets, tables, patience, stop)?;
         }
         let counters = fill.counters(&fill.plan_nothing());
-        return fill.report(Outcome::AlreadyComplete, &counters);
+        return fill.report(Outcome::AlreadyComplete, &counters, reporter.observer);
     }
     let plans = fill.plan(options.segment)?;
     let counters = fill.counters(&plans);
@@ -105,7 +105,7 @@ pub fn load(
         let done = counters.chunks_done.load(Ordering::Relaxed);
         outcome.map_err(|error| error.or_disk_full(done, counters.chunks_total.load(Ordering::Relaxed)))
     })?;
-    fill.report(outcome, &counters)
+    fill.report(outcome, &counters, reporter.observer)
 }
 
 /// Refuses a cluster that a dataset cannot be loaded into, touching no server.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use engines::profile::Sizes;
 use postgres::Client;
 
+use crate::absent;
 use crate::chunk_set::ChunkSet;
 pub(crate) use crate::coordinate::{Reporter, coordinate, cpu_us};
 use crate::copy;
@@ -22,7 +23,7 @@ use crate::ledger::{self, ChunkTotals, Coverage, Dataset, Layout, qualified};
 use crate::node_sessions::NodeSessions;
 use crate::options::{Method, Options, Segment, Stop, Via};
 use crate::plan::Chunks;
-use crate::progress::{Counters, NodeCounters, Phase};
+use crate::progress::{Counters, NodeCounters, Observer, Phase};
 use crate::report::{LoadReport, NodeReport, Outcome};
 use crate::route;
 use crate::schema;
@@ -252,14 +253,26 @@ impl<'a> Fill<'a> {
             .collect()
     }
 
-    pub(crate) fn report(mut self, outcome: Outcome, counters: &Counters) -> Result<LoadReport, LoadError> {
+    pub(crate) fn report(
+        mut self,
+        outcome: Outcome,
+        counters: &Counters,
+        observer: &mut dyn Observer,
+    ) -> Result<LoadReport, LoadError> {
         let each = self.totals()?;
         let totals = each.iter().copied().fold(ChunkTotals::default(), ChunkTotals::plus);
         let (mut table_bytes_on_disk, mut index_bytes_on_disk) = (0, 0);
         let mut wal: Vec<NodeWal> = vec![];
         for (member, dataset) in std::iter::zip(&mut self.sessions.members, &self.datasets) {
-            let (table, index) = sizes(&mut member.control, member.sizes, dataset, self.content.tables())
-                .map_err(|error| error.at(&member.name))?;
+            // The server may still have a connection to a node that was restarted meanwhile.
+            let (table, index) = absent::wait_for(
+                ("reading the tables' sizes", self.sessions.node_lost),
+                self.options.reconnect_limit,
+                self.stop,
+                &mut |event| observer.event(&event),
+                || sizes(&mut member.control, member.sizes, dataset, self.content.tables()),
+            )
+            .map_err(|error| error.at(&member.name))?;
             table_bytes_on_disk += table;
             index_bytes_on_disk += index;
             let bytes = wal::distance(member.wal_before, wal::position(&mut member.control));
