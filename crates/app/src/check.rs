@@ -163,7 +163,9 @@ impl Plan {
         let plan = self.survey(recording, hosts, data);
         let stop = context.stop.flag();
         let terminal = context.terminal.as_ref();
-        let mut checks = survey::run(&plan, recording.dir().clock(), &|line| terminal.say(line), &stop);
+        let keep = |known: &Checks| recording.keep(known.write(recording.path()));
+        let mut checks =
+            survey::run(&plan, recording.dir().clock(), &|line| terminal.say(line), &keep, &stop);
         // Settings are judged by the memory and the disks that were just read.
         if context.state() != State::Interrupted {
             let planned = self.planned.as_deref();

@@ -12,7 +12,9 @@ const HOSTS_MIN: usize = 2;
 
 /// One item per difference.
 pub fn items(checks: &Checks) -> Vec<Item> {
-    let hosts: Vec<&Host> = checks.hosts.iter().filter(|host| host.lost.is_none()).collect();
+    // A host that is not known differs in nothing.
+    let is_known = |host: &&Host| host.lost.is_none() && !host.facts.is_empty();
+    let hosts: Vec<&Host> = checks.hosts.iter().filter(is_known).collect();
     if hosts.len() < HOSTS_MIN {
         return vec![];
     }

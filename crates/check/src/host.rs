@@ -16,6 +16,9 @@ const BUSY_SHARE: f64 = 0.2;
 /// Offsets of clocks in microseconds: warning and failure (docs/explain.md, REP-05).
 const OFFSET_US: (u64, u64) = (10_000, 100_000);
 
+/// What is unknown after a test with which the probe was lost: this fails the check.
+pub(crate) const PROBE_LOST: &str = "what this test measures: the probe was lost";
+
 /// All items of one host. `subjects` are the directories that matter on it, `data` those of databases, `command` tries whether ssh reaches it.
 pub fn items(host: &Host, subjects: &[&str], data: &[&str], command: &str) -> Vec<Item> {
     let mut items = vec![reached(host, command)];
@@ -30,8 +33,9 @@ pub fn items(host: &Host, subjects: &[&str], data: &[&str], command: &str) -> Ve
     items.extend(hardware::items(host));
     items.extend(host.missing.iter().map(|lack| {
         let claim = format!("{}: {}", lack.what, lack.why);
+        let verdict = if lack.lost == PROBE_LOST { Verdict::Fail } else { Verdict::Unknown };
         of(host, "host.unseen", Area::System, lack.what.as_str())
-            .judged(Verdict::Unknown, claim)
+            .judged(verdict, claim)
             .why(format!("Unknown: {}.", lack.lost))
     }));
     items

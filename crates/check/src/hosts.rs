@@ -141,6 +141,10 @@ pub fn unique(hosts: Vec<Host>) -> Result<Vec<Host>, HostsError> {
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(HostsError::Twice { name: pair[0].to_string() });
     }
+    // This host has several names: localhost, 127.0.0.1, ::1.
+    if let Some(again) = hosts.iter().filter(|host| host.is_local).nth(1) {
+        return Err(HostsError::Twice { name: again.name.clone() });
+    }
     Ok(hosts)
 }
 
@@ -157,6 +161,13 @@ fn one(line: &str, place: &str, hosts: &mut Vec<Host>) -> Result<(), HostsError>
             _ => return Err(bad("only address=ADDRESS and disk=DIR may follow the host")),
         }
     }
+    // ssh takes a word that begins with a minus for an option; everything else here is a name or an address.
+    let is_plain = |text: &str| {
+        !text.starts_with('-') && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-:%".contains(c))
+    };
+    if !address.as_deref().is_none_or(is_plain) {
+        return Err(bad("an address has letters, digits, dots, colons, minus and underscores"));
+    }
     let (user, rest) = match target.rsplit_once('@') {
         Some(("", _)) => return Err(bad("the user before @ is empty")),
         Some((user, rest)) => (Some(user), rest),
@@ -168,10 +179,6 @@ fn one(line: &str, place: &str, hosts: &mut Vec<Host>) -> Result<(), HostsError>
         return Err(bad("a range of hosts cannot have one address"));
     }
     for name in names {
-        // ssh takes a word that begins with a minus for an option; everything else here is a name or an address.
-        let is_plain = |text: &str| {
-            !text.starts_with('-') && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-:%".contains(c))
-        };
         if !is_plain(&name) || name.is_empty() || !user.is_none_or(is_plain) {
             return Err(bad("a host or user has letters, digits, dots, minus and underscores"));
         }
@@ -301,11 +308,18 @@ mod tests {
             "a disk=x",
             "a$(b)",
             "a[1-2] address=10.0.0.1",
+            "a address=$(reboot)",
+            "a address=-oProxyCommand=x",
+            "a b",
+            "u@-oProxyCommand=x",
+            "-u@a",
             "a[0-999][0-999]",
         ] {
             assert!(error(text).starts_with("hosts line 1: "), "{text}");
         }
         assert_eq!(error("a\na"), "the host a is named twice");
+        assert_eq!(error("a\nroot@a:22"), "the host a is named twice");
+        assert_eq!(error("localhost\n127.0.0.1"), "the host 127.0.0.1 is named twice");
         assert!(matches!(read(Path::new("/nowhere")), Err(HostsError::Io { .. })));
     }
 }

@@ -12,8 +12,9 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use watch::ssh::{self, Remote};
@@ -24,10 +25,16 @@ const GREETING: Duration = Duration::from_secs(20);
 const END_PATIENCE: Duration = Duration::from_secs(5);
 /// The interval at which a request to stop is noticed.
 const BEAT: Duration = Duration::from_millis(50);
+/// The program is copied in such parts, and progress is noticed after each.
+const COPY_PART_BYTES: usize = 64 << 10;
+/// Replies that wait to be read: a host that sends more than was requested must not fill the memory.
+const REPLIES_MAX: usize = 16;
 /// A reply is cut here.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 /// Lines that a shell may print before the probe greets.
 const BANNER_LINES_MAX: usize = 200;
+/// A line before the greeting is cut here: a host that sends no line end is noticed soon.
+const BANNER_BYTES_MAX: u64 = 64 << 10;
 /// How the reason begins if there is a program and it cannot run.
 pub(crate) const ENDED: &str = "the program there ended with";
 /// What the remote script prints when there is no program.
@@ -159,7 +166,7 @@ impl Link {
         program: Option<Vec<u8>>,
         stop: &AtomicBool,
     ) -> Result<Link, LinkError> {
-        let mut command = ways.remote(host).command(script);
+        let mut command = ways.remote(host).command(&for_any_shell(script));
         // Ctrl-C must not end ssh before the probe has removed its files.
         let spawned = command
             .stdin(Stdio::piped())
@@ -171,17 +178,24 @@ impl Link {
             LinkError::Unreachable(format!("{} cannot be started: {error}", ways.ssh.display()))
         })?;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(mut stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
+        let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
             return Err(LinkError::Unreachable("ssh has no pipes".to_string()));
         };
         let is_copy = program.is_some();
-        let mut patience = GREETING;
-        if let Some(program) = program {
-            // If this fails, the script has printed the reason and ended.
-            if stdin.write_all(&program).and_then(|()| stdin.flush()).is_err() {
-                patience = END_PATIENCE;
+        let sent = match program {
+            Some(program) => sent(stdin, program, GREETING, stop),
+            None => Ok((stdin, true)),
+        };
+        let (stdin, is_sent) = match sent {
+            Ok(sent) => sent,
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error);
             }
-        }
+        };
+        // If this failed, the script has printed the reason and ended.
+        let patience = if is_sent { GREETING } else { END_PATIENCE };
         let link = Link {
             requests: Some(Box::new(stdin)),
             replies: replies_of(stdout),
@@ -252,6 +266,10 @@ impl Link {
         let requests = self.requests.as_mut().ok_or_else(|| lost("closed".to_string()))?;
         let written = requests.write_all(&line).and_then(|()| requests.flush());
         let reply = written.map_err(|error| lost(error.to_string())).and_then(|()| self.wait(patience, stop));
+        let reply = reply.and_then(|reply| match request.is_answered_by(&reply) {
+            true => Ok(reply),
+            false => Err(LinkError::Lost("the probe replied to something else".to_string())),
+        });
         self.is_lost = reply.is_err();
         match reply? {
             Reply::Failed(why) => Err(LinkError::Lost(why)),
@@ -296,6 +314,43 @@ impl Drop for Link {
     }
 }
 
+/// Writes the program to a host, and whether all of it was taken. A host that takes nothing for `patience` is given up: a plain write would wait forever.
+fn sent<W: Write + Send + 'static>(
+    to: W,
+    program: Vec<u8>,
+    patience: Duration,
+    stop: &AtomicBool,
+) -> Result<(W, bool), LinkError> {
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&taken);
+    let thread = std::thread::spawn(move || {
+        let mut to = to;
+        let mut is_sent = true;
+        for part in program.chunks(COPY_PART_BYTES) {
+            is_sent = is_sent && to.write_all(part).is_ok();
+            counted.fetch_add(part.len(), Ordering::Relaxed);
+        }
+        is_sent = is_sent && to.flush().is_ok();
+        (to, is_sent)
+    });
+    let (mut before, mut since) = (0, Instant::now());
+    while !thread.is_finished() {
+        std::thread::sleep(BEAT);
+        let now = taken.load(Ordering::Relaxed);
+        if now != before {
+            (before, since) = (now, Instant::now());
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(LinkError::Stopped);
+        }
+        if since.elapsed() >= patience {
+            let seconds = patience.as_secs();
+            return Err(LinkError::Lost(format!("it took nothing of the copied program for {seconds} s")));
+        }
+    }
+    thread.join().map_err(|_| LinkError::Lost("the thread that sends the program panicked".to_string()))
+}
+
 /// Waits for the end of ssh, which follows that of the probe; kills it if it does not come. Its exit status.
 fn end(child: &mut Child) -> Option<i32> {
     let ended = poll::until(END_PATIENCE, || child.try_wait().ok().flatten());
@@ -328,13 +383,14 @@ impl Drop for LocalEnd {
 
 /// A thread that reads replies; what a shell prints before the first is ignored.
 fn replies_of(from: impl Read + Send + 'static) -> Receiver<Reply> {
-    let (sender, received) = channel();
+    let (sender, received) = sync_channel(REPLIES_MAX);
     std::thread::spawn(move || {
         let mut reader = BufReader::new(from);
         let (mut line, mut banners, mut has_greeted) = (vec![], 0, false);
         loop {
             line.clear();
-            match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+            let most = if has_greeted { LINE_BYTES_MAX } else { BANNER_BYTES_MAX };
+            match reader.by_ref().take(most).read_until(b'\n', &mut line) {
                 Ok(count) if count > 0 => {}
                 _ => return,
             }
@@ -357,6 +413,31 @@ fn replies_of(from: impl Read + Send + 'static) -> Receiver<Reply> {
         }
     });
     received
+}
+
+/// A command that runs a script in `sh`, whatever the login shell of the user is. Other shells read quotes, backslashes, exclamation marks
+/// and line ends differently, so all but plain characters are sent as octal numbers, which printf(1) turns back.
+pub(crate) fn for_any_shell(script: &str) -> String {
+    let mut word = String::with_capacity(script.len() * 2);
+    for byte in script.bytes() {
+        match byte {
+            b'a'..=b'z'
+            | b'A'..=b'Z'
+            | b'0'..=b'9'
+            | b' '
+            | b'.'
+            | b','
+            | b'/'
+            | b'_'
+            | b'-'
+            | b'='
+            | b':' => {
+                word.push(char::from(byte));
+            }
+            _ => word.push_str(&format!("\\0{byte:03o}")),
+        }
+    }
+    format!("exec sh -c 'eval \"$(printf %b \"$1\")\"' sh '{word}'")
 }
 
 /// A word for a shell.
@@ -402,5 +483,50 @@ mod tests {
     #[test]
     fn words_for_a_shell() {
         assert_eq!(quoted("a b'c$(d)"), "'a b'\\''c$(d)'");
+    }
+
+    #[test]
+    fn a_script_passes_every_login_shell_unchanged() {
+        let text =
+            "it's \\ a \"test\"! of $HOME `id` %s *? {a,b} ~ # ; & | < > \n\ttwo\\n lines, caf\u{e9}\n";
+        let script = format!("printf %s {}; exit 7", quoted(text));
+        let command = for_any_shell(&script);
+        assert!(!command.contains('!') && !command.contains('\n'), "{command}");
+        let mut tried = vec![];
+        for shell in ["sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish"] {
+            // What is not installed cannot be tried; sh always is.
+            let Ok(output) = std::process::Command::new(shell).args(["-c", &command]).output() else {
+                continue;
+            };
+            let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!((printed.as_str(), output.status.code()), (text, Some(7)), "{shell}: {output:?}");
+            tried.push(shell);
+        }
+        assert!(tried.contains(&"sh"), "{tried:?}");
+    }
+
+    #[test]
+    fn a_host_that_takes_nothing_of_the_program_is_given_up() {
+        let stop = AtomicBool::new(false);
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let program = vec![0; 8 << 20];
+        let waited =
+            sent(ours, program.clone(), Duration::from_millis(300), &stop).expect_err("there is no reader");
+        assert!(matches!(&waited, LinkError::Lost(why) if why.contains("took nothing")), "{waited}");
+        drop(theirs);
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let reader = std::thread::spawn(move || theirs.take(8 << 20).read_to_end(&mut vec![]));
+        let (_, is_sent) = sent(ours, program, Duration::from_secs(20), &stop).expect("it is read");
+        assert!(is_sent && reader.join().expect("a reader").is_ok_and(|bytes| bytes == 8 << 20));
+    }
+
+    #[test]
+    fn replies_without_a_request_do_not_fill_the_memory() {
+        let (mut host, ours) = UnixStream::pair().expect("a pair");
+        host.set_write_timeout(Some(Duration::from_millis(300))).expect("a time");
+        let _replies = replies_of(ours);
+        let line = b"{\"Failed\":\"again\"}\n";
+        let sent = (0..1_000_000).take_while(|_| host.write_all(line).is_ok()).count();
+        assert!(sent < 1_000_000, "the host has to wait");
     }
 }

@@ -3,7 +3,7 @@
 use crate::database;
 
 /// Checks of hosts, of the network and of plans. Those of nodes are in [`database::all`].
-const NAMES: [&str; 52] = [
+const NAMES: [&str; 53] = [
     "audit.lost",
     "audit.rules",
     "clock.offset",
@@ -53,6 +53,7 @@ const NAMES: [&str; 52] = [
     "plan.nodes",
     "plan.space",
     "scanner.fanotify",
+    "spread.disk.sync",
     "spread.network.bandwidth",
     "zfs.property",
     "zfs.version",
@@ -132,7 +133,7 @@ mod tests {
             "disk.random_read.q0",
             "disk.sequential_read.q1.p99",
             "spread.disk.random_read.q1.p99",
-            "spread.disk.sync",
+            "spread.disk.probe",
             "contrast",
             "settings.nothing",
             "",

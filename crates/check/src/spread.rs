@@ -17,8 +17,11 @@ type Series = Vec<(u64, f64)>;
 pub fn items(checks: &Checks) -> Vec<Item> {
     let mut all: BTreeMap<(Area, String, String, String), Series> = BTreeMap::new();
     for disk in &checks.disks {
-        for test in disk.tests.iter().filter(|test| test.pattern != Pattern::Sync) {
-            let check = format!("disk.{}.q{}", test.pattern.word(), test.depth);
+        for test in &disk.tests {
+            let check = match test.pattern {
+                Pattern::Sync => "disk.sync".to_string(),
+                pattern => format!("disk.{}.q{}", pattern.word(), test.depth),
+            };
             let key = (Area::Disk, disk.host.clone(), disk.directory.clone(), check);
             all.entry(key).or_default().push((disk.t_us, test.per_s));
         }
@@ -152,6 +155,15 @@ mod tests {
             found[0].claim
         );
         assert_eq!(even(&[1000.0, 990.0, 900.0])[0].verdict, Verdict::Pass);
+        // Commits wait for a neighbour as well.
+        let commits = |(round, per_s): (u64, f64)| {
+            let mut disk = disk(round, per_s);
+            disk.tests[0].pattern = Pattern::Sync;
+            disk
+        };
+        let disks = (0..).zip([5000.0, 47.0, 5100.0]).map(commits).collect();
+        let found = items(&Checks { disks, ..Checks::default() });
+        assert_eq!((found[0].check.as_str(), found[0].verdict), ("spread.disk.sync", Verdict::Warn));
         assert!(even(&[1000.0, 100.0]).is_empty(), "two rounds show nothing");
         let pair =
             |round| Pair { from: "a".into(), to: "b".into(), round, bytes_per_s: 1e9, ..Pair::default() };

@@ -22,6 +22,9 @@ const CLOCK_EXCHANGES: usize = 20;
 /// The interval at which a stop is noticed between two rounds.
 const BEAT: Duration = Duration::from_millis(100);
 
+/// What is unknown after a test that was not answered.
+const NOT_MEASURED: &str = "what this test measures";
+
 /// What is checked.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -68,11 +71,21 @@ struct Subject<'a> {
     listening: Option<Listening>,
 }
 
-/// Checks them all.
-pub fn run(plan: &Plan, clock: Clock, say: &(dyn Fn(&str) + Sync), stop: &AtomicBool) -> Checks {
+/// Checks them all. `keep` gets what is known after each round that is not the last: days of rounds must not be lost with the process.
+pub fn run(
+    plan: &Plan,
+    clock: Clock,
+    say: &(dyn Fn(&str) + Sync),
+    keep: &dyn Fn(&Checks),
+    stop: &AtomicBool,
+) -> Checks {
     let work = Work { plan, clock, say, stop };
     let mut checks = Checks::default();
-    let subjects: Vec<Mutex<Subject>> = work.on_each(&plan.hosts, |host| Mutex::new(work.first_look(host)));
+    let subjects: Vec<Mutex<Subject>> = on_each(
+        &plan.hosts,
+        |host| Mutex::new(work.first_look(host)),
+        |host, why| Mutex::new(unseen(host, why)),
+    );
     let begun = Instant::now();
     let mut slot = 0_u128;
     for round in 0.. {
@@ -80,11 +93,11 @@ pub fn run(plan: &Plan, clock: Clock, say: &(dyn Fn(&str) + Sync), stop: &Atomic
             break;
         }
         if round > 0 {
-            let _: Vec<()> = work.on_each(&subjects, |subject| work.revive(subject));
+            let _: Vec<()> = on_each(&subjects, |subject| work.revive(subject), |_, _| ());
         }
-        checks
-            .disks
-            .extend(work.on_each(&subjects, |subject| work.disks(subject, round)).into_iter().flatten());
+        let of_host = |subject| work.disks(subject, round);
+        let lost = |subject, why: &str| work.unmeasured(subject, round, why);
+        checks.disks.extend(on_each(&subjects, of_host, lost).into_iter().flatten());
         if plan.tests.network {
             checks.pairs.extend(work.pairs(&subjects, round));
         }
@@ -95,6 +108,10 @@ pub fn run(plan: &Plan, clock: Clock, say: &(dyn Fn(&str) + Sync), stop: &Atomic
         if next >= all {
             break;
         }
+        let hosts = subjects.iter().map(|subject| locked(subject).checked.clone()).collect();
+        let mut known = Checks { hosts, ..checks.clone() };
+        judge(&mut known, plan);
+        keep(&known);
         while begun.elapsed() < next && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(BEAT);
         }
@@ -176,20 +193,45 @@ fn locked<'g, 'a>(subject: &'g Mutex<Subject<'a>>) -> std::sync::MutexGuard<'g, 
     subject.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Work<'_> {
-    /// Does it for all at once, in their order.
-    fn on_each<'t, T: Sync, R: Send>(self, all: &'t [T], work: impl Fn(&'t T) -> R + Sync) -> Vec<R> {
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = all.iter().map(|one| scope.spawn(|| work(one))).collect();
-            workers.into_iter().filter_map(|worker| worker.join().ok()).collect()
-        })
-    }
+/// Works on all at once; the results are in their order. Work that ended without a result has that of `lost`, which gets the reason.
+fn on_each<'t, T: Sync, R: Send>(
+    all: &'t [T],
+    work: impl Fn(&'t T) -> R + Sync,
+    lost: impl Fn(&'t T, &str) -> R,
+) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let start = |one| std::thread::Builder::new().spawn_scoped(scope, move || work(one));
+        let threads: Vec<_> = all.iter().map(|one| (one, start(one))).collect();
+        let ended =
+            |(one, thread): (&'t T, std::io::Result<std::thread::ScopedJoinHandle<'_, R>>)| match thread {
+                Err(error) => lost(one, &format!("cannot start a thread for it: {error}")),
+                Ok(thread) => thread.join().unwrap_or_else(|panic| {
+                    let text = panic.downcast_ref::<String>().map(String::as_str);
+                    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+                    lost(one, &format!("pgfathom has a defect, its thread for this host panicked: {text}"))
+                }),
+            };
+        threads.into_iter().map(ended).collect()
+    })
+}
 
+fn new_subject(host: &Host) -> Subject<'_> {
+    let checked = Checked { host: host.name.clone(), address: host.address.clone(), ..Checked::default() };
+    Subject { host, link: None, checked, listening: None }
+}
+
+/// A host whose thread ended without a result.
+fn unseen<'a>(host: &'a Host, why: &str) -> Subject<'a> {
+    let mut subject = new_subject(host);
+    subject.checked.lost = Some(why.to_string());
+    subject
+}
+
+impl Work<'_> {
     /// Reaches a host, reads what it is, and measures what is measured once.
     fn first_look(self, host: &Host) -> Subject<'_> {
-        let checked =
-            Checked { host: host.name.clone(), address: host.address.clone(), ..Checked::default() };
-        let mut subject = Subject { host, link: None, checked, listening: None };
+        let mut subject = new_subject(host);
         match Link::open(host, &self.plan.ways, self.stop) {
             Ok(link) => {
                 subject.checked.measured_by = link.measured_by.to_string();
@@ -209,7 +251,33 @@ impl Work<'_> {
         }
         self.facts(&mut subject);
         subject.checked.clock = self.wall_clock(&mut subject);
+        if subject.link.as_ref().is_some_and(Link::is_lost) && !self.stop.load(Ordering::Relaxed) {
+            self.replace_probe(&mut subject);
+        }
         subject
+    }
+
+    /// The probe was lost: what it did not measure is a failure, and a new one measures the rest.
+    fn replace_probe(self, subject: &mut Subject<'_>) {
+        for lack in subject.checked.missing.iter_mut().filter(|lack| lack.lost == NOT_MEASURED) {
+            lack.lost = host::PROBE_LOST.to_string();
+        }
+        match Link::open(subject.host, &self.plan.ways, self.stop) {
+            Ok(link) => subject.link = Some(link),
+            Err(error) => subject.checked.lost = Some(format!("its probe was lost, and then: {error}")),
+        }
+    }
+
+    /// The directories of a host whose thread ended without a result.
+    fn unmeasured(self, subject: &Mutex<Subject<'_>>, round: u64, why: &str) -> Vec<Disk> {
+        let host = locked(subject).host;
+        let of = |(directory, _): (String, bool)| Disk {
+            host: host.name.clone(),
+            round,
+            t_us: self.clock.now_us(),
+            ..refused(&directory, why)
+        };
+        self.directories(host).into_iter().map(of).collect()
     }
 
     fn facts(self, subject: &mut Subject<'_>) {
@@ -252,11 +320,15 @@ impl Work<'_> {
                     .chars()
                     .take_while(char::is_ascii_alphanumeric)
                     .collect::<String>();
-                subject.checked.missing.push(record::check::Lack {
+                let lack = record::check::Lack {
                     what: what.to_lowercase(),
                     why: error.to_string(),
-                    lost: "what this test measures".to_string(),
-                });
+                    lost: NOT_MEASURED.to_string(),
+                };
+                // Rounds repeat a request.
+                if !subject.checked.missing.contains(&lack) {
+                    subject.checked.missing.push(lack);
+                }
                 None
             }
         }
@@ -354,22 +426,32 @@ impl Work<'_> {
 
     /// Measures every pair of hosts in both directions; no host takes part in two measurements at once.
     fn pairs(self, subjects: &[Mutex<Subject<'_>>], round: u64) -> Vec<Pair> {
-        let _: Vec<()> = self.on_each(subjects, |subject| {
+        let listen = |subject: &Mutex<Subject<'_>>| {
             let mut subject = locked(subject);
             if subject.listening.is_none()
                 && let Some(Reply::Listening(listening)) = self.call(&mut subject, &Request::Listen, PATIENCE)
             {
                 subject.listening = Some(listening);
             }
-        });
+        };
+        let _: Vec<()> = on_each(subjects, listen, |_, _| ());
         let mut found = vec![];
         for slot in schedule(subjects.len(), self.plan.one_pair_at_a_time) {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let measured = self.on_each(&slot, |(from, to)| {
+            let both = |(from, to): &(usize, usize)| {
                 [self.pair(&subjects[*from], &subjects[*to]), self.pair(&subjects[*to], &subjects[*from])]
-            });
+            };
+            let lost = |(from, to): &(usize, usize), why: &str| {
+                [(from, to), (to, from)].map(|(from, to)| Pair {
+                    from: self.plan.hosts[*from].name.clone(),
+                    to: self.plan.hosts[*to].name.clone(),
+                    lost: Some(why.to_string()),
+                    ..Pair::default()
+                })
+            };
+            let measured = on_each(&slot, both, lost);
             found.extend(measured.into_iter().flatten().map(|pair| Pair {
                 round,
                 t_us: self.clock.now_us(),
@@ -460,6 +542,43 @@ mod tests {
         judge(&mut checks, plan);
         let items = checks.items.into_iter().filter(|item| item.check == "disk.probe");
         items.inspect(|item| assert_eq!(item.verdict, Verdict::Unknown)).map(|item| item.host).collect()
+    }
+
+    #[test]
+    fn a_thread_that_panics_costs_its_host_and_no_other() {
+        let hosts = ["a", "b", "c"].map(|name| Host { name: name.into(), ..Host::default() });
+        let look = |host: &Host| {
+            assert!(host.name != "b", "injected into {}", host.name);
+            Checked { host: host.name.clone(), ..Checked::default() }
+        };
+        let found = on_each(&hosts, look, |host, why| unseen(host, why).checked);
+        let mut checks = Checks { hosts: found, ..Checks::default() };
+        judge(&mut checks, &plan(hosts.to_vec(), &["/data"]));
+        let names: Vec<&str> = checks.hosts.iter().map(|host| host.host.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        // The exit code of check follows the worst item.
+        assert_eq!(checks.worst(), Some(Verdict::Fail));
+        let failed: Vec<_> = checks.items.iter().filter(|item| item.verdict == Verdict::Fail).collect();
+        assert_eq!(failed.len(), 1, "{failed:#?}");
+        assert_eq!((failed[0].check.as_str(), failed[0].host.as_deref()), ("host.reached", Some("b")));
+        assert!(failed[0].claim.ends_with("panicked: injected into b"), "{}", failed[0].claim);
+    }
+
+    #[test]
+    fn a_probe_that_was_lost_in_the_first_look_fails_the_check() {
+        let lack = |lost: &str| record::check::Lack {
+            what: "memory".into(),
+            why: "ended".into(),
+            lost: lost.into(),
+        };
+        let host = |lost| Checked { host: "a".into(), missing: vec![lack(lost)], ..Checked::default() };
+        let worst = |lost| {
+            let mut checks = Checks { hosts: vec![host(lost)], ..Checks::default() };
+            judge(&mut checks, &plan(vec![Host { name: "a".into(), ..Host::default() }], &["/data"]));
+            checks.worst()
+        };
+        assert_eq!(worst(host::PROBE_LOST), Some(Verdict::Fail));
+        assert_ne!(worst(NOT_MEASURED), Some(Verdict::Fail));
     }
 
     #[test]

@@ -55,39 +55,47 @@ fn what_only_looks_like_a_condition_is_no_finding() {
     }
 }
 
+/// What is wrong with the finding of a rule whose condition is true.
+fn wrong(&(id, level, change): &fire::Fires) -> Vec<String> {
+    let mut problems = vec![];
+    let mut scene = Scene::healthy();
+    change(&mut scene);
+    let findings = scene.explain();
+    let Some(finding) = findings.findings.iter().find(|finding| finding.rule == id) else {
+        let checked = findings.checked.iter().find(|checked| checked.rule == id);
+        return vec![format!("{id} is silent: {checked:?}")];
+    };
+    if finding.level != level {
+        problems.push(format!("{id} has level {:?}: {finding:#?}", finding.level));
+    }
+    let has_numbers = !finding.numbers.is_empty() || OF_FACTS.contains(&id);
+    if finding.windows.is_empty() || finding.claim.is_empty() || !has_numbers {
+        problems.push(format!("{id} lacks a window, a claim or numbers: {finding:#?}"));
+    }
+    if finding.level > Level::Symptom && finding.evidence.is_empty() {
+        problems.push(format!("{id} gives no evidence for its level"));
+    }
+    if !finding.claim.is_ascii()
+        || finding.claim.ends_with('.')
+        || finding.claim.contains("NaN")
+        || finding.claim.contains("inf ")
+    {
+        problems.push(format!("{id} speaks badly: {}", finding.claim));
+    }
+    problems
+}
+
 #[test]
 fn every_rule_fires_on_its_condition() {
-    let mut problems = vec![];
-    for (id, level, change) in fire::all() {
-        let mut scene = Scene::healthy();
-        change(&mut scene);
-        let findings = scene.explain();
-        match findings.findings.iter().find(|finding| finding.rule == *id) {
-            None => problems.push(format!(
-                "{id} is silent: {:?}",
-                findings.checked.iter().find(|checked| checked.rule == *id)
-            )),
-            Some(finding) => {
-                if finding.level != *level {
-                    problems.push(format!("{id} has level {:?}: {finding:#?}", finding.level));
-                }
-                let has_numbers = !finding.numbers.is_empty() || OF_FACTS.contains(id);
-                if finding.windows.is_empty() || finding.claim.is_empty() || !has_numbers {
-                    problems.push(format!("{id} lacks a window, a claim or numbers: {finding:#?}"));
-                }
-                if finding.level > Level::Symptom && finding.evidence.is_empty() {
-                    problems.push(format!("{id} gives no evidence for its level"));
-                }
-                if !finding.claim.is_ascii()
-                    || finding.claim.ends_with('.')
-                    || finding.claim.contains("NaN")
-                    || finding.claim.contains("inf ")
-                {
-                    problems.push(format!("{id} speaks badly: {}", finding.claim));
-                }
-            }
-        }
-    }
+    // This is the longest test of all, so it takes the CPUs that there are.
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let cases: Vec<&fire::Fires> = fire::all().collect();
+    let problems: Vec<String> = std::thread::scope(|scope| {
+        let of = |first: usize| cases.iter().skip(first).step_by(threads).flat_map(|case| wrong(case));
+        let parts: Vec<_> =
+            (0..threads).map(|first| scope.spawn(move || of(first).collect::<Vec<_>>())).collect();
+        parts.into_iter().flat_map(|part| part.join().expect("its cases do not panic")).collect()
+    });
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     let covered: BTreeSet<&str> = fire::all().map(|(id, _, _)| *id).collect();
     let all: BTreeSet<&str> = rules::all().map(|rule| rule.id).collect();

@@ -12,6 +12,7 @@ mod support;
 
 mod benchmarks;
 mod catalogue;
+mod check_hostile;
 mod check_hosts;
 mod check_local;
 mod cli_errors;

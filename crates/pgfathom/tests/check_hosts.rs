@@ -160,6 +160,41 @@ fn an_interrupt_and_a_crash_leave_nothing_on_the_hosts() {
 }
 
 #[test]
+fn login_shells_that_are_no_posix_shells_are_hosts_like_any_other() {
+    let needed = ["tcsh", "fish", "fio"].into_iter().find_map(|name| needs::program(name).err());
+    if let Some(lack) = lack().or(needed) {
+        return skip(&lack);
+    }
+    let folder = Folder::new();
+    let commands = format!(
+        "login_shell 1 \"$(command -v tcsh)\"; login_shell 2 \"$(command -v fish)\"\n\
+         for n in 1 2; do ./own-ssh 10.77.0.$n 'echo login $version'; done\n\
+         pgfathom check --hosts hosts.txt --copy-program {MEASURE} --skip network,memory,processor -o copied; echo \"exit $?\"\n\
+         pgfathom check --hosts hosts.txt --program \"/no where/pgfathom's\" {MEASURE} --skip network -o bare; echo \"exit $?\"\nleftovers\n"
+    );
+    let ended = beside_hosts(&folder, 2, &commands);
+    let output = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("leftovers: none\n"), "{output}");
+    // That these are the shells: each has a variable `version` of its own.
+    assert!(ended.stdout.contains("login tcsh ") && ended.stdout.contains("login 3."), "{output}");
+    for (name, verdict, tool) in [("copied", "pass", "pgfathom"), ("bare", "warn", "fio")] {
+        let checks = read(folder.path(), &format!("{name}/check.json"));
+        let items = items(&checks);
+        for host in ["10.77.0.1", "10.77.0.2"] {
+            assert_eq!(found(&items, "host.reached", host)[0][3], verdict, "{name} {output}");
+            assert_eq!(found(&items, "kernel.release", host).len(), 1, "{name} {output}");
+            let disks = checks["disks"].as_array().expect("disks");
+            let disk = disks.iter().find(|disk| disk["host"] == host).expect("its disk");
+            assert_eq!(
+                (disk["tool"].as_str(), disk["refused"].as_str()),
+                (Some(tool), None),
+                "{name} {output}"
+            );
+        }
+    }
+}
+
+#[test]
 fn without_the_program_kernel_files_are_read_and_other_tools_measure() {
     if let Some(lack) =
         lack().or_else(|| needs::program("fio").err()).or_else(|| needs::program("iperf3").err())

@@ -14,6 +14,7 @@ use std::time::Duration;
 /// The time of a test beside its own: fio first writes its file.
 const PATIENCE: Duration = Duration::from_secs(180);
 const NS_PER_US: f64 = 1000.0;
+const NS_PER_MS: f64 = 1e6;
 
 /// Runs all tests.
 pub(super) fn measure(
@@ -58,8 +59,10 @@ fn tests(plan: &DiskPlan) -> Vec<(Pattern, u64, u64)> {
     all
 }
 
-/// The job that measures.
+/// The job that measures, the one that times the final flush of writes, and its block.
 const JOB: &str = "check";
+const FLUSH_JOB: &str = "flush";
+const FLUSH_BYTES: u64 = 4096;
 /// Exit statuses of the script that are not fio's.
 const NO_FIO: i32 = 90;
 const NO_SPACE: i32 = 91;
@@ -133,9 +136,18 @@ fn script(plan: &DiskPlan, pattern: Pattern, block_bytes: u64, depth: u64) -> St
     // Threads that wait for their own operation each, as in our probe. The file is written before by a job of its own, in large blocks past the page
     // cache, as our probe does: fio's own layout goes through it, and random writes into such a file were slower by a third on a virtual disk.
     let file = format!("--filename={folder}/{} --direct=1 --ioengine=psync --thread", scratch::DATA);
+    // The time of our probe's writes includes one flush at their end, and that of fio does not (its end_fsync flushes at each pass over the file): a last job
+    // writes a block and times the flush, which is that of all writes before it. A second block follows, as fio does not flush after the last one.
+    let flush = match pattern {
+        Pattern::SequentialWrite | Pattern::RandomWrite => format!(
+            " --name={FLUSH_JOB} --stonewall {file} --size={} --bs={FLUSH_BYTES} --rw=write --fdatasync=1 --overwrite=1 --create_on_open=1",
+            2 * FLUSH_BYTES
+        ),
+        _ => String::new(),
+    };
     let work = format!(
         "fio --name=fill {file} --size={} --bs={SEQUENTIAL_BYTES} --rw=write --fallocate=none --name={JOB} --stonewall {file} --size={size}{parts} \
-         --bs={block_bytes} {kind} --numjobs={depth} --group_reporting --time_based --runtime={}ms --randrepeat=0 --overwrite=1 --create_on_open=1 \
+         --bs={block_bytes} {kind} --numjobs={depth} --group_reporting --time_based --runtime={}ms --randrepeat=0 --overwrite=1 --create_on_open=1{flush} \
          --output-format=json",
         plan.size_bytes, plan.time_ms,
     );
@@ -148,7 +160,8 @@ fn parse(json: &str, pattern: Pattern, block_bytes: u64, depth: u64) -> Result<D
     let value: Value = serde_json::from_str(json)
         .map_err(|error| format!("the output of fio is not understood: {error}"))?;
     let jobs = value["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let job = jobs.iter().find(|job| job["jobname"] == JOB).unwrap_or(&Value::Null);
+    let named = |name: &str| jobs.iter().find(|job| job["jobname"] == name).unwrap_or(&Value::Null);
+    let job = named(JOB);
     let part = if matches!(pattern, Pattern::SequentialRead | Pattern::RandomRead) {
         &job["read"]
     } else {
@@ -157,6 +170,15 @@ fn parse(json: &str, pattern: Pattern, block_bytes: u64, depth: u64) -> Result<D
     let number = |value: &Value| value.as_f64().ok_or_else(|| "the output of fio lacks a figure".to_string());
     let mut latency_us = distribution(&part["clat_ns"]);
     let mut per_s = number(&part["iops"])?;
+    if matches!(pattern, Pattern::SequentialWrite | Pattern::RandomWrite) {
+        let flush = distribution(&named(FLUSH_JOB)["sync"]["lat_ns"]);
+        if flush.count == 0 {
+            return Err("fio timed no flush of the writes".to_string());
+        }
+        let flush_ms = flush.mean * NS_PER_US / NS_PER_MS;
+        let runtime_ms = number(&part["runtime"])?;
+        per_s *= runtime_ms / (runtime_ms + flush_ms).max(f64::MIN_POSITIVE);
+    }
     if pattern == Pattern::Sync {
         // A commit is a write and its flush.
         let (write, sync) = (latency_us, distribution(&job["sync"]["lat_ns"]));
@@ -208,10 +230,11 @@ mod tests {
 
     const OUTPUT: &str = r#"{"fio version":"fio-3.33","jobs":[{"jobname":"fill","write":{"iops":1.0,"clat_ns":{"N":1}}},
         {"jobname":"check","read":{"iops":0.0,"bw_bytes":0,"clat_ns":{"N":0}},
-        "write":{"iops":4000.5,"bw_bytes":32772096,"clat_ns":{"N":8001,"min":20000,"max":900000,"mean":50000.0,
+        "write":{"iops":4000.5,"bw_bytes":32772096,"runtime":2000,"clat_ns":{"N":8001,"min":20000,"max":900000,"mean":50000.0,
         "percentile":{"50.000000":48000,"90.000000":60000,"99.000000":90000,"99.900000":300000}}},
         "sync":{"total_ios":8000,"lat_ns":{"N":8000,"min":100000,"max":5000000,"mean":200000.0,
-        "percentile":{"50.000000":190000,"90.000000":250000,"99.000000":600000,"99.900000":2000000}}}}]}"#;
+        "percentile":{"50.000000":190000,"90.000000":250000,"99.000000":600000,"99.900000":2000000}}}},
+        {"jobname":"flush","write":{"iops":1.0,"clat_ns":{"N":1}},"sync":{"lat_ns":{"N":1,"mean":500000000.0}}}]}"#;
 
     #[test]
     fn the_output_of_fio_is_read() {
@@ -219,7 +242,14 @@ mod tests {
         assert_eq!((sync.latency_us.p50, sync.latency_us.p99), (238.0, 690.0));
         assert!((sync.per_s - 4000.0).abs() < 0.1, "{sync:?}");
         let write = parse(OUTPUT, Pattern::RandomWrite, 8192, 1).expect("fio's output");
-        assert_eq!((write.per_s, write.latency_us.count), (4000.5, 8001));
+        // 2 s of writes and 0.5 s of their flush.
+        assert!((write.per_s - 4000.5 * 0.8).abs() < 0.1, "{write:?}");
+        assert!((write.bytes_per_s - write.per_s * 8192.0).abs() < 1.0, "{write:?}");
+        assert_eq!(write.latency_us.count, 8001);
+        // A flush that did not happen is not one that took no time.
+        let without = OUTPUT.replace("\"N\":1,\"mean\":500000000.0", "\"N\":0,\"mean\":0.0");
+        assert!(parse(&without, Pattern::RandomWrite, 8192, 1).is_err());
+        assert!(parse(&OUTPUT.replace("flush", "other"), Pattern::RandomWrite, 8192, 1).is_err());
         assert!(parse("{}", Pattern::Sync, 8192, 1).is_err());
         assert!(parse("fio: failed", Pattern::Sync, 8192, 1).is_err());
     }

@@ -1,18 +1,25 @@
 //! A shell on a host: over ssh, or on this host. Its script ends when its input does, so that nothing outlives this process.
 
 use crate::hosts::Host;
-use crate::link::Ways;
+use crate::link::{Ways, for_any_shell};
 use connect::poll;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The longest output of a tool that is read.
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 /// How long a stopped script may clean up.
 const END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a script prints first on another host: the files that a login shell reads may print something before.
+const BEGIN: &str = "@pgfathom-output";
+/// How long output may still come after the end of a script: a process that it left (the master of a shared connection) may keep its pipes open.
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where scripts run.
 pub(super) struct Shell<'a> {
@@ -37,7 +44,8 @@ impl Shell<'_> {
             command.args(["-c", script]);
             command
         } else {
-            self.ways.remote(self.host).command(script)
+            let script = format!("echo {BEGIN}; {script}");
+            self.ways.remote(self.host).command(&for_any_shell(&script))
         };
         let spawned = command
             .stdin(Stdio::piped())
@@ -47,18 +55,8 @@ impl Shell<'_> {
             .spawn();
         let mut child = spawned.map_err(|error| format!("cannot start a shell: {error}"))?;
         let input = child.stdin.take();
-        let reader = |from: Option<Box<dyn Read + Send>>| {
-            std::thread::spawn(move || {
-                let mut text = vec![];
-                if let Some(from) = from {
-                    // What is longer is no output of the tool.
-                    let _ = from.take(OUTPUT_BYTES_MAX).read_to_end(&mut text);
-                }
-                String::from_utf8_lossy(&text).into_owned()
-            })
-        };
-        let stdout = reader(child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
-        let stderr = reader(child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
+        let stdout = Output::read(child.stdout.take());
+        let stderr = Output::read(child.stderr.take());
         let ended = poll::until(patience, || match child.try_wait() {
             Ok(None) if !self.stop.load(Ordering::Relaxed) => None,
             other => Some(other.ok().flatten()),
@@ -77,9 +75,47 @@ impl Shell<'_> {
         if self.stop.load(Ordering::Relaxed) {
             return Err("interrupted".to_string());
         }
-        let text = |thread: std::thread::JoinHandle<String>| thread.join().unwrap_or_default();
-        Ok(Printed { stdout: text(stdout), stderr: text(stderr), status: status.code().unwrap_or(-1) })
+        let (stdout, stderr) = (stdout.text(), stderr.text());
+        Ok(Printed {
+            stdout: if self.host.is_local { stdout } else { after_banner(&stdout) },
+            stderr,
+            status: status.code().unwrap_or(-1),
+        })
     }
+}
+
+/// What a script prints into a pipe.
+struct Output {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Output {
+    fn read(pipe: Option<impl Read + Send + 'static>) -> Output {
+        let bytes = Arc::new(Mutex::new(vec![]));
+        let shared = Arc::clone(&bytes);
+        let thread = std::thread::spawn(move || {
+            // What is longer is no output of the tool.
+            let Some(mut pipe) = pipe.map(|pipe| pipe.take(OUTPUT_BYTES_MAX)) else { return };
+            let mut part = [0; 8192];
+            while let Ok(count @ 1..) = pipe.read(&mut part) {
+                shared.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&part[..count]);
+            }
+        });
+        Output { bytes, thread }
+    }
+
+    /// All of it, or what has come so far.
+    fn text(self) -> String {
+        let _ = poll::until(OUTPUT_PATIENCE, || self.thread.is_finished().then_some(()));
+        String::from_utf8_lossy(&self.bytes.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
+
+/// The output without what the login shell printed.
+fn after_banner(stdout: &str) -> String {
+    let at = stdout.find(BEGIN).map(|at| at + BEGIN.len());
+    at.map_or("", |at| stdout[at..].trim_start_matches(['\r', '\n'])).to_string()
 }
 
 /// A script that runs `work` and ends it when the input of the shell ends; `clean` runs at every end.
@@ -103,6 +139,18 @@ pub(super) fn watching(work: &str, clean: &str) -> String {
 mod tests {
     use super::*;
     use std::time::Instant;
+
+    #[test]
+    fn a_banner_is_no_output_and_an_open_pipe_holds_nothing_up() {
+        assert_eq!(after_banner("Welcome {\n@pgfathom-output\n{\"a\": 1}\n"), "{\"a\": 1}\n");
+        assert_eq!(after_banner("Welcome {\n"), "");
+        let (host, ways, stop) = (Host::local("here"), Ways::default(), AtomicBool::new(false));
+        let shell = Shell { host: &host, ways: &ways, stop: &stop };
+        let begun = Instant::now();
+        let printed = shell.run("echo out; sleep 30 & exit 0", Duration::from_secs(20)).expect("a shell");
+        assert_eq!((printed.stdout.as_str(), printed.status), ("out\n", 0));
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
 
     #[test]
     fn scripts_print_end_and_are_stopped() {

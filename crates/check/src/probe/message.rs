@@ -39,6 +39,23 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// Whether this reply is one to this request: what a host sends is not trusted.
+    pub(crate) fn is_answered_by(&self, reply: &Reply) -> bool {
+        matches!(
+            (self, reply),
+            (_, Reply::Failed(_))
+                | (Request::Disk(_), Reply::Disk(_))
+                | (Request::Facts, Reply::Facts(_))
+                | (Request::Clock, Reply::Clock { .. })
+                | (Request::Processor { .. }, Reply::Processor(_))
+                | (Request::Memory { .. }, Reply::Memory(_))
+                | (Request::Listen, Reply::Listening(_))
+                | (Request::Network { .. }, Reply::Network(_))
+        )
+    }
+}
+
 /// How a directory is measured.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DiskPlan {

@@ -247,7 +247,8 @@ impl Scene {
                     line.insert("step".into(), thing.step.as_str().into());
                 }
                 line.extend(thing.fields.iter().map(|(name, make)| (name.clone(), make(second))));
-                samples.push_str(&format!("{}\n", Value::Object(line)));
+                samples.push_str(&serde_json::to_string(&line).expect("JSON"));
+                samples.push('\n');
             }
         }
         write(files::SAMPLES, samples);

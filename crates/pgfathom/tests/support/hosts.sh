@@ -76,6 +76,12 @@ in_place() {
 }
 pgfathom() { (in_place "$@"); }
 
+# The login shell of the host's user.
+login_shell() {
+    sed "s|^\(root:.*:\)[^:]*\$|\1$2|" /etc/passwd >"passwd$1"
+    on "$1" mount --bind "$root/passwd$1" /etc/passwd
+}
+
 remount() { on "$1" mount -o "remount,$2" "$root/data"; }
 
 # 50 Mbit/s in both directions.
