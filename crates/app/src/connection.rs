@@ -5,8 +5,13 @@ use crate::failure::Failure;
 use connect::ConnSpec;
 use connect::cluster_file::{ClusterFile, ClusterFileError};
 use connect::conninfo::{self, Pinned, Request, Resolved, Sources};
-use engines::{Absent, Cluster, Survey};
+use engines::{Absent, Cluster, ClusterError, Survey};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// The pause before a node that is away is tried again.
+const AWAY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Where the target is: a connection by libpq's rules, or the nodes of a cluster file. No server has been queried yet.
 #[derive(Clone, Debug)]
@@ -83,12 +88,23 @@ impl Address {
     /// # Errors
     /// As [`Address::spec`]; also when a node that the catalog names cannot be reached.
     pub fn cluster(&self, context: &Context) -> Result<Cluster, Failure> {
+        self.cluster_within(context, Duration::ZERO)
+    }
+
+    /// The same; a node that the catalog names and that is away is waited for until the limit.
+    ///
+    /// # Errors
+    /// As [`Address::cluster`].
+    pub(crate) fn cluster_within(&self, context: &Context, limit: Duration) -> Result<Cluster, Failure> {
         match self.cluster_of_file()? {
             Some(cluster) => Ok(cluster.following_primary()),
             None => {
-                let cluster = Cluster::discover(&self.spec(context)?)?;
+                let cluster = discovered(&self.spec(context)?, context, limit)?;
                 for Absent { why, hint, .. } in &cluster.left_out {
                     context.terminal.warn(&format!("{why}; {hint}"));
+                }
+                if let Some(place) = worker_of(&cluster) {
+                    context.terminal.say(&format!("{place}; pgfathom creates and reads its tables there"));
                 }
                 Ok(cluster)
             }
@@ -127,6 +143,35 @@ impl Address {
             Address::Connection(_) => None,
         }
     }
+}
+
+/// The cluster by the catalog of this server. As long as a node that the catalog names cannot be reached it is tried again, until the limit.
+fn discovered(spec: &ConnSpec, context: &Context, limit: Duration) -> Result<Cluster, Failure> {
+    let (begin, stop) = (Instant::now(), context.stop.flag());
+    let mut told = false;
+    loop {
+        let error = match Cluster::discover(spec) {
+            Err(error @ ClusterError::Connect { .. })
+                if error.is_node_down() && begin.elapsed() < limit && !stop.load(Ordering::Relaxed) =>
+            {
+                error
+            }
+            found => return Ok(found?),
+        };
+        if !told {
+            context.terminal.say(&format!("{error}: waiting for it, up to {} s", limit.as_secs()));
+            told = true;
+        }
+        std::thread::sleep(AWAY_PAUSE);
+    }
+}
+
+/// That the target is a worker, and where the coordinator of its cluster is; `None` for every other target.
+pub(crate) fn worker_of(cluster: &Cluster) -> Option<String> {
+    let coordinator = cluster.coordinator_elsewhere()?;
+    let at = coordinator.spec.hosts.first();
+    let at = at.map_or_else(|| coordinator.name.clone(), |at| format!("{}:{}", at.host, at.port));
+    Some(format!("this server is a worker of a cluster whose coordinator is {at}"))
 }
 
 impl FileAddress {

@@ -45,7 +45,7 @@ impl Plan {
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         let (content, options) = (&*self.content, &self.options);
         options.check(content)?;
-        let cluster = self.address.cluster(context)?;
+        let cluster = self.address.cluster_within(context, options.reconnect_limit)?;
         load::check_cluster(&cluster, content, options)?;
         let opening = self.opening(content.name());
         let mut control = connect::control::connect(&cluster.nodes[0].spec)?;
@@ -172,6 +172,7 @@ fn describe(step: &mut Step, report: &load::LoadReport) {
         analyze_seconds: report.analyze_seconds,
         total_seconds: report.total_seconds,
         wal_bytes: report.wal_bytes,
+        wal_by_node: report.wal.iter().filter_map(|node| Some((node.name.clone(), node.bytes?))).collect(),
         table_bytes_on_disk: report.table_bytes_on_disk,
         index_bytes_on_disk: report.index_bytes_on_disk,
         bytes_per_row_on_disk: report.bytes_per_row_on_disk(),
@@ -211,10 +212,24 @@ fn on_disk(report: &load::LoadReport) -> String {
         human::bytes(report.index_bytes_on_disk as f64)
     )];
     parts.extend(report.bytes_per_row_on_disk().map(|bytes| format!("{bytes:.0} bytes a row")));
-    parts.extend(report.wal_bytes.map(|bytes| format!("{} of WAL", human::bytes(bytes as f64))));
+    parts.extend(wal(report));
     parts.push(format!("keys {}", human::seconds(report.index_seconds)));
     parts.push(format!("statistics {}", human::seconds(report.analyze_seconds)));
     parts.join("   ")
+}
+
+/// The WAL of all nodes that hold rows; if one of them did not answer, that of the others.
+fn wal(report: &load::LoadReport) -> Option<String> {
+    if let Some(bytes) = report.wal_bytes {
+        let nodes = report.wal.len();
+        let of = if nodes > 0 { format!(" on {nodes} nodes") } else { String::new() };
+        return Some(format!("{} of WAL{of}", human::bytes(bytes as f64)));
+    }
+    let known: u64 = report.wal.iter().filter_map(|node| node.bytes).sum();
+    let unknown: Vec<&str> =
+        report.wal.iter().filter(|node| node.bytes.is_none()).map(|node| node.name.as_str()).collect();
+    (!unknown.is_empty())
+        .then(|| format!("{} of WAL without {}", human::bytes(known as f64), unknown.join(", ")))
 }
 
 /// Observes a load: samples and events to the run directory, progress to the terminal.

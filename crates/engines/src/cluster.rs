@@ -46,12 +46,20 @@ pub struct ClusterNode {
     pub spec: ConnSpec,
     /// Other addresses under which the nodes know it.
     pub also: Vec<HostSpec>,
+    /// Whether tables are created through it alone, whatever its role: a coordinator that also holds rows is a shard.
+    pub is_coordinator: bool,
 }
 
 impl ClusterNode {
     /// A node that the others know by the address of `spec`.
     pub fn new(name: impl Into<String>, role: Role, spec: ConnSpec) -> ClusterNode {
-        ClusterNode { name: name.into(), role, spec, also: Vec::new() }
+        ClusterNode {
+            name: name.into(),
+            role,
+            spec,
+            also: Vec::new(),
+            is_coordinator: role == Role::Coordinator,
+        }
     }
 }
 
@@ -162,8 +170,27 @@ impl Cluster {
 
     /// The node through which tables are created and filled where the engine brings the rows to their nodes: the coordinator, if there is one.
     pub fn table_node(&self) -> Option<usize> {
-        let coordinator = self.nodes.iter().position(|node| node.role == Role::Coordinator);
+        let coordinator = self.nodes.iter().position(|node| node.is_coordinator);
         coordinator.or_else(|| self.data_nodes().next())
+    }
+
+    /// The coordinator, if the target that was named, which is the first node, is another one: then tables are created elsewhere.
+    pub fn coordinator_elsewhere(&self) -> Option<&ClusterNode> {
+        let is_spread = matches!(self.engine.layout, Layout::Spread(_));
+        let node = self.table_node().filter(|node| is_spread && *node != 0)?;
+        Some(&self.nodes[node]).filter(|node| node.is_coordinator)
+    }
+
+    /// The same with the node first through which tables are created, where the engine brings the rows to their nodes itself.
+    #[must_use]
+    pub fn with_coordinator_first(mut self) -> Cluster {
+        if let Some(name) = self.coordinator_elsewhere().map(|node| node.name.clone())
+            && let Some(place) = self.node(&name)
+        {
+            let coordinator = self.nodes.remove(place);
+            self.nodes.insert(0, coordinator);
+        }
+        self
     }
 
     /// The node whose ledger speaks for all rows, and whose catalog is read first.

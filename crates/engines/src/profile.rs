@@ -49,6 +49,8 @@ pub struct Profile {
     pub links: NodeLinks,
     /// Whether the WAL functions and replication views of the node that a client is connected to describe its commits, as on PostgreSQL.
     pub has_wal: bool,
+    /// The SQLSTATE values with which a node reports that another node does not answer, besides those of class 08 (connection exceptions).
+    pub node_lost: &'static [&'static str],
     /// How a transaction commits.
     pub commit: Commit,
     /// Whose isolation levels these are.

@@ -1,5 +1,6 @@
 //! A load from its beginning to its end.
 
+use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use crate::progress::{Counters, LoadEvent, Meter, Observer, Phase};
 use crate::report::{LoadReport, Outcome};
 use crate::shape::Shape;
 use crate::watch::{self, Watch};
-use crate::{copies, finish, ledger, peers, schema, shard};
+use crate::{absent, copies, finish, ledger, peers, schema, shard};
 
 /// When the load has to end, as time and as the user wrote it.
 type Deadline = (Instant, String);
@@ -47,7 +48,15 @@ pub fn load(
     // Counters without streams serve until the dataset is known.
     reporter.begin(Phase::Schema, &Counters::new(0, 0, content.rows(), content.row_bytes()));
     let deadline = check_stop_rules(&mut sessions, content.name(), options, started)?;
-    let mut prepared = match schema::prepare(&mut sessions, cluster, content, options, stop) {
+    let (limit, lost) = (options.reconnect_limit, sessions.node_lost);
+    let prepared = absent::wait_for(
+        ("preparing the tables", lost),
+        limit,
+        stop,
+        &mut |event| reporter.observer.event(&event),
+        || schema::prepare(&mut sessions, cluster, content, options, stop),
+    );
+    let mut prepared = match prepared {
         Ok(prepared) => prepared,
         Err(error) if sessions.shape == Shape::Repeated => return Err(peers::explain(&mut sessions, error)),
         Err(error) => return Err(error),
@@ -61,7 +70,7 @@ pub fn load(
             shard::settled(&mut fill.sessions, &fill.datasets, tables, patience, stop)?;
         }
         let counters = fill.counters(&fill.plan_nothing());
-        return fill.report(Outcome::AlreadyComplete, &counters);
+        return fill.report(Outcome::AlreadyComplete, &counters, reporter.observer);
     }
     let plans = fill.plan(options.segment)?;
     let counters = fill.counters(&plans);
@@ -96,7 +105,7 @@ pub fn load(
         let done = counters.chunks_done.load(Ordering::Relaxed);
         outcome.map_err(|error| error.or_disk_full(done, counters.chunks_total.load(Ordering::Relaxed)))
     })?;
-    fill.report(outcome, &counters)
+    fill.report(outcome, &counters, reporter.observer)
 }
 
 /// Refuses a cluster that a dataset cannot be loaded into, touching no server.
@@ -175,6 +184,14 @@ fn fill_all(
         let done = fill.missing(fill.options.segment)? == 0;
         return Ok(if done { Outcome::SegmentComplete } else { stopped(fill.stop) });
     }
-    let complete = finish::run(fill, reporter, counters)?;
+    let (limit, stop, lost) = (fill.options.reconnect_limit, fill.stop, fill.sessions.node_lost);
+    let observer = RefCell::new(&mut *reporter);
+    let complete = absent::wait_for(
+        ("making keys and statistics", lost),
+        limit,
+        stop,
+        &mut |event| observer.borrow_mut().observer.event(&event),
+        || finish::run(fill, &mut observer.borrow_mut(), counters),
+    )?;
     Ok(if complete { Outcome::Complete } else { stopped(fill.stop) })
 }

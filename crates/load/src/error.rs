@@ -43,6 +43,16 @@ pub enum LoadError {
         /// The error of the last attempt.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The server answers, but another node, which it needs, does not.
+    #[error("another node of the cluster was away and did not come back within {} s ({attempts} attempts)", waited.as_secs())]
+    NodeAway {
+        /// How long it was waited for.
+        waited: Duration,
+        /// How often the work was tried.
+        attempts: u32,
+        /// The error of the last attempt, which names the node.
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// A statement of the control connection failed.
     #[error("{doing} failed")]
     Sql {
@@ -58,16 +68,6 @@ pub enum LoadError {
         doing: String,
         /// The server's error.
         source: Box<ServerError>,
-    },
-    /// Another node that the server needs did not come back in time.
-    #[error("{doing}: a node that the server needs was away for {} s", waited.as_secs())]
-    NodeAway {
-        /// The chunk.
-        doing: String,
-        /// How long it was waited for.
-        waited: Duration,
-        /// The server's error.
-        source: Box<dyn Error + Send + Sync>,
     },
     /// A chunk failed again and again with an error that another attempt should have cured.
     #[error("{doing} failed {attempts} times")]
@@ -425,6 +425,29 @@ impl LoadError {
         }
     }
 
+    /// Whether the server itself answers, and reports that another node does not. `lost`: the engine's SQLSTATE values for that.
+    pub(crate) fn is_node_away(&self, lost: &[&str]) -> bool {
+        match self {
+            LoadError::Node { source, .. } => source.is_node_away(lost),
+            LoadError::Sql { source, .. } => connect::control::server_error(source)
+                .is_some_and(|error| !error.is_fatal() && is_of_absent_node(error.sqlstate, lost)),
+            LoadError::Stream { source, .. } => {
+                !source.is_fatal() && is_of_absent_node(source.sqlstate, lost)
+            }
+            _ => false,
+        }
+    }
+
+    /// The message of the server, or its own.
+    pub(crate) fn told(&self) -> String {
+        match self.innermost() {
+            LoadError::Sql { source, .. } => connect::control::server_error(source)
+                .map_or_else(|| source.to_string(), |error| error.message.clone()),
+            LoadError::Stream { source, .. } => source.message.clone(),
+            error => error.to_string(),
+        }
+    }
+
     /// Whether the server refuses a connection because it has too many (class 53, insufficient resources).
     pub(crate) fn is_no_room(&self) -> bool {
         self.sqlstate().is_some_and(|state| state.0.starts_with(b"53"))
@@ -441,6 +464,15 @@ impl LoadError {
             _ => None,
         }
     }
+}
+
+/// Whether a session that lives on reports with this SQLSTATE that another node is away: connection exceptions, and the codes with which that node
+/// ended the session of this one.
+pub(crate) fn is_of_absent_node(sqlstate: SqlState, lost: &[&str]) -> bool {
+    let code = &sqlstate.0;
+    code.starts_with(b"08")
+        || [b"57P01", b"57P02", b"57P03"].contains(&code)
+        || lost.iter().any(|lost| lost.as_bytes() == code)
 }
 
 /// The SQLSTATE of an error of the control connection.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use engines::profile::Sizes;
 use postgres::Client;
 
+use crate::absent;
 use crate::chunk_set::ChunkSet;
 pub(crate) use crate::coordinate::{Reporter, coordinate, cpu_us};
 use crate::copy;
@@ -22,13 +23,14 @@ use crate::ledger::{self, ChunkTotals, Coverage, Dataset, Layout, qualified};
 use crate::node_sessions::NodeSessions;
 use crate::options::{Method, Options, Segment, Stop, Via};
 use crate::plan::Chunks;
-use crate::progress::{Counters, NodeCounters, Phase};
+use crate::progress::{Counters, NodeCounters, Observer, Phase};
 use crate::report::{LoadReport, NodeReport, Outcome};
 use crate::route;
 use crate::schema;
 use crate::shape::Shape;
 use crate::shard;
 use crate::stream::Work;
+use crate::wal::{self, NodeWal};
 use crate::watch::{self, Site};
 
 /// Where the time went.
@@ -221,6 +223,7 @@ impl<'a> Fill<'a> {
             counters,
             stop,
             reconnect_limit: options.reconnect_limit,
+            node_lost: sessions.node_lost,
             failed: AtomicBool::new(false),
             messages,
             cancels: counters.streams.iter().map(|_| Mutex::new(None)).collect(),
@@ -250,17 +253,32 @@ impl<'a> Fill<'a> {
             .collect()
     }
 
-    pub(crate) fn report(mut self, outcome: Outcome, counters: &Counters) -> Result<LoadReport, LoadError> {
+    pub(crate) fn report(
+        mut self,
+        outcome: Outcome,
+        counters: &Counters,
+        observer: &mut dyn Observer,
+    ) -> Result<LoadReport, LoadError> {
         let each = self.totals()?;
         let totals = each.iter().copied().fold(ChunkTotals::default(), ChunkTotals::plus);
         let (mut table_bytes_on_disk, mut index_bytes_on_disk) = (0, 0);
+        let mut wal: Vec<NodeWal> = vec![];
         for (member, dataset) in std::iter::zip(&mut self.sessions.members, &self.datasets) {
-            let (table, index) = sizes(&mut member.control, member.sizes, dataset, self.content.tables())
-                .map_err(|error| error.at(&member.name))?;
+            // The server may still have a connection to a node that was restarted meanwhile.
+            let (table, index) = absent::wait_for(
+                ("reading the tables' sizes", self.sessions.node_lost),
+                self.options.reconnect_limit,
+                self.stop,
+                &mut |event| observer.event(&event),
+                || sizes(&mut member.control, member.sizes, dataset, self.content.tables()),
+            )
+            .map_err(|error| error.at(&member.name))?;
             table_bytes_on_disk += table;
             index_bytes_on_disk += index;
+            let bytes = wal::distance(member.wal_before, wal::position(&mut member.control));
+            wal.push(NodeWal { name: self.sessions.names[member.node].clone(), bytes });
         }
-        let wal_bytes = self.sessions.wal_bytes();
+        wal.extend(self.sessions.others.written());
         let rows = counters.committed_rows();
         let seconds = self.spent.copy.as_secs_f64();
         let per_second = |amount: u64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
@@ -288,7 +306,8 @@ impl<'a> Fill<'a> {
             index_seconds: self.spent.index.as_secs_f64(),
             analyze_seconds: self.spent.analyze.as_secs_f64(),
             total_seconds: self.started.elapsed().as_secs_f64(),
-            wal_bytes,
+            wal_bytes: wal.iter().map(|node| node.bytes).sum(),
+            wal: if wal.len() > 1 { wal } else { Vec::new() },
             table_bytes_on_disk,
             index_bytes_on_disk,
             nodes: if alone { Vec::new() } else { each.iter().enumerate().map(node).collect() },

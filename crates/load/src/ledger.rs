@@ -363,6 +363,13 @@ pub fn find_dataset(client: &mut impl GenericClient, name: &str) -> Result<Optio
     sql("reading pgfathom.dataset", row)?.map(|row| dataset_of(&row)).transpose()
 }
 
+/// Whether the schema of the ledger is there without its tables, as on a node whose coordinator has them. A server that does not answer counts as one
+/// that has them: the next connection returns the reason.
+pub fn is_elsewhere(spec: &connect::ConnSpec) -> bool {
+    let Ok(mut control) = crate::connections::shared(spec) else { return false };
+    matches!(version(&mut *control), Err(LoadError::ForeignSchema { is_empty: true }))
+}
+
 /// The names of all datasets, the oldest first.
 pub(crate) fn dataset_names(client: &mut impl GenericClient) -> Result<Vec<String>, LoadError> {
     if !exists(client)? {

@@ -7,6 +7,7 @@
 //! The target is exact at every moment, even if the client, the network or the server fails: a chunk's rows and its ledger row are committed
 //! together or not at all. So to continue a load means to load the chunks without a ledger row.
 
+mod absent;
 mod begin;
 mod chunk_set;
 mod connections;
@@ -41,6 +42,7 @@ mod stream;
 mod trust;
 pub mod verify;
 mod via;
+mod wal;
 mod watch;
 pub mod writers;
 
@@ -57,3 +59,4 @@ pub use error::LoadError;
 pub use options::{Deadline, Method, Options, Segment, Stop, StopLevel, Via};
 pub use progress::{LoadEvent, Observer, Phase, Progress};
 pub use report::{LoadReport, NodeReport, Outcome};
+pub use wal::NodeWal;

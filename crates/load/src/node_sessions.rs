@@ -3,17 +3,16 @@
 use std::time::{Duration, Instant};
 
 use connect::ConnSpec;
-use connect::cluster_file::Role;
 use connect::control::Control;
-use engines::cluster::{Cluster, ClusterNode};
-use engines::profile::{Discovery, Layout, Sizes};
-use postgres::Client;
+use engines::cluster::Cluster;
+use engines::profile::Sizes;
 
 use crate::error::LoadError;
 use crate::index;
 use crate::options::{Stop, StopLevel};
 use crate::shape::Shape;
 use crate::stream::SESSION_SETTINGS;
+use crate::wal;
 
 /// The pause before a server that the coordinator has lost is tried again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
@@ -27,46 +26,6 @@ pub(crate) fn connect(spec: &ConnSpec) -> Result<Control, LoadError> {
     let set = control.batch_execute(SESSION_SETTINGS);
     set.map_err(|source| LoadError::sql("setting up the session", source))?;
     Ok(control)
-}
-
-/// Where the server's WAL ends, in bytes. A restart on the way does not matter, a missing privilege is no error.
-pub(crate) fn wal_position(client: &mut Client) -> Option<u64> {
-    let row = client.query_one("select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint", &[]).ok()?;
-    u64::try_from(row.get::<_, i64>(0)).ok()
-}
-
-/// A node that the engine gives rows to, while the load is connected to another one. Only its WAL is looked at, at the beginning and at the end.
-#[derive(Debug)]
-pub(crate) struct Behind {
-    spec: ConnSpec,
-    wal_before: Option<u64>,
-}
-
-impl Behind {
-    /// The nodes behind the one that takes the rows.
-    fn all(cluster: &Cluster, filled: &[usize]) -> Vec<Behind> {
-        let can_be_read =
-            matches!(cluster.engine.discovery, Discovery::Catalog(catalog) if catalog.reach_nodes);
-        if !can_be_read || !matches!(cluster.engine.layout, Layout::Spread(_)) {
-            return vec![];
-        }
-        let others = cluster.nodes.iter().enumerate().filter(|(at, node)| {
-            !filled.contains(at) && matches!(node.role, Role::Shard | Role::Coordinator | Role::Worker)
-        });
-        let behind = |(_, node): (usize, &ClusterNode)| {
-            let wal_before = connect(&node.spec).ok().and_then(|mut control| wal_position(&mut control));
-            Behind { spec: node.spec.clone(), wal_before }
-        };
-        others.map(behind).collect()
-    }
-
-    /// What it wrote since; `None` if it could not be read then or now.
-    fn wal_bytes(&self) -> Option<u64> {
-        let before = self.wal_before?;
-        let mut control: Control = connect(&self.spec).ok()?;
-        let after = wal_position(&mut control)?;
-        Some(after.saturating_sub(before))
-    }
 }
 
 /// A node that is filled.
@@ -116,7 +75,12 @@ impl NodeSession {
 pub(crate) struct NodeSessions {
     pub(crate) shape: Shape,
     pub(crate) members: Vec<NodeSession>,
-    behind: Vec<Behind>,
+    /// The names of all nodes of the cluster.
+    pub(crate) names: Vec<String>,
+    /// The nodes that hold rows and are not filled directly.
+    pub(crate) others: wal::Others,
+    /// The engine's SQLSTATE values for another node that does not answer.
+    pub(crate) node_lost: &'static [&'static str],
 }
 
 impl NodeSessions {
@@ -133,7 +97,7 @@ impl NodeSessions {
             if spec != found.spec {
                 control = connect(&spec).map_err(|error| error.at(&name))?;
             }
-            let wal_before = wal_position(&mut control);
+            let wal_before = wal::position(&mut control);
             let sizes = cluster.engine.sizes;
             members.push(NodeSession { name, node, spec, control, wal_before, sizes });
             if shape == Shape::Single {
@@ -143,18 +107,9 @@ impl NodeSessions {
         if members.is_empty() {
             return Err(LoadError::OnlyStandbys);
         }
-        let filled: Vec<usize> = members.iter().map(|member| member.node).collect();
-        Ok(NodeSessions { shape, behind: Behind::all(cluster, &filled), members })
-    }
-
-    /// The WAL of all nodes since the beginning; `None` if one of them does not show it.
-    pub(crate) fn wal_bytes(&mut self) -> Option<u64> {
-        let of_member = |member: &mut NodeSession| {
-            Some(wal_position(&mut member.control)?.saturating_sub(member.wal_before?))
-        };
-        let filled: Option<u64> = self.members.iter_mut().map(of_member).sum();
-        let behind: Option<u64> = self.behind.iter().map(Behind::wal_bytes).sum();
-        Some(filled? + behind?)
+        let others = wal::Others::of(cluster);
+        let names = cluster.nodes.iter().map(|node| node.name.clone()).collect();
+        Ok(NodeSessions { shape, members, names, others, node_lost: cluster.engine.node_lost })
     }
 
     /// Makes sure that every control connection works.

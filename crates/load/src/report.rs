@@ -1,6 +1,7 @@
 //! What a load came to.
 
 use crate::ledger::{ChunkTotals, Dataset};
+use crate::wal::NodeWal;
 
 /// How a load ended when it did not fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +71,8 @@ pub struct LoadReport {
     pub total_seconds: f64,
     /// WAL that the servers wrote during the load, for all sessions; `None` when one of them did not answer.
     pub wal_bytes: Option<u64>,
+    /// The same by node; empty for one server.
+    pub wal: Vec<NodeWal>,
     /// Tables without indexes.
     pub table_bytes_on_disk: u64,
     /// Their indexes.

@@ -13,8 +13,9 @@ use connect::hot::{CancelToken, HotConnection};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use wire::error::SqlState;
 
+use crate::absent::{self, Waiting};
 use crate::dataset::{self, Encoder, Leaves, Numbers};
-use crate::error::LoadError;
+use crate::error::{LoadError, is_of_absent_node};
 use crate::ledger::{Dataset, qualified};
 use crate::options::{Stop, StopLevel};
 use crate::progress::{Counters, LoadEvent, StreamCounters};
@@ -71,6 +72,8 @@ pub(crate) struct Work<'a> {
     pub(crate) counters: &'a Counters,
     pub(crate) stop: &'a Stop,
     pub(crate) reconnect_limit: Duration,
+    /// The engine's SQLSTATE values for another node that does not answer.
+    pub(crate) node_lost: &'static [&'static str],
     /// Another stream has failed for good.
     pub(crate) failed: AtomicBool,
     /// Reports to the coordinator what happened.
@@ -157,23 +160,24 @@ impl From<SessionError> for ChunkError {
 enum AfterError {
     /// The same chunk again over a new connection, as often as the time limit allows: the server was restarted, crashed or cut off.
     Reconnect,
+    /// The same chunk again after a pause, as often as the time limit allows: the server answers, but another node that it needs does not.
+    Await,
     /// The same chunk again, [`ATTEMPTS_MAX`] times: the transaction was a victim of others.
     Repeat,
-    /// The same chunk again after a pause, as often as the time limit allows: this server lives, and another node that it needs is away.
-    Await,
     /// Nothing a repetition could cure.
     Fail,
 }
 
-fn fate(error: &SessionError) -> AfterError {
+fn fate(error: &SessionError, node_lost: &[&str]) -> AfterError {
     let SessionError::Server(server) = error else {
         return if matches!(error, SessionError::Io(_)) { AfterError::Reconnect } else { AfterError::Fail };
     };
+    if !server.is_fatal() && is_of_absent_node(server.sqlstate, node_lost) {
+        return AfterError::Await;
+    }
     match &server.sqlstate.0 {
         // Admin shutdown, crash shutdown, cannot connect now; connection exceptions; a standby that a failover left behind.
         b"57P01" | b"57P02" | b"57P03" | b"25006" => AfterError::Reconnect,
-        // The server's own connection to another node.
-        [b'0', b'8', ..] if !server.is_fatal() => AfterError::Await,
         [b'0', b'8', ..] => AfterError::Reconnect,
         // Query cancelled, lock timeout, serialization failure, deadlock: by others, as our settings and locks cause none.
         b"57014" | b"55P03" | b"40001" | b"40P01" => AfterError::Repeat,
@@ -198,9 +202,8 @@ pub(crate) struct Stream<'a> {
     losses: u32,
     /// Since when no row has got through; `None` while they do.
     lost_at: Option<Instant>,
-    /// Since when another node that the server needs is away, and the next pause; `None` while chunks are committed. Rows that the server takes show
-    /// nothing: it sends them on later.
-    away: Option<(Instant, Duration)>,
+    /// The wait for another node that the server needs; `None` while all answer.
+    away: Option<Waiting>,
     /// The next pause before connecting. Only rows that get through make it short again: a server that accepts connections and
     /// nothing else must not be queried in a busy loop.
     backoff: Duration,
@@ -356,10 +359,27 @@ impl<'a> Stream<'a> {
         self.work.counters.chunks_done.fetch_add(1, Ordering::Relaxed);
         self.attempts = 0;
         self.losses = 0;
-        if let Some((since, _)) = self.away.take() {
-            let message = format!("{} goes on: the node that was away is back", self.name());
-            self.report(record::event::RECONNECT, message, Some(since.elapsed()));
+        if let Some(away) = self.away.take() {
+            let message = format!("{}: all nodes answer again", self.name());
+            self.report(record::event::RECONNECT, message, Some(away.lasted()));
         }
+    }
+
+    /// Waits for another node that the server needs. `Ok(false)`: the stop was noticed.
+    fn await_node(&mut self, what: &str, error: SessionError) -> Result<bool, LoadError> {
+        let limit = self.work.reconnect_limit;
+        let error = self.fatal(what.to_owned(), error);
+        let is_new = self.away.is_none();
+        if is_new {
+            let message = absent::message(&self.name(), &error.told(), limit);
+            self.report(record::event::ERROR, message, None);
+        }
+        let pause = self.away.get_or_insert_with(Waiting::begin).next(limit, error)?;
+        // Meanwhile the progress counts the stream as one that cannot work.
+        self.counters().set_connected(false);
+        let goes_on = self.pause(pause);
+        self.counters().set_connected(self.session.is_some());
+        Ok(goes_on)
     }
 
     /// Undoes the transaction in hand after an error and decides what comes next. `Ok(true)`: again; `Ok(false)`: the stop was
@@ -387,7 +407,7 @@ impl<'a> Stream<'a> {
             self.roll_back();
             return Ok(false);
         }
-        match fate(&error) {
+        match fate(&error, self.work.node_lost) {
             AfterError::Fail => {
                 self.roll_back();
                 return Err(self.fatal(what.to_owned(), error));
@@ -404,7 +424,7 @@ impl<'a> Stream<'a> {
             }
             AfterError::Await => {
                 self.roll_back();
-                if !self.await_node(error, what)? {
+                if !self.await_node(what, error)? {
                     return Ok(false);
                 }
             }
@@ -424,21 +444,6 @@ impl<'a> Stream<'a> {
         }
         self.work.counters.retries.fetch_add(1, Ordering::Relaxed);
         Ok(true)
-    }
-
-    /// Pauses until the chunk may be tried again that another node's absence undid. `Ok(false)`: the stop was noticed.
-    fn await_node(&mut self, error: SessionError, what: &str) -> Result<bool, LoadError> {
-        let (since, pause) = self.away.unwrap_or((Instant::now(), BACKOFF_FIRST));
-        let waited = since.elapsed();
-        if waited >= self.work.reconnect_limit {
-            return Err(LoadError::NodeAway { doing: what.to_owned(), waited, source: Box::new(error) });
-        }
-        if self.away.is_none() {
-            let message = format!("{what} waits for a node that the server needs: {error}");
-            self.report(record::event::ERROR, message, None);
-        }
-        self.away = Some((since, (pause * 2).min(BACKOFF_MAX)));
-        Ok(self.pause(pause))
     }
 
     /// Rolls back on a connection that may live; a dead one is dropped, which rolls back as well.
@@ -544,8 +549,7 @@ mod tests {
             (refused("FATAL", b"57P02"), AfterError::Reconnect),
             (refused("FATAL", b"57P03"), AfterError::Reconnect),
             (refused("FATAL", b"XX000"), AfterError::Reconnect),
-            (refused("ERROR", b"08006"), AfterError::Await),
-            (refused("FATAL", b"08006"), AfterError::Reconnect),
+            (refused("ERROR", b"08006"), AfterError::Reconnect),
             (refused("ERROR", b"25006"), AfterError::Reconnect),
             (refused("ERROR", b"40001"), AfterError::Repeat),
             (refused("ERROR", b"40P01"), AfterError::Repeat),

@@ -179,6 +179,9 @@ pub struct LoadTotals {
     /// WAL that the server wrote during the interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wal_bytes: Option<u64>,
+    /// The same by node, of those that answered before and after; empty for one server.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub wal_by_node: BTreeMap<String, u64>,
     /// Tables without indexes.
     pub table_bytes_on_disk: u64,
     /// Their indexes.

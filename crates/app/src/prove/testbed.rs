@@ -276,7 +276,7 @@ fn reach(address: &Address, context: &Context) -> Result<Cluster, Failure> {
             return Ok(Cluster::survey(&spec)?.cluster);
         }
     }
-    address.cluster(context)
+    Ok(address.cluster(context)?.with_coordinator_first())
 }
 
 /// Disks for so many nodes; none where none can be made.

@@ -110,7 +110,13 @@ impl Route {
     ) -> Result<ConnSpec, Failure> {
         let is_sharded = Cluster::has_foreign_partitions;
         let cluster = match (&self.connect, &self.data) {
-            (None, None) if !seeks_owner => return address.spec(context),
+            (None, None) if !seeks_owner => {
+                let spec = address.spec(context)?;
+                match self.entered_by_worker(address, &spec, context)? {
+                    Some(cluster) => cluster,
+                    None => return Ok(spec),
+                }
+            }
             (None, None) => {
                 let found = match address.cluster_of_file()? {
                     Some(cluster) if is_sharded(&cluster) => cluster,
@@ -156,6 +162,25 @@ impl Route {
         let spec = cluster.nodes[first].spec.clone();
         self.cluster = Some(cluster);
         Ok(spec)
+    }
+
+    /// The cluster, if the target is a worker of one: its ledger is on the coordinator, and sessions enter at the worker all the same, as if
+    /// `--connect WORKER` had been typed.
+    fn entered_by_worker(
+        &mut self,
+        address: &Address,
+        spec: &ConnSpec,
+        context: &Context,
+    ) -> Result<Option<Cluster>, Failure> {
+        if address.file().is_some() || !load::ledger::is_elsewhere(spec) {
+            return Ok(None);
+        }
+        let cluster = address.cluster(context)?;
+        if cluster.coordinator_elsewhere().is_none() {
+            return Ok(None);
+        }
+        self.connect = Some(Way::Nodes(vec![cluster.nodes[0].name.clone()]));
+        Ok(Some(cluster))
     }
 
     /// The nodes, if sessions are assigned to them.

@@ -245,6 +245,12 @@ impl ConnectError {
         self.cause()?.server_error().map(|error| error.sqlstate.as_str())
     }
 
+    /// Whether nothing listens at the address: the host is there, the server is not.
+    pub fn is_refused(&self) -> bool {
+        let kinds = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
+        matches!(self.cause(), Some(Cause::Connect(error)) if kinds.contains(&error.kind()))
+    }
+
     /// Whether a retry may succeed: the server is restarting, full, or cannot be reached now.
     pub fn is_transient(&self) -> bool {
         match self.cause() {

@@ -108,7 +108,12 @@ pub(super) fn discover(
     if let Some(Signs { engine, .. }) = found.iter().find(|sign| owns_catalog(sign)) {
         return match &engine.discovery {
             Discovery::Catalog(catalog) => {
-                catalogued(control, here, *engine, catalog.nodes, catalog.reach_nodes, reach)
+                let asked = Asked {
+                    nodes: catalog.nodes,
+                    coordinator: catalog.coordinator,
+                    reach_nodes: catalog.reach_nodes,
+                };
+                catalogued(control, here, *engine, asked, reach)
             }
             _ => Ok(Cluster { engine: *engine, ..Cluster::single(here) }),
         };
@@ -118,7 +123,8 @@ pub(super) fn discover(
         if !is_in_use(control, engine, replication, reach)? {
             continue;
         }
-        let cluster = catalogued(control, here.clone(), engine, replication.nodes, true, reach)?;
+        let asked = Asked { nodes: replication.nodes, coordinator: None, reach_nodes: true };
+        let cluster = catalogued(control, here.clone(), engine, asked, reach)?;
         // An installed extension that replicates nothing does not make a cluster.
         if cluster.nodes.len() > 1 {
             return Ok(cluster);
@@ -195,16 +201,26 @@ fn postgres(control: &mut Control, here: ConnSpec, reach: &mut Reach<'_>) -> Res
     fdw_sharded(control, here, &nodes, reach)
 }
 
+/// What a catalog is asked for its nodes.
+#[derive(Clone, Copy)]
+struct Asked {
+    /// The query.
+    nodes: &'static str,
+    /// See [`crate::profile::Catalog::coordinator`].
+    coordinator: Option<&'static str>,
+    /// Whether each node is connected to.
+    reach_nodes: bool,
+}
+
 /// The nodes that an engine's own catalog lists; see [`crate::profile::Catalog::nodes`] for the columns.
 fn catalogued(
     control: &mut Control,
     here: ConnSpec,
     engine: Engine,
-    question: &str,
-    reach_nodes: bool,
+    asked: Asked,
     reach: &mut Reach<'_>,
 ) -> Result<Cluster, ClusterError> {
-    let rows = catalog::rows(&mut **control, question).map_err(|source| ClusterError::Sql {
+    let rows = catalog::rows(&mut **control, asked.nodes).map_err(|source| ClusterError::Sql {
         what: format!("list the nodes of {engine}"),
         engine: Some(engine),
         source,
@@ -236,7 +252,8 @@ fn catalogued(
         if cluster.node(&name).is_some() {
             return Err(ClusterError::TwoOfOneName(name));
         }
-        cluster.nodes.push(ClusterNode::new(name, role, spec));
+        let is_coordinator = asked.coordinator.is_some() && row.get(0) == asked.coordinator;
+        cluster.nodes.push(ClusterNode { is_coordinator, ..ClusterNode::new(name, role, spec) });
     }
     // A catalog that does not name the queried node, or does not list it.
     let itself = itself.or_else(|| {
@@ -253,7 +270,7 @@ fn catalogued(
             cluster.nodes.insert(0, ClusterNode::new("entry", role, here.clone()));
         }
     }
-    if reach_nodes {
+    if asked.reach_nodes {
         for node in &cluster.nodes[1..] {
             drop(reach.connect(&here.describe(), node)?);
         }

@@ -95,6 +95,13 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
+    /// Whether a node that the catalog names refuses connections or starts: it may soon be back. An address that does not answer at all may be one that
+    /// this host cannot reach.
+    pub fn is_node_down(&self) -> bool {
+        let ClusterError::Connect { source, .. } = self else { return false };
+        source.is_refused() || source.sqlstate().is_some_and(|code| code.starts_with("57P0"))
+    }
+
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -111,7 +118,8 @@ impl ClusterError {
             ClusterError::Conninfo { source, .. } => source.hint(),
             ClusterError::Entry(source) => source.hint(),
             ClusterError::Connect { .. } => Some(
-                "write a cluster file with the address of each node as this host reaches it, and name it with --cluster".to_owned(),
+                "start that server if it is down; if this host reaches it at another address, write a cluster file with the address of each node as this host \
+                 reaches it, and name it with --cluster".to_owned(),
             ),
             ClusterError::SameNode { .. } => {
                 Some("write a cluster file that names each node once, and name it with --cluster".to_owned())

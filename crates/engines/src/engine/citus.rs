@@ -79,6 +79,7 @@ pub(super) static PROFILE: Profile = Profile {
     discovery: Discovery::Catalog(Catalog {
         sign: extension_has!("citus", "pg_catalog", "'pg_dist_node'"),
         nodes: NODES,
+        coordinator: Some("0"),
         reach_nodes: true,
         table: TABLE,
         leaves: LEAVES,
@@ -96,6 +97,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::Own,
     has_wal: false,
+    node_lost: &["58030"],
     commit: Commit { protocol: Protocol::TwoPhase { one_node_alone: true }, error_undoes: false },
     levels: Levels::Derived,
     statements: Statements::Unknown,

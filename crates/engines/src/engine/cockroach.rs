@@ -42,6 +42,7 @@ pub(super) static PROFILE: Profile = Profile {
         sign: // Forks report the version of the PostgreSQL that they began as. What is in `crdb_internal` has no owner.
         "pg_catalog.version() like 'CockroachDB %'",
         nodes: NODES,
+        coordinator: None,
         reach_nodes: true,
         table: TABLE,
         leaves: LEAVES,
@@ -54,6 +55,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::Own,
     has_wal: false,
+    node_lost: &[],
     commit: Commit {
         protocol: Protocol::Consensus { words: "parallel commits: one round of consensus", round_trips: 1.0 },
         error_undoes: false,

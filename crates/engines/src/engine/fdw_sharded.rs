@@ -20,6 +20,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Leaves,
     links: NodeLinks::ForeignServers,
     has_wal: true,
+    node_lost: &[],
     commit: Commit { protocol: Protocol::NodeByNode, error_undoes: true },
     levels: Levels::Postgres,
     statements: Statements::FirstUse,

@@ -45,6 +45,7 @@ pub(super) static PROFILE: Profile = Profile {
         sign: "exists (select 1 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
                        where n.nspname = 'pg_catalog' and c.relname = 'gp_segment_configuration')",
         nodes: NODES,
+        coordinator: None,
         reach_nodes: false,
         table: TABLE,
         leaves: LEAVES,
@@ -57,6 +58,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::Own,
     has_wal: false,
+    node_lost: &[],
     commit: Commit { protocol: Protocol::TwoPhase { one_node_alone: true }, error_undoes: false },
     levels: Levels::Derived,
     statements: Statements::Unknown,

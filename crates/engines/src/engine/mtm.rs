@@ -65,6 +65,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::Own,
     has_wal: false,
+    node_lost: &[],
     commit: Commit { protocol: Protocol::Majority { round_trips: 3.0 }, error_undoes: false },
     levels: Levels::Derived,
     statements: Statements::Unknown,

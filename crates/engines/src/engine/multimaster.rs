@@ -173,6 +173,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::EachNode,
     links: NodeLinks::Subscriptions,
     has_wal: true,
+    node_lost: &[],
     commit: Commit { protocol: Protocol::Asynchronous, error_undoes: true },
     levels: Levels::Derived,
     statements: Statements::Unknown,

@@ -23,6 +23,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Leaves,
     links: NodeLinks::Streaming,
     has_wal: true,
+    node_lost: &[],
     commit: Commit { protocol: Protocol::OneNode, error_undoes: true },
     levels: Levels::Postgres,
     statements: Statements::Fresh,

@@ -72,6 +72,7 @@ pub(super) static PROFILE: Profile = Profile {
             "'repgroups', 'parts', 'sharded_tables', 'global_tables', 'get_partition_for_value'"
         ),
         nodes: NODES,
+        coordinator: None,
         reach_nodes: true,
         table: TABLE,
         leaves: LEAVES,
@@ -87,6 +88,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::ForeignServers,
     has_wal: false,
+    node_lost: &[],
     commit: Commit { protocol: Protocol::TwoPhase { one_node_alone: false }, error_undoes: false },
     levels: Levels::Derived,
     statements: Statements::Unknown,

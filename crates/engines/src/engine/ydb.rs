@@ -23,6 +23,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::None(NO_BULK),
     links: NodeLinks::Own,
     has_wal: false,
+    node_lost: &[],
     commit: Commit {
         protocol: Protocol::Consensus {
             words: "a distributed transaction through coordinator and mediator, by its authors' count",

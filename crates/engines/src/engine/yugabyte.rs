@@ -47,6 +47,7 @@ pub(super) static PROFILE: Profile = Profile {
         sign: "exists (select 1 from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace \
                        where n.nspname = 'pg_catalog' and p.proname = 'yb_servers')",
         nodes: NODES,
+        coordinator: None,
         reach_nodes: true,
         table: TABLE,
         leaves: LEAVES,
@@ -59,6 +60,7 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::Own,
     has_wal: false,
+    node_lost: &[],
     commit: Commit {
         protocol: Protocol::Consensus {
             words: "the status record, then the answers of the tablets",

@@ -54,6 +54,8 @@ pub struct Catalog {
     /// One row per node: key (what leaves refer to), name, host, port, database (NULL: the same), role, whether it is the node that was queried,
     /// state (NULL: it works), connection string (instead of host and port), the role that chose the address if this session does not trust it.
     pub nodes: &'static str,
+    /// The key of the node through which tables are created, if only one can do that.
+    pub coordinator: Option<&'static str>,
     /// Whether discovery connects to each node. False if nodes take no ordinary sessions.
     pub reach_nodes: bool,
     /// One row per key column: kind, column, type, hash function or operator class, whether its collation is deterministic, two numbers.

@@ -17,14 +17,14 @@ impl LoadError {
             LoadError::ServerLost { .. } => {
                 "start the server (its log has the reason), then run the same command again: it continues".into()
             }
+            LoadError::NodeAway { .. } => {
+                "start the node that the error names (its log has the reason), then run the same command again: it continues".into()
+            }
             _ if self.is_connection_lost() => {
                 "read the server's log, then run the same command again: it continues".into()
             }
             LoadError::Lost { .. } | LoadError::Sql { .. } | LoadError::Stream { .. } => {
                 return self.hint_of_server();
-            }
-            LoadError::NodeAway { .. } => {
-                "start that node, or take it out of the cluster; the same command again continues with the missing chunks".into()
             }
             LoadError::TooManyAttempts { .. } => {
                 "read the server's log; the same command again continues with the missing chunks".into()
