@@ -26,6 +26,8 @@ pub(crate) const FOR_CPU: &str = "waiting for a CPU";
 pub(crate) const CPU: &str = "CPU, or waiting for one";
 /// Name of the part in which sessions wait until other nodes agree on their commit, on engines where that is no wait of PostgreSQL's.
 pub(crate) const AGREEMENT: &str = "commit: agreement of the nodes";
+/// Name of the part in which sessions wait for their client or for other nodes, on engines that show both as one wait.
+pub(crate) const FOR_NODES: &str = "other nodes, or the client";
 /// Name of the rest.
 pub(crate) const UNACCOUNTED: &str = "unaccounted";
 /// Wait events listed per part and statement.
@@ -161,9 +163,10 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
         // A process that has received a statement and has no CPU to read it with counts as idle everywhere else.
         active += scheduled.unread(active, computing, statements_per_s(case, node, server, windows));
     }
-    let name_of = |kind: &str, event: &str| match case.is_agreement(node, kind, event) {
-        true => AGREEMENT,
-        false => part_of(kind, event),
+    let name_of = |kind: &str, event: &str| match () {
+        () if case.is_agreement(node, kind, event) => AGREEMENT,
+        () if case.is_for_nodes(node, kind, event) => FOR_NODES,
+        () => part_of(kind, event),
     };
     let parts = parts(name_of, waits, windows, samples, active, scheduler);
     let woken: f64 = parts.iter().filter_map(|part| part.woken).sum();

@@ -1,8 +1,9 @@
 //! The engines that `scripts/engines` has built, each on a cluster of three nodes: loaded, verified, driven and proved by the command.
 
 use crate::every_verb::Trial;
-use crate::labs::ClusterLab;
+use crate::labs::{self, ClusterLab};
 use std::path::Path;
+use std::time::Duration;
 
 use crate::support;
 use lab::local::{Installation, Topology};
@@ -35,12 +36,64 @@ fn citus_is_loaded_verified_driven_and_proved() {
     // A worker names the coordinator, which has the ledger.
     let told = lab.expect_at(0, "verify ycsb", 2).stdout;
     assert!(told.contains("accepted"), "{told}");
-    let refused = lab.expect_at(1, "run -b ycsb-a -t 5", 2).stderr;
-    assert!(refused.contains("hint: ") && refused.contains("coordinator"), "{refused}");
+    // And a run enters there all the same.
+    let entered = lab.expect_at(0, "run -b ycsb-a -t 5 -o entered", 2).stderr;
+    assert!(entered.contains("this server is a worker of a cluster whose coordinator is "), "{entered}");
+    assert_eq!(lab.run_json("entered")["steps"][0]["summary"]["transactions"], 5);
     trial.run();
     trial.look();
     trial.prove();
 }
+
+/// A worker that is away when a load begins, shards that move while it is driven: nothing is lost, and nothing of the engine is blamed on the user.
+#[test]
+fn citus_loses_a_worker_and_moves_shards_under_load() {
+    let Some(mut trial) = trial("engine-citus", &Topology::Citus { nodes: 3 }, None) else { return };
+    trial.lab.servers.node_mut(2).kill9().expect("the server is killed");
+    let load = "load ycsb --rows 60000 -j 2 -o loaded";
+    let command = trial.lab.command(load);
+    let loading = std::thread::spawn(move || labs::expect(0, command, load));
+    std::thread::sleep(AWAY);
+    trial.lab.servers.node_mut(2).start_again().expect("the server starts again");
+    let told = loading.join().expect("the load ends").stderr;
+    assert!(
+        told.contains("another node does not answer") && told.contains("all nodes answer again"),
+        "{told}"
+    );
+    let lab = &trial.lab;
+    let totals = &lab.run_json("loaded")["steps"][0]["totals"];
+    assert_eq!(totals["wal_by_node"].as_object().map(|nodes| nodes.len()), Some(3), "{totals}");
+    assert!(lab.expect(0, "verify ycsb").stdout.contains("60,000 rows exact"));
+    // The engine would end it within a minute.
+    lab.execute(0, "alter system set citus.recover_2pc_interval = -1");
+    lab.execute(0, "select pg_catalog.pg_reload_conf()");
+    lab.execute(1, "begin; select pg_catalog.pg_current_xact_id(); prepare transaction 'citus_0_1_1_1'");
+    let drive = "run -b ycsb-a -c 4 -T 8 -o driven";
+    let command = lab.command(drive);
+    let driving = std::thread::spawn(move || labs::expect(0, command, drive));
+    std::thread::sleep(AWAY);
+    for mode in ["block_writes", "force_logical"] {
+        lab.sql(0, &format!("{MOVE_ONE}, shard_transfer_mode => '{mode}')::text from one"));
+    }
+    driving.join().expect("the run ends");
+    let seen = std::fs::read_to_string(lab.folder.path().join("driven/samples.ndjson")).expect("samples");
+    assert!(seen.contains("citus_0_1_1_1"), "the prepared transaction of the engine is watched");
+    let findings = std::fs::read_to_string(lab.folder.path().join("driven/findings.json")).expect("findings");
+    for wrong in ["pg_drop_replication_slot", "ROLLBACK PREPARED", "ALTER SUBSCRIPTION"] {
+        assert!(!findings.contains(wrong), "{wrong}: {findings}");
+    }
+    assert!(lab.expect(0, "verify ycsb").stdout.contains("60,000 rows exact"));
+}
+
+/// How long a worker is away, and a run is under way before shards move.
+const AWAY: Duration = Duration::from_secs(2);
+/// Moves a shard that the first worker has to the second; the mode follows.
+const MOVE_ONE: &str = "\
+    with one as (select p.shardid, f.nodename source, f.nodeport source_port, t.nodename target, t.nodeport target_port \
+                 from pg_dist_placement p join pg_dist_shard s using (shardid) join pg_dist_node f on f.groupid = p.groupid and f.groupid = 1 \
+                 join pg_dist_node t on t.groupid = 2 \
+                 where s.logicalrelid = 'usertable'::regclass and p.shardstate = 1 order by 1 limit 1) \
+    select pg_catalog.citus_move_shard_placement(shardid, source, source_port, target, target_port";
 
 #[test]
 fn postgres_pro_multimaster_is_loaded_verified_driven_and_proved() {

@@ -79,6 +79,9 @@ pub const WAIT_CPU: &str = "CPU";
 
 /// Topic and name of the fact that an engine's commits wait in an event that PostgreSQL does not have for it: kind and event, with a colon between them.
 pub const COMMIT_WAITS: (&str, &str) = ("commit", "waits");
+/// Topic and name of the fact that an engine's sessions wait in the same event for their client and for other nodes that do the work of a statement:
+/// kind and event, with a colon between them.
+pub const NODE_WAITS: (&str, &str) = ("nodes", "waits");
 
 /// Topic of facts about what an engine makes for itself. The names are in [`own`].
 pub const OWN: &str = "own";

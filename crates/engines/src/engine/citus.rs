@@ -65,6 +65,8 @@ const OWN: Own = Own {
     slots: &["citus_shard_"],
     subscriptions: &["citus_shard_"],
     sessions: &["citus_internal", "citus_rebalancer", "citus_shard_"],
+    // WaitEventSetWait of adaptive_executor.c.
+    node_waits: Some(("Client", "ClientRead")),
     ..Own::NOTHING
 };
 

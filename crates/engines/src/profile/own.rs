@@ -22,6 +22,8 @@ pub struct Own {
     pub sessions: &'static [&'static str],
     /// Kind and event in which sessions wait until other nodes agree on a commit, if PostgreSQL has no event for it.
     pub commit_waits: Option<(&'static str, &'static str)>,
+    /// Kind and event in which sessions wait for other nodes that do the work of a statement, if it is that of a wait for the client.
+    pub node_waits: Option<(&'static str, &'static str)>,
 }
 
 impl Own {
@@ -36,6 +38,7 @@ impl Own {
         subscriptions: &[],
         sessions: &[],
         commit_waits: None,
+        node_waits: None,
     };
 
     /// Whether it prepared a transaction of this name: a number follows the beginning.

@@ -1,7 +1,7 @@
 //! What is not a user's: settings of roles and databases instead of the server's, and what the engine of a cluster makes for itself.
 
 use super::Case;
-use record::watched::{COMMIT_WAITS, OWN, own};
+use record::watched::{COMMIT_WAITS, NODE_WAITS, OWN, own};
 
 impl Case {
     /// What roles and databases set for themselves, instead of the server's setting of this name: whose it is, and the value.
@@ -40,6 +40,13 @@ impl Case {
         let (topic, name) = COMMIT_WAITS;
         let mut facts =
             self.facts(topic).filter(|fact| fact.name == name && (node.is_empty() || fact.node == node));
+        facts.any(|fact| fact.value.split_once(':') == Some((kind, event)))
+    }
+
+    /// Whether this wait can be one for other nodes that do the work of a statement, as the engine of this node has it.
+    pub(crate) fn is_for_nodes(&self, node: &str, kind: &str, event: &str) -> bool {
+        let (topic, name) = NODE_WAITS;
+        let mut facts = self.facts(topic).filter(|fact| fact.name == name && fact.node == node);
         facts.any(|fact| fact.value.split_once(':') == Some((kind, event)))
     }
 }

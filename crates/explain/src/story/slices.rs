@@ -1,7 +1,7 @@
 //! The parts of a node's time: the rules that explain each, and where to look if none of them does.
 
 use crate::case::Case;
-use crate::node_time::{AGREEMENT, CPU, FOR_CPU, ON_CPU, UNACCOUNTED};
+use crate::node_time::{AGREEMENT, CPU, FOR_CPU, FOR_NODES, ON_CPU, UNACCOUNTED};
 use crate::units;
 use record::finding::NodeTime;
 
@@ -166,6 +166,14 @@ pub(super) const SLICES: &[Slice] = &[
         is_wait: true,
         rules: &["NET-03", "NET-06"],
         words: "statements wait for their client: it sends slowly (COPY FROM STDIN), or reads its result slowly",
+        commands: &[NOW],
+    },
+    Slice {
+        part: FOR_NODES,
+        is_wait: true,
+        rules: &["NET-03", "NET-06"],
+        words: "sessions wait for other nodes, which do the work of their statements, or for their client: this engine shows both as one wait; the account of \
+                each other node tells what it does meanwhile",
         commands: &[NOW],
     },
     Slice {

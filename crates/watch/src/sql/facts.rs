@@ -4,7 +4,7 @@ use crate::collect::{Batch, Place, Recorded};
 use crate::sql::core::Slow;
 use crate::sql::json::{count, flag, list, text};
 use engines::profile::Own;
-use record::watched::{COMMIT_WAITS, OWN as OWN_TOPIC, own};
+use record::watched::{COMMIT_WAITS, NODE_WAITS, OWN as OWN_TOPIC, own};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -98,8 +98,9 @@ pub(crate) fn of_engine(place: &Place, t_us: u64, all: &[Own], recorded: &mut Re
     let words = |of: fn(&Own) -> &'static str| {
         all.iter().map(of).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
     };
-    let waits = all.iter().find_map(|own| own.commit_waits);
-    let (commit, name) = COMMIT_WAITS;
+    let wait = |of: fn(&Own) -> Option<(&'static str, &'static str)>| {
+        all.iter().find_map(of).map_or(String::new(), |(kind, event)| format!("{kind}:{event}"))
+    };
     for (topic, name, value) in [
         (OWN_TOPIC, own::PREPARED, names(|own| own.prepared)),
         (OWN_TOPIC, own::RESOLVES, words(|own| own.resolves)),
@@ -107,7 +108,8 @@ pub(crate) fn of_engine(place: &Place, t_us: u64, all: &[Own], recorded: &mut Re
         (OWN_TOPIC, own::LOCKS_WHILE, words(|own| own.locks_while)),
         (OWN_TOPIC, own::SLOTS, names(|own| own.slots)),
         (OWN_TOPIC, own::SESSIONS, names(|own| own.sessions)),
-        (commit, name, waits.map_or(String::new(), |(kind, event)| format!("{kind}:{event}"))),
+        (COMMIT_WAITS.0, COMMIT_WAITS.1, wait(|own| own.commit_waits)),
+        (NODE_WAITS.0, NODE_WAITS.1, wait(|own| own.node_waits)),
     ] {
         if !value.is_empty() {
             recorded.fact(batch, t_us, place.fact(topic, name, value));
