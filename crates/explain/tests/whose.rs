@@ -42,7 +42,7 @@ fn a_role_with_less_memory_for_sorts_than_the_server_gives_is_named() {
     let found = scene.explain();
     let claim = of(&found, "PLAN-02");
     assert!(claim.claim.contains("role analyst has a work_mem of its own: 64kB"), "{}", claim.claim);
-    assert!(commands(claim).contains("ALTER ROLE analyst RESET work_mem;"), "{}", commands(claim));
+    assert!(commands(claim).contains("ALTER ROLE \"analyst\" RESET work_mem;"), "{}", commands(claim));
     // More than the server gives is no reason.
     scene.fact(json!({"node": "n1"}), "own_setting", "work_mem of role analyst", "1GB");
     assert!(!of(&scene.explain(), "PLAN-02").claim.contains("analyst"));

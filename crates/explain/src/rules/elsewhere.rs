@@ -54,23 +54,33 @@ fn names(statement: &StatementTime, relation: &str) -> Option<bool> {
     Some(parsed.tables.iter().any(|table| super::costly::is_name_of(table, relation)))
 }
 
-/// The table with most of the blocks, and its share, if no statement that matters names it.
-fn unnamed_table(time: &NodeTime) -> Option<(&str, f64)> {
+/// The table with most of the blocks, its share, and its blocks a second, if no statement that matters names it.
+fn unnamed_table<'a>(case: &Case, time: &'a NodeTime) -> Option<(&'a str, f64, f64)> {
     let by = time.by.iter().find(|by| by.name == "relation")?;
     let (relation, share) = by.shares.iter().max_by(|left, right| left.1.total_cmp(&right.1))?;
     let mut felt = time.statements.iter().filter(|statement| statement.share >= NAMING_SHARE_MIN);
     let is_named = felt.any(|statement| names(statement, relation).unwrap_or(true));
-    (*share >= OF_BLOCKS_MIN && !is_named).then_some((relation, *share))
+    let per_s = |field: &str| {
+        let tables = case.at("table", time.node.as_str());
+        tables
+            .filter(|table| table.lines.word("relation") == relation)
+            .filter_map(|table| table.lines.rate(field))
+            .sum::<f64>()
+    };
+    (*share >= OF_BLOCKS_MIN && !is_named)
+        .then(|| (relation.as_str(), *share, per_s("blocks_hit") + per_s("blocks_read")))
 }
 
 fn unnamed(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
-        let Some((relation, of_blocks)) = unnamed_table(time) else { continue };
+        let Some((relation, of_blocks, blocks_per_s)) = unnamed_table(case, time) else { continue };
         for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
             let Ok(parsed) = statement::parse(&statement.text) else { continue };
             let (blocks, rows) = (statement.blocks.unwrap_or(0.0), statement.rows.unwrap_or(0.0));
-            let is_write = matches!(parsed.verb, Verb::Insert | Verb::Update | Verb::Delete);
+            // Otherwise many cheap statements may touch them.
+            let is_its_work = blocks * statement.calls_per_s.unwrap_or(0.0) >= blocks_per_s * OF_BLOCKS_MIN;
+            let is_write = matches!(parsed.verb, Verb::Insert | Verb::Update | Verb::Delete) && is_its_work;
             let Some(named) =
                 parsed.tables.first().filter(|_| is_write && blocks >= rows.max(1.0) * BLOCKS_PER_ROW_MIN)
             else {

@@ -37,7 +37,9 @@ fn counted(scene: &mut Scene, kind: &str, width: u64, table: Value) {
 /// A write, and how many blocks of a table that it does not name were touched.
 fn unnamed(scene: &mut Scene, text: &str, blocks: u64, triggers: u64) {
     statement(scene, text, json!({"rows": 50, "shared_hit": 4_650}), json!({}));
-    for (relation, hit) in [("public.holiday", blocks), ("public.shift_plan", 100)] {
+    for (relation, hit) in
+        [("public.holiday", blocks), ("public.shift_plan", 400), ("public.usertable", 1_000)]
+    {
         let keys = json!({"node": "n1", "database": "db", "relation": relation});
         scene.set("table", keys, json!({"bytes": 700_000, "live_rows": 20_000, "planned_rows": 20_000, "analyzes_total": 1, "analyzed_s": 60.0,
             "blocks_hit": hit, "blocks_read": 0, "triggers": triggers, "indexes": 1}));
@@ -70,9 +72,9 @@ pub(super) const CASES: &[Fires] = &[
     ("PLAN-48", Co, |scene| ends(scene, "((first_ip <= $1) AND (last_ip >= $1))", "", json!({}))),
     ("PLAN-48", Co, |scene| ends(scene, "(starts_at < $2)", "(ends_at > $1)", json!({}))),
     ("VAC-13", Co, |scene| counted(scene, "Bitmap Heap Scan", 0, json!({"all_visible_share": 0.0}))),
-    ("PLAN-49", Co, |scene| unnamed(scene, PLANNED, 400_000, 0)),
+    ("PLAN-49", Co, |scene| unnamed(scene, PLANNED, 26_000, 0)),
     ("SES-07", Counter, |scene| asking(scene, COLUMNS, 820)),
-    ("SES-07", Counter, |scene| asking(scene, "select oid from pg_type where typname = $1", 200)),
+    ("SES-07", Counter, |scene| asking(scene, "select oid from pg_type where typname = $1", 600)),
     ("VAC-13", Counter, |scene| {
         counted(scene, "Index Only Scan", 4, json!({"all_visible_share": 0.1, "vacuumed_s": 90_000.0}))
     }),
@@ -85,10 +87,11 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("PLAN-48", |scene| ends(scene, "(price <= $1)", "(weight >= $2)", json!({}))),
     ("PLAN-48", |scene| ends(scene, "(first_ip <= $1)", "(last_ip <= $1)", json!({}))),
     ("PLAN-48", |scene| ends(scene, "(first_ip <= $1)", "($1 <= last_ip)", json!({"shared_hit": 60}))),
-    // Its trigger does it, the statement names the table, or the other table has little to do with it.
-    ("PLAN-49", |scene| unnamed(scene, PLANNED, 400_000, 1)),
-    ("PLAN-49", |scene| unnamed(scene, "insert into shift_plan (d) select d from holiday", 400_000, 0)),
-    ("PLAN-49", |scene| unnamed(scene, PLANNED, 90, 0)),
+    // Its trigger does it, the statement names the table, or the other table has little to do with it, or many other statements.
+    ("PLAN-49", |scene| unnamed(scene, PLANNED, 26_000, 1)),
+    ("PLAN-49", |scene| unnamed(scene, "insert into shift_plan (d) select d from holiday", 26_000, 0)),
+    ("PLAN-49", |scene| unnamed(scene, PLANNED, 900, 0)),
+    ("PLAN-49", |scene| unnamed(scene, PLANNED, 9_000_000, 0)),
     ("SES-07", |scene| asking(scene, COLUMNS, 10)),
     ("SES-07", |scene| asking(scene, "select id from pets where name = $1", 820)),
     ("SES-07", |scene| asking(scene, "select p.id from pet p join pg_class c on c.relname = p.name", 820)),

@@ -367,7 +367,7 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
             "bytes": 1_000_000_000u64, "index_bytes": 100_000_000, "live_rows": 1_000_000, "dead_rows": 500, "rows_inserted": 90_000,
             "rows_updated": 60_000, "rows_deleted": 0, "seq_scans": 0, "seq_rows": 0, "autovacuums": 1, "primary_key": true,
             "rows_hot_updated": 55_000, "planned_rows": 990_000, "changed_since_analyze": 20_000, "analyzes_total": 3, "analyzed_s": 60.0,
-            "autovacuum": true, "blocks_hit": 2_000_000, "blocks_read": 10_000, "index_rows": 600_000, "index_scans": 600_000, "indexes": 1, "triggers": 0,
+            "autovacuum": true, "blocks_hit": 2_000_000, "blocks_read": 10_000, "index_rows": 600_000, "index_scans": 600_000, "indexes": 1, "triggers": 0, "all_visible_share": 0.99,
             "unindexed_references": 0,
             "replica_identity": "default", "published": false, "tablespace": "pg_default", "index_tablespaces": "pg_default"}))
         .set("plan", json!({"node": node, "query_id": "1", "hash": "a1"}), json!({

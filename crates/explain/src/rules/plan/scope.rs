@@ -94,12 +94,6 @@ pub(super) fn intervals(case: &Case) -> Answer {
                 "-- and in the statement instead of both conditions: {range}({low}, {high}, '[]') {value}"
             ));
         }
-        if interval.is_around_one {
-            commands.push(format!(
-                "-- or, if the intervals do not overlap, with an index that begins with {low}: ... WHERE {low} <= the value ORDER BY {low} DESC LIMIT 1, and \
-                 then compare {high}"
-            ));
-        }
         commands.push(explain_it(case, &planned.time.node, planned.statement));
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         claims.push(
@@ -114,7 +108,8 @@ pub(super) fn intervals(case: &Case) -> Answer {
                 .not("wrong statistics: the planner cannot know how two columns of a row belong together, and another estimate would not make the index better")
                 .remedy(
                     "index the interval itself: a GiST index on a range of both columns finds the intervals around a value at once (SP-GiST where they hardly \
-                     overlap); of intervals that do not overlap, the one with the greatest lower end below the value is the only candidate",
+                     overlap); of intervals that do not overlap, only the one with the greatest lower end below \
+                     the value can match: ORDER BY that end DESC LIMIT 1 finds it with the index that is there",
                     &commands,
                 ),
         );
