@@ -549,7 +549,10 @@ mod tests {
             (refused("FATAL", b"57P02"), AfterError::Reconnect),
             (refused("FATAL", b"57P03"), AfterError::Reconnect),
             (refused("FATAL", b"XX000"), AfterError::Reconnect),
-            (refused("ERROR", b"08006"), AfterError::Reconnect),
+            (refused("ERROR", b"08006"), AfterError::Await),
+            (refused("ERROR", b"57P01"), AfterError::Await),
+            (refused("ERROR", b"58030"), AfterError::Await),
+            (refused("FATAL", b"08006"), AfterError::Reconnect),
             (refused("ERROR", b"25006"), AfterError::Reconnect),
             (refused("ERROR", b"40001"), AfterError::Repeat),
             (refused("ERROR", b"40P01"), AfterError::Repeat),
@@ -562,7 +565,7 @@ mod tests {
             (SessionError::RowCount { sent: 2, counted: 1 }, AfterError::Fail),
             (SessionError::Protocol(ProtocolError::Unexpected { tag: b'?' }), AfterError::Fail),
         ] {
-            assert_eq!(fate(&error), expected, "{error}");
+            assert_eq!(fate(&error, &["58030"]), expected, "{error}");
         }
     }
 

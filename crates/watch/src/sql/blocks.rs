@@ -144,7 +144,7 @@ mod tests {
             "sessions": [{"pid": 1, "state": "active", "query": "update"}],
         });
         let mut batch = Batch::default();
-        answer("n1", 5, &answer_json, &mut batch);
+        answer("n1", 5, &answer_json, &[], &mut batch);
         let [(5, 0, Sampled::Block(block))] = batch.lines.as_slice() else { panic!("{batch:?}") };
         assert_eq!((block.root, block.root_state.as_str(), block.depth), (Some(0), PREPARED, Some(1)));
         assert_eq!((block.wait_s, block.query.as_str()), (Some(2.5), "update"));
