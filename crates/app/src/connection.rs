@@ -148,7 +148,7 @@ impl Address {
 /// The cluster by the catalog of this server. As long as a node that the catalog names cannot be reached it is tried again, until the limit.
 fn discovered(spec: &ConnSpec, context: &Context, limit: Duration) -> Result<Cluster, Failure> {
     let (begin, stop) = (Instant::now(), context.stop.flag());
-    let mut told = false;
+    let mut is_reported = false;
     loop {
         let error = match Cluster::discover(spec) {
             Err(error @ ClusterError::Connect { .. })
@@ -158,9 +158,9 @@ fn discovered(spec: &ConnSpec, context: &Context, limit: Duration) -> Result<Clu
             }
             found => return Ok(found?),
         };
-        if !told {
+        if !is_reported {
             context.terminal.say(&format!("{error}: waiting for it, up to {} s", limit.as_secs()));
-            told = true;
+            is_reported = true;
         }
         std::thread::sleep(AWAY_PAUSE);
     }

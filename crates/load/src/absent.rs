@@ -64,7 +64,7 @@ pub(crate) fn wait_for<T>(
     (what, lost): (&str, &[&str]),
     limit: Duration,
     stop: &Stop,
-    tell: &mut dyn FnMut(LoadEvent),
+    notify: &mut dyn FnMut(LoadEvent),
     mut work: impl FnMut() -> Result<T, LoadError>,
 ) -> Result<T, LoadError> {
     let mut waiting: Option<Waiting> = None;
@@ -74,7 +74,7 @@ pub(crate) fn wait_for<T>(
             done => {
                 if let Some(waiting) = waiting.filter(|_| done.is_ok()) {
                     let message = format!("{what}: all nodes answer again");
-                    tell(LoadEvent {
+                    notify(LoadEvent {
                         kind: record::event::RECONNECT,
                         message,
                         duration: Some(waiting.lasted()),
@@ -85,8 +85,8 @@ pub(crate) fn wait_for<T>(
         };
         let waiting = waiting.get_or_insert_with(Waiting::begin);
         if waiting.is_new() {
-            let message = message(what, &error.told(), limit);
-            tell(LoadEvent { kind: record::event::ERROR, message, duration: None });
+            let message = message(what, &error.reason(), limit);
+            notify(LoadEvent { kind: record::event::ERROR, message, duration: None });
         }
         sleep(waiting.next(limit, error)?, stop);
     }

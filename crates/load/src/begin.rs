@@ -48,19 +48,7 @@ pub fn load(
     // Counters without streams serve until the dataset is known.
     reporter.begin(Phase::Schema, &Counters::new(0, 0, content.rows(), content.row_bytes()));
     let deadline = check_stop_rules(&mut sessions, content.name(), options, started)?;
-    let (limit, lost) = (options.reconnect_limit, sessions.node_lost);
-    let prepared = absent::wait_for(
-        ("preparing the tables", lost),
-        limit,
-        stop,
-        &mut |event| reporter.observer.event(&event),
-        || schema::prepare(&mut sessions, cluster, content, options, stop),
-    );
-    let mut prepared = match prepared {
-        Ok(prepared) => prepared,
-        Err(error) if sessions.shape == Shape::Repeated => return Err(peers::explain(&mut sessions, error)),
-        Err(error) => return Err(error),
-    };
+    let mut prepared = prepare(&mut sessions, cluster, content, options, stop, &mut reporter)?;
     copies::mark(cluster, &mut prepared, tables);
     let mut fill = Fill::new(sessions, prepared.datasets, prepared.layout, content, options, stop, started)?;
     if fill.datasets.iter().all(|dataset| dataset.loaded) {
@@ -106,6 +94,28 @@ pub fn load(
         outcome.map_err(|error| error.or_disk_full(done, counters.chunks_total.load(Ordering::Relaxed)))
     })?;
     fill.report(outcome, &counters, reporter.observer)
+}
+
+/// Creates what is missing, as soon as all nodes answer that it needs.
+fn prepare(
+    sessions: &mut NodeSessions,
+    cluster: &Cluster,
+    content: &dyn dataset::Dataset,
+    options: &Options,
+    stop: &Stop,
+    reporter: &mut Reporter<'_>,
+) -> Result<schema::Prepared, LoadError> {
+    let prepared = absent::wait_for(
+        ("preparing the tables", sessions.node_lost),
+        options.reconnect_limit,
+        stop,
+        &mut |event| reporter.observer.event(&event),
+        || schema::prepare(sessions, cluster, content, options, stop),
+    );
+    match prepared {
+        Err(error) if sessions.shape == Shape::Repeated => Err(peers::explain(sessions, error)),
+        prepared => prepared,
+    }
 }
 
 /// Refuses a cluster that a dataset cannot be loaded into, touching no server.

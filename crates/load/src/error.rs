@@ -439,7 +439,7 @@ impl LoadError {
     }
 
     /// The message of the server, or its own.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         match self.innermost() {
             LoadError::Sql { source, .. } => connect::control::server_error(source)
                 .map_or_else(|| source.to_string(), |error| error.message.clone()),

@@ -371,7 +371,7 @@ impl<'a> Stream<'a> {
         let error = self.fatal(what.to_owned(), error);
         let is_new = self.away.is_none();
         if is_new {
-            let message = absent::message(&self.name(), &error.told(), limit);
+            let message = absent::message(&self.name(), &error.reason(), limit);
             self.report(record::event::ERROR, message, None);
         }
         let pause = self.away.get_or_insert_with(Waiting::begin).next(limit, error)?;

@@ -108,12 +108,12 @@ pub(super) fn discover(
     if let Some(Signs { engine, .. }) = found.iter().find(|sign| owns_catalog(sign)) {
         return match &engine.discovery {
             Discovery::Catalog(catalog) => {
-                let asked = Asked {
+                let listing = Listing {
                     nodes: catalog.nodes,
                     coordinator: catalog.coordinator,
                     reach_nodes: catalog.reach_nodes,
                 };
-                catalogued(control, here, *engine, asked, reach)
+                catalogued(control, here, *engine, listing, reach)
             }
             _ => Ok(Cluster { engine: *engine, ..Cluster::single(here) }),
         };
@@ -123,8 +123,8 @@ pub(super) fn discover(
         if !is_in_use(control, engine, replication, reach)? {
             continue;
         }
-        let asked = Asked { nodes: replication.nodes, coordinator: None, reach_nodes: true };
-        let cluster = catalogued(control, here.clone(), engine, asked, reach)?;
+        let listing = Listing { nodes: replication.nodes, coordinator: None, reach_nodes: true };
+        let cluster = catalogued(control, here.clone(), engine, listing, reach)?;
         // An installed extension that replicates nothing does not make a cluster.
         if cluster.nodes.len() > 1 {
             return Ok(cluster);
@@ -201,9 +201,9 @@ fn postgres(control: &mut Control, here: ConnSpec, reach: &mut Reach<'_>) -> Res
     fdw_sharded(control, here, &nodes, reach)
 }
 
-/// What a catalog is asked for its nodes.
+/// How the nodes are read from a catalog.
 #[derive(Clone, Copy)]
-struct Asked {
+struct Listing {
     /// The query.
     nodes: &'static str,
     /// See [`crate::profile::Catalog::coordinator`].
@@ -217,10 +217,10 @@ fn catalogued(
     control: &mut Control,
     here: ConnSpec,
     engine: Engine,
-    asked: Asked,
+    listing: Listing,
     reach: &mut Reach<'_>,
 ) -> Result<Cluster, ClusterError> {
-    let rows = catalog::rows(&mut **control, asked.nodes).map_err(|source| ClusterError::Sql {
+    let rows = catalog::rows(&mut **control, listing.nodes).map_err(|source| ClusterError::Sql {
         what: format!("list the nodes of {engine}"),
         engine: Some(engine),
         source,
@@ -252,7 +252,7 @@ fn catalogued(
         if cluster.node(&name).is_some() {
             return Err(ClusterError::TwoOfOneName(name));
         }
-        let is_coordinator = asked.coordinator.is_some() && row.get(0) == asked.coordinator;
+        let is_coordinator = listing.coordinator.is_some() && row.get(0) == listing.coordinator;
         cluster.nodes.push(ClusterNode { is_coordinator, ..ClusterNode::new(name, role, spec) });
     }
     // A catalog that does not name the queried node, or does not list it.
@@ -270,7 +270,7 @@ fn catalogued(
             cluster.nodes.insert(0, ClusterNode::new("entry", role, here.clone()));
         }
     }
-    if asked.reach_nodes {
+    if listing.reach_nodes {
         for node in &cluster.nodes[1..] {
             drop(reach.connect(&here.describe(), node)?);
         }

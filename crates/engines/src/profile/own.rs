@@ -1,5 +1,5 @@
 //! What an engine makes for itself on the servers of a cluster: transactions that it prepares, locks, slots, subscriptions. Nobody else may end or drop
-//! them, and nobody is to be blamed for them.
+//! them, and they are no fault of a user.
 
 /// An engine's own objects. Names are given by how they begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

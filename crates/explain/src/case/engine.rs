@@ -16,7 +16,7 @@ impl Case {
         })
     }
 
-    /// What the engine of a node has of its own, or says of it: a fact of `record::watched::own`.
+    /// What the engine of a node has of its own, or how it ends it: a fact of `record::watched::own`.
     pub(crate) fn own<'a>(&'a self, node: &str, what: &str) -> Option<&'a str> {
         let fact = self.facts(OWN).find(|fact| fact.name == what && fact.node == node)?;
         Some(fact.value.as_str())

@@ -108,15 +108,14 @@ fn chatty(case: &Case) -> Answer {
         if idle < IDLE_MIN || ended < 1.0 || each < STATEMENTS_MIN || !(is_waiting || is_overhead) {
             continue;
         }
-        let how = match is_waiting {
-            true => format!(
-                "sessions wait for their client in it for {} times as long as they work",
-                units::short(idle / active.max(1e-3))
-            ),
-            false => format!(
-                "sessions execute them in {} of its time: the rest is messages, parsing, planning, and waiting for the client",
-                units::percent(executing / (idle + active))
-            ),
+        let how = if is_waiting {
+            let times = units::short(idle / active.max(1e-3));
+            format!("sessions wait for their client in it for {times} times as long as they work")
+        } else {
+            let share = units::percent(executing / (idle + active));
+            format!(
+                "sessions execute them in {share} of its time: the rest is messages, parsing, planning, and waiting for the client"
+            )
         };
         let busiest = case
             .at("statement", server.place)

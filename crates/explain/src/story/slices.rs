@@ -173,7 +173,7 @@ pub(super) const SLICES: &[Slice] = &[
         is_wait: true,
         rules: &["NET-03", "NET-06"],
         words: "sessions wait for other nodes, which do the work of their statements, or for their client: this engine shows both as one wait; the account of \
-                each other node tells what it does meanwhile",
+                each other node has what it does meanwhile",
         commands: &[NOW],
     },
     Slice {

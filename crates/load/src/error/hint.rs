@@ -14,15 +14,11 @@ impl LoadError {
             LoadError::Node { source, .. } => return source.hint(),
             LoadError::Connect(_) if self.is_no_room() => return sqlstate_hint(self.sqlstate()?),
             LoadError::Connect(error) => return error.hint(),
-            LoadError::ServerLost { .. } => {
-                "start the server (its log has the reason), then run the same command again: it continues".into()
-            }
+            LoadError::ServerLost { .. } => continued("start the server (its log has the reason)"),
             LoadError::NodeAway { .. } => {
-                "start the node that the error names (its log has the reason), then run the same command again: it continues".into()
+                continued("start the node that the error names (its log has the reason)")
             }
-            _ if self.is_connection_lost() => {
-                "read the server's log, then run the same command again: it continues".into()
-            }
+            _ if self.is_connection_lost() => continued("read the server's log"),
             LoadError::Lost { .. } | LoadError::Sql { .. } | LoadError::Stream { .. } => {
                 return self.hint_of_server();
             }
@@ -224,4 +220,9 @@ fn schema_hint(is_empty: bool) -> &'static str {
         }
         false => "choose another database, or rename that schema",
     }
+}
+
+/// What makes a load go on.
+fn continued(first: &str) -> String {
+    format!("{first}, then run the same command again: it continues")
 }

@@ -104,7 +104,7 @@ pub(super) fn await_logical(
 pub(super) enum Quiet {
     /// None arrived for [`QUIET`].
     Yes,
-    /// They still did when the limit was reached: somebody writes.
+    /// They still did when the limit was reached: other sessions write.
     No,
     /// The role may not read what arrives.
     Hidden,

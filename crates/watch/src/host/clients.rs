@@ -1,7 +1,7 @@
 //! Which processes of this host are clients of its servers: their sockets are connected to one.
 //!
 //! A driver or an application on the server's own host takes CPUs from it as any neighbour does, and yet it is part of the load. TCP connections are in
-//! /proc/net/tcp; for unix sockets only the kernel's socket diagnosis (`sock_diag(7)`) says who the peer is.
+//! /proc/net/tcp; for unix sockets only the kernel's socket diagnosis (`sock_diag(7)`) knows who the peer is.
 
 use super::files::Files;
 use super::server::Server;
@@ -119,9 +119,9 @@ fn tcp(line: &str) -> Option<(u16, u64)> {
     Some((u16::from_str_radix(port, 16).ok()?, words.nth(5)?.parse().ok()?))
 }
 
-/// All connected unix sockets of this host; empty if the kernel does not tell.
+/// All connected unix sockets of this host; empty if the kernel does not show them.
 fn unix_sockets() -> Vec<Unix> {
-    let asked = || -> rustix::io::Result<OwnedFd> {
+    let request = || -> rustix::io::Result<OwnedFd> {
         let socket = net::socket_with(
             AddressFamily::NETLINK,
             SocketType::DGRAM,
@@ -131,10 +131,10 @@ fn unix_sockets() -> Vec<Unix> {
         net::send(&socket, &request(), SendFlags::empty())?;
         Ok(socket)
     };
-    let Ok(socket) = asked() else { return vec![] };
+    let Ok(socket) = request() else { return vec![] };
     let (mut found, mut part) = (vec![], vec![0; PART_BYTES]);
     for _ in 0..PARTS_MAX {
-        // The kernel has each part ready when it is asked for: nothing is waited for.
+        // The kernel has each part ready when it is requested: nothing is waited for.
         let Ok((length, _)) = net::recv(&socket, part.as_mut_slice(), RecvFlags::DONTWAIT) else { break };
         if is_last(&part[..length], &mut found) {
             break;
@@ -161,7 +161,7 @@ fn request() -> Vec<u8> {
     bytes
 }
 
-/// Adds the sockets of a part of the answer, and says whether it is the last one.
+/// Adds the sockets of a part of the answer, and returns whether it is the last one.
 fn is_last(mut part: &[u8], found: &mut Vec<Unix>) -> bool {
     while let Some((length, kind)) = number(part, 0).zip(half(part, 4)) {
         let length = length as usize;

@@ -4,7 +4,7 @@ use crate::collect::{Batch, Place, Recorded};
 use crate::sql::core::Slow;
 use crate::sql::json::{count, flag, list, text};
 use engines::profile::Own;
-use record::watched::{COMMIT_WAITS, NODE_WAITS, OWN as OWN_TOPIC, own};
+use record::watched::{COMMIT_WAITS, Fact, NODE_WAITS, OWN as OWN_TOPIC, own};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -90,6 +90,18 @@ pub(crate) const AGES: &str =
     "select json_build_object('xids', (select max(pg_catalog.age(datfrozenxid)) from pg_catalog.pg_database),
   'mxids', (select max(pg_catalog.mxid_age(datminmxid)) from pg_catalog.pg_database))::text";
 
+/// A setting of a role or database instead of the server's.
+fn own_setting(place: &Place, row: &Value) -> Option<Fact> {
+    let (role, database) = (text(row, "of_role"), text(row, "of_database"));
+    let owner = match (role.is_empty(), database.is_empty()) {
+        (false, true) => format!("role {role}"),
+        (true, false) => format!("database {database}"),
+        (false, false) => format!("role {role} in database {database}"),
+        (true, true) => return None,
+    };
+    Some(place.fact("own_setting", format!("{} of {owner}", text(row, "name")), text(row, "value")))
+}
+
 /// What the engine makes for itself, as facts: who reads the recording need not know the engine.
 pub(crate) fn of_engine(place: &Place, t_us: u64, all: &[Own], recorded: &mut Recorded, batch: &mut Batch) {
     let names = |of: fn(&Own) -> &'static [&'static str]| {
@@ -146,18 +158,9 @@ pub(crate) fn answer(
         }
     }
     for row in list(answer, "own_settings") {
-        let (role, database) = (text(row, "of_role"), text(row, "of_database"));
-        let owner = match (role.is_empty(), database.is_empty()) {
-            (false, true) => format!("role {role}"),
-            (true, false) => format!("database {database}"),
-            (false, false) => format!("role {role} in database {database}"),
-            (true, true) => continue,
-        };
-        recorded.fact(
-            batch,
-            t_us,
-            place.fact("own_setting", format!("{} of {owner}", text(row, "name")), text(row, "value")),
-        );
+        if let Some(fact) = own_setting(place, row) {
+            recorded.fact(batch, t_us, fact);
+        }
     }
     for row in list(answer, "extensions") {
         if let (Some(name), Some(version)) = (row[0].as_str(), row[1].as_str()) {

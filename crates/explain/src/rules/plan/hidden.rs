@@ -103,14 +103,7 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         }
         let is_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
         let large = large_values(case, &planned);
-        let why = match &large {
-            _ if is_loop => "its nested loop runs far more often than expected".to_string(),
-            Some((relation, each)) => format!(
-                "it fetches and unpacks large values (TOAST) of {relation}, {} for each row",
-                units::bytes(*each)
-            ),
-            None => "it does work that its plan does not show".to_string(),
-        };
+        let why = why_more(is_loop, large.as_ref());
         let text = format!(
             "a statement that takes {} of the session time touches {} blocks per execution, and its plan costs only {}: {why}",
             planned.share(),
@@ -160,6 +153,20 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         });
     }
     Answer::of(claims, || "blocks of executions, against the costs of their plans".to_string())
+}
+
+/// Why a statement touches more blocks than its plan shows, as the end of a sentence.
+fn why_more(is_loop: bool, large: Option<&(&str, f64)>) -> String {
+    match large {
+        _ if is_loop => "its nested loop runs far more often than expected".to_string(),
+        Some((relation, each)) => {
+            format!(
+                "it fetches and unpacks large values (TOAST) of {relation}, {} for each row",
+                units::bytes(*each)
+            )
+        }
+        None => "it does work that its plan does not show".to_string(),
+    }
 }
 
 /// The filter of a plan that compares each row with a list that is no hash table.
