@@ -85,6 +85,8 @@ pub struct Condition {
     pub how: Use,
     /// What is computed from the column before it is compared: a function, `cast to TYPE`, `an expression`, `collation NAME`.
     pub inside: Option<String>,
+    /// What is computed, as SQL without names of tables: parameters are as in the text. None where the column itself is compared.
+    pub computed: Option<String>,
 }
 
 /// A table by its name.

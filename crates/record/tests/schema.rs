@@ -231,6 +231,7 @@ fn full_totals() -> Vec<Value> {
         bytes: some,
         chunks: some,
         wal_bytes: some,
+        wal_by_node: [("w1".to_owned(), 1)].into(),
         bytes_per_row_on_disk: share,
         nodes: vec![LoadedNode { name: "n1".into(), ..LoadedNode::default() }],
         ..LoadTotals::default()

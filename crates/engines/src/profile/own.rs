@@ -1,4 +1,4 @@
-//! What an engine makes for itself on the servers of a cluster: transactions that it prepares, locks, slots, subscriptions. Nobody else may end or drop
+//! What an engine makes for itself on the servers of a cluster: transactions that it prepares, locks, slots, subscriptions. Users may neither end nor drop
 //! them, and they are no fault of a user.
 
 /// An engine's own objects. Names are given by how they begin.

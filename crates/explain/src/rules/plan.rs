@@ -3,6 +3,7 @@
 //! `watch` without running the statements (docs/watch.md); what the planner expects is compared with what `pg_stat_statements` counted.
 
 mod aside;
+mod computed;
 mod hidden;
 mod index;
 mod pattern;
@@ -171,6 +172,15 @@ pub(super) const RULES: &[Rule] = &[
         limits: "10 % of the session time; a sequential scan of 1,000 rows or more without a condition, for a join that expects a tenth of them or less (ours)",
         judge: step::unindexed_joins,
         links: &["https://www.postgresql.org/docs/current/indexes-intro.html"],
+    },
+    Rule {
+        id: "PLAN-50",
+        title: "what is computed from a column is searched, and no index holds it",
+        needs: NEEDS,
+        limits: "10 % of the session time; a sequential scan of 1,000 rows or more for a tenth of them or less, by a function, a cast or an operator on a column, \
+            in a condition or a join (ours)",
+        judge: computed::computed,
+        links: &["https://www.postgresql.org/docs/current/indexes-expressional.html"],
     },
     Rule {
         id: "PLAN-48",

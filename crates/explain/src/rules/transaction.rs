@@ -83,6 +83,14 @@ const IDLE_MIN: f64 = 0.3;
 /// A round trip from which on it is a network's.
 const ROUND_TRIP_US: f64 = 300.0;
 
+/// Sessions that plan and execute statements, on average.
+fn executing(case: &Case, node: &str) -> f64 {
+    let of_one = |statement: crate::case::Thing<'_>| {
+        Some(statement.lines.rate("total_ms")? + statement.lines.rate("plan_ms").unwrap_or(0.0))
+    };
+    case.at("statement", node).filter_map(of_one).sum::<f64>() / 1e3
+}
+
 /// Programs that fetch rows one by one: the server waits for them, with their locks and snapshots.
 fn chatty(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -93,13 +101,7 @@ fn chatty(case: &Case) -> Answer {
             case.at("statement", server.place).filter_map(|statement| statement.lines.rate("calls")).sum();
         let ended = rate("xact_commit") + rate("xact_rollback");
         let each = calls / ended.max(f64::MIN_POSITIVE);
-        let executing: f64 = case
-            .at("statement", server.place)
-            .filter_map(|statement| {
-                Some(statement.lines.rate("total_ms")? + statement.lines.rate("plan_ms").unwrap_or(0.0))
-            })
-            .sum::<f64>()
-            / 1e3;
+        let executing = executing(case, server.place);
         let is_waiting = idle >= active;
         // Active sessions may wait for their commit, which no statement's time contains.
         let is_overhead = idle >= active * IDLE_SHARE_MIN

@@ -61,6 +61,39 @@ fn asking(scene: &mut Scene, text: &str, calls: u64) {
     }
 }
 
+/// A scan by this filter, which keeps so many of a million rows.
+fn filtered(scene: &mut Scene, filter: &str, kept: f64) {
+    super::plan::scan(scene, filter, "body jsonb; name text; at timestamp with time zone");
+    node(scene, 1, 0, "Seq Scan", json!({"rows_planned": kept}));
+}
+
+/// A join of a table by what is computed from its column.
+fn joined(scene: &mut Scene, condition: &str, wanted: f64) {
+    statement(
+        scene,
+        "select h.name from imported m join holder h on h.id = m.no where m.id = $1",
+        json!({}),
+        json!({}),
+    );
+    node(
+        scene,
+        1,
+        0,
+        "Hash Join",
+        json!({"rows_planned": wanted, "condition": condition, "cost_total": 2_100.0}),
+    );
+    let holder = json!({"relation": "public.holder", "alias": "h", "rows_planned": 100_000.0, "table_rows": 100_000.0, "cost_total": 1_800.0});
+    node(scene, 2, 1, "Seq Scan", holder);
+    node(scene, 3, 1, "Hash", json!({"rows_planned": 1.0, "cost_total": 8.3}));
+    node(
+        scene,
+        4,
+        3,
+        "Index Scan",
+        json!({"relation": "public.imported", "alias": "m", "index": "imported_pkey", "condition": "(m.id = $1)", "rows_planned": 1.0}),
+    );
+}
+
 const COLUMNS: &str = "select column_name from information_schema.columns where table_name = $1";
 const PLANNED: &str = "insert into shift_plan (d) select date $1 + i from generate_series($2, $3) i";
 
@@ -73,6 +106,10 @@ pub(super) const CASES: &[Fires] = &[
     ("PLAN-48", Co, |scene| ends(scene, "(starts_at < $2)", "(ends_at > $1)", json!({}))),
     ("VAC-13", Co, |scene| counted(scene, "Bitmap Heap Scan", 0, json!({"all_visible_share": 0.0}))),
     ("PLAN-49", Co, |scene| unnamed(scene, PLANNED, 26_000, 0)),
+    ("PLAN-50", Co, |scene| filtered(scene, "((orders.body ->> $1) = ($2 || $3))", 5_000.0)),
+    ("PLAN-50", Co, |scene| filtered(scene, "(lower(name) = $1)", 5_000.0)),
+    ("PLAN-50", Co, |scene| filtered(scene, "(date_trunc('day'::text, at) = $1)", 5_000.0)),
+    ("PLAN-50", Co, |scene| joined(scene, "((h.id)::text = m.no)", 5.0)),
     ("SES-07", Counter, |scene| asking(scene, COLUMNS, 820)),
     ("SES-07", Counter, |scene| asking(scene, "select oid from pg_type where typname = $1", 600)),
     ("VAC-13", Counter, |scene| {
@@ -92,6 +129,16 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("PLAN-49", |scene| unnamed(scene, "insert into shift_plan (d) select d from holiday", 26_000, 0)),
     ("PLAN-49", |scene| unnamed(scene, PLANNED, 900, 0)),
     ("PLAN-49", |scene| unnamed(scene, PLANNED, 9_000_000, 0)),
+    // Most rows fit, a column is compared besides, or the column itself, or an index on it is what cannot be used.
+    ("PLAN-50", |scene| filtered(scene, "(lower(name) = $1)", 600_000.0)),
+    ("PLAN-50", |scene| filtered(scene, "((lower(name) = $1) AND (at > $2))", 5_000.0)),
+    ("PLAN-50", |scene| filtered(scene, "(name = $1)", 5_000.0)),
+    ("PLAN-50", |scene| {
+        filtered(scene, "(lower(name) = $1)", 5_000.0);
+        super::plan::index(scene, "orders_name", "name", true);
+    }),
+    ("PLAN-50", |scene| joined(scene, "((h.id)::text = m.no)", 60_000.0)),
+    ("PLAN-50", |scene| joined(scene, "(h.id = (m.no)::integer)", 5.0)),
     ("SES-07", |scene| asking(scene, COLUMNS, 10)),
     ("SES-07", |scene| asking(scene, "select id from pets where name = $1", 820)),
     ("SES-07", |scene| asking(scene, "select p.id from pet p join pg_class c on c.relname = p.name", 820)),

@@ -59,6 +59,11 @@ fn what_is_computed_from_a_column_is_named() {
     assert_eq!(inside("select 1 from t where id + 1 > $1").as_deref(), Some("an expression"));
     assert_eq!(inside("select 1 from t where name collate \"C\" = $1").as_deref(), Some("collation \"C\""));
     assert_eq!(inside("select 1 from t where id = $1"), None);
+    let computed = |text: &str| conditions(text).expect("parses").remove(0).computed;
+    assert_eq!(computed("((h.id)::text = m.holder_no)").as_deref(), Some("(id)::TEXT"));
+    assert_eq!(computed("lower(\"Ah\".h.name) = $1"), computed("lower(h.name) = $1"));
+    assert_eq!(computed("((doc.body ->> $1) = $2)").as_deref(), Some("(body ->> $1)"));
+    assert_eq!(computed("(h.id = $1)"), None);
     // OR and NOT are no conditions that an index in the order of a column serves.
     assert!(conditions_of("select 1 from t where a = $1 or b = $2").is_empty());
     assert_eq!(conditions_of("select 1 from t where a not in ($1)")[0].1, Use::Other);

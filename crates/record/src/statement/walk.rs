@@ -194,7 +194,13 @@ impl Walk {
                 JoinConstraint::Using(columns) | JoinConstraint::UsingAlias(columns, _) => {
                     self.is_filtered = true;
                     for column in columns.iter().filter_map(|name| parts(name).pop()) {
-                        self.conditions.push(Condition { table: None, column, how: Use::Join, inside: None });
+                        self.conditions.push(Condition {
+                            table: None,
+                            column,
+                            how: Use::Join,
+                            inside: None,
+                            computed: None,
+                        });
                     }
                 }
                 JoinConstraint::Natural => self.is_filtered = true,
@@ -310,7 +316,8 @@ impl Walk {
 
     fn column(&mut self, expr: &Expr, how: Use) {
         if let Some((table, column, inside)) = column_of(expr) {
-            self.conditions.push(Condition { table, column, how, inside });
+            let computed = inside.as_ref().map(|_| without_table(&expr.to_string(), table.as_deref()));
+            self.conditions.push(Condition { table, column, how, inside, computed });
         }
     }
 
@@ -350,6 +357,24 @@ impl Walk {
             _ => {}
         }
     }
+}
+
+/// An expression without the name of the table in front of its columns, and without parentheses around the whole.
+fn without_table(text: &str, table: Option<&str>) -> String {
+    let mut short = String::with_capacity(text.len());
+    let prefixes = table.map(|table| [format!("{table}."), format!("{}.", super::columns::quoted(table))]);
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        let is_begin = !short.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '"'));
+        let found = prefixes.iter().flatten().find(|prefix| is_begin && rest.starts_with(prefix.as_str()));
+        if let Some(prefix) = found {
+            rest = &rest[prefix.len()..];
+        } else {
+            short.push(next);
+            rest = &rest[next.len_utf8()..];
+        }
+    }
+    short
 }
 
 fn unless(negated: bool, how: Use) -> Use {

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_the_peers_of_a_unix_socket() {
+    fn the_kernel_shows_the_peers_of_a_unix_socket() {
         let folder = std::env::temp_dir().join(format!("pgfathom-clients-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let path = folder.join(".s.PGSQL.6001");

@@ -24,15 +24,6 @@ const KEPT_SHARE_MAX: f64 = 0.1;
 const PASSES: [&str; 5] = ["Hash", "Sort", "Materialize", "Memoize", "Gather"];
 const JOINS: [&str; 3] = ["Hash Join", "Merge Join", "Nested Loop"];
 
-/// A table that is read as a whole because the column that joins it has no index.
-pub(super) struct Unindexed<'a> {
-    relation: &'a str,
-    rows: f64,
-    kept: f64,
-    column: String,
-    condition: &'a str,
-}
-
 fn word<'a>(node: &Thing<'a>, field: &str) -> &'a str {
     node.lines.word(field)
 }
@@ -69,33 +60,50 @@ fn join_above<'a>(planned: &Planned<'a>, node: &Thing<'a>) -> Option<(Thing<'a>,
     None
 }
 
-pub(super) fn unindexed_join<'a>(case: &'a Case, planned: &Planned<'a>) -> Option<Unindexed<'a>> {
-    let scans = planned
-        .nodes
-        .iter()
-        .filter(|node| word(node, "kind") == "Seq Scan" && word(node, "filter").is_empty());
-    scans
-        .filter_map(|scan| unindexed(case, planned, scan))
-        .max_by(|left, right| left.rows.total_cmp(&right.rows))
+/// A table that is read as a whole for a join of few of its rows.
+pub(super) struct JoinOfFew<'a, T> {
+    pub(super) relation: &'a str,
+    pub(super) rows: f64,
+    kept: f64,
+    /// What was looked for in the condition of the join.
+    pub(super) found: T,
+    pub(super) condition: &'a str,
 }
 
-fn unindexed<'a>(case: &'a Case, planned: &Planned<'a>, scan: &Thing<'a>) -> Option<Unindexed<'a>> {
-    let (relation, alias) = (word(scan, "relation"), word(scan, "alias"));
-    let rows = scan.lines.last("table_rows").filter(|rows| *rows >= ROWS_MIN)?;
-    let (join, side) = join_above(planned, scan)?;
-    let other = below(planned, &join).find(|one| number(one, "number") != side)?;
-    let kept = number(&join, "rows_planned");
-    if alias.is_empty() || kept.max(number(&other, "rows_planned")) > rows * KEPT_SHARE_MAX {
-        return None;
-    }
-    let condition = word(&join, "condition");
-    let columns = statement::conditions(condition).ok()?;
-    let is_its = |one: &&statement::Condition| one.table.as_deref() == Some(alias) && one.inside.is_none();
-    let column = columns.iter().find(is_its)?.column.clone();
-    let is_indexed = super::index::indexes(case, planned, relation)
-        .iter()
-        .any(|(_, found)| found.first() == Some(&column.as_str()));
-    (!is_indexed).then_some(Unindexed { relation, rows, kept, column, condition })
+/// The largest table that is read for a join of few rows, and in whose own side of the condition something is found.
+pub(super) fn join_of_few<'a, T>(
+    planned: &Planned<'a>,
+    find: impl Fn(&str, &statement::Condition) -> Option<T>,
+) -> Option<JoinOfFew<'a, T>> {
+    let of_scan = |scan: &Thing<'a>| {
+        let (relation, alias) = (word(scan, "relation"), word(scan, "alias"));
+        let rows = scan.lines.last("table_rows").filter(|rows| *rows >= ROWS_MIN)?;
+        let (join, side) = join_above(planned, scan)?;
+        let other = below(planned, &join).find(|one| number(one, "number") != side)?;
+        let kept = number(&join, "rows_planned");
+        if alias.is_empty() || kept.max(number(&other, "rows_planned")) > rows * KEPT_SHARE_MAX {
+            return None;
+        }
+        let condition = word(&join, "condition");
+        let columns = statement::conditions(condition).ok()?;
+        let found = columns
+            .iter()
+            .filter(|one| one.table.as_deref() == Some(alias))
+            .find_map(|one| find(relation, one))?;
+        Some(JoinOfFew { relation, rows, kept, found, condition })
+    };
+    let is_scan = |node: &&Thing<'a>| word(node, "kind") == "Seq Scan" && word(node, "filter").is_empty();
+    let scans = planned.nodes.iter().filter(is_scan);
+    scans.filter_map(of_scan).max_by(|left, right| left.rows.total_cmp(&right.rows))
+}
+
+/// The same, if no index begins with the column that joins it.
+pub(super) fn unindexed_join<'a>(case: &Case, planned: &Planned<'a>) -> Option<JoinOfFew<'a, String>> {
+    join_of_few(planned, |relation, one| {
+        let indexes = super::index::indexes(case, planned, relation);
+        let is_indexed = indexes.iter().any(|(_, columns)| columns.first() == Some(&one.column.as_str()));
+        (one.inside.is_none() && !is_indexed).then(|| one.column.clone())
+    })
 }
 
 /// PLAN-46.
@@ -103,7 +111,7 @@ pub(super) fn unindexed_joins(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
         let Some(found) = unindexed_join(case, &planned) else { continue };
-        let Unindexed { relation, rows, kept, column, condition } = found;
+        let JoinOfFew { relation, rows, kept, found: column, condition } = found;
         let text = format!(
             "a statement that takes {} of the session time reads all {} rows of {relation} to join about {} of them: no index begins with {relation} \
                 ({column})",

@@ -1,0 +1,121 @@
+//! PLAN-50: conditions and joins that compare what is computed from a column, where no index holds the result.
+
+use super::index::{indexes, scans_of};
+use super::unusable::is_obstructed;
+use super::{Planned, SHARE_MIN, planned, severity, step};
+use crate::case::Case;
+use crate::rule::Answer;
+use crate::rules::statement::explain_it;
+use crate::units;
+use record::finding::{Level, Severity};
+use record::statement::{self, Condition, Use};
+
+/// A table that is read as a whole for it.
+struct Found<'a> {
+    relation: &'a str,
+    rows: f64,
+    condition: Condition,
+    /// The condition as the plan has it.
+    shown: &'a str,
+    is_join: bool,
+}
+
+/// What an index of the result would serve.
+fn is_served(condition: &Condition) -> bool {
+    let is_of_collation = condition.inside.as_deref().is_some_and(|inside| inside.starts_with("collation "));
+    condition.computed.is_some()
+        && !is_of_collation
+        && matches!(condition.how, Use::Equality | Use::Join | Use::Range)
+}
+
+/// A scan for few rows by nothing but what is computed.
+fn of_scan<'a>(planned: &Planned<'a>) -> Option<Found<'a>> {
+    let mut scans = scans_of(planned);
+    scans.retain(|scan| scan.keeps_few() && statement::index_columns(&scan.conditions).is_empty());
+    let scan = scans.into_iter().max_by(|left, right| left.rows.total_cmp(&right.rows))?;
+    let condition = scan.conditions.into_iter().find(is_served)?;
+    Some(Found { relation: scan.relation, rows: scan.rows, condition, shown: scan.filter, is_join: false })
+}
+
+fn of_join<'a>(planned: &Planned<'a>) -> Option<Found<'a>> {
+    let join = step::join_of_few(planned, |_, condition| is_served(condition).then(|| condition.clone()))?;
+    Some(Found {
+        relation: join.relation,
+        rows: join.rows,
+        condition: join.found,
+        shown: join.condition,
+        is_join: true,
+    })
+}
+
+/// Text and commands of the remedy.
+fn remedy(case: &Case, planned: &Planned<'_>, found: &Found<'_>) -> (String, Vec<String>) {
+    let Found { relation, condition, .. } = found;
+    let computed = condition.computed.as_deref().unwrap_or_default();
+    let column = statement::quoted(&condition.column);
+    let has_parameter = computed.contains('$');
+    let mut commands = vec![];
+    let all = indexes(case, planned, relation);
+    let own = all.iter().find(|(_, columns)| columns.first() == Some(&condition.column.as_str()));
+    let is_cast = condition.inside.as_deref().is_some_and(|inside| inside.starts_with("a cast"));
+    let mut text = match own {
+        Some((index, _)) if is_cast => format!(
+            "give both sides the same type: cast the other side instead of {column}, and {} serves it (better still, let both columns have one type), or create an \
+             index on what is compared",
+            index.lines.word("index")
+        ),
+        _ if is_cast && found.is_join => {
+            format!("give both columns the same type and create an index on {column}, or create an index on what is compared")
+        }
+        _ => "create an index on what is compared, written as the statement writes it, or keep the result in a generated column and index that".to_string(),
+    };
+    if has_parameter {
+        text.push_str("; the index needs the constant that the application sends instead of the parameter (the name of a field of a document, for instance)");
+        commands.push(format!(
+            "SELECT pid, query FROM pg_stat_activity WHERE state = 'active' AND query_id = {}; -- with its constants",
+            planned.statement.query_id
+        ));
+    } else {
+        commands.push(format!(
+            "CREATE INDEX CONCURRENTLY ON {relation} (({computed})); -- refused if it is not immutable (a time zone, a locale)"
+        ));
+        commands.push(format!("ANALYZE {relation};"));
+    }
+    commands.push(explain_it(case, &planned.time.node, planned.statement));
+    (text, commands)
+}
+
+/// PLAN-50.
+pub(super) fn computed(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in planned(case, SHARE_MIN).filter(|planned| !is_obstructed(case, planned)) {
+        let Some(found) = of_scan(&planned).or_else(|| of_join(&planned)) else { continue };
+        let computed = found.condition.computed.clone().unwrap_or_default();
+        let what = found.condition.inside.clone().unwrap_or_default();
+        let text = format!(
+            "a statement that takes {} of the session time reads all {} rows of {} to compare {computed} with {}: {what} of {} is in no index",
+            planned.share(),
+            units::short(found.rows),
+            found.relation,
+            if found.is_join { "a column of another table" } else { "a value" },
+            found.condition.column
+        );
+        let (advice, commands) = remedy(case, &planned, &found);
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        claims.push(
+            planned
+                .claim(
+                    case,
+                    Level::CoOccurrence,
+                    severity(planned.statement.share).max(Severity::Medium),
+                    text,
+                )
+                .number("rows_of_table", found.rows)
+                .because(format!("the plan has nothing but a sequential scan for {}", found.shown))
+                .because(planned.file())
+                .not("a condition that most rows satisfy, for which a scan is right: a tenth or less is expected")
+                .remedy(advice, &commands),
+        );
+    }
+    Answer::of(claims, || "conditions of plans on what is computed from a column".to_string())
+}
