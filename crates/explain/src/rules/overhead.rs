@@ -62,6 +62,19 @@ pub(super) const RULES: &[Rule] = &[
         judge: pages::whole_pages,
         links: &["https://www.postgresql.org/docs/current/wal-configuration.html"],
     },
+    Rule {
+        id: "WAL-12",
+        title: "changes go to pages all over, and the WAL consists of whole pages",
+        needs: &[
+            Field("server", "wal_fpi"),
+            Field("server", "wal_bytes"),
+            Field("server", "sessions_active"),
+        ],
+        limits: "half of the session time in waits for the WAL; 0.5 MB of WAL a second, 80 % of it in full page images, half an image or more for each changed \
+            row, and no three checkpoints less than 5 min apart (ours)",
+        judge: pages::scattered,
+        links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-FULL-PAGE-WRITES"],
+    },
 ];
 
 /// Inserts a second into a table.

@@ -23,7 +23,11 @@ pub(super) fn name_them(case: &Case, findings: &mut [Finding]) {
             .map(|group| group.lines.word("database"))
             .filter(|name| !name.is_empty())
             .collect();
-        if at_work(time).union(&sessions).count() < 2 {
+        // The user who watches one database need not know of the others.
+        let watched = case.facts("server").find(|fact| fact.name == "database" && fact.node == time.node);
+        let watched: BTreeSet<&str> = watched.map(|fact| fact.value.as_str()).into_iter().collect();
+        let at_work: BTreeSet<&str> = at_work(time).union(&sessions).copied().collect();
+        if at_work.union(&watched).count() < 2 {
             continue;
         }
         for finding in

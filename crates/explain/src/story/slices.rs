@@ -77,8 +77,8 @@ pub(super) const SLICES: &[Slice] = &[
         part: "WAL and commit",
         is_wait: true,
         rules: &[
-            "WAL-01", "TXN-01", "TXN-10", "WAL-11", "WAL-06", "WAL-07", "VAC-02", "IO-01", "IO-05", "IO-06",
-            "IO-09", "CPU-06", "SES-02",
+            "WAL-01", "TXN-01", "TXN-10", "WAL-11", "WAL-06", "WAL-07", "WAL-12", "VAC-02", "IO-01", "IO-05",
+            "IO-06", "IO-09", "CPU-06", "SES-02",
         ],
         words: "sessions wait for the WAL, but for less than a rule needs, or a flush is too fast to be the reason",
         commands: &["SELECT * FROM pg_stat_wal;", NOW],

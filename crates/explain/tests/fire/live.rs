@@ -52,6 +52,15 @@ fn whole_pages(scene: &mut Scene, timeout: &str) {
     scene.set("server", json!({"node": "n1"}), json!({"wal_bytes": 8_000_000, "wal_fpi": 800}));
 }
 
+/// Sessions that wait for the WAL, with so many images a second for 300 changed rows.
+fn scattered(scene: &mut Scene, images: u64) {
+    whole_pages(scene, "5min");
+    let changed = json!({"wal_fpi": images, "tup_inserted": 300, "tup_updated": 0, "sessions_active": 16, "active_ms": 16_000.0});
+    scene.set("server", json!({"node": "n1"}), changed);
+    scene.set("wait", wait("n1", "IO", "WALSync"), json!({"sessions": 12}));
+    scene.set("wait", wait("n1", "CPU", "CPU"), json!({"sessions": 1}));
+}
+
 /// Requests for a strong lock, one every four seconds, each by another session; four wait behind each.
 fn requests(scene: &mut Scene, count: u64) {
     for request in 0..count {
@@ -119,6 +128,7 @@ pub(crate) const CASES: &[Fires] = &[
     ("TXN-06", Counter, |scene| inserts(scene, json!({}))),
     ("TXN-07", Co, |scene| definitions(scene, "create temp table basket (id int) on commit drop")),
     ("WAL-07", Counter, |scene| whole_pages(scene, "30s")),
+    ("WAL-12", Co, |scene| scattered(scene, 900)),
     ("LCK-04", Counter, |scene| requests(scene, 5)),
     ("PLAN-11", Co, |scene| {
         scan(scene, "(date_trunc($1, orders.at) = ($2 + $3))", "");
@@ -210,6 +220,11 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     }),
     ("TXN-07", |scene| definitions(scene, "select created from orders")),
     ("WAL-07", |scene| whole_pages(scene, "5min")),
+    ("WAL-12", |scene| scattered(scene, 100)),
+    ("WAL-12", |scene| {
+        scattered(scene, 900);
+        scene.set("wait", wait("n1", "IO", "WALSync"), json!({"sessions": 1}));
+    }),
     ("LCK-04", |scene| requests(scene, 2)),
     ("PLAN-11", |scene| {
         scan(scene, "(date_trunc($1, orders.at) = ($2 + $3))", "");
