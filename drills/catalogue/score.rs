@@ -189,7 +189,8 @@ pub(crate) fn judge(answer: &Value, expected: &Expected) -> Verdict {
     let wrong: Vec<Claim> = counted
         .iter()
         .filter(is_loud)
-        .filter(|one| !is_true(text(one, "rule")))
+        // Where no rule is listed, the finding that names the cause is no false one.
+        .filter(|one| !is_true(text(one, "rule")) && !names(one))
         .map(|one| claim(one))
         .collect();
     let has_symptom = findings(answer).any(|one| {
