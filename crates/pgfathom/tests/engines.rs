@@ -67,17 +67,17 @@ fn citus_loses_a_worker_and_moves_shards_under_load() {
     let totals = &lab.run_json("loaded")["steps"][0]["totals"];
     assert_eq!(totals["wal_by_node"].as_object().map(|nodes| nodes.len()), Some(2), "{totals}");
     assert!(lab.expect(0, "verify ycsb").stdout.contains("60,000 rows exact"));
-    // The engine would end it within a minute.
-    lab.execute(0, "alter system set citus.recover_2pc_interval = -1");
-    lab.execute(0, "select pg_catalog.pg_reload_conf()");
-    lab.execute(1, "begin; select pg_catalog.pg_current_xact_id(); prepare transaction 'citus_0_1_1_1'");
-    let drive = "run -b ycsb-a -c 4 -T 8 -o driven";
+    let drive = "run -b ycsb-a -c 4 -T 20 -o driven";
     let command = lab.command(drive);
     let driving = std::thread::spawn(move || labs::expect(0, command, drive));
     std::thread::sleep(AWAY);
     for mode in ["block_writes", "force_logical"] {
         lab.sql(0, &format!("{MOVE_ONE}, shard_transfer_mode => '{mode}')::text from one"));
     }
+    // The engine would end it within a minute. A move by logical replication waits for every prepared transaction, so it comes last.
+    lab.execute(0, "alter system set citus.recover_2pc_interval = -1");
+    lab.execute(0, "select pg_catalog.pg_reload_conf()");
+    lab.execute(1, "begin; select pg_catalog.pg_current_xact_id(); prepare transaction 'citus_0_1_1_1'");
     driving.join().expect("the run ends");
     let seen = std::fs::read_to_string(lab.folder.path().join("driven/samples.ndjson")).expect("samples");
     assert!(seen.contains("citus_0_1_1_1"), "the prepared transaction of the engine is watched");

@@ -88,7 +88,7 @@ pub(super) static PROFILE: Profile = Profile {
         oracle: Oracle::Leaf(
             "select pg_catalog.get_shard_id_for_distribution_column({relation}, {keys})::text",
         ),
-        own: OWN,
+        own: &OWN,
     }),
     layout: Layout::Spread(Spread::Call {
         by_column: "create_distributed_table('{table}', '{column}')",

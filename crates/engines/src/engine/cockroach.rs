@@ -47,7 +47,7 @@ pub(super) static PROFILE: Profile = Profile {
         table: TABLE,
         leaves: LEAVES,
         oracle: Oracle::Leaf("select range_id::STRING from [show range from table {name} for row ({keys})]"),
-        own: Own::NOTHING,
+        own: &Own::NOTHING,
     }),
     layout: Layout::Spread(Spread::ByItself),
     sizes: Sizes::OF_ONE_NODE,

@@ -49,8 +49,8 @@ impl Signs {
     /// What the engine or the replication makes for itself.
     pub fn own(&self) -> Own {
         match (self.replication, self.engine.discovery) {
-            (Some(replication), _) => replication.own,
-            (None, Discovery::Catalog(catalog)) => catalog.own,
+            (Some(replication), _) => *replication.own,
+            (None, Discovery::Catalog(catalog)) => *catalog.own,
             _ => Own::NOTHING,
         }
     }

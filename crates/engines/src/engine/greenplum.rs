@@ -50,7 +50,7 @@ pub(super) static PROFILE: Profile = Profile {
         table: TABLE,
         leaves: LEAVES,
         oracle: Oracle::Row("select gp_segment_id::text from {name} where {where} limit 1"),
-        own: Own::NOTHING,
+        own: &Own::NOTHING,
     }),
     layout: Layout::Spread(Spread::ByItself),
     sizes: Sizes::OF_ONE_NODE,

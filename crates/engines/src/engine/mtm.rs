@@ -39,7 +39,7 @@ const REPLICATIONS: [Replication; 1] = [Replication {
     sign: extension_has!("multimaster", "mtm", "'cluster_nodes', 'nodes'"),
     probe: None,
     nodes: NODES,
-    own: OWN,
+    own: &OWN,
     subscriptions: Some(SUBSCRIPTIONS),
     add_table: None,
     local_writes: None,

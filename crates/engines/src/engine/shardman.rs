@@ -80,7 +80,7 @@ pub(super) static PROFILE: Profile = Profile {
             "select coalesce(remote_relname, local_relname)::text \
              from shardman.get_partition_for_value({relation}::regclass, {keys})",
         ),
-        own: Own::NOTHING,
+        own: &Own::NOTHING,
     }),
     layout: Layout::Spread(Spread::Parameter("distributed_by = '{column}'")),
     sizes: Sizes::OF_ONE_NODE,

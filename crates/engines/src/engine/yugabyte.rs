@@ -52,7 +52,7 @@ pub(super) static PROFILE: Profile = Profile {
         table: TABLE,
         leaves: LEAVES,
         oracle: Oracle::Code("select pg_catalog.yb_hash_code({keys})::text"),
-        own: Own::NOTHING,
+        own: &Own::NOTHING,
     }),
     layout: Layout::Spread(Spread::ByItself),
     sizes: Sizes::OF_ONE_NODE,

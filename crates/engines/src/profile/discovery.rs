@@ -28,7 +28,7 @@ pub struct Replication {
     /// The nodes, with the columns of [`Catalog::nodes`].
     pub nodes: &'static str,
     /// What it makes for itself.
-    pub own: Own,
+    pub own: &'static Own,
     /// SQL: its subscriptions, if they are not in PostgreSQL's catalog: `subscription`, as booleans `enabled` and `running`, and the `slot` on the
     /// node that is followed.
     pub subscriptions: Option<&'static str>,
@@ -67,7 +67,7 @@ pub struct Catalog {
     /// Who decides where a key belongs.
     pub oracle: Oracle,
     /// What it makes for itself.
-    pub own: Own,
+    pub own: &'static Own,
 }
 
 /// How the server computes the leaf of a key.

@@ -46,7 +46,7 @@ impl Own {
         let is_numbered = |begin: &&str| {
             name.strip_prefix(*begin).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
         };
-        self.prepared.iter().any(|begin| is_numbered(begin))
+        self.prepared.iter().any(is_numbered)
     }
 
     /// Whether it made a replication slot of this name.
