@@ -48,7 +48,8 @@ pub(super) const RULES: &[Rule] = &[
             Field("table", "live_rows"),
             Field("server", "sessions_active"),
         ],
-        limits: "20 % of the session time in a table with 10,000 dead rows or more, twice as many as live ones, that no vacuum reached; a note if statements neither scan it nor \
+        limits: "20 % of the session time in a table with 10,000 dead rows or more, twice as many as live ones, that no vacuum reached; a note if \
+         statements neither scan it nor \
             touch more than 5 blocks for a row and each of its indexes (ours)",
         judge: dead,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-SPACE-RECOVERY"],

@@ -25,7 +25,8 @@ pub(crate) fn question(probe: &Probe) -> String {
            from {} where pid in (select pid from w union select b from w, pg_catalog.unnest(blockers) b)),
           l as materialized (select * from pg_catalog.pg_locks where not granted)
          select json_build_object(
-           'waiting', (select json_agg(r) from (select w.pid, w.blockers, l.locktype lock_type, l.objsubid lock_class, l.mode, extract(epoch from clock_timestamp() - coalesce({waitstart}, a.query_start)) wait_s,
+           'waiting', (select json_agg(r) from (select w.pid, w.blockers, l.locktype lock_type, l.objsubid lock_class, l.mode, extract(epoch from
+             clock_timestamp() - coalesce({waitstart}, a.query_start)) wait_s,
                case when l.database = (select oid from pg_catalog.pg_database where datname = current_database()) then l.relation::regclass::text else l.relation::text end relation, a.query
              from w join a using (pid) left join l using (pid)) r),
            'sessions', (select json_agg(a) from a))::text",

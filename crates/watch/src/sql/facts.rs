@@ -41,7 +41,8 @@ pub(crate) fn question() -> String {
            'own_settings', (select json_agg(r) from (select pg_catalog.split_part(c, '=', 1) name, pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1) as value,
                case when s.setrole <> '0' then pg_catalog.pg_get_userbyid(s.setrole) end as of_role,
                (select datname from pg_catalog.pg_database d where d.oid = s.setdatabase) as of_database
-             from pg_catalog.pg_db_role_setting s cross join lateral unnest(s.setconfig) c where pg_catalog.split_part(c, '=', 1) ~ '{OWN_SETTINGS}' limit {OWN_SETTINGS_MAX}) r),
+             from pg_catalog.pg_db_role_setting s cross join lateral unnest(s.setconfig) c where pg_catalog.split_part(c, '=', 1) ~ '{OWN_SETTINGS}'
+               limit {OWN_SETTINGS_MAX}) r),
            'extensions', (select json_agg(json_build_array(extname, extversion)) from pg_catalog.pg_extension),
            'version', pg_catalog.version(),
            'version_num', pg_catalog.current_setting('server_version_num'),

@@ -108,7 +108,8 @@ fn judged(row: &Value, free: Option<f64>, own: &[Own]) -> Draft {
         .at_most(free.map_or(RETAINED_BYTES_MAX, |free| free * FREE_SHARE_MAX));
     if own.iter().any(|own| own.has_slot(&json::text(row, "slot"))) {
         return draft.advice(
-            "the cluster's engine made it for another of its nodes or for data that it moves: bring that node back or let the move end, or take the node out of \
+            "the cluster's engine made it for another of its nodes or for data that it moves: bring that node back or let the move end, or take the \
+             node out of \
              the cluster by the engine's own means, which drop the slot",
         );
     }

@@ -191,7 +191,8 @@ fn of_scattered(case: &Case, server: Thing<'_>) -> Option<Claim> {
         return None;
     }
     let text = format!(
-        "{}: sessions wait {} of their time for the WAL, and {} of it are full page images: each changed row touches {} pages that nothing changed since the last \
+        "{}: sessions wait {} of their time for the WAL, and {} of it are full page images: each changed row touches {} pages that nothing changed \
+         since the last \
          checkpoint, as random keys do (UUIDs, hashes), or updates all over a large table",
         server.place,
         units::percent(share),
@@ -211,7 +212,8 @@ fn of_scattered(case: &Case, server: Thing<'_>) -> Option<Claim> {
         .not("frequent checkpoints: fewer than three begin within five minutes each")
         .lacking("whether it lasts: the images become fewer the longer the last checkpoint is ago, if the pages are few enough");
     Some(claim.remedy(
-        "give new rows neighbouring keys (UUID version 7, a sequence), drop indexes on random values that no statement uses, make checkpoints rarer, and compress \
+        "give new rows neighbouring keys (UUID version 7, a sequence), drop indexes on random values that no statement uses, make checkpoints rarer, \
+         and compress \
          the pages",
         &[
             "ALTER SYSTEM SET wal_compression = on; SELECT pg_reload_conf();",

@@ -60,7 +60,8 @@ fn remedy(case: &Case, planned: &Planned<'_>, found: &Found<'_>) -> (String, Vec
     let is_cast = condition.inside.as_deref().is_some_and(|inside| inside.starts_with("a cast"));
     let mut text = match own {
         Some((index, _)) if is_cast => format!(
-            "give both sides the same type: cast the other side instead of {column}, and {} serves it (better still, let both columns have one type), or create an \
+            "give both sides the same type: cast the other side instead of {column}, and {} serves it (better still, let both columns have one type), \
+             or create an \
              index on what is compared",
             index.lines.word("index")
         ),

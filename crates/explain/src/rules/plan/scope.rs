@@ -75,7 +75,8 @@ pub(super) fn intervals(case: &Case) -> Answer {
         let relation = node.lines.word("relation");
         let [low, high] = [&interval.low, &interval.high].map(|column| statement::quoted(column));
         let text = format!(
-            "a statement that takes {} of the session time searches {relation} for the intervals from {low} to {high} {}, and touches {} blocks to return {} rows: \
+            "a statement that takes {} of the session time searches {relation} for the intervals from {low} to {high} {}, and touches {} blocks to \
+             return {} rows: \
              an index in the order of one end reads all entries on one side of it",
             planned.share(),
             if interval.is_around_one { "around a value" } else { "that overlap another one" },
@@ -156,8 +157,8 @@ pub(super) fn unmarked(case: &Case) -> Answer {
         }
         let vacuumed = table.lines.last("vacuumed_s");
         let text = format!(
-            "a statement that takes {} of the session time reads {} blocks, although an index of {relation} has all it needs: {} of the pages are known as visible \
-             to all transactions, {}",
+            "a statement that takes {} of the session time reads {} blocks, although an index of {relation} has all it needs: {} of the \
+             pages are marked as visible to all, {}",
             planned.share(),
             units::short(planned.statement.blocks.unwrap_or(0.0)),
             units::percent(visible),
@@ -194,8 +195,8 @@ pub(super) fn unmarked(case: &Case) -> Answer {
                 })
                 .not("a missing index: it is there")
                 .remedy(
-                    "vacuum the table: that marks its pages, and index-only scans leave them out; autovacuum does so once enough rows were inserted or changed, so \
-                     vacuum by hand after a load",
+                    "vacuum the table: that marks its pages, and index-only scans leave them out; autovacuum does so once enough rows were \
+                     inserted or changed, so vacuum by hand after a load",
                     &commands,
                 ),
         );
