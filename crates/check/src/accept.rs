@@ -103,6 +103,21 @@ const UNITS: [(&str, f64, Unit); 27] = [
     ("transactions", 1.0, Unit::Transactions),
 ];
 
+/// What a unit counts, with an example.
+fn kind(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Count => "a number (\"4\")",
+        Unit::Share => "a share (\"5 %\")",
+        Unit::Bytes => "a size (\"10 GB\")",
+        Unit::BytesPerSecond => "a rate in bytes (\"800 MB/s\", \"10 Gbit/s\")",
+        Unit::PerSecond => "a rate (\"5,000 IOPS\", \"5 k/s\")",
+        Unit::Microseconds => "a time (\"500 us\", \"2 ms\")",
+        Unit::Nanoseconds => "a time in nanoseconds (\"120 ns\")",
+        Unit::Megahertz => "a frequency (\"2 GHz\")",
+        Unit::Transactions => "a number of transactions (\"1000 transactions\")",
+    }
+}
+
 impl TryFrom<String> for Quantity {
     type Error = String;
 
@@ -217,6 +232,17 @@ impl Requirement {
         }
         if limits.iter().any(|limit| limit.unit != limits[0].unit) {
             return Err(format!("{check}: its limits have different units"));
+        }
+        let measured = names::unit_of(check);
+        if let (Some(unit), Some(limit)) =
+            (measured, limits.first().filter(|limit| Some(limit.unit) != measured))
+        {
+            return Err(format!(
+                "{check}: its limit ({}) is {}, and its figures are {}",
+                Figure { value: limit.value, unit: limit.unit }.text(),
+                kind(limit.unit),
+                kind(unit)
+            ));
         }
         if let (Some(fail), Some(warn)) = (self.at_least, self.warn_below)
             && warn.value < fail.value
@@ -410,8 +436,13 @@ mod tests {
     fn what_was_not_measured_fails_and_so_does_a_wrong_unit() {
         let absent = "[[require]]\ncheck = \"network.bandwidth\"\nat_least = \"1 Gbit/s\"\n";
         assert_eq!(verdicts(absent), [(String::new(), Verdict::Fail)]);
-        let unit = "[[require]]\ncheck = \"disk.sequential_write.q1\"\nhost = \"a\"\nat_least = \"800 ms\"\n";
-        assert_eq!(verdicts(unit), [("a".to_string(), Verdict::Fail)]);
+        let mut checks = checks();
+        checks.items.push(
+            Item::of_host("contrast.figure", Area::Contrast, "a", "memory size").figure(9e9, Unit::Bytes),
+        );
+        let unit = "[[require]]\ncheck = \"contrast.figure\"\nhost = \"a\"\nat_least = \"800 ms\"\n";
+        let judged = Acceptance::parse(unit).expect(unit).items(&checks);
+        assert_eq!(judged.iter().map(|item| item.verdict).collect::<Vec<_>>(), [Verdict::Fail]);
     }
 
     #[test]
@@ -482,7 +513,17 @@ mod tests {
             ("[[require]]\ncheck = \"disk.sync\"\nat_least = \"5 parsec\"\n", "parsec"),
             ("[[require]]\ncheck = \"disk.sync\"\nat_least = \"much\"\n", "begin with a number"),
             (
-                "[[require]]\ncheck = \"disk.sync\"\nat_least = \"2 MB/s\"\nwarn_below = \"1 MB/s\"\n",
+                "[[require]]\ncheck = \"disk.sync\"\nat_most = \"200 MB/s\"\n",
+                "disk.sync: its limit (200 MB/s) is a rate in bytes (\"800 MB/s\", \"10 Gbit/s\"), and its figures are a time (\"500 us\", \"2 ms\")",
+            ),
+            (
+                "[[require]]\ncheck = \"disk.random_read.q8\"\nat_least = \"800 MB/s\"\n",
+                "are a rate (\"5,000 IOPS\"",
+            ),
+            ("[[require]]\ncheck = \"disk.random_read.q8.p99\"\nat_most = \"5\"\n", "are a time"),
+            ("[[require]]\ncheck = \"network.retransmits\"\nwarn_above = \"5\"\n", "are a share"),
+            (
+                "[[require]]\ncheck = \"memory.read\"\nat_least = \"2 MB/s\"\nwarn_below = \"1 MB/s\"\n",
                 "warn_below is less",
             ),
             (

@@ -1,6 +1,7 @@
 //! The names of all checks, so that an acceptance file cannot require one that does not exist: such a requirement of "no warning" would always be kept.
 
 use crate::database;
+use record::check::Unit;
 
 /// Checks of hosts, of the network and of plans. Those of nodes are in [`database::all`].
 const NAMES: [&str; 53] = [
@@ -79,6 +80,42 @@ fn is_of_depth(name: &str, is_spread: bool) -> bool {
     let tail = words.next();
     let is_tail = tail.is_none() || tail == Some("p99") && test.starts_with("random") && !is_spread;
     OF_DEPTH.contains(&test) && is_depth && is_tail && words.next().is_none()
+}
+
+/// Units of the figures of hosts and networks. Checks of nodes have figures in several units, and are judged when they are known.
+const UNITS: [(&str, Unit); 16] = [
+    ("clock.offset", Unit::Microseconds),
+    ("cpu.busy", Unit::Share),
+    ("cpu.frequency", Unit::Megahertz),
+    ("cpu.steal", Unit::Share),
+    ("cpu.thread", Unit::PerSecond),
+    ("disk.file", Unit::Bytes),
+    ("disk.sync", Unit::Microseconds),
+    ("disk.sync.p99", Unit::Microseconds),
+    ("memory.copy", Unit::BytesPerSecond),
+    ("memory.latency", Unit::Nanoseconds),
+    ("memory.read", Unit::BytesPerSecond),
+    ("memory.remote_latency", Unit::Nanoseconds),
+    ("mount.space", Unit::Share),
+    ("network.bandwidth", Unit::BytesPerSecond),
+    ("network.retransmits", Unit::Share),
+    ("network.round_trip", Unit::Microseconds),
+];
+
+/// The unit of the figures of a check, if it always has the same.
+pub(crate) fn unit_of(name: &str) -> Option<Unit> {
+    let of_depth = |name: &str| {
+        let mut words = name.split('.');
+        let (test, tail) = (words.nth(1), words.nth(1));
+        match (test, tail) {
+            (_, Some("p99")) => Some(Unit::Microseconds),
+            (Some("sequential_write" | "sequential_read"), None) => Some(Unit::BytesPerSecond),
+            (Some("random_read" | "random_write"), None) => Some(Unit::PerSecond),
+            _ => None,
+        }
+    };
+    let known = UNITS.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit);
+    known.or_else(|| if is_of_depth(name, false) { of_depth(name) } else { None })
 }
 
 #[cfg(test)]

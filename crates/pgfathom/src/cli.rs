@@ -86,6 +86,25 @@ pub enum Verb {
     Relay(relay::Relay),
 }
 
+impl Verb {
+    /// What it does when it is to stop, while a second request would end it at once.
+    pub fn draining(&self) -> &'static str {
+        match self {
+            Verb::Run(_) | Verb::Matrix(_) | Verb::Prove(_) | Verb::Demo(_) => {
+                "waiting for running transactions"
+            }
+            Verb::Load(_) => "waiting for the chunks in hand to be committed or undone",
+            Verb::Verify(_) => "the comparison ends without a result",
+            Verb::Check(_) => "the measurement in hand is given up, and what was measured before is kept",
+            Verb::Watch(_) => "the last samples are written",
+            Verb::Up(_) | Verb::Down(_) => "what was begun is undone",
+            Verb::Plan(_) | Verb::Explain(_) | Verb::Report(_) | Verb::Selftest(_) | Verb::Relay(_) => {
+                "ending"
+            }
+        }
+    }
+}
+
 /// How results are printed on stdout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Printed {

@@ -49,8 +49,9 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
             return terminal.delivered().map(|()| Exit::Ok);
         }
     };
-    let stop =
-        signals::install().map_err(|error| Failure::caused("cannot handle SIGINT and SIGTERM", error))?;
+    let draining = cli.verb.draining();
+    let stop = signals::install(draining)
+        .map_err(|error| Failure::caused("cannot handle SIGINT and SIGTERM", error))?;
     let console = Console::new(cli.common.quiet, cli.common.verbose, color);
     let arguments = arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let context = Context::new(Box::new(console), cli.common.format.into(), stop, arguments);

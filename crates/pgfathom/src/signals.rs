@@ -5,11 +5,11 @@ use record::Exit;
 use std::io::{Read, Write as _};
 use std::os::unix::net::UnixStream;
 
-/// Takes SIGINT and SIGTERM over, and starts the thread that counts them.
+/// Takes SIGINT and SIGTERM over, and starts the thread that counts them. `draining` is what the verb does at the first request.
 ///
 /// # Errors
 /// When the system refuses the handler, a socket pair or the thread.
-pub fn install() -> std::io::Result<Stop> {
+pub fn install(draining: &'static str) -> std::io::Result<Stop> {
     let stop = Stop::default();
     let (mut reader, writer) = UnixStream::pair()?;
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -21,23 +21,20 @@ pub fn install() -> std::io::Result<Stop> {
     std::thread::Builder::new().name("signals".to_string()).spawn(move || {
         let mut byte = [0u8; 1];
         while matches!(reader.read(&mut byte), Ok(1)) {
-            requested.request_with(answer);
+            requested.request_with(|reply| answer(reply, draining));
         }
     })?;
     Ok(stop)
 }
 
 /// Reports the effect of a signal. The terminal may be closed, and a panic here would leave later signals without effect.
-fn answer(reply: Reply) {
+fn answer(reply: Reply, draining: &str) {
     match reply {
         Reply::NothingBegun => {
             let _ = writeln!(std::io::stderr(), "\ninterrupted before the start");
         }
         Reply::Draining => {
-            let _ = writeln!(
-                std::io::stderr(),
-                "\ninterrupted: waiting for running transactions; press again to stop at once"
-            );
+            let _ = writeln!(std::io::stderr(), "\ninterrupted: {draining}; press again to stop at once");
         }
         Reply::Leave => std::process::exit(i32::from(Exit::Interrupted.code())),
     }

@@ -295,16 +295,19 @@ fn an_interrupt_and_a_kill_leave_nothing_or_what_the_next_check_removes() {
             "--skip",
             "memory,processor,network",
         ];
-        command.args(long).args(["-o", name]).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(long).args(["-o", name]).stdout(Stdio::null()).stderr(Stdio::piped());
         let child = command.spawn().expect("the command starts");
         testing::wait_for("the disk probe", || scratch.join("made-by-pgfathom").exists());
         child
     };
-    let mut child = begin("interrupted");
+    let child = begin("interrupted");
     let begun = Instant::now();
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the process lives");
-    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    let ended = child.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(130));
+    let words = String::from_utf8_lossy(&ended.stderr);
+    assert!(words.contains("interrupted: the measurement in hand is given up"), "{words}");
     assert!(begun.elapsed() < Duration::from_secs(30), "the tests of 60 s were not waited for");
     assert!(!scratch.exists());
 

@@ -57,7 +57,7 @@ fn an_interrupted_up_leaves_nothing() {
     signal(&child, "TERM");
     let ended: Ended = child.output().expect("ends").into();
     assert_eq!(ended.exit, Some(130), "{}", ended.stderr);
-    assert!(ended.stderr.contains("interrupted: "), "{}", ended.stderr);
+    assert!(ended.stderr.contains("interrupted: what was begun is undone"), "{}", ended.stderr);
     assert!(!dir.exists(), "the cluster is being removed");
     assert_eq!(run(folder.path(), &["down"]).stdout, "");
 }

@@ -188,6 +188,27 @@ mod tests {
     }
 
     #[test]
+    fn figures_have_the_units_that_acceptance_files_may_use() {
+        let disk = Disk::default();
+        for pattern in [
+            Pattern::Sync,
+            Pattern::SequentialWrite,
+            Pattern::SequentialRead,
+            Pattern::RandomRead,
+            Pattern::RandomWrite,
+        ] {
+            for item in of_test(&disk, &DiskTest { depth: 8, ..test(pattern, 100.0, vec![]) }) {
+                assert_eq!(
+                    crate::names::unit_of(&item.check),
+                    item.figure.map(|figure| figure.unit),
+                    "{}",
+                    item.check
+                );
+            }
+        }
+    }
+
+    #[test]
     fn a_slow_member_is_named_and_equal_ones_are_not() {
         let waits = |slow: f64| vec![test(Pattern::RandomWrite, 500.0, vec![0.3, 0.2, slow, 0.3])];
         let members = ["nvme0n1", "nvme1n1", "nvme2n1", "nvme3n1"];
