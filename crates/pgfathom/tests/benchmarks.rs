@@ -140,7 +140,7 @@ fn documents_that_were_loaded_keep_their_sizes_in_a_run_and_are_verified() {
     let lab = lab_with("select 1");
     // A count for the large ones: a slow host reads and writes few of them in any time.
     for (rows, sizes, run) in
-        [(300, "1kB..20kB", "-T 2 -b documents@1 -b documents-tx@1"), (3, "20MB", "-t 3 -b documents-tx@1")]
+        [(300, "1kB..20kB", "-T 2 -b documents@1 -b documents-tx@1"), (3, "20MB", "-t 5 -b documents-tx@1")]
     {
         let load = format!(
             "load documents --rows {rows} --document-size {sizes} --restart -q --watch off -o load-{rows}"
