@@ -98,8 +98,7 @@ fn unnamed(case: &Case) -> Answer {
             );
             let text = format!(
                 "{}: a statement that takes {} of the session time writes {written}, and {} of the blocks are those of {relation}, which no statement \
-                 names: a CHECK \
-                 constraint, a foreign key, a default, a generated column or a policy reads it for each row",
+                 names: a CHECK constraint, a foreign key, a default, a generated column or a policy reads it for each row",
                 time.node,
                 units::percent(statement.share),
                 units::percent(of_blocks)
@@ -170,9 +169,8 @@ fn catalog(case: &Case) -> Answer {
                 if share >= CATALOG_SHARE_MEDIUM { Severity::Medium } else { Severity::Low },
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} of the time of all statements reads the catalog (information_schema, pg_catalog), {} times a second: a driver or an \
-                     object mapper looks \
-                     tables up beside the work",
+                    "{}: {} of the time of all statements reads the catalog (information_schema, pg_catalog), {} times a second: a driver or an object \
+                     mapper looks tables up beside the work",
                     time.node,
                     units::percent(share),
                     units::short(calls)
@@ -183,13 +181,11 @@ fn catalog(case: &Case) -> Answer {
             .number("share_of_statements", share)
             .number("calls_per_s", calls)
             .because(format!("most of it: {}", plain(text, 160)))
-            .because("such statements join many tables of the catalog: planning them takes longer than running them, and pg_stat_statements counts it \
-             only with \
-                track_planning")
+            .because("such statements join many tables of the catalog: planning them takes longer than running them, and pg_stat_statements counts it only \
+             with track_planning")
             .remedy(
-                "let the driver keep what it knows of tables: a cache of metadata, types or statements, for as long as the pool lives; look for a \
-                 call that asks for \
-                 metadata before each statement",
+                "let the driver keep what it knows of tables: a cache of metadata, types or statements, for as long as the pool lives; look for a call that \
+                 asks for metadata before each statement",
                 &["SELECT queryid, calls, mean_exec_time AS ms, left(query, 80) AS query FROM pg_stat_statements WHERE query ~* \
                  'information_schema|pg_catalog|pg_class' ORDER BY \
                    total_exec_time DESC LIMIT 5;"],

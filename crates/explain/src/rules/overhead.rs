@@ -49,8 +49,7 @@ pub(super) const RULES: &[Rule] = &[
             Field("server", "sessions_active"),
         ],
         limits: "20 % of the session time in a table with 10,000 dead rows or more, twice as many as live ones, that no vacuum reached; a note if \
-         statements neither scan it nor \
-            touch more than 5 blocks for a row and each of its indexes (ours)",
+         statements neither scan it nor touch more than 5 blocks for a row and each of its indexes (ours)",
         judge: dead,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-SPACE-RECOVERY"],
     },
@@ -71,7 +70,7 @@ pub(super) const RULES: &[Rule] = &[
             Field("server", "wal_bytes"),
             Field("server", "sessions_active"),
         ],
-        limits: "half of the session time in waits for the WAL; 0.5 MB of WAL a second, 80 % of it in full page images, half an image or more for each changed \
+        limits: "half of the session time in waits for the WAL; 0.5 MB of WAL a second, 80 % of it in full page images, half an image to 20 for each changed \
             row, and no three checkpoints less than 5 min apart (ours)",
         judge: pages::scattered,
         links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-FULL-PAGE-WRITES"],

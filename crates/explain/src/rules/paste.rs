@@ -20,9 +20,8 @@ pub(super) fn literal(text: &str) -> String {
 }
 
 /// What to do about a slot that the engine of the cluster made.
-pub(super) const OF_ENGINE: &str = "the cluster's engine made the slot for another of its nodes or for data that it moves: bring that node back or \
- let the move end, \
-    or take the node out of the cluster by the engine's own means, which drop the slot; without it that node must be built anew";
+pub(super) const OF_ENGINE: &str = "the cluster's engine made the slot for another of its nodes or for data that it moves: bring that node back or let the \
+ move end, or take the node out of the cluster by the engine's own means, which drop the slot; without it that node must be built anew";
 
 /// Shows a slot, and whether something receives from it.
 pub(super) fn slot_of_engine(name: &str) -> String {
@@ -43,9 +42,8 @@ pub(super) fn ending(case: &Case, node: &str, name: &str) -> (String, Vec<String
     }
     let resolves = case.own(node, own::RESOLVES).unwrap_or("it looks for the outcome at its coordinator");
     let text = format!(
-        "leave it: the cluster's engine prepared it, and {resolves}. If it stays for minutes, the node that began it is away: bring that back. Ended \
-         by hand, one \
-         node's part of a commit that others have made is lost"
+        "leave it: the cluster's engine prepared it, and {resolves}. If it stays for minutes, the node that began it is away: bring that back. Ended by \
+         hand, one node's part of a commit that others have made is lost"
     );
     let shown = format!(
         "SELECT gid, prepared, owner, database FROM pg_prepared_xacts WHERE gid = {};",

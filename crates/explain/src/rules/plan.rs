@@ -177,9 +177,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-50",
         title: "what is computed from a column is searched, and no index holds it",
         needs: NEEDS,
-        limits: "10 % of the session time; a sequential scan of 1,000 rows or more for a tenth of them or less, by a function, a cast or an operator \
-         on a column, \
-            in a condition or a join (ours)",
+        limits: "10 % of the session time; a sequential scan of 1,000 rows or more for a tenth of them or less, by a function, a cast or an operator on a \
+         column, in a condition or a join (ours)",
         judge: computed::computed,
         links: &["https://www.postgresql.org/docs/current/indexes-expressional.html"],
     },

@@ -18,9 +18,8 @@ pub(super) const RULES: &[Rule] = &[
         title: "sessions wait for CPUs that other programs use",
         needs: NEEDS,
         limits: "25 % of the session time is spent waiting for a CPU; other programs use 40 % of the host's CPUs, \
-            and at least three quarters of what the sessions use; or programs that are no clients, by their names, 30 % and half; low if clients on \
-             the same host \
-            use that much (ours)",
+            and at least three quarters of what the sessions use; or programs that are no clients, by their names, 30 % and half; low if clients on the \
+             same host use that much (ours)",
         judge: crowded,
         links: &["docs/explain.md"],
     },

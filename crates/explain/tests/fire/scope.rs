@@ -137,6 +137,19 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         filtered(scene, "(lower(name) = $1)", 5_000.0);
         super::plan::index(scene, "orders_name", "name", true);
     }),
+    // An index holds the result, and the plan does without it; or the planner guesses few rows, and the statement returns many.
+    ("PLAN-50", |scene| {
+        filtered(scene, "((at)::date = $1)", 5_000.0);
+        super::plan::index(scene, "orders_day", "", true);
+        let keys = json!({"node": "n1", "relation": "public.orders", "index": "orders_day"});
+        let definition = "CREATE INDEX orders_day ON public.orders USING btree (((at)::date))";
+        scene.set("plan_index", keys, json!({"definition": definition}));
+    }),
+    ("PLAN-50", |scene| {
+        filtered(scene, "(lower(name) = $1)", 5_000.0);
+        let keys = json!({"node": "n1", "database": "db", "query_id": "9"});
+        scene.set("statement", keys, json!({"calls": 10, "rows": 8_000_000}));
+    }),
     ("PLAN-50", |scene| joined(scene, "((h.id)::text = m.no)", 60_000.0)),
     ("PLAN-50", |scene| joined(scene, "(h.id = (m.no)::integer)", 5.0)),
     ("SES-07", |scene| asking(scene, COLUMNS, 10)),

@@ -64,6 +64,9 @@ fn what_is_computed_from_a_column_is_named() {
     assert_eq!(computed("lower(\"Ah\".name) = $1"), computed("lower(h.name) = $1"));
     assert_eq!(computed("((doc.body ->> $1) = $2)").as_deref(), Some("(body ->> $1)"));
     assert_eq!(computed("(h.id = $1)"), None);
+    // A constant may contain what looks like the table.
+    let constant = "((\"Ah\".name || ' Ah.x Ah.'::text) = $1)";
+    assert_eq!(computed(constant).as_deref(), Some("(name || ' Ah.x Ah.'::TEXT)"));
     // OR and NOT are no conditions that an index in the order of a column serves.
     assert!(conditions_of("select 1 from t where a = $1 or b = $2").is_empty());
     assert_eq!(conditions_of("select 1 from t where a not in ($1)")[0].1, Use::Other);

@@ -359,17 +359,20 @@ impl Walk {
     }
 }
 
-/// An expression without the name of the table in front of its columns, and without parentheses around the whole.
+/// An expression without the name of the table in front of its columns. Constants in quotes stay as they are.
 fn without_table(text: &str, table: Option<&str>) -> String {
     let mut short = String::with_capacity(text.len());
     let prefixes = table.map(|table| [format!("{table}."), format!("{}.", super::columns::quoted(table))]);
     let mut rest = text;
+    let mut is_constant = false;
     while let Some(next) = rest.chars().next() {
-        let is_begin = !short.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '"'));
+        let is_begin =
+            !is_constant && !short.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '"'));
         let found = prefixes.iter().flatten().find(|prefix| is_begin && rest.starts_with(prefix.as_str()));
         if let Some(prefix) = found {
             rest = &rest[prefix.len()..];
         } else {
+            is_constant ^= next == '\'';
             short.push(next);
             rest = &rest[next.len_utf8()..];
         }

@@ -1,10 +1,11 @@
 //! PLAN-50: conditions and joins that compare what is computed from a column, where no index holds the result.
 
-use super::index::{indexes, scans_of};
+use super::index::{KEPT_SHARE_MAX, indexes, scans_of};
 use super::unusable::is_obstructed;
 use super::{Planned, SHARE_MIN, planned, severity, step};
 use crate::case::Case;
 use crate::rule::Answer;
+use crate::rules::paste;
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::{Level, Severity};
@@ -48,6 +49,24 @@ fn of_join<'a>(planned: &Planned<'a>) -> Option<Found<'a>> {
     })
 }
 
+/// An expression without what its writers differ in: blanks, quotes, parentheses, and the case of letters.
+fn bare(text: &str) -> String {
+    let is_kept = |c: &char| !c.is_whitespace() && !matches!(c, '"' | '(' | ')');
+    text.chars().filter(is_kept).flat_map(char::to_lowercase).collect()
+}
+
+/// Whether an index holds the result: it is there and the plan does without it, so that another one would not help.
+fn is_indexed(case: &Case, planned: &Planned<'_>, found: &Found<'_>) -> bool {
+    let computed = bare(found.condition.computed.as_deref().unwrap_or_default());
+    let holds = |definition: &str| bare(definition).contains(&computed);
+    indexes(case, planned, found.relation).iter().any(|(index, _)| holds(index.lines.word("definition")))
+}
+
+/// Whether the statement returns so many rows that a scan is right, whatever the planner guesses of a computed value.
+fn returns_many(planned: &Planned<'_>, found: &Found<'_>) -> bool {
+    planned.statement.rows.is_some_and(|rows| rows > found.rows * KEPT_SHARE_MAX)
+}
+
 /// Text and commands of the remedy.
 fn remedy(case: &Case, planned: &Planned<'_>, found: &Found<'_>) -> (String, Vec<String>) {
     let Found { relation, condition, .. } = found;
@@ -60,9 +79,8 @@ fn remedy(case: &Case, planned: &Planned<'_>, found: &Found<'_>) -> (String, Vec
     let is_cast = condition.inside.as_deref().is_some_and(|inside| inside.starts_with("a cast"));
     let mut text = match own {
         Some((index, _)) if is_cast => format!(
-            "give both sides the same type: cast the other side instead of {column}, and {} serves it (better still, let both columns have one type), \
-             or create an \
-             index on what is compared",
+            "give both sides the same type: cast the other side instead of {column}, and {} serves it (better still, let both columns have one type), or \
+             create an index on what is compared",
             index.lines.word("index")
         ),
         _ if is_cast && found.is_join => {
@@ -72,9 +90,11 @@ fn remedy(case: &Case, planned: &Planned<'_>, found: &Found<'_>) -> (String, Vec
     };
     if has_parameter {
         text.push_str("; the index needs the constant that the application sends instead of the parameter (the name of a field of a document, for instance)");
+        // Not by its query_id, which the view has from PostgreSQL 14 on.
+        let table = relation.rsplit('.').next().unwrap_or(relation).trim_matches('"');
         commands.push(format!(
-            "SELECT pid, query FROM pg_stat_activity WHERE state = 'active' AND query_id = {}; -- with its constants",
-            planned.statement.query_id
+            "SELECT pid, query FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid() AND query ILIKE {}; -- with its constants",
+            paste::literal(&format!("%{table}%"))
         ));
     } else {
         commands.push(format!(
@@ -91,6 +111,9 @@ pub(super) fn computed(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN).filter(|planned| !is_obstructed(case, planned)) {
         let Some(found) = of_scan(&planned).or_else(|| of_join(&planned)) else { continue };
+        if is_indexed(case, &planned, &found) || returns_many(&planned, &found) {
+            continue;
+        }
         let computed = found.condition.computed.clone().unwrap_or_default();
         let what = found.condition.inside.clone().unwrap_or_default();
         let text = format!(
@@ -114,7 +137,7 @@ pub(super) fn computed(case: &Case) -> Answer {
                 .number("rows_of_table", found.rows)
                 .because(format!("the plan has nothing but a sequential scan for {}", found.shown))
                 .because(planned.file())
-                .not("a condition that most rows satisfy, for which a scan is right: a tenth or less is expected")
+                .lacking("how many rows satisfy it: the planner guesses that of a computed value, and a condition that many rows satisfy needs the scan")
                 .remedy(advice, &commands),
         );
     }

@@ -75,9 +75,8 @@ pub(super) fn intervals(case: &Case) -> Answer {
         let relation = node.lines.word("relation");
         let [low, high] = [&interval.low, &interval.high].map(|column| statement::quoted(column));
         let text = format!(
-            "a statement that takes {} of the session time searches {relation} for the intervals from {low} to {high} {}, and touches {} blocks to \
-             return {} rows: \
-             an index in the order of one end reads all entries on one side of it",
+            "a statement that takes {} of the session time searches {relation} for the intervals from {low} to {high} {}, and touches {} blocks to return \
+             {} rows: an index in the order of one end reads all entries on one side of it",
             planned.share(),
             if interval.is_around_one { "around a value" } else { "that overlap another one" },
             units::short(planned.statement.blocks.unwrap_or(0.0)),
