@@ -118,6 +118,12 @@ fn kind(unit: Unit) -> &'static str {
     }
 }
 
+impl Quantity {
+    fn text(self) -> String {
+        Figure { value: self.value, unit: self.unit }.text()
+    }
+}
+
 impl TryFrom<String> for Quantity {
     type Error = String;
 
@@ -215,34 +221,45 @@ impl Probe {
 }
 
 impl Requirement {
-    fn limits(&self) -> [Option<Quantity>; 4] {
-        [self.at_least, self.at_most, self.warn_below, self.warn_above]
+    /// The limits with their keys.
+    fn limits(&self) -> impl Iterator<Item = (&'static str, Quantity)> {
+        [
+            ("at_least", self.at_least),
+            ("at_most", self.at_most),
+            ("warn_below", self.warn_below),
+            ("warn_above", self.warn_above),
+        ]
+        .into_iter()
+        .filter_map(|(key, limit)| Some((key, limit?)))
     }
 
     fn is_sound(&self) -> Result<(), String> {
-        let limits: Vec<Quantity> = self.limits().into_iter().flatten().collect();
         let check = &self.check;
-        if !names::is_known(check) {
+        let Some(units) = names::units_of(check) else {
             return Err(format!("{check:?} is not the name of a check"));
-        }
+        };
+        let limits: Vec<(&str, Quantity)> = self.limits().collect();
         if limits.is_empty() != self.none {
             return Err(format!(
                 "{check}: it needs limits (at_least, at_most, warn_below, warn_above), or none = true"
             ));
         }
-        if limits.iter().any(|limit| limit.unit != limits[0].unit) {
-            return Err(format!("{check}: its limits have different units"));
-        }
-        let measured = names::unit_of(check);
-        if let (Some(unit), Some(limit)) =
-            (measured, limits.first().filter(|limit| Some(limit.unit) != measured))
-        {
+        if let Some((key, _)) = limits.first().filter(|_| units.is_empty()) {
             return Err(format!(
-                "{check}: its limit ({}) is {}, and its figures are {}",
-                Figure { value: limit.value, unit: limit.unit }.text(),
-                kind(limit.unit),
-                kind(unit)
+                "{check}: {key} has nothing to limit, this check has no figures; require none = true"
             ));
+        }
+        if let Some((key, limit)) = limits.iter().find(|(_, limit)| !units.contains(&limit.unit)) {
+            let possible: Vec<&str> = units.iter().map(|unit| kind(*unit)).collect();
+            return Err(format!(
+                "{check}: {key} = {:?} is {}, and the figures of this check are {}",
+                limit.text(),
+                kind(limit.unit),
+                possible.join(" or ")
+            ));
+        }
+        if let Some((key, _)) = limits.iter().find(|(_, limit)| limit.unit != limits[0].1.unit) {
+            return Err(format!("{check}: {} and {key} have different units", limits[0].0));
         }
         if let (Some(fail), Some(warn)) = (self.at_least, self.warn_below)
             && warn.value < fail.value
@@ -364,7 +381,7 @@ impl Requirement {
             let lost = Item { check: name.to_string(), why: self.why.clone(), ..item.clone() };
             return (item.verdict == Verdict::Unknown).then(|| lost.judged(Verdict::Fail, claim));
         };
-        let unit = self.limits().into_iter().flatten().next()?.unit;
+        let unit = self.limits().next()?.1.unit;
         let base = Item {
             check: name.to_string(),
             why: self.why.clone(),
@@ -514,7 +531,7 @@ mod tests {
             ("[[require]]\ncheck = \"disk.sync\"\nat_least = \"much\"\n", "begin with a number"),
             (
                 "[[require]]\ncheck = \"disk.sync\"\nat_most = \"200 MB/s\"\n",
-                "disk.sync: its limit (200 MB/s) is a rate in bytes (\"800 MB/s\", \"10 Gbit/s\"), and its figures are a time (\"500 us\", \"2 ms\")",
+                "disk.sync: at_most = \"200 MB/s\" is a rate in bytes (\"800 MB/s\", \"10 Gbit/s\"), and the figures of this check are a time (\"500 us\", \"2 ms\")",
             ),
             (
                 "[[require]]\ncheck = \"disk.random_read.q8\"\nat_least = \"800 MB/s\"\n",
@@ -527,8 +544,20 @@ mod tests {
                 "warn_below is less",
             ),
             (
-                "[[require]]\ncheck = \"disk.sync\"\nat_least = \"2 MB/s\"\nat_most = \"1 ms\"\n",
-                "different units",
+                "[[require]]\ncheck = \"settings.max_connections\"\nat_least = \"200\"\nwarn_above = \"90 %\"\n",
+                "at_least and warn_above have different units",
+            ),
+            (
+                "[[require]]\ncheck = \"disk.sync\"\nat_most = \"1 ms\"\nwarn_above = \"1 MB/s\"\n",
+                "disk.sync: warn_above = \"1 MB/s\" is a rate in bytes",
+            ),
+            (
+                "[[require]]\ncheck = \"state.table_age\"\nat_most = \"150 GB\"\n",
+                "the figures of this check are a number of transactions (\"1000 transactions\")",
+            ),
+            (
+                "[[require]]\ncheck = \"settings.fsync\"\nat_least = \"1\"\n",
+                "settings.fsync: at_least has nothing to limit, this check has no figures; require none = true",
             ),
             ("[[require]]\ncheck = \"disk.sync\"\nnone = true\nspeling = 1\n", "speling"),
         ] {

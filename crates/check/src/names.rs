@@ -3,125 +3,104 @@
 use crate::database;
 use record::check::Unit;
 
-/// Checks of hosts, of the network and of plans. Those of nodes are in [`database::all`].
-const NAMES: [&str; 53] = [
-    "audit.lost",
-    "audit.rules",
-    "clock.offset",
-    "clock.synchronised",
-    "contrast.fact",
-    "contrast.figure",
-    "cpu.busy",
-    "cpu.frequency",
-    "cpu.governor",
-    "cpu.steal",
-    "cpu.thread",
-    "disk.direct",
-    "disk.file",
-    "disk.member",
-    "disk.probe",
-    "disk.sync",
-    "disk.sync.p99",
-    "hardware.cooling",
-    "hardware.drive",
-    "hardware.link",
-    "hardware.memory",
-    "hardware.pcie",
-    "host.reached",
-    "host.unseen",
-    "kernel.release",
-    "memory.copy",
-    "memory.huge_pages",
-    "memory.latency",
-    "memory.nodes",
-    "memory.overcommit",
-    "memory.read",
-    "memory.remote_latency",
-    "memory.swappiness",
-    "memory.transparent_huge_pages",
-    "memory.zone_reclaim",
-    "mount.pgdata",
-    "mount.space",
-    "mount.stripe",
-    "mount.volatile",
-    "network.bandwidth",
-    "network.retransmits",
-    "network.round_trip",
-    "nic.queues",
-    "node.reached",
-    "plan.disk_read",
-    "plan.disk_write",
-    "plan.nodes",
-    "plan.space",
-    "scanner.fanotify",
-    "spread.disk.sync",
-    "spread.network.bandwidth",
-    "zfs.property",
-    "zfs.version",
+/// Checks of hosts, of the network and of plans, with the units of their figures; those without have none. Those of nodes are in [`database::all`].
+const NAMES: [(&str, &[Unit]); 53] = [
+    ("audit.lost", &[Unit::Count]),
+    ("audit.rules", &[]),
+    ("clock.offset", &[Unit::Microseconds]),
+    ("clock.synchronised", &[]),
+    ("contrast.fact", &[]),
+    ("contrast.figure", &OF_CONTRAST),
+    ("cpu.busy", &[Unit::Share]),
+    ("cpu.frequency", &[Unit::Megahertz]),
+    ("cpu.governor", &[]),
+    ("cpu.steal", &[Unit::Share]),
+    ("cpu.thread", &[Unit::PerSecond]),
+    ("disk.direct", &[]),
+    ("disk.file", &[Unit::Bytes]),
+    ("disk.member", &[Unit::Microseconds]),
+    ("disk.probe", &[]),
+    ("disk.sync", &[Unit::Microseconds]),
+    ("disk.sync.p99", &[Unit::Microseconds]),
+    ("hardware.cooling", &[Unit::Count]),
+    ("hardware.drive", &[Unit::Count]),
+    ("hardware.link", &[]),
+    ("hardware.memory", &[Unit::Count]),
+    ("hardware.pcie", &[Unit::Count]),
+    ("host.reached", &[]),
+    ("host.unseen", &[]),
+    ("kernel.release", &[]),
+    ("memory.copy", &[Unit::BytesPerSecond]),
+    ("memory.huge_pages", &[]),
+    ("memory.latency", &[Unit::Nanoseconds]),
+    ("memory.nodes", &[Unit::Count]),
+    ("memory.overcommit", &[]),
+    ("memory.read", &[Unit::BytesPerSecond]),
+    ("memory.remote_latency", &[Unit::Nanoseconds]),
+    ("memory.swappiness", &[Unit::Count]),
+    ("memory.transparent_huge_pages", &[]),
+    ("memory.zone_reclaim", &[]),
+    ("mount.pgdata", &[]),
+    ("mount.space", &[Unit::Share]),
+    ("mount.stripe", &[Unit::Count]),
+    ("mount.volatile", &[]),
+    ("network.bandwidth", &[Unit::BytesPerSecond]),
+    ("network.retransmits", &[Unit::Share]),
+    ("network.round_trip", &[Unit::Microseconds]),
+    ("nic.queues", &[Unit::Count]),
+    ("node.reached", &[]),
+    ("plan.disk_read", &[Unit::BytesPerSecond]),
+    ("plan.disk_write", &[Unit::BytesPerSecond]),
+    ("plan.nodes", &[Unit::Count]),
+    ("plan.space", &[Unit::Bytes]),
+    ("scanner.fanotify", &[]),
+    ("spread.disk.sync", &[Unit::Share]),
+    ("spread.network.bandwidth", &[Unit::Share]),
+    ("zfs.property", &[]),
+    ("zfs.version", &[]),
 ];
 /// Tests of disks that have a depth: `disk.NAME.qN`.
 const OF_DEPTH: [&str; 4] = ["sequential_write", "sequential_read", "random_read", "random_write"];
 
-/// Whether there is a check of this name.
-pub(crate) fn is_known(name: &str) -> bool {
-    NAMES.contains(&name)
-        || database::all().any(|check| check.id == name)
-        || is_of_depth(name.strip_prefix("spread.").unwrap_or(name), name.starts_with("spread."))
+/// Units of what hosts are compared by.
+const OF_CONTRAST: [Unit; 6] =
+    [Unit::PerSecond, Unit::BytesPerSecond, Unit::Nanoseconds, Unit::Microseconds, Unit::Count, Unit::Bytes];
+
+/// The units of the figures of a check, none if it has no figures; `None`: there is no such check.
+pub(crate) fn units_of(name: &str) -> Option<&'static [Unit]> {
+    let known = NAMES.iter().find(|(known, _)| *known == name).map(|(_, units)| *units);
+    let of_node = || database::all().find(|check| check.id == name).map(|check| check.units);
+    known.or_else(of_node).or_else(|| units_of_depth(name))
 }
 
 /// `disk.random_read.q8`, and of random tests `disk.random_read.q8.p99`, which has no spread.
-fn is_of_depth(name: &str, is_spread: bool) -> bool {
-    let mut words = name.split('.');
-    let (Some("disk"), Some(test), Some(depth)) = (words.next(), words.next(), words.next()) else {
-        return false;
-    };
-    let is_depth =
-        depth.strip_prefix('q').is_some_and(|depth| depth.parse::<u64>().is_ok_and(|depth| depth > 0));
-    let tail = words.next();
-    let is_tail = tail.is_none() || tail == Some("p99") && test.starts_with("random") && !is_spread;
-    OF_DEPTH.contains(&test) && is_depth && is_tail && words.next().is_none()
-}
-
-/// Units of the figures of hosts and networks. Checks of nodes have figures in several units, and are judged when they are known.
-const UNITS: [(&str, Unit); 16] = [
-    ("clock.offset", Unit::Microseconds),
-    ("cpu.busy", Unit::Share),
-    ("cpu.frequency", Unit::Megahertz),
-    ("cpu.steal", Unit::Share),
-    ("cpu.thread", Unit::PerSecond),
-    ("disk.file", Unit::Bytes),
-    ("disk.sync", Unit::Microseconds),
-    ("disk.sync.p99", Unit::Microseconds),
-    ("memory.copy", Unit::BytesPerSecond),
-    ("memory.latency", Unit::Nanoseconds),
-    ("memory.read", Unit::BytesPerSecond),
-    ("memory.remote_latency", Unit::Nanoseconds),
-    ("mount.space", Unit::Share),
-    ("network.bandwidth", Unit::BytesPerSecond),
-    ("network.retransmits", Unit::Share),
-    ("network.round_trip", Unit::Microseconds),
-];
-
-/// The unit of the figures of a check, if it always has the same.
-pub(crate) fn unit_of(name: &str) -> Option<Unit> {
-    let of_depth = |name: &str| {
-        let mut words = name.split('.');
-        let (test, tail) = (words.nth(1), words.nth(1));
-        match (test, tail) {
-            (_, Some("p99")) => Some(Unit::Microseconds),
-            (Some("sequential_write" | "sequential_read"), None) => Some(Unit::BytesPerSecond),
-            (Some("random_read" | "random_write"), None) => Some(Unit::PerSecond),
-            _ => None,
-        }
-    };
-    let known = UNITS.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit);
-    known.or_else(|| if is_of_depth(name, false) { of_depth(name) } else { None })
+fn units_of_depth(name: &str) -> Option<&'static [Unit]> {
+    let rest = name.strip_prefix("spread.").unwrap_or(name);
+    let is_spread = rest != name;
+    let words: Vec<&str> = rest.split('.').collect();
+    let ["disk", test, depth, tail @ ..] = words.as_slice() else { return None };
+    let depth: u64 = depth.strip_prefix('q')?.parse().ok()?;
+    let is_random = test.starts_with("random");
+    if !OF_DEPTH.contains(test) || depth == 0 {
+        return None;
+    }
+    match tail {
+        [] if is_spread => Some(&[Unit::Share]),
+        [] if is_random => Some(&[Unit::PerSecond]),
+        [] => Some(&[Unit::BytesPerSecond]),
+        ["p99"] if is_random && !is_spread => Some(&[Unit::Microseconds]),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::path::Path;
+
+    fn is_known(name: &str) -> bool {
+        units_of(name).is_some()
+    }
 
     /// Names in the sources that judge: quoted, of two words or more with dots. Settings of the kernel look the same.
     fn literals(path: &Path, found: &mut Vec<String>) {
@@ -149,7 +128,7 @@ mod tests {
         for name in &found {
             assert!(is_known(name), "{name}: add it to NAMES");
         }
-        for name in NAMES.iter().filter(|name| !name.starts_with("spread.")) {
+        for name in NAMES.iter().map(|(name, _)| name).filter(|name| !name.starts_with("spread.")) {
             assert!(found.iter().any(|one| one == name), "{name} is no check any more");
         }
     }

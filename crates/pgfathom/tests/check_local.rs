@@ -55,6 +55,14 @@ fn a_contract_that_is_not_kept_ends_with_6() {
     // Whatever else this host is, an accepted figure is no failure.
     assert!(matches!(kept.exit, Some(0 | 6)), "{}{}", kept.stdout, kept.stderr);
 
+    folder.write("unit.toml", "[[require]]\ncheck = \"disk.sync\"\nat_most = \"200 MB/s\"\n");
+    let refused = run(folder.path(), &arguments(&["--disk", "data", "--accept", "unit.toml", "-o", "unit"]));
+    assert_eq!(refused.exit, Some(1), "{}{}", refused.stdout, refused.stderr);
+    let why = "unit.toml is wrong: disk.sync: at_most = \"200 MB/s\" is a rate in bytes";
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
+    // Nothing was measured for it.
+    assert!(!folder.path().join("unit").exists());
+
     let arguments =
         arguments(&["--disk", "data", "--accept", "broken.toml", "-o", "broken", "--format", "json"]);
     let broken = run(folder.path(), &arguments);

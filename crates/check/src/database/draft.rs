@@ -105,7 +105,8 @@ impl Draft {
     }
 }
 
-/// One draft per row, for the first [`SUBJECTS_MAX`] of `total`, and one that counts the rest; `none` if there is no row.
+/// One draft per row, for the first [`SUBJECTS_MAX`] of `total`, and one that counts the rest in words (its number is no figure of the check); `none` if there
+/// is no row.
 pub(crate) fn each<T>(
     rows: &[T],
     total: u64,
@@ -120,7 +121,7 @@ pub(crate) fn each<T>(
     if rest > 0 {
         let worst = drafts.iter().map(|draft| draft.0.verdict).max().unwrap_or_default();
         let claim = format!("{} more like these", record::number::count(rest));
-        drafts.push(judged(worst, "", claim).figure(rest as f64, Unit::Count));
+        drafts.push(judged(worst, "", claim));
     }
     drafts
 }

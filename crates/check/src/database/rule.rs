@@ -2,7 +2,7 @@
 
 use super::draft::{Draft, unknown};
 use super::node::Node;
-use record::check::{Area, Item};
+use record::check::{Area, Item, Unit};
 use watch::sql::session::Failed;
 
 /// The result of a check.
@@ -19,6 +19,8 @@ pub struct Check {
     pub title: &'static str,
     /// When it warns or fails, with the source of the numbers.
     pub limits: &'static str,
+    /// Units of its figures; none: it has no figure.
+    pub units: &'static [Unit],
     /// Without these its verdict is unknown.
     pub needs: &'static [Need],
     /// Why it matters.
@@ -174,6 +176,11 @@ fn needs_then_judge(check: &'static Check, node: &mut Node<'_>) -> Judged {
 /// Adds the node and the check.
 fn complete(check: &'static Check, node: &str, draft: Draft) -> Item {
     let mut item = draft.into_item();
+    debug_assert!(
+        item.figure.is_none_or(|figure| check.units.contains(&figure.unit)),
+        "unit of {}",
+        check.id
+    );
     item.check = check.id.to_string();
     item.area = check.area;
     item.node = Some(node.to_string());

@@ -198,12 +198,8 @@ mod tests {
             Pattern::RandomWrite,
         ] {
             for item in of_test(&disk, &DiskTest { depth: 8, ..test(pattern, 100.0, vec![]) }) {
-                assert_eq!(
-                    crate::names::unit_of(&item.check),
-                    item.figure.map(|figure| figure.unit),
-                    "{}",
-                    item.check
-                );
+                let unit = item.figure.map(|figure| figure.unit);
+                assert_eq!(crate::names::units_of(&item.check), unit.as_slice().into(), "{}", item.check);
             }
         }
     }

@@ -111,7 +111,8 @@ fn a_session_that_is_idle_in_a_transaction_and_blocks_another_is_found() {
         holder.batch_execute("begin; lock table t").unwrap();
         silent(&items(&server), "state.idle_in_transaction", "");
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| server.execute("select * from t"));
+            // A wrong expectation below must not leave it waiting for ever.
+            let waiter = scope.spawn(|| server.execute("set lock_timeout = '60s'; select * from t"));
             wait_for("a waiting session", || {
                 server
                     .value("select count(*) from pg_stat_activity where wait_event_type = 'Lock'")

@@ -15,6 +15,7 @@ pub(super) static CHECKS: &[Check] = &[
         area: Area::Schema,
         title: "tables without a primary key",
         limits: "published or decoded without any row identity: fail; in a database with logical slots: warning; else a note",
+        units: &[Unit::Count],
         needs: &[],
         why: "logical replication finds a row by its key: without one, the server refuses updates and deletes of a published table, or \
             each applied row scans the whole table",
@@ -25,6 +26,7 @@ pub(super) static CHECKS: &[Check] = &[
         area: Area::Schema,
         title: "REPLICA IDENTITY of published tables",
         limits: "nothing: fail; full: warning",
+        units: &[],
         needs: &[],
         why: "full writes whole old rows to the WAL, and the subscriber may scan the table for each; nothing makes updates and deletes fail",
         judge: replica_identity,

@@ -29,6 +29,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "age of the oldest transaction id of each database",
         limits: "80 % of autovacuum_freeze_max_age, or all of it within a day at the planned or present rate: a note; 110 %: warning; 4 times, or 1.6 \
             billion (vacuum_failsafe_age): fail",
+        units: &[Unit::Transactions],
         needs: &[],
         why: "at autovacuum_freeze_max_age a vacuum of every old table is forced; shortly before 2^31 the server refuses every write",
         judge: databases,
@@ -38,6 +39,7 @@ pub(super) static CHECKS: &[Check] = &[
         area: Area::State,
         title: "tables that the vacuum against wraparound has not reached",
         limits: "110 % of autovacuum_freeze_max_age: warning; 4 times: fail",
+        units: &[Unit::Transactions],
         needs: &[],
         why: "the oldest table decides the age of the database",
         judge: tables,
@@ -47,6 +49,7 @@ pub(super) static CHECKS: &[Check] = &[
         area: Area::State,
         title: "age of the oldest multixact id of each database",
         limits: "80 % of autovacuum_multixact_freeze_max_age: a note; 110 %: warning; 4 times, or 1.6 billion: fail",
+        units: &[Unit::Transactions],
         needs: &[],
         why: "row locks of several transactions (foreign keys, SELECT FOR SHARE) use multixact ids, which wrap around like transaction ids",
         judge: multixacts,

@@ -19,6 +19,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
     area: Area::State,
     title: "replication slots without a consumer, lost ones, and the WAL that slots keep",
     limits: "inactive, or more than 10 GiB kept: warning; lost, unreserved, or more than half of the free space: fail (REP-03)",
+    units: &[Unit::Bytes],
     needs: &[],
     why: "a slot keeps WAL, and dead rows of the catalogs, until its consumer has confirmed them: the disk of pg_wal fills (seen: cluster down in two hours)",
     judge: slots,
@@ -108,9 +109,8 @@ fn judged(row: &Value, free: Option<f64>, own: &[Own]) -> Draft {
         .at_most(free.map_or(RETAINED_BYTES_MAX, |free| free * FREE_SHARE_MAX));
     if own.iter().any(|own| own.has_slot(&json::text(row, "slot"))) {
         return draft.advice(
-            "the cluster's engine made it for another of its nodes or for data that it moves: bring that node back or let the move end, or take the \
-             node out of \
-             the cluster by the engine's own means, which drop the slot",
+            "the cluster's engine made it for another of its nodes or for data that it moves: bring that node back or let the move end, or take the node \
+             out of the cluster by the engine's own means, which drop the slot",
         );
     }
     draft

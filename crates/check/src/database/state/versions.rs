@@ -99,6 +99,7 @@ pub(super) static CHECKS: &[Check] = &[
         title: "releases with known defects that lose data or hand over the server",
         limits: "any defect of the table in state/versions.rs (release notes, up to 2026-11-12) that this minor release has: fail if it endangers \
             data, else a warning",
+        units: &[],
         needs: &[],
         why: "the defect is public, and an update of the minor release needs only new files and a restart",
         judge: defects,
@@ -108,6 +109,7 @@ pub(super) static CHECKS: &[Check] = &[
         area: Area::State,
         title: "support and minor release",
         limits: "out of support, or more than two minor releases behind the newest known one: warning; one or two behind: a note",
+        units: &[Unit::Count],
         needs: &[],
         why: "a release out of support gets no fixes; each minor release fixes dozens of defects",
         judge: support,
