@@ -156,6 +156,9 @@ fn discovered(spec: &ConnSpec, context: &Context, limit: Duration) -> Result<Clu
             {
                 error
             }
+            Err(error) if stop.load(Ordering::Relaxed) => {
+                return Err(Failure::from(error).interrupted());
+            }
             found => return Ok(found?),
         };
         if !is_reported {

@@ -114,10 +114,11 @@ impl Explained for load::LoadError {
     /// What stops a load after rows were committed leaves a partial result; what is refused before leaves nothing.
     fn exit(&self) -> Exit {
         use load::LoadError::{
-            Behind, DiskFull, Interrupted, NodeAway, Protocol, RowCount, ServerLost, Stream, TooManyAttempts,
+            Behind, DiskFull, Interrupted, NodeAway, NotAwaited, Protocol, RowCount, ServerLost, Stream,
+            TooManyAttempts,
         };
         match self.innermost() {
-            Interrupted => Exit::Interrupted,
+            Interrupted | NotAwaited { .. } => Exit::Interrupted,
             Behind { .. }
             | DiskFull { .. }
             | Protocol { .. }

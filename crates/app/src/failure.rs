@@ -67,6 +67,13 @@ impl Failure {
         self
     }
 
+    /// The same failure of what the user ended meanwhile.
+    #[must_use]
+    pub(crate) fn interrupted(mut self) -> Failure {
+        self.exit = Exit::Interrupted;
+        self.context("interrupted while it waited for another node")
+    }
+
     /// What went wrong with its causes, in one line.
     pub fn message(&self) -> String {
         quoted(&format!("{:#}", self.error))

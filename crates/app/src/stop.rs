@@ -34,6 +34,8 @@ pub enum Reply {
     NothingBegun,
     /// What is in flight is being finished.
     Draining,
+    /// What is in flight is given up; [`Reply::Leave`] comes if the work has not ended after [`GRACE`].
+    Stopping,
     /// The clean-ups have run, and the work has not ended by itself: a process ends here.
     Leave,
 }
@@ -75,6 +77,7 @@ impl Stop {
             reply(Reply::Draining);
             return;
         }
+        reply(Reply::Stopping);
         self.notify(Urgency::Now);
         std::thread::sleep(GRACE);
         // Still here: a call that does not come back.
@@ -195,6 +198,16 @@ mod tests {
         assert!(stop.is_requested());
         stop.forward(listen("late"));
         assert_eq!(*received.lock().unwrap(), [("early", Urgency::Drain), ("late", Urgency::Drain)]);
+    }
+
+    #[test]
+    fn the_second_request_is_answered_before_the_work_has_its_grace() {
+        let stop = Stop::default();
+        let replies = std::cell::RefCell::new(vec![]);
+        for _ in 0..2 {
+            stop.request_with(|reply| replies.borrow_mut().push(reply));
+        }
+        assert_eq!(replies.into_inner(), [Reply::Draining, Reply::Stopping, Reply::Leave]);
     }
 
     #[test]

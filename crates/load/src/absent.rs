@@ -70,7 +70,7 @@ pub(crate) fn wait_for<T>(
     let mut waiting: Option<Waiting> = None;
     loop {
         let error = match work() {
-            Err(error) if error.is_node_away(lost) && stop.level() == StopLevel::Run => error,
+            Err(error) if error.is_node_away(lost) => error,
             done => {
                 if let Some(waiting) = waiting.filter(|_| done.is_ok()) {
                     let message = format!("{what}: all nodes answer again");
@@ -83,6 +83,9 @@ pub(crate) fn wait_for<T>(
                 return done;
             }
         };
+        if stop.level() != StopLevel::Run {
+            return Err(LoadError::NotAwaited { what: what.to_string(), away: error.reason() });
+        }
         let waiting = waiting.get_or_insert_with(Waiting::begin);
         if waiting.is_new() {
             let message = message(what, &error.reason(), limit);
@@ -105,7 +108,20 @@ mod tests {
     use super::*;
 
     fn away() -> LoadError {
-        LoadError::Lost { doing: "x".into(), source: std::io::ErrorKind::ConnectionRefused.into() }
+        let source = Box::new(crate::error::tests::server_error(b"08006"));
+        LoadError::Stream { doing: "x".into(), source }
+    }
+
+    #[test]
+    fn a_load_that_shall_stop_does_not_report_the_node_as_its_error() {
+        let stop = Stop::new();
+        stop.request();
+        let mut events = 0;
+        let refused = || Err::<(), _>(away());
+        let limit = Duration::from_secs(60);
+        let error = wait_for(("making keys", &[]), limit, &stop, &mut |_| events += 1, refused).unwrap_err();
+        assert!(matches!(&error, LoadError::NotAwaited { what, .. } if what == "making keys"), "{error}");
+        assert_eq!(events, 0);
     }
 
     #[test]

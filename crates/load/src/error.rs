@@ -347,6 +347,14 @@ pub enum LoadError {
         /// What was tried last.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The user stopped it while another node did not answer.
+    #[error("interrupted while {what}: another node does not answer ({away})")]
+    NotAwaited {
+        /// What needed the node.
+        what: String,
+        /// What the server reported about it.
+        away: String,
+    },
     /// The user stopped it before anything was done.
     #[error("interrupted before anything was done")]
     Interrupted,
@@ -481,4 +489,4 @@ pub(crate) fn sqlstate_of(error: &postgres::Error) -> Option<SqlState> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -36,6 +36,9 @@ fn answer(reply: Reply, draining: &str) {
         Reply::Draining => {
             let _ = writeln!(std::io::stderr(), "\ninterrupted: {draining}; press again to stop at once");
         }
+        Reply::Stopping => {
+            let _ = writeln!(std::io::stderr(), "\nstopping at once: what is in flight is given up");
+        }
         Reply::Leave => std::process::exit(i32::from(Exit::Interrupted.code())),
     }
 }

@@ -81,6 +81,8 @@ fn the_second_signal_ends_what_hangs() {
     let rest: Vec<String> = lines.collect();
     let ended: Ended = child.output().expect("ends").into();
     assert_eq!(ended.exit, Some(130), "{rest:?}");
+    let answered = |words: &str| rest.iter().any(|line| line.contains(words));
+    assert!(answered("stopping at once") || answered("gave up"), "{rest:?}");
 }
 
 #[test]
@@ -90,7 +92,11 @@ fn one_signal_gives_up_a_server_that_does_not_answer() {
     let folder = Folder::new();
     let target = format!("host=127.0.0.1 port={port} user=me dbname=x connect_timeout=120");
     // `run` ends at once, as nothing is in flight.
-    for verb in [&["verify"][..], &["load", "ycsb", "--rows", "10"], &["prove", "bank", "-T", "1"]] {
+    for (verb, words) in [
+        (&["verify"][..], "the comparison ends without a result"),
+        (&["load", "ycsb", "--rows", "10"], "waiting for the chunks in hand to be committed or undone"),
+        (&["prove", "bank", "-T", "1"], "waiting for running transactions"),
+    ] {
         let arguments: Vec<&str> = verb.iter().copied().chain([target.as_str()]).collect();
         let child = start(&folder, &arguments);
         let _held = silent.accept().expect("the command connects");
@@ -99,6 +105,7 @@ fn one_signal_gives_up_a_server_that_does_not_answer() {
         assert_eq!(ended.exit, Some(130), "{verb:?}: {}", ended.stderr);
         assert!(ended.stderr.contains("gave up because the end was requested"), "{verb:?}: {}", ended.stderr);
         assert!(!ended.stderr.contains("connect_timeout"), "{verb:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("interrupted: {words}")), "{verb:?}: {}", ended.stderr);
     }
 }
 
@@ -132,6 +139,13 @@ fn an_interrupted_load_continues_where_it_stopped() {
     let ended = run(folder.path(), &["verify", &target]);
     assert_eq!(ended.exit, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("150,001 rows exact"), "{}", ended.stdout);
+
+    let child = start(&folder, &["watch", "-T", "60", "-o", "watched", &target]);
+    await_phase(&folder, "watched", "\"state\": \"running\"");
+    signal(&child, "INT");
+    let ended: Ended = child.output().expect("ends").into();
+    assert_eq!(ended.exit, Some(130), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stderr.contains("interrupted: the last samples are written"), "{}", ended.stderr);
 }
 
 /// The end of a named pipe that writes, once somebody reads from it: until then it cannot be opened without waiting.

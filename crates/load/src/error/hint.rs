@@ -33,6 +33,9 @@ impl LoadError {
                 "if there is a proxy or pooler in between, connect to the server itself and run the same command again".into()
             }
             LoadError::RowCount { .. } => "if the table has a trigger or rule, drop it, then load again with --restart".into(),
+            LoadError::NotAwaited { .. } => {
+                "loaded chunks stay loaded; once that node answers again, the same command continues".into()
+            }
             LoadError::Interrupted => return None,
             LoadError::Emptied => "start over with --restart; without --unlogged a crash loses nothing".into(),
             LoadError::Unwatchable { .. } => {

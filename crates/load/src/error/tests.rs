@@ -1,7 +1,7 @@
 use super::*;
 use lab::throwaway::{Throwaway, installations};
 
-fn server_error(code: &[u8; 5]) -> ServerError {
+pub(crate) fn server_error(code: &[u8; 5]) -> ServerError {
     ServerError {
         severity: "ERROR".into(),
         sqlstate: SqlState(*code),
