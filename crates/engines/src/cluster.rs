@@ -137,7 +137,7 @@ impl Cluster {
     /// [`ClusterError::Connect`] when a node cannot be reached at the address that the catalog has for it; [`ClusterError::NotTrusted`] when a role
     /// that the session does not trust chose that address, which was not tried.
     pub fn discover(entry: &ConnSpec) -> Result<Cluster, ClusterError> {
-        let mut control = connect::control::connect_shared(entry)?;
+        let mut control = connect::control::connect_shared(&entry.clone().without_jit())?;
         let here = entry.clone().with_only_host(control.host_index());
         let mut left_out = vec![];
         let cluster = discover::discover(&mut control, here, &mut discover::Reach::Demanded(&mut left_out))?;

@@ -18,35 +18,55 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
-use crate::profile::Profile;
+use crate::profile::{Case, Profile, Replication};
 
 pub use detect::{Signs, replications, signs};
 
 /// A kind of database. It derefs to its [`Profile`]: its abilities and promises.
 #[derive(Clone, Copy)]
-pub struct Engine(&'static Profile);
+pub struct Engine {
+    profile: &'static Profile,
+    /// The replication system that discovery found, where a profile covers several.
+    replication: Option<&'static Replication>,
+}
 
 impl Engine {
+    const fn of(profile: &'static Profile) -> Engine {
+        Engine { profile, replication: None }
+    }
+
+    /// The same, replicated by this system.
+    pub(crate) fn replicated_by(self, replication: &'static Replication) -> Engine {
+        Engine { replication: Some(replication), ..self }
+    }
+
+    /// What becomes of two nodes' writes of one row.
+    pub fn conflict_rule(self) -> &'static str {
+        let of_replication = self.replication.and_then(|replication| replication.conflicts);
+        let of_profile = || self.profile.expectation(Case::Conflict).map(|expectation| expectation.why);
+        of_replication.or_else(of_profile).unwrap_or("no promise was found")
+    }
+
     /// All of them, in the order of the documentation. If a catalog indicates two, the first one counts.
     pub const ALL: [Engine; 10] = [
-        Engine(&postgres::PROFILE),
-        Engine(&fdw_sharded::PROFILE),
-        Engine(&citus::PROFILE),
-        Engine(&mtm::PROFILE),
-        Engine(&multimaster::PROFILE),
-        Engine(&shardman::PROFILE),
-        Engine(&greenplum::PROFILE),
-        Engine(&cockroach::PROFILE),
-        Engine(&yugabyte::PROFILE),
-        Engine(&ydb::PROFILE),
+        Engine::of(&postgres::PROFILE),
+        Engine::of(&fdw_sharded::PROFILE),
+        Engine::of(&citus::PROFILE),
+        Engine::of(&mtm::PROFILE),
+        Engine::of(&multimaster::PROFILE),
+        Engine::of(&shardman::PROFILE),
+        Engine::of(&greenplum::PROFILE),
+        Engine::of(&cockroach::PROFILE),
+        Engine::of(&yugabyte::PROFILE),
+        Engine::of(&ydb::PROFILE),
     ];
 
     /// PostgreSQL servers that hold each other's partitions as foreign tables: recognised by its foreign servers, which [`crate::cluster`] reads itself.
-    pub(crate) const FOREIGN_PARTITIONS: Engine = Engine(&fdw_sharded::PROFILE);
+    pub(crate) const FOREIGN_PARTITIONS: Engine = Engine::of(&fdw_sharded::PROFILE);
 
     /// The name in `cluster.toml` and in `run.json`.
     pub fn name(self) -> &'static str {
-        self.0.name
+        self.profile.name
     }
 
     /// The engine with this name or alias.
@@ -58,7 +78,7 @@ impl Engine {
 /// An otherwise unknown server: PostgreSQL.
 impl Default for Engine {
     fn default() -> Engine {
-        Engine(&postgres::PROFILE)
+        Engine::of(&postgres::PROFILE)
     }
 }
 
@@ -66,7 +86,7 @@ impl Deref for Engine {
     type Target = Profile;
 
     fn deref(&self) -> &Profile {
-        self.0
+        self.profile
     }
 }
 

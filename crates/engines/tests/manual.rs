@@ -139,6 +139,12 @@ fn section(engine: Engine) -> String {
         };
         lines.push(format!("{}: {verdict}: {}", expectation.case, expectation.why));
     }
+    if let Discovery::Copies(replications) = engine.discovery {
+        let rules = replications
+            .iter()
+            .filter_map(|it| Some(format!("Conflicts with {}: {}", it.name, it.conflicts?)));
+        lines.extend(rules);
+    }
     lines.extend(engine.limits.iter().map(|limit| (*limit).to_owned()));
     for line in lines {
         writeln!(text, "- {line}").unwrap();

@@ -8,6 +8,7 @@ mod ddl;
 mod disk;
 mod distribution;
 mod elsewhere;
+mod failing;
 mod filesystem;
 mod form;
 mod generator;
@@ -20,6 +21,7 @@ mod observer;
 mod overhead;
 mod paste;
 mod plan;
+mod poll;
 mod pool;
 mod queue;
 pub(crate) mod replication;
@@ -52,6 +54,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         vacuum::RULES,
         transaction::RULES,
         overhead::RULES,
+        failing::RULES,
         rounds::RULES,
         volume::RULES,
         lock::RULES,
@@ -69,6 +72,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         surroundings::RULES,
         queue::RULES,
         pool::RULES,
+        poll::RULES,
         limit::RULES,
         wal::RULES,
         replication::RULES,

@@ -527,7 +527,7 @@ pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, set
             reading: Reading::Nodes,
             why: (
                 "an update waits until the other transaction ends, or fails, and every node gets every row",
-                "conflicts are not resolved: replicated changes overwrite rows, on each node in a different order",
+                site.engine.conflict_rule(),
             ),
             change: "let each row be written on one node only (ownership), or use an engine that refuses conflicts",
         });

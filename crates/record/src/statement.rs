@@ -166,6 +166,14 @@ pub fn conditions(expression: &str) -> Result<Vec<Condition>, Unread> {
     Ok(walk::expression(&expression_of(expression)?))
 }
 
+/// The conditions on each side of an OR in an expression; as [`conditions`] reads them. Empty without an OR that all rows must satisfy.
+///
+/// # Errors
+/// See [`Unread`].
+pub fn alternatives(expression: &str) -> Result<Vec<Vec<Condition>>, Unread> {
+    Ok(walk::alternatives(&expression_of(expression)?))
+}
+
 /// The interval that a condition looks for, if it compares two columns so; as [`conditions`] reads it.
 ///
 /// # Errors

@@ -268,9 +268,10 @@ impl Route {
             && cluster.engine.layout.has_unresolved_conflicts()
         {
             return Err(Failure::usage(format!(
-                "{} writes, and {} nodes would write the same rows: conflicts are not resolved here, and stop replication",
+                "{} writes, and {} nodes would write the same rows: {}",
                 writer.name,
-                nodes.len()
+                nodes.len(),
+                cluster.engine.conflict_rule()
             ))
             .hint(format!(
                 "add --connect {}; prove conflict shows what becomes of conflicting writes",

@@ -117,7 +117,7 @@ impl<'a> Node<'a> {
         let settings = setting::read(&mut session)?;
         let first = read(&mut session)?;
         // The first session shows the server's own value of jit. Behind a pooler it must not be changed within a session.
-        let session = open(&without_jit(&target.spec))?;
+        let session = open(&target.spec.clone().without_jit())?;
         let mut node = Node {
             target,
             expected,
@@ -162,7 +162,7 @@ impl<'a> Node<'a> {
     /// # Errors
     /// Why there is no connection.
     pub(crate) fn reopen(&mut self) -> Result<(), Failed> {
-        self.session = open(&without_jit(&self.target.spec))?;
+        self.session = open(&self.target.spec.clone().without_jit())?;
         Ok(())
     }
 
@@ -298,14 +298,6 @@ impl<'a> Node<'a> {
 fn open(spec: &ConnSpec) -> Result<Session, Failed> {
     let limits = Limits { statement: STATEMENT_TIMEOUT, lock: LOCK_TIMEOUT };
     Session::open_within(spec, APPLICATION_NAME, &limits)
-}
-
-/// Compiling a query on catalogs takes longer than the query.
-fn without_jit(spec: &ConnSpec) -> ConnSpec {
-    let mut spec = spec.clone();
-    spec.session_settings.retain(|(name, _)| name != "jit");
-    spec.session_settings.push(("jit".to_string(), "off".to_string()));
-    spec
 }
 
 /// What most checks need. All of it is visible to every role.

@@ -335,6 +335,21 @@ impl ConnSpec {
         self
     }
 
+    /// The same with this setting of the session, instead of another value of it.
+    #[must_use]
+    pub fn with_session_setting(mut self, name: &str, value: &str) -> ConnSpec {
+        self.session_settings.retain(|(other, _)| other != name);
+        self.session_settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same for queries on catalogs: compiling one takes longer than the query, and where a planner setting of the database makes every plan seem
+    /// costly (`enable_nestloop = off`), all of them would be compiled.
+    #[must_use]
+    pub fn without_jit(self) -> ConnSpec {
+        self.with_session_setting("jit", "off")
+    }
+
     /// The same with only the host that answered before, so that all sessions of a run use the same server.
     #[must_use]
     pub fn with_only_host(mut self, index: usize) -> ConnSpec {

@@ -124,6 +124,7 @@ pub(super) fn discover(
             continue;
         }
         let listing = Listing { nodes: replication.nodes, coordinator: None, reach_nodes: true };
+        let engine = engine.replicated_by(replication);
         let cluster = catalogued(control, here.clone(), engine, listing, reach)?;
         // An installed extension that replicates nothing does not make a cluster.
         if cluster.nodes.len() > 1 {

@@ -59,7 +59,7 @@ pub struct Absent {
 pub(super) fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
     let mut entry = entry.clone();
     entry.connect_timeout.get_or_insert(PROBE_TIMEOUT);
-    let mut control = control::connect_shared(&entry)?;
+    let mut control = control::connect_shared(&entry.clone().without_jit())?;
     let at = control.host_index();
     let mut absent = vec![];
     // From here on every node is queried separately.

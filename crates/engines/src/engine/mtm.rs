@@ -44,6 +44,7 @@ const REPLICATIONS: [Replication; 1] = [Replication {
     add_table: None,
     local_writes: None,
     needs_key: false,
+    conflicts: None,
 }];
 
 const RETRY: &str = "40001";

@@ -100,6 +100,9 @@ const REPLICATIONS: [Replication; 4] = [
         add_table: Some(PGLOGICAL_ADD_TABLE),
         local_writes: None,
         needs_key: true,
+        conflicts: Some(
+            "pglogical.conflict_resolution decides (apply_remote unless set): each node applies what arrives last, and an update that it overwrites is lost",
+        ),
     },
     Replication {
         name: "spock",
@@ -111,6 +114,9 @@ const REPLICATIONS: [Replication; 4] = [
         add_table: Some(SPOCK_ADD_TABLE),
         local_writes: None,
         needs_key: true,
+        conflicts: Some(
+            "spock.conflict_resolution decides (last_update_wins unless set): by the time of the commit one update stays, and the other one is lost",
+        ),
     },
     Replication {
         name: "pgactive",
@@ -122,6 +128,9 @@ const REPLICATIONS: [Replication; 4] = [
         add_table: None,
         local_writes: Some(("pgactive.do_not_replicate", "on")),
         needs_key: true,
+        conflicts: Some(
+            "the last update wins, by the time of its commit, on all nodes: the other one is lost, and is in pgactive.pgactive_conflict_history if that is logged",
+        ),
     },
     Replication {
         name: "logical replication",
@@ -135,6 +144,7 @@ const REPLICATIONS: [Replication; 4] = [
         add_table: None,
         local_writes: None,
         needs_key: false,
+        conflicts: None,
     },
 ];
 
@@ -220,7 +230,7 @@ pub(super) static PROFILE: Profile = Profile {
         },
     ],
     reasons: Reasons {
-        order: "conflicts are not resolved, and each node applies the writes of the others in its own order",
+        order: "each node applies the writes of the others in its own order",
         order_change: "let each row be written on one node only (ownership)",
         ..Reasons::GENERAL
     },

@@ -40,6 +40,8 @@ pub struct Replication {
     pub local_writes: Option<(&'static str, &'static str)>,
     /// Updates and deletes of a table without a primary key are refused, or stay on their node, whatever its replica identity.
     pub needs_key: bool,
+    /// What becomes of two nodes' writes of one row, where that differs from the profile's expectation.
+    pub conflicts: Option<&'static str>,
 }
 
 /// The queries to an engine's own catalog. All results are text, by the simple protocol.

@@ -29,7 +29,7 @@ pub(super) const RULES: &[Rule] = &[
         title: "programs read the catalog beside their work",
         needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
         limits: "50 statements a second that read only information_schema or pg_catalog, with 30 % of the time of all statements; medium with half of \
-         it (ours)",
+         it; or one a second that takes 30 % of the session time; high with half of that (ours)",
         judge: catalog,
         links: &["https://www.postgresql.org/docs/current/information-schema.html"],
     },
@@ -48,6 +48,11 @@ const CATALOG_CALLS_PER_S_MIN: f64 = 50.0;
 /// Of the time of all statements.
 const CATALOG_SHARE_MIN: f64 = 0.3;
 const CATALOG_SHARE_MEDIUM: f64 = 0.5;
+/// Statements a second on the catalog that take as much of the session time.
+const CATALOG_LONG_PER_S_MIN: f64 = 1.0;
+/// Functions that look into the file system for each relation.
+const SIZES: [&str; 5] =
+    ["pg_total_relation_size", "pg_relation_size", "pg_table_size", "pg_indexes_size", "pg_database_size"];
 
 /// Tables of a statement as it names them; `None` if it cannot be parsed, and may name any.
 fn names(statement: &StatementTime, relation: &str) -> Option<bool> {
@@ -160,17 +165,29 @@ fn catalog(case: &Case) -> Answer {
             }
         }
         let share = theirs / all.max(f64::MIN_POSITIVE);
-        let Some((_, text)) = most.filter(|_| calls >= CATALOG_CALLS_PER_S_MIN && share >= CATALOG_SHARE_MIN)
-        else {
-            continue;
+        let of_sessions: f64 =
+            time.statements.iter().filter(|one| reads_catalog(&one.text)).map(|one| one.share).sum();
+        let is_long = calls >= CATALOG_LONG_PER_S_MIN && of_sessions >= CATALOG_SHARE_MIN;
+        let is_felt = is_long || calls >= CATALOG_CALLS_PER_S_MIN;
+        let Some((_, text)) = most.filter(|_| is_felt && share >= CATALOG_SHARE_MIN) else { continue };
+        let measures = SIZES.iter().any(|size| text.to_ascii_lowercase().contains(size));
+        let who = match measures {
+            true => {
+                "something (monitoring, an administration program) measures the sizes of tables, and opens the files of each for it"
+            }
+            false => "a driver or an object mapper looks tables up beside the work",
+        };
+        let severity = match share {
+            _ if is_long && of_sessions >= CATALOG_SHARE_MEDIUM => Severity::High,
+            share if is_long || share >= CATALOG_SHARE_MEDIUM => Severity::Medium,
+            _ => Severity::Low,
         };
         claims.push(
             Claim::new(
-                if share >= CATALOG_SHARE_MEDIUM { Severity::Medium } else { Severity::Low },
+                severity,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} of the time of all statements reads the catalog (information_schema, pg_catalog), {} times a second: a driver or an object \
-                     mapper looks tables up beside the work",
+                    "{}: {} of the time of all statements reads the catalog (information_schema, pg_catalog), {} times a second: {who}",
                     time.node,
                     units::percent(share),
                     units::short(calls)
@@ -183,9 +200,10 @@ fn catalog(case: &Case) -> Answer {
             .because(format!("most of it: {}", plain(text, 160)))
             .because("such statements join many tables of the catalog: planning them takes longer than running them, and pg_stat_statements counts it only \
              with track_planning")
+            .with(measures.then_some(()), |claim, ()| claim.because("relpages of pg_class has the sizes of the last VACUUM or ANALYZE without opening a file"))
             .remedy(
-                "let the driver keep what it knows of tables: a cache of metadata, types or statements, for as long as the pool lives; look for a call that \
-                 asks for metadata before each statement",
+                if measures { "ask for sizes rarely (every few minutes, from one agent), or read relpages; for one total pg_database_size" } else { "let the driver keep what it knows of tables: a cache of metadata, types or statements, for as long as the pool lives; look for a call that \
+                 asks for metadata before each statement" },
                 &["SELECT queryid, calls, mean_exec_time AS ms, left(query, 80) AS query FROM pg_stat_statements WHERE query ~* \
                  'information_schema|pg_catalog|pg_class' ORDER BY \
                    total_exec_time DESC LIMIT 5;"],

@@ -1,6 +1,8 @@
 //! PLAN-29 to PLAN-36: statements whose form makes them do much work for a small result, so that an index on their conditions would not help: everything is
 //! counted, sorted at random, numbered, kept behind WITH, or sent although few rows or columns are needed.
 
+mod excess;
+
 use super::costly::{busy, in_a_line, severity, table_named};
 use super::statement::explain_it;
 use crate::case::{Case, Thing};
@@ -80,6 +82,22 @@ pub(super) const RULES: &[Rule] = &[
         limits: "20 % of the session time in a statement with count(DISTINCT) that touches 100 blocks (ours)",
         judge: |case| judge(case, distinct, "statements with count(DISTINCT)"),
         links: &["https://www.postgresql.org/docs/current/functions-aggregate.html"],
+    },
+    Rule {
+        id: "PLAN-51",
+        title: "rows are counted only to learn whether there are any",
+        needs: NEEDS,
+        limits: "20 % of the session time in a statement whose only result compares count(*) with a constant, and which touches 100 blocks (ours)",
+        judge: |case| judge(case, excess::asked, "counts that are compared with a constant"),
+        links: &["https://www.postgresql.org/docs/current/functions-subquery.html#FUNCTIONS-SUBQUERY-EXISTS"],
+    },
+    Rule {
+        id: "PLAN-52",
+        title: "DISTINCT removes the duplicates that a join has made",
+        needs: NEEDS,
+        limits: "20 % of the session time in a SELECT DISTINCT of two tables or more whose plan joins 1,000 rows, ten for each one that DISTINCT leaves (ours)",
+        judge: |case| judge(case, excess::fanned, "SELECT DISTINCT over joins"),
+        links: &["https://www.postgresql.org/docs/current/functions-subquery.html#FUNCTIONS-SUBQUERY-EXISTS"],
     },
 ];
 
@@ -255,7 +273,9 @@ pub(super) fn is_explained(case: &Case, time: &NodeTime, statement: &StatementTi
     let Some(seen) = seen(case, time, statement).filter(|_| statement.share >= SHARE_MIN) else {
         return false;
     };
-    [at_random, numbered, barrier, distinct].iter().any(|look| look(&seen).is_some())
+    [at_random, numbered, barrier, distinct, excess::asked, excess::fanned]
+        .iter()
+        .any(|look| look(&seen).is_some())
 }
 
 fn everything(seen: &Seen<'_>) -> Option<Found> {

@@ -1,5 +1,6 @@
 //! LCK: sessions that wait for each other, and promises that were broken.
 
+mod holder;
 mod standing;
 
 use crate::case::{Case, Thing};
@@ -366,7 +367,14 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
         .filter(|query| !query.is_empty())
         .or(Some(lines.word("blocker_query")).filter(|query| !query.is_empty()));
     let backend_start = session.map_or("", |session| session.lines.word("backend_start"));
-    let (text, commands) = advice(state, root.name, backend_start, query.unwrap_or_default());
+    let (mut text, mut commands) = advice(state, root.name, backend_start, query.unwrap_or_default());
+    let at_work =
+        query.filter(|query| !state.starts_with("idle") && root.name != "0" && refreshed(query).is_none());
+    let deed = at_work.and_then(|query| holder::of(query, lines.word("lock_type"), lines.word("query")));
+    if let Some(deed) = &deed {
+        text = deed.text;
+        commands.splice(0..0, deed.commands.iter().cloned());
+    }
     let is_engines = lines.flag("own") == Some(true);
     let resolves = case.own(root.place, own::RESOLVES).filter(|_| root.name == "0");
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
@@ -383,7 +391,7 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
         severity(figures),
         Level::DiscriminatingCounter,
         format!(
-            "{}: {who} blocked {} {lasted}{}{}",
+            "{}: {who} blocked {} {lasted}{}{}{}",
             root.place,
             units::counted(figures.blocked as usize, "other"),
             if state.is_empty() || root.name == "0" {
@@ -391,7 +399,8 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
             } else {
                 format!(", and is itself {state}")
             },
-            query.map_or(String::new(), |query| format!(": {}", super::costly::plain(query, CLAIMED_CHARS)))
+            query.map_or(String::new(), |query| format!(": {}", super::costly::plain(query, CLAIMED_CHARS))),
+            deed.map_or(String::new(), |deed| format!("; {}", deed.what))
         ),
     )
     .on_node(root.place)

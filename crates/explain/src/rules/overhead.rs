@@ -1,6 +1,7 @@
 //! TXN-06 to TXN-08, VAC-11, WAL-07: work that transactions do beside their own: inserts that fail and are rolled back, tables made for one
 //! transaction, whole pages in the WAL because of frequent checkpoints.
 
+mod empty;
 mod pages;
 
 use super::costly::{busy, in_a_line, severity};
@@ -54,6 +55,20 @@ pub(super) const RULES: &[Rule] = &[
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-SPACE-RECOVERY"],
     },
     Rule {
+        id: "VAC-14",
+        title: "a table that is scanned consists of empty pages",
+        needs: &[
+            Field("table", "seq_rows"),
+            Field("table", "blocks_hit"),
+            Field("table", "all_visible_share"),
+            Field("server", "sessions_active"),
+        ],
+        limits: "20 % of the session time in a table that is scanned once in 2 s, 1,000 blocks each time, with less than one row for each block, while a \
+            vacuum has found half of the pages free of dead rows (ours)",
+        judge: empty::mostly_empty,
+        links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-SPACE-RECOVERY"],
+    },
+    Rule {
         id: "WAL-07",
         title: "checkpoints are so frequent that the WAL consists of whole pages",
         needs: &[Field("server", "wal_fpi"), Field("server", "wal_bytes"), Facts("setting")],
@@ -93,6 +108,8 @@ const CANCELLED_SHARE_MIN: f64 = 0.1;
 const CANCELLED: &str = "canceling statement due to statement timeout";
 /// Dead rows of a table.
 const DEAD_MIN: f64 = 10_000.0;
+/// The share of pages that a vacuum has found free of dead rows, from which on counters of them are wrong.
+const VISIBLE_SHARE_MAX: f64 = 0.9;
 /// Dead rows for each live one.
 const DEAD_PER_LIVE_MIN: f64 = 2.0;
 /// Commands a second.
@@ -326,7 +343,11 @@ fn dead(case: &Case) -> Answer {
                 > 0.0;
             // Rows of failed inserts are the cause, not what is read.
             let is_insert = lost(&table).is_some_and(|(_, gone)| gone >= LOST_SHARE_MIN);
+            // A page with a dead row is not visible to all: counters of deletes that arrive after the vacuum's tell of rows that are gone.
+            let is_gone =
+                table.lines.last("all_visible_share").is_some_and(|share| share >= VISIBLE_SHARE_MAX);
             if is_vacuumed
+                || is_gone
                 || is_insert
                 || share < TABLE_SHARE_MIN
                 || dead < DEAD_MIN

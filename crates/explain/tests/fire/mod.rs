@@ -6,6 +6,7 @@ mod general;
 mod harmless;
 mod inside;
 pub(crate) mod live;
+mod narrow;
 mod plan;
 mod scope;
 pub(crate) mod search;
@@ -16,6 +17,7 @@ pub(crate) mod work;
 pub(crate) use around::HARMLESS as HARMLESS_AROUND;
 pub(crate) use form::HARMLESS as HARMLESS_FORMS;
 pub(crate) use harmless::HARMLESS;
+pub(crate) use narrow::HARMLESS as HARMLESS_NARROW;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
 pub(crate) use scope::HARMLESS as HARMLESS_SCOPES;
 pub(crate) use steps::HARMLESS as HARMLESS_STEPS;
@@ -43,6 +45,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(form::CASES)
         .chain(steps::CASES)
         .chain(scope::CASES)
+        .chain(narrow::CASES)
         .chain(search::CASES)
         .chain(work::CASES)
         .chain(work::LISTS)

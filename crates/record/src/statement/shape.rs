@@ -15,6 +15,12 @@ use sqlparser::ast::{
 pub struct Shape {
     /// Its only column is a `count` of rows, without GROUP BY.
     pub counts_rows: bool,
+    /// Its only column compares a `count` of rows with a constant, without GROUP BY: it asks whether there is any, or so many.
+    pub asks_for_any: bool,
+    /// It is a SELECT DISTINCT, without GROUP BY and aggregates.
+    pub is_distinct: bool,
+    /// Tables of its FROM by their aliases, of which no column is returned; empty where a column is written without its table.
+    pub only_joined: Vec<String>,
     /// It has GROUP BY or an aggregate.
     pub aggregates: bool,
     /// It has LIMIT or FETCH.
@@ -101,6 +107,9 @@ fn columns(select: &Select, shape: &mut Shape) {
         let extremes: Option<Vec<String>> = select.projection.iter().map(extreme).collect();
         shape.extremes = extremes.unwrap_or_default();
     }
+    let is_one = |distinct: &ast::Distinct| matches!(distinct, ast::Distinct::Distinct);
+    let is_distinct = select.distinct.as_ref().is_some_and(is_one);
+    shape.only_joined = only_joined(select).unwrap_or_default();
     for item in &select.projection {
         match item {
             SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => shape.takes_all_columns = true,
@@ -108,10 +117,57 @@ fn columns(select: &Select, shape: &mut Shape) {
                 column(expr, shape, 0);
                 let is_only = select.projection.len() == 1 && !grouped;
                 shape.counts_rows |= is_only && is_count(expr);
+                shape.asks_for_any |= is_only && compares_count(expr);
             }
             _ => {}
         }
     }
+    shape.is_distinct = is_distinct && !shape.aggregates;
+}
+
+/// Whether an expression compares a count of rows with a constant.
+fn compares_count(expr: &Expr) -> bool {
+    use ast::BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    match expr {
+        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => compares_count(inner),
+        Expr::BinaryOp { left, op: Gt | GtEq | Lt | LtEq | Eq | NotEq, right } => {
+            let is_constant = |expr: &Expr| matches!(expr, Expr::Value(_));
+            is_count(left) && is_constant(right) || is_constant(left) && is_count(right)
+        }
+        _ => false,
+    }
+}
+
+/// Aliases of the tables of FROM of which no column is returned; `None` if a column is written without its table, or a part of FROM is no table.
+fn only_joined(select: &Select) -> Option<Vec<String>> {
+    let name = |ident: &ast::Ident| match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
+    };
+    let mut aliases = vec![];
+    for table in &select.from {
+        for factor in std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation)) {
+            let TableFactor::Table { name: named, alias, .. } = factor else { return None };
+            let of_table = || named.0.last().and_then(|part| part.as_ident()).map(name);
+            aliases.push(alias.as_ref().map(|alias| name(&alias.name)).or_else(of_table)?);
+        }
+    }
+    let mut returned = vec![];
+    for item in &select.projection {
+        let table = match item {
+            SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts))
+            | SelectItem::ExprWithAlias { expr: Expr::CompoundIdentifier(parts), .. } => {
+                parts.len().checked_sub(2).map(|at| name(&parts[at]))?
+            }
+            SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(named), _) => {
+                named.0.last().and_then(|part| part.as_ident()).map(name)?
+            }
+            _ => return None,
+        };
+        returned.push(table);
+    }
+    aliases.retain(|alias| !returned.contains(alias));
+    Some(aliases)
 }
 
 /// The column of which an item of a SELECT is the least or the greatest value.

@@ -382,3 +382,32 @@ fn an_interval_has_a_column_below_and_a_column_above_the_value() {
     }
     assert!(interval("(a <= ").is_err());
 }
+
+#[test]
+fn sides_of_an_or_are_separate() {
+    let columns = |text: &str| -> Vec<Vec<String>> {
+        let sides = alternatives(text).expect("parses");
+        sides.into_iter().map(|side| side.into_iter().map(|c| c.column).collect()).collect()
+    };
+    assert_eq!(columns("((m.mail = $1) OR (m.phone = $2))"), [["mail"], ["phone"]]);
+    assert_eq!(columns("((a = 1) AND ((b = 2) OR ((c = 3) OR (d = 4))))"), [["b"], ["c"], ["d"]]);
+    assert_eq!(columns("((a = 1) AND (b = 2))"), [[""; 0]; 0]);
+}
+
+#[test]
+fn counts_that_ask_for_any_and_tables_that_are_only_joined_are_marked() {
+    let shape = |text: &str| shape(text).expect("parses");
+    assert!(shape("select count(*) > $1 as has from t where a = $2").asks_for_any);
+    assert!(shape("select (count(1) <> 0) from t").asks_for_any);
+    assert!(!shape("select count(*) from t where a = $1").asks_for_any);
+    assert!(!shape("select count(*) > 1 from t group by b").asks_for_any);
+    assert!(!shape("select count(distinct a) > 1 from t").asks_for_any);
+    let distinct =
+        shape("select distinct c.id, c.name from customer c join purchase p on p.customer_id = c.id");
+    assert!(distinct.is_distinct);
+    assert_eq!(distinct.only_joined, ["p"]);
+    let unknown = shape("select distinct id from customer c join purchase p on p.customer_id = c.id");
+    assert!(unknown.is_distinct && unknown.only_joined.is_empty());
+    assert!(!shape("select distinct on (a) a, b from t").is_distinct);
+    assert_eq!(shape("select o.id, l.a from o join l on l.o = o.id").only_joined, [""; 0]);
+}

@@ -40,6 +40,34 @@ pub(super) fn expression(parsed: &Expr) -> Vec<Condition> {
     walk.conditions
 }
 
+/// Conditions on each side of the first OR that all rows must satisfy; empty if there is none.
+pub(super) fn alternatives(parsed: &Expr) -> Vec<Vec<Condition>> {
+    match parsed {
+        Expr::Nested(inner) => alternatives(inner),
+        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+            let found = alternatives(left);
+            if found.is_empty() { alternatives(right) } else { found }
+        }
+        Expr::BinaryOp { op: BinaryOperator::Or, .. } => {
+            let mut sides = vec![];
+            divide(parsed, &mut sides);
+            sides
+        }
+        _ => vec![],
+    }
+}
+
+fn divide(parsed: &Expr, sides: &mut Vec<Vec<Condition>>) {
+    match parsed {
+        Expr::Nested(inner) => divide(inner, sides),
+        Expr::BinaryOp { left, op: BinaryOperator::Or, right } => {
+            divide(left, sides);
+            divide(right, sides);
+        }
+        _ => sides.push(expression(parsed)),
+    }
+}
+
 /// As the server spells it: without quotes in lower case.
 fn spelled(name: &Ident) -> String {
     if name.quote_style.is_some() { name.value.clone() } else { name.value.to_ascii_lowercase() }

@@ -290,26 +290,20 @@ pub struct Limits {
 /// The user's connection, made ours.
 fn sampling(spec: &ConnSpec) -> ConnSpec {
     let limits = Limits { statement: STATEMENT_TIMEOUT, lock: LOCK_TIMEOUT };
-    let mut spec = limited(&spec.pinned().with_application_name(APPLICATION_NAME), &limits);
-    set(&mut spec, "jit", "off".to_string());
-    spec
+    limited(&spec.pinned().with_application_name(APPLICATION_NAME), &limits).without_jit()
 }
 
 /// The connection with these limits, and read-only.
 fn limited(spec: &ConnSpec, limits: &Limits) -> ConnSpec {
-    let mut spec = spec.clone();
     let milliseconds = |duration: Duration| format!("{}ms", duration.as_millis());
-    set(&mut spec, "statement_timeout", milliseconds(limits.statement));
-    set(&mut spec, "lock_timeout", milliseconds(limits.lock));
-    set(&mut spec, "default_transaction_read_only", "on".to_string());
-    // These queries must not wait for parallel workers.
-    set(&mut spec, "max_parallel_workers_per_gather", "0".to_string());
+    let mut spec = spec
+        .clone()
+        .with_session_setting("statement_timeout", &milliseconds(limits.statement))
+        .with_session_setting("lock_timeout", &milliseconds(limits.lock))
+        .with_session_setting("default_transaction_read_only", "on")
+        // These queries must not wait for parallel workers.
+        .with_session_setting("max_parallel_workers_per_gather", "0");
     spec.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
     spec.keepalives.user_timeout.get_or_insert(UNACKNOWLEDGED_TIMEOUT);
     spec
-}
-
-fn set(spec: &mut ConnSpec, name: &str, value: String) {
-    spec.session_settings.retain(|(other, _)| other != name);
-    spec.session_settings.push((name.to_string(), value));
 }

@@ -275,6 +275,7 @@ pub(in crate::rules) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool
         || form::is_explained(case, planned.time, planned.statement)
         || super::hidden::list_filter(planned).is_some()
         || super::step::unindexed_join(case, planned).is_some()
+        || super::narrow::is_explained(case, planned)
 }
 
 #[cfg(test)]

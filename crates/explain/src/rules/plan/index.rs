@@ -307,6 +307,17 @@ fn obstacle(
             command,
         ));
     }
+    if position == 0 && index.lines.flag("partial") == Some(true) && condition.how.is_compared() {
+        let definition = index.lines.word("definition");
+        let only = definition.split_once(" WHERE ").map_or("", |(_, only)| only);
+        let columns: Vec<String> = columns.iter().map(|column| (*column).to_string()).collect();
+        return Some((
+            format!(
+                "index {name} is partial: it holds only the rows WHERE {only}, and the condition does not say that in a form the planner can prove"
+            ),
+            Some(statement::index_command(relation, &columns, true)),
+        ));
+    }
     let is_later = position > 0 && condition.inside.is_none() && condition.how.is_compared();
     if is_later && how_compared(conditions, columns[0]).is_none() {
         return Some((
@@ -329,7 +340,9 @@ pub(super) fn obstacle_of(
     let found = indexes(case, planned, scan.relation);
     // A usable index that the planner leaves aside is no obstacle: most rows are wanted.
     let usable = found.iter().any(|(index, columns)| {
+        let is_left_out = index.lines.flag("partial") == Some(true) && scan.keeps_few();
         index.lines.flag("valid") != Some(false)
+            && !is_left_out
             && scan.conditions.iter().any(|c| {
                 columns.first() == Some(&c.column.as_str()) && c.inside.is_none() && serves(index, c.how)
             })

@@ -18,7 +18,7 @@ const NOT_ASIDE: &str =
 /// What PLAN-11 reports of a scan.
 fn obstruction(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<Obstacle> {
     const COMPARE: &str = "compare the column itself with a value of its own type and collation (instead of a function of a time: at >= $1 AND at < $2; \
-        instead of value = ANY (column): column @> ARRAY[value]), or create an index on what is compared";
+        instead of value = ANY (column): column @> ARRAY[value]; for a partial index with its own WHERE), or create an index on what is compared";
     if let Some((why, command)) = obstacle_of(case, planned, scan) {
         return Some((why, COMPARE.to_string(), command.into_iter().collect()));
     }

@@ -38,7 +38,7 @@ fn conflicts(stage: &mut Stage<'_>, pair: [usize; 2]) -> Result<(), HermitageErr
     let conflict = |title| {
         let promise =
             "when two nodes write the same row at once, one is refused or waits, and all nodes agree";
-        expected(Case::Conflict, engine, title, promise)
+        Answer { why: engine.conflict_rule(), ..expected(Case::Conflict, engine, title, promise) }
     };
     stage.play(conflict("conflict: two nodes update the same row at once"), &[], |site, answer| {
         same_row(site, pair, answer)

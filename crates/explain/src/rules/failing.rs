@@ -1,0 +1,258 @@
+//! TXN-13: statements and sessions that end with one error again and again, by the server's log.
+
+use std::collections::BTreeMap;
+
+use super::costly::plain;
+use crate::case::Case;
+use crate::rule::Need::Field;
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::event::{self, Event};
+use record::finding::{Level, Severity};
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "TXN-13",
+    title: "statements or sessions end with the same error again and again",
+    needs: &[Field("server", "xact_rollback"), Field("server", "xact_commit")],
+    limits: "10 of one kind in the server's log, one in 2 s; medium where a setting or a missing object explains it, high with 10 % of the transactions; \
+        errors that other rules explain are left to them (ours)",
+    judge: failing,
+    links: &["https://www.postgresql.org/docs/current/errcodes-appendix.html"],
+}];
+
+/// Errors of a kind.
+const ERRORS_MIN: f64 = 10.0;
+/// Errors a second.
+const ERRORS_PER_S_MIN: f64 = 0.5;
+/// Of the transactions, from which on it is high.
+const SHARE_HIGH: f64 = 0.1;
+/// Characters of an error in a claim.
+const ERROR_CHARS: usize = 120;
+
+/// SQLSTATEs with rules of their own: conflicts and deadlocks, refused connections, keys that are there already, a server that starts or stops.
+const OF_OTHERS: [&str; 10] =
+    ["40001", "40P01", "53300", "23505", "57P01", "57P02", "57P03", "53100", "53200", "55000"];
+/// Messages of these, where the log has no SQLSTATE, and of cancelled statements, whose SQLSTATE TXN-08's have as well.
+const WORDS_OF_OTHERS: [&str; 12] = [
+    "statement timeout",
+    "could not serialize access",
+    "deadlock detected",
+    "too many",
+    "remaining connection slots",
+    "duplicate key value",
+    "administrator command",
+    "the database system is",
+    "conflict with recovery",
+    "because of crash",
+    "No space left",
+    "autovacuum task",
+];
+
+/// A kind of error, by its SQLSTATE, or where the log has none (`log_line_prefix` without %e) by words of its message.
+struct Known {
+    sqlstate: &'static str,
+    words: &'static [&'static str],
+    /// What happens.
+    what: &'static str,
+    /// The setting that decides, if it is one.
+    setting: &'static str,
+    text: &'static str,
+}
+
+const KNOWN: [Known; 11] = [
+    Known {
+        sqlstate: "25P03",
+        words: &["idle-in-transaction timeout"],
+        what: "sessions are terminated, because they paused in a transaction for longer than idle_in_transaction_session_timeout allows: their work is lost",
+        setting: "idle_in_transaction_session_timeout",
+        text: "end the transaction before the program waits for something else (another service, a user), or give that program's role a longer limit",
+    },
+    Known {
+        sqlstate: "57P05",
+        words: &["idle-session timeout"],
+        what: "idle sessions are terminated by idle_session_timeout, and connect anew",
+        setting: "idle_session_timeout",
+        text: "let the pool close idle connections itself before that time, or give its role a longer limit",
+    },
+    Known {
+        sqlstate: "25P04",
+        words: &["due to transaction timeout"],
+        what: "sessions are terminated, because a transaction took longer than transaction_timeout allows: its work is lost",
+        setting: "transaction_timeout",
+        text: "divide the work into shorter transactions, or give that program's role a longer limit",
+    },
+    Known {
+        sqlstate: "55P03",
+        words: &["lock timeout"],
+        what: "statements give up, because they waited for a lock for longer than lock_timeout allows",
+        setting: "lock_timeout",
+        text: "look for what holds the lock for so long (pg_blocking_pids), or wait longer",
+    },
+    Known {
+        sqlstate: "53400",
+        words: &["temp_file_limit"],
+        what: "statements fail, because their temporary files are larger than temp_file_limit allows: what they did is lost, and starts again if it is repeated",
+        setting: "temp_file_limit",
+        text: "raise the limit for that role, or let the statement need less: more work_mem, an index in the wanted order, fewer rows",
+    },
+    Known {
+        sqlstate: "25006",
+        words: &["in a read-only transaction"],
+        what: "writes are sent to a session that may only read: a standby, or default_transaction_read_only",
+        setting: "default_transaction_read_only",
+        text: "connect writers with target_session_attrs=read-write",
+    },
+    Known {
+        sqlstate: "42P01",
+        words: &["relation ", "does not exist"],
+        what: "statements name a table that is not there, or not in the search_path: a migration is missing, or a program is older or newer than the schema",
+        setting: "search_path",
+        text: "create what is missing, or correct the program",
+    },
+    Known {
+        sqlstate: "42703",
+        words: &["column ", "does not exist"],
+        what: "statements name a column that is not there: a migration is missing, or a program is older or newer than the schema",
+        setting: "",
+        text: "create what is missing, or correct the program",
+    },
+    Known {
+        sqlstate: "42501",
+        words: &["permission denied"],
+        what: "statements are refused, because their role lacks a right",
+        setting: "",
+        text: "grant the right, or let the program use the role that has it",
+    },
+    Known {
+        sqlstate: "28P01",
+        words: &["password authentication failed"],
+        what: "connections are refused for a wrong password: each of them takes a process and the time of a handshake",
+        setting: "",
+        text: "give the program the present password; one that is repeated without a pause needs a pause",
+    },
+    Known {
+        sqlstate: "0A000",
+        words: &["cached plan must not change result type"],
+        what: "prepared statements fail, because their table has been changed since they were prepared",
+        setting: "",
+        text: "prepare them again after a schema change (a pool: DISCARD ALL, or new connections)",
+    },
+];
+
+/// Errors of one kind.
+struct Kind<'a> {
+    first: &'a Event,
+    count: f64,
+}
+
+impl Known {
+    fn fits(&self, state: &str, message: &str) -> bool {
+        let is_of_state = state.is_empty() || state == self.sqlstate;
+        is_of_state
+            && (state == self.sqlstate && state != "0A000"
+                || self.words.iter().all(|part| message.contains(part)))
+    }
+}
+
+/// The message without its values: digits, and what stands in quotes.
+fn kind_of(message: &str) -> String {
+    let outside = message.split('"').step_by(2).collect::<String>();
+    outside.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+/// Errors in the log of a server by their kinds.
+fn kinds<'a>(case: &'a Case, node: &str) -> Vec<Kind<'a>> {
+    let mut kinds: BTreeMap<String, Kind<'a>> = BTreeMap::new();
+    for error in case.events_of(event::SERVER_LOG) {
+        let state = Case::word_of(error, "sqlstate");
+        let is_error = ["ERROR", "FATAL"].contains(&Case::word_of(error, "severity"));
+        let is_of_node = [node, ""].contains(&Case::word_of(error, "node"));
+        let is_of_others =
+            OF_OTHERS.contains(&state) || WORDS_OF_OTHERS.iter().any(|words| error.message.contains(words));
+        if !is_error || !is_of_node || is_of_others {
+            continue;
+        }
+        let repeated = error.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+        let kind = format!("{state} {}", kind_of(&error.message));
+        kinds.entry(kind).or_insert(Kind { first: error, count: 0.0 }).count += 1.0 + repeated;
+    }
+    kinds.into_values().collect()
+}
+
+fn failing(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server") {
+        let seconds = server.lines.ticks.window().length_us() as f64 / 1e6;
+        let rate = |field: &str| server.lines.rate(field).unwrap_or(0.0);
+        let transactions = rate("xact_rollback") + rate("xact_commit");
+        for Kind { first, count } in kinds(case, server.place) {
+            let per_s = count / seconds.max(1.0);
+            if count < ERRORS_MIN || per_s < ERRORS_PER_S_MIN {
+                continue;
+            }
+            let state = Case::word_of(first, "sqlstate");
+            let known = KNOWN.iter().find(|known| known.fits(state, &first.message));
+            let share = per_s / transactions.max(per_s);
+            let severity = match known {
+                Some(_) if share >= SHARE_HIGH => Severity::High,
+                Some(_) => Severity::Medium,
+                None => Severity::Low,
+            };
+            let message = plain(&first.message, ERROR_CHARS);
+            let text = match known {
+                Some(known) => {
+                    format!("{}: {} times a second: {}", server.place, units::short(per_s), known.what)
+                }
+                None => {
+                    format!("{}: {} statements a second fail: {message}", server.place, units::short(per_s))
+                }
+            };
+            claims.push(
+                Claim::new(severity, Level::DiscriminatingCounter, text)
+                    .on_node(server.place)
+                    .during([server.lines.ticks.window()])
+                    .number("errors_per_s", per_s)
+                    .number("share_of_transactions", share)
+                    .because(format!(
+                        "the server's log, {count:.0} times: {message}{}",
+                        if state.is_empty() { String::new() } else { format!(" (SQLSTATE {state})") }
+                    ))
+                    .with(
+                        known.and_then(|known| case.setting(server.place, known.setting)),
+                        |claim, value| {
+                            claim.because(format!(
+                                "{} is {value} here; a role or a database may have its own",
+                                known.map_or("", |known| known.setting)
+                            ))
+                        },
+                    )
+                    .with(known.is_none().then_some(()), |claim, ()| {
+                        claim.lacking(
+                            "whether the program expects this error: what fails is done in vain either way",
+                        )
+                    })
+                    .remedy(
+                        known.map_or("find the program that sends it, and mend or stop it", |known| {
+                            known.text
+                        }),
+                        &commands(known),
+                    ),
+            );
+        }
+    }
+    Answer::of(claims, || "errors in the server's log, by their kinds".to_string())
+}
+
+fn commands(known: Option<&Known>) -> Vec<&'static str> {
+    let has_setting = known.is_some_and(|known| !known.setting.is_empty());
+    match has_setting {
+        true => vec![
+            "SELECT coalesce(r.rolname, '(all roles)') AS role, coalesce(d.datname, '(all databases)') AS database, s.setconfig FROM pg_db_role_setting s \
+             LEFT JOIN pg_roles r ON r.oid = s.setrole LEFT JOIN pg_database d ON d.oid = s.setdatabase;",
+            "SELECT name, setting, unit, source FROM pg_settings WHERE name ~ 'timeout|temp_file_limit|read_only|search_path' AND source <> 'default';",
+        ],
+        false => vec![
+            "SELECT pg_current_logfile(); -- the log has the statement of each error, with log_min_error_statement = error (the default)",
+        ],
+    }
+}

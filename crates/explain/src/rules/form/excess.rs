@@ -1,0 +1,70 @@
+//! PLAN-51, PLAN-52: rows that are counted where the first one answers, and rows that a join makes and DISTINCT removes.
+
+use super::{BLOCKS_MIN, Found, Seen, explain_it};
+use crate::case::Thing;
+use crate::units;
+
+/// Rows of a join for each one that DISTINCT leaves.
+const COPIES_MIN: f64 = 10.0;
+/// Rows of such a join.
+const JOINED_MIN: f64 = 1_000.0;
+
+/// PLAN-51.
+pub(super) fn asked(seen: &Seen<'_>) -> Option<Found> {
+    if !seen.shape.asks_for_any || seen.blocks() < BLOCKS_MIN {
+        return None;
+    }
+    let relation = seen.relation();
+    let text = format!(
+        "one statement that counts all rows of {relation} that fit, {} blocks each time, only to compare their number with a constant",
+        units::short(seen.blocks())
+    );
+    let commands = vec![
+        format!(
+            "SELECT EXISTS (SELECT 1 FROM {relation}); -- with the statement's WHERE: it stops at the first row"
+        ),
+        format!(
+            "SELECT count(*) > 10 FROM (SELECT 1 FROM {relation} LIMIT 11) AS found; -- likewise, for more than ten"
+        ),
+        explain_it(seen.case, &seen.time.node, seen.statement),
+    ];
+    let remedy = "ask with EXISTS whether there is any: it stops at the first row instead of counting all of them; for another number count no more rows than \
+        that, by a subquery with LIMIT";
+    Some(seen.found(text, remedy, commands))
+}
+
+/// What DISTINCT leaves, and the rows that it is given.
+fn copies(seen: &Seen<'_>) -> Option<(f64, f64)> {
+    let planned = super::super::plan::plan_of(seen.case, seen.time, seen.statement)?;
+    let number = |node: &Thing<'_>, field: &str| node.lines.last(field).unwrap_or(0.0);
+    let removes = |node: &&Thing<'_>| ["Aggregate", "Unique"].contains(&node.lines.word("kind"));
+    planned.nodes.iter().filter(removes).find_map(|node| {
+        let is_below = |one: &&Thing<'_>| number(one, "above") == number(node, "number");
+        let given =
+            planned.nodes.iter().filter(is_below).map(|one| number(one, "rows_planned")).fold(0.0, f64::max);
+        let left = number(node, "rows_planned").max(1.0);
+        (given >= JOINED_MIN && given >= left * COPIES_MIN).then_some((given, left))
+    })
+}
+
+/// PLAN-52.
+pub(super) fn fanned(seen: &Seen<'_>) -> Option<Found> {
+    if !seen.shape.is_distinct || seen.tables < 2 || seen.blocks() < BLOCKS_MIN {
+        return None;
+    }
+    let (given, left) = copies(seen)?;
+    let only_joined = seen.shape.only_joined.join(", ");
+    let unused = match only_joined.is_empty() {
+        true => String::new(),
+        false => format!("; no column of {only_joined} is returned"),
+    };
+    let text = format!(
+        "one statement that joins tables to about {} rows, of which DISTINCT leaves about {}: the others are duplicates that the join makes{unused}",
+        units::count(given),
+        units::count(left)
+    );
+    let commands = vec![explain_it(seen.case, &seen.time.node, seen.statement)];
+    let remedy = "ask with EXISTS (or IN) whether there is a row in the table of which nothing is returned, instead of joining it: the server stops at the first \
+        one, and DISTINCT has nothing to remove";
+    Some(seen.found(text, remedy, commands))
+}

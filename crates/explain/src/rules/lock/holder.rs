@@ -1,0 +1,154 @@
+//! What a session does that blocks others: by its statement, and by what the others wait for.
+
+/// A reason why others wait, and what to do about it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Deed {
+    /// What keeps the others waiting.
+    pub(super) what: &'static str,
+    pub(super) text: &'static str,
+    pub(super) commands: Vec<String>,
+}
+
+/// A statement that takes a strong lock of a table: its first words (`*` fits any one, `|` divides), a word with which it takes a weaker one, and the rest.
+struct Strong {
+    begins: &'static str,
+    unless: &'static str,
+    what: &'static str,
+    text: &'static str,
+}
+
+const STRONG: [Strong; 8] = [
+    Strong {
+        begins: "CREATE INDEX|CREATE UNIQUE INDEX",
+        unless: "CONCURRENTLY",
+        what: "its CREATE INDEX keeps all writers of the table out until the transaction ends",
+        text: "build indexes with CREATE INDEX CONCURRENTLY, outside of a transaction block: it takes longer, and writers go on",
+    },
+    Strong {
+        begins: "REINDEX",
+        unless: "CONCURRENTLY",
+        what: "its REINDEX keeps all writers of the table out until it ends",
+        text: "use REINDEX ... CONCURRENTLY (PostgreSQL 12 and later): writers go on",
+    },
+    Strong {
+        begins: "VACUUM FULL|VACUUM (FULL|CLUSTER",
+        unless: "",
+        what: "it writes the table anew, and nobody can read or write it meanwhile",
+        text: "VACUUM without FULL makes the room usable again and blocks nobody; to shrink a table under load use a tool that copies it and catches up \
+            (pg_repack, pg_squeeze)",
+    },
+    Strong {
+        begins: "TRUNCATE",
+        unless: "",
+        what: "its TRUNCATE keeps readers and writers out until the transaction ends",
+        text: "commit right after the TRUNCATE, or fill a second table and rename both in one short transaction",
+    },
+    Strong {
+        begins: "ALTER TABLE",
+        unless: "",
+        what: "its ALTER TABLE keeps the others out until the transaction ends",
+        text: "keep such transactions short: add constraints NOT VALID and validate them later, add columns without a default that must be computed, \
+            change types through a second column; and give them a lock_timeout",
+    },
+    Strong {
+        begins: "CREATE TRIGGER|CREATE CONSTRAINT TRIGGER|CREATE OR REPLACE TRIGGER",
+        unless: "",
+        what: "its CREATE TRIGGER keeps all writers of the table out until the transaction ends",
+        text: "commit right after it",
+    },
+    Strong {
+        begins: "DROP",
+        unless: "CONCURRENTLY",
+        what: "its DROP keeps readers and writers out until the transaction ends",
+        text: "commit right after it; drop indexes with DROP INDEX CONCURRENTLY",
+    },
+    Strong {
+        begins: "LOCK",
+        unless: "",
+        what: "it locks the table by a command of its own",
+        text: "lock rows (SELECT ... FOR UPDATE) or a key (pg_advisory_xact_lock) instead of a table, or in the weakest mode that does",
+    },
+];
+
+/// The words of a statement in capitals; a parenthesis ends one, and stays before its first word.
+fn words(statement: &str) -> Vec<String> {
+    let spaced = statement.replace('(', " (").replace("( ", "(").replace(')', " ");
+    spaced.split_whitespace().map(|word| word.trim_matches(',').to_uppercase()).collect()
+}
+
+/// What a statement that holds a strong lock of a table does. A text may have several statements: one that takes such a lock keeps it to the end.
+fn of_table(query: &str) -> Option<Deed> {
+    for statement in query.split(';') {
+        let words = words(statement);
+        let begins = |begin: &str| {
+            let wanted: Vec<&str> = begin.split(' ').collect();
+            words.len() > wanted.len() && words.iter().zip(&wanted).all(|(word, wanted)| word == wanted)
+        };
+        let fits = |strong: &&Strong| {
+            let is_weaker = words.iter().take(4).any(|word| word.trim_matches('(') == strong.unless);
+            strong.begins.split('|').any(begins) && !is_weaker
+        };
+        if let Some(Strong { what, text, .. }) = STRONG.iter().find(fits) {
+            return Some(Deed { what, text, commands: vec![] });
+        }
+    }
+    None
+}
+
+/// What keeps the others waiting, if `query` of the session at the root or `waiting` of one behind it shows that.
+pub(super) fn of(query: &str, lock_type: &str, waiting: &str) -> Option<Deed> {
+    let first = words(waiting).into_iter().next().unwrap_or_default();
+    match lock_type {
+        "relation" => of_table(query),
+        // An INSERT waits for the end of a transaction only because of a key: its own, or one that it refers to.
+        "transactionid" if first == "INSERT" => Some(Deed {
+            what: "the others wait to insert the same unique key as its transaction, which has not ended (or a row that refers to one it has locked)",
+            text: "commit soon after such an INSERT; where rows of one key keep work apart, take pg_advisory_xact_lock instead, which leaves no dead rows, or \
+                pg_try_advisory_xact_lock, which does not wait",
+            commands: vec!["SELECT pg_try_advisory_xact_lock(hashtext('name of the work')); -- false: somebody else is at it".to_string()],
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_with_strong_locks_are_known_in_any_place_of_a_text() {
+        let what = |query: &str| of(query, "relation", "").map(|deed| deed.what);
+        for (query, part) in [
+            ("BEGIN; create  index on a (b); ROLLBACK", "CREATE INDEX keeps"),
+            ("create unique index x on a(b)", "CREATE INDEX keeps"),
+            ("vacuum (full, verbose) a", "writes the table anew"),
+            ("VACUUM FULL a", "writes the table anew"),
+            ("alter table a add column b int", "ALTER TABLE keeps"),
+            ("lock table a in share mode", "locks the table"),
+            ("reindex table a", "REINDEX keeps"),
+            ("drop index a", "DROP keeps"),
+        ] {
+            assert!(what(query).is_some_and(|what| what.contains(part)), "{query}: {:?}", what(query));
+        }
+        for query in [
+            "create index concurrently x on a (b)",
+            "CREATE UNIQUE INDEX CONCURRENTLY x ON a (b)",
+            "reindex (concurrently) table a",
+            "reindex table concurrently a",
+            "drop index concurrently a",
+            "vacuum (analyze) a",
+            "select 'drop table a'",
+            "",
+        ] {
+            assert_eq!(what(query), None, "{query}");
+        }
+    }
+
+    #[test]
+    fn an_insert_that_waits_for_a_transaction_waits_for_a_key() {
+        let insert = of("select 1", "transactionid", "insert into job_lock values ($1)").expect("a key");
+        assert!(insert.what.contains("same unique key"));
+        assert_eq!(of("select 1", "transactionid", "update a set b = 1"), None);
+        assert_eq!(of("select 1", "tuple", "insert into a values (1)"), None);
+    }
+}

@@ -1,0 +1,72 @@
+//! VAC-14: tables whose pages are mostly empty, and that are scanned.
+
+use super::super::costly::{busy, severity};
+use super::{TABLE_SHARE_MIN, share_in};
+use crate::case::Case;
+use crate::rule::{Answer, Claim};
+use crate::units;
+use record::finding::Level;
+
+/// Scans a second.
+const SCANS_PER_S_MIN: f64 = 0.5;
+/// Blocks of a scan.
+const BLOCKS_PER_SCAN_MIN: f64 = 1_000.0;
+/// Rows for each block. A row that is not in a TOAST table takes a quarter of a page at most, so a full page has four or more.
+const ROWS_PER_BLOCK_MAX: f64 = 1.0;
+/// The share of pages that a vacuum found free of dead rows: of the others it is not known.
+const VISIBLE_SHARE_MIN: f64 = 0.5;
+
+/// VAC-14.
+pub(super) fn mostly_empty(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for table in case.at("table", &time.node) {
+            let (relation, lines) = (table.lines.word("relation"), table.lines);
+            let share = share_in(time, relation);
+            let sum = |field: &str| lines.sum(field).unwrap_or(0.0);
+            let scans = sum("seq_scans");
+            let (rows, blocks) =
+                (sum("seq_rows") / scans.max(1.0), (sum("blocks_hit") + sum("blocks_read")) / scans.max(1.0));
+            let is_scanned = lines.rate("seq_scans").is_some_and(|rate| rate >= SCANS_PER_S_MIN)
+                && sum("index_rows") < sum("seq_rows");
+            let is_clean = lines.last("all_visible_share").is_some_and(|share| share >= VISIBLE_SHARE_MIN);
+            let is_empty = blocks >= BLOCKS_PER_SCAN_MIN && rows < blocks * ROWS_PER_BLOCK_MAX;
+            // A scan that ends early (LIMIT, EXISTS) has few rows of a full table.
+            let is_whole =
+                lines.last("planned_rows").is_some_and(|planned| rows >= planned * VISIBLE_SHARE_MIN);
+            if share < TABLE_SHARE_MIN || !(is_scanned && is_clean && is_empty && is_whole) {
+                continue;
+            }
+            claims.push(
+                Claim::new(
+                    severity(share),
+                    Level::DiscriminatingCounter,
+                    format!(
+                        "{}: {} of the session time is in {relation}, whose pages are mostly empty: a scan reads {} blocks for {} rows",
+                        time.node,
+                        units::percent(share),
+                        units::count(blocks),
+                        units::count(rows)
+                    ),
+                )
+                .on_node(&time.node)
+                .during([lines.ticks.window()])
+                .number("share", share)
+                .number("blocks_per_scan", blocks)
+                .number("rows_per_scan", rows)
+                .because("rows were deleted and vacuumed, and the file did not shrink: vacuum gives back only empty pages at its end")
+                .not("dead rows: a vacuum has found most of the pages free of them")
+                .lacking("whether the table grows again: then its room is used, and shrinking it does not last")
+                .remedy(
+                    "write the table anew: VACUUM FULL keeps everybody out while it does, pg_repack and pg_squeeze do not; delete old rows by dropping \
+                     partitions next time, or read the rows by an index",
+                    &[
+                        &format!("SELECT pg_size_pretty(pg_relation_size({0})), reltuples::bigint AS rows FROM pg_class WHERE oid = {0}::regclass;", super::super::paste::literal(relation)),
+                        &format!("VACUUM (FULL, ANALYZE) {relation}; -- nobody can read or write the table meanwhile"),
+                    ],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "blocks and rows of the scans of busy tables".to_string())
+}

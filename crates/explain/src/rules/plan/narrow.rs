@@ -1,0 +1,327 @@
+//! PLAN-53 to PLAN-56: indexes that find far more than a statement wants, conditions that only other kinds of index serve, OR with one side that has none, and
+//! plans of a kind that a setting forbids.
+
+use super::index::{KEPT_SHARE_MAX, indexes, scans_of, serves};
+use super::{Planned, SHARE_MIN, planned, severity};
+use crate::case::{Case, Thing};
+use crate::rule::{Answer, Claim};
+use crate::rules::statement::explain_it;
+use crate::units;
+use record::finding::{Level, Severity};
+use record::statement::{self, Condition};
+
+/// Rows that an index finds.
+const FOUND_MIN: f64 = 1_000.0;
+/// Blocks of an execution.
+const BLOCKS_MIN: f64 = 100.0;
+/// Blocks for each row that it returns.
+const BLOCKS_PER_ROW_MIN: f64 = 10.0;
+
+fn number(node: &Thing<'_>, field: &str) -> f64 {
+    node.lines.last(field).unwrap_or(0.0)
+}
+
+/// Whether an execution touches far more blocks than it returns rows.
+fn is_wasteful(planned: &Planned<'_>) -> bool {
+    let (blocks, rows) = (planned.statement.blocks.unwrap_or(0.0), planned.statement.rows.unwrap_or(0.0));
+    blocks >= BLOCKS_MIN && blocks >= rows.max(1.0) * BLOCKS_PER_ROW_MIN
+}
+
+/// The index of a node and how many rows it finds: what the planner expects of a bitmap, or what the counters of the table have.
+fn found_by_index<'a>(case: &Case, planned: &Planned<'a>, node: &Thing<'a>) -> Option<(&'a str, f64)> {
+    match node.lines.word("kind") {
+        "Bitmap Heap Scan" => {
+            let is_its = |one: &&Thing<'a>| number(one, "above") == number(node, "number");
+            let below = planned
+                .nodes
+                .iter()
+                .filter(is_its)
+                .find(|one| one.lines.word("kind") == "Bitmap Index Scan")?;
+            Some((below.lines.word("index"), number(below, "rows_planned")))
+        }
+        "Index Scan" => {
+            let mut tables = case.at("table", planned.time.node.as_str());
+            let table = tables.find(|table| table.lines.word("relation") == node.lines.word("relation"))?;
+            let scans = table.lines.sum("index_scans").filter(|scans| *scans > 0.0)?;
+            Some((node.lines.word("index"), table.lines.sum("index_rows")? / scans))
+        }
+        _ => None,
+    }
+}
+
+/// Columns of which a condition compares the values themselves with one value each.
+fn compared(text: &str) -> Vec<Condition> {
+    let mut all = statement::conditions(text).unwrap_or_default();
+    all.retain(|one| one.inside.is_none() && one.how == statement::Use::Equality);
+    all
+}
+
+fn too_many(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    planned.nodes.iter().filter(|_| is_wasteful(planned)).find_map(|node| {
+            let (index, found) = found_by_index(case, planned, node)?;
+            let (relation, filter) = (node.lines.word("relation"), node.lines.word("filter"));
+            let kept = number(node, "rows_planned");
+            let searched = compared(node.lines.word("condition"));
+            let more: Vec<String> = compared(filter)
+                .into_iter()
+                .map(|one| one.column)
+                .filter(|column| searched.iter().all(|one| one.column != *column))
+                .collect();
+            if found < FOUND_MIN || kept > found * KEPT_SHARE_MAX || searched.is_empty() || more.is_empty() {
+                return None;
+            }
+            let mut columns: Vec<String> = vec![];
+            for column in searched.iter().map(|one| &one.column).chain(&more) {
+                if !columns.contains(column) {
+                    columns.push(column.clone());
+                }
+            }
+            let has_all = |(_, of_index): &(Thing<'_>, Vec<&str>)| {
+                columns.iter().all(|column| of_index.contains(&column.as_str()))
+            };
+            if indexes(case, planned, relation).iter().any(has_all) {
+                return None;
+            }
+            let text = format!(
+                "a statement that takes {} of the session time finds about {} rows of {relation} by index {index}, and the rest of its condition throws all but \
+                 about {} of them away: no index has {} as well",
+                planned.share(),
+                units::count(found),
+                units::count(kept.max(1.0)),
+                more.join(", ")
+            );
+            let claim = planned
+                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+                .number("rows_found", found)
+                .number("rows_kept", kept)
+                .because(format!("the plan reads {relation} by {} and leaves out what does not fit {filter}", node.lines.word("condition")))
+                .because(planned.file())
+                .lacking("a trial of the index: the extension hypopg lets the planner try it")
+                .remedy(
+                    "create an index of several columns, for all that the statement compares: then it finds only the rows that are wanted; it can take the place \
+                     of the present one where that begins with the same columns",
+                    &[&statement::index_command(relation, &columns, true), &explain_it(case, &planned.time.node, planned.statement)],
+                );
+            Some(claim)
+    })
+}
+
+/// Operators that B-trees do not serve, and whose values lie in a document, an array, a text or a range.
+const INSIDE: [&str; 6] = [" @@ ", " @> ", " <@ ", " && ", " ?| ", " ? "];
+
+/// What is searched by such an operator: the column or the expression, as an index has it.
+fn searched_inside(
+    filter: &str,
+    (relation, alias): (&str, &str),
+    types: &str,
+) -> Option<(String, &'static str)> {
+    let (left, operator, right) = INSIDE.iter().find_map(|operator| {
+        let (left, right) = filter.split_once(operator)?;
+        Some((left, *operator, right))
+    })?;
+    let name = relation.rsplit('.').next().unwrap_or(relation);
+    let of_table = |text: &str| {
+        let names = [alias, name].into_iter().filter(|name| !name.is_empty());
+        names.fold(text.to_string(), |text, name| text.replace(&format!("{name}."), ""))
+    };
+    if operator == " @@ " && filter.contains("to_tsvector(") {
+        let from = filter.find("to_tsvector(")?;
+        let mut depth = 0;
+        let end = filter[from..].char_indices().find_map(|(at, c)| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            (c == ')' && depth == 0).then_some(from + at + 1)
+        })?;
+        return Some((of_table(&filter[from..end]), "gin"));
+    }
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let plain = |text: &str| {
+        let text = of_table(text.trim_matches(|c| matches!(c, '(' | ')' | ' ')));
+        let column = text.rsplit([' ', '(']).next().unwrap_or_default().trim_end_matches(')').to_string();
+        let kind = types.split("; ").find_map(|one| one.strip_prefix(&format!("{column} ")))?;
+        (column.chars().all(is_name) && !column.is_empty()).then(|| (column.clone(), kind.to_string()))
+    };
+    let first = right.split([' ', ')']).next().unwrap_or_default();
+    let (column, kind) = plain(left).or_else(|| plain(first))?;
+    let method = match kind.as_str() {
+        kind if kind.contains("range") => "gist",
+        "jsonb" | "tsvector" | "hstore" => "gin",
+        kind if kind.ends_with("[]") => "gin",
+        _ => return None,
+    };
+    Some((statement::quoted(&column), method))
+}
+
+fn by_reading(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    let alias_of = |relation: &str| {
+        let mut nodes = planned.nodes.iter();
+        nodes.find(|node| node.lines.word("relation") == relation).map_or("", |node| node.lines.word("alias"))
+    };
+    let found = scans_of(planned).into_iter().find_map(|scan| {
+        let (what, method) =
+            searched_inside(scan.filter, (scan.relation, alias_of(scan.relation)), scan.types)?;
+        let is_there = indexes(case, planned, scan.relation).iter().any(|(index, columns)| {
+            let holds =
+                index.lines.word("definition").contains("to_tsvector") && what.starts_with("to_tsvector(");
+            ["gin", "gist"].contains(&index.lines.word("method"))
+                && (columns.contains(&what.trim_matches('"')) || holds)
+        });
+        (!is_there).then_some((scan, what, method))
+    });
+    let (scan, what, method) = found?;
+    let is_text = what.starts_with("to_tsvector(");
+    let kind =
+        if is_text { "a full-text search that parses each row" } else { "a search inside of its values" };
+    let text = format!(
+        "a statement that takes {} of the session time reads {} ({} rows) for {kind}: no {} index is on {what}",
+        planned.share(),
+        scan.relation,
+        units::short(scan.rows),
+        method.to_uppercase()
+    );
+    // The constant of the configuration is replaced in the text that the server keeps.
+    let written = what.replace("to_tsvector($1", "to_tsvector('english'");
+    let note = if written == what { "" } else { " -- the configuration (english) that the statement names" };
+    let create = format!("CREATE INDEX CONCURRENTLY ON {} USING {method} ({written});{note}", scan.relation);
+    Some(
+            planned
+                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+                .number("rows_of_table", scan.rows)
+                .because(format!("the plan filters {} by {}", scan.relation, scan.filter))
+                .because(planned.file())
+                .not("a B-tree that is missing: it does not serve this operator")
+                .remedy(
+                    if is_text {
+                        "create an index on the same expression, or keep the tsvector in a generated column and index that: then no text is parsed for a search"
+                    } else {
+                        "create an index of a kind that looks into the values; it slows writes of them"
+                    },
+                    &[&create, &format!("ANALYZE {};", scan.relation), &explain_it(case, &planned.time.node, planned.statement)],
+                ),
+        )
+}
+
+fn half(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    scans_of(planned).into_iter().filter(super::index::Scan::keeps_few).find_map(|scan| {
+            let sides = statement::alternatives(scan.filter).unwrap_or_default();
+            let of_table = indexes(case, planned, scan.relation);
+            let is_served = |side: &Condition| {
+                of_table.iter().any(|(index, columns)| {
+                    columns.first() == Some(&side.column.as_str()) && serves(index, side.how)
+                })
+            };
+            let usable =
+                |side: &&Vec<Condition>| side.iter().any(|one| one.inside.is_none() && one.how.is_compared());
+            if sides.len() < 2 || !sides.iter().all(|side| usable(&side)) {
+                return None;
+            }
+            let missing: Vec<Vec<String>> = sides
+                .iter()
+                .filter(|side| !side.iter().any(&is_served))
+                .map(|side| statement::index_columns(side))
+                .collect();
+            if missing.is_empty() || missing.iter().any(Vec::is_empty) {
+                return None;
+            }
+            let names: Vec<String> = missing.iter().map(|columns| columns.join(", ")).collect();
+            let text = format!(
+                "a statement that takes {} of the session time reads all {} rows of {} for an OR, each side of which needs an index: none begins with {}",
+                planned.share(),
+                units::short(scan.rows),
+                scan.relation,
+                names.join(" or ")
+            );
+            let mut commands: Vec<String> = missing
+                .iter()
+                .map(|columns| statement::index_command(scan.relation, columns, true))
+                .collect();
+            commands.push(explain_it(case, &planned.time.node, planned.statement));
+            let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+            Some(
+                planned
+                    .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+                    .number("rows_of_table", scan.rows)
+                    .because(format!("the plan filters {} by {}", scan.relation, scan.filter))
+                    .because(format!("{} of {} sides have an index, which alone does not help", sides.len() - missing.len(), sides.len()))
+                    .because(planned.file())
+                    .not("a condition that most rows satisfy: a tenth or less is expected")
+                    .remedy(
+                        "create what is missing: the planner then reads the indexes of all sides and joins what they find (BitmapOr); or write a UNION of one \
+                         query for each side",
+                        &commands,
+                    ),
+            )
+    })
+}
+
+/// Settings that forbid a kind of plan, and the kinds of node that may take its place.
+const FORBIDDEN: [(&str, &[&str]); 8] = [
+    ("enable_nestloop", &["Hash Join", "Merge Join"]),
+    ("enable_hashjoin", &["Nested Loop", "Merge Join"]),
+    ("enable_mergejoin", &["Nested Loop", "Hash Join"]),
+    ("enable_seqscan", &["Index Scan", "Bitmap Heap Scan", "Index Only Scan"]),
+    ("enable_hashagg", &["Aggregate", "Unique", "Sort"]),
+    ("enable_sort", &["Index Scan", "Nested Loop"]),
+    ("enable_memoize", &["Nested Loop"]),
+    ("enable_partition_pruning", &["Append", "Merge Append"]),
+];
+
+fn off(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    let node = planned.time.node.as_str();
+    let has = |kinds: &[&str]| planned.nodes.iter().any(|one| kinds.contains(&one.lines.word("kind")));
+    let is_off = |name: &str| case.setting(node, name) == Some("off");
+    let (name, _) =
+        FORBIDDEN.iter().filter(|_| is_wasteful(planned)).find(|(name, kinds)| is_off(name) && has(kinds))?;
+    let text = format!(
+        "{name} is off for everybody, and a statement that takes {} of the session time touches {} blocks for {} rows by another kind of plan",
+        planned.share(),
+        units::short(planned.statement.blocks.unwrap_or(0.0)),
+        units::short(planned.statement.rows.unwrap_or(0.0))
+    );
+    let show = format!("SET {name} = on; {}", explain_it(case, node, planned.statement));
+    Some(
+            planned
+                .claim(case, Level::CoOccurrence, severity(planned.statement.share).max(Severity::Medium), text)
+                .because(format!("{name} is off in a session of ours, so the configuration or the database sets it"))
+                .because(planned.file())
+                .lacking("the plan without it: the first command shows that")
+                .remedy(
+                    "take the setting back, and set it only where it helps: in the session or transaction of that one statement (SET LOCAL)",
+                    &[
+                        &show,
+                        "SELECT coalesce(d.datname, '(all databases)') AS database, coalesce(r.rolname, '(all roles)') AS role, s.setconfig FROM pg_db_role_setting s \
+                         LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid = s.setrole;",
+                        &format!("ALTER SYSTEM RESET {name}; SELECT pg_reload_conf(); -- or ALTER DATABASE ... RESET {name};"),
+                    ],
+                ),
+        )
+}
+
+/// Whether one of these rules explains what a statement reads.
+pub(super) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool {
+    [too_many, by_reading, half, off].iter().any(|look| look(case, planned).is_some())
+}
+
+fn all(case: &Case, look: fn(&Case, &Planned<'_>) -> Option<Claim>, looked_at: &str) -> Answer {
+    let claims = planned(case, SHARE_MIN).filter_map(|planned| look(case, &planned)).collect();
+    Answer::of(claims, || looked_at.to_string())
+}
+
+/// PLAN-53.
+pub(super) fn found_too_many(case: &Case) -> Answer {
+    all(case, too_many, "rows that indexes find, and rows that conditions keep")
+}
+
+/// PLAN-54.
+pub(super) fn searched_by_reading(case: &Case) -> Answer {
+    all(case, by_reading, "operators in the conditions of sequential scans")
+}
+
+/// PLAN-55.
+pub(super) fn half_indexed(case: &Case) -> Answer {
+    all(case, half, "OR in the conditions of sequential scans")
+}
+
+/// PLAN-56.
+pub(super) fn forbidden(case: &Case) -> Answer {
+    all(case, off, "settings that forbid kinds of plans")
+}

@@ -1,0 +1,89 @@
+//! SES-08: programs that ask again and again for work that is not there.
+
+use super::costly::{busy, in_a_line, plain};
+use crate::case::Case;
+use crate::rule::Need::Field;
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::{Level, Severity};
+use record::statement::{self, Verb};
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "SES-08",
+    title: "a program asks again and again, and finds nothing",
+    needs: &[Field("statement", "calls"), Field("statement", "rows"), Field("server", "sessions_active")],
+    limits: "a SELECT, UPDATE or DELETE of a table that runs 500 times a second, 40 % of all statements, and returns or changes one row in 1,000 executions \
+        or fewer; high with 1,000 a second and 70 % (ours)",
+    judge,
+    links: &["https://www.postgresql.org/docs/current/sql-notify.html"],
+}];
+
+/// Executions a second.
+const CALLS_PER_S_MIN: f64 = 500.0;
+/// Of all statements.
+const OF_CALLS_MIN: f64 = 0.4;
+/// Rows for each execution.
+const ROWS_MAX: f64 = 0.001;
+/// From here on it is high.
+const CALLS_PER_S_HIGH: f64 = 1_000.0;
+const OF_CALLS_HIGH: f64 = 0.7;
+/// Characters of a statement in a claim.
+const STATEMENT_CHARS: usize = 100;
+
+/// Whether a statement looks into tables, so that no row means that nothing was found.
+fn looks(text: &str) -> bool {
+    let verbs = [Verb::Select, Verb::Update, Verb::Delete];
+    statement::parse(text).is_ok_and(|parsed| verbs.contains(&parsed.verb) && !parsed.tables.is_empty())
+}
+
+fn judge(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let rate = |query_id: &str, field: &str| {
+            let lines = case
+                .at("statement", time.node.as_str())
+                .filter(|line| line.lines.word("query_id") == query_id);
+            lines.filter_map(|line| line.lines.rate(field)).sum::<f64>()
+        };
+        let all: f64 =
+            case.at("statement", time.node.as_str()).filter_map(|line| line.lines.rate("calls")).sum();
+        let Some(server) = case.one("server", &time.node) else { continue };
+        for one in &time.statements {
+            let (calls, rows) = (rate(&one.query_id, "calls"), rate(&one.query_id, "rows"));
+            let share = calls / all.max(f64::MIN_POSITIVE);
+            if calls < CALLS_PER_S_MIN || share < OF_CALLS_MIN || rows > calls * ROWS_MAX || !looks(&one.text)
+            {
+                continue;
+            }
+            let is_high = calls >= CALLS_PER_S_HIGH && share >= OF_CALLS_HIGH;
+            claims.push(
+                Claim::new(
+                    if is_high { Severity::High } else { Severity::Medium },
+                    Level::DiscriminatingCounter,
+                    format!(
+                        "{}: {} of all statements are one that finds nothing, {} times a second: a program polls without a pause: {}",
+                        time.node,
+                        units::percent(share),
+                        units::short(calls),
+                        plain(&one.text, STATEMENT_CHARS)
+                    ),
+                )
+                .on_node(&time.node)
+                .during([server.ticks.window()])
+                .number("calls_per_s", calls)
+                .number("share_of_calls", share)
+                .because(format!("the statement: {}", in_a_line(one)))
+                .because("each execution is short; most of what it costs is the way between client and server, and the CPU time of both")
+                .not("statements that return nothing by their kind (INSERT, SET): this one looks for rows in a table")
+                .remedy(
+                    "let the workers wait between two attempts, longer after each that finds nothing; or let the program that adds work wake them: LISTEN and NOTIFY",
+                    &[
+                        "SELECT queryid, calls, rows, left(query, 80) AS query FROM pg_stat_statements WHERE rows = 0 ORDER BY calls DESC LIMIT 5;",
+                        "LISTEN work; -- in the worker; NOTIFY work; -- in the transaction that adds a row",
+                    ],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "rows of the most frequent statements".to_string())
+}

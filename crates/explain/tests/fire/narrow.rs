@@ -1,0 +1,167 @@
+//! Statements that find, join or count far more than they want, errors and polls, and what only looks like them.
+
+use super::plan::{index, node, scan, statement};
+use super::{Change, Co, Counter, Fires};
+use crate::scene::Scene;
+use serde_json::{Value, json};
+
+/// A search by an index of one column that finds so many rows, of which a filter keeps so many.
+fn found(scene: &mut Scene, rows: f64, kept: f64, filter: &str) {
+    statement(scene, "select title from orders where customer = $1 and ref = $2", json!({}), json!({}));
+    let heap = json!({"relation": "public.orders", "alias": "orders", "condition": "(orders.customer = $1)", "filter": filter,
+        "rows_planned": kept, "table_rows": 1_000_000.0});
+    node(scene, 1, 0, "Bitmap Heap Scan", heap);
+    let below =
+        json!({"index": "orders_customer", "condition": "(orders.customer = $1)", "rows_planned": rows});
+    node(scene, 2, 1, "Bitmap Index Scan", below);
+    index(scene, "orders_customer", "customer", true);
+}
+
+/// A join under DISTINCT: rows of the join, and rows that it leaves.
+fn distinct(scene: &mut Scene, text: &str, given: f64, left: f64) {
+    statement(scene, text, json!({"shared_hit": 20_000}), json!({}));
+    node(scene, 1, 0, "Aggregate", json!({"rows_planned": left}));
+    node(scene, 2, 1, "Hash Join", json!({"rows_planned": given}));
+}
+
+const FANNED: &str =
+    "select distinct c.id, c.name from customer c join purchase p on p.customer = c.id where c.region = $1";
+
+fn counted(scene: &mut Scene, text: &str) {
+    statement(scene, text, json!({"shared_hit": 20_000}), json!({}));
+}
+
+/// A search by an OR, with these columns indexed.
+fn either(scene: &mut Scene, filter: &str, indexed: &[&str], kept: f64) {
+    scan(scene, filter, "mail text; phone text");
+    node(scene, 1, 0, "Seq Scan", json!({"rows_planned": kept}));
+    for column in indexed {
+        index(scene, &format!("orders_{column}"), column, true);
+    }
+}
+
+fn off(scene: &mut Scene, name: &str, kind: &str) {
+    scene.fact(json!({"node": "n1"}), "setting", "enable_nestloop", "on");
+    scene.fact(json!({"node": "n1"}), "setting", name, "off");
+    statement(scene, "select o.id from orders o join line l on l.o = o.id", json!({}), json!({}));
+    node(scene, 1, 0, kind, json!({}));
+}
+
+/// An error of the log that comes again and again.
+fn errors(scene: &mut Scene, (severity, sqlstate): (&str, &str), message: &str, repeated: u64) {
+    let fields = json!({"node": "n1", "severity": severity, "sqlstate": sqlstate, "repeated": repeated});
+    scene.event(5, record::event::SERVER_LOG, message, fields);
+}
+
+/// A statement that runs so often and returns so many rows each time.
+fn polls(scene: &mut Scene, text: &str, calls: u64, rows: u64) {
+    statement(scene, text, json!({"calls": calls, "rows": rows, "shared_hit": calls}), json!({}));
+}
+
+const POLL: &str = "select id from mail where state = $1 order by id limit $2 for update skip locked";
+
+/// A table that is scanned: blocks and rows of a scan, and the share of its pages that are visible to all.
+fn scanned(scene: &mut Scene, (blocks, rows): (u64, u64), visible: f64, more: Value) {
+    statement(scene, "select count(*) from cart where state = $1", json!({}), json!({}));
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.cart"});
+    scene.set("table", keys.clone(), json!({"bytes": blocks * 8192, "live_rows": rows, "dead_rows": 0, "planned_rows": rows, "analyzes_total": 1,
+        "analyzed_s": 60.0, "seq_scans": 5_000, "seq_rows": rows * 5_000, "blocks_hit": blocks * 5_000, "blocks_read": 0, "index_rows": 0,
+        "all_visible_share": visible}));
+    scene.set("table", keys, more);
+}
+
+/// A partial index, and what the search is for.
+fn partial(scene: &mut Scene, filter: &str, kept: f64) {
+    scan(scene, filter, "");
+    node(scene, 1, 0, "Seq Scan", json!({"rows_planned": kept}));
+    let keys = json!({"node": "n1", "relation": "public.orders", "index": "orders_live"});
+    let definition = "CREATE INDEX orders_live ON public.orders USING btree (customer) WHERE (NOT deleted)";
+    scene.set("plan_index", keys, json!({"columns": "customer", "method": "btree", "valid": true, "partial": true, "definition": definition}));
+}
+
+const OR: &str = "((orders.mail = $1) OR (orders.phone = $2))";
+const WORDS: &str = "(to_tsvector($1, orders.body) @@ plainto_tsquery($2, $3))";
+
+/// Part of [`super::all`].
+pub(super) const CASES: &[Fires] = &[
+    ("PLAN-11", Co, |scene| partial(scene, "((deleted IS NOT TRUE) AND (customer = $1))", 5.0)),
+    ("PLAN-51", Counter, |scene| counted(scene, "select count(*) > $1 from orders where customer = $2")),
+    ("PLAN-51", Counter, |scene| {
+        counted(scene, "select count(*) <> 0 as is_there from orders where customer = $2")
+    }),
+    ("PLAN-52", Counter, |scene| distinct(scene, FANNED, 60_000.0, 1_000.0)),
+    ("PLAN-53", Co, |scene| found(scene, 10_000.0, 1.0, "(orders.ref = $2)")),
+    ("PLAN-54", Co, |scene| scan(scene, WORDS, "body text")),
+    ("PLAN-54", Co, |scene| scan(scene, "(tags @> $1)", "tags text[]")),
+    ("PLAN-54", Co, |scene| scan(scene, "(orders.at && $1)", "at tsrange")),
+    ("PLAN-55", Co, |scene| either(scene, OR, &["mail"], 2.0)),
+    ("PLAN-55", Co, |scene| either(scene, OR, &[], 2.0)),
+    ("PLAN-56", Co, |scene| off(scene, "enable_nestloop", "Hash Join")),
+    ("TXN-13", Counter, |scene| {
+        errors(scene, ("FATAL", "25P03"), "terminating connection due to idle-in-transaction timeout", 600)
+    }),
+    ("TXN-13", Counter, |scene| {
+        errors(scene, ("ERROR", "42P01"), "relation \"new_table\" does not exist", 900)
+    }),
+    ("TXN-13", Counter, |scene| errors(scene, ("ERROR", "22012"), "division by zero", 900)),
+    ("SES-08", Counter, |scene| polls(scene, POLL, 200_000, 0)),
+    ("VAC-14", Counter, |scene| scanned(scene, (9_000, 1_000), 0.99, json!({}))),
+];
+
+/// What only looks like these conditions.
+pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    ("PLAN-11", |scene| partial(scene, "((deleted IS NOT TRUE) AND (customer = $1))", 900_000.0)),
+    // The number is wanted, each group's, or few rows are read.
+    ("PLAN-51", |scene| counted(scene, "select count(*) from orders where customer = $2")),
+    ("PLAN-51", |scene| counted(scene, "select customer, count(*) > $1 from orders group by customer")),
+    // The join makes few duplicates, or DISTINCT is about groups.
+    ("PLAN-52", |scene| distinct(scene, FANNED, 1_500.0, 1_000.0)),
+    ("PLAN-52", |scene| {
+        distinct(
+            scene,
+            "select c.id from customer c join purchase p on p.customer = c.id group by c.id",
+            60_000.0,
+            1_000.0,
+        )
+    }),
+    // Most of what is found is wanted, the filter compares no values, or there is an index of both.
+    ("PLAN-53", |scene| found(scene, 10_000.0, 8_000.0, "(orders.ref = $2)")),
+    ("PLAN-53", |scene| found(scene, 10_000.0, 1.0, "(lower(orders.ref) = $2)")),
+    ("PLAN-53", |scene| found(scene, 50.0, 1.0, "(orders.ref = $2)")),
+    ("PLAN-53", |scene| {
+        found(scene, 10_000.0, 1.0, "(orders.ref = $2)");
+        index(scene, "orders_both", "customer; ref", true);
+    }),
+    // An index is there, or a B-tree serves it.
+    ("PLAN-54", |scene| {
+        scan(scene, "(tags @> $1)", "tags text[]");
+        let keys = json!({"node": "n1", "relation": "public.orders", "index": "orders_tags"});
+        scene.set(
+            "plan_index",
+            keys,
+            json!({"columns": "tags", "method": "gin", "valid": true, "partial": false}),
+        );
+    }),
+    ("PLAN-54", |scene| scan(scene, "(name = $1)", "name text")),
+    // Both sides have an index, most rows are wanted, or there is no OR.
+    ("PLAN-55", |scene| either(scene, OR, &["mail", "phone"], 2.0)),
+    ("PLAN-55", |scene| either(scene, OR, &["mail"], 600_000.0)),
+    ("PLAN-55", |scene| either(scene, "((orders.mail = $1) AND (orders.phone = $2))", &["mail"], 2.0)),
+    ("PLAN-56", |scene| off(scene, "enable_nestloop", "Index Scan")),
+    ("PLAN-56", |scene| off(scene, "enable_hashjoin", "Hash Join")),
+    // Few errors, and those that other rules explain.
+    ("TXN-13", |scene| errors(scene, ("ERROR", "42P01"), "relation \"new_table\" does not exist", 3)),
+    ("TXN-13", |scene| errors(scene, ("ERROR", "40001"), "could not serialize access", 900)),
+    ("TXN-13", |scene| {
+        errors(scene, ("ERROR", "57014"), "canceling statement due to statement timeout", 900)
+    }),
+    ("SES-08", |scene| polls(scene, POLL, 200_000, 150_000)),
+    ("SES-08", |scene| polls(scene, POLL, 900, 0)),
+    ("SES-08", |scene| polls(scene, "insert into mail values ($1) on conflict do nothing", 200_000, 0)),
+    // Full pages, pages of which no vacuum knows, and scans that end early.
+    ("VAC-14", |scene| scanned(scene, (9_000, 400_000), 0.99, json!({}))),
+    ("VAC-14", |scene| scanned(scene, (9_000, 1_000), 0.1, json!({}))),
+    ("VAC-14", |scene| scanned(scene, (9_000, 1_000), 0.99, json!({"planned_rows": 500_000}))),
+    // Deletes that were counted after the vacuum.
+    ("VAC-11", |scene| scanned(scene, (9_000, 1_000), 0.99, json!({"live_rows": 0, "dead_rows": 299_000}))),
+];
