@@ -531,7 +531,8 @@ mod tests {
             ("[[require]]\ncheck = \"disk.sync\"\nat_least = \"much\"\n", "begin with a number"),
             (
                 "[[require]]\ncheck = \"disk.sync\"\nat_most = \"200 MB/s\"\n",
-                "disk.sync: at_most = \"200 MB/s\" is a rate in bytes (\"800 MB/s\", \"10 Gbit/s\"), and the figures of this check are a time (\"500 us\", \"2 ms\")",
+                "disk.sync: at_most = \"200 MB/s\" is a rate in bytes (\"800 MB/s\", \"10 Gbit/s\"), and the figures of this check are a time (\"500 \
+                 us\", \"2 ms\")",
             ),
             (
                 "[[require]]\ncheck = \"disk.random_read.q8\"\nat_least = \"800 MB/s\"\n",

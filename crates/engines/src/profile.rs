@@ -49,7 +49,8 @@ pub struct Profile {
     pub links: NodeLinks,
     /// Whether the WAL functions and replication views of the node that a client is connected to describe its commits, as on PostgreSQL.
     pub has_wal: bool,
-    /// The SQLSTATE values with which a node reports that another node does not answer, besides those of class 08 (connection exceptions).
+    /// The SQLSTATE values with which a node reports that another node does not answer, or that it is no part of the cluster now, besides those of class 08
+    /// (connection exceptions). Behind one may stand a blank and how the message begins.
     pub node_lost: &'static [&'static str],
     /// How a transaction commits.
     pub commit: Commit,
@@ -65,6 +66,14 @@ pub struct Profile {
     pub reasons: Reasons,
     /// Notes for users, as sentences.
     pub limits: &'static [&'static str],
+}
+
+/// Whether an error, by its SQLSTATE and message, is one of [`Profile::node_lost`].
+pub fn reports_lost_node(lost: &[&str], sqlstate: &str, message: &str) -> bool {
+    lost.iter().any(|one| {
+        let (code, begin) = one.split_once(' ').unwrap_or((one, ""));
+        code == sqlstate && message.starts_with(begin)
+    })
 }
 
 impl Profile {

@@ -62,6 +62,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         slice::RULES,
         statement::RULES,
         plan::RULES,
+        plan::NARROW_RULES,
         table::RULES,
         waste::RULES,
         inside::RULES,

@@ -127,3 +127,18 @@ fn an_advisory_lock_of_the_engine_is_none_of_the_applications() {
     assert!(claim.claim.contains("engine takes itself"), "{}", claim.claim);
     assert!(claim.remedy.text.contains("while data is moved"), "{:?}", claim.remedy);
 }
+
+#[test]
+fn sessions_of_the_engine_that_work_for_others_are_not_ended() {
+    let mut scene = fired("LCK-01");
+    let keys = json!({"node": "n1", "pid": 10});
+    scene.set("session", keys, json!({"application": "eng_internal gpid=7", "state": "idle in transaction", "xact_age_s": 12.0, "query": "UPDATE \
+        accounts SET v = 0"}));
+    assert!(commands(of(&scene.explain(), "LCK-01")).contains("pg_terminate_backend"));
+    scene.fact(json!({"node": "n1"}), OWN, own::SESSIONS, "eng_internal");
+    scene.fact(json!({"node": "n1"}), OWN, own::ORIGIN, "SELECT * FROM eng_lock_waits;");
+    let found = scene.explain();
+    let claim = of(&found, "LCK-01");
+    assert!(claim.remedy.text.contains("leave it"), "{:?}", claim.remedy);
+    assert_eq!(commands(claim), "SELECT * FROM eng_lock_waits;");
+}

@@ -437,10 +437,11 @@ impl LoadError {
     pub(crate) fn is_node_away(&self, lost: &[&str]) -> bool {
         match self {
             LoadError::Node { source, .. } => source.is_node_away(lost),
-            LoadError::Sql { source, .. } => connect::control::server_error(source)
-                .is_some_and(|error| !error.is_fatal() && is_of_absent_node(error.sqlstate, lost)),
+            LoadError::Sql { source, .. } => connect::control::server_error(source).is_some_and(|error| {
+                !error.is_fatal() && is_of_absent_node(error.sqlstate, &error.message, lost)
+            }),
             LoadError::Stream { source, .. } => {
-                !source.is_fatal() && is_of_absent_node(source.sqlstate, lost)
+                !source.is_fatal() && is_of_absent_node(source.sqlstate, &source.message, lost)
             }
             _ => false,
         }
@@ -476,11 +477,11 @@ impl LoadError {
 
 /// Whether a session that lives on reports with this SQLSTATE that another node is away: connection exceptions, and the codes with which that node
 /// ended the session of this one.
-pub(crate) fn is_of_absent_node(sqlstate: SqlState, lost: &[&str]) -> bool {
+pub(crate) fn is_of_absent_node(sqlstate: SqlState, message: &str, lost: &[&str]) -> bool {
     let code = &sqlstate.0;
     code.starts_with(b"08")
         || [b"57P01", b"57P02", b"57P03"].contains(&code)
-        || lost.iter().any(|lost| lost.as_bytes() == code)
+        || engines::profile::reports_lost_node(lost, sqlstate.as_str(), message)
 }
 
 /// The SQLSTATE of an error of the control connection.

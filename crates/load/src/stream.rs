@@ -172,7 +172,7 @@ fn fate(error: &SessionError, node_lost: &[&str]) -> AfterError {
     let SessionError::Server(server) = error else {
         return if matches!(error, SessionError::Io(_)) { AfterError::Reconnect } else { AfterError::Fail };
     };
-    if !server.is_fatal() && is_of_absent_node(server.sqlstate, node_lost) {
+    if !server.is_fatal() && is_of_absent_node(server.sqlstate, &server.message, node_lost) {
         return AfterError::Await;
     }
     match &server.sqlstate.0 {

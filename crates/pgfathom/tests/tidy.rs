@@ -259,6 +259,66 @@ const ENGINE_NAMES: [(&str, &str); 3] = [
 
 /// Code reads the values of an engine's profile; it does not ask which engine it has. So neither an engine of its own (`Engine::Name`) nor a name in a
 /// string decides anything. PostgreSQL's name is also that of a program, a crate and a database.
+/// Keywords that queries on catalogs use as names of columns. Before PostgreSQL 14 a name that is a keyword needs AS in a SELECT list.
+const KEYWORDS_AS_NAMES: [&str; 14] = [
+    "columns",
+    "database",
+    "function",
+    "identity",
+    "indexes",
+    "locked",
+    "name",
+    "names",
+    "rows",
+    "tables",
+    "temporary",
+    "text",
+    "type",
+    "value",
+];
+
+/// What stands in string literals; other characters are blanks, so that lines keep their numbers.
+fn in_strings(text: &str) -> String {
+    let (mut is_inside, mut is_escaped) = (false, false);
+    let kept = text.lines().map(|line| if line.trim_start().starts_with("//") { "" } else { line });
+    let kept = kept.collect::<Vec<_>>().join("\n");
+    kept.chars()
+        .map(|c| {
+            let ends = c == '"' && !is_escaped;
+            is_escaped = c == '\\' && !is_escaped;
+            is_inside ^= ends;
+            if c == '\n' || is_inside && !ends { c } else { ' ' }
+        })
+        .collect()
+}
+
+#[test]
+fn names_that_are_keywords_have_as_in_front() {
+    let mut found = vec![];
+    for folder in ["crates/watch/src/sql", "crates/check/src/database"] {
+        let mut files = vec![];
+        sources(&root().join(folder), &mut files);
+        for file in files {
+            for (number, line) in in_strings(&read(&file)).lines().enumerate() {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let is_bare = |pair: &[&str]| {
+                    let is_expression =
+                        pair[0].ends_with([')', ']']) || pair[0].contains("::") || pair[0].contains('.');
+                    is_expression && KEYWORDS_AS_NAMES.contains(&pair[1].trim_end_matches([',', ')', '\\']))
+                };
+                if words.windows(2).any(is_bare) {
+                    found.push(format!("{}:{}: {}", file.display(), number + 1, line.trim()));
+                }
+            }
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "write AS before a name that is a keyword: PostgreSQL 13 refuses it otherwise\n{}",
+        found.join("\n")
+    );
+}
+
 #[test]
 fn only_the_crate_of_engines_knows_them_by_name() {
     let signs = engines::engine::signs();

@@ -32,6 +32,7 @@ use std::time::{Duration, Instant};
 
 use connect::{ConnSpec, ConnectError};
 pub use engines::profile::Isolation;
+use engines::profile::reports_lost_node;
 use event_log::{EventLog, LoggedEvent};
 use record::clock::monotonic_ns;
 
@@ -273,7 +274,7 @@ fn after_all(
 ) -> Result<Client, LiveError> {
     let not_back = |error: LiveError| LiveError::NotBack(Box::new(error));
     site.quiesce().map_err(|error| not_back(error.into()))?;
-    let mut client = again(|| Ok(Client::connect(&site.entry(), patience)?)).map_err(not_back)?;
+    let mut client = again(site, || Ok(Client::connect(&site.entry(), patience)?)).map_err(not_back)?;
     // A cluster manager may have promoted another node since the site was last looked at.
     let primary = site.follow_primary().then(|| site.primary());
     observed.meet_last(&mut client, primary);
@@ -300,11 +301,17 @@ fn chain(error: &dyn std::error::Error) -> String {
     words
 }
 
-/// Retries a step that a failover, a restart or a cluster manager may have interrupted.
-fn again<T>(mut work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
+/// Retries a step that a failover, a restart or a cluster manager may have interrupted, or a node that is no part of the cluster yet.
+fn again<T>(site: &Site, mut work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
     let begin = Instant::now();
     loop {
         match work() {
+            Err(LiveError::Client(ClientError::Refused { error, .. }))
+                if begin.elapsed() < AGAIN_TIMEOUT
+                    && reports_lost_node(site.engine.node_lost, error.sqlstate.as_str(), &error.message) =>
+            {
+                std::thread::sleep(AGAIN_PAUSE);
+            }
             Err(LiveError::Client(ClientError::Broken(_) | ClientError::Connect(_)))
                 if begin.elapsed() < AGAIN_TIMEOUT =>
             {

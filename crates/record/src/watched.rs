@@ -100,6 +100,8 @@ pub mod own {
     pub const SLOTS: &str = "slots";
     /// `application_name` of its own sessions.
     pub const SESSIONS: &str = "sessions";
+    /// SQL that shows for which session of the cluster another one works.
+    pub const ORIGIN: &str = "origin";
 }
 
 /// Makes the enum of all sources, with its reader and writer.

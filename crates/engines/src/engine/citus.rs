@@ -65,6 +65,9 @@ const OWN: Own = Own {
     slots: &["citus_shard_"],
     subscriptions: &["citus_shard_"],
     sessions: &["citus_internal", "citus_rebalancer", "citus_shard_"],
+    origin: Some(
+        "SELECT waiting_gpid, blocking_gpid, blocked_statement, current_statement_in_blocking_process, waiting_nodeid, blocking_nodeid FROM citus_lock_waits;",
+    ),
     // WaitEventSetWait of adaptive_executor.c.
     node_waits: Some(("Client", "ClientRead")),
     ..Own::NOTHING

@@ -30,6 +30,8 @@ const OWN: Own = Own {
     slots: &["mtm_slot_", "mtm_filter_slot_"],
     subscriptions: &["mtm_sub_"],
     sessions: &["mtm_broadcast", "mtm_admin", "mtm_consistency_check"],
+    // They run mtm.dmq_receiver_loop as long as the other node is there.
+    daemons: &["mtm_broadcast"],
     commit_waits: Some(("Extension", "Extension")),
     ..Own::NOTHING
 };
@@ -66,7 +68,8 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::Own,
     has_wal: false,
-    node_lost: &[],
+    // Internal errors of commit.c: a change of the members, or a node that is not one of them.
+    node_lost: &["XX000 [MTM]"],
     commit: Commit { protocol: Protocol::Majority { round_trips: 3.0 }, error_undoes: false },
     levels: Levels::Derived,
     statements: Statements::Unknown,

@@ -129,7 +129,8 @@ const REPLICATIONS: [Replication; 4] = [
         local_writes: Some(("pgactive.do_not_replicate", "on")),
         needs_key: true,
         conflicts: Some(
-            "the last update wins, by the time of its commit, on all nodes: the other one is lost, and is in pgactive.pgactive_conflict_history if that is logged",
+            "the last update wins, by the time of its commit, on all nodes: the other one is lost, and is in pgactive.pgactive_conflict_history if that \
+             is logged",
         ),
     },
     Replication {

@@ -84,3 +84,13 @@ fn signs_have_names_of_their_own() {
         assert_eq!(signs.iter().filter(|other| other.name() == sign.name()).count(), 1, "{}", sign.name());
     }
 }
+
+#[test]
+fn a_node_that_left_its_cluster_is_recognised_by_code_and_message() {
+    let lost = Engine::parse("mtm").expect("known").node_lost;
+    let is_lost = |code: &str, message: &str| crate::profile::reports_lost_node(lost, code, message);
+    assert!(is_lost("XX000", "[MTM] multimaster node is not online: current status \"isolated\""));
+    assert!(!is_lost("XX000", "could not find tuple") && !is_lost("XX001", "[MTM] x"));
+    let citus = Engine::parse("citus").expect("known").node_lost;
+    assert!(crate::profile::reports_lost_node(citus, "58030", "connection to the remote node failed"));
+}

@@ -18,8 +18,12 @@ pub struct Own {
     pub slots: &'static [&'static str],
     /// Subscriptions in PostgreSQL's catalog.
     pub subscriptions: &'static [&'static str],
-    /// `application_name` of its own sessions.
+    /// `application_name` of its own sessions: those that work for a session at another node, and those of [`Own::daemons`].
     pub sessions: &'static [&'static str],
+    /// Of these, sessions that are there all the time and serve no client: they count as background processes.
+    pub daemons: &'static [&'static str],
+    /// SQL that shows for which session of the cluster another one works, or waits.
+    pub origin: Option<&'static str>,
     /// Kind and event in which sessions wait until other nodes agree on a commit, if PostgreSQL has no event for it.
     pub commit_waits: Option<(&'static str, &'static str)>,
     /// Kind and event in which sessions wait for other nodes that do the work of a statement, if it is that of a wait for the client.
@@ -37,6 +41,8 @@ impl Own {
         slots: &[],
         subscriptions: &[],
         sessions: &[],
+        daemons: &[],
+        origin: None,
         commit_waits: None,
         node_waits: None,
     };
@@ -52,6 +58,11 @@ impl Own {
     /// Whether it made a replication slot of this name.
     pub fn has_slot(&self, name: &str) -> bool {
         self.slots.iter().any(|begin| name.starts_with(begin))
+    }
+
+    /// Whether a session with this `application_name` is its own.
+    pub fn has_session(&self, application: &str) -> bool {
+        self.sessions.iter().any(|begin| application.starts_with(begin))
     }
 
     /// Whether it made a subscription of this name.

@@ -146,6 +146,19 @@ fn reads_catalog(text: &str) -> bool {
     parsed.verb == Verb::Select && !parsed.tables.is_empty() && parsed.tables.iter().all(is_of_catalog)
 }
 
+/// What to do about statements on the catalog.
+fn advice_of(measures: bool) -> &'static str {
+    match measures {
+        true => {
+            "ask for sizes rarely (every few minutes, from one agent), or read relpages; for one total pg_database_size"
+        }
+        false => {
+            "let the driver keep what it knows of tables: a cache of metadata, types or statements, for as long as the pool lives; look for a call that asks \
+             for metadata before each statement"
+        }
+    }
+}
+
 fn catalog(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -202,8 +215,7 @@ fn catalog(case: &Case) -> Answer {
              with track_planning")
             .with(measures.then_some(()), |claim, ()| claim.because("relpages of pg_class has the sizes of the last VACUUM or ANALYZE without opening a file"))
             .remedy(
-                if measures { "ask for sizes rarely (every few minutes, from one agent), or read relpages; for one total pg_database_size" } else { "let the driver keep what it knows of tables: a cache of metadata, types or statements, for as long as the pool lives; look for a call that \
-                 asks for metadata before each statement" },
+                advice_of(measures),
                 &["SELECT queryid, calls, mean_exec_time AS ms, left(query, 80) AS query FROM pg_stat_statements WHERE query ~* \
                  'information_schema|pg_catalog|pg_class' ORDER BY \
                    total_exec_time DESC LIMIT 5;"],

@@ -91,7 +91,8 @@ const KNOWN: [Known; 11] = [
     Known {
         sqlstate: "53400",
         words: &["temp_file_limit"],
-        what: "statements fail, because their temporary files are larger than temp_file_limit allows: what they did is lost, and starts again if it is repeated",
+        what: "statements fail, because their temporary files are larger than temp_file_limit allows: what they did is lost, and starts again if it is \
+            repeated",
         setting: "temp_file_limit",
         text: "raise the limit for that role, or let the statement need less: more work_mem, an index in the wanted order, fewer rows",
     },

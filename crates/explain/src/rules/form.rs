@@ -88,7 +88,7 @@ pub(super) const RULES: &[Rule] = &[
         title: "rows are counted only to learn whether there are any",
         needs: NEEDS,
         limits: "20 % of the session time in a statement whose only result compares count(*) with a constant, and which touches 100 blocks (ours)",
-        judge: |case| judge(case, excess::asked, "counts that are compared with a constant"),
+        judge: |case| judge(case, excess::existence, "counts that are compared with a constant"),
         links: &["https://www.postgresql.org/docs/current/functions-subquery.html#FUNCTIONS-SUBQUERY-EXISTS"],
     },
     Rule {
@@ -273,7 +273,7 @@ pub(super) fn is_explained(case: &Case, time: &NodeTime, statement: &StatementTi
     let Some(seen) = seen(case, time, statement).filter(|_| statement.share >= SHARE_MIN) else {
         return false;
     };
-    [at_random, numbered, barrier, distinct, excess::asked, excess::fanned]
+    [at_random, numbered, barrier, distinct, excess::existence, excess::fanned]
         .iter()
         .any(|look| look(&seen).is_some())
 }

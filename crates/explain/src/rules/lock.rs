@@ -358,6 +358,84 @@ fn tree(case: &Case) -> Answer {
     Answer::of(claims, || "sessions that waited for locks, and the sessions that blocked them".to_string())
 }
 
+/// What keeps the others waiting, where that shows, and what to do.
+struct WayOut {
+    what: Option<&'static str>,
+    text: &'static str,
+    commands: Vec<String>,
+}
+
+/// About a session of the engine that works for one at another node.
+fn for_another(case: &Case, node: &str) -> WayOut {
+    let text = "leave it: it works for a session at another node of the cluster, where the transaction began. Look for that one, and end it there if its work \
+        may be lost; do not set idle_in_transaction_session_timeout on this node, which would end healthy transactions of the cluster";
+    WayOut {
+        what: None,
+        text,
+        commands: case.own(node, own::ORIGIN).map(str::to_string).into_iter().collect(),
+    }
+}
+
+/// About any other one, by its state and its last statement.
+fn way_out(
+    case: &Case,
+    root: &Thing<'_>,
+    (state, query): (&str, &str),
+    session: Option<&Thing<'_>>,
+) -> WayOut {
+    if root.name == "0"
+        && let Some(names) = case.own(root.place, own::PREPARED)
+    {
+        let text = "leave what the cluster's engine prepared: it ends that itself; only another one (see its name) is finished by hand, as its \
+            coordinator decided";
+        let command = format!(
+            "SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared; -- {names} and a number: the engine's own"
+        );
+        return WayOut { what: None, text, commands: vec![command] };
+    }
+    let backend_start = session.map_or("", |session| session.lines.word("backend_start"));
+    let (text, mut commands) = advice(state, root.name, backend_start, query);
+    let is_at_work =
+        !query.is_empty() && !state.starts_with("idle") && root.name != "0" && refreshed(query).is_none();
+    let (lock_type, waiting) = (root.lines.word("lock_type"), root.lines.word("query"));
+    match holder::of(query, lock_type, waiting).filter(|_| is_at_work) {
+        Some(deed) => {
+            commands.splice(0..0, deed.commands);
+            WayOut { what: Some(deed.what), text: deed.text, commands }
+        }
+        None => WayOut { what: None, text, commands },
+    }
+}
+
+/// Who blocked how many others for how long, in which state, with which statement, and what keeps the others waiting.
+fn headline(
+    root: &Thing<'_>,
+    figures: &Root,
+    (state, query, what): (&str, Option<&str>, Option<&str>),
+    longest_s: f64,
+) -> String {
+    let who = match root.name {
+        "0" => "a prepared transaction".to_string(),
+        pid => format!("session {pid}"),
+    };
+    let lasted = match figures.is_costly && figures.waited_s < CROWD_WAIT_S {
+        true => format!("again and again, for up to {}", units::seconds(longest_s)),
+        false => format!("for up to {}", units::seconds(figures.waited_s)),
+    };
+    let state = match state {
+        "" => String::new(),
+        _ if root.name == "0" => String::new(),
+        state => format!(", and is itself {state}"),
+    };
+    format!(
+        "{}: {who} blocked {} {lasted}{state}{}{}",
+        root.place,
+        units::counted(figures.blocked as usize, "other"),
+        query.map_or(String::new(), |query| format!(": {}", super::costly::plain(query, CLAIMED_CHARS))),
+        what.map_or(String::new(), |what| format!("; {what}"))
+    )
+}
+
 fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
     let lines = root.lines;
     let session = case.at("session", root.place).find(|session| session.name == root.name);
@@ -366,43 +444,18 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
         .map(|session| session.lines.word("query"))
         .filter(|query| !query.is_empty())
         .or(Some(lines.word("blocker_query")).filter(|query| !query.is_empty()));
-    let backend_start = session.map_or("", |session| session.lines.word("backend_start"));
-    let (mut text, mut commands) = advice(state, root.name, backend_start, query.unwrap_or_default());
-    let at_work =
-        query.filter(|query| !state.starts_with("idle") && root.name != "0" && refreshed(query).is_none());
-    let deed = at_work.and_then(|query| holder::of(query, lines.word("lock_type"), lines.word("query")));
-    if let Some(deed) = &deed {
-        text = deed.text;
-        commands.splice(0..0, deed.commands.iter().cloned());
-    }
+    let application = session.map_or("", |session| session.lines.word("application"));
+    let is_for_another = case.is_own(root.place, own::SESSIONS, application);
+    let WayOut { what, text, commands } = match is_for_another {
+        true => for_another(case, root.place),
+        false => way_out(case, root, (state, query.unwrap_or_default()), session.as_ref()),
+    };
     let is_engines = lines.flag("own") == Some(true);
     let resolves = case.own(root.place, own::RESOLVES).filter(|_| root.name == "0");
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-    let who = match root.name {
-        "0" => "a prepared transaction".to_string(),
-        pid => format!("session {pid}"),
-    };
     let longest = lines.max("wait_s").unwrap_or(0.0).max(figures.waited_s);
-    let lasted = match figures.is_costly && figures.waited_s < CROWD_WAIT_S {
-        true => format!("again and again, for up to {}", units::seconds(longest)),
-        false => format!("for up to {}", units::seconds(figures.waited_s)),
-    };
-    Claim::new(
-        severity(figures),
-        Level::DiscriminatingCounter,
-        format!(
-            "{}: {who} blocked {} {lasted}{}{}{}",
-            root.place,
-            units::counted(figures.blocked as usize, "other"),
-            if state.is_empty() || root.name == "0" {
-                String::new()
-            } else {
-                format!(", and is itself {state}")
-            },
-            query.map_or(String::new(), |query| format!(": {}", super::costly::plain(query, CLAIMED_CHARS))),
-            deed.map_or(String::new(), |deed| format!("; {}", deed.what))
-        ),
-    )
+    let text_of_claim = headline(root, figures, (state, query, what), longest);
+    Claim::new(severity(figures), Level::DiscriminatingCounter, text_of_claim)
     .on_node(root.place)
     .during(lines.ticks.stretches(0, |point| point.sum > 0.0))
     .number("blocked", figures.blocked)
@@ -421,6 +474,9 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
     })
     .with(case.own(root.place, own::PREPARED).zip(resolves), |claim, (names, resolves)| {
         claim.because(format!("if its name begins with {names} and a number, the cluster's engine prepared it and ends it itself: {resolves}"))
+    })
+    .with(is_for_another.then_some(()), |claim, ()| {
+        claim.because(format!("it is a session of the cluster's engine ({application}), which works for a session at another node"))
     })
     .with(figures.behind, |claim, share| {
         claim.because(format!("{} of the session time was spent behind it", units::percent(share)))

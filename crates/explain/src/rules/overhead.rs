@@ -343,7 +343,7 @@ fn dead(case: &Case) -> Answer {
                 > 0.0;
             // Rows of failed inserts are the cause, not what is read.
             let is_insert = lost(&table).is_some_and(|(_, gone)| gone >= LOST_SHARE_MIN);
-            // A page with a dead row is not visible to all: counters of deletes that arrive after the vacuum's tell of rows that are gone.
+            // A page with a dead row is not visible to all: counters of deletes that arrive after the vacuum's count rows that are gone.
             let is_gone =
                 table.lines.last("all_visible_share").is_some_and(|share| share >= VISIBLE_SHARE_MAX);
             if is_vacuumed

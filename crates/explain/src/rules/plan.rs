@@ -25,6 +25,7 @@ use record::statement;
 pub(super) use aside::is_explained;
 pub(super) use hidden::does_more;
 pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, keeps_most, proposal, with_proposal};
+pub(super) use narrow::RULES as NARROW_RULES;
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
 pub(super) use unusable::pattern_of;
 
@@ -182,38 +183,6 @@ pub(super) const RULES: &[Rule] = &[
          column, in a condition or a join (ours)",
         judge: computed::computed,
         links: &["https://www.postgresql.org/docs/current/indexes-expressional.html"],
-    },
-    Rule {
-        id: "PLAN-53",
-        title: "an index finds many rows, and the rest of the condition throws most of them away",
-        needs: NEEDS,
-        limits: "10 % of the session time; 100 blocks, ten for each row returned; an index that finds 1,000 rows, of which a filter by equality with other columns keeps a tenth (ours)",
-        judge: narrow::found_too_many,
-        links: &["https://www.postgresql.org/docs/current/indexes-multicolumn.html"],
-    },
-    Rule {
-        id: "PLAN-54",
-        title: "a search inside of values reads each row, because no index looks into them",
-        needs: NEEDS,
-        limits: "10 % of the session time; a sequential scan of 1,000 rows or more by a full-text search, or by @>, <@, && or ? on a document, an array or a range without a GIN or GiST index (ours)",
-        judge: narrow::searched_by_reading,
-        links: &["https://www.postgresql.org/docs/current/textsearch-indexes.html"],
-    },
-    Rule {
-        id: "PLAN-55",
-        title: "OR reads the whole table, because one side has no index",
-        needs: NEEDS,
-        limits: "10 % of the session time; a sequential scan of 1,000 rows or more for a tenth of them or less, by OR of comparisons of which one has no index (ours)",
-        judge: narrow::half_indexed,
-        links: &["https://www.postgresql.org/docs/current/indexes-bitmap-scans.html"],
-    },
-    Rule {
-        id: "PLAN-56",
-        title: "a setting forbids a kind of plan to everybody",
-        needs: NEEDS,
-        limits: "10 % of the session time in a statement that touches 100 blocks, ten for each row, while enable_nestloop, enable_hashjoin, enable_seqscan or the like is off and the plan has what takes its place (ours)",
-        judge: narrow::forbidden,
-        links: &["https://www.postgresql.org/docs/current/runtime-config-query.html"],
     },
     Rule {
         id: "PLAN-48",

@@ -76,7 +76,8 @@ fn judge(case: &Case) -> Answer {
                 .because("each execution is short; most of what it costs is the way between client and server, and the CPU time of both")
                 .not("statements that return nothing by their kind (INSERT, SET): this one looks for rows in a table")
                 .remedy(
-                    "let the workers wait between two attempts, longer after each that finds nothing; or let the program that adds work wake them: LISTEN and NOTIFY",
+                    "let the workers wait between two attempts, longer after each that finds nothing; or let the program that adds work wake them: \
+                     LISTEN and NOTIFY",
                     &[
                         "SELECT queryid, calls, rows, left(query, 80) AS query FROM pg_stat_statements WHERE rows = 0 ORDER BY calls DESC LIMIT 5;",
                         "LISTEN work; -- in the worker; NOTIFY work; -- in the transaction that adds a row",

@@ -1,7 +1,7 @@
 //! TXN: transactions that are too small, too large, or never finished.
 
 use super::vacuum::is_wal;
-use crate::case::Case;
+use crate::case::{Case, Thing};
 use crate::decompose;
 use crate::node_time;
 use crate::rule::Need::{Field, Looked};
@@ -165,6 +165,10 @@ const ROLLED_BACK_HIGH: f64 = 0.5;
 /// Rollbacks a second.
 const ROLLED_BACK_PER_S: f64 = 5.0;
 
+/// The share of all rollbacks in one of so many readings that makes it a jump of a counter.
+const JUMP_SHARE_MIN: f64 = 0.9;
+const JUMP_POINTS_MIN: usize = 5;
+
 /// Failed transactions a second of programs that do not pause before they try again.
 const STORM_PER_S: f64 = 100.0;
 /// Characters of an error in a claim.
@@ -181,6 +185,15 @@ fn usual_error<'a>(case: &'a Case, node: &str) -> Option<&'a event::Event> {
     errors.max_by(|left, right| repeated(left).total_cmp(&repeated(right)))
 }
 
+/// Whether nearly all rollbacks were counted at once: processes that end (a node that leaves the cluster) report all that they counted before.
+fn is_jump(server: &Thing<'_>) -> bool {
+    server.lines.series("xact_rollback").is_some_and(|series| {
+        let points = series.points();
+        let most = points.iter().map(|point| point.sum).fold(0.0, f64::max);
+        points.len() >= JUMP_POINTS_MIN && most > series.sum() * JUMP_SHARE_MIN
+    })
+}
+
 /// Serialization failures, deadlocks, errors, and programs that use ROLLBACK to end what they have read.
 fn rolled_back(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -188,7 +201,7 @@ fn rolled_back(case: &Case) -> Answer {
         let rate = |field: &str| server.lines.rate(field).unwrap_or(0.0);
         let (failed, committed) = (rate("xact_rollback"), rate("xact_commit"));
         let share = failed / (failed + committed).max(f64::MIN_POSITIVE);
-        if share < ROLLED_BACK_SHARE || failed < ROLLED_BACK_PER_S {
+        if share < ROLLED_BACK_SHARE || failed < ROLLED_BACK_PER_S || is_jump(&server) {
             continue;
         }
         let level = case.setting(server.place, "default_transaction_isolation").unwrap_or("");

@@ -16,6 +16,7 @@ use crate::units;
 use crate::waits::{self, Who};
 use record::event;
 use record::finding::{Level, Severity, Window};
+use record::watched::own;
 use std::collections::BTreeSet;
 
 pub(super) const RULES: &[Rule] = &[
@@ -385,6 +386,11 @@ fn advice(case: &Case, node: &str, needed: f64, now: Option<f64>) -> (String, Ve
     }
 }
 
+/// Whether the engine of the node moves data by logical replication: it has slots only while it does.
+fn moves_data(case: &Case, node: &str) -> bool {
+    case.own(node, own::SLOTS).is_some()
+}
+
 fn extra(case: &Case) -> Answer {
     let mut claims = vec![];
     for fact in case.facts("setting").filter(|fact| fact.name == "wal_level") {
@@ -431,7 +437,7 @@ fn extra(case: &Case) -> Answer {
                     ],
                 ),
             );
-        } else if !logical {
+        } else if !logical && !moves_data(case, node) {
             claims.push(
                 Claim::new(
                     Severity::Note,

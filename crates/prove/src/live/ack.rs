@@ -133,7 +133,7 @@ fn look(site: &Site, what: &Looked<'_>, observed: &mut Observed) -> Result<Found
         Err(LiveError::NotBack(error)) if site.is_gone() => return Ok(nothing(chain(&error))),
         Err(error) => return Err(error),
     };
-    let compared = again(|| {
+    let compared = again(site, || {
         // Each attempt begins with a new session.
         let mut fresh = Client::connect(&site.entry(), READING_PATIENCE)?;
         std::mem::swap(&mut reader, &mut fresh);
@@ -150,10 +150,11 @@ fn look(site: &Site, what: &Looked<'_>, observed: &mut Observed) -> Result<Found
     }
 }
 
-/// The table, its schema, or a file of it is missing or damaged: `undefined_table`, `invalid_schema_name`, class XX (corruption), `undefined_file`.
+/// The table, its schema, or a file of it is missing or damaged: `undefined_table`, `invalid_schema_name`, `undefined_file`, `io_error`, `data_corrupted`,
+/// `index_corrupted`. Other internal errors (XX000) say nothing about the rows: a node that is no part of its cluster refuses to read with one.
 fn is_missing(sqlstate: SqlState) -> bool {
     let code = sqlstate.as_str();
-    matches!(code, "42P01" | "3F000" | "58P01" | "58030") || code.starts_with("XX")
+    matches!(code, "42P01" | "3F000" | "58P01" | "58030" | "XX001" | "XX002")
 }
 
 fn compare(

@@ -96,7 +96,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     });
     let Ran { parts, happened, failures, mut observed } = ran;
     let mut client = after_all(site, &tables, &mut observed, READING_PATIENCE)?;
-    let (last_sum, last_control) = again(|| {
+    let (last_sum, last_control) = again(site, || {
         // Each attempt begins with a new session.
         client = Client::connect(&site.entry(), READING_PATIENCE)?;
         let last = client.execute(&format!("select sum(bal) from {SCHEMA}.bank"))?;

@@ -153,7 +153,7 @@ fn measure(
         results.unknown += unknown;
     }
     results.stuck = converge(site, nodes)?;
-    again(|| compare(site, nodes, &mut results)).map_err(lost_rows)?;
+    again(site, || compare(site, nodes, &mut results)).map_err(lost_rows)?;
     tables.remove(site);
     Ok(results)
 }

@@ -158,7 +158,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
             });
             found.unwrap_or_default()
         };
-        let read = again(|| {
+        let read = again(site, || {
             // Each attempt begins with a new session.
             reader = Client::connect(&site.entry(), READING_PATIENCE)?;
             read_back(&mut reader, shard, of(0))

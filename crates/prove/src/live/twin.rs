@@ -102,7 +102,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     });
     let Ran { parts, happened, failures, mut observed } = ran;
     let mut client = after_all(site, &tables, &mut observed, PATIENCE)?;
-    let torn = again(|| {
+    let torn = again(site, || {
         // Each attempt begins with a new session.
         client = Client::connect(&site.entry(), PATIENCE)?;
         Ok(client.execute(&format!(

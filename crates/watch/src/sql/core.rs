@@ -138,8 +138,9 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
         ));
     }
     parts.extend(slots_sql(probe, lsn));
+    let daemons = daemons(probe);
     format!(
-        "with a as materialized (select *, backend_type = 'client backend' client,
+        "with a as materialized (select *, backend_type = 'client backend' and not ({daemons}) client,
              state = 'active' and query ~* {REPORTING} or query = '<insufficient privilege>' or backend_type = 'walsender' and query ~* 'base_backup' reports
            from (select pid, backend_type, coalesce(state, '') state, coalesce(wait_event_type, '') wait_type, coalesce(wait_event, '') wait_event, {query_id} query_id,
              {leader} leader_pid, xact_start, query_start, state_change, backend_start, backend_xid, backend_xmin, usesysid, datid, application_name, client_addr, {tls} tls,
@@ -150,6 +151,15 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
         crate::sql::session::APPLICATION_NAME,
         parts.join(",\n")
     )
+}
+
+/// A condition: whether a session is one of the engine that serves no client.
+fn daemons(probe: &Probe) -> String {
+    let begins = |begin: &&str| {
+        format!("pg_catalog.left(application_name, {}) = {}", begin.len(), connect::sql::literal(begin))
+    };
+    let all: Vec<String> = probe.own.iter().flat_map(|own| own.daemons).map(begins).collect();
+    if all.is_empty() { "false".to_string() } else { format!("coalesce({}, false)", all.join(" or ")) }
 }
 
 /// The part about sessions and holders of the horizon that are returned one by one, and about the groups of active sessions.

@@ -38,7 +38,8 @@ pub(crate) fn question() -> String {
         "select json_build_object(
            'settings', (select json_agg(json_build_array(name, coalesce(pg_catalog.current_setting(name, true), '')) order by name)
              from pg_catalog.pg_settings where name in ({TELLING}) or source not in ('default', 'override', 'client', 'session') and name not in ({UNTELLING})),
-           'own_settings', (select json_agg(r) from (select pg_catalog.split_part(c, '=', 1) name, pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1) as value,
+           'own_settings', (select json_agg(r) from (select pg_catalog.split_part(c, '=', 1) as name,
+             pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1) as value,
                case when s.setrole <> '0' then pg_catalog.pg_get_userbyid(s.setrole) end as of_role,
                (select datname from pg_catalog.pg_database d where d.oid = s.setdatabase) as of_database
              from pg_catalog.pg_db_role_setting s cross join lateral unnest(s.setconfig) c where pg_catalog.split_part(c, '=', 1) ~ '{OWN_SETTINGS}'
@@ -121,6 +122,7 @@ pub(crate) fn of_engine(place: &Place, t_us: u64, all: &[Own], recorded: &mut Re
         (OWN_TOPIC, own::LOCKS_WHILE, words(|own| own.locks_while)),
         (OWN_TOPIC, own::SLOTS, names(|own| own.slots)),
         (OWN_TOPIC, own::SESSIONS, names(|own| own.sessions)),
+        (OWN_TOPIC, own::ORIGIN, words(|own| own.origin.unwrap_or_default())),
         (COMMIT_WAITS.0, COMMIT_WAITS.1, wait(|own| own.commit_waits)),
         (NODE_WAITS.0, NODE_WAITS.1, wait(|own| own.node_waits)),
     ] {

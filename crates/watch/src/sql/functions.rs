@@ -13,7 +13,7 @@ const COUNTED: &[&str] = &["calls", "total_ms", "self_ms"];
 
 /// The query: functions of the current database that were called.
 pub(crate) const QUESTION: &str = "select json_build_object('database', current_database(), 'functions', (select json_agg(r) from (
-    select funcid::pg_catalog.regprocedure::text function, calls, total_time total_ms, self_time self_ms from pg_catalog.pg_stat_user_functions) r))::text";
+    select funcid::pg_catalog.regprocedure::text as function, calls, total_time total_ms, self_time self_ms from pg_catalog.pg_stat_user_functions) r))::text";
 
 /// Turns an answer into lines: only functions that were called.
 pub(crate) fn answer(answered: &Answered<'_>, answer: &Value, counters: &mut Counters, batch: &mut Batch) {

@@ -6,6 +6,7 @@ use crate::sql::counters::Counters;
 use crate::sql::json::{age, count, flag, list, number, text};
 use crate::sql::probe::{Probe, column};
 use crate::sql::sampled;
+use engines::profile::Own;
 use record::watched::{Io, Statement, Subscription, Table, WAIT_CPU, WaitProfile};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
@@ -104,7 +105,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
              coalesce(s.spcname, (select spcname from home)) as tablespace, i.tablespaces index_tablespaces
            from picked c cross join (select pg_catalog.current_setting('block_size')::bigint bytes) b
              left join pg_catalog.pg_class t on t.oid = c.reltoastrelid left join pg_catalog.pg_tablespace s on s.oid = c.reltablespace
-             left join lateral (select sum(x.relpages)::bigint pages, sum(pg_catalog.pg_stat_get_numscans(x.oid))::bigint scans, count(*) indexes,
+             left join lateral (select sum(x.relpages)::bigint pages, sum(pg_catalog.pg_stat_get_numscans(x.oid))::bigint scans, count(*) as indexes,
                  sum(pg_catalog.pg_stat_get_blocks_fetched(x.oid))::bigint fetched, sum(pg_catalog.pg_stat_get_blocks_hit(x.oid))::bigint hit, bool_or(k.indisprimary) has_key,
                  string_agg(distinct coalesce(s.spcname, (select spcname from home)), ',') tablespaces,
                  string_agg(x.relname || '(' || (select string_agg(a.attname, ', ' order by a.attnum) from pg_catalog.pg_attribute a
@@ -209,7 +210,7 @@ pub(crate) fn statements(probe: &Probe) -> Option<String> {
         "select json_build_object('statements', (select json_agg(r) from (select queryid::text query_id, dbid::text, (select datname from \
             pg_catalog.pg_database where oid = dbid) \"database\",
             {nested} nested, sum(calls) calls, sum({total}) total_ms, sum({plan}) plan_ms, {jit} jit_ms,
-            sum(rows) rows, sum(shared_blks_read) shared_read, sum(shared_blks_hit) shared_hit,
+            sum(rows) as rows, sum(shared_blks_read) shared_read, sum(shared_blks_hit) shared_hit,
             sum(temp_blks_written) temp_written, sum({wal}) wal_bytes, sum({pages}) wal_fpi, {cpu} cpu_ms
           from {}{join} where queryid is not null group by queryid, dbid) r))::text",
         probe.statements.sql
@@ -276,7 +277,8 @@ pub(crate) fn texts(probe: &Probe) -> String {
         ),
     };
     format!(
-        "select json_build_object('texts', (select json_agg(r) from (select s.queryid::text query_id, min(pg_catalog.left(s.query, {TEXT_CHARS})) text{commas}
+        "select json_build_object('texts', (select json_agg(r) from (select s.queryid::text query_id, min(pg_catalog.left(s.query, {TEXT_CHARS})) as \
+         text{commas}
            from {} s where s.queryid = any($1::bigint[]) group by s.queryid) r))::text",
         probe.statements.sql.replace("(false)", "(true)")
     )
@@ -286,7 +288,7 @@ pub(crate) fn texts(probe: &Probe) -> String {
 pub(crate) fn running_texts(probe: &Probe) -> String {
     let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
     format!(
-        "select json_build_object('texts', (select json_agg(r) from (select {query_id}::text query_id, (array_agg(query))[1] text
+        "select json_build_object('texts', (select json_agg(r) from (select {query_id}::text query_id, (array_agg(query))[1] as text
            from {} where {query_id} = any($1::bigint[]) group by 1) r))::text",
         probe.activity
     )
@@ -429,12 +431,15 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
         )
     };
     let foreign: String = probe.foreign_subscriptions.iter().map(foreign).collect();
-    let own: Vec<String> = probe
-        .own
-        .iter()
-        .flat_map(|own| own.subscriptions)
-        .map(|prefix| format!("pg_catalog.starts_with(s.subname, '{prefix}')"))
-        .collect();
+    let begins = |prefix: &&str| format!("pg_catalog.starts_with(s.subname, '{prefix}')");
+    let mut own: Vec<String> = probe.own.iter().flat_map(|own| own.subscriptions).map(begins).collect();
+    // Those of other databases are listed as well, and their engines' signs are there.
+    let elsewhere: Vec<Own> = engines::engine::signs().iter().map(engines::engine::Signs::own).collect();
+    let elsewhere: Vec<String> = elsewhere.iter().flat_map(|own| own.subscriptions).map(begins).collect();
+    if !elsewhere.is_empty() {
+        let here = "(select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())";
+        own.push(format!("s.subdbid <> {here} and ({})", elsewhere.join(" or ")));
+    }
     let own = if own.is_empty() { "null::boolean".to_owned() } else { own.join(" or ") };
     Some(format!(
         "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname::text as subscription, null::text replication, \

@@ -92,7 +92,7 @@ fn tables(node: &mut Node<'_>) -> Judged {
                from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
                where c.relkind in ('r', 'm') and c.relpersistence <> 't' and c.reltuples >= 0 and {USERS} order by c.relpages desc limit {RELATIONS_MAX}),"
         ),
-        "select oid::bigint, pg_catalog.format('%I.%I', nspname, relname) relation, pages, known, relnatts::bigint columns,
+        "select oid::bigint, pg_catalog.format('%I.%I', nspname, relname) relation, pages, known, relnatts::bigint as columns,
            pg_catalog.ceil(reltuples * (pg_catalog.ceil((24 + case when has_null then (relnatts + 7) / 8 else 0 end + width) / 8.0) * 8 + 4)
              / ((pg_catalog.current_setting('block_size')::float8 - 24) * fill / 100)) needed
          from largest l cross join lateral (select count(*) known, coalesce(sum((1 - s.null_frac) * s.avg_width), 0) width, \

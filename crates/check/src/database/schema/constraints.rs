@@ -67,7 +67,7 @@ fn foreign_key_index(node: &mut Node<'_>) -> Judged {
                 as rows, c.relkind kind,
                (select pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' order by f.place) from pg_catalog.unnest(k.conkey) with \
                    ordinality f(attnum, place)
-                  join pg_catalog.pg_attribute a on a.attrelid = k.conrelid and a.attnum = f.attnum) columns,
+                  join pg_catalog.pg_attribute a on a.attrelid = k.conrelid and a.attnum = f.attnum) as columns,
                (select pg_catalog.format('%I.%I', m.nspname, r.relname) from pg_catalog.pg_class r join pg_catalog.pg_namespace m on m.oid = \
                    r.relnamespace where r.oid = k.confrelid) referenced
              from pg_catalog.pg_constraint k join pg_catalog.pg_class c on c.oid = k.conrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace

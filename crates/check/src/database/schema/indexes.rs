@@ -194,7 +194,7 @@ fn invalid(node: &mut Node<'_>) -> Judged {
         &format!("{LOCKED}, "),
         &format!(
             "select pg_catalog.format('%I.%I', n.nspname, i.relname) as index, i.relpages::bigint pages, x.indisunique as unique, i.relkind kind,
-               c.oid in (select relation from locked) locked
+               c.oid in (select relation from locked) as locked
              from pg_catalog.pg_index x join pg_catalog.pg_class i on i.oid = x.indexrelid join pg_catalog.pg_class c on c.oid = x.indrelid
                join pg_catalog.pg_namespace n on n.oid = c.relnamespace
              where not (x.indisvalid and x.indisready and x.indislive) and n.nspname !~ '^pg_(temp|toast_temp)_' {built}"

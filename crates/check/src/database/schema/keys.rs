@@ -56,7 +56,7 @@ fn primary_key(node: &mut Node<'_>) -> Judged {
         "",
         &format!(
             "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, greatest(c.reltuples, 0)::bigint as rows, {published} published,
-               c.relreplident identity, c.relkind kind,
+               c.relreplident as identity, c.relkind kind,
                (select pg_catalog.quote_ident(x.relname) from pg_catalog.pg_index i join pg_catalog.pg_class x on x.oid = i.indexrelid
                 where i.indrelid = c.oid and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null
                   and not exists (select from pg_catalog.pg_constraint k where k.conindid = x.oid)
@@ -127,7 +127,7 @@ fn replica_identity(node: &mut Node<'_>) -> Judged {
     let found = node.list(
         "",
         &format!(
-            "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, greatest(c.reltuples, 0)::bigint as rows, c.relreplident identity
+            "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, greatest(c.reltuples, 0)::bigint as rows, c.relreplident as identity
              from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
              where c.relkind = 'r' and c.relpersistence = 'p' and c.relreplident in ('f', 'n') and {USERS} and {published}
                and exists (select from pg_catalog.pg_index i where i.indrelid = c.oid and i.indisprimary)"

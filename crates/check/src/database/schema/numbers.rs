@@ -101,7 +101,7 @@ fn used(oids: &str) -> String {
              (select pg_catalog.json_agg(pg_catalog.json_build_array(pg_catalog.format('%I.%I', m.nspname, r.relname), pg_catalog.quote_ident(a.attname)))
               from uses u join pg_catalog.pg_class r on r.oid = u.rel join pg_catalog.pg_namespace m on m.oid = r.relnamespace join \
                   pg_catalog.pg_attribute a on a.attrelid = u.rel and a.attnum = u.att
-              where u.seq = c.oid and a.atttypid in ('pg_catalog.int2'::pg_catalog.regtype, 'pg_catalog.int4'::pg_catalog.regtype)) columns
+              where u.seq = c.oid and a.atttypid in ('pg_catalog.int2'::pg_catalog.regtype, 'pg_catalog.int4'::pg_catalog.regtype)) as columns
            from pg_catalog.pg_sequence s join pg_catalog.pg_class c on c.oid = s.seqrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
            where c.oid in ({oids}) and c.oid not in (select relation from locked) and not (pg_catalog.pg_is_in_recovery() and c.relpersistence = 'u'))
          select pg_catalog.json_build_object('locked', (select count(*) from locked where relation in ({oids})),

@@ -106,7 +106,7 @@ fn bounds() -> String {
     };
     format!(
         "select p.oid, pg_catalog.format('%I.%I', n.nspname, p.relname) relation, pg_catalog.quote_ident(n.nspname) as schema, p.relname as base, \
-            t.partdefid <> 0 has_default, a.atttypid type,
+            t.partdefid <> 0 has_default, a.atttypid as type,
            k.low, k.high, k.is_open
          from pg_catalog.pg_partitioned_table t join pg_catalog.pg_class p on p.oid = t.partrelid join pg_catalog.pg_namespace n on n.oid = p.relnamespace
            join pg_catalog.pg_attribute a on a.attrelid = p.oid and a.attnum = t.partattrs[0]

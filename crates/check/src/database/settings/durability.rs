@@ -139,7 +139,7 @@ fn names(list: &str) -> Vec<String> {
 fn standby_names(node: &mut Node<'_>) -> Judged {
     let standbys = node.row(
         "select count(*) filter (where sync_state in ('sync', 'quorum', 'potential') and state = 'streaming') n, count(*) connected,
-           (select pg_catalog.json_agg(distinct pg_catalog.lower(application_name)) from pg_catalog.pg_stat_replication) names from \
+           (select pg_catalog.json_agg(distinct pg_catalog.lower(application_name)) from pg_catalog.pg_stat_replication) as names from \
                pg_catalog.pg_stat_replication",
     )?;
     let (matching, connected) =

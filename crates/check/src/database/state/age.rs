@@ -172,7 +172,7 @@ fn tables(node: &mut Node<'_>) -> Judged {
         "",
         &format!(
             "select pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.relpages::bigint & 4294967295 pages, pg_catalog.age(c.relfrozenxid) \
-                age, c.relpersistence = 't' temporary, n.nspname !~ '^pg_' is_user
+                age, c.relpersistence = 't' as temporary, n.nspname !~ '^pg_' is_user
              from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
              where c.relkind in ('r', 'm', 't') and c.relfrozenxid <> '0' and pg_catalog.age(c.relfrozenxid) > {}",
             (most * SHARE_WARN).floor()

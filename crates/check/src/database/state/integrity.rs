@@ -124,7 +124,7 @@ fn collations(node: &mut Node<'_>) -> Judged {
              select attcollation from pg_catalog.pg_attribute where attcollation <> 0 and attnum > 0
              union all select pg_catalog.unnest(indcollation::oid[]) from pg_catalog.pg_index) k(coll)),",
         "select pg_catalog.format('%I.%I', n.nspname, c.collname) as collation, c.collversion as then, now,
-           (select count(*) from pg_catalog.pg_index x where c.oid = any(x.indcollation::oid[])) indexes
+           (select count(*) from pg_catalog.pg_index x where c.oid = any(x.indcollation::oid[])) as indexes
          from used u join pg_catalog.pg_collation c on c.oid = u.coll join pg_catalog.pg_namespace n on n.oid = c.collnamespace
            cross join lateral (select pg_catalog.pg_collation_actual_version(c.oid) as now) a
          where c.collversion <> now",

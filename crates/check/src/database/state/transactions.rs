@@ -100,6 +100,7 @@ fn old(node: &mut Node<'_>) -> Judged {
 }
 
 fn idle(node: &mut Node<'_>) -> Judged {
+    let own = node.own()?;
     let found = node.list(
         // The blockers are looked up only of sessions that wait: each look takes a lock of the lock manager.
         "blockers as materialized (select distinct pg_catalog.unnest(pg_catalog.pg_blocking_pids(pid)) pid from (select pid from \
@@ -120,7 +121,7 @@ fn idle(node: &mut Node<'_>) -> Judged {
         } else {
             ""
         };
-        warn(
+        let draft = warn(
             format!("process {pid}"),
             format!(
                 "process {pid} ({}) has been idle in a transaction for {}{blocks}",
@@ -129,9 +130,20 @@ fn idle(node: &mut Node<'_>) -> Judged {
             ),
         )
         .figure(idle_s * 1e6, Unit::Microseconds)
-        .at_most(IDLE_S * 1e6)
-        .advice("end the session, if its work may be lost; set idle_in_transaction_session_timeout")
-        .run(format!("SELECT pg_terminate_backend({pid});"))
+        .at_most(IDLE_S * 1e6);
+        if let Some(own) = own.iter().find(|own| own.has_session(&json::text(row, "application"))) {
+            let draft = draft.advice(
+                "leave it: the cluster's engine keeps it for a transaction that began at another node; look for that one, and end it there if its work may be \
+                 lost",
+            );
+            return match own.origin {
+                Some(origin) => draft.run(origin),
+                None => draft,
+            };
+        }
+        draft
+            .advice("end the session, if its work may be lost; set idle_in_transaction_session_timeout")
+            .run(format!("SELECT pg_terminate_backend({pid});"))
     };
     Ok(each(&found.rows, found.total, draft, || pass("no session is idle in a transaction for long")))
 }

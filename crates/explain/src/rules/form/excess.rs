@@ -10,7 +10,7 @@ const COPIES_MIN: f64 = 10.0;
 const JOINED_MIN: f64 = 1_000.0;
 
 /// PLAN-51.
-pub(super) fn asked(seen: &Seen<'_>) -> Option<Found> {
+pub(super) fn existence(seen: &Seen<'_>) -> Option<Found> {
     if !seen.shape.asks_for_any || seen.blocks() < BLOCKS_MIN {
         return None;
     }
@@ -64,7 +64,8 @@ pub(super) fn fanned(seen: &Seen<'_>) -> Option<Found> {
         units::count(left)
     );
     let commands = vec![explain_it(seen.case, &seen.time.node, seen.statement)];
-    let remedy = "ask with EXISTS (or IN) whether there is a row in the table of which nothing is returned, instead of joining it: the server stops at the first \
+    let remedy = "ask with EXISTS (or IN) whether there is a row in the table of which nothing is returned, instead of joining it: the server stops at \
+        the first \
         one, and DISTINCT has nothing to remove";
     Some(seen.found(text, remedy, commands))
 }

@@ -33,8 +33,8 @@ const STRONG: [Strong; 8] = [
     Strong {
         begins: "VACUUM FULL|VACUUM (FULL|CLUSTER",
         unless: "",
-        what: "it writes the table anew, and nobody can read or write it meanwhile",
-        text: "VACUUM without FULL makes the room usable again and blocks nobody; to shrink a table under load use a tool that copies it and catches up \
+        what: "it writes the table anew, and no other session can read or write it meanwhile",
+        text: "VACUUM without FULL makes the room usable again and blocks no session; to shrink a table under load use a tool that copies it and catches up \
             (pg_repack, pg_squeeze)",
     },
     Strong {
@@ -105,7 +105,7 @@ pub(super) fn of(query: &str, lock_type: &str, waiting: &str) -> Option<Deed> {
             what: "the others wait to insert the same unique key as its transaction, which has not ended (or a row that refers to one it has locked)",
             text: "commit soon after such an INSERT; where rows of one key keep work apart, take pg_advisory_xact_lock instead, which leaves no dead rows, or \
                 pg_try_advisory_xact_lock, which does not wait",
-            commands: vec!["SELECT pg_try_advisory_xact_lock(hashtext('name of the work')); -- false: somebody else is at it".to_string()],
+            commands: vec!["SELECT pg_try_advisory_xact_lock(hashtext('name of the work')); -- false: another session holds it".to_string()],
         }),
         _ => None,
     }

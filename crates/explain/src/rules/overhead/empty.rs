@@ -58,11 +58,13 @@ pub(super) fn mostly_empty(case: &Case) -> Answer {
                 .not("dead rows: a vacuum has found most of the pages free of them")
                 .lacking("whether the table grows again: then its room is used, and shrinking it does not last")
                 .remedy(
-                    "write the table anew: VACUUM FULL keeps everybody out while it does, pg_repack and pg_squeeze do not; delete old rows by dropping \
+                    "write the table anew: VACUUM FULL keeps all other sessions out while it does, pg_repack and pg_squeeze do not; delete old rows by \
+                     dropping \
                      partitions next time, or read the rows by an index",
                     &[
-                        &format!("SELECT pg_size_pretty(pg_relation_size({0})), reltuples::bigint AS rows FROM pg_class WHERE oid = {0}::regclass;", super::super::paste::literal(relation)),
-                        &format!("VACUUM (FULL, ANALYZE) {relation}; -- nobody can read or write the table meanwhile"),
+                        &format!("SELECT pg_size_pretty(pg_relation_size({0})), reltuples::bigint AS rows \
+                         FROM pg_class WHERE oid = {0}::regclass;", super::super::paste::literal(relation)),
+                        &format!("VACUUM (FULL, ANALYZE) {relation}; -- no other session can read or write the table meanwhile"),
                     ],
                 ),
             );

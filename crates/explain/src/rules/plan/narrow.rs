@@ -2,13 +2,52 @@
 //! plans of a kind that a setting forbids.
 
 use super::index::{KEPT_SHARE_MAX, indexes, scans_of, serves};
-use super::{Planned, SHARE_MIN, planned, severity};
+use super::{NEEDS, Planned, SHARE_MIN, planned, severity};
 use crate::case::{Case, Thing};
-use crate::rule::{Answer, Claim};
+use crate::rule::{Answer, Claim, Rule};
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::{Level, Severity};
 use record::statement::{self, Condition};
+
+pub(in crate::rules) const RULES: &[Rule] = &[
+    Rule {
+        id: "PLAN-53",
+        title: "an index finds many rows, and the rest of the condition throws most of them away",
+        needs: NEEDS,
+        limits: "10 % of the session time; 100 blocks, ten for each row returned; an index that finds 1,000 rows, of which a filter by equality with \
+            other columns keeps a tenth (ours)",
+        judge: found_too_many,
+        links: &["https://www.postgresql.org/docs/current/indexes-multicolumn.html"],
+    },
+    Rule {
+        id: "PLAN-54",
+        title: "a search inside of values reads each row, because no index looks into them",
+        needs: NEEDS,
+        limits: "10 % of the session time; a sequential scan of 1,000 rows or more by a full-text search, or by @>, <@, && or ? on a document, an array \
+            or a range without a GIN or GiST index (ours)",
+        judge: searched_by_reading,
+        links: &["https://www.postgresql.org/docs/current/textsearch-indexes.html"],
+    },
+    Rule {
+        id: "PLAN-55",
+        title: "OR reads the whole table, because one side has no index",
+        needs: NEEDS,
+        limits: "10 % of the session time; a sequential scan of 1,000 rows or more for a tenth of them or less, by OR of comparisons of which one has \
+            no index (ours)",
+        judge: half_indexed,
+        links: &["https://www.postgresql.org/docs/current/indexes-bitmap-scans.html"],
+    },
+    Rule {
+        id: "PLAN-56",
+        title: "a setting forbids a kind of plan to everybody",
+        needs: NEEDS,
+        limits: "10 % of the session time in a statement that touches 100 blocks, ten for each row, while enable_nestloop, enable_hashjoin, \
+            enable_seqscan or the like is off and the plan has what takes its place (ours)",
+        judge: forbidden,
+        links: &["https://www.postgresql.org/docs/current/runtime-config-query.html"],
+    },
+];
 
 /// Rows that an index finds.
 const FOUND_MIN: f64 = 1_000.0;
@@ -83,7 +122,8 @@ fn too_many(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
                 return None;
             }
             let text = format!(
-                "a statement that takes {} of the session time finds about {} rows of {relation} by index {index}, and the rest of its condition throws all but \
+                "a statement that takes {} of the session time finds about {} rows of {relation} by index {index}, and the rest of its condition throws \
+                 all but \
                  about {} of them away: no index has {} as well",
                 planned.share(),
                 units::count(found),
@@ -98,7 +138,8 @@ fn too_many(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
                 .because(planned.file())
                 .lacking("a trial of the index: the extension hypopg lets the planner try it")
                 .remedy(
-                    "create an index of several columns, for all that the statement compares: then it finds only the rows that are wanted; it can take the place \
+                    "create an index of several columns, for all that the statement compares: then it finds only the rows that are wanted; it can take \
+                     the place \
                      of the present one where that begins with the same columns",
                     &[&statement::index_command(relation, &columns, true), &explain_it(case, &planned.time.node, planned.statement)],
                 );
@@ -288,7 +329,8 @@ fn off(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
                     "take the setting back, and set it only where it helps: in the session or transaction of that one statement (SET LOCAL)",
                     &[
                         &show,
-                        "SELECT coalesce(d.datname, '(all databases)') AS database, coalesce(r.rolname, '(all roles)') AS role, s.setconfig FROM pg_db_role_setting s \
+                        "SELECT coalesce(d.datname, '(all databases)') AS database, coalesce(r.rolname, '(all roles)') AS role, s.setconfig FROM \
+                         pg_db_role_setting s \
                          LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid = s.setrole;",
                         &format!("ALTER SYSTEM RESET {name}; SELECT pg_reload_conf(); -- or ALTER DATABASE ... RESET {name};"),
                     ],
@@ -307,21 +349,21 @@ fn all(case: &Case, look: fn(&Case, &Planned<'_>) -> Option<Claim>, looked_at: &
 }
 
 /// PLAN-53.
-pub(super) fn found_too_many(case: &Case) -> Answer {
+fn found_too_many(case: &Case) -> Answer {
     all(case, too_many, "rows that indexes find, and rows that conditions keep")
 }
 
 /// PLAN-54.
-pub(super) fn searched_by_reading(case: &Case) -> Answer {
+fn searched_by_reading(case: &Case) -> Answer {
     all(case, by_reading, "operators in the conditions of sequential scans")
 }
 
 /// PLAN-55.
-pub(super) fn half_indexed(case: &Case) -> Answer {
+fn half_indexed(case: &Case) -> Answer {
     all(case, half, "OR in the conditions of sequential scans")
 }
 
 /// PLAN-56.
-pub(super) fn forbidden(case: &Case) -> Answer {
+fn forbidden(case: &Case) -> Answer {
     all(case, off, "settings that forbid kinds of plans")
 }

@@ -142,7 +142,7 @@ pub(super) fn details() -> String {
   select n.nspname::text as schema, c.relname::text as name, pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.reltuples::float8 as
     rows, c.relispartition partitioned,
     (select json_object_agg(a.attname, pg_catalog.format_type(a.atttypid, null)) from pg_catalog.pg_attribute a where a.attrelid = c.oid and
-      a.attnum > 0 and not a.attisdropped) columns,
+      a.attnum > 0 and not a.attisdropped) as columns,
     (select json_object_agg(a.attname, {of_column}) from pg_catalog.pg_attribute a where a.attrelid = c.oid and
       a.attnum > 0 and not a.attisdropped and a.attcollation <> 0) collations,
     (select json_agg(json_build_object('index', x.relname, 'definition', pg_catalog.pg_get_indexdef(i.indexrelid), 'method', m.amname, 'valid',
@@ -154,7 +154,7 @@ pub(super) fn details() -> String {
        'collations', (select json_agg(coalesce({of_key}, '') order by k.ord)
           from pg_catalog.unnest(i.indcollation::oid[]) with ordinality k(\"collation\", ord))))
      from pg_catalog.pg_index i join pg_catalog.pg_class x on x.oid = i.indexrelid join pg_catalog.pg_am m on m.oid = x.relam where i.indrelid =
-       c.oid) indexes
+       c.oid) as indexes
   from unnest($1::text[], $2::text[]) w(s, t) join pg_catalog.pg_namespace n on n.nspname = w.s join pg_catalog.pg_class c on
     c.relnamespace = n.oid and c.relname = w.t) r))::text")
 }
