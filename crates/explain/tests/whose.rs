@@ -142,3 +142,15 @@ fn sessions_of_the_engine_that_work_for_others_are_not_ended() {
     assert!(claim.remedy.text.contains("leave it"), "{:?}", claim.remedy);
     assert_eq!(commands(claim), "SELECT * FROM eng_lock_waits;");
 }
+
+#[test]
+fn the_table_that_keeps_all_autovacuum_workers_busy_is_named() {
+    let mut scene = fired("VAC-11");
+    assert!(!of(&scene.explain(), "VAC-11").claim.contains("worker"));
+    scene.set("server", json!({"node": "n1"}), json!({"autovacuum_workers": 1, "autovacuum_workers_max": 1}));
+    let keys = json!({"node": "n1", "pid": 77, "command": "vacuum"});
+    scene.set("progress", keys, json!({"relation": "public.history", "phase": "scanning heap"}));
+    let found = scene.explain();
+    let claim = &of(&found, "VAC-11").claim;
+    assert!(claim.ends_with("the only autovacuum worker is busy with public.history"), "{claim}");
+}

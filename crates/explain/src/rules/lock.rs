@@ -397,8 +397,9 @@ fn way_out(
     let (text, mut commands) = advice(state, root.name, backend_start, query);
     let is_at_work =
         !query.is_empty() && !state.starts_with("idle") && root.name != "0" && refreshed(query).is_none();
+    let age_s = session.and_then(|session| session.lines.max("xact_age_s")).unwrap_or(0.0);
     let (lock_type, waiting) = (root.lines.word("lock_type"), root.lines.word("query"));
-    match holder::of(query, lock_type, waiting).filter(|_| is_at_work) {
+    match holder::of(query, age_s, lock_type, waiting).filter(|_| is_at_work) {
         Some(deed) => {
             commands.splice(0..0, deed.commands);
             WayOut { what: Some(deed.what), text: deed.text, commands }

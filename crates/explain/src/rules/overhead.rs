@@ -10,6 +10,7 @@ use crate::rule::Need::{Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
+use std::collections::BTreeSet;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -328,6 +329,36 @@ fn is_in_the_way(table: &Thing<'_>) -> bool {
     sum(&["seq_rows"]) > rows || each > needed
 }
 
+/// Rows that died while it was recorded: the share of visible pages is that of the last vacuum.
+fn dying(table: &Thing<'_>) -> f64 {
+    ["rows_updated", "rows_deleted"].iter().filter_map(|field| table.lines.sum(field)).sum()
+}
+
+/// The share of the readings in which all workers are busy.
+const WORKERS_BUSY_MIN: f64 = 0.8;
+
+/// Where all autovacuum workers are during the whole recording, if that is another table.
+fn vacuums_elsewhere(case: &Case, node: &str, relation: &str) -> Option<String> {
+    let server = case.one("server", node)?;
+    let most = server.max("autovacuum_workers_max").filter(|most| *most >= 1.0)?;
+    let series = server.series("autovacuum_workers")?;
+    let points = series.points();
+    let busy = points.iter().filter(|point| point.max >= most).count();
+    let vacuums = case.at("progress", node).filter(|progress| progress.lines.word("command") == "vacuum");
+    let others: BTreeSet<&str> = vacuums.map(|progress| progress.lines.word("relation")).collect();
+    if (busy as f64) < points.len() as f64 * WORKERS_BUSY_MIN
+        || others.is_empty()
+        || others.contains(relation)
+    {
+        return None;
+    }
+    let workers = match most {
+        1.0 => "the only autovacuum worker is".to_string(),
+        most => format!("all {most:.0} autovacuum workers are"),
+    };
+    Some(format!("{workers} busy with {}", others.into_iter().collect::<Vec<_>>().join(", ")))
+}
+
 fn dead(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -345,7 +376,8 @@ fn dead(case: &Case) -> Answer {
             let is_insert = lost(&table).is_some_and(|(_, gone)| gone >= LOST_SHARE_MIN);
             // A page with a dead row is not visible to all: counters of deletes that arrive after the vacuum's count rows that are gone.
             let is_gone =
-                table.lines.last("all_visible_share").is_some_and(|share| share >= VISIBLE_SHARE_MAX);
+                table.lines.last("all_visible_share").is_some_and(|share| share >= VISIBLE_SHARE_MAX)
+                    && dying(&table) * DEAD_PER_LIVE_MIN < dead;
             if is_vacuumed
                 || is_gone
                 || is_insert
@@ -356,12 +388,14 @@ fn dead(case: &Case) -> Answer {
                 continue;
             }
             let naptime = case.setting(&time.node, "autovacuum_naptime").unwrap_or("unknown");
+            let elsewhere = vacuums_elsewhere(case, &time.node, relation);
+            let why = elsewhere.as_ref().map_or(String::new(), |elsewhere| format!("; {elsewhere}"));
             claims.push(
                 Claim::new(
                     if is_in_the_way(&table) { severity(share) } else { Severity::Note },
                     Level::CoOccurrence,
                     format!(
-                        "{}: {} of the session time is in {relation}, which has {} dead rows for {} live ones: no vacuum has removed them",
+                        "{}: {} of the session time is in {relation}, which has {} dead rows for {} live ones: no vacuum has removed them{why}",
                         time.node,
                         units::percent(share),
                         units::count(dead),
@@ -377,7 +411,10 @@ fn dead(case: &Case) -> Answer {
                 .because(format!("autovacuum looks at each database every {naptime} (autovacuum_naptime)"))
                 .lacking("whether old transactions still need them: then VACUUM cannot remove them, and VAC-05 names who")
                 .remedy(
-                    "vacuum it now, and let autovacuum come often enough for its changes",
+                    match elsewhere {
+                        Some(_) => "vacuum it now; give autovacuum more workers, or let the one at work pause less (autovacuum_vacuum_cost_delay, _cost_limit)",
+                        None => "vacuum it now, and let autovacuum come often enough for its changes",
+                    },
                     &[
                         &format!("VACUUM (VERBOSE, ANALYZE) {relation};"),
                         "ALTER SYSTEM SET autovacuum_naptime = '15s'; SELECT pg_reload_conf();",

@@ -105,6 +105,15 @@ pub(super) const CASES: &[Fires] = &[
     }),
     ("TXN-13", Counter, |scene| errors(scene, ("ERROR", "22012"), "division by zero", 900)),
     ("SES-08", Counter, |scene| polls(scene, POLL, 200_000, 0)),
+    // Pages that were visible to all before these deletes.
+    ("VAC-11", Co, |scene| {
+        scanned(
+            scene,
+            (9_000, 20_000),
+            1.0,
+            json!({"live_rows": 20_000, "dead_rows": 560_000, "rows_deleted": 390_000, "rows_inserted": 390_000}),
+        )
+    }),
     ("VAC-14", Counter, |scene| scanned(scene, (9_000, 1_000), 0.99, json!({}))),
 ];
 

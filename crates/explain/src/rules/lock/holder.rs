@@ -95,8 +95,11 @@ fn of_table(query: &str) -> Option<Deed> {
     None
 }
 
-/// What keeps the others waiting, if `query` of the session at the root or `waiting` of one behind it shows that.
-pub(super) fn of(query: &str, lock_type: &str, waiting: &str) -> Option<Deed> {
+/// Seconds from which on a transaction is long.
+const LONG_S: f64 = 1.0;
+
+/// What keeps the others waiting, if `query` of the session at the root, the age of its transaction in seconds or `waiting` of one behind it shows that.
+pub(super) fn of(query: &str, age_s: f64, lock_type: &str, waiting: &str) -> Option<Deed> {
     let first = words(waiting).into_iter().next().unwrap_or_default();
     match lock_type {
         "relation" => of_table(query),
@@ -106,6 +109,11 @@ pub(super) fn of(query: &str, lock_type: &str, waiting: &str) -> Option<Deed> {
             text: "commit soon after such an INSERT; where rows of one key keep work apart, take pg_advisory_xact_lock instead, which leaves no dead rows, or \
                 pg_try_advisory_xact_lock, which does not wait",
             commands: vec!["SELECT pg_try_advisory_xact_lock(hashtext('name of the work')); -- false: another session holds it".to_string()],
+        }),
+        "transactionid" | "tuple" if age_s >= LONG_S => Some(Deed {
+            what: "its long transaction keeps the lock of each row that it has changed until it ends",
+            text: "divide that work into many short transactions, of some hundred rows each, in the order of their keys; or do it when nothing else writes these rows",
+            commands: vec![],
         }),
         _ => None,
     }
@@ -117,7 +125,7 @@ mod tests {
 
     #[test]
     fn statements_with_strong_locks_are_known_in_any_place_of_a_text() {
-        let what = |query: &str| of(query, "relation", "").map(|deed| deed.what);
+        let what = |query: &str| of(query, 0.0, "relation", "").map(|deed| deed.what);
         for (query, part) in [
             ("BEGIN; create  index on a (b); ROLLBACK", "CREATE INDEX keeps"),
             ("create unique index x on a(b)", "CREATE INDEX keeps"),
@@ -146,9 +154,12 @@ mod tests {
 
     #[test]
     fn an_insert_that_waits_for_a_transaction_waits_for_a_key() {
-        let insert = of("select 1", "transactionid", "insert into job_lock values ($1)").expect("a key");
+        let insert = of("select 1", 0.0, "transactionid", "insert into job_lock values ($1)").expect("a key");
         assert!(insert.what.contains("same unique key"));
-        assert_eq!(of("select 1", "transactionid", "update a set b = 1"), None);
-        assert_eq!(of("select 1", "tuple", "insert into a values (1)"), None);
+        assert_eq!(of("select 1", 0.1, "transactionid", "update a set b = 1"), None);
+        assert_eq!(of("select 1", 0.0, "tuple", "insert into a values (1)"), None);
+        let long =
+            of("select job()", 9.0, "transactionid", "update a set b = 1").expect("a long transaction");
+        assert!(long.what.contains("long transaction"));
     }
 }
