@@ -112,7 +112,8 @@ pub(super) fn of(query: &str, age_s: f64, lock_type: &str, waiting: &str) -> Opt
         }),
         "transactionid" | "tuple" if age_s >= LONG_S => Some(Deed {
             what: "its long transaction keeps the lock of each row that it has changed until it ends",
-            text: "divide that work into many short transactions, of some hundred rows each, in the order of their keys; or do it when nothing else writes these rows",
+            text: "divide that work into many short transactions, of some hundred rows each, in the order of their keys; or do it when nothing else \
+                writes these rows",
             commands: vec![],
         }),
         _ => None,
