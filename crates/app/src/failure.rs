@@ -53,6 +53,11 @@ impl Failure {
         self
     }
 
+    /// What to type next.
+    pub(crate) fn hint_text(&self) -> Option<String> {
+        self.hint.clone()
+    }
+
     /// The same failure with this hint, if the error has none of its own.
     #[must_use]
     pub(crate) fn or_hint(mut self, hint: impl Into<String>) -> Failure {

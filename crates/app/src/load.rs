@@ -55,13 +55,32 @@ impl Plan {
             recording.keep(planned.write(recording.path()));
         }
         opening.in_one_step(recording, |recording, step| {
-            let report = fill(context, recording, step, &cluster, content, options, self.progress)?;
-            Ok(outcome(&report, state_of(report.outcome), exit_of(report.outcome)))
+            let report = fill(context, recording, step, &cluster, content, options, self.progress)
+                .map_err(|error| continued(error.into(), options.restart))?;
+            let mut outcome = outcome(&report, state_of(report.outcome), exit_of(report.outcome));
+            if options.restart && report.outcome != load::Outcome::Complete {
+                outcome.messages.push(BEGINS_ANEW.to_string());
+            }
+            Ok(outcome)
         })
     }
 
     fn opening<'a>(&'a self, name: &'a str) -> Opening<'a> {
         Opening::new("load", name, self.directory.as_deref()).watched(self.watching)
+    }
+}
+
+/// Of the command that is to be run again.
+const BEGINS_ANEW: &str = "run it without --restart, which begins anew";
+
+/// The same failure; if its hint is to run the same command again, with what holds for --restart.
+fn continued(failure: Failure, is_restart: bool) -> Failure {
+    match failure.hint_text() {
+        Some(hint) if is_restart && hint.contains("same command") => {
+            let hint = format!("{hint}; {BEGINS_ANEW}");
+            failure.hint(hint)
+        }
+        _ => failure,
     }
 }
 

@@ -265,11 +265,22 @@ impl Registry {
     }
 
     /// Notes on every node that a run ended in order: what it did, and the transactions of each session. A node that was lost during the run is connected
-    /// to again. One that stays away is passed over as long as another one takes it down.
+    /// to again. One that stays away is passed over as long as another one takes it down; if none does, all are tried again for [`FINISH_LIMIT`]: a node
+    /// that has just been started catches up first.
     ///
     /// # Errors
     /// When no node has the run, or none can be written.
     pub fn finish(&mut self, run_no: u16, spec_json: &str, transactions: &[u64]) -> Result<(), LoadError> {
+        let begin = Instant::now();
+        loop {
+            match self.finish_once(run_no, spec_json, transactions) {
+                Err(_) if begin.elapsed() < FINISH_LIMIT => std::thread::sleep(FINISH_PAUSE),
+                result => return result,
+            }
+        }
+    }
+
+    fn finish_once(&mut self, run_no: u16, spec_json: &str, transactions: &[u64]) -> Result<(), LoadError> {
         let finished = self.places.iter_mut().map(|place| {
             // Only the second statement makes the run a finished one; cut in between, it is judged like a killed one.
             let send = |control: &mut Control, dataset: &Dataset| {
@@ -289,6 +300,10 @@ impl Registry {
         some(finished.collect())
     }
 }
+
+/// How long the end of a run is tried to be noted, and the pause between two attempts.
+const FINISH_LIMIT: Duration = Duration::from_secs(20);
+const FINISH_PAUSE: Duration = Duration::from_secs(1);
 
 /// Well if any of them is.
 fn some(results: Vec<Result<(), LoadError>>) -> Result<(), LoadError> {

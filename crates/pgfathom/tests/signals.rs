@@ -148,6 +148,30 @@ fn an_interrupted_load_continues_where_it_stopped() {
     assert!(ended.stderr.contains("interrupted: the last samples are written"), "{}", ended.stderr);
 }
 
+#[test]
+fn a_run_keeps_its_result_when_the_server_is_gone_at_its_end() {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    let mut cluster = Throwaway::start(&installation, &[]).expect("the throwaway server starts");
+    let folder = Folder::new();
+    let target = format!("host={} port={} user=postgres", cluster.socket_dir().display(), cluster.port());
+    assert_eq!(run(folder.path(), &["load", "ycsb", "--rows", "1000", &target]).exit, Some(0));
+    let child = start(
+        &folder,
+        &["run", "-b", "ycsb-a", "-c", "2", "-T", "3", "--watch", "off", "-o", "kept", &target],
+    );
+    let before =
+        cluster.value("select sum(n_tup_upd) from pg_stat_user_tables").expect("a number").expect("no NULL");
+    let updates = format!("select sum(n_tup_upd) > {before} + 50 from pg_stat_user_tables");
+    wait_for("updates of the run", || cluster.value(&updates).ok().flatten().as_deref() == Some("t"));
+    cluster.kill9().expect("it is killed");
+    let ended: Ended = child.output().expect("ends").into();
+    assert_eq!(ended.exit, Some(2), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("the ledger does not have the end of this run"), "{}", ended.stdout);
+    let kept = std::fs::read_to_string(folder.path().join("kept/run.json")).expect("the run is kept");
+    let kept: serde_json::Value = serde_json::from_str(&kept).expect("JSON");
+    assert_eq!(kept["state"], "finished");
+}
+
 /// The end of a named pipe that writes, once somebody reads from it: until then it cannot be opened without waiting.
 fn read_by_somebody(fifo: &Path) -> File {
     let open = || OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(fifo).ok();

@@ -5,7 +5,7 @@ mod progress;
 use self::progress::{Period, Watcher};
 use super::Plan;
 use super::advice;
-use super::assembled::Assembled;
+use super::assembled::{Assembled, Entries};
 use super::nodes::{self, Nodes};
 use super::settle::Settling;
 use crate::failure::Failure;
@@ -89,12 +89,14 @@ impl Plan {
         context.terminal.end_progress();
         let settling = watcher.settling;
         let account = account?;
-        query_server(control, spec, audits, false)?;
+        let mut missed = compare_again(control, spec, audits);
         if let Some(settling) = settling {
             self.write_settling(recording, step, &settling, &account);
         }
-        assembled.writers.finish(&account.sessions)?;
+        missed.extend(end_in_ledger(&mut assembled.writers, &account));
         let mut opinion = verdict::judge(&account, duration);
+        let is_missed = !missed.is_empty();
+        opinion.notes.extend(missed);
         opinion.notes.extend(advice::of(&account, spec, is_shared, self.protocol()?, &ours));
         recording.keep(recording.dir().edit_step(step, |step| {
             for (first, audit) in audits.iter() {
@@ -110,7 +112,7 @@ impl Plan {
         }));
         let state = if account.is_interrupted { State::Interrupted } else { State::Finished };
         recording.keep(recording.dir().end_step(step, state));
-        Ok(Measured { exit: exit_of(&account, &opinion), state })
+        Ok(Measured { exit: not_better_than_errors(exit_of(&account, &opinion), is_missed), state })
     }
 
     fn watcher<'a>(
@@ -412,6 +414,32 @@ fn exit_of(account: &Account, opinion: &Opinion) -> Exit {
 
 /// What benchmarks compare with the server, each with the place of its first item.
 type Audits = Vec<(usize, Box<dyn ServerAudit>)>;
+
+/// Lets the benchmarks look at the server after the run. The run counts without that; what was not compared is returned.
+fn compare_again(control: Option<&mut Control>, spec: &ConnSpec, audits: &mut Audits) -> Vec<String> {
+    match query_server(control, spec, audits, false) {
+        Ok(()) => vec![],
+        Err(failure) => {
+            // Without the second look there is nothing to compare.
+            audits.clear();
+            vec![format!("what the server counts was not compared with the run: {}", failure.message())]
+        }
+    }
+}
+
+/// Notes in the ledgers that the run has ended; the run counts without that. Returns what failed.
+fn end_in_ledger(writers: &mut Entries, account: &Account) -> Option<String> {
+    let failure = writers.finish(&account.sessions).err()?;
+    Some(format!(
+        "the ledger does not have the end of this run, so verify judges its rows as those of a run that was killed: {}",
+        failure.message()
+    ))
+}
+
+/// The exit code of a run of which something was missed at its end.
+fn not_better_than_errors(exit: Exit, is_missed: bool) -> Exit {
+    if is_missed && exit == Exit::Ok { Exit::Errors } else { exit }
+}
 
 /// Lets the benchmarks look at the server before or after the run.
 fn query_server(
