@@ -61,7 +61,7 @@ fn judge(case: &Case) -> Answer {
                     if is_high { Severity::High } else { Severity::Medium },
                     Level::DiscriminatingCounter,
                     format!(
-                        "{}: {} of all statements are one that finds nothing, {} times a second: a program polls without a pause: {}",
+                        "{}: {} of all statements are one that finds nothing, {} times a second, as a program does that polls without a pause: {}",
                         time.node,
                         units::percent(share),
                         units::short(calls),
@@ -74,6 +74,7 @@ fn judge(case: &Case) -> Answer {
                 .number("share_of_calls", share)
                 .because(format!("the statement: {}", in_a_line(one)))
                 .because("each execution is short; most of what it costs is the way between client and server, and the CPU time of both")
+                .lacking("whether its values differ each time: searches for keys that are not there look the same, and need no pause")
                 .not("statements that return nothing by their kind (INSERT, SET): this one looks for rows in a table")
                 .remedy(
                     "let the workers wait between two attempts, longer after each that finds nothing; or let the program that adds work wake them: \

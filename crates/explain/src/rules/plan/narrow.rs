@@ -40,7 +40,7 @@ pub(in crate::rules) const RULES: &[Rule] = &[
     },
     Rule {
         id: "PLAN-56",
-        title: "a setting forbids a kind of plan to everybody",
+        title: "a setting forbids a kind of plan",
         needs: NEEDS,
         limits: "10 % of the session time in a statement that touches 100 blocks, ten for each row, while enable_nestloop, enable_hashjoin, \
             enable_seqscan or the like is off and the plan has what takes its place (ours)",
@@ -313,7 +313,7 @@ fn off(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let (name, _) =
         FORBIDDEN.iter().filter(|_| is_wasteful(planned)).find(|(name, kinds)| is_off(name) && has(kinds))?;
     let text = format!(
-        "{name} is off for everybody, and a statement that takes {} of the session time touches {} blocks for {} rows by another kind of plan",
+        "{name} is off for this server or database, and a statement that takes {} of the session time touches {} blocks for {} rows by another kind of plan",
         planned.share(),
         units::short(planned.statement.blocks.unwrap_or(0.0)),
         units::short(planned.statement.rows.unwrap_or(0.0))
@@ -322,7 +322,7 @@ fn off(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     Some(
             planned
                 .claim(case, Level::CoOccurrence, severity(planned.statement.share).max(Severity::Medium), text)
-                .because(format!("{name} is off in a session of ours, so the configuration or the database sets it"))
+                .because(format!("{name} is off in a session of ours: the configuration, the database or its role sets it"))
                 .because(planned.file())
                 .lacking("the plan without it: the first command shows that")
                 .remedy(
