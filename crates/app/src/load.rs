@@ -4,7 +4,7 @@ use crate::connection::Address;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::recording::Recording;
-use crate::skeleton::{Opening, Outcome, Target};
+use crate::skeleton::{NoOutcome, Opening, Outcome, Target};
 use crate::stop::Urgency;
 use crate::watching::Watching;
 use crate::{human, terminal};
@@ -56,7 +56,7 @@ impl Plan {
         }
         opening.in_one_step(recording, |recording, step| {
             let report = fill(context, recording, step, &cluster, content, options, self.progress)
-                .map_err(|error| continued(error.into(), options.restart))?;
+                .map_err(|error| NoOutcome::from(error).map(|failure| continued(failure, options.restart)))?;
             let mut outcome = outcome(&report, state_of(report.outcome), exit_of(report.outcome));
             if options.restart && report.outcome != load::Outcome::Complete {
                 outcome.messages.push(BEGINS_ANEW.to_string());

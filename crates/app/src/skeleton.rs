@@ -152,6 +152,17 @@ pub enum NoOutcome {
     Failed(Failure),
 }
 
+impl NoOutcome {
+    /// The same, with another failure in it.
+    pub(crate) fn map(self, change: impl FnOnce(Failure) -> Failure) -> NoOutcome {
+        match self {
+            NoOutcome::Refused(failure) => NoOutcome::Refused(change(failure)),
+            NoOutcome::Failed(failure) => NoOutcome::Failed(change(failure)),
+            interrupted @ NoOutcome::Interrupted(_) => interrupted,
+        }
+    }
+}
+
 /// What the user has to correct is a refusal.
 impl<E: Explained> From<E> for NoOutcome {
     fn from(error: E) -> NoOutcome {
