@@ -97,7 +97,7 @@ impl Address {
     /// As [`Address::cluster`].
     pub(crate) fn cluster_within(&self, context: &Context, limit: Duration) -> Result<Cluster, Failure> {
         match self.cluster_of_file()? {
-            Some(cluster) => Ok(cluster.following_primary()),
+            Some(cluster) => Ok(entered(cluster.following_primary(), context)),
             None => {
                 let cluster = discovered(&self.spec(context)?, context, limit)?;
                 for Absent { why, hint, .. } in &cluster.left_out {
@@ -167,6 +167,16 @@ fn discovered(spec: &ConnSpec, context: &Context, limit: Duration) -> Result<Clu
         }
         std::thread::sleep(AWAY_PAUSE);
     }
+}
+
+/// The cluster by a node that answers, if any node will do; the one that does not is reported.
+fn entered(cluster: Cluster, context: &Context) -> Cluster {
+    let (cluster, away) = cluster.entered_where_possible();
+    if let Some((name, why)) = away {
+        let instead = &cluster.nodes[0].name;
+        context.terminal.warn(&format!("{name} is no entry now ({why}); {instead} is used instead"));
+    }
+    cluster
 }
 
 /// That the target is a worker, and where the coordinator of its cluster is; `None` for every other target.

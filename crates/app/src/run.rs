@@ -13,6 +13,7 @@ mod search;
 pub mod series;
 mod sessions;
 mod settle;
+mod silence;
 pub mod sweep;
 
 pub use families::needs_target;

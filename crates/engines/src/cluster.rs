@@ -14,7 +14,7 @@ pub(crate) use error::sql_hint;
 pub use survey::{Absent, Survey};
 
 use crate::engine::Engine;
-use crate::profile::{Layout, LoadPath};
+use crate::profile::{EntryPoints, Layout, LoadPath};
 use connect::ConnSpec;
 use connect::cluster_file::{ClusterFile, Role};
 use connect::conninfo::{self, Host, HostSpec, SessionAttrs, Sources};
@@ -102,6 +102,34 @@ impl Cluster {
         }
         let partitions = file.made.as_ref().and_then(|made| made.partitions);
         Ok(Cluster { engine, nodes, partitions, left_out: vec![] })
+    }
+
+    /// The same with a node first that answers, where any node will do and the first one is away or no part of the cluster: also the name of that one, and
+    /// why. Unchanged if none answers.
+    #[must_use]
+    pub fn entered_where_possible(mut self) -> (Cluster, Option<(String, String)>) {
+        let is_any = self.engine.entry == EntryPoints::EveryNode && self.engine.load == LoadPath::Table;
+        if !is_any || !self.is_clustered() || self.nodes.iter().any(|node| node.is_coordinator) {
+            return (self, None);
+        }
+        let answer = |node: &ClusterNode| -> Result<(), String> {
+            let mut control = connect::control::connect(&node.spec).map_err(|error| error.to_string())?;
+            let answer = control.simple_query("select 1").map_err(|error| {
+                connect::control::server_error(&error)
+                    .map_or_else(|| error.to_string(), |server| server.message)
+            });
+            answer.map(drop)
+        };
+        let first = self.entry_node();
+        let Err(why) = answer(&self.nodes[first]) else { return (self, None) };
+        let others: Vec<usize> = self.data_nodes().filter(|node| *node != first).collect();
+        let Some(place) = others.into_iter().find(|node| answer(&self.nodes[*node]).is_ok()) else {
+            return (self, None);
+        };
+        let away = self.nodes[first].name.clone();
+        let node = self.nodes.remove(place);
+        self.nodes.insert(0, node);
+        (self, Some((away, why)))
     }
 
     /// In a cluster with standbys: finds the node that takes writes now, makes it the primary and puts it first. A file reports how the cluster was

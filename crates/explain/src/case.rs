@@ -4,6 +4,9 @@
 //! number of objects ([`THINGS_MAX`] each), not on the length of the recording. Rules never read files.
 
 mod engine;
+mod table_queue;
+
+pub use table_queue::TableQueue;
 
 use crate::series::Series;
 use crate::stacks::Stacks;
@@ -226,6 +229,7 @@ pub struct Case {
     lines: BTreeMap<String, BTreeMap<(String, String), Lines>>,
     left_out: BTreeMap<String, BTreeSet<String>>,
     waiters: BTreeMap<(String, u64), Waiter>,
+    table_queues: BTreeMap<(String, String), TableQueue>,
     node_time: OnceLock<Vec<NodeTime>>,
 }
 
@@ -339,6 +343,11 @@ impl Case {
         let number = |field: &str| values.get(field).and_then(Value::as_u64).unwrap_or(0);
         let word = |field: &str| values.get(field).and_then(Value::as_str).unwrap_or("").to_string();
         let key = (word("node"), number("pid"));
+        self.keep_queue(
+            &key.0,
+            number("root"),
+            [word("relation"), word("mode"), word("query"), word("blocker_query")],
+        );
         if self.waiters.len() >= THINGS_MAX && !self.waiters.contains_key(&key) {
             return;
         }

@@ -15,15 +15,18 @@ mod generator;
 mod inside;
 mod limit;
 pub(crate) mod lock;
+mod member;
 mod memory;
 mod network;
 mod observer;
+mod odd;
 mod overhead;
 mod paste;
 mod plan;
 mod poll;
 mod pool;
 mod queue;
+mod repeated;
 pub(crate) mod replication;
 mod rounds;
 mod shift;
@@ -48,6 +51,9 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         shift::RULES,
         disk::RULES,
         filesystem::RULES,
+        member::RULES,
+        repeated::RULES,
+        odd::RULES,
         memory::RULES,
         cpu::RULES,
         network::RULES,
@@ -62,7 +68,9 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         slice::RULES,
         statement::RULES,
         plan::RULES,
+        plan::DECLARED_RULES,
         plan::NARROW_RULES,
+        plan::ORDER_RULES,
         table::RULES,
         waste::RULES,
         inside::RULES,

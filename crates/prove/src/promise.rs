@@ -22,7 +22,7 @@ pub(crate) use wide::ROUND_TRIPS_OFF_MAX;
 pub use wide::wide;
 
 use connect::cluster_file::Role;
-use engines::profile::Anomaly;
+use engines::profile::{Anomaly, Case};
 use record::promise::{Control, Promise, Reading, Standing, bound};
 use serde_json::{Map, Value, json};
 
@@ -493,7 +493,9 @@ fn figures_of_fight(results: &ConflictResults) -> Map<String, Value> {
 pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, setting: &str) -> Vec<Promise> {
     let is_one = report.nodes < 2;
     let at = if is_one { "one node" } else { "every node writes" };
-    let lost_rule = match is_one {
+    // An increment is one statement: what the engine says of conflicts counts, not what it says of clients that read first and write then.
+    let is_refused = site.engine.expectation(Case::Conflict).is_some_and(|one| one.may_happen == Some(false));
+    let lost_rule = match is_one || is_refused {
         true => Rule::Forbidden,
         false => rule(site, settings, Span::Everywhere, Isolation::ReadCommitted, Anomaly::LostUpdate),
     };

@@ -216,19 +216,40 @@ pub fn plannable(text: &str) -> Result<String, Unread> {
     if !is_plain || has_odd_dollar || text.contains("--") || text.contains("/*") {
         return Err(Unread::NotPlain);
     }
-    const TYPES: [&str; 7] = ["interval", "date", "time", "timestamp", "timestamptz", "timetz", "zone"];
-    let words: Vec<&str> = text.split(' ').collect();
-    let is_typed = |pair: &[&str]| {
-        TYPES.iter().any(|name| pair[0].trim_start_matches('(').eq_ignore_ascii_case(name))
-            && pair[1].starts_with('$')
-    };
-    if words.windows(2).any(is_typed) && !text.to_ascii_lowercase().contains("at time zone $") {
-        return Err(Unread::TypedConstant);
-    }
+    let text = with_casts(&text)?;
     if parse(&text)?.verb == Verb::Other {
         return Err(Unread::NoPlan);
     }
     Ok(text)
+}
+
+/// The same text with `$1::interval` instead of `interval $1`: `pg_stat_statements` replaces the constant behind a type name, and what it leaves is no valid
+/// statement. Names of types that have several words are left to an error.
+fn with_casts(text: &str) -> Result<String, Unread> {
+    const TYPES: [&str; 6] = ["interval", "date", "time", "timestamp", "timestamptz", "timetz"];
+    let words: Vec<&str> = text.split(' ').collect();
+    let mut all: Vec<String> = Vec::with_capacity(words.len());
+    let mut at = 0;
+    while at < words.len() {
+        let name = words[at].trim_start_matches(['(', ',']);
+        let next = words.get(at + 1).filter(|next| next.starts_with('$'));
+        let is_zone =
+            name.eq_ignore_ascii_case("zone") && !text.to_ascii_lowercase().contains("at time zone $");
+        match next {
+            Some(_) if is_zone => return Err(Unread::TypedConstant),
+            Some(next) if TYPES.iter().any(|one| name.eq_ignore_ascii_case(one)) => {
+                let digits = 1 + next[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(next.len() - 1);
+                let before = &words[at][..words[at].len() - name.len()];
+                all.push(format!("{before}{}::{name}{}", &next[..digits], &next[digits..]));
+                at += 2;
+            }
+            _ => {
+                all.push(words[at].to_owned());
+                at += 1;
+            }
+        }
+    }
+    Ok(all.join(" "))
 }
 
 /// Every word of a text that can be a name, as the server spells it: a function is also called as `(row).name`, without parentheses.

@@ -77,6 +77,9 @@ pub use relations::{Function, Io, Statement, Table};
 /// `wait_type` and `wait_event` of an active session that waits for nothing: it is on a CPU or waits for one.
 pub const WAIT_CPU: &str = "CPU";
 
+/// Topic of the texts of functions that statements call: the value has the language, the rows that the planner expects of it, and the text without constants.
+pub const FUNCTION_TEXT: &str = "function";
+
 /// Topic and name of the fact that an engine's commits wait in an event that PostgreSQL does not have for it: kind and event, with a colon between them.
 pub const COMMIT_WAITS: (&str, &str) = ("commit", "waits");
 /// Topic and name of the fact that an engine's sessions wait in the same event for their client and for other nodes that do the work of a statement:
@@ -100,6 +103,8 @@ pub mod own {
     pub const SLOTS: &str = "slots";
     /// `application_name` of its own sessions.
     pub const SESSIONS: &str = "sessions";
+    /// How messages begin that it logs where a node is no part of the cluster, or gets no answer from another one.
+    pub const AWAY: &str = "away";
     /// SQL that shows for which session of the cluster another one works.
     pub const ORIGIN: &str = "origin";
 }

@@ -18,6 +18,8 @@ use crate::statement::{PrepareError, prepare};
 use crate::tally::Tally;
 use crate::workload::{Mix, MixSession, TransactionError, Workload};
 
+/// How long a session pauses whose server refuses every statement, before it connects anew.
+const ISOLATED_PAUSE: Nanos = NANOS_PER_SECOND / 5;
 /// First pause before a lost connection is dialed again; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_FIRST: Nanos = NANOS_PER_SECOND / 20;
 /// Longest pause before a lost connection is dialed again: it blurs the end of an outage.
@@ -263,6 +265,12 @@ impl<W: Workload> Client<W> {
                     let message = error.message();
                     session.disconnect();
                     Some(message)
+                }
+                // Its node is no part of the cluster now, and would refuse thousands of transactions a second.
+                TransactionError::Server(server) if plan.control.is_isolated(&server.message) => {
+                    session.sleep_until(session.now() + ISOLATED_PAUSE).await;
+                    session.disconnect();
+                    Some(error.message())
                 }
                 // The session is given up, and its connection with it.
                 TransactionError::Open(_) => None,

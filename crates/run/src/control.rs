@@ -1,7 +1,7 @@
 //! The signals between the thread that requested a run and its workers: a few atomics, read between events.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::engine::{NANOS_PER_SECOND, Nanos};
 
@@ -133,6 +133,8 @@ pub struct Control {
     abort: Mutex<Option<String>>,
     /// Sessions belong to the server that takes writes, whichever that is.
     follows_writes: AtomicBool,
+    /// As [`crate::engine::connector::Dial::isolated`].
+    isolated: OnceLock<Vec<&'static str>>,
     /// Why the run cannot start or go on.
     failure: Mutex<Option<Failure>>,
 }
@@ -181,6 +183,7 @@ impl Default for Control {
             aborted: AtomicU64::new(0),
             abort: Mutex::default(),
             follows_writes: AtomicBool::new(false),
+            isolated: OnceLock::new(),
             failure: Mutex::default(),
         }
     }
@@ -291,6 +294,16 @@ impl Control {
     /// Whether a session whose server takes no writes any more is to look for the one that does.
     pub(crate) fn follows_writes(&self) -> bool {
         self.follows_writes.load(Ordering::Relaxed)
+    }
+
+    /// Sets how the errors begin with which a server refuses every statement for a time; the first value counts.
+    pub(crate) fn set_isolated(&self, isolated: Vec<&'static str>) {
+        let _ = self.isolated.set(isolated);
+    }
+
+    /// Whether this error means that the server refuses every statement for a time.
+    pub(crate) fn is_isolated(&self, message: &str) -> bool {
+        self.isolated.get().is_some_and(|all| all.iter().any(|begin| message.starts_with(begin)))
     }
 
     /// Times without a single connection, as of `now`: one that has only begun may be none.

@@ -23,6 +23,7 @@ const MOVES_MAX: usize = 1_000;
 pub struct TargetDial {
     spec: ConnSpec,
     moves: Arc<Mutex<Vec<Move>>>,
+    isolated: Vec<&'static str>,
 }
 
 impl TargetDial {
@@ -31,7 +32,13 @@ impl TargetDial {
         if spec.hosts.len() > 1 {
             spec.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
         }
-        TargetDial { spec, moves: Arc::default() }
+        TargetDial { spec, moves: Arc::default(), isolated: Vec::new() }
+    }
+
+    /// The same with what [`Dial::isolated`] is to be.
+    #[must_use]
+    pub fn with_isolated(self, isolated: Vec<&'static str>) -> TargetDial {
+        TargetDial { isolated, ..self }
     }
 
     fn note(&self, server: String) {
@@ -65,6 +72,10 @@ impl Dial for TargetDial {
 
     fn follows_writes(&self) -> bool {
         matches!(self.spec.target_session_attrs, SessionAttrs::ReadWrite | SessionAttrs::Primary)
+    }
+
+    fn isolated(&self) -> Vec<&'static str> {
+        self.isolated.clone()
     }
 
     fn moves(&self) -> Vec<Move> {

@@ -169,13 +169,21 @@ pub struct RoutedDial {
     nodes: Vec<TargetDial>,
     connects: Connects,
     first_session: u64,
+    isolated: Vec<&'static str>,
 }
 
 impl RoutedDial {
     /// `nodes` are what the numbers in `connects` mean; the first session dialed has the number `first_session`.
-    pub fn new(nodes: Vec<ConnSpec>, connects: Connects, first_session: u64) -> Arc<RoutedDial> {
+    /// `isolated`: as [`Dial::isolated`].
+    pub fn new(
+        nodes: Vec<ConnSpec>,
+        connects: Connects,
+        first_session: u64,
+        isolated: Vec<&'static str>,
+    ) -> Arc<RoutedDial> {
         Arc::new(RoutedDial {
             nodes: nodes.into_iter().map(TargetDial::new).collect(),
+            isolated,
             connects,
             first_session,
         })
@@ -186,6 +194,10 @@ impl Dial for RoutedDial {
     fn dial(&self, session: u64) -> Result<Link, DialError> {
         let node = usize::from(self.connects.of(session.saturating_sub(self.first_session)));
         self.nodes[node].dial(session)
+    }
+
+    fn isolated(&self) -> Vec<&'static str> {
+        self.isolated.clone()
     }
 }
 

@@ -173,7 +173,8 @@ impl Cell {
             phase: "",
         };
         let duration = options.duration;
-        let dial = TargetDial::new(cluster.nodes[self.pair.0].spec.clone().with_pinned(Pinned::Names));
+        let dial = TargetDial::new(cluster.nodes[self.pair.0].spec.clone().with_pinned(Pinned::Names))
+            .with_isolated(engines::engine::isolated());
         let outcome = drive(options, Arc::new(dial), visit.stop, &mut watcher);
         recording.keep(recording.dir().begin_phase(&step, PHASE_OTHERS).map(drop));
         match outcome {

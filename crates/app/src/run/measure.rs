@@ -8,6 +8,7 @@ use super::advice;
 use super::assembled::{Assembled, Entries};
 use super::nodes::{self, Nodes};
 use super::settle::Settling;
+use super::silence::Silences;
 use crate::failure::Failure;
 use crate::recording::{Recording, fields};
 use crate::terminal;
@@ -87,7 +88,7 @@ impl Plan {
         assembled.writers.set_begun();
         let account = assembled.writers.driven(drive(options, dial, &stop, &mut watcher));
         context.terminal.end_progress();
-        let settling = watcher.settling;
+        let (settling, silences) = (watcher.settling, watcher.silences);
         let account = account?;
         let mut missed = compare_again(control, spec, audits);
         if let Some(settling) = settling {
@@ -107,6 +108,8 @@ impl Plan {
         let seconds = account.measured().as_secs_f64();
         let per_node = nodes.statistics(&account.posted.measured, seconds);
         recording.keep(recording.dir().edit_step(step, |step| {
+            let span_us = (account.begin / NANOS_PER_MICRO, account.end / NANOS_PER_MICRO);
+            step.verdict.notes.extend(nodes.notes_of(&silences, span_us));
             step.verdict.notes.extend(nodes::imbalance(&per_node));
             step.nodes = per_node;
         }));
@@ -140,6 +143,7 @@ impl Plan {
             phase: "",
             since_report: Period::new(nodes.shape(items.len())),
             nodes,
+            silences: Silences::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the sessions of each connect node did: a sample per node and second, and their totals.
 
+use super::silence::Silences;
 use crate::recording::{Recording, fields};
 use engines::Cluster;
 use record::StepId;
@@ -71,6 +72,22 @@ impl Nodes {
             let interval_us = to_us.saturating_sub(from_us);
             recording.keep(recording.dir().sample(Some(step), SOURCE_NODE, to_us, interval_us, &sample));
         }
+    }
+
+    /// What the sessions of each node completed and what failed; nodes without sessions are `None`. Empty where there are no two nodes to compare.
+    pub(super) fn done(&self, posted: &Posted) -> Vec<Option<(u64, u64)>> {
+        let of = |(at, sessions): (usize, &u64)| {
+            let tallies = [&posted.warmup.nodes[at], &posted.measured.nodes[at]];
+            let transactions = tallies.iter().map(|tally| tally.transactions).sum();
+            (*sessions > 0).then(|| (transactions, tallies.iter().map(|tally| tally.failed).sum()))
+        };
+        let all: Vec<_> = self.sessions.iter().take(self.names.len()).enumerate().map(of).collect();
+        if all.iter().flatten().count() < 2 { vec![] } else { all }
+    }
+
+    /// Notes about nodes that completed nothing for a time.
+    pub(super) fn notes_of(&self, silences: &Silences, span_us: (u64, u64)) -> Vec<String> {
+        silences.notes(&self.names, span_us)
     }
 
     /// The measured part per node.

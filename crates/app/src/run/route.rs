@@ -226,11 +226,12 @@ impl Route {
             }
             spec
         };
+        let isolated = engines::engine::isolated();
         match &self.cluster {
-            None => Arc::new(TargetDial::new(spec_of(spec))),
+            None => Arc::new(TargetDial::new(spec_of(spec)).with_isolated(isolated)),
             Some(cluster) => {
                 let specs = cluster.nodes.iter().map(|node| spec_of(&node.spec)).collect();
-                RoutedDial::new(specs, connects.clone(), 0)
+                RoutedDial::new(specs, connects.clone(), 0, isolated)
             }
         }
     }

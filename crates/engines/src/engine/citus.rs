@@ -68,6 +68,7 @@ const OWN: Own = Own {
     origin: Some(
         "SELECT waiting_gpid, blocking_gpid, blocked_statement, current_statement_in_blocking_process, waiting_nodeid, blocking_nodeid FROM citus_lock_waits;",
     ),
+    away: &["connection to the remote node"],
     // WaitEventSetWait of adaptive_executor.c.
     node_waits: Some(("Client", "ClientRead")),
     ..Own::NOTHING

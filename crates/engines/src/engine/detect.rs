@@ -81,6 +81,11 @@ pub fn replications<E>(
     Ok(found)
 }
 
+/// How the errors begin, on any engine, with which a node refuses every statement while it is no part of its cluster.
+pub fn isolated() -> Vec<&'static str> {
+    signs().iter().flat_map(|sign| sign.own().isolated).copied().collect()
+}
+
 /// The catalog objects that identify engines. One query reads them all: `select` and [`Signs::sql`] of each, separated by commas.
 pub fn signs() -> Vec<Signs> {
     let mut signs = Vec::new();

@@ -32,6 +32,8 @@ const OWN: Own = Own {
     sessions: &["mtm_broadcast", "mtm_admin", "mtm_consistency_check"],
     // They run mtm.dmq_receiver_loop as long as the other node is there.
     daemons: &["mtm_broadcast"],
+    away: &["[MTM] failed to collect prepare acks"],
+    isolated: &["[MTM] multimaster node is not online"],
     commit_waits: Some(("Extension", "Extension")),
     ..Own::NOTHING
 };

@@ -22,6 +22,10 @@ pub struct Own {
     pub sessions: &'static [&'static str],
     /// Of these, sessions that are there all the time and serve no client: they count as background processes.
     pub daemons: &'static [&'static str],
+    /// What it logs on a node that gets no answer from another one: how the messages begin.
+    pub away: &'static [&'static str],
+    /// How the errors begin with which a node refuses every statement while it is no part of the cluster.
+    pub isolated: &'static [&'static str],
     /// SQL that shows for which session of the cluster another one works, or waits.
     pub origin: Option<&'static str>,
     /// Kind and event in which sessions wait until other nodes agree on a commit, if PostgreSQL has no event for it.
@@ -42,6 +46,8 @@ impl Own {
         subscriptions: &[],
         sessions: &[],
         daemons: &[],
+        away: &[],
+        isolated: &[],
         origin: None,
         commit_waits: None,
         node_waits: None,

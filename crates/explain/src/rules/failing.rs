@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::costly::plain;
+use super::member::is_away;
 use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
@@ -30,23 +31,30 @@ const SHARE_HIGH: f64 = 0.1;
 const ERROR_CHARS: usize = 120;
 
 /// SQLSTATEs with rules of their own: conflicts and deadlocks, refused connections, keys that are there already, a server that starts or stops.
-const OF_OTHERS: [&str; 10] =
-    ["40001", "40P01", "53300", "23505", "57P01", "57P02", "57P03", "53100", "53200", "55000"];
+const OF_OTHERS: [&str; 7] = ["40001", "40P01", "53300", "23505", "57P02", "57P03", "55000"];
 /// Messages of these, where the log has no SQLSTATE, and of cancelled statements, whose SQLSTATE TXN-08's have as well.
-const WORDS_OF_OTHERS: [&str; 12] = [
+const WORDS_OF_OTHERS: [&str; 11] = [
     "statement timeout",
     "could not serialize access",
     "deadlock detected",
     "too many",
     "remaining connection slots",
     "duplicate key value",
-    "administrator command",
     "the database system is",
     "conflict with recovery",
     "because of crash",
     "No space left",
     "autovacuum task",
 ];
+
+/// SQLSTATEs of several kinds of error: the words decide.
+const AMBIGUOUS: [&str; 6] = ["0A000", "53200", "53100", "55P03", "28000", "22P02"];
+/// SQLSTATEs with which a session ends, and its work is lost: a few matter.
+const ENDS_SESSION: [&str; 4] = ["57P01", "57P05", "25P03", "25P04"];
+/// That of sessions that an administrator, or a server that stops, ends.
+const SHUTDOWN: &str = "57P01";
+/// So few.
+const SESSIONS_MIN: f64 = 3.0;
 
 /// A kind of error, by its SQLSTATE, or where the log has none (`log_line_prefix` without %e) by words of its message.
 struct Known {
@@ -59,7 +67,7 @@ struct Known {
     text: &'static str,
 }
 
-const KNOWN: [Known; 11] = [
+const KNOWN: [Known; 19] = [
     Known {
         sqlstate: "25P03",
         words: &["idle-in-transaction timeout"],
@@ -132,6 +140,64 @@ const KNOWN: [Known; 11] = [
         text: "give the program the present password; one that is repeated without a pause needs a pause",
     },
     Known {
+        sqlstate: "57P01",
+        words: &["terminating connection due to administrator command"],
+        what: "sessions are terminated by pg_terminate_backend (or a signal), and the server goes on: a person or a watchdog ends them, and their work is lost",
+        setting: "",
+        text: "find who calls pg_terminate_backend (scripts against long or idle sessions, proxies, orchestration); let it spare that role, or give its \
+            statements less to do; statement_timeout cancels the statement and keeps the session",
+    },
+    Known {
+        sqlstate: "53200",
+        words: &["out of shared memory"],
+        what: "statements fail, because the table of locks is full: they lock more tables, partitions and indexes than max_locks_per_transaction provides for",
+        setting: "max_locks_per_transaction",
+        text: "raise max_locks_per_transaction (a restart; the table holds that many for each of max_connections), or touch fewer partitions in one \
+            transaction",
+    },
+    Known {
+        sqlstate: "53100",
+        words: &["could not resize shared memory segment"],
+        what: "statements fail, because /dev/shm is too small for parallel workers: a container has 64 MB of it by default",
+        setting: "dynamic_shared_memory_type",
+        text: "give the container more shared memory (--shm-size), or let fewer workers share less (max_parallel_workers_per_gather, work_mem)",
+    },
+    Known {
+        sqlstate: "26000",
+        words: &["prepared statement", "does not exist"],
+        what: "statements fail, because what they prepared is not in the session: a pooler gave them another server process, or something discarded it",
+        setting: "",
+        text: "let the pooler follow prepared statements (pgbouncer: max_prepared_statements), or let the driver prepare none",
+    },
+    Known {
+        sqlstate: "25P02",
+        words: &["current transaction is aborted"],
+        what: "programs go on in a transaction that has failed: every further statement of it is refused",
+        setting: "",
+        text: "roll back after an error, or put what may fail behind a SAVEPOINT; the first error of the transaction is the one to mend",
+    },
+    Known {
+        sqlstate: "55P03",
+        words: &["could not obtain lock"],
+        what: "statements with NOWAIT are refused, because the row or table is locked",
+        setting: "",
+        text: "take other rows (SKIP LOCKED), pause before the next attempt, or look for what holds the lock for so long",
+    },
+    Known {
+        sqlstate: "28000",
+        words: &["no pg_hba.conf entry"],
+        what: "connections are refused, because no line of pg_hba.conf fits their host, user, database or encryption",
+        setting: "",
+        text: "add the line, or stop the program: each attempt takes a process",
+    },
+    Known {
+        sqlstate: "22P02",
+        words: &["invalid input syntax"],
+        what: "statements fail, because a value does not fit its type",
+        setting: "",
+        text: "find the program that sends such values, and let it check them",
+    },
+    Known {
         sqlstate: "0A000",
         words: &["cached plan must not change result type"],
         what: "prepared statements fail, because their table has been changed since they were prepared",
@@ -150,7 +216,7 @@ impl Known {
     fn fits(&self, state: &str, message: &str) -> bool {
         let is_of_state = state.is_empty() || state == self.sqlstate;
         is_of_state
-            && (state == self.sqlstate && state != "0A000"
+            && (state == self.sqlstate && !AMBIGUOUS.contains(&state)
                 || self.words.iter().all(|part| message.contains(part)))
     }
 }
@@ -168,9 +234,10 @@ fn kinds<'a>(case: &'a Case, node: &str) -> Vec<Kind<'a>> {
         let state = Case::word_of(error, "sqlstate");
         let is_error = ["ERROR", "FATAL"].contains(&Case::word_of(error, "severity"));
         let is_of_node = [node, ""].contains(&Case::word_of(error, "node"));
-        let is_of_others =
-            OF_OTHERS.contains(&state) || WORDS_OF_OTHERS.iter().any(|words| error.message.contains(words));
-        if !is_error || !is_of_node || is_of_others {
+        let is_of_others = !error.message.contains("shared memory segment")
+            && (OF_OTHERS.contains(&state)
+                || WORDS_OF_OTHERS.iter().any(|words| error.message.contains(words)));
+        if !is_error || !is_of_node || is_of_others || is_away(case, node, &error.message) {
             continue;
         }
         let repeated = error.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
@@ -178,6 +245,11 @@ fn kinds<'a>(case: &'a Case, node: &str) -> Vec<Kind<'a>> {
         kinds.entry(kind).or_insert(Kind { first: error, count: 0.0 }).count += 1.0 + repeated;
     }
     kinds.into_values().collect()
+}
+
+/// Whether the server stopped, started or went away.
+fn is_restarted(case: &Case, node: &str) -> bool {
+    case.events_of(event::RESTART).any(|event| [node, ""].contains(&Case::word_of(event, "node")))
 }
 
 fn failing(case: &Case) -> Answer {
@@ -188,11 +260,16 @@ fn failing(case: &Case) -> Answer {
         let transactions = rate("xact_rollback") + rate("xact_commit");
         for Kind { first, count } in kinds(case, server.place) {
             let per_s = count / seconds.max(1.0);
-            if count < ERRORS_MIN || per_s < ERRORS_PER_S_MIN {
-                continue;
-            }
             let state = Case::word_of(first, "sqlstate");
             let known = KNOWN.iter().find(|known| known.fits(state, &first.message));
+            let ends_session = known.is_some_and(|known| ENDS_SESSION.contains(&known.sqlstate));
+            let is_often = count >= ERRORS_MIN && per_s >= ERRORS_PER_S_MIN;
+            // A server that stops ends all its sessions.
+            let is_shutdown =
+                known.is_some_and(|known| known.sqlstate == SHUTDOWN) && is_restarted(case, server.place);
+            if is_shutdown || !(is_often || ends_session && count >= SESSIONS_MIN) {
+                continue;
+            }
             let share = per_s / transactions.max(per_s);
             let severity = match known {
                 Some(_) if share >= SHARE_HIGH => Severity::High,

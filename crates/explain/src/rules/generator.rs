@@ -71,7 +71,9 @@ const COLLISION_SHARE_MIN: f64 = 0.1;
 const USEFUL_SHARE_MIN: f64 = 0.5;
 /// Calls in either third that make the comparison worth it.
 const CALLS_MIN: f64 = 30.0;
-/// Deadlocks per second above which the finding is high.
+/// Fewer are a matter of retrying.
+const DEADLOCKS_MIN: f64 = 3.0;
+/// Deadlocks per second of the recording above which the finding is high.
 const DEADLOCKS_HIGH_PER_S: f64 = 0.1;
 /// Lag above this share of the response time is the client's.
 const LAG_SHARE_MAX: f64 = 0.1;
@@ -233,9 +235,14 @@ fn empty_commits(case: &Case, node: &str) -> Option<Claim> {
 
 fn deadlocks(case: &Case) -> Answer {
     let mut claims = vec![];
+    let watched_s = (case.span.length_us() as f64 / 1e6).max(1.0);
     let mut claim = |node: &str, count: f64, window: Window, detail: Option<&str>| {
         let per_s = count / (window.length_us().max(1_000_000) as f64 / 1e6);
-        let severity = if per_s > DEADLOCKS_HIGH_PER_S { Severity::High } else { Severity::Medium };
+        let severity = match count / watched_s {
+            _ if count < DEADLOCKS_MIN => Severity::Low,
+            rate if rate > DEADLOCKS_HIGH_PER_S => Severity::High,
+            _ => Severity::Medium,
+        };
         claims.push(
             Claim::new(
                 severity,

@@ -2,6 +2,7 @@
 
 mod holder;
 mod standing;
+mod table;
 
 use crate::case::{Case, Thing};
 use crate::node_time;
@@ -42,6 +43,15 @@ pub(super) const RULES: &[Rule] = &[
             wait for one holder during the whole recording and do nothing else (ours)",
         judge: queue,
         links: &["https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS"],
+    },
+    Rule {
+        id: "LCK-07",
+        title: "sessions wait again and again for the lock of one table",
+        needs: &[Looked("block"), Looked("wait")],
+        limits: "20 % of the session time in Lock:relation of one table, behind statements that take a strong lock of it; not where LCK-01 names one \
+            session (ours)",
+        judge: table::queue,
+        links: &["https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-TABLES"],
     },
 ];
 
@@ -311,6 +321,13 @@ struct Root {
     lost: f64,
     /// It takes so much of the time that short waits matter.
     is_costly: bool,
+}
+
+impl Root {
+    /// Whether most of what is lost to locks is lost behind it.
+    fn is_alone(&self) -> bool {
+        self.behind.is_some_and(|share| share >= self.lost * OF_LOST_MIN)
+    }
 }
 
 /// `None` if it is not worth a finding.

@@ -106,6 +106,7 @@ fn blind(case: &Case) -> Answer {
         claims.push(if source == "server" { claim.on_node(thing.place) } else { claim.on_host(thing.place) });
     }
     claims.extend(interrupted(case));
+    claims.extend(never_reached(case));
     Answer::of(claims, || "samples taken of samples due, resets, restarts".to_string())
 }
 
@@ -220,6 +221,28 @@ fn gone_for_good(case: &Case, away: &Event) -> Option<Claim> {
             &[],
         ),
     )
+}
+
+/// Nodes of the cluster that were down or refused us from the start to the end.
+fn never_reached(case: &Case) -> Vec<Claim> {
+    let gaps =
+        case.gaps.iter().filter(|gap| gap.what == "server" && !gap.node.is_empty() && !gap.why.is_empty());
+    let never = gaps.filter(|gap| case.one("server", &gap.node).is_none());
+    let mut claims: Vec<Claim> = vec![];
+    for gap in never {
+        claims.push(
+            Claim::new(
+                Severity::High,
+                Level::DiscriminatingCounter,
+                format!("{}: the server was not reached at all: {}", gap.node, gap.why),
+            )
+            .on_node(&gap.node)
+            .during([case.span])
+            .because("nothing is known of it, and what other nodes need from it fails or waits")
+            .remedy("see whether it runs, and whether this host and role may connect to it", &[]),
+        );
+    }
+    claims
 }
 
 fn costly(case: &Case) -> Answer {

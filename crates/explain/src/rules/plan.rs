@@ -4,9 +4,11 @@
 
 mod aside;
 mod computed;
+mod declared;
 mod hidden;
 mod index;
 mod narrow;
+mod order;
 mod pattern;
 mod scope;
 mod spill;
@@ -23,9 +25,11 @@ use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
 
 pub(super) use aside::is_explained;
+pub(super) use declared::RULES as DECLARED_RULES;
 pub(super) use hidden::does_more;
 pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, keeps_most, proposal, with_proposal};
 pub(super) use narrow::RULES as NARROW_RULES;
+pub(super) use order::RULES as ORDER_RULES;
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
 pub(super) use unusable::pattern_of;
 
@@ -314,7 +318,7 @@ pub(super) fn plan_of<'a>(
 }
 
 /// Statements of a share with their plans.
-fn planned(case: &Case, share_min: f64) -> impl Iterator<Item = Planned<'_>> {
+pub(super) fn planned(case: &Case, share_min: f64) -> impl Iterator<Item = Planned<'_>> {
     busy(case).flat_map(move |time| {
         let large = time.statements.iter().filter(move |statement| statement.share >= share_min);
         large.filter_map(move |statement| plan_of(case, time, statement))

@@ -90,6 +90,39 @@ const VIRTUAL_XID: Kind = Kind {
     ],
 };
 
+/// Sessions that are idle in a transaction: one of them may have an open cursor.
+fn with_open_transactions(case: &Case, node: &str) -> Vec<String> {
+    let mut idle: Vec<_> = case
+        .at("session", node)
+        .filter(|session| session.lines.word("state").starts_with("idle in transaction"))
+        .filter_map(|session| Some((session.lines.max("xact_age_s")?, session)))
+        .collect();
+    idle.sort_by(|left, right| right.0.total_cmp(&left.0));
+    let words = idle.iter().take(3).map(|(age, session)| {
+        format!(
+            "session {} is idle in a transaction of {}, perhaps with an open cursor: {}",
+            session.name,
+            units::seconds(*age),
+            one_line(session.lines.word("query"), STATEMENT_CHARS)
+        )
+    });
+    words.collect()
+}
+
+const BUFFER_PIN: Kind = Kind {
+    fits: |kind, _| kind == "BufferPin",
+    share_min: 0.1,
+    what: "for a cleanup lock: until no session looks at a page any more, which an open cursor does as long as it stands on it",
+    not: "a lock of the table or of a row: the statement has what it needs of these",
+    evidence: with_open_transactions,
+    text: "close the cursor, or end its transaction: a program that reads in portions should read them by key and commit in between; VACUUM without FREEZE and \
+        autovacuum skip such a page",
+    commands: &[
+        "SELECT pid, backend_start, state, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity \
+         WHERE state LIKE 'idle in transaction%' ORDER BY xact_start LIMIT 5; -- then, if its work may be lost: SELECT pg_terminate_backend(pid);",
+    ],
+};
+
 const LOCK_MANAGER: Kind = Kind {
     fits: |kind, event| kind == "LWLock" && matches!(event, "LockManager" | "lock_manager"),
     share_min: 0.1,
@@ -297,6 +330,8 @@ rules! {
         "https://www.postgresql.org/docs/current/monitoring-stats.html#WAIT-EVENT-LOCK-TABLE"),
     (virtual_xid, "LCK-06", "a command waits for all older transactions", "10 % of the session time in Lock:virtualxid (ours)", VIRTUAL_XID,
         "https://www.postgresql.org/docs/current/sql-createindex.html#SQL-CREATEINDEX-CONCURRENTLY"),
+    (buffer_pin, "LCK-08", "a vacuum waits for a page at which an open cursor stands", "10 % of the session time in BufferPin (ours)", BUFFER_PIN,
+        "https://www.postgresql.org/docs/current/sql-vacuum.html"),
     (lock_manager, "LWL-01", "statements lock more relations than the fast path has places for", "10 % of the session time in LWLock:LockManager (ours)", LOCK_MANAGER,
         "https://www.postgresql.org/docs/current/runtime-config-locks.html"),
     (subtransactions, "LWL-02", "subtransactions overflow their cache", "10 % of the session time in LWLock:Subtrans* or IO:SLRURead (ours)", SUBTRANSACTIONS,

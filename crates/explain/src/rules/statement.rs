@@ -91,6 +91,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// From this share of an engine's own sessions on, they are what is opened.
+const ENGINE_SHARE: f64 = 0.5;
 /// Sessions opened in all: a program opens those that it keeps when it begins.
 const OPENED_MIN: f64 = 50.0;
 /// Sessions opened a second.
@@ -139,6 +141,19 @@ const BLOCK_BYTES: f64 = 8192.0;
 /// The share of the session time in reads from which on small shared_buffers are more than a hint.
 const READING_SHARE_MIN: f64 = 0.1;
 
+/// Of the active sessions of a node, the share that its engine opened for work of other nodes.
+fn engine_share(case: &Case, node: &str) -> Option<f64> {
+    let (mut all, mut own) = (0.0, 0.0);
+    for group in case.at("activity", node) {
+        let sessions = group.lines.sum("sessions").unwrap_or(0.0);
+        all += sessions;
+        if case.is_own(node, record::watched::own::SESSIONS, group.lines.word("application")) {
+            own += sessions;
+        }
+    }
+    (all > 0.0).then(|| own / all)
+}
+
 fn churn(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -152,9 +167,15 @@ fn churn(case: &Case) -> Answer {
             continue;
         }
         let is_high = each <= TRANSACTIONS_PER_SESSION_HIGH && opened >= OPENED_PER_S_MIN * 2.0;
+        let of_engine = engine_share(case, server.place);
+        let severity = match of_engine {
+            Some(share) if share >= ENGINE_SHARE => Severity::Low,
+            _ if is_high => Severity::High,
+            _ => Severity::Medium,
+        };
         claims.push(
             Claim::new(
-                if is_high { Severity::High } else { Severity::Medium },
+                severity,
                 Level::DiscriminatingCounter,
                 format!(
                     "{}: {} sessions are opened a second, one for every {} transactions",
@@ -171,6 +192,13 @@ fn churn(case: &Case) -> Answer {
                 claim.number("sessions_tls", tls).because(
                     "they use TLS: a handshake costs each of them more CPU than most transactions (a session ticket does not help: PostgreSQL has none)",
                 )
+            })
+            .with(of_engine.filter(|share| *share > 0.0), |claim, share| {
+                claim.number("share_of_engine", share).because(format!(
+                    "{} of the sessions at work here are the engine's own, which work for sessions at other nodes: it has settings for how many of them it \
+                     keeps open",
+                    units::percent(share)
+                ))
             })
             .because("pg_stat_database.sessions counts every session that was opened: the server starts a process for each, which fills its caches anew")
             .remedy(

@@ -24,7 +24,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "TXN-02",
         title: "large transactions spill to disk during logical decoding",
         needs: &[Looked("slot")],
-        limits: "1 GB spilled by a slot (ours; R3: the out-of-memory killer)",
+        limits: "1 GB spilled by a slot, or 1 MB and 3 % of the session time in waits for these files (ours; R3: the out-of-memory killer)",
         judge: spill,
         links: &[
             "https://www.postgresql.org/docs/current/runtime-config-resource.html#GUC-LOGICAL-DECODING-WORK-MEM",
@@ -277,6 +277,9 @@ const ROWS_MIN: f64 = 2.0;
 const COMMIT_SHARE: f64 = 0.5;
 /// Writing commits a second below which their cost does not matter.
 const COMMITS_MIN_PER_S: f64 = 5.0;
+/// Bytes spilled that matter where sessions wait for these files for this share of the time.
+const SPILL_BYTES_WAITED: f64 = 1e6;
+const SPILL_SHARE: f64 = 0.03;
 /// Bytes spilled.
 const SPILL_BYTES: f64 = 1e9;
 /// WAL per commit.
@@ -372,7 +375,9 @@ fn spill(case: &Case) -> Answer {
     let mut claims = vec![];
     for slot in case.things("slot") {
         let bytes = slot.lines.sum("spill_bytes").unwrap_or(0.0);
-        if bytes < SPILL_BYTES {
+        let waiting = |_: &str, event: &str| event.starts_with("ReorderBuffer");
+        let share = node_time::share_waiting(case, slot.place, waiting).unwrap_or(0.0);
+        if bytes < SPILL_BYTES && !(bytes >= SPILL_BYTES_WAITED && share >= SPILL_SHARE) {
             continue;
         }
         let transactions = slot.lines.sum("spill_txns").unwrap_or(0.0);

@@ -6,6 +6,7 @@ use super::paste::literal;
 use super::plan;
 use crate::case::{Case, Thing};
 use crate::node_time;
+use crate::node_time::ON_CPU;
 use crate::rule::Need::{Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
@@ -19,7 +20,7 @@ pub(super) const RULES: &[Rule] = &[
         title: "triggers take most of the time of a write",
         needs: &[Field("statement", "calls"), Field("table", "triggers"), Field("server", "sessions_active")],
         limits: "20 % of the session time in a statement that writes a table with triggers and touches 100 blocks for each row, ten times what its indexes \
-            explain; or half of its time in the function of a trigger (ours)",
+            explain; or half of its time in the function of a trigger, or 0.25 ms of CPU for each row (ours)",
         judge: triggers,
         links: &["https://www.postgresql.org/docs/current/trigger-definition.html"],
     },
@@ -58,6 +59,10 @@ const SHARE_MIN: f64 = 0.2;
 const OF_STATEMENT_MIN: f64 = 0.5;
 /// Blocks for each row written, or of an execution.
 const BLOCKS_MIN: f64 = 100.0;
+/// Milliseconds of CPU for each row written: a row by key, with its indexes and WAL, takes a twentieth.
+const CPU_MS_PER_ROW_MIN: f64 = 0.25;
+/// Rows of an execution, on average.
+const ROWS_WRITTEN_MIN: f64 = 0.5;
 /// Blocks that a row takes in a table, and in each of its indexes, with their upper pages.
 const BLOCKS_PER_INDEX: f64 = 5.0;
 /// By how much more it is than the indexes explain.
@@ -105,8 +110,19 @@ struct Triggered<'a> {
     blocks_per_row: f64,
     /// Blocks of a row and its index entries.
     explained: f64,
+    /// Milliseconds of CPU for each row, if that is what is much.
+    cpu_ms: Option<f64>,
     /// The function of a trigger with the most time, and its share of the session time, if functions are counted.
     function: Option<(&'a str, &'a str, f64)>,
+}
+
+/// Milliseconds of CPU for each row that a statement writes, if samples saw it on a CPU most of the time: its share of what the scheduler counted.
+fn cpu_ms_per_row(time: &NodeTime, statement: &StatementTime) -> Option<f64> {
+    let on_cpu = time.parts.iter().find(|part| part.name == ON_CPU)?.sessions;
+    let (_, seen) = statement.events.iter().find(|(event, _)| event == "CPU")?;
+    let calls = statement.calls_per_s.filter(|calls| *calls > 0.0)?;
+    let rows = statement.rows.filter(|rows| *rows >= ROWS_WRITTEN_MIN)?;
+    (*seen >= OF_STATEMENT_MIN).then(|| on_cpu * statement.share / calls / rows * 1e3)
 }
 
 fn triggered<'a>(case: &'a Case, time: &'a NodeTime, statement: &'a StatementTime) -> Option<Triggered<'a>> {
@@ -123,7 +139,17 @@ fn triggered<'a>(case: &'a Case, time: &'a NodeTime, statement: &'a StatementTim
     let function = counted.max_by(|left, right| left.2.total_cmp(&right.2));
     let is_counted = function.is_some_and(|(_, _, share)| share >= statement.share * OF_STATEMENT_MIN);
     let is_more = blocks_per_row >= BLOCKS_MIN && blocks_per_row >= explained * TIMES_EXPLAINED;
-    (is_more || is_counted).then_some(Triggered { table, statement, blocks_per_row, explained, function })
+    let cpu_ms = cpu_ms_per_row(time, statement);
+    let is_slow = cpu_ms.is_some_and(|ms| ms >= CPU_MS_PER_ROW_MIN) && blocks_per_row <= BLOCKS_MIN;
+    let cpu_ms = cpu_ms.filter(|_| is_slow && !is_more);
+    (is_more || is_counted || is_slow).then_some(Triggered {
+        cpu_ms,
+        table,
+        statement,
+        blocks_per_row,
+        explained,
+        function,
+    })
 }
 
 fn triggers(case: &Case) -> Answer {
@@ -139,7 +165,7 @@ fn triggers(case: &Case) -> Answer {
 }
 
 fn of_triggers(case: &Case, time: &NodeTime, found: &Triggered<'_>) -> Claim {
-    let Triggered { table, statement, blocks_per_row, explained, function } = found;
+    let Triggered { table, statement, blocks_per_row, explained, cpu_ms, function } = found;
     let relation = table.lines.word("relation");
     let count = table.lines.last("triggers").unwrap_or(0.0);
     let nested = inside::inner(case, time, statement).or_else(|| as_often(time, statement));
@@ -164,11 +190,13 @@ fn of_triggers(case: &Case, time: &NodeTime, found: &Triggered<'_>) -> Claim {
         severity(statement.share),
         if is_counted { Level::DiscriminatingCounter } else { Level::CoOccurrence },
         format!(
-            "{}: {} of the session time is one statement that writes {relation} and touches {} blocks for each row: {} of that table do more than the \
-                write{named}",
+            "{}: {} of the session time is one statement that writes {relation} and {} for each row: {} of that table do more than the write{named}",
             time.node,
             units::percent(statement.share),
-            units::short(*blocks_per_row),
+            match cpu_ms {
+                Some(ms) => format!("takes {} of CPU", units::us(ms * 1e3)),
+                None => format!("touches {} blocks", units::short(*blocks_per_row)),
+            },
             units::counted(count as usize, "trigger")
         ),
     )

@@ -53,6 +53,17 @@ fn errors(scene: &mut Scene, (severity, sqlstate): (&str, &str), message: &str, 
     scene.event(5, record::event::SERVER_LOG, message, fields);
 }
 
+/// What the engine of a cluster logs so often at these seconds while a node is away.
+fn not_online(scene: &mut Scene, seconds: &[u64], repeated: u64) {
+    let away = "[MTM] multimaster node is not online; [MTM] failed to collect";
+    scene.fact(json!({"node": "n1"}), record::watched::OWN, record::watched::own::AWAY, away);
+    let fields = json!({"node": "n1", "severity": "ERROR", "sqlstate": "XX000", "repeated": repeated});
+    for second in seconds {
+        let message = "[MTM] multimaster node is not online: current status isolated";
+        scene.event(*second, record::event::SERVER_LOG, message, fields.clone());
+    }
+}
+
 /// A statement that runs so often and returns so many rows each time.
 fn polls(scene: &mut Scene, text: &str, calls: u64, rows: u64) {
     statement(scene, text, json!({"calls": calls, "rows": rows, "shared_hit": calls}), json!({}));
@@ -103,6 +114,8 @@ pub(super) const CASES: &[Fires] = &[
     ("TXN-13", Counter, |scene| {
         errors(scene, ("ERROR", "42P01"), "relation \"new_table\" does not exist", 900)
     }),
+    ("REP-13", Counter, |scene| not_online(scene, &[40, 50, 60], 0)),
+    ("REP-13", Counter, |scene| not_online(scene, &[100], 400)),
     ("TXN-13", Counter, |scene| errors(scene, ("ERROR", "22012"), "division by zero", 900)),
     ("SES-08", Counter, |scene| polls(scene, POLL, 200_000, 0)),
     // Pages that were visible to all before these deletes.
@@ -159,6 +172,11 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("PLAN-56", |scene| off(scene, "enable_nestloop", "Index Scan")),
     ("PLAN-56", |scene| off(scene, "enable_hashjoin", "Hash Join")),
     // Few errors, and those that other rules explain.
+    ("REP-13", |scene| not_online(scene, &[40], 3)),
+    ("REP-13", |scene| {
+        errors(scene, ("ERROR", "XX000"), "[MTM] multimaster node is not online: current status", 900)
+    }),
+    ("TXN-13", |scene| not_online(scene, &[40, 50, 60], 900)),
     ("TXN-13", |scene| errors(scene, ("ERROR", "42P01"), "relation \"new_table\" does not exist", 3)),
     ("TXN-13", |scene| errors(scene, ("ERROR", "40001"), "could not serialize access", 900)),
     ("TXN-13", |scene| {

@@ -18,13 +18,21 @@ use super::{Lasting, LiveError, Options, Watch, after_all, again, lost_rows, und
 use crate::client::{Client, number};
 use crate::fault::{Happened, Site};
 use crate::outcome::{At, Outcome, of_broken, of_reply};
+use crate::simulate::Draw;
 
 const SHAPE: Shape =
     Shape { name: "conflict", columns: "id int not null, v bigint not null", key: Some("shard, id") };
 /// Counters that all nodes fight for.
 const COUNTERS: usize = 2;
+/// And where a conflict takes an engine so long that hardly an increment gets through.
+const MORE_COUNTERS: usize = 32;
 /// How long a statement may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// With fewer acknowledged increments of the same rows, they are counted again for longer, and on more rows.
+const CONTENDED_MIN: u64 = 300;
+/// How much longer.
+const SLOW_FACTOR: u32 = 3;
 
 /// Attempts of the lost-update control until it shows one.
 const CARELESS_TRIES: usize = 5;
@@ -34,8 +42,8 @@ const CARELESS_TRIES: usize = 5;
 enum Way {
     /// Every session writes its own.
     Owned,
-    /// Every session writes all of them.
-    Contended,
+    /// Every session writes all of so many.
+    Contended(usize),
     /// The same, but the client computes the value from an earlier read.
     Careless,
 }
@@ -104,7 +112,14 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     report.owned = measure(site, &options, stop, &nodes, Way::Owned, &mut report.happened)?;
     // The plan of faults is complete; the rest is about conflicts.
     options.plan = crate::fault::Plan::default();
-    report.contended = measure(site, &options, stop, &nodes, Way::Contended, &mut report.happened)?;
+    report.contended = measure(site, &options, stop, &nodes, Way::Contended(COUNTERS), &mut report.happened)?;
+    // Where conflicts end by a detector of deadlocks, a node commits one increment in a second.
+    let is_slow = report.contended.is_whole() && report.contended.acknowledged < CONTENDED_MIN;
+    if is_slow && !stop.load(Ordering::Relaxed) {
+        let longer = Options { duration: options.duration * SLOW_FACTOR, ..options.clone() };
+        let way = Way::Contended(MORE_COUNTERS);
+        report.contended = measure(site, &longer, stop, &nodes, way, &mut report.happened)?;
+    }
     for _ in 0..CARELESS_TRIES {
         let is_shown = report.careless.as_ref().is_some_and(|results| results.overwritten > 0);
         if is_shown || !report.contended.is_whole() || stop.load(Ordering::Relaxed) {
@@ -127,7 +142,11 @@ fn measure(
 ) -> Result<ConflictResults, LiveError> {
     let tables = Tables::make(site, &[SHAPE])?;
     let writers = if nodes.len() > 1 { nodes.len() } else { options.clients.max(2) };
-    let counters = if way == Way::Owned { writers } else { COUNTERS };
+    let counters = match way {
+        Way::Owned => writers,
+        Way::Contended(counters) => counters,
+        Way::Careless => COUNTERS,
+    };
     let mut first = tables::client(site, nodes[0])?;
     for id in 0..counters {
         first.execute(&format!("insert into {SCHEMA}.conflict values (1, {id}, 0)"))?;
@@ -168,10 +187,16 @@ fn count(
     watch: &Watch<'_>,
 ) -> [u64; 3] {
     let (mut counts, mut turn) = ([0; 3], number);
+    let mut draw = Draw::new(number as u64);
     while watch.goes_on() {
         let Some(client) = session.get() else { continue };
         turn += 1;
-        let id = if way == Way::Owned { number } else { turn % COUNTERS };
+        let id = match way {
+            Way::Owned => number,
+            Way::Contended(COUNTERS) | Way::Careless => turn % COUNTERS,
+            // Sessions that take their turns in step would seldom meet.
+            Way::Contended(counters) => draw.below(counters as u32) as usize,
+        };
         let sql = match way {
             Way::Careless => {
                 let read = client

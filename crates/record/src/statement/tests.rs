@@ -138,6 +138,11 @@ fn only_one_plain_statement_is_sent_or_pasted() {
     assert_eq!(good("select 1 from t where a in ($1 /*, ... */)"), "select 1 from t where a in ($1 )");
     good("update \"Таблица\" set a = a + $1 where b = $2");
     good("select a at time zone $1 from t");
+    assert_eq!(good("select now() - interval $1, (date $2)"), "select now() - $1::interval, ($2::date)");
+    assert_eq!(
+        good("select a from t where at > timestamptz $2 limit $3"),
+        "select a from t where at > $2::timestamptz limit $3"
+    );
     for text in [
         "",
         ";",
@@ -155,8 +160,7 @@ fn only_one_plain_statement_is_sent_or_pasted() {
         "copy (select 1) to stdout",
         "create table x as select 1",
         "explain analyze delete from t",
-        "select interval $1",
-        "select a from t where at > date $2",
+        "select timestamp with time zone $1",
         "select 1 from t where ((((((((((((((((((((((((((((a = $1))))))))))))))))))))))))))))",
     ] {
         assert!(plannable(text).is_err(), "{text:?}");

@@ -66,6 +66,8 @@ line! {
         partition_of: String,
         /// `fillfactor`; absent at the default of 100.
         fillfactor: Option<u64>,
+        /// Columns with a number of distinct values that was declared: `column n_distinct=-1`, separated by `; `.
+        column_options: String,
         /// Triggers that users made.
         triggers: Option<u64>,
         /// Their names with the functions that they call: `trigger(function)`, separated by `; `.

@@ -43,6 +43,11 @@ pub trait Dial: Send + Sync + 'static {
         false
     }
 
+    /// How the errors begin with which a server refuses every statement for a time: a session that gets one is dialed anew, after a pause.
+    fn isolated(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// Where connections led, if they may lead to several servers: the first one, and each change.
     fn moves(&self) -> Vec<Move> {
         Vec::new()

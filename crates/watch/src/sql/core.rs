@@ -142,7 +142,7 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     format!(
         "with a as materialized (select *, backend_type = 'client backend' and not ({daemons}) client,
              state = 'active' and query ~* {REPORTING} or query = '<insufficient privilege>' or backend_type = 'walsender' and query ~* 'base_backup' reports
-           from (select pid, backend_type, coalesce(state, '') state, coalesce(wait_event_type, '') wait_type, coalesce(wait_event, '') wait_event, {query_id} query_id,
+           from (select pid, backend_type, case when {daemons} then 'idle' else coalesce(state, '') end state, coalesce(wait_event_type, '') wait_type, coalesce(wait_event, '') wait_event, {query_id} query_id,
              {leader} leader_pid, xact_start, query_start, state_change, backend_start, backend_xid, backend_xmin, usesysid, datid, application_name, client_addr, {tls} tls,
              {sampled} sampled, pg_catalog.left(query, {QUERY_CHARS}) query
            from {} where pid <> pg_catalog.pg_backend_pid() and application_name is distinct from '{}') r)

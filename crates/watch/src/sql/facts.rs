@@ -122,6 +122,7 @@ pub(crate) fn of_engine(place: &Place, t_us: u64, all: &[Own], recorded: &mut Re
         (OWN_TOPIC, own::LOCKS_WHILE, words(|own| own.locks_while)),
         (OWN_TOPIC, own::SLOTS, names(|own| own.slots)),
         (OWN_TOPIC, own::SESSIONS, names(|own| own.sessions)),
+        (OWN_TOPIC, own::AWAY, [names(|own| own.isolated), names(|own| own.away)].join("; ")),
         (OWN_TOPIC, own::ORIGIN, words(|own| own.origin.unwrap_or_default())),
         (COMMIT_WAITS.0, COMMIT_WAITS.1, wait(|own| own.commit_waits)),
         (NODE_WAITS.0, NODE_WAITS.1, wait(|own| own.node_waits)),

@@ -6,6 +6,7 @@
 //! force_generic_plan`). [`safety`] decides whether our role may.
 //! A plan is recorded once for each shape.
 
+mod inside;
 mod safety;
 mod tree;
 mod trial;
@@ -246,6 +247,7 @@ impl Node {
                 break;
             }
             let text = self.plans.texts.get(&wanted.query_id).cloned().unwrap_or_default();
+            self.record_functions(tick, (&wanted.query_id, &text), batch)?;
             let Link::Up(up) = &mut self.link else { return Ok(()) };
             let before = self.plans.seen.get(&wanted.query_id).cloned().flatten().map(|seen| seen.hash);
             match look(&mut up.session, &wanted, &text) {

@@ -32,6 +32,7 @@ pub(super) struct Watcher<'a> {
     pub(super) phase: &'static str,
     pub(super) since_report: Period,
     pub(super) nodes: &'a Nodes,
+    pub(super) silences: Silences,
 }
 
 impl Watcher<'_> {
@@ -105,6 +106,10 @@ impl Observer for Watcher<'_> {
             self.phase(PHASE_DRAIN, end);
         }
         self.keep(second);
+        self.silences.second(
+            (second.from / NANOS_PER_MICRO, second.to / NANOS_PER_MICRO),
+            &self.nodes.done(second.posted),
+        );
         if let Some(settling) = self.settling.as_mut().filter(|_| second.is_warmup) {
             settling.add(second.posted.warmup.transactions(), (second.to - second.from) as f64 / 1e9);
         }

@@ -12,26 +12,75 @@ pub(super) struct Deed {
 /// A statement that takes a strong lock of a table: its first words (`*` fits any one, `|` divides), a word with which it takes a weaker one, and the rest.
 struct Strong {
     begins: &'static str,
+    /// Words in a row that it must have; empty: none.
+    has: &'static str,
     unless: &'static str,
     what: &'static str,
     text: &'static str,
 }
 
-const STRONG: [Strong; 8] = [
+const STRONG: [Strong; 14] = [
+    Strong {
+        begins: "ALTER TABLE",
+        has: "IF NOT EXISTS",
+        unless: "",
+        what: "its ALTER TABLE ... IF NOT EXISTS takes an ACCESS EXCLUSIVE lock until its transaction ends, also when there is nothing to add",
+        text: "change the schema once, at the deployment; a program that must be sure looks into information_schema.columns first, and commits right after \
+            an ALTER TABLE",
+    },
+    Strong {
+        begins: "ALTER TABLE",
+        has: "FOREIGN KEY",
+        unless: "NOT VALID",
+        what: "its ALTER TABLE adds a foreign key and checks all rows of the table while it keeps writers out",
+        text: "add it NOT VALID, which is done at once, and check the rows afterwards with VALIDATE CONSTRAINT, during which others write",
+    },
+    Strong {
+        begins: "ALTER TABLE",
+        has: "CHECK",
+        unless: "NOT VALID",
+        what: "its ALTER TABLE adds a constraint and checks all rows of the table while it keeps others out",
+        text: "add it NOT VALID, which is done at once, and check the rows afterwards with VALIDATE CONSTRAINT, during which others read and write",
+    },
+    Strong {
+        begins: "CREATE TABLE",
+        has: "PARTITION OF",
+        unless: "",
+        what: "its CREATE TABLE ... PARTITION OF locks the whole table, and reads all rows of the default partition, if there is one, before it goes on",
+        text: "keep the default partition empty, or give it a CHECK constraint that excludes the new range (added NOT VALID, then validated): then it is not \
+            read; or create the table alone and ATTACH it, which locks less; make partitions ahead, when little is written",
+    },
+    Strong {
+        begins: "ALTER TABLE",
+        has: "ATTACH PARTITION",
+        unless: "",
+        what: "its ATTACH PARTITION reads the new partition and all rows of the default partition, if there is one, under a lock",
+        text: "give the new partition, and the default partition, a validated CHECK constraint that fits before: then they are not read",
+    },
+    Strong {
+        begins: "ANALYZE|VACUUM",
+        has: "",
+        unless: "FULL",
+        what: "a VACUUM or ANALYZE keeps other ones of the same table, and schema changes, waiting until it ends",
+        text: "leave both to autovacuum, or run them once after a whole import, from one session",
+    },
     Strong {
         begins: "CREATE INDEX|CREATE UNIQUE INDEX",
+        has: "",
         unless: "CONCURRENTLY",
         what: "its CREATE INDEX keeps all writers of the table out until the transaction ends",
         text: "build indexes with CREATE INDEX CONCURRENTLY, outside of a transaction block: it takes longer, and writers go on",
     },
     Strong {
         begins: "REINDEX",
+        has: "",
         unless: "CONCURRENTLY",
         what: "its REINDEX keeps all writers of the table out until it ends",
         text: "use REINDEX ... CONCURRENTLY (PostgreSQL 12 and later): writers go on",
     },
     Strong {
         begins: "VACUUM FULL|VACUUM (FULL|CLUSTER",
+        has: "",
         unless: "",
         what: "it writes the table anew, and no other session can read or write it meanwhile",
         text: "VACUUM without FULL makes the room usable again and blocks no session; to shrink a table under load use a tool that copies it and catches up \
@@ -39,12 +88,14 @@ const STRONG: [Strong; 8] = [
     },
     Strong {
         begins: "TRUNCATE",
+        has: "",
         unless: "",
         what: "its TRUNCATE keeps readers and writers out until the transaction ends",
         text: "commit right after the TRUNCATE, or fill a second table and rename both in one short transaction",
     },
     Strong {
         begins: "ALTER TABLE",
+        has: "",
         unless: "",
         what: "its ALTER TABLE keeps the others out until the transaction ends",
         text: "keep such transactions short: add constraints NOT VALID and validate them later, add columns without a default that must be computed, \
@@ -52,18 +103,21 @@ const STRONG: [Strong; 8] = [
     },
     Strong {
         begins: "CREATE TRIGGER|CREATE CONSTRAINT TRIGGER|CREATE OR REPLACE TRIGGER",
+        has: "",
         unless: "",
         what: "its CREATE TRIGGER keeps all writers of the table out until the transaction ends",
         text: "commit right after it",
     },
     Strong {
         begins: "DROP",
+        has: "",
         unless: "CONCURRENTLY",
         what: "its DROP keeps readers and writers out until the transaction ends",
         text: "commit right after it; drop indexes with DROP INDEX CONCURRENTLY",
     },
     Strong {
         begins: "LOCK",
+        has: "",
         unless: "",
         what: "it locks the table by a command of its own",
         text: "lock rows (SELECT ... FOR UPDATE) or a key (pg_advisory_xact_lock) instead of a table, or in the weakest mode that does",
@@ -77,7 +131,7 @@ fn words(statement: &str) -> Vec<String> {
 }
 
 /// What a statement that holds a strong lock of a table does. A text may have several statements: one that takes such a lock keeps it to the end.
-fn of_table(query: &str) -> Option<Deed> {
+pub(super) fn of_table(query: &str) -> Option<Deed> {
     for statement in query.split(';') {
         let words = words(statement);
         let begins = |begin: &str| {
@@ -85,8 +139,10 @@ fn of_table(query: &str) -> Option<Deed> {
             words.len() > wanted.len() && words.iter().zip(&wanted).all(|(word, wanted)| word == wanted)
         };
         let fits = |strong: &&Strong| {
-            let is_weaker = words.iter().take(4).any(|word| word.trim_matches('(') == strong.unless);
-            strong.begins.split('|').any(begins) && !is_weaker
+            let all = words.join(" ");
+            let has = |part: &str| format!(" {all} ").replace('(', "").contains(&format!(" {part} "));
+            let is_weaker = !strong.unless.is_empty() && has(strong.unless);
+            strong.begins.split('|').any(begins) && (strong.has.is_empty() || has(strong.has)) && !is_weaker
         };
         if let Some(Strong { what, text, .. }) = STRONG.iter().find(fits) {
             return Some(Deed { what, text, commands: vec![] });
@@ -145,7 +201,6 @@ mod tests {
             "reindex (concurrently) table a",
             "reindex table concurrently a",
             "drop index concurrently a",
-            "vacuum (analyze) a",
             "select 'drop table a'",
             "",
         ] {

@@ -3,9 +3,10 @@
 use super::super::costly::{busy, severity};
 use super::{TABLE_SHARE_MIN, share_in};
 use crate::case::Case;
+use crate::case::Lines;
 use crate::rule::{Answer, Claim};
 use crate::units;
-use record::finding::Level;
+use record::finding::{Level, NodeTime};
 
 /// Scans a second.
 const SCANS_PER_S_MIN: f64 = 0.5;
@@ -15,6 +16,44 @@ const BLOCKS_PER_SCAN_MIN: f64 = 1_000.0;
 const ROWS_PER_BLOCK_MAX: f64 = 1.0;
 /// The share of pages that a vacuum found free of dead rows: of the others it is not known.
 const VISIBLE_SHARE_MIN: f64 = 0.5;
+
+/// Rows that are written, of those that scans read.
+const WRITTEN_SHARE_MAX: f64 = 0.1;
+/// Up to this fillfactor most of a page stays empty on purpose.
+const LOOSE_FILL: f64 = 50.0;
+/// From this share of updated rows on a table may need the room.
+const CHANGED_SHARE: f64 = 0.01;
+
+/// A table that is written with most of each page left empty, and read.
+fn loose(time: &NodeTime, relation: &str, lines: &Lines, (share, blocks, rows): (f64, f64, f64)) -> Claim {
+    let fill = lines.last("fillfactor").unwrap_or(100.0);
+    Claim::new(
+        severity(share),
+        Level::DiscriminatingCounter,
+        format!(
+            "{}: {} of the session time is in {relation}, whose fillfactor is {fill:.0}: that much of each page is filled, and a scan reads {} blocks for {} rows",
+            time.node,
+            units::percent(share),
+            units::count(blocks),
+            units::count(rows)
+        ),
+    )
+    .on_node(&time.node)
+    .during([lines.ticks.window()])
+    .number("share", share)
+    .number("blocks_per_scan", blocks)
+    .number("rows_per_scan", rows)
+    .because("hardly a row of it is updated here: the room is for other versions of rows in the same page")
+    .lacking("whether it is updated at other times")
+    .remedy(
+        "set fillfactor to 100, or 90 for rows that are updated, and write the table anew: VACUUM FULL keeps all other sessions out while it does, pg_repack and \
+         pg_squeeze do not",
+        &[
+            &format!("ALTER TABLE {relation} RESET (fillfactor);"),
+            &format!("VACUUM (FULL, ANALYZE) {relation}; -- no other session can read or write the table meanwhile"),
+        ],
+    )
+}
 
 /// VAC-14.
 pub(super) fn mostly_empty(case: &Case) -> Answer {
@@ -29,11 +68,25 @@ pub(super) fn mostly_empty(case: &Case) -> Answer {
                 (sum("seq_rows") / scans.max(1.0), (sum("blocks_hit") + sum("blocks_read")) / scans.max(1.0));
             let is_scanned = lines.rate("seq_scans").is_some_and(|rate| rate >= SCANS_PER_S_MIN)
                 && sum("index_rows") < sum("seq_rows");
+            // Each row that is written touches blocks of its own: they are none of the scan.
+            let written = sum("rows_inserted") + sum("rows_updated") + sum("rows_deleted");
+            let is_scanned = is_scanned && written <= sum("seq_rows") * WRITTEN_SHARE_MAX;
             let is_clean = lines.last("all_visible_share").is_some_and(|share| share >= VISIBLE_SHARE_MIN);
             let is_empty = blocks >= BLOCKS_PER_SCAN_MIN && rows < blocks * ROWS_PER_BLOCK_MAX;
             // A scan that ends early (LIMIT, EXISTS) has few rows of a full table.
             let is_whole =
                 lines.last("planned_rows").is_some_and(|planned| rows >= planned * VISIBLE_SHARE_MIN);
+            let is_loose = lines.last("fillfactor").is_some_and(|fill| fill <= LOOSE_FILL);
+            let is_changed = sum("rows_updated") >= lines.last("live_rows").unwrap_or(0.0) * CHANGED_SHARE;
+            if share >= TABLE_SHARE_MIN
+                && is_scanned
+                && is_loose
+                && !is_changed
+                && blocks >= BLOCKS_PER_SCAN_MIN
+            {
+                claims.push(loose(time, relation, lines, (share, blocks, rows)));
+                continue;
+            }
             if share < TABLE_SHARE_MIN || !(is_scanned && is_clean && is_empty && is_whole) {
                 continue;
             }

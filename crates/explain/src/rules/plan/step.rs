@@ -225,8 +225,11 @@ fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
     let rows = units::short(number(node, "rows_planned"));
     let input = below(planned, node).map(|child| number(&child, "rows_planned")).fold(0.0, f64::max);
     let above = planned.above(node);
-    let per_row =
-        below(planned, node).next().is_some() && kind.ends_with("Scan") && !kind.starts_with("Bitmap");
+    // A scan without a table is an extension's own node, which sends its child to other nodes.
+    let per_row = !relation.is_empty()
+        && below(planned, node).next().is_some()
+        && kind.ends_with("Scan")
+        && !kind.starts_with("Bitmap");
     let (does, remedy) = match kind {
         _ if per_row && kind != "Subquery Scan" => (
             format!("runs a subquery for each of the rows that it reads from {relation}"),
@@ -244,6 +247,7 @@ fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
             };
             (format!("sorts {rows} rows by {condition}{end}"), remedy)
         }
+        "Custom Scan" | "Foreign Scan" if relation.is_empty() => return None,
         "Seq Scan" | "Index Scan" | "Index Only Scan" | "Bitmap Heap Scan" => of_scan(node, kind, &rows),
         "Nested Loop" => of_loop(planned, node)?,
         "Hash Join" | "Merge Join" => (

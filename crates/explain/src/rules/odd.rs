@@ -1,0 +1,392 @@
+//! CFG-01: settings with a value that is meant for tests, for one occasion, or for another kind of machine, where what they cost shows.
+
+use super::costly::severity as of_share;
+use super::plan::planned;
+use crate::case::Case;
+use crate::node_time;
+use crate::rule::Need::{Facts, Field};
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::{Level, NodeTime, Severity};
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "CFG-01",
+    title: "a setting has a value that is meant for tests or for one occasion",
+    needs: &[Facts("setting"), Field("server", "sessions_active")],
+    limits: "developer options, statistics that are off, limits of the planner or of parallel workers far below their defaults, and costs far from them: each \
+        only with 10 % of the session time in what it makes slow, or with what it stops (ours)",
+    judge: odd,
+    links: &["https://www.postgresql.org/docs/current/runtime-config-developer.html"],
+}];
+
+/// The share of the session time in what a setting makes slow.
+const SHARE_MIN: f64 = 0.1;
+/// Transactions a second of a server that is in use.
+const COMMITS_MIN: f64 = 1.0;
+/// Blocks of an execution, and for each row, of a statement whose plan is poor.
+const BLOCKS_MIN: f64 = 100.0;
+const BLOCKS_PER_ROW_MIN: f64 = 10.0;
+/// Tables in a plan whose order matters.
+const TABLES_MIN: usize = 3;
+/// How many times dearer a page read at random may look than one read in order, at least and at most.
+const RANDOM_FACTOR: (f64, f64) = (0.5, 20.0);
+/// The default of logical_decoding_work_mem, in bytes.
+const DECODING_DEFAULT: f64 = 64.0 * 1024.0 * 1024.0;
+/// The default of deadlock_timeout is one second; below this, in milliseconds, the check itself is what sessions do.
+const DEADLOCK_MS: f64 = 50.0;
+
+/// What it costs: the share of the session time if it is one, and how that shows.
+struct Cost {
+    share: Option<f64>,
+    evidence: String,
+}
+
+/// A setting, whether a value of it is odd, and what it costs where that shows.
+struct Odd {
+    name: &'static str,
+    is_odd: fn(&str) -> bool,
+    cost: fn(&Case, &NodeTime, &str) -> Option<Cost>,
+    what: &'static str,
+    text: &'static str,
+    /// It takes effect after a restart only.
+    restarts: bool,
+}
+
+fn is_on(value: &str) -> bool {
+    ["on", "true", "yes", "1"].contains(&value)
+}
+
+fn is_off(value: &str) -> bool {
+    ["off", "false", "no", "0"].contains(&value)
+}
+
+fn below(value: &str, least: f64) -> bool {
+    value.parse::<f64>().is_ok_and(|value| value >= 0.0 && value < least)
+}
+
+const ODD: [Odd; 17] = [
+    Odd {
+        name: "wal_consistency_checking",
+        is_odd: |value| !value.is_empty(),
+        cost: wal,
+        what: "each WAL record carries an image of its page, for a standby to compare with",
+        text: "it is a tool for developers of PostgreSQL: empty it",
+        restarts: false,
+    },
+    Odd {
+        name: "track_counts",
+        is_odd: is_off,
+        cost: used,
+        what: "autovacuum does not know what has changed and never comes: dead rows stay, and statistics grow old",
+        text: "switch it on; then vacuum and analyse what was changed meanwhile",
+        restarts: false,
+    },
+    Odd {
+        name: "debug_discard_caches",
+        is_odd: |value| !below(value, 1.0),
+        cost: used,
+        what: "each session forgets what it knows of the catalog all the time, and reads it again",
+        text: "it is a tool for developers of PostgreSQL: set it to 0",
+        restarts: false,
+    },
+    Odd {
+        name: "ignore_system_indexes",
+        is_odd: is_on,
+        cost: used,
+        what: "the catalog is read without its indexes",
+        text: "it is for repairing a damaged catalog: switch it off",
+        restarts: true,
+    },
+    Odd {
+        name: "debug_parallel_query",
+        is_odd: |value| !is_off(value),
+        cost: parallel,
+        what: "statements start parallel workers although the planner finds them too dear",
+        text: "it is for tests of parallel plans: switch it off",
+        restarts: false,
+    },
+    Odd {
+        name: "force_parallel_mode",
+        is_odd: |value| !is_off(value),
+        cost: parallel,
+        what: "statements start parallel workers although the planner finds them too dear",
+        text: "it is for tests of parallel plans: switch it off",
+        restarts: false,
+    },
+    Odd {
+        name: "parallel_setup_cost",
+        is_odd: |value| below(value, 100.0),
+        cost: parallel,
+        what: "starting parallel workers looks cheap to the planner, so statements of milliseconds start them",
+        text: "set it back to its default of 1000; min_parallel_table_scan_size decides from which size on a scan is divided",
+        restarts: false,
+    },
+    Odd {
+        name: "join_collapse_limit",
+        is_odd: |value| below(value, 3.0),
+        cost: joined,
+        what: "the planner joins tables in the order in which they are written, however many rows that makes",
+        text: "set it back to its default of 8; a statement that needs it gets it for its own transaction (SET LOCAL)",
+        restarts: false,
+    },
+    Odd {
+        name: "from_collapse_limit",
+        is_odd: |value| below(value, 3.0),
+        cost: joined,
+        what: "the planner does not join tables of subqueries with those around them in another order than they are written in",
+        text: "set it back to its default of 8",
+        restarts: false,
+    },
+    Odd {
+        name: "geqo_threshold",
+        is_odd: |value| below(value, 6.0),
+        cost: joined,
+        what: "the order of joins of few tables is found by chance (the genetic optimizer) and not by trying all orders",
+        text: "set it back to its default of 12",
+        restarts: false,
+    },
+    Odd {
+        name: "max_parallel_workers",
+        is_odd: |value| below(value, 1.0),
+        cost: without_workers,
+        what: "plans with parallel workers are made, and none is ever started: the statement does their work alone",
+        text: "allow as many as there are processors, or set max_parallel_workers_per_gather to 0, so that such plans are not made",
+        restarts: false,
+    },
+    Odd {
+        name: "max_worker_processes",
+        is_odd: |value| below(value, 1.0),
+        cost: without_workers,
+        what: "plans with parallel workers are made, and none is ever started: the statement does their work alone",
+        text: "allow some more than there are processors; replication and extensions need some as well",
+        restarts: true,
+    },
+    Odd {
+        name: "logical_decoding_work_mem",
+        is_odd: |value| units::setting(value).is_some_and(|bytes| bytes < DECODING_DEFAULT / 2.0),
+        cost: decoded,
+        what: "changes that are decoded for logical replication do not fit into it: they are written to files and read again at commit",
+        text: "set it back to its default of 64MB, or more where transactions are large: each process that decodes may take so much",
+        restarts: false,
+    },
+    Odd {
+        name: "deadlock_timeout",
+        is_odd: |value| units::setting(value).is_some_and(|ms| ms < DEADLOCK_MS),
+        cost: locked,
+        what: "each short wait for a lock begins a search for deadlocks, which stops all other requests for locks",
+        text: "set it back to its default of 1s, or longer than the usual wait",
+        restarts: false,
+    },
+    Odd {
+        name: "random_page_cost",
+        is_odd: |value| {
+            value.parse::<f64>().is_ok_and(|cost| cost < RANDOM_FACTOR.0 || cost > RANDOM_FACTOR.1)
+        },
+        cost: planned_poorly,
+        what: "the planner's choice between indexes and scans is made with a price that fits no disk",
+        text: "set it to 1.1 for memory and flash, 4 for rotating disks (with seq_page_cost = 1)",
+        restarts: false,
+    },
+    Odd {
+        name: "effective_cache_size",
+        is_odd: |value| units::setting(value).is_some_and(|bytes| bytes < 64.0 * 1024.0 * 1024.0),
+        cost: planned_poorly,
+        what: "the planner believes that hardly a page is found in memory, so indexes look dear",
+        text: "set it to what shared_buffers and the page cache have together: half of the memory or more",
+        restarts: false,
+    },
+    Odd {
+        name: "cpu_tuple_cost",
+        is_odd: |value| value.parse::<f64>().is_ok_and(|cost| !(0.001..=0.1).contains(&cost)),
+        cost: planned_poorly,
+        what: "the planner weighs the work for rows against reading pages with a price far from its default",
+        text: "set it back to its default of 0.01",
+        restarts: false,
+    },
+];
+
+/// It is at work.
+fn used(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let rate = case.one("server", &time.node)?.rate("xact_commit")?;
+    (rate >= COMMITS_MIN).then(|| Cost {
+        share: None,
+        evidence: format!("{} transactions a second commit", units::short(rate)),
+    })
+}
+
+/// It writes: the WAL takes time, or there is much of it.
+fn wal(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let share = node_time::share_waiting(case, &time.node, |kind, event| {
+        event.to_lowercase().contains("wal") && (kind == "IO" || kind == "LWLock")
+    })?;
+    let rate = case.one("server", &time.node)?.rate("wal_bytes").unwrap_or(0.0);
+    (share >= SHARE_MIN || rate >= 1e6).then(|| Cost {
+        share: Some(share),
+        evidence: format!(
+            "{} of WAL a second, and {} of the session time waits for it",
+            units::bytes(rate),
+            units::percent(share)
+        ),
+    })
+}
+
+/// Sessions wait for parallel workers.
+fn parallel(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    const EVENTS: [&str; 8] = [
+        "BgWorkerShutdown",
+        "BgWorkerStartup",
+        "ExecuteGather",
+        "ParallelFinish",
+        "MessageQueueReceive",
+        "MessageQueueSend",
+        "DSMFillZeroWrite",
+        "DsmAllocate",
+    ];
+    let share = node_time::share_waiting(case, &time.node, |_, event| EVENTS.contains(&event))?;
+    (share >= SHARE_MIN).then(|| Cost {
+        share: Some(share),
+        evidence: format!(
+            "{} of the session time waits for parallel workers to start, to end and to answer",
+            units::percent(share)
+        ),
+    })
+}
+
+/// A statement takes the time whose plan joins several tables.
+fn joined(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let all = planned(case, SHARE_MIN).filter(|planned| planned.time.node == time.node);
+    let tables = |planned: &super::plan::Planned<'_>| {
+        let scans = planned.nodes.iter().filter(|node| node.lines.word("kind").ends_with("Scan"));
+        scans.filter(|node| !node.lines.word("relation").is_empty()).count()
+    };
+    let largest = all
+        .filter(|planned| tables(planned) >= TABLES_MIN)
+        .max_by(|left, right| left.statement.share.total_cmp(&right.statement.share))?;
+    Some(Cost {
+        share: Some(largest.statement.share),
+        evidence: format!(
+            "{} of the session time is a statement that joins {} tables: {}",
+            units::percent(largest.statement.share),
+            tables(&largest),
+            super::costly::in_a_line(largest.statement)
+        ),
+    })
+}
+
+/// A statement takes the time whose plan has parallel workers.
+fn without_workers(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let all = planned(case, SHARE_MIN).filter(|planned| planned.time.node == time.node);
+    let gathers = |planned: &super::plan::Planned<'_>| {
+        planned.nodes.iter().any(|node| node.lines.word("kind").starts_with("Gather"))
+    };
+    let mut all = all.filter(gathers);
+    let first = all.next()?;
+    Some(Cost {
+        share: Some(first.statement.share),
+        evidence: format!(
+            "{} of the session time is a statement whose plan has a Gather: {}",
+            units::percent(first.statement.share),
+            super::costly::in_a_line(first.statement)
+        ),
+    })
+}
+
+/// Decoding wrote files, and sessions or senders spend time with them.
+fn decoded(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let spilled: f64 = case.at("slot", &time.node).filter_map(|slot| slot.lines.sum("spill_bytes")).sum();
+    let share = node_time::share_waiting(case, &time.node, |_, event| event.starts_with("ReorderBuffer"))?;
+    let of_functions: f64 = time
+        .statements
+        .iter()
+        .filter(|statement| statement.text.contains("pg_logical_slot_"))
+        .map(|statement| statement.share)
+        .sum();
+    (spilled > 0.0 || share > 0.0).then(|| Cost {
+        share: Some(share.max(of_functions)),
+        evidence: format!(
+            "slots wrote {} of changes to files, and {} of the session time is decoding or waits for these files",
+            units::bytes(spilled),
+            units::percent(share.max(of_functions))
+        ),
+    })
+}
+
+/// Sessions wait for locks.
+fn locked(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let share = node_time::share_waiting(case, &time.node, |kind, _| kind == "Lock")?;
+    (share >= SHARE_MIN).then(|| Cost {
+        share: Some(share),
+        evidence: format!("{} of the session time waits for locks", units::percent(share)),
+    })
+}
+
+/// A statement takes the time that touches far more blocks than it returns rows.
+fn planned_poorly(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let all = planned(case, SHARE_MIN).filter(|planned| planned.time.node == time.node);
+    let is_poor = |planned: &super::plan::Planned<'_>| {
+        let (blocks, rows) = (planned.statement.blocks.unwrap_or(0.0), planned.statement.rows.unwrap_or(0.0));
+        blocks >= BLOCKS_MIN && blocks >= rows.max(1.0) * BLOCKS_PER_ROW_MIN
+    };
+    let mut all = all.filter(is_poor);
+    let first = all.next()?;
+    Some(Cost {
+        share: Some(first.statement.share),
+        evidence: format!(
+            "{} of the session time is a statement that touches {} blocks for {} rows: {}",
+            units::percent(first.statement.share),
+            units::count(first.statement.blocks.unwrap_or(0.0)),
+            units::short(first.statement.rows.unwrap_or(0.0)),
+            super::costly::in_a_line(first.statement)
+        ),
+    })
+}
+
+/// Its values that are in force: the server's, and those of roles and databases.
+fn values<'a>(case: &'a Case, node: &'a str, name: &'a str) -> Vec<(Option<&'a str>, &'a str)> {
+    let own = case.own_settings(node, name).map(|(owner, value)| (Some(owner), value));
+    case.setting(node, name).map(|value| (None, value)).into_iter().chain(own).collect()
+}
+
+fn odd(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in node_time::all(case) {
+        for odd in &ODD {
+            let value = values(case, &time.node, odd.name).into_iter().find(|(_, value)| (odd.is_odd)(value));
+            let Some((owner, value)) = value else { continue };
+            let Some(Cost { share, evidence }) = (odd.cost)(case, time, value) else { continue };
+            let of_owner = owner.map_or(String::new(), |owner| format!(" for {owner}"));
+            let command = match (owner, odd.restarts) {
+                (Some(owner), _) => {
+                    format!(
+                        "ALTER {} RESET {};",
+                        owner.replacen("role", "ROLE", 1).replacen("database", "DATABASE", 1),
+                        odd.name
+                    )
+                }
+                (None, true) => format!("ALTER SYSTEM RESET {}; -- then restart: all sessions end", odd.name),
+                (None, false) => format!("ALTER SYSTEM RESET {}; SELECT pg_reload_conf();", odd.name),
+            };
+            let look = format!(
+                "SELECT name, setting, source, sourcefile, sourceline FROM pg_settings WHERE name = '{}'; -- where it is set, if it stays",
+                odd.name
+            );
+            let shown = if value.is_empty() { "empty" } else { value };
+            claims.push(
+                Claim::new(
+                    share.map_or(Severity::Medium, |share| {
+                        if share >= SHARE_MIN { of_share(share) } else { Severity::Medium }
+                    }),
+                    Level::CoOccurrence,
+                    format!("{}: {} is {shown}{of_owner}: {}", time.node, odd.name, odd.what),
+                )
+                .on_node(&time.node)
+                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+                .with(share, |claim, share| claim.number("share", share))
+                .because(evidence)
+                .lacking("how it would be without: set it back for one session, and compare")
+                .remedy(odd.text, &[&command, &look]),
+            );
+        }
+    }
+    Answer::of(claims, || "settings for developers, and limits far from their defaults".to_string())
+}

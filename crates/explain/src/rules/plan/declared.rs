@@ -1,0 +1,107 @@
+//! PLAN-61: estimates that are wrong because somebody declared them: rows of a function, distinct values of a column.
+
+use super::hidden::does_more;
+use super::{NEEDS, Planned, SHARE_MIN, planned, severity};
+use crate::case::{Case, Thing};
+use crate::rule::{Answer, Claim, Rule};
+use crate::rules::statement::explain_it;
+use crate::units;
+use record::finding::Level;
+use record::statement;
+use record::watched::FUNCTION_TEXT;
+
+pub(in crate::rules) const RULES: &[Rule] = &[Rule {
+    id: "PLAN-61",
+    title: "the planner believes a number that was declared, and it is wrong",
+    needs: NEEDS,
+    limits: "10 % of the session time in a statement that touches far more blocks than its plan costs, by a nested loop, and reads a function that is declared \
+        with few rows, or a table with n_distinct set for a column of its conditions (ours)",
+    judge: |case| {
+        let claims = planned(case, SHARE_MIN).filter_map(|planned| claim(case, &planned)).collect();
+        Answer::of(claims, || "declared rows of functions, and declared numbers of values".to_string())
+    },
+    links: &["https://www.postgresql.org/docs/current/sql-createfunction.html"],
+}];
+
+/// Rows of a function for which a nested loop looks cheap.
+const ROWS_MAX: f64 = 10.0;
+
+/// A declaration: what it says, what to do, and the command.
+struct Declared {
+    what: String,
+    text: &'static str,
+    command: String,
+}
+
+fn of_function(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
+    let scan = planned.nodes.iter().find(|node| node.lines.word("kind") == "Function Scan")?;
+    let expected = scan.lines.last("rows_planned").filter(|rows| *rows <= ROWS_MAX)?;
+    let names = statement::names(&planned.statement.text);
+    let function = case.facts(FUNCTION_TEXT).find(|fact| {
+        fact.node == planned.time.node
+            && names.contains(&fact.name)
+            && fact.value.contains(&format!("returning {expected:.0} rows"))
+    })?;
+    let name = &function.name;
+    Some(Declared {
+        what: format!(
+            "it expects {} of function {name}(), because the function is declared so (ROWS {expected:.0})",
+            units::counted(expected as usize, "row")
+        ),
+        text: "declare how many rows the function returns, on average: the planner then chooses a join for that many",
+        command: format!(
+            "SELECT oid::regprocedure, prorows FROM pg_proc WHERE proname = '{}'; -- then: ALTER FUNCTION {name}(...) ROWS 1000;",
+            name.replace('\'', "''")
+        ),
+    })
+}
+
+/// Columns of a table with a declared number of values: `column n_distinct=-1`, separated by `; `.
+fn options<'a>(table: &Thing<'a>) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+    table.lines.word("column_options").split("; ").filter_map(|one| {
+        let (column, options) = one.split_once(' ')?;
+        options.contains("n_distinct").then_some((column, options))
+    })
+}
+
+fn of_column(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
+    planned.nodes.iter().find_map(|node| {
+        let relation = planned.relation_of(node);
+        let table = case.at("table", planned.time.node.as_str()).find(|table| table.lines.word("relation") == relation)?;
+        let texts = [node.lines.word("condition"), node.lines.word("filter")].join(" ");
+        let (column, options) = options(&table).find(|(column, _)| texts.contains(column))?;
+        Some(Declared {
+            what: format!("the number of values of {relation}.{column} was declared ({options}) instead of counted"),
+            text: "take the declaration back and analyse: the planner then uses what it counts; n_distinct is for columns whose sample misleads it",
+            command: format!("ALTER TABLE {relation} ALTER COLUMN {column} RESET (n_distinct, n_distinct_inherited); ANALYZE {relation};"),
+        })
+    })
+}
+
+fn claim(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    let has_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
+    if !has_loop || !does_more(planned) {
+        return None;
+    }
+    let Declared { what, text, command } = of_function(case, planned).or_else(|| of_column(case, planned))?;
+    let (blocks, cost) = (planned.statement.blocks?, planned.plan.lines.last("cost_total")?);
+    let claim = planned.claim(
+        case,
+        Level::CoOccurrence,
+        severity(planned.statement.share),
+        format!(
+            "a statement that takes {} of the session time touches {} blocks per execution, and its plan costs only {}: {what}",
+            planned.share(),
+            units::short(blocks),
+            units::short(cost)
+        ),
+    );
+    Some(
+        claim
+            .number("blocks_per_call", blocks)
+            .because(planned.file())
+            .because("the plan has a nested loop, which is right for few rows only")
+            .lacking("the rows of each step: EXPLAIN (ANALYZE, BUFFERS) with real values shows where the estimate goes wrong")
+            .remedy(text, &[&command, &explain_it(case, &planned.time.node, planned.statement)]),
+    )
+}

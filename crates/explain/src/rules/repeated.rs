@@ -1,0 +1,252 @@
+//! Commands that are right now and then, and are repeated all the time: maintenance (VAC-15), decoding without moving on (REP-14), rows that a foreign
+//! server gets one by one (EXT-02).
+
+use super::costly::{busy, in_a_line, plain, severity};
+use crate::case::Case;
+use crate::rule::Need::{Any, Field};
+use crate::rule::{Answer, Claim, Need, Rule};
+use crate::units;
+use record::finding::{Level, NodeTime, Severity, StatementTime};
+
+const NEEDS: &[Need] =
+    &[Any(&[Field("statement", "calls"), Field("wait", "*")]), Field("server", "sessions_active")];
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "VAC-15",
+        title: "commands of maintenance are repeated all the time",
+        needs: NEEDS,
+        limits: "15 % of the session time in ANALYZE, VACUUM, CHECKPOINT, CREATE INDEX, REINDEX, CLUSTER or REFRESH of one kind, with an execution in 5 s (ours)",
+        judge: maintenance,
+        links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html"],
+    },
+    Rule {
+        id: "REP-14",
+        title: "changes of a slot are decoded by a function again and again",
+        needs: NEEDS,
+        limits: "15 % of the session time in pg_logical_slot_peek_changes or pg_logical_slot_get_changes (ours)",
+        judge: decoding,
+        links: &["https://www.postgresql.org/docs/current/logicaldecoding-example.html"],
+    },
+    Rule {
+        id: "EXT-02",
+        title: "a foreign table gets its rows one by one",
+        needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
+        limits: "1,000 statements a second of sessions of postgres_fdw that insert, change or delete one row each (ours)",
+        judge: one_by_one,
+        links: &["https://www.postgresql.org/docs/current/postgres-fdw.html#POSTGRES-FDW-OPTIONS"],
+    },
+];
+
+/// The share of the session time.
+const SHARE_MIN: f64 = 0.15;
+/// Executions a second.
+const CALLS_PER_S_MIN: f64 = 0.2;
+/// Statements of a foreign server a second.
+const REMOTE_PER_S_MIN: f64 = 1_000.0;
+/// Characters of a statement in a claim.
+const STATEMENT_CHARS: usize = 90;
+
+/// A command, how its texts begin, and what to do instead.
+struct Command {
+    begins: &'static [&'static str],
+    what: &'static str,
+    text: &'static str,
+}
+
+const COMMANDS: [Command; 5] = [
+    Command {
+        begins: &["ANALYZE", "ANALYSE"],
+        what: "reads a sample of the whole table each time, and the planner gains nothing as long as few of its rows change",
+        text: "analyse once after a whole import, or leave it to autovacuum, which comes when a tenth of the rows have changed (autovacuum_analyze_scale_factor)",
+    },
+    Command {
+        begins: &["VACUUM"],
+        what: "reads the pages that changed and all indexes each time",
+        text: "leave it to autovacuum, with a smaller autovacuum_vacuum_scale_factor for tables that change much, or run it once after a large change",
+    },
+    Command {
+        begins: &["CHECKPOINT"],
+        what: "writes all changed pages at once, and makes the WAL carry images of them again",
+        text: "leave checkpoints to checkpoint_timeout and max_wal_size; a base backup makes its own",
+    },
+    Command {
+        begins: &["CREATE INDEX", "CREATE UNIQUE INDEX", "REINDEX", "CLUSTER"],
+        what: "reads the whole table and sorts its keys each time",
+        text: "keep the index, and rebuild it only when it is bloated or damaged",
+    },
+    Command {
+        begins: &["REFRESH MATERIALIZED VIEW"],
+        what: "runs the view's whole query each time",
+        text: "refresh it as rarely as its readers can bear, or keep sums that the writer maintains",
+    },
+];
+
+/// The command that a text is, if it is one of maintenance.
+fn command(text: &str) -> Option<&'static Command> {
+    let text = text.trim_start().to_ascii_uppercase();
+    COMMANDS.iter().find(|command| {
+        command.begins.iter().any(|begin| {
+            text.strip_prefix(begin)
+                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
+        })
+    })
+}
+
+/// Statements of a node that fit, with the time of all of them.
+fn of_kind<'a>(time: &'a NodeTime, fits: impl Fn(&str) -> bool) -> Option<(&'a StatementTime, f64, f64)> {
+    let all: Vec<&StatementTime> = time.statements.iter().filter(|statement| fits(&statement.text)).collect();
+    let share: f64 = all.iter().map(|statement| statement.share).sum();
+    let calls: f64 = all.iter().filter_map(|statement| statement.calls_per_s).sum();
+    let largest = all.into_iter().max_by(|left, right| left.share.total_cmp(&right.share))?;
+    (share >= SHARE_MIN).then_some((largest, share, calls))
+}
+
+fn claim(
+    case: &Case,
+    time: &NodeTime,
+    (statement, share, calls): (&StatementTime, f64, f64),
+    text: String,
+) -> Claim {
+    Claim::new(
+        severity(share),
+        Level::DiscriminatingCounter,
+        format!("{}: {} of the session time is {text}", time.node, units::percent(share)),
+    )
+    .on_node(&time.node)
+    .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+    .number("share", share)
+    .because(format!("the statement: {}", in_a_line(statement)))
+    .with(Some(calls).filter(|calls| *calls > 0.0), |claim, calls| {
+        claim.number("calls_per_s", calls).because(format!("{} executions a second", units::short(calls)))
+    })
+    .with(statement.mean_ms, |claim, ms| claim.because(format!("{} each", units::us(ms * 1e3))))
+}
+
+/// VAC-15.
+fn maintenance(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for one in &COMMANDS {
+            let fits = |text: &str| command(text).is_some_and(|found| found.what == one.what);
+            let Some((statement, share, calls)) = of_kind(time, fits) else { continue };
+            // Once in a recording it is what it is for, and samples alone do not count executions.
+            if !statement.is_counted || calls < CALLS_PER_S_MIN {
+                continue;
+            }
+            let text = format!(
+                "{}, {} times a second: it {}",
+                plain(&statement.text, STATEMENT_CHARS),
+                units::short(calls),
+                one.what
+            );
+            let look = "SELECT application_name, usename, client_addr, left(query, 60) AS query FROM pg_stat_activity \
+                WHERE query ~* '^ *(analy|vacuum|checkpoint|create.*index|reindex|cluster|refresh)';";
+            claims.push(claim(case, time, (statement, share, calls), text).remedy(one.text, &[look]));
+        }
+    }
+    Answer::of(claims, || "commands of maintenance among the statements that take the time".to_string())
+}
+
+/// REP-14.
+fn decoding(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let is_peek = |text: &str| text.contains("pg_logical_slot_peek_");
+        let fits = |text: &str| is_peek(text) || text.contains("pg_logical_slot_get_");
+        let Some((statement, share, calls)) = of_kind(time, fits) else { continue };
+        let (what, text) = match is_peek(&statement.text) {
+            true => (
+                "pg_logical_slot_peek_changes, which does not move the slot on: each call decodes all changes since the slot's position again, and more of \
+                 them each time",
+                "confirm what was taken over: pg_logical_slot_get_changes, or pg_replication_slot_advance to the last position; or follow the slot by the \
+                 replication protocol (pg_recvlogical), which decodes each change once",
+            ),
+            false => (
+                "pg_logical_slot_get_changes, which decodes all changes of all tables up to now in a session, and starts anew each time",
+                "follow the slot by the replication protocol (pg_recvlogical, a subscription): it stays connected, and decodes each change once; limit the \
+                 tables by a publication",
+            ),
+        };
+        let slots: Vec<String> = case
+            .at("slot", &time.node)
+            .filter(|slot| slot.lines.word("kind") == "logical")
+            .filter_map(|slot| {
+                let kept = slot.lines.last("retained_bytes")?;
+                Some(format!("slot {} keeps {} of WAL", slot.name, units::bytes(kept)))
+            })
+            .collect();
+        let mut found = claim(case, time, (statement, share, calls), what.to_string());
+        for sentence in slots {
+            found = found.because(sentence);
+        }
+        claims.push(found.remedy(
+            text,
+            &["SELECT slot_name, active, confirmed_flush_lsn, pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)) AS behind \
+               FROM pg_replication_slots WHERE slot_type = 'logical';"],
+        ));
+    }
+    Answer::of(claims, || "decoding by functions among the statements that take the time".to_string())
+}
+
+/// EXT-02.
+fn one_by_one(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let is_remote = case
+            .at("activity", &time.node)
+            .any(|group| group.lines.word("application").starts_with("postgres_fdw"));
+        if !is_remote {
+            continue;
+        }
+        let is_row = |text: &str| {
+            let text = text.trim_start().to_ascii_uppercase();
+            text.starts_with("INSERT INTO ") && text.contains("VALUES ($1") && text.matches("($").count() <= 2
+                || (text.starts_with("UPDATE ") || text.starts_with("DELETE ")) && text.contains("CTID = $1")
+        };
+        let rows = time.statements.iter().filter(|statement| is_row(&statement.text));
+        let Some(statement) = rows
+            .filter(|statement| statement.calls_per_s.is_some_and(|calls| calls >= REMOTE_PER_S_MIN))
+            .max_by(|left, right| {
+                left.calls_per_s.partial_cmp(&right.calls_per_s).unwrap_or(std::cmp::Ordering::Equal)
+            })
+        else {
+            continue;
+        };
+        let calls = statement.calls_per_s.unwrap_or(0.0);
+        // The sender waits as long, and its statement is the large one if both are on this server.
+        let sender = time.statements.iter().find(|one| {
+            one.events.iter().any(|(event, share)| event.starts_with("Extension:") && *share >= SHARE_MIN)
+        });
+        let share = statement.share + sender.map_or(0.0, |sender| sender.share);
+        claims.push(
+            Claim::new(
+                if share >= SHARE_MIN { severity(share) } else { Severity::Low },
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: sessions of postgres_fdw send {} rows a second one by one, each as a statement and a round trip of its own, as with batch_size = 1: {}",
+                    time.node,
+                    units::short(calls),
+                    plain(&statement.text, STATEMENT_CHARS)
+                ),
+            )
+            .on_node(&time.node)
+            .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+            .number("share", share)
+            .number("calls_per_s", calls)
+            .because(format!("the statement: {}", in_a_line(statement)))
+            .with(sender, |claim, sender| claim.because(format!("the sender: {}", in_a_line(sender))))
+            .because("the option batch_size of a foreign server or table is 1 by default")
+            .lacking("batch_size of the sender, which may be another server; changes and deletes that are not pushed down cannot be sent together")
+            .remedy(
+                "let the sender put rows together: batch_size of the foreign server or table (PostgreSQL 14 and later, for INSERT and COPY); write UPDATE and \
+                 DELETE so that the foreign server can do them itself (Remote SQL in EXPLAIN VERBOSE); or COPY to that server directly",
+                &[
+                    "SELECT srvname, srvoptions FROM pg_foreign_server; -- on the sender",
+                    "ALTER SERVER remote OPTIONS (ADD batch_size '100'); -- on the sender, with the name of its server",
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "statements of postgres_fdw".to_string())
+}
