@@ -493,7 +493,7 @@ fn figures_of_fight(results: &ConflictResults) -> Map<String, Value> {
 pub fn conflict(site: &Site, report: &conflict::Report, settings: &Settings, setting: &str) -> Vec<Promise> {
     let is_one = report.nodes < 2;
     let at = if is_one { "one node" } else { "every node writes" };
-    // An increment is one statement: what the engine says of conflicts counts, not what it says of clients that read first and write then.
+    // An increment is one statement: the engine's promise about conflicts counts, not that about clients that read first and write then.
     let is_refused = site.engine.expectation(Case::Conflict).is_some_and(|one| one.may_happen == Some(false));
     let lost_rule = match is_one || is_refused {
         true => Rule::Forbidden,

@@ -225,6 +225,28 @@ impl<W: Workload> Client<W> {
         }
     }
 
+    /// Why the connection is of no use after an error, if so; it is closed then.
+    async fn lost_by(&self, session: &Session, error: &TransactionError) -> Option<String> {
+        let control = &self.plan.control;
+        match error {
+            TransactionError::Lost(error) => Some(error.to_string()),
+            // It was demoted under us, and another one is primary now, or will be soon.
+            error if error.sqlstate().as_str() == READ_ONLY && control.follows_writes() => {
+                session.disconnect();
+                Some(error.message())
+            }
+            // Its node is no part of the cluster now, and would refuse thousands of transactions a second.
+            TransactionError::Server(server) if control.is_isolated(&server.message) => {
+                session.sleep_until(session.now() + ISOLATED_PAUSE).await;
+                session.disconnect();
+                Some(error.message())
+            }
+            // The session is given up, and its connection with it.
+            TransactionError::Open(_) => None,
+            _ => roll_back(session).await.err(),
+        }
+    }
+
     /// One transaction with its retries. `Some`: the session has ended with it.
     async fn try_transaction(
         &self,
@@ -258,24 +280,7 @@ impl<W: Workload> Client<W> {
             let again = has_tries && !plan.control.is_abandoned() && !session.is_over();
             let sqlstate = error.sqlstate();
             self.tally.borrow_mut().error(sqlstate, item, session.now(), again, || error.message());
-            let lost = match &error {
-                TransactionError::Lost(error) => Some(error.to_string()),
-                // It was demoted under us, and another one is primary now, or will be soon.
-                error if sqlstate.as_str() == READ_ONLY && plan.control.follows_writes() => {
-                    let message = error.message();
-                    session.disconnect();
-                    Some(message)
-                }
-                // Its node is no part of the cluster now, and would refuse thousands of transactions a second.
-                TransactionError::Server(server) if plan.control.is_isolated(&server.message) => {
-                    session.sleep_until(session.now() + ISOLATED_PAUSE).await;
-                    session.disconnect();
-                    Some(error.message())
-                }
-                // The session is given up, and its connection with it.
-                TransactionError::Open(_) => None,
-                _ => roll_back(session).await.err(),
-            };
+            let lost = self.lost_by(session, &error).await;
             if again && lost.is_none() {
                 self.tally.borrow_mut().retried(start, item);
                 state.again(&plan.mix);

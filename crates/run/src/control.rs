@@ -133,7 +133,7 @@ pub struct Control {
     abort: Mutex<Option<String>>,
     /// Sessions belong to the server that takes writes, whichever that is.
     follows_writes: AtomicBool,
-    /// As [`crate::engine::connector::Dial::isolated`].
+    /// As `Dial::isolated`.
     isolated: OnceLock<Vec<&'static str>>,
     /// Why the run cannot start or go on.
     failure: Mutex<Option<Failure>>,
@@ -286,19 +286,15 @@ impl Control {
         self.abort.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reports whether sessions belong to the server that takes writes.
-    pub(crate) fn set_follows_writes(&self, follows: bool) {
-        self.follows_writes.store(follows, Ordering::Relaxed);
+    /// Takes over what the dial knows of its servers: whether sessions belong to the one that takes writes, and `Dial::isolated`.
+    pub(crate) fn set_dial(&self, follows_writes: bool, isolated: Vec<&'static str>) {
+        self.follows_writes.store(follows_writes, Ordering::Relaxed);
+        let _ = self.isolated.set(isolated);
     }
 
     /// Whether a session whose server takes no writes any more is to look for the one that does.
     pub(crate) fn follows_writes(&self) -> bool {
         self.follows_writes.load(Ordering::Relaxed)
-    }
-
-    /// Sets how the errors begin with which a server refuses every statement for a time; the first value counts.
-    pub(crate) fn set_isolated(&self, isolated: Vec<&'static str>) {
-        let _ = self.isolated.set(isolated);
     }
 
     /// Whether this error means that the server refuses every statement for a time.

@@ -251,8 +251,7 @@ pub fn drive<W: Workload>(
 ) -> Result<Account, DriveError> {
     let poller = options.poller.resolve().map_err(DriveError::NoRing)?;
     let control = Arc::new(Control::default());
-    control.set_follows_writes(dial.follows_writes());
-    control.set_isolated(dial.isolated());
+    control.set_dial(dial.follows_writes(), dial.isolated());
     let workers = options.workers.clamp(1, options.sessions.max(1) as usize);
     let shape = Shape { types: options.mix.items().len(), nodes: options.connects.nodes() };
     let plan = Arc::new(Plan {

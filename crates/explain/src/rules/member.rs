@@ -30,7 +30,7 @@ const OVER_US: u64 = 5_000_000;
 const CHARS: usize = 140;
 
 /// Messages of one node's log that differ in nothing but numbers.
-struct Said<'a> {
+struct Message<'a> {
     first: &'a Event,
     window: Window,
     count: f64,
@@ -44,14 +44,14 @@ pub(super) fn is_away(case: &Case, node: &str, message: &str) -> bool {
 fn away(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
-        let mut all: BTreeMap<&str, Said<'_>> = BTreeMap::new();
+        let mut all: BTreeMap<&str, Message<'_>> = BTreeMap::new();
         for event in case.events_of(event::SERVER_LOG) {
             let node = Case::word_of(event, "node");
             if node != server.place || !is_away(case, node, &event.message) {
                 continue;
             }
             let repeated = event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
-            let one = all.entry(event.message.as_str()).or_insert(Said {
+            let one = all.entry(event.message.as_str()).or_insert(Message {
                 first: event,
                 window: Window::new(event.t_us, event.t_us),
                 count: 0.0,
@@ -59,7 +59,7 @@ fn away(case: &Case) -> Answer {
             one.count += 1.0 + repeated;
             one.window = Window::new(one.window.from_us.min(event.t_us), one.window.to_us.max(event.t_us));
         }
-        let mut all: Vec<Said<'_>> = all.into_values().collect();
+        let mut all: Vec<Message<'_>> = all.into_values().collect();
         all.sort_by_key(|one| one.window.from_us);
         let count: f64 = all.iter().map(|one| one.count).sum();
         let (Some(first), Some(last_us)) = (all.first(), all.iter().map(|one| one.window.to_us).max()) else {

@@ -38,6 +38,8 @@ const DEADLOCK_MS: f64 = 50.0;
 /// What it costs: the share of the session time if it is one, and how that shows.
 struct Cost {
     share: Option<f64>,
+    /// A figure of the evidence, and its name.
+    figure: (&'static str, f64),
     evidence: String,
 }
 
@@ -210,6 +212,7 @@ fn used(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
     let rate = case.one("server", &time.node)?.rate("xact_commit")?;
     (rate >= COMMITS_MIN).then(|| Cost {
         share: None,
+        figure: ("commits_per_s", rate),
         evidence: format!("{} transactions a second commit", units::short(rate)),
     })
 }
@@ -222,6 +225,7 @@ fn wal(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
     let rate = case.one("server", &time.node)?.rate("wal_bytes").unwrap_or(0.0);
     (share >= SHARE_MIN || rate >= 1e6).then(|| Cost {
         share: Some(share),
+        figure: ("wal_bytes_per_s", rate),
         evidence: format!(
             "{} of WAL a second, and {} of the session time waits for it",
             units::bytes(rate),
@@ -245,6 +249,7 @@ fn parallel(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
     let share = node_time::share_waiting(case, &time.node, |_, event| EVENTS.contains(&event))?;
     (share >= SHARE_MIN).then(|| Cost {
         share: Some(share),
+        figure: ("share_waiting", share),
         evidence: format!(
             "{} of the session time waits for parallel workers to start, to end and to answer",
             units::percent(share)
@@ -264,6 +269,7 @@ fn joined(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
         .max_by(|left, right| left.statement.share.total_cmp(&right.statement.share))?;
     Some(Cost {
         share: Some(largest.statement.share),
+        figure: ("tables", tables(&largest) as f64),
         evidence: format!(
             "{} of the session time is a statement that joins {} tables: {}",
             units::percent(largest.statement.share),
@@ -283,6 +289,7 @@ fn without_workers(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
     let first = all.next()?;
     Some(Cost {
         share: Some(first.statement.share),
+        figure: ("share_of_statement", first.statement.share),
         evidence: format!(
             "{} of the session time is a statement whose plan has a Gather: {}",
             units::percent(first.statement.share),
@@ -303,6 +310,7 @@ fn decoded(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
         .sum();
     (spilled > 0.0 || share > 0.0).then(|| Cost {
         share: Some(share.max(of_functions)),
+        figure: ("spill_bytes", spilled),
         evidence: format!(
             "slots wrote {} of changes to files, and {} of the session time is decoding or waits for these files",
             units::bytes(spilled),
@@ -316,6 +324,7 @@ fn locked(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
     let share = node_time::share_waiting(case, &time.node, |kind, _| kind == "Lock")?;
     (share >= SHARE_MIN).then(|| Cost {
         share: Some(share),
+        figure: ("share_waiting", share),
         evidence: format!("{} of the session time waits for locks", units::percent(share)),
     })
 }
@@ -331,6 +340,7 @@ fn planned_poorly(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
     let first = all.next()?;
     Some(Cost {
         share: Some(first.statement.share),
+        figure: ("blocks_per_call", first.statement.blocks.unwrap_or(0.0)),
         evidence: format!(
             "{} of the session time is a statement that touches {} blocks for {} rows: {}",
             units::percent(first.statement.share),
@@ -353,7 +363,7 @@ fn odd(case: &Case) -> Answer {
         for odd in &ODD {
             let value = values(case, &time.node, odd.name).into_iter().find(|(_, value)| (odd.is_odd)(value));
             let Some((owner, value)) = value else { continue };
-            let Some(Cost { share, evidence }) = (odd.cost)(case, time, value) else { continue };
+            let Some(Cost { share, figure, evidence }) = (odd.cost)(case, time, value) else { continue };
             let of_owner = owner.map_or(String::new(), |owner| format!(" for {owner}"));
             let command = match (owner, odd.restarts) {
                 (Some(owner), _) => {
@@ -382,6 +392,7 @@ fn odd(case: &Case) -> Answer {
                 .on_node(&time.node)
                 .during(case.one("server", &time.node).map(|server| server.ticks.window()))
                 .with(share, |claim, share| claim.number("share", share))
+                .number(figure.0, figure.1)
                 .because(evidence)
                 .lacking("how it would be without: set it back for one session, and compare")
                 .remedy(odd.text, &[&command, &look]),

@@ -16,7 +16,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "VAC-15",
         title: "commands of maintenance are repeated all the time",
         needs: NEEDS,
-        limits: "15 % of the session time in ANALYZE, VACUUM, CHECKPOINT, CREATE INDEX, REINDEX, CLUSTER or REFRESH of one kind, with an execution in 5 s (ours)",
+        limits: "15 % of the session time in ANALYZE, VACUUM, CHECKPOINT, CREATE INDEX, REINDEX, CLUSTER or REFRESH of one kind, with an execution in \
+            5 s (ours)",
         judge: maintenance,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html"],
     },
@@ -58,7 +59,8 @@ const COMMANDS: [Command; 5] = [
     Command {
         begins: &["ANALYZE", "ANALYSE"],
         what: "reads a sample of the whole table each time, and the planner gains nothing as long as few of its rows change",
-        text: "analyse once after a whole import, or leave it to autovacuum, which comes when a tenth of the rows have changed (autovacuum_analyze_scale_factor)",
+        text: "analyse once after a whole import, or leave it to autovacuum, which comes when a tenth of the rows have changed \
+            (autovacuum_analyze_scale_factor)",
     },
     Command {
         begins: &["VACUUM"],
@@ -224,7 +226,8 @@ fn one_by_one(case: &Case) -> Answer {
                 if share >= SHARE_MIN { severity(share) } else { Severity::Low },
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: sessions of postgres_fdw send {} rows a second one by one, each as a statement and a round trip of its own, as with batch_size = 1: {}",
+                    "{}: sessions of postgres_fdw send {} rows a second one by one, each as a statement and a round trip of its own, as with \
+                        batch_size = 1: {}",
                     time.node,
                     units::short(calls),
                     plain(&statement.text, STATEMENT_CHARS)

@@ -332,7 +332,8 @@ rules! {
         "https://www.postgresql.org/docs/current/sql-createindex.html#SQL-CREATEINDEX-CONCURRENTLY"),
     (buffer_pin, "LCK-08", "a vacuum waits for a page at which an open cursor stands", "10 % of the session time in BufferPin (ours)", BUFFER_PIN,
         "https://www.postgresql.org/docs/current/sql-vacuum.html"),
-    (lock_manager, "LWL-01", "statements lock more relations than the fast path has places for", "10 % of the session time in LWLock:LockManager (ours)", LOCK_MANAGER,
+    (lock_manager, "LWL-01", "statements lock more relations than the fast path has places for", "10 % of the session time in LWLock:LockManager \
+        (ours)", LOCK_MANAGER,
         "https://www.postgresql.org/docs/current/runtime-config-locks.html"),
     (subtransactions, "LWL-02", "subtransactions overflow their cache", "10 % of the session time in LWLock:Subtrans* or IO:SLRURead (ours)", SUBTRANSACTIONS,
         "https://www.postgresql.org/docs/current/subxacts.html"),

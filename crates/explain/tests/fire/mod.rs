@@ -10,6 +10,7 @@ mod narrow;
 mod plan;
 mod scope;
 pub(crate) mod search;
+mod shift;
 mod steps;
 mod time;
 pub(crate) mod work;
@@ -20,6 +21,7 @@ pub(crate) use harmless::HARMLESS;
 pub(crate) use narrow::HARMLESS as HARMLESS_NARROW;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
 pub(crate) use scope::HARMLESS as HARMLESS_SCOPES;
+pub(crate) use shift::HARMLESS as HARMLESS_SHIFTS;
 pub(crate) use steps::HARMLESS as HARMLESS_STEPS;
 
 use crate::scene::Scene;
@@ -46,6 +48,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(steps::CASES)
         .chain(scope::CASES)
         .chain(narrow::CASES)
+        .chain(shift::CASES)
         .chain(search::CASES)
         .chain(work::CASES)
         .chain(work::LISTS)

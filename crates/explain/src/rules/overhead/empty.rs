@@ -31,7 +31,8 @@ fn loose(time: &NodeTime, relation: &str, lines: &Lines, (share, blocks, rows): 
         severity(share),
         Level::DiscriminatingCounter,
         format!(
-            "{}: {} of the session time is in {relation}, whose fillfactor is {fill:.0}: that much of each page is filled, and a scan reads {} blocks for {} rows",
+            "{}: {} of the session time is in {relation}, whose fillfactor is {fill:.0}: that much of each page is filled, and a scan reads {} blocks \
+                for {} rows",
             time.node,
             units::percent(share),
             units::count(blocks),
@@ -46,7 +47,8 @@ fn loose(time: &NodeTime, relation: &str, lines: &Lines, (share, blocks, rows): 
     .because("hardly a row of it is updated here: the room is for other versions of rows in the same page")
     .lacking("whether it is updated at other times")
     .remedy(
-        "set fillfactor to 100, or 90 for rows that are updated, and write the table anew: VACUUM FULL keeps all other sessions out while it does, pg_repack and \
+        "set fillfactor to 100, or 90 for rows that are updated, and write the table anew: VACUUM FULL keeps all other sessions out while it does, \
+            pg_repack and \
          pg_squeeze do not",
         &[
             &format!("ALTER TABLE {relation} RESET (fillfactor);"),

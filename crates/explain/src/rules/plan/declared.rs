@@ -1,4 +1,4 @@
-//! PLAN-61: estimates that are wrong because somebody declared them: rows of a function, distinct values of a column.
+//! PLAN-61: estimates that are wrong because they were declared: rows of a function, distinct values of a column.
 
 use super::hidden::does_more;
 use super::{NEEDS, Planned, SHARE_MIN, planned, severity};
@@ -26,7 +26,7 @@ pub(in crate::rules) const RULES: &[Rule] = &[Rule {
 /// Rows of a function for which a nested loop looks cheap.
 const ROWS_MAX: f64 = 10.0;
 
-/// A declaration: what it says, what to do, and the command.
+/// A declaration: what it is, what to do, and the command.
 struct Declared {
     what: String,
     text: &'static str,

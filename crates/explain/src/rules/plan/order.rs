@@ -1,5 +1,5 @@
-//! PLAN-57 to PLAN-60: work that another form of the statement, or another kind of index, saves: duplicates removed where there are none, pages asked for
-//! with OR, the nearest rows found by sorting all, functions whose optional filters leave out no row by an index.
+//! PLAN-57 to PLAN-60: work that another form of the statement, or another kind of index, saves: duplicates removed where there are none, pages found
+//! by OR, the nearest rows found by sorting all, functions whose optional filters leave out no row by an index.
 
 use super::{NEEDS, Planned, SHARE_MIN, planned, severity};
 use crate::case::{Case, Thing};
@@ -23,7 +23,7 @@ pub(in crate::rules) const RULES: &[Rule] = &[
     },
     Rule {
         id: "PLAN-58",
-        title: "the next page is asked for with OR, which no index serves",
+        title: "the next page is looked for with OR, which no index serves",
         needs: NEEDS,
         limits: "10 % of the session time in a scan with the filter a < x OR (a = x AND b < y), and 100 blocks for each execution, or unknown (ours)",
         judge: |case| judge(case, page, "filters of the form a < x OR (a = x AND b < y)"),
@@ -95,7 +95,8 @@ fn union(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         Level::CoOccurrence,
         severity(planned.statement.share),
         format!(
-            "a statement that takes {} of the session time puts results together by UNION, which sorts or hashes all {} rows to remove duplicates, and is expected \
+            "a statement that takes {} of the session time puts results together by UNION, which sorts or hashes all {} rows to remove duplicates, \
+                and is expected \
              to leave about {}",
             planned.share(),
             units::count(given),
@@ -146,22 +147,24 @@ fn page(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         Level::CoOccurrence,
         severity(planned.statement.share),
         format!(
-            "a statement that takes {} of the session time asks for the next page of {relation} with {first} < x OR ({first} = x AND {second} < y): as a filter \
+            "a statement that takes {} of the session time looks for the next page of {relation} with {first} < x OR ({first} = x AND {second} < y): \
+                as a filter \
              that is checked for each row before the page, and these are thrown away",
             planned.share()
         ),
     );
-    let command =
-        format!("... WHERE ({first}, {second}) < ($1, $2) ORDER BY {first} DESC, {second} DESC LIMIT ...");
+    let better = format!("as a comparison of rows it is WHERE ({first}, {second}) < ($1, $2)");
     Some(
         claim
             .because(format!("the plan filters {relation} by {}", node.lines.word("filter")))
+            .because(better)
             .because(planned.file())
             .not("an index that is missing: no index serves OR in an order")
             .remedy(
-                "write it as a comparison of rows, which an index on both columns serves: the scan begins at the page (or, with other directions of the columns, \
+                "write it as a comparison of rows, which an index on both columns serves: the scan begins at the page (or, with other directions of \
+                    the columns, \
                  add AND first <= x in front of the OR)",
-                &[&format!("-- {command}"), &explain_it(case, &planned.time.node, planned.statement)],
+                &[&explain_it(case, &planned.time.node, planned.statement)],
             ),
     )
 }
@@ -200,7 +203,8 @@ fn nearest(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         Level::CoOccurrence,
         severity(planned.statement.share),
         format!(
-            "a statement that takes {} of the session time computes the distance of all {} rows of {relation} and sorts them to find the nearest: no index gives \
+            "a statement that takes {} of the session time computes the distance of all {} rows of {relation} and sorts them to find the nearest: no \
+                index gives \
              them in that order",
             planned.share(),
             units::count(rows)
@@ -218,7 +222,8 @@ fn nearest(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             .because(planned.file())
             .not("a B-tree that is missing: it has no distances")
             .remedy(
-                "create an index that returns rows in the order of their distance: GiST or SP-GiST for geometric types, ranges and (with pg_trgm, btree_gist) texts \
+                "create an index that returns rows in the order of their distance: GiST or SP-GiST for geometric types, ranges and (with pg_trgm, \
+                    btree_gist) texts \
                  and numbers, HNSW for vectors; the statement needs ORDER BY column <-> constant LIMIT n, without anything around the distance",
                 &commands,
             ),
@@ -247,7 +252,8 @@ fn optional(case: &Case) -> Answer {
                         severity(statement.share),
                         Level::CoOccurrence,
                         format!(
-                            "{}: {} of the session time is calls of function {name}(), whose filters are optional: (argument IS NULL OR column = argument). It is \
+                            "{}: {} of the session time is calls of function {name}(), whose filters are optional: (argument IS NULL OR column = \
+                                argument). It is \
                              planned without their values, and then no index serves such a condition",
                             time.node,
                             units::percent(statement.share)

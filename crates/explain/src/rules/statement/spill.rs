@@ -185,7 +185,9 @@ pub(super) fn spill(case: &Case) -> Answer {
             // What runs once does its work in files, and a COPY does not sort.
             let runs = statement.calls_per_s.unwrap_or(0.0) * time.seconds;
             let is_once = (is_build || verb == "vacuum") && runs < BUILDS_MIN || verb == "copy";
-            if statement.share < SPILL_SHARE_MIN || bytes < SPILL_BYTES_MIN || is_once {
+            // Decoded changes are kept in files, whatever work_mem is (REP-14, CFG-01).
+            let is_decoding = statement.text.contains("pg_logical_slot_");
+            if statement.share < SPILL_SHARE_MIN || bytes < SPILL_BYTES_MIN || is_once || is_decoding {
                 continue;
             }
             let setting = if is_build { "maintenance_work_mem" } else { "work_mem" };
