@@ -16,7 +16,7 @@ mod settle;
 mod silence;
 pub mod sweep;
 
-pub use families::needs_target;
+pub use families::{needs_target, workload_meant};
 pub use mix::list;
 pub use sessions::Sessions;
 

@@ -307,7 +307,13 @@ fn conflict(error: &clap::Error, command: &clap::Command) -> Failure {
     if second.is_empty() || first == second {
         return Failure::usage(format!("{first} is given twice")).hint(format!("give {first} once"));
     }
-    Failure::usage(format!("{first} and {second} cannot be used together")).hint("give only one of them")
+    let failure = Failure::usage(format!("{first} and {second} cannot be used together"));
+    let is_target = [&first, &second].iter().any(|name| name.as_str() == "TARGET");
+    let mut words = std::env::args().filter(|_| is_target && command.get_name() == "run");
+    match words.find_map(|word| app::run::workload_meant(&word)) {
+        Some(name) => failure.hint(format!("a workload is named by -b: pgfathom run -b {name} ...")),
+        None => failure.hint("give only one of them"),
+    }
 }
 
 #[cfg(test)]

@@ -206,6 +206,22 @@ fn errors_of_the_target_end_with_2_and_are_listed_by_code() {
     });
 }
 
+/// Postgres Pro Multimaster refuses every statement on a node that is no part of the cluster; here a script raises that error.
+#[test]
+fn a_node_that_is_no_part_of_its_cluster_is_not_sent_thousands_of_transactions() {
+    on_each(|lab| {
+        let refused = "DO $$ BEGIN RAISE EXCEPTION '[MTM] multimaster node is not online: current status isolated' USING ERRCODE = 'XX000'; END $$;\n";
+        lab.folder.write("refused.sql", refused);
+        let ended = lab.expect(2, "run -f refused.sql -c 2 -T 2 -o refused");
+        let run = lab.run_json("refused");
+        let failed = run["summary"]["errors"].as_u64().expect("a count");
+        let lost = run["steps"][0]["totals"]["connections_lost"].as_u64().expect("a count");
+        // Two sessions, each of which pauses for 0.2 s after an error.
+        assert!((2..=24).contains(&failed) && lost + 2 >= failed, "{failed} {lost}");
+        assert!(!ended.stdout.contains("REP-13"), "it is no node of a cluster: {}", ended.stdout);
+    });
+}
+
 #[test]
 fn a_rate_is_kept_and_accounted_for() {
     on_each(|lab| {

@@ -40,6 +40,11 @@ fn wrong_nodes() {
                 "--connect chooses among the nodes of a cluster, and this target is one server",
                 "--cluster FILE",
             ),
+            usage(
+                "run ycsb --cluster three.toml",
+                "TARGET and --cluster cannot be used together",
+                "a workload is named by -b: pgfathom run -b ycsb-a ...",
+            ),
             usage("matrix --cluster nothing.toml", "cannot read nothing.toml", "cluster.toml"),
             usage("matrix --only delete", "--only: \"delete\" is unknown", "select, update"),
             usage("matrix --rounds 0", "--rounds: must be at least 1", "whole number"),

@@ -166,6 +166,18 @@ fn a_cluster_of_shards_tears_sums_by_design() {
     assert!(lines("FR2 ").iter().all(|line| line.contains("by design")));
     assert!(lines("DD ")[0].contains("no server detected the deadlock"), "{}", played.stdout);
     assert_eq!(lines("FR ").len(), 3, "{}", played.stdout);
+    let unknown = typed(
+        &folder,
+        &format!("prove ack --cluster {} -T 1 --fault delay=20ms:w9@0.5s", file.display()),
+        &[],
+    );
+    assert!(
+        unknown.exit == Some(1) && unknown.stderr.contains("there is no node \"w9\"; the nodes are n1, n2"),
+        "{:?} {}{}",
+        unknown.exit,
+        unknown.stdout,
+        unknown.stderr
+    );
     // A server without prepared transactions is an answer, too.
     assert!(
         lines("ID ")[0].contains("not possible") && lines("ID ")[0].contains("max_prepared_transactions")

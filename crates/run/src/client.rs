@@ -18,6 +18,8 @@ use crate::statement::{PrepareError, prepare};
 use crate::tally::Tally;
 use crate::workload::{Mix, MixSession, TransactionError, Workload};
 
+/// About a run that cannot begin because a node is no part of its cluster.
+const ISOLATED_HINT: &str = "wait until the node has caught up, or leave it out: --connect NODE,NODE";
 /// How long a session pauses whose server refuses every statement, before it connects anew.
 const ISOLATED_PAUSE: Nanos = NANOS_PER_SECOND / 5;
 /// First pause before a lost connection is dialed again; it doubles up to [`BACKOFF_MAX`].
@@ -166,8 +168,9 @@ impl<W: Workload> Client<W> {
                     Ok(templates) => return Some(templates),
                     Err(error) => {
                         session.disconnect();
-                        let is_transient = matches!(error, PrepareError::Link(_));
-                        let hint = error.hint();
+                        let is_isolated = matches!(&error, PrepareError::Refused { error, .. } if self.plan.control.is_isolated(&error.message));
+                        let is_transient = is_isolated || matches!(error, PrepareError::Link(_));
+                        let hint = error.hint().or_else(|| is_isolated.then(|| ISOLATED_HINT.to_owned()));
                         (Failure { message: error.to_string(), hint }, is_transient)
                     }
                 },

@@ -543,6 +543,9 @@ fn watched(
     stop: &AtomicBool,
 ) -> Result<Watched, LiveError> {
     let site = &testbed.site;
+    if let Some(words) = site.unknown_node(&options.plan) {
+        return Err(LiveError::Unfit(words));
+    }
     let place = place(testbed, settings);
     if let Some(promise) = trial.objection(&testbed.site, &place) {
         return Ok(vec![promise]);

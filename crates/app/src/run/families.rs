@@ -33,6 +33,13 @@ fn families(requested: &[Selected]) -> Vec<Chosen> {
     FAMILIES.iter().map(|family| of(*family)).filter(|(_, own)| !own.is_empty()).collect()
 }
 
+/// The workload of this name, or the first one on the dataset of this name.
+pub fn workload_meant(name: &str) -> Option<&'static str> {
+    let of_name = builtins().find(|builtin| builtin.name == name);
+    let of_dataset = || builtins().find(|builtin| builtin.name.split('-').next() == Some(name));
+    of_name.or_else(of_dataset).map(|builtin| builtin.name)
+}
+
 /// All built-in workloads of the families.
 pub(super) fn builtins() -> impl Iterator<Item = &'static Builtin> {
     FAMILIES.iter().flat_map(|family| family.builtins())

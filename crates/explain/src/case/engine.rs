@@ -24,7 +24,8 @@ impl Case {
 
     /// Whether the engine made something of this name for itself.
     pub(crate) fn is_own(&self, node: &str, what: &str, name: &str) -> bool {
-        self.own(node, what).is_some_and(|all| all.split("; ").any(|begin| name.starts_with(begin)))
+        self.own(node, what)
+            .is_some_and(|all| all.split("; ").any(|begin| !begin.is_empty() && name.starts_with(begin)))
     }
 
     /// Whether the engine prepared a transaction: a number follows the beginning of its name.

@@ -268,6 +268,45 @@ impl Slice {
                 units::percent(statement.share)
             ));
         }
+        if [ON_CPU, FOR_CPU, CPU, "reading", "temporary files", "parallel workers"].contains(&self.part)
+            && let Some(settings) = set_for_the_planner(case, &time.node)
+        {
+            words.push_str(&format!("; settings of the planner that are set here: {settings}"));
+        }
         words
     }
+}
+
+/// How the names of settings begin that decide which plans are made. They are recorded where they are set at all.
+const OF_PLANNER: [&str; 17] = [
+    "enable_",
+    "seq_page_cost",
+    "cpu_",
+    "parallel_",
+    "min_parallel_",
+    "max_parallel_",
+    "join_collapse_limit",
+    "from_collapse_limit",
+    "geqo",
+    "constraint_exclusion",
+    "cursor_tuple_fraction",
+    "default_statistics_target",
+    "plan_cache_mode",
+    "jit",
+    "debug_",
+    "hash_mem_multiplier",
+    "effective_cache_size",
+];
+/// Settings in a sentence.
+const SETTINGS_MAX: usize = 6;
+
+/// Such settings of a server, with their values.
+fn set_for_the_planner(case: &Case, node: &str) -> Option<String> {
+    let of_node = case.all_facts().iter().filter(|fact| fact.topic == "setting" && fact.node == node);
+    let all: Vec<String> = of_node
+        .filter(|fact| OF_PLANNER.iter().any(|begin| fact.name.starts_with(begin)))
+        .take(SETTINGS_MAX)
+        .map(|fact| format!("{} = {}", fact.name, fact.value))
+        .collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }

@@ -299,6 +299,14 @@ impl Site {
         }
     }
 
+    /// The first name in a plan that is no node's, in words.
+    pub fn unknown_node(&self, plan: &Plan) -> Option<String> {
+        let named = plan.steps.iter().filter_map(|step| step.node.as_deref());
+        let name = named.into_iter().find(|name| self.nodes.iter().all(|node| node.name != *name))?;
+        let names: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        Some(format!("--fault: there is no node {name:?}; the nodes are {}", names.join(", ")))
+    }
+
     /// The first step of a plan that is impossible here, and the reason.
     pub fn objection(&self, plan: &Plan) -> Option<(Fault, String)> {
         plan.steps.iter().find_map(|step| {

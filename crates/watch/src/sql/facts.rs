@@ -115,6 +115,8 @@ pub(crate) fn of_engine(place: &Place, t_us: u64, all: &[Own], recorded: &mut Re
     let wait = |of: fn(&Own) -> Option<(&'static str, &'static str)>| {
         all.iter().find_map(of).map_or(String::new(), |(kind, event)| format!("{kind}:{event}"))
     };
+    let away: Vec<&str> = all.iter().flat_map(|own| own.isolated.iter().chain(own.away)).copied().collect();
+    let away = away.join("; ");
     for (topic, name, value) in [
         (OWN_TOPIC, own::PREPARED, names(|own| own.prepared)),
         (OWN_TOPIC, own::RESOLVES, words(|own| own.resolves)),
@@ -122,7 +124,7 @@ pub(crate) fn of_engine(place: &Place, t_us: u64, all: &[Own], recorded: &mut Re
         (OWN_TOPIC, own::LOCKS_WHILE, words(|own| own.locks_while)),
         (OWN_TOPIC, own::SLOTS, names(|own| own.slots)),
         (OWN_TOPIC, own::SESSIONS, names(|own| own.sessions)),
-        (OWN_TOPIC, own::AWAY, [names(|own| own.isolated), names(|own| own.away)].join("; ")),
+        (OWN_TOPIC, own::AWAY, away),
         (OWN_TOPIC, own::ORIGIN, words(|own| own.origin.unwrap_or_default())),
         (COMMIT_WAITS.0, COMMIT_WAITS.1, wait(|own| own.commit_waits)),
         (NODE_WAITS.0, NODE_WAITS.1, wait(|own| own.node_waits)),

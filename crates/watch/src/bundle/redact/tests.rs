@@ -112,6 +112,15 @@ fn settings_keep_numbers_switches_and_well_known_words() {
 }
 
 #[test]
+fn texts_of_functions_are_statements() {
+    let line = json!({"source": "fact", "t_us": 1, "topic": "function", "name": "f", "value": "sql returning 1 rows: select acme from people"});
+    let wording = redact("sql".parse().expect("a word"), std::slice::from_ref(&line));
+    assert_eq!(wording[0]["value"], json!("***"));
+    let kept = redact("settings".parse().expect("a word"), &[line]);
+    assert!(kept[0]["value"].as_str().is_some_and(|text| text.contains("people")));
+}
+
+#[test]
 fn mounts_keep_their_kind_and_options_and_no_names_of_people() {
     for (value, expected) in [
         ("/dev/sda1 ext4 rw,noatime,stripe=1280", "/dev/sda1 ext4 rw,noatime,stripe=1280"),
