@@ -18,7 +18,8 @@ use record::{Exit, State, StepId, Verdict};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use workloads::dataset::{DATASETS, Replay};
 use workloads::replay::Replayed;
 
@@ -65,6 +66,7 @@ impl Plan {
     /// When there is nothing to verify, or the verification broke off. A difference is no error: it is exit code 3.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         let cluster = self.address.cluster(context)?;
+        wait_for_members(&cluster, context)?;
         let entry = cluster.entry_node();
         let mut control = connect::control::connect(&cluster.nodes[entry].spec)?;
         let name = self.what.unwrap_or_else(|| held(context, &mut control));
@@ -92,6 +94,37 @@ impl Plan {
         Opening::new("verify", name, self.directory.as_deref())
     }
 }
+
+/// Waits until every node is a part of the cluster: one that has been away catches up first, and then has all rows.
+///
+/// # Errors
+/// When it takes longer than [`MEMBERS_LIMIT`], or a stop was requested.
+fn wait_for_members(cluster: &Cluster, context: &Context) -> Result<(), Failure> {
+    let (begin, stop) = (Instant::now(), context.stop.flag());
+    let mut is_reported = false;
+    while let Some((name, why)) = cluster.isolated_node() {
+        let failure = || Failure::usage(format!("{name} is no part of the cluster now: {why}"));
+        if stop.load(Ordering::Relaxed) {
+            return Err(failure().interrupted());
+        }
+        if begin.elapsed() >= MEMBERS_LIMIT {
+            return Err(failure().hint("bring the node back into the cluster, then verify again"));
+        }
+        if !is_reported {
+            let limit = MEMBERS_LIMIT.as_secs();
+            context.terminal.say(&format!(
+                "{name} is no part of the cluster now ({why}): waiting for it, up to {limit} s"
+            ));
+            is_reported = true;
+        }
+        std::thread::sleep(MEMBERS_PAUSE);
+    }
+    Ok(())
+}
+
+/// How long a node is waited for that catches up, and the pause between two looks.
+const MEMBERS_LIMIT: Duration = Duration::from_secs(120);
+const MEMBERS_PAUSE: Duration = Duration::from_secs(1);
 
 /// A verification that ended early.
 fn no_outcome(error: VerifyError) -> NoOutcome {

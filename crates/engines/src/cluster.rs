@@ -14,7 +14,7 @@ pub(crate) use error::sql_hint;
 pub use survey::{Absent, Survey};
 
 use crate::engine::Engine;
-use crate::profile::{EntryPoints, Layout, LoadPath};
+use crate::profile::{Discovery, EntryPoints, Layout, LoadPath};
 use connect::ConnSpec;
 use connect::cluster_file::{ClusterFile, Role};
 use connect::conninfo::{self, Host, HostSpec, SessionAttrs, Sources};
@@ -51,6 +51,18 @@ pub struct ClusterNode {
 }
 
 impl ClusterNode {
+    /// Whether it answers a query.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn answers(&self) -> Result<(), String> {
+        let mut control = connect::control::connect(&self.spec).map_err(|error| error.to_string())?;
+        let words = |error: &postgres::Error| {
+            connect::control::server_error(error).map_or_else(|| error.to_string(), |server| server.message)
+        };
+        control.simple_query("select 1").map(drop).map_err(|error| words(&error))
+    }
+
     /// A node that the others know by the address of `spec`.
     pub fn new(name: impl Into<String>, role: Role, spec: ConnSpec) -> ClusterNode {
         ClusterNode {
@@ -112,18 +124,10 @@ impl Cluster {
         if !is_any || !self.is_clustered() || self.nodes.iter().any(|node| node.is_coordinator) {
             return (self, None);
         }
-        let answer = |node: &ClusterNode| -> Result<(), String> {
-            let mut control = connect::control::connect(&node.spec).map_err(|error| error.to_string())?;
-            let answer = control.simple_query("select 1").map_err(|error| {
-                connect::control::server_error(&error)
-                    .map_or_else(|| error.to_string(), |server| server.message)
-            });
-            answer.map(drop)
-        };
         let first = self.entry_node();
-        let Err(why) = answer(&self.nodes[first]) else { return (self, None) };
+        let Err(why) = self.nodes[first].answers() else { return (self, None) };
         let others: Vec<usize> = self.data_nodes().filter(|node| *node != first).collect();
-        let Some(place) = others.into_iter().find(|node| answer(&self.nodes[*node]).is_ok()) else {
+        let Some(place) = others.into_iter().find(|node| self.nodes[*node].answers().is_ok()) else {
             return (self, None);
         };
         let away = self.nodes[first].name.clone();
@@ -219,6 +223,20 @@ impl Cluster {
             self.nodes.insert(0, coordinator);
         }
         self
+    }
+
+    /// A node that refuses every statement because it is no part of the cluster now: its name, and what it reports.
+    pub fn isolated_node(&self) -> Option<(&str, String)> {
+        let Discovery::Copies(replications) = self.engine.discovery else { return None };
+        let isolated: Vec<&str> = replications.iter().flat_map(|one| one.own.isolated).copied().collect();
+        if isolated.is_empty() {
+            return None;
+        }
+        let refused = |why: &String| isolated.iter().any(|begin| why.contains(begin));
+        self.data_nodes().find_map(|node| {
+            let node = &self.nodes[node];
+            node.answers().err().filter(refused).map(|why| (node.name.as_str(), why))
+        })
     }
 
     /// The node whose ledger speaks for all rows, and whose catalog is read first.

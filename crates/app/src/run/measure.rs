@@ -108,8 +108,7 @@ impl Plan {
         let seconds = account.measured().as_secs_f64();
         let per_node = nodes.statistics(&account.posted.measured, seconds);
         recording.keep(recording.dir().edit_step(step, |step| {
-            let span_us = (account.begin / NANOS_PER_MICRO, account.end / NANOS_PER_MICRO);
-            step.verdict.notes.extend(nodes.notes_of(&silences, span_us));
+            step.verdict.notes.extend(nodes.notes_of(&silences, account.begin / NANOS_PER_MICRO));
             step.verdict.notes.extend(nodes::imbalance(&per_node));
             step.nodes = per_node;
         }));

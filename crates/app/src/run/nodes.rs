@@ -86,8 +86,8 @@ impl Nodes {
     }
 
     /// Notes about nodes that completed nothing for a time.
-    pub(super) fn notes_of(&self, silences: &Silences, span_us: (u64, u64)) -> Vec<String> {
-        silences.notes(&self.names, span_us)
+    pub(super) fn notes_of(&self, silences: &Silences, begin_us: u64) -> Vec<String> {
+        silences.notes(&self.names, begin_us)
     }
 
     /// The measured part per node.

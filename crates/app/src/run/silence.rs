@@ -15,6 +15,8 @@ struct Silence {
     /// `None` while it lasts.
     to_us: Option<u64>,
     failed: u64,
+    /// For how long of it others completed transactions.
+    alone_us: u64,
 }
 
 /// Follows every node second by second.
@@ -46,19 +48,28 @@ impl Silences {
             let (done, time_us) = self.before[at];
             let is_busy = done as f64 >= TPS_MIN * time_us as f64 / 1e6 && done > 0;
             match &mut self.open[at] {
-                Some(silence) => silence.failed += failed,
+                Some(silence) => {
+                    silence.failed += failed;
+                    silence.alone_us += if others_work { to_us.saturating_sub(from_us) } else { 0 };
+                }
                 None if others_work && (failed > 0 || is_busy) => {
-                    self.open[at] = Some(Silence { node: at, from_us, to_us: None, failed });
+                    self.open[at] = Some(Silence {
+                        node: at,
+                        from_us,
+                        to_us: None,
+                        failed,
+                        alone_us: to_us.saturating_sub(from_us),
+                    });
                 }
                 None => {}
             }
         }
     }
 
-    /// The notes of a run that began and ended at these times.
-    pub(super) fn notes(&self, names: &[String], (begin_us, end_us): (u64, u64)) -> Vec<String> {
+    /// The notes of a run that began at this time.
+    pub(super) fn notes(&self, names: &[String], begin_us: u64) -> Vec<String> {
         let mut all: Vec<&Silence> = self.over.iter().chain(self.open.iter().flatten()).collect();
-        all.retain(|one| one.to_us.unwrap_or(end_us).saturating_sub(one.from_us) >= NOTED_US);
+        all.retain(|one| one.alone_us >= NOTED_US);
         all.sort_by_key(|one| one.from_us);
         let seconds = |us: u64| us as f64 / 1e6;
         let text = |one: &Silence| {
@@ -91,7 +102,7 @@ mod tests {
             silences.second(span, &[Some(nodes[0]), None, Some(nodes[1])]);
         }
         let names = ["m1".to_owned(), "m2".to_owned(), "m3".to_owned()];
-        silences.notes(&names, (0, seconds.len() as u64 * SECOND))
+        silences.notes(&names, 0)
     }
 
     #[test]
@@ -117,7 +128,9 @@ mod tests {
         assert_eq!(notes(&frozen), ["m3: no transaction from 1.0 s to the end, while other nodes went on"]);
         let slow = [[(50, 0), (1, 0)], [(50, 0), (0, 0)], [(50, 0), (0, 0)], [(50, 0), (0, 0)]];
         assert_eq!(notes(&slow), Vec::<String>::new());
-        // A stall of all is noted elsewhere.
+        // A stall of all is noted elsewhere, also if one stalls a second before the others.
+        let last = [[(50, 0), (50, 0)], [(50, 0), (0, 0)], [(0, 0), (0, 0)], [(0, 0), (0, 0)]];
+        assert_eq!(notes(&last), Vec::<String>::new());
         let stall = [[(50, 0), (50, 0)], [(0, 0), (0, 0)], [(0, 0), (0, 0)], [(0, 0), (0, 0)]];
         assert_eq!(notes(&stall), Vec::<String>::new());
     }

@@ -252,6 +252,12 @@ fn is_restarted(case: &Case, node: &str) -> bool {
     case.events_of(event::RESTART).any(|event| [node, ""].contains(&Case::word_of(event, "node")))
 }
 
+/// Whether the engine of a cluster logs that nodes are away: then it ends workers of its own.
+fn is_engine_busy(case: &Case, node: &str) -> bool {
+    let mut of_node = case.events_of(event::SERVER_LOG).filter(|event| Case::word_of(event, "node") == node);
+    of_node.any(|event| is_away(case, node, &event.message))
+}
+
 fn failing(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -265,8 +271,8 @@ fn failing(case: &Case) -> Answer {
             let ends_session = known.is_some_and(|known| ENDS_SESSION.contains(&known.sqlstate));
             let is_often = count >= ERRORS_MIN && per_s >= ERRORS_PER_S_MIN;
             // A server that stops ends all its sessions.
-            let is_shutdown =
-                known.is_some_and(|known| known.sqlstate == SHUTDOWN) && is_restarted(case, server.place);
+            let is_shutdown = known.is_some_and(|known| known.sqlstate == SHUTDOWN)
+                && (is_restarted(case, server.place) || is_engine_busy(case, server.place));
             if is_shutdown || !(is_often || ends_session && count >= SESSIONS_MIN) {
                 continue;
             }
