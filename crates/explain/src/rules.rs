@@ -22,6 +22,7 @@ mod observer;
 mod odd;
 mod overhead;
 mod paste;
+mod peculiar;
 mod plan;
 mod poll;
 mod pool;
@@ -54,6 +55,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         member::RULES,
         repeated::RULES,
         odd::RULES,
+        peculiar::RULES,
         memory::RULES,
         cpu::RULES,
         network::RULES,

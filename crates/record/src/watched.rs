@@ -80,6 +80,9 @@ pub const WAIT_CPU: &str = "CPU";
 /// Topic of the texts of functions that statements call: the value has the language, the rows that the planner expects of it, and the text without constants.
 pub const FUNCTION_TEXT: &str = "function";
 
+/// Topic of what is unusual about a table or view that statements name: phrases, separated by `; `.
+pub const PECULIAR: &str = "peculiar";
+
 /// Topic and name of the fact that an engine's commits wait in an event that PostgreSQL does not have for it: kind and event, with a colon between them.
 pub const COMMIT_WAITS: (&str, &str) = ("commit", "waits");
 /// Topic and name of the fact that an engine's sessions wait in the same event for their client and for other nodes that do the work of a statement:

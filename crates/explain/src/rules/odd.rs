@@ -32,6 +32,8 @@ const TABLES_MIN: usize = 3;
 const RANDOM_FACTOR: (f64, f64) = (0.5, 20.0);
 /// The default of logical_decoding_work_mem, in bytes.
 const DECODING_DEFAULT: f64 = 64.0 * 1024.0 * 1024.0;
+/// Milliseconds; below this WAL files are closed nearly empty.
+const ARCHIVE_MS: f64 = 30_000.0;
 /// The default of deadlock_timeout is one second; below this, in milliseconds, the check itself is what sessions do.
 const DEADLOCK_MS: f64 = 50.0;
 
@@ -66,7 +68,7 @@ fn below(value: &str, least: f64) -> bool {
     value.parse::<f64>().is_ok_and(|value| value >= 0.0 && value < least)
 }
 
-const ODD: [Odd; 17] = [
+const ODD: [Odd; 20] = [
     Odd {
         name: "wal_consistency_checking",
         is_odd: |value| !value.is_empty(),
@@ -89,6 +91,30 @@ const ODD: [Odd; 17] = [
         cost: used,
         what: "each session forgets what it knows of the catalog all the time, and reads it again",
         text: "it is a tool for developers of PostgreSQL: set it to 0",
+        restarts: false,
+    },
+    Odd {
+        name: "default_statistics_target",
+        is_odd: |value| !below(value, 1_000.0),
+        cost: used,
+        what: "each ANALYZE reads a sample of 300 times as many rows, and each planning compares with that many values",
+        text: "set it back to its default of 100; a column that needs more gets it alone (ALTER TABLE ... ALTER COLUMN ... SET STATISTICS); then analyse",
+        restarts: false,
+    },
+    Odd {
+        name: "constraint_exclusion",
+        is_odd: is_off,
+        cost: appended,
+        what: "tables that inherit from another one are all read, although their CHECK constraints exclude them",
+        text: "set it back to its default, partition",
+        restarts: false,
+    },
+    Odd {
+        name: "archive_timeout",
+        is_odd: |value| units::setting(value).is_some_and(|ms| ms > 0.0 && ms < ARCHIVE_MS),
+        cost: used,
+        what: "so often a WAL file is closed and archived, however little is in it: each takes 16 MB there, and a run of archive_command",
+        text: "set it to a minute or more; a standby or pg_receivewal that follows the stream loses less, and needs no files closed early",
         restarts: false,
     },
     Odd {
@@ -275,6 +301,25 @@ fn joined(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
             units::percent(largest.statement.share),
             tables(&largest),
             super::costly::in_a_line(largest.statement)
+        ),
+    })
+}
+
+/// A statement takes the time whose plan reads several tables one after another.
+fn appended(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let all = planned(case, SHARE_MIN).filter(|planned| planned.time.node == time.node);
+    let appends = |planned: &super::plan::Planned<'_>| {
+        planned.nodes.iter().any(|node| node.lines.word("kind").ends_with("Append"))
+    };
+    let mut all = all.filter(appends);
+    let first = all.next()?;
+    Some(Cost {
+        share: Some(first.statement.share),
+        figure: ("blocks_per_call", first.statement.blocks.unwrap_or(0.0)),
+        evidence: format!(
+            "{} of the session time is a statement whose plan has an Append: {}",
+            units::percent(first.statement.share),
+            super::costly::in_a_line(first.statement)
         ),
     })
 }

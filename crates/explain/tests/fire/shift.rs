@@ -172,6 +172,10 @@ pub(super) const CASES: &[Fires] = &[
     }),
     ("PLAN-61", Co, |scene| declared(scene, 1, 1.0, "")),
     ("PLAN-61", Co, |scene| declared(scene, 1000, 1000.0, "batch n_distinct=-1")),
+    ("PLAN-62", Co, |scene| {
+        statement(scene, "update orders set n = n + $1 where id = $2", json!({}), json!({}));
+        scene.fact(n1(), record::watched::PECULIAR, "public.orders", "rule sums on UPDATE");
+    }),
     ("VAC-14", Counter, |scene| loose(scene, 10, 0)),
     ("TXN-13", Counter, |scene| {
         let fields = json!({"node": "n1", "severity": "FATAL", "sqlstate": "57P01", "repeated": 3});
@@ -214,6 +218,10 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("PLAN-59", |scene| nearest(scene, "orders.at DESC", 120_000.0)),
     ("PLAN-60", |scene| called(scene, "select id from offer where seller = a")),
     ("PLAN-61", |scene| declared(scene, 1000, 1000.0, "")),
+    ("PLAN-62", |scene| {
+        statement(scene, "update orders set n = n + $1 where id = $2", json!({}), json!({}));
+        scene.fact(n1(), record::watched::PECULIAR, "public.other", "rule sums on UPDATE");
+    }),
     ("VAC-14", |scene| loose(scene, 90, 0)),
     ("VAC-14", |scene| loose(scene, 10, 900_000)),
     // A server that stops ends its sessions.

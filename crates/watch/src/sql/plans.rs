@@ -247,7 +247,7 @@ impl Node {
                 break;
             }
             let text = self.plans.texts.get(&wanted.query_id).cloned().unwrap_or_default();
-            self.record_functions(tick, (&wanted.query_id, &text), batch)?;
+            self.record_named(tick, (&wanted.query_id, &text), batch)?;
             let Link::Up(up) = &mut self.link else { return Ok(()) };
             let before = self.plans.seen.get(&wanted.query_id).cloned().flatten().map(|seen| seen.hash);
             match look(&mut up.session, &wanted, &text) {

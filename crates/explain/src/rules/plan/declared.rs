@@ -8,7 +8,7 @@ use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::Level;
 use record::statement;
-use record::watched::FUNCTION_TEXT;
+use record::watched::{FUNCTION_TEXT, PECULIAR};
 
 pub(in crate::rules) const RULES: &[Rule] = &[Rule {
     id: "PLAN-61",
@@ -64,6 +64,22 @@ fn options<'a>(table: &Thing<'a>) -> impl Iterator<Item = (&'a str, &'a str)> + 
     })
 }
 
+/// A column of a condition whose statistics are switched off: `statistics target 0 for column state`.
+fn without_statistics(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
+    planned.nodes.iter().find_map(|node| {
+        let relation = planned.relation_of(node);
+        let fact = case.facts(PECULIAR).find(|fact| fact.node == planned.time.node && fact.name == relation)?;
+        let texts = [node.lines.word("condition"), node.lines.word("filter")].join(" ");
+        let mut off = fact.value.split("0 for column ").skip(1).filter_map(|rest| rest.split([',', ';']).next());
+        let column = off.find(|column| !column.is_empty() && texts.contains(column))?;
+        Some(Declared {
+            what: format!("column {column} of {relation} is left out of ANALYZE (its statistics target is 0), so the planner guesses"),
+            text: "give the column statistics again and analyse",
+            command: format!("ALTER TABLE {relation} ALTER COLUMN {column} SET STATISTICS -1; ANALYZE {relation};"),
+        })
+    })
+}
+
 fn of_column(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
     planned.nodes.iter().find_map(|node| {
         let relation = planned.relation_of(node);
@@ -83,7 +99,9 @@ fn claim(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     if !has_loop || !does_more(planned) {
         return None;
     }
-    let Declared { what, text, command } = of_function(case, planned).or_else(|| of_column(case, planned))?;
+    let Declared { what, text, command } = of_function(case, planned)
+        .or_else(|| of_column(case, planned))
+        .or_else(|| without_statistics(case, planned))?;
     let (blocks, cost) = (planned.statement.blocks?, planned.plan.lines.last("cost_total")?);
     let claim = planned.claim(
         case,

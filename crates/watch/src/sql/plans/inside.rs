@@ -1,9 +1,10 @@
-//! Functions of users that statements call: their texts, because no plan shows what they do.
+//! What no plan shows of a statement: the texts of users' functions that it calls, and what is unusual about its tables and views (rules, triggers, policies,
+//! options, statistics that are switched off, ...).
 
 use super::{Batch, Collect, Failed, Link, Node, Tick, text};
 use connect::sql::literal;
 use record::statement;
-use record::watched::FUNCTION_TEXT;
+use record::watched::{FUNCTION_TEXT, PECULIAR};
 #[cfg(test)]
 use serde_json::Value;
 
@@ -11,6 +12,8 @@ use serde_json::Value;
 const FUNCTIONS_MAX: usize = 5;
 /// Names of a text that are looked up.
 const NAMES_MAX: usize = 200;
+/// Tables and views of one statement.
+const RELATIONS_MAX: usize = 8;
 /// Characters of a function's text.
 const SOURCE_CHARS: usize = 4_000;
 
@@ -27,9 +30,55 @@ fn question(names: &[String]) -> String {
     )
 }
 
+/// The query for tables and views with one of these names, with what is unusual about each.
+fn question_of_relations(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().take(NAMES_MAX).map(|name| literal(name)).collect();
+    format!(
+        "select json_build_object('relations', (select json_agg(r) from (select * from (select n.nspname || '.' || c.relname as relation,
+            pg_catalog.concat_ws('; ',
+              case when c.relpersistence = 'u' then 'it is unlogged' end,
+              (select 'options ' || string_agg(o, ', ') from pg_catalog.unnest(c.reloptions) o
+                where o !~ '^(autovacuum|toast\\.|fillfactor=[7-9][0-9]|fillfactor=100)' having count(*) > 0),
+              case when c.relkind = 'p' then 'partitioned by ' || pg_catalog.pg_get_partkeydef(c.oid) end,
+              (select count(*) || ' tables inherit from it' from pg_catalog.pg_inherits where inhparent = c.oid and c.relkind = 'r' having count(*) > 0),
+              (select 'rule ' || string_agg(w.rulename || ' on ' || case w.ev_type when '2' then 'UPDATE' when '3' then 'INSERT' when '4' then 'DELETE'
+                else 'SELECT' end, ', ' order by w.rulename) from pg_catalog.pg_rewrite w where w.ev_class = c.oid and w.rulename <> '_RETURN' having count(*) > 0),
+              (select 'trigger ' || string_agg(t.tgname || ' calls ' || p.proname || '()', ', ' order by t.tgname) from pg_catalog.pg_trigger t
+                join pg_catalog.pg_proc p on p.oid = t.tgfoid where t.tgrelid = c.oid and not t.tgisinternal having count(*) > 0),
+              case when c.relrowsecurity then 'row-level security' end,
+              (select 'statistics target ' || string_agg(a.attstattarget || ' for column ' || a.attname, ', ' order by a.attnum)
+                from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and (a.attstattarget = 0 or a.attstattarget > 1000) having count(*) > 0),
+              (select string_agg('column ' || a.attname || ': ' || pg_catalog.array_to_string(a.attoptions, ', '), '; ' order by a.attnum)
+                from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and a.attoptions is not null having count(*) > 0),
+              (select count(*) || ' deferrable constraints' from pg_catalog.pg_constraint where conrelid = c.oid and condeferrable having count(*) > 0),
+              (select count(*) || ' exclusion constraints' from pg_catalog.pg_constraint where conrelid = c.oid and contype = 'x' having count(*) > 0),
+              (select count(*) || ' indexes' from pg_catalog.pg_index where indrelid = c.oid having count(*) >= 8)) as peculiar
+          from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+          where c.relname in ({}) and c.relkind in ('r', 'p', 'v', 'm', 'f') and n.nspname not in ('pg_catalog', 'information_schema')
+          order by 1 limit {RELATIONS_MAX}) s where s.peculiar <> '') r))::text",
+        names.join(", ")
+    )
+}
+
 impl Node {
-    /// Records the functions that a statement names. A refusal is none: their texts are only a help.
-    pub(super) fn record_functions(
+    /// Records what is unusual about the relations that a statement names. A refusal is none.
+    fn record_relations(&mut self, tick: &Tick, names: &[String], batch: &mut Batch) -> Result<(), Failed> {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        let answer = match up.session.query(&question_of_relations(names), &[]) {
+            Ok(answer) => answer,
+            Err(Failed::Refused { .. }) => return Ok(()),
+            Err(gone) => return Err(gone),
+        };
+        let place = self.place();
+        for row in answer["relations"].as_array().into_iter().flatten() {
+            let fact = place.fact(PECULIAR, text(row, "relation"), text(row, "peculiar"));
+            self.recorded.fact(batch, tick.now_us, fact);
+        }
+        Ok(())
+    }
+
+    /// Records the functions and relations that a statement names. A refusal is none: their texts are only a help.
+    pub(super) fn record_named(
         &mut self,
         tick: &Tick,
         (query_id, statement): (&str, &str),
@@ -38,11 +87,12 @@ impl Node {
         if self.plans.seen.contains_key(query_id) {
             return Ok(());
         }
-        let Link::Up(up) = &mut self.link else { return Ok(()) };
         let names = statement::names(statement);
-        if names.is_empty() || !statement.contains('(') {
+        if names.is_empty() {
             return Ok(());
         }
+        self.record_relations(tick, &names, batch)?;
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
         let answer = match up.session.query(&question(&names), &[]) {
             Ok(answer) => answer,
             Err(Failed::Refused { .. }) => return Ok(()),
