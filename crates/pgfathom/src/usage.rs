@@ -309,7 +309,10 @@ fn conflict(error: &clap::Error, command: &clap::Command) -> Failure {
     }
     let failure = Failure::usage(format!("{first} and {second} cannot be used together"));
     let is_target = [&first, &second].iter().any(|name| name.as_str() == "TARGET");
-    let mut words = std::env::args().filter(|_| is_target && command.get_name() == "run");
+    // One who has named a workload means something else.
+    let is_named = std::env::args().any(|word| word.starts_with("-b") || word.starts_with("--builtin"));
+    let is_meant = is_target && !is_named && command.get_name() == "run";
+    let mut words = std::env::args().filter(|_| is_meant);
     match words.find_map(|word| app::run::workload_meant(&word)) {
         Some(name) => failure.hint(format!("a workload is named by -b: pgfathom run -b {name} ...")),
         None => failure.hint("give only one of them"),
