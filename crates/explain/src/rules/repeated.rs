@@ -96,7 +96,7 @@ fn command(text: &str) -> Option<&'static Command> {
 }
 
 /// Statements of a node that fit, with the time of all of them.
-fn of_kind<'a>(time: &'a NodeTime, fits: impl Fn(&str) -> bool) -> Option<(&'a StatementTime, f64, f64)> {
+fn of_kind(time: &NodeTime, fits: impl Fn(&str) -> bool) -> Option<(&StatementTime, f64, f64)> {
     let all: Vec<&StatementTime> = time.statements.iter().filter(|statement| fits(&statement.text)).collect();
     let share: f64 = all.iter().map(|statement| statement.share).sum();
     let calls: f64 = all.iter().filter_map(|statement| statement.calls_per_s).sum();
