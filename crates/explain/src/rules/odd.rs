@@ -1,7 +1,7 @@
 //! CFG-01: settings with a value that is meant for tests, for one occasion, or for another kind of machine, where what they cost shows.
 
 use super::costly::severity as of_share;
-use super::plan::planned;
+use super::plan::{Planned, planned};
 use crate::case::Case;
 use crate::node_time;
 use crate::rule::Need::{Facts, Field};
@@ -286,7 +286,7 @@ fn parallel(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
 /// A statement takes the time whose plan joins several tables.
 fn joined(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
     let all = planned(case, SHARE_MIN).filter(|planned| planned.time.node == time.node);
-    let tables = |planned: &super::plan::Planned<'_>| {
+    let tables = |planned: &Planned<'_>| {
         let scans = planned.nodes.iter().filter(|node| node.lines.word("kind").ends_with("Scan"));
         scans.filter(|node| !node.lines.word("relation").is_empty()).count()
     };
@@ -305,42 +305,42 @@ fn joined(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
     })
 }
 
-/// A statement takes the time whose plan reads several tables one after another.
-fn appended(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
-    let all = planned(case, SHARE_MIN).filter(|planned| planned.time.node == time.node);
-    let appends = |planned: &super::plan::Planned<'_>| {
-        planned.nodes.iter().any(|node| node.lines.word("kind").ends_with("Append"))
-    };
-    let mut all = all.filter(appends);
-    let first = all.next()?;
+/// The first statement of a node with this share of its time whose plan fits, with what it is, in words.
+fn of_statement(
+    case: &Case,
+    time: &NodeTime,
+    fits: impl Fn(&Planned<'_>) -> bool,
+    what: impl Fn(&Planned<'_>) -> String,
+) -> Option<Cost> {
+    let mut all = planned(case, SHARE_MIN).filter(|planned| planned.time.node == time.node);
+    let first = all.find(|planned| fits(planned))?;
     Some(Cost {
         share: Some(first.statement.share),
         figure: ("blocks_per_call", first.statement.blocks.unwrap_or(0.0)),
         evidence: format!(
-            "{} of the session time is a statement whose plan has an Append: {}",
+            "{} of the session time is a statement that {}: {}",
             units::percent(first.statement.share),
+            what(&first),
             super::costly::in_a_line(first.statement)
         ),
     })
 }
 
+/// Whether a plan has a node whose kind fits.
+fn has(planned: &Planned<'_>, fits: impl Fn(&str) -> bool) -> bool {
+    planned.nodes.iter().any(|node| fits(node.lines.word("kind")))
+}
+
+/// A statement takes the time whose plan reads several tables one after another.
+fn appended(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let fits = |planned: &Planned<'_>| has(planned, |kind| kind.ends_with("Append"));
+    of_statement(case, time, fits, |_| "reads several tables one after another (Append)".to_string())
+}
+
 /// A statement takes the time whose plan has parallel workers.
 fn without_workers(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
-    let all = planned(case, SHARE_MIN).filter(|planned| planned.time.node == time.node);
-    let gathers = |planned: &super::plan::Planned<'_>| {
-        planned.nodes.iter().any(|node| node.lines.word("kind").starts_with("Gather"))
-    };
-    let mut all = all.filter(gathers);
-    let first = all.next()?;
-    Some(Cost {
-        share: Some(first.statement.share),
-        figure: ("share_of_statement", first.statement.share),
-        evidence: format!(
-            "{} of the session time is a statement whose plan has a Gather: {}",
-            units::percent(first.statement.share),
-            super::costly::in_a_line(first.statement)
-        ),
-    })
+    let fits = |planned: &Planned<'_>| has(planned, |kind| kind.starts_with("Gather"));
+    of_statement(case, time, fits, |_| "has a Gather in its plan".to_string())
 }
 
 /// Decoding wrote files, and sessions or senders spend time with them.
@@ -376,23 +376,16 @@ fn locked(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
 
 /// A statement takes the time that touches far more blocks than it returns rows.
 fn planned_poorly(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
-    let all = planned(case, SHARE_MIN).filter(|planned| planned.time.node == time.node);
-    let is_poor = |planned: &super::plan::Planned<'_>| {
-        let (blocks, rows) = (planned.statement.blocks.unwrap_or(0.0), planned.statement.rows.unwrap_or(0.0));
+    let work = |planned: &Planned<'_>| {
+        (planned.statement.blocks.unwrap_or(0.0), planned.statement.rows.unwrap_or(0.0))
+    };
+    let is_poor = |planned: &Planned<'_>| {
+        let (blocks, rows) = work(planned);
         blocks >= BLOCKS_MIN && blocks >= rows.max(1.0) * BLOCKS_PER_ROW_MIN
     };
-    let mut all = all.filter(is_poor);
-    let first = all.next()?;
-    Some(Cost {
-        share: Some(first.statement.share),
-        figure: ("blocks_per_call", first.statement.blocks.unwrap_or(0.0)),
-        evidence: format!(
-            "{} of the session time is a statement that touches {} blocks for {} rows: {}",
-            units::percent(first.statement.share),
-            units::count(first.statement.blocks.unwrap_or(0.0)),
-            units::short(first.statement.rows.unwrap_or(0.0)),
-            super::costly::in_a_line(first.statement)
-        ),
+    of_statement(case, time, is_poor, |planned| {
+        let (blocks, rows) = work(planned);
+        format!("touches {} blocks for {} rows", units::count(blocks), units::short(rows))
     })
 }
 
