@@ -1,6 +1,6 @@
 //! PLAN-62: what is unusual about the tables and views of the statements that take the time. It is no cause by itself: it is where to look first.
 
-use super::costly::{busy, in_a_line};
+use super::costly::{busy, in_a_line, plain};
 use super::paste::literal;
 use crate::case::Case;
 use crate::rule::Need::Field;
@@ -22,6 +22,9 @@ pub(super) const RULES: &[Rule] = &[Rule {
 
 /// The share of the session time of a statement.
 const SHARE_MIN: f64 = 0.2;
+/// Characters of a name, and of what is unusual: names are users' text.
+const NAME_CHARS: usize = 130;
+const VALUE_CHARS: usize = 300;
 
 fn peculiar(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -29,7 +32,7 @@ fn peculiar(case: &Case) -> Answer {
         for one in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
             let names = statement::names(&one.text);
             let of_statement = case.facts(PECULIAR).filter(|fact| {
-                let bare = fact.name.rsplit('.').next().unwrap_or(&fact.name);
+                let bare = fact.name.rsplit('.').next().unwrap_or(&fact.name).trim_matches('"');
                 fact.node == time.node && names.iter().any(|name| name == bare)
             });
             for fact in of_statement {
@@ -41,8 +44,8 @@ fn peculiar(case: &Case) -> Answer {
                             "{}: a statement that takes {} of the session time names {}, which is unusual: {}",
                             time.node,
                             units::percent(one.share),
-                            fact.name,
-                            fact.value
+                            plain(&fact.name, NAME_CHARS),
+                            plain(&fact.value, VALUE_CHARS)
                         ),
                     )
                     .on_node(&time.node)

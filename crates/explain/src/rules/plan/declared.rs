@@ -42,7 +42,8 @@ fn of_function(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
             && names.contains(&fact.name)
             && fact.value.contains(&format!("returning {expected:.0} rows"))
     })?;
-    let name = &function.name;
+    // Users choose names: only a plain word stands in a command.
+    let name = Some(&function.name).filter(|name| is_plain_name(name))?;
     Some(Declared {
         what: format!(
             "it expects {} of function {name}(), because the function is declared so (ROWS {expected:.0})",
@@ -71,7 +72,7 @@ fn without_statistics(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
         let fact = case.facts(PECULIAR).find(|fact| fact.node == planned.time.node && fact.name == relation)?;
         let texts = [node.lines.word("condition"), node.lines.word("filter")].join(" ");
         let mut off = fact.value.split("0 for column ").skip(1).filter_map(|rest| rest.split([',', ';']).next());
-        let column = off.find(|column| !column.is_empty() && texts.contains(column))?;
+        let column = off.find(|column| is_plain_name(column) && texts.contains(column))?;
         Some(Declared {
             what: format!("column {column} of {relation} is left out of ANALYZE (its statistics target is 0), so the planner guesses"),
             text: "give the column statistics again and analyse",
@@ -80,12 +81,18 @@ fn without_statistics(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
     })
 }
 
+/// Whether a name needs no quotes anywhere.
+fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
 fn of_column(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
     planned.nodes.iter().find_map(|node| {
         let relation = planned.relation_of(node);
         let table = case.at("table", planned.time.node.as_str()).find(|table| table.lines.word("relation") == relation)?;
         let texts = [node.lines.word("condition"), node.lines.word("filter")].join(" ");
-        let (column, options) = options(&table).find(|(column, _)| texts.contains(column))?;
+        let mut declared = options(&table).filter(|(column, _)| is_plain_name(column));
+        let (column, options) = declared.find(|(column, _)| texts.contains(column))?;
         Some(Declared {
             what: format!("the number of values of {relation}.{column} was declared ({options}) instead of counted"),
             text: "take the declaration back and analyse: the planner then uses what it counts; n_distinct is for columns whose sample misleads it",

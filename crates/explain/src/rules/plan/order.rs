@@ -5,7 +5,8 @@ use super::{NEEDS, Planned, SHARE_MIN, planned, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
-use crate::rules::costly::{busy, in_a_line};
+use crate::rules::costly::{busy, in_a_line, plain};
+use crate::rules::paste::literal;
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::Level;
@@ -57,6 +58,8 @@ const BLOCKS_MIN: f64 = 100.0;
 const SORTED_MIN: f64 = 1_000.0;
 /// The share of the session time in calls of a function.
 const FUNCTION_SHARE_MIN: f64 = 0.2;
+/// Characters of a name, which users choose.
+const NAME_CHARS: usize = 80;
 /// Optional filters.
 const OPTIONAL_MIN: usize = 2;
 /// Operators that give a distance: of PostgreSQL, PostGIS and pgvector.
@@ -246,7 +249,7 @@ fn optional(case: &Case) -> Answer {
             let functions =
                 case.facts(FUNCTION_TEXT).filter(|fact| fact.node == time.node && names.contains(&fact.name));
             for function in functions.filter(|fact| optional_filters(&fact.value) >= OPTIONAL_MIN) {
-                let name = &function.name;
+                let name = plain(&function.name, NAME_CHARS);
                 claims.push(
                     Claim::new(
                         severity(statement.share),
@@ -264,12 +267,12 @@ fn optional(case: &Case) -> Answer {
                     .number("share", statement.share)
                     .number("optional_filters", optional_filters(&function.value) as f64)
                     .because(format!("the statement: {}", in_a_line(statement)))
-                    .because(format!("the function: {}", super::super::costly::plain(&function.value, 300)))
+                    .because(format!("the function: {}", plain(&function.value, 300)))
                     .lacking("the plan inside of the function: auto_explain.log_nested_statements shows it")
                     .remedy(
                         "build the statement with the conditions that are given only (in PL/pgSQL: EXECUTE ... USING; in the program: a statement for each \
                          combination); or let the function be inlined: LANGUAGE sql, STABLE, not STRICT, one SELECT, so that it is planned with the values",
-                        &[&format!("SELECT oid::regprocedure, provolatile, proisstrict, prosrc FROM pg_proc WHERE proname = '{}';", name.replace('\'', "''"))],
+                        &[&format!("SELECT oid::regprocedure, provolatile, proisstrict, prosrc FROM pg_proc WHERE proname = {};", literal(&function.name))],
                     ),
                 );
             }

@@ -112,12 +112,15 @@ fn settings_keep_numbers_switches_and_well_known_words() {
 }
 
 #[test]
-fn texts_of_functions_are_statements() {
-    let line = json!({"source": "fact", "t_us": 1, "topic": "function", "name": "f", "value": "sql returning 1 rows: select acme from people"});
-    let wording = redact("sql".parse().expect("a word"), std::slice::from_ref(&line));
-    assert_eq!(wording[0]["value"], json!("***"));
-    let kept = redact("settings".parse().expect("a word"), &[line]);
-    assert!(kept[0]["value"].as_str().is_some_and(|text| text.contains("people")));
+fn texts_of_functions_and_keys_of_partitions_are_statements() {
+    for topic in ["function", "peculiar"] {
+        let value = "sql returning 1 rows: select acme from people";
+        let line = json!({"source": "fact", "t_us": 1, "topic": topic, "name": "f", "value": value});
+        let wording = redact("sql".parse().expect("a word"), std::slice::from_ref(&line));
+        assert_eq!(wording[0]["value"], json!("***"), "{topic}");
+        let kept = redact("settings".parse().expect("a word"), &[line]);
+        assert!(kept[0]["value"].as_str().is_some_and(|text| text.contains("people")), "{topic}");
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn question(names: &[String]) -> String {
 fn question_of_relations(names: &[String]) -> String {
     let names: Vec<String> = names.iter().take(NAMES_MAX).map(|name| literal(name)).collect();
     format!(
-        "select json_build_object('relations', (select json_agg(r) from (select * from (select n.nspname || '.' || c.relname as relation,
+        "select json_build_object('relations', (select json_agg(r) from (select * from (select pg_catalog.format('%I.%I', n.nspname, c.relname) as relation,
             pg_catalog.concat_ws('; ',
               case when c.relpersistence = 'u' then 'it is unlogged' end,
               (select 'options ' || string_agg(o, ', ') from pg_catalog.unnest(c.reloptions) o
@@ -46,9 +46,10 @@ fn question_of_relations(names: &[String]) -> String {
               (select 'trigger ' || string_agg(t.tgname || ' calls ' || p.proname || '()', ', ' order by t.tgname) from pg_catalog.pg_trigger t
                 join pg_catalog.pg_proc p on p.oid = t.tgfoid where t.tgrelid = c.oid and not t.tgisinternal having count(*) > 0),
               case when c.relrowsecurity then 'row-level security' end,
-              (select 'statistics target ' || string_agg(a.attstattarget || ' for column ' || a.attname, ', ' order by a.attnum)
+              (select 'statistics target ' || string_agg(a.attstattarget || ' for column ' || pg_catalog.quote_ident(a.attname), ', ' order by a.attnum)
                 from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and (a.attstattarget = 0 or a.attstattarget > 1000) having count(*) > 0),
-              (select string_agg('column ' || a.attname || ': ' || pg_catalog.array_to_string(a.attoptions, ', '), '; ' order by a.attnum)
+              (select string_agg('column ' || pg_catalog.quote_ident(a.attname)
+                || ': ' || pg_catalog.array_to_string(a.attoptions, ', '), '; ' order by a.attnum)
                 from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and a.attoptions is not null having count(*) > 0),
               (select count(*) || ' deferrable constraints' from pg_catalog.pg_constraint where conrelid = c.oid and condeferrable having count(*) > 0),
               (select count(*) || ' exclusion constraints' from pg_catalog.pg_constraint where conrelid = c.oid and contype = 'x' having count(*) > 0),
