@@ -55,6 +55,10 @@ impl Plan {
         }
         let opening = self.opening(content.name());
         let mut control = connect::control::connect(&cluster.nodes[0].spec)?;
+        if self.address.file().is_some() {
+            cluster.check_engine(&mut control)?;
+        }
+        let alone = cluster.beside_an_engine(&mut control);
         let recording = opening.open(context, Target::node(&cluster, 0), &mut control)?;
         drop(control);
         if let Some(planned) = &self.planned {
@@ -64,6 +68,11 @@ impl Plan {
             let report = fill(context, recording, step, &cluster, content, options, self.progress)
                 .map_err(|error| NoOutcome::from(error).map(|failure| continued(failure, options.restart)))?;
             let mut outcome = outcome(&report, state_of(report.outcome), exit_of(report.outcome));
+            if let Some(alone) = alone {
+                recording
+                    .keep(recording.dir().edit_step(step, |step| step.verdict.notes.push(alone.clone())));
+                outcome.messages.push(alone);
+            }
             if options.restart && report.outcome != load::Outcome::Complete {
                 outcome.messages.push(BEGINS_ANEW.to_string());
             }

@@ -94,8 +94,13 @@ impl<'a> Opening<'a> {
     ) -> Result<(), Failure> {
         self.watching.begin(recording, target.spec, target.cluster);
         let mut fingerprint = fingerprint::take(control, target.spec);
-        if let Some(cluster) = target.cluster {
-            fingerprint.engine = cluster.engine.name().to_string();
+        // A catalog that this role may not read leaves it with PostgreSQL.
+        let engine = match target.cluster {
+            Some(cluster) => Some(cluster.engine),
+            None => Cluster::engine_of(control).ok(),
+        };
+        if let Some(engine) = engine {
+            fingerprint.engine = engine.name().to_string();
         }
         Ok(recording.dir().edit(|run| run.target = Some(fingerprint))?)
     }

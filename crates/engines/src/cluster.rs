@@ -5,6 +5,7 @@
 
 mod discover;
 mod error;
+mod standing;
 mod survey;
 
 use std::path::PathBuf;

@@ -8,11 +8,13 @@
 mod catalogued;
 mod error;
 mod native;
+mod places;
 mod route;
 
 use postgres::GenericClient;
 
 pub use error::PlacementError;
+pub use places::Places;
 pub use route::{KeyColumn, Routing, Rule};
 
 use crate::cluster::Cluster;

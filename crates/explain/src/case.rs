@@ -3,6 +3,7 @@
 //! Lines become series by source, place (node or host) and object (device, slot, table, ...); texts keep their last value. So memory depends on the
 //! number of objects ([`THINGS_MAX`] each), not on the length of the recording. Rules never read files.
 
+pub(crate) mod absence;
 mod engine;
 mod table_queue;
 

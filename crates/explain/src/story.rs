@@ -8,7 +8,7 @@ mod slices;
 
 use crate::case::Case;
 use crate::node_time;
-use crate::rules::lock::BY_DESIGN;
+use crate::rules::lock::{BY_DESIGN, ENGINES};
 use crate::units;
 use record::Findings;
 use record::finding::{Benefit, Finding, GENERAL, Health, Severity, Uncovered};
@@ -144,6 +144,7 @@ const SAVED: &[(&str, f64, f64)] = &[
 
 /// A cause, and the findings that are only its symptoms on the same node or host. The first cause that is present takes a symptom.
 const CAUSES: &[(&str, &[&str])] = &[
+    ("REP-13", &["OBS-01", "LCK-01", "TXN-13", "TXN-05", "DIST-06", "CPU-05"]),
     ("CPU-06", &["SES-02", "WAL-01", "WAL-05", "TXN-01", "DIST-06", "SES-03", "CPU-05", "WAL-06", "GEN-03"]),
     ("WAL-10", &["IO-10", "TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("GEN-02", &["DIST-06", "LCK-01", "CPU-05"]),
@@ -171,7 +172,6 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("TXN-01", &["WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("WAL-01", &["WAL-05", "CPU-05", "WAL-06"]),
     ("REP-10", &["REP-01", "CPU-05"]),
-    ("REP-13", &["OBS-01", "DIST-06", "CPU-05"]),
     ("REP-12", &["REP-01", "REP-11", "CPU-05"]),
     ("REP-01", &["CPU-05", "TXN-01"]),
     ("PLAN-07", &["PLAN-01", "PLAN-24", "PLAN-49"]),
@@ -261,8 +261,8 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("MEM-02", &["OBS-01"]),
 ];
 
-/// Causes on a standby whose symptoms show on its primary.
-const ON_A_STANDBY: [&str; 2] = ["REP-10", "REP-12"];
+/// Causes on one node whose symptoms show on others: a standby's on its primary, that of a node which is away on the rest of its cluster.
+const SEEN_ELSEWHERE: [&str; 3] = ["REP-10", "REP-12", "REP-13"];
 
 /// Rules about the measurement or the client, which say nothing about the health of the database.
 const NOT_OF_TARGET: [&str; 8] =
@@ -413,10 +413,11 @@ fn under_their_causes(case: &Case, findings: &mut [Finding]) {
             }
             for symptom in 0..findings.len() {
                 let fits = symptoms.contains(&findings[symptom].rule.as_str())
+                    && is_its(cause_rule, &findings[symptom])
                     && !found.iter().any(|(_, other)| *other == symptom)
                     // One that has symptoms of its own stays: two levels are enough.
                     && !found.iter().any(|(other, _)| *other == symptom)
-                    && (ON_A_STANDBY.contains(cause_rule)
+                    && (SEEN_ELSEWHERE.contains(cause_rule)
                         || is_same_place(case, &findings[cause], &findings[symptom]));
                 if fits {
                     found.push((cause, symptom));
@@ -429,6 +430,11 @@ fn under_their_causes(case: &Case, findings: &mut [Finding]) {
         findings[symptom].severity = findings[symptom].severity.min(severity);
         findings[symptom].symptom_of = Some(id);
     }
+}
+
+/// What only the engine's own transactions make: others that block sessions have a cause of their own, whatever else happens.
+fn is_its(cause_rule: &str, symptom: &Finding) -> bool {
+    cause_rule != "REP-13" || symptom.rule != "LCK-01" || symptom.numbers.contains_key(ENGINES)
 }
 
 /// Why "nothing found" would prove little here, and what to do first.

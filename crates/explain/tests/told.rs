@@ -242,6 +242,22 @@ fn a_server_that_is_gone_one_that_was_restarted_and_one_that_froze_are_three_thi
     let found = claims(&restarted, "OBS-01");
     assert!(matches!(found[..], [(Severity::Low, claim)] if claim.contains("restarted 1 time")), "{found:?}");
 
+    // It was away for so long that its users have seen it, and its log tells why.
+    let mut scene = Scene::healthy();
+    scene.run.steps.retain(|step| step.verb != "prove");
+    let stopped = json!({"node": "n1", "severity": "LOG"});
+    scene
+        .event(100, RESTART, "n1 went away: no answer", away())
+        .event(100, record::event::SERVER_LOG, "received fast shutdown request", stopped)
+        .event(104, RESTART, "n1 was started", json!({"node": "n1", "what": record::event::STARTED}));
+    scene.during("server", node(), 106..=160);
+    let stopped = scene.explain();
+    let found = claims(&stopped, "OBS-01");
+    assert!(
+        matches!(found[..], [(Severity::Medium, claim)] if claim.contains("away for 6 s: received fast shutdown")),
+        "{found:?}"
+    );
+
     // One process crashed: all sessions ended, but the server did not.
     let mut scene = Scene::healthy();
     scene.event(100, RESTART, "n1 went away: no answer", away());

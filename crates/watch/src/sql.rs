@@ -42,7 +42,7 @@ use std::time::Duration;
 /// The first attempt to connect again comes after this.
 pub(crate) const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// Attempts are never further apart.
-pub(crate) const RETRY_MAX: Duration = Duration::from_secs(10);
+pub(crate) const RETRY_MAX: Duration = Duration::from_secs(3);
 /// How much more rarely a part is queried that the server refused for good.
 const REFUSED_FACTOR: u64 = 10;
 /// Samples one node.

@@ -15,6 +15,8 @@ use crate::terminal;
 use connect::ConnSpec;
 use connect::conninfo::Pinned;
 use connect::control::Control;
+use engines::Engine;
+use engines::placement::Places;
 use record::event::{self, Event};
 use record::hlog::Kind as LatencyKind;
 use record::model::{
@@ -76,6 +78,7 @@ impl Plan {
         let mut watcher = self.watcher(recording, step, &items, &nodes, &options);
         let audits = &mut assembled.audits;
         query_server(control.as_deref_mut(), spec, audits, true)?;
+        let places = places(recording, control.as_deref_mut());
         let is_shared = control.as_deref().is_some_and(Control::is_shared);
         if let Some(control) = control.as_deref_mut() {
             // A pool's server process that nothing needs now is one for the sessions. If it is lost, the next use finds out.
@@ -90,7 +93,8 @@ impl Plan {
         context.terminal.end_progress();
         let (settling, silences) = (watcher.settling, watcher.silences);
         let account = account?;
-        let mut missed = compare_again(control, spec, audits);
+        let mut missed = compare_again(control.as_deref_mut(), spec, audits);
+        let moved = places.and_then(|before| before.moved(&self::places(recording, control)?));
         if let Some(settling) = settling {
             self.write_settling(recording, step, &settling, &account);
         }
@@ -98,6 +102,7 @@ impl Plan {
         let mut opinion = verdict::judge(&account, duration);
         let is_missed = !missed.is_empty();
         opinion.notes.extend(missed);
+        opinion.notes.extend(moved);
         opinion.notes.extend(advice::of(&account, spec, is_shared, self.protocol()?, &ours));
         recording.keep(recording.dir().edit_step(step, |step| {
             for (first, audit) in audits.iter() {
@@ -428,6 +433,12 @@ fn compare_again(control: Option<&mut Control>, spec: &ConnSpec, audits: &mut Au
             vec![format!("what the server counts was not compared with the run: {}", failure.message())]
         }
     }
+}
+
+/// Where the target's rows are, if its engine moves them between nodes.
+fn places(recording: &Recording<'_>, control: Option<&mut Control>) -> Option<Places> {
+    let engine = recording.dir().run().target.as_ref().and_then(|target| Engine::parse(&target.engine))?;
+    Places::read(&mut **control?, engine)
 }
 
 /// Notes in the ledgers that the run has ended; the run counts without that. Returns what failed.

@@ -157,6 +157,14 @@ impl<'a> Node<'a> {
         watch::sql::own::of_server(&mut self.session)
     }
 
+    /// Whether this is another build than PostgreSQL's: a fork by its `version()`, or an engine that needs changes in the server.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub(crate) fn is_other_build(&mut self) -> Result<bool, Failed> {
+        Ok(is_fork(&self.fact("banner")) || self.own()?.iter().any(|own| own.is_patched))
+    }
+
     /// A new session in place of a lost one.
     ///
     /// # Errors
@@ -295,6 +303,12 @@ impl<'a> Node<'a> {
     }
 }
 
+/// Whether `version()` names another product than PostgreSQL. Distributions' packages have their names in it, too, and are PostgreSQL.
+fn is_fork(banner: &str) -> bool {
+    const MAKERS: [&str; 6] = ["EnterpriseDB", "Greenplum", "Arenadata", "-YB-", "Percona", "Postgres Pro"];
+    !banner.starts_with("PostgreSQL ") || MAKERS.iter().any(|maker| banner.contains(maker))
+}
+
 fn open(spec: &ConnSpec) -> Result<Session, Failed> {
     let limits = Limits { statement: STATEMENT_TIMEOUT, lock: LOCK_TIMEOUT };
     Session::open_within(spec, APPLICATION_NAME, &limits)
@@ -370,4 +384,27 @@ fn is_rotational(folder: &Path) -> Option<bool> {
         .flatten()
         .find_map(|at| std::fs::read_to_string(at.join("queue/rotational")).ok())?;
     Some(text.trim() == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_fork;
+
+    #[test]
+    fn a_fork_is_known_by_its_banner() {
+        for fork in [
+            "PostgreSQL 15.2 (EnterpriseDB Advanced Server 15.2.0) on x86_64-pc-linux-gnu",
+            "PostgreSQL 9.4.26 (Greenplum Database 6.21.0 build commit:1) on x86_64",
+            "PostgresPro 15.2.1 on x86_64-pc-linux-gnu, compiled by gcc",
+            "CockroachDB CCL v23.1.0",
+        ] {
+            assert!(is_fork(fork), "{fork}");
+        }
+        for ours in [
+            "PostgreSQL 15.18 (Debian 15.18-0+deb12u1) on x86_64-pc-linux-gnu, compiled by gcc",
+            "PostgreSQL 18.4 on x86_64-pc-linux-gnu",
+        ] {
+            assert!(!is_fork(ours), "{ours}");
+        }
+    }
 }

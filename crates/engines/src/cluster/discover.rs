@@ -134,6 +134,24 @@ pub(super) fn discover(
     postgres(control, here, reach)
 }
 
+/// The engine of a server by its own catalog; see [`discover`] for the order.
+pub(super) fn engine(control: &mut Control, reach: &mut Reach<'_>) -> Result<Engine, ClusterError> {
+    let found = detect(control)?;
+    if let Some(sign) = found.iter().find(|sign| sign.replication.is_none()) {
+        return Ok(sign.engine);
+    }
+    for Signs { engine, replication, .. } in found {
+        let Some(replication) = replication else { continue };
+        if is_in_use(control, engine, replication, reach)?
+            && nodes_listed(control, engine, replication.nodes)?.len() > 1
+        {
+            return Ok(engine.replicated_by(replication));
+        }
+    }
+    let is_sharded = foreign_servers(control)?.iter().any(is_node);
+    Ok(if is_sharded { Engine::FOREIGN_PARTITIONS } else { Engine::default() })
+}
+
 /// Whether an installed replication system is in use, as far as trusted roles have configured it.
 fn is_in_use(
     control: &mut Control,
@@ -156,7 +174,7 @@ fn is_in_use(
 }
 
 /// The engines and systems that a server's catalog indicates.
-fn detect(control: &mut Control) -> Result<Vec<Signs>, ClusterError> {
+pub(super) fn detect(control: &mut Control) -> Result<Vec<Signs>, ClusterError> {
     let what = "find out what kind of server this is";
     let signs = signs();
     let columns: Vec<&str> = signs.iter().map(|sign| sign.sql).collect();
@@ -170,15 +188,28 @@ fn detect(control: &mut Control) -> Result<Vec<Signs>, ClusterError> {
     Ok(there.map(|(_, sign)| sign).collect())
 }
 
-/// PostgreSQL itself: alone, or with partitions on other servers.
-fn postgres(control: &mut Control, here: ConnSpec, reach: &mut Reach<'_>) -> Result<Cluster, ClusterError> {
-    let servers = catalog::rows(&mut **control, FDW_SERVERS).map_err(|source| ClusterError::Sql {
+/// The rows of [`FDW_SERVERS`].
+fn foreign_servers(control: &mut Control) -> Result<Vec<TextRow>, ClusterError> {
+    catalog::rows(&mut **control, FDW_SERVERS).map_err(|source| ClusterError::Sql {
         what: "list the foreign servers".to_owned(),
         engine: Some(Engine::FOREIGN_PARTITIONS),
         source,
-    })?;
+    })
+}
+
+/// The rows of [`crate::profile::Catalog::nodes`].
+fn nodes_listed(control: &mut Control, engine: Engine, sql: &str) -> Result<Vec<TextRow>, ClusterError> {
+    catalog::rows(&mut **control, sql).map_err(|source| ClusterError::Sql {
+        what: format!("list the nodes of {engine}"),
+        engine: Some(engine),
+        source,
+    })
+}
+
+/// PostgreSQL itself: alone, or with partitions on other servers.
+fn postgres(control: &mut Control, here: ConnSpec, reach: &mut Reach<'_>) -> Result<Cluster, ClusterError> {
     let mut nodes = vec![];
-    for server in servers {
+    for server in foreign_servers(control)? {
         let name = server.get(0).unwrap_or_default().to_owned();
         match (server.get(4), server.is_true(5)) {
             _ if is_node(&server) => nodes.push(server),
@@ -221,11 +252,7 @@ fn catalogued(
     listing: Listing,
     reach: &mut Reach<'_>,
 ) -> Result<Cluster, ClusterError> {
-    let rows = catalog::rows(&mut **control, listing.nodes).map_err(|source| ClusterError::Sql {
-        what: format!("list the nodes of {engine}"),
-        engine: Some(engine),
-        source,
-    })?;
+    let rows = nodes_listed(control, engine, listing.nodes)?;
     let mut cluster =
         Cluster { engine, nodes: Vec::with_capacity(rows.len()), partitions: None, left_out: vec![] };
     let mut itself = None;

@@ -64,6 +64,20 @@ pub enum ClusterError {
         /// How.
         state: String,
     },
+    /// The cluster file names an engine, and the node's database is no part of a cluster of it.
+    #[error(
+        "the cluster file says {engine}, and the database {dbname:?} of node {node:?} is no part of {title}"
+    )]
+    NotTheEngine {
+        /// The word in the file.
+        engine: &'static str,
+        /// The engine.
+        title: &'static str,
+        /// The node.
+        node: String,
+        /// The database that its connection names.
+        dbname: String,
+    },
     /// A node's address is not ours to send a password to.
     #[error(
         "the role {owner} chose the address of node {node:?}, and this session does not trust that role: user and password are not sent there"
@@ -124,6 +138,9 @@ impl ClusterError {
             ClusterError::SameNode { .. } => {
                 Some("write a cluster file that names each node once, and name it with --cluster".to_owned())
             }
+            ClusterError::NotTheEngine { .. } => Some(
+                "name the database that is (dbname in each connection, or -d), or write engine = \"postgres\" for servers that do not work together".to_owned(),
+            ),
             ClusterError::NodeState { .. } => Some(
                 "start it, or write a cluster file without it, and name it with --cluster".to_owned(),
             ),

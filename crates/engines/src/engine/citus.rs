@@ -46,6 +46,13 @@ const LEAVES: &str = "\
     where s.logicalrelid = pg_catalog.to_regclass({relation}) \
     order by s.shardminvalue::int, p.groupid";
 
+/// Placements that are not waiting for their removal.
+const PLACES: &str = "\
+    select p.shardid::text, coalesce(n.nodename || ':' || n.nodeport, 'the coordinator') \
+    from pg_catalog.pg_dist_placement p \
+    left join pg_catalog.pg_dist_node n on n.groupid = p.groupid and n.noderole = 'primary' \
+    where p.shardstate <> 4";
+
 /// The parent of a distributed table is empty on every node. Citus' own functions add up the shards of all nodes, and refuse other tables.
 const SIZES: Sizes = Sizes {
     table: "case when exists (select 1 from pg_catalog.pg_dist_partition d where d.logicalrelid = {table}) \
@@ -57,6 +64,7 @@ const SIZES: Sizes = Sizes {
 
 /// By `PREPARED_TRANSACTION_NAME_FORMAT` (`citus_GROUP_PID_TRANSACTION_CONNECTION`), `resource_lock.h` and `multi_logical_replication.c`.
 const OWN: Own = Own {
+    libraries: &["citus"],
     prepared: &["citus_"],
     resolves: "the maintenance daemon of its coordinator commits or rolls it back, by pg_dist_transaction there, every citus.recover_2pc_interval (60 s)",
     resolve: Some("SELECT recover_prepared_transactions();"),
@@ -89,6 +97,7 @@ pub(super) static PROFILE: Profile = Profile {
         reach_nodes: true,
         table: TABLE,
         leaves: LEAVES,
+        places: Some(PLACES),
         oracle: Oracle::Leaf(
             "select pg_catalog.get_shard_id_for_distribution_column({relation}, {keys})::text",
         ),

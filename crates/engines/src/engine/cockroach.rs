@@ -46,6 +46,7 @@ pub(super) static PROFILE: Profile = Profile {
         reach_nodes: true,
         table: TABLE,
         leaves: LEAVES,
+        places: None,
         oracle: Oracle::Leaf("select range_id::STRING from [show range from table {name} for row ({keys})]"),
         own: &Own::NOTHING,
     }),

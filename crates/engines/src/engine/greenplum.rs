@@ -49,6 +49,7 @@ pub(super) static PROFILE: Profile = Profile {
         reach_nodes: false,
         table: TABLE,
         leaves: LEAVES,
+        places: None,
         oracle: Oracle::Row("select gp_segment_id::text from {name} where {where} limit 1"),
         own: &Own::NOTHING,
     }),

@@ -34,6 +34,8 @@ const OWN: Own = Own {
     daemons: &["mtm_broadcast"],
     away: &["[MTM] failed to collect prepare acks"],
     isolated: &["[MTM] multimaster node is not online"],
+    is_patched: true,
+    libraries: &["multimaster"],
     commit_waits: Some(("Extension", "Extension")),
     ..Own::NOTHING
 };

@@ -76,6 +76,7 @@ pub(super) static PROFILE: Profile = Profile {
         reach_nodes: true,
         table: TABLE,
         leaves: LEAVES,
+        places: None,
         oracle: Oracle::Leaf(
             "select coalesce(remote_relname, local_relname)::text \
              from shardman.get_partition_for_value({relation}::regclass, {keys})",

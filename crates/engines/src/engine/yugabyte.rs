@@ -51,6 +51,7 @@ pub(super) static PROFILE: Profile = Profile {
         reach_nodes: true,
         table: TABLE,
         leaves: LEAVES,
+        places: None,
         oracle: Oracle::Code("select pg_catalog.yb_hash_code({keys})::text"),
         own: &Own::NOTHING,
     }),

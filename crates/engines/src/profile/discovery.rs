@@ -66,6 +66,8 @@ pub struct Catalog {
     /// One row per leaf: schema and name on its node, the node's key, lower and upper bound, state (NULL: it works), the name that
     /// the oracle uses for it, object number.
     pub leaves: &'static str,
+    /// Where an engine moves parts of tables between its nodes: one row per part of any table and its node, by their names.
+    pub places: Option<&'static str>,
     /// Who decides where a key belongs.
     pub oracle: Oracle,
     /// What it makes for itself.

@@ -30,6 +30,10 @@ pub struct Own {
     pub origin: Option<&'static str>,
     /// Kind and event in which sessions wait until other nodes agree on a commit, if PostgreSQL has no event for it.
     pub commit_waits: Option<(&'static str, &'static str)>,
+    /// Its servers are a build of its own, with changes in PostgreSQL itself: a package of PostgreSQL does not replace it.
+    pub is_patched: bool,
+    /// Libraries of `shared_preload_libraries` that a server of such a cluster has loaded.
+    pub libraries: &'static [&'static str],
     /// Kind and event in which sessions wait for other nodes that do the work of a statement, if it is that of a wait for the client.
     pub node_waits: Option<(&'static str, &'static str)>,
 }
@@ -50,6 +54,8 @@ impl Own {
         isolated: &[],
         origin: None,
         commit_waits: None,
+        is_patched: false,
+        libraries: &[],
         node_waits: None,
     };
 

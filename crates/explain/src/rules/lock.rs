@@ -57,6 +57,8 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Sessions that wait by design: the number of a finding that explains their waits although it is only a note.
 pub(crate) const BY_DESIGN: &str = "sessions_by_design";
+/// The number of a finding about a transaction that the engine of a cluster may have prepared.
+pub(crate) const ENGINES: &str = "engine_prepared";
 /// The share of the session time in such a queue.
 const QUEUE_SHARE_MIN: f64 = 0.2;
 /// From this share on it is high.
@@ -491,7 +493,7 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
         claim.because(format!("no application takes this lock: the cluster's engine does, {locks_while}"))
     })
     .with(case.own(root.place, own::PREPARED).zip(resolves), |claim, (names, resolves)| {
-        claim.because(format!("if its name begins with {names} and a number, the cluster's engine prepared it and ends it itself: {resolves}"))
+        claim.number(ENGINES, 1.0).because(format!("if its name begins with {names} and a number, the cluster's engine prepared it and ends it itself: {resolves}"))
     })
     .with(is_for_another.then_some(()), |claim, ()| {
         claim.because(format!("it is a session of the cluster's engine ({application}), which works for a session at another node"))

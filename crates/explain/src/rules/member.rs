@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::costly::plain;
 use crate::case::Case;
+use crate::case::absence::Absence;
 use crate::rule::Need::Looked;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
@@ -28,6 +29,8 @@ const US_MIN: u64 = 2_000_000;
 const OVER_US: u64 = 5_000_000;
 /// Messages in a claim: the first, and the last ones.
 const WORDS_MAX: usize = 2;
+/// A node that went away so long before the first message is the one that is missed.
+const LOSS_US: u64 = 10_000_000;
 /// Characters of a message in a claim.
 const CHARS: usize = 140;
 
@@ -43,8 +46,19 @@ pub(super) fn is_away(case: &Case, node: &str, message: &str) -> bool {
     case.is_own(node, own::AWAY, message)
 }
 
+/// Which other nodes were away meanwhile, as the begin of a sentence, and why.
+fn missed(absences: &[Absence<'_>], here: &str, window: Window) -> String {
+    let since = Window::new(window.from_us.saturating_sub(LOSS_US), window.to_us);
+    let other = absences.iter().find(|away| away.node != here && away.window.overlap_us(since) > 0);
+    other.map_or_else(String::new, |away| {
+        let why = away.why.map(|why| format!(" ({})", plain(why, CHARS))).unwrap_or_default();
+        format!("{} was away{why}; ", away.node)
+    })
+}
+
 fn away(case: &Case) -> Answer {
     let mut claims = vec![];
+    let absences = case.absences();
     for server in case.things("server") {
         let mut all: BTreeMap<&str, Message<'_>> = BTreeMap::new();
         for event in case.events_of(event::SERVER_LOG) {
@@ -88,9 +102,10 @@ fn away(case: &Case) -> Answer {
             if is_over { Severity::Low } else { Severity::High },
             Level::DiscriminatingCounter,
             format!(
-                "{}: the cluster was not whole for {}: {}",
+                "{}: the cluster was not whole for {}: {}{}",
                 server.place,
                 units::us(window.length_us() as f64),
+                missed(&absences, server.place, window),
                 words.join(", then ")
             ),
         )
@@ -100,8 +115,8 @@ fn away(case: &Case) -> Answer {
         .number("away_us", window.length_us() as f64);
         for one in &all {
             claim = claim.because(format!(
-                "{} times in the log of {}: {}",
-                units::count(one.count),
+                "{} in the log of {}: {}",
+                units::counted(one.count as usize, "time"),
                 server.place,
                 plain(&one.first.message, CHARS)
             ));

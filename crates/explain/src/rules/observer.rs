@@ -1,5 +1,7 @@
 //! OBS: the coverage of the monitoring, and its cost.
 
+use super::costly::plain;
+use crate::case::absence::Absence;
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Any, Field};
 use crate::rule::{Answer, Claim, Rule};
@@ -15,7 +17,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "OBS-01",
         title: "monitoring had gaps",
         needs: &[Any(&[Field("server", "*"), Field("host", "*")])],
-        limits: "coverage below 95 %, any reset or restart (ours)",
+        limits: "coverage below 95 %, any reset or restart; medium if a server was away for 3 s, high from 10 s on (ours)",
         judge: blind,
         links: &["docs/watch.md"],
     },
@@ -40,6 +42,12 @@ const ANSWER_TIME: &str = "asked_us";
 const ANSWER_OF_GAP_MIN: f64 = 0.5;
 /// A server that has been away for a shorter time may be on its way back.
 const GONE_US_MIN: u64 = 2_000_000;
+/// A server that was away for so long, and came back, is missed by its users.
+const AWAY_US_MIN: u64 = 3_000_000;
+/// And for so long, by all of them.
+const AWAY_US_HIGH: u64 = 10_000_000;
+/// Characters of a message of the log in a claim.
+const CHARS: usize = 140;
 /// A start that the server's clock puts this long before we lost it belongs to that loss.
 const CLOCK_US: u64 = 1_000_000;
 /// Ticks that must have been due.
@@ -47,6 +55,7 @@ const TICKS_MIN: f64 = 10.0;
 
 fn blind(case: &Case) -> Answer {
     let mut claims = vec![];
+    let absences = long_absences(case);
     for (source, thing) in
         ["server", "host"].iter().flat_map(|source| case.things(source).map(move |thing| (*source, thing)))
     {
@@ -64,6 +73,17 @@ fn blind(case: &Case) -> Answer {
             .filter(|pair| pair[1].saturating_sub(pair[0]) as f64 > usual * 1.5)
             .map(|pair| Window::new(pair[0], pair[1]))
             .collect();
+        // That it was away is said in its own words.
+        let holes: Vec<Window> = holes
+            .into_iter()
+            .filter(|hole| {
+                let is_of = |away: &Absence<'_>| away.node == thing.place && hole.overlap_us(away.window) > 0;
+                !(source == "server" && absences.iter().any(is_of))
+            })
+            .collect();
+        if holes.is_empty() && source == "server" && absences.iter().any(|away| away.node == thing.place) {
+            continue;
+        }
         let longest = holes.iter().map(|hole| hole.length_us()).max().unwrap_or(0);
         let gap = case.events_of(event::GAP).find(|event| {
             Case::word_of(event, "node") == thing.place || Case::word_of(event, "host") == thing.place
@@ -105,7 +125,8 @@ fn blind(case: &Case) -> Answer {
         );
         claims.push(if source == "server" { claim.on_node(thing.place) } else { claim.on_host(thing.place) });
     }
-    claims.extend(interrupted(case));
+    claims.extend(absences.iter().filter(|away| away.is_over).map(was_away));
+    claims.extend(interrupted(case, &absences));
     claims.extend(never_reached(case));
     Answer::of(claims, || "samples taken of samples due, resets, restarts".to_string())
 }
@@ -139,9 +160,52 @@ fn coverage(case: &Case, thing: &Thing<'_>, usual: f64) -> Coverage {
     Coverage { due: due.max(taken), seen: taken / due.max(taken).max(1.0) }
 }
 
-/// Servers that went away, restarts, and counters that were reset.
-fn interrupted(case: &Case) -> Vec<Claim> {
-    let restarts: Vec<&Event> = case.events_of(event::RESTART).collect();
+/// Absences that somebody notices. Proofs make servers go away on purpose.
+fn long_absences(case: &Case) -> Vec<Absence<'_>> {
+    if case.run.steps.iter().any(|step| step.verb == "prove") {
+        return vec![];
+    }
+    let mut all = case.absences();
+    all.retain(|away| away.window.length_us() >= AWAY_US_MIN);
+    all
+}
+
+/// A server that was away for a time and came back.
+fn was_away(away: &Absence<'_>) -> Claim {
+    let length = units::us(away.window.length_us() as f64);
+    let why = away.why.map(|why| format!(": {}", plain(why, CHARS))).unwrap_or_default();
+    let severity = if away.window.length_us() >= AWAY_US_HIGH { Severity::High } else { Severity::Medium };
+    Claim::new(
+        severity,
+        Level::DiscriminatingCounter,
+        format!("{}: the server was away for {length}{why}", away.node),
+    )
+    .on_node(away.node)
+    .during([away.window])
+    .number("gone_us", away.window.length_us() as f64)
+    .because(if away.is_restart {
+        "it was started again meanwhile: its sessions ended, and its counters and caches began anew"
+    } else {
+        "it was not started meanwhile: only connections ended or were refused, as after the crash of one process, or while it is no part of its cluster"
+    })
+    .remedy(
+        "find who or what stopped it: its log before that moment, the service manager, the kernel's log (OOM killer)",
+        &["$ journalctl -k --since '-1 hour' | grep -i -E 'oom|killed process'"],
+    )
+}
+
+/// Servers that went away, restarts, and counters that were reset; without those in `told`.
+fn interrupted(case: &Case, told: &[Absence<'_>]) -> Vec<Claim> {
+    let is_told = |event: &&Event| {
+        let is_in = |away: &Absence<'_>| {
+            let window = away.window;
+            away.is_over
+                && away.node == Case::word_of(event, "node")
+                && (window.from_us.saturating_sub(CLOCK_US)..=window.to_us).contains(&event.t_us)
+        };
+        told.iter().any(is_in)
+    };
+    let restarts: Vec<&Event> = case.events_of(event::RESTART).filter(|event| !is_told(event)).collect();
     // Older directories do not distinguish the two.
     let started: Vec<&Event> =
         restarts.iter().filter(|event| Case::word_of(event, "what") != event::AWAY).copied().collect();

@@ -214,9 +214,14 @@ fn checksums(node: &mut Node<'_>) -> Judged {
         return Ok(vec![pass(setting.words())]);
     }
     let draft = warn("data_checksums", setting.words());
+    let is_other_build = node.is_other_build()?;
+    let whose = if is_other_build { "; the program must be the one of this build" } else { "" };
     Ok(vec![if can {
-        draft.advice("stop the server, enable them, start it: each page is rewritten; do a standby first, then fail over").run(format!("$ \
-            pg_checksums --enable -D '{}'", folder.replace('\'', "'\\''")))
+        draft
+            .advice(format!(
+                "stop the server, enable them, start it: each page is rewritten; do one server after another, a standby before its primary{whose}"
+            ))
+            .run(format!("$ pg_checksums --enable -D '{}'", folder.replace('\'', "'\\''")))
     } else {
         draft.advice("only initdb --data-checksums of a new cluster can enable them in this release")
     }])

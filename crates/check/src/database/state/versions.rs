@@ -137,16 +137,22 @@ fn defects(node: &mut Node<'_>) -> Judged {
             number::counted(DEFECTS.len() as u64, "known defect")
         ))]);
     }
+    let is_other_build = node.is_other_build()?;
     Ok(found
         .into_iter()
         .map(|(defect, first)| {
             let claim = format!("{shown} has a defect that {major}.{first} fixes: {}", defect.what);
             let draft =
                 if defect.endangers_data { fail(defect.what, claim) } else { warn(defect.what, claim) };
-            draft.advice(format!(
-                "update to the newest {major}.x, and restart; {}",
-                if defect.then.is_empty() { "nothing else is needed" } else { defect.then }
-            ))
+            let then = if defect.then.is_empty() { "nothing else is needed" } else { defect.then };
+            draft.advice(if is_other_build {
+                format!(
+                    "ask the makers of this build whether they have taken that fix over, and for a build that has it: PostgreSQL's packages do not \
+                     replace it; with the fix, {then}"
+                )
+            } else {
+                format!("update to the newest {major}.x, and restart; {then}")
+            })
         })
         .collect())
 }
@@ -165,18 +171,24 @@ fn defects_of(major: u64, minor: u64) -> Vec<(&'static Defect, u64)> {
 fn support(node: &mut Node<'_>) -> Judged {
     let (major, minor) = release(node.version());
     let (shown, today) = (node.fact("release"), node.fact("today"));
-    Ok(vec![supported(major, minor, &shown, &today)])
+    let is_other_build = node.is_other_build()?;
+    let draft = supported((major, minor), &shown, &today, is_other_build);
+    Ok(vec![draft])
 }
 
-fn supported(major: u64, minor: u64, shown: &str, today: &str) -> Draft {
+/// Of `is_other_build` the makers decide about support and releases.
+fn supported((major, minor): (u64, u64), shown: &str, today: &str, is_other_build: bool) -> Draft {
+    const OTHER_BUILD: &str = "this is not PostgreSQL's own build: ask its makers how long they support it, and for their newest build";
     let end = END_OF_SUPPORT.iter().find(|(of, _)| *of == major).map(|(_, day)| *day);
     let newest = NEWEST.iter().find(|(of, _)| *of == major).map(|(_, minor)| *minor);
     // Days in this form are ordered as text.
     if let Some(end) = end.filter(|end| today > *end) {
-        return warn("release", format!("{shown}: support of release {major} ended on {end}")).advice(
-            "plan the upgrade to a supported major release: \
-            pg_upgrade, or logical replication with little downtime",
-        );
+        let claim = format!("{shown}: support of release {major} ended on {end}");
+        return warn("release", claim).advice(if is_other_build {
+            OTHER_BUILD
+        } else {
+            "plan the upgrade to a supported major release: pg_upgrade, or logical replication with little downtime"
+        });
     }
     let Some(newest) = newest else {
         return unknown(
@@ -196,7 +208,11 @@ fn supported(major: u64, minor: u64, shown: &str, today: &str) -> Draft {
     };
     let draft = draft.figure(behind as f64, Unit::Count).at_most(2.0);
     if behind > 0 {
-        draft.advice("install the newest minor release, and restart; standbys first")
+        draft.advice(if is_other_build {
+            OTHER_BUILD
+        } else {
+            "install the newest minor release, and restart; standbys first"
+        })
     } else {
         draft
     }
@@ -224,7 +240,8 @@ mod tests {
 
     #[test]
     fn support_ends_on_a_day_and_minor_releases_are_counted() {
-        let verdict = |major, minor, today: &str| supported(major, minor, "x", today).into_item().verdict;
+        let verdict =
+            |major, minor, today: &str| supported((major, minor), "x", today, false).into_item().verdict;
         assert_eq!(verdict(14, 25, "2026-11-12"), Verdict::Pass);
         assert_eq!(verdict(14, 25, "2026-11-13"), Verdict::Warn);
         assert_eq!(verdict(9, 0, "2026-01-01"), Verdict::Warn);
@@ -232,5 +249,10 @@ mod tests {
         assert_eq!(verdict(18, 5, "2026-12-01"), Verdict::Note);
         assert_eq!(verdict(18, 4, "2026-12-01"), Verdict::Warn);
         assert_eq!(verdict(23, 0, "2031-12-01"), Verdict::Unknown);
+        for (today, minor) in [("2026-11-13", 25), ("2026-11-12", 2)] {
+            let of =
+                |is_other_build| supported((14, minor), "x", today, is_other_build).into_item().remedy.text;
+            assert!(of(true).contains("its makers") && !of(false).contains("makers"), "{}", of(true));
+        }
     }
 }
