@@ -26,6 +26,7 @@ pub mod human;
 pub mod load;
 pub mod machines;
 pub mod matrix;
+mod moved;
 pub mod plan;
 pub mod prove;
 pub mod quantity;

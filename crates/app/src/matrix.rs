@@ -11,6 +11,7 @@ use crate::connection::Address;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::human;
+use crate::moved::Moved;
 use crate::recording::{Recording, fields};
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
 use cell::{Cell, Visit};
@@ -137,12 +138,15 @@ impl Plan {
             cluster,
             rows,
             shape,
+            notes: shape.notes.clone(),
             stop: context.stop.session_flag(),
             seed: self.random_seed.unwrap_or_else(record::clock::wall_us),
         };
+        let moved = Moved::begin(recording, Some(&mut control));
         let measured = work.measure(&mut control, &mut cells);
         context.terminal.end_progress();
         measured.map_err(NoOutcome::Refused)?;
+        work.notes.extend(moved.notes(recording, Some(&mut control), &[]));
         work.write(&mut cells, round_trips.as_ref());
         let state = context.state();
         let exit = match () {
@@ -193,6 +197,8 @@ struct Work<'a> {
     cluster: &'a Cluster,
     rows: &'a dyn Keyed,
     shape: &'a Shape,
+    /// What holds for all cells.
+    notes: Vec<String>,
     stop: Arc<StopFlag>,
     seed: u64,
 }
@@ -319,14 +325,7 @@ impl Work<'_> {
             }));
             // Once is enough: all cells work on the same rows.
             let is_interrupted = self.context.stop.is_requested();
-            cell.write(
-                self.recording,
-                parameters,
-                dataset.take(),
-                distance,
-                &self.shape.notes,
-                is_interrupted,
-            );
+            cell.write(self.recording, parameters, dataset.take(), distance, &self.notes, is_interrupted);
         }
     }
 }

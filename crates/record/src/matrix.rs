@@ -6,6 +6,7 @@
 //! [`DEVIATIONS_MIN`] median absolute deviations *and* beyond [`RATIO_MIN`] is named. One slow node affects its whole row and column; with
 //! means it would affect the result for the others, too.
 
+mod failing;
 mod findings;
 mod of_steps;
 mod polish;
@@ -172,9 +173,10 @@ impl Matrix {
     }
 
     fn judge(&mut self) {
+        let failing = self.failing_nodes();
         let Matrix { connect, data, operations } = self;
         for operation in operations {
-            operation.judge(connect, data);
+            operation.judge(connect, data, &failing);
         }
     }
 }
@@ -190,8 +192,12 @@ impl Operation {
         Some(self.own_median? / self.remote_median.filter(|rate| *rate > 0.0)?)
     }
 
-    fn judge(&mut self, connect: &[String], data: &[String]) {
-        let (grid, own) = self.measured(connect, data, |cell| Some(cell.tps));
+    /// Cells of nodes that are `failing` are not compared, whenever they were measured.
+    fn judge(&mut self, connect: &[String], data: &[String], failing: &[String]) {
+        let is_judged = |cell: &Cell| {
+            !cell.is_broken() && !failing.contains(&cell.connect) && !failing.contains(&cell.data)
+        };
+        let (grid, own) = self.measured(connect, data, |cell| Some(cell.tps).filter(|_| is_judged(cell)));
         self.row_medians = grid.row_medians();
         self.column_medians = grid.column_medians();
         self.own_median = median(own.iter().flatten().copied());
@@ -202,7 +208,8 @@ impl Operation {
         let rounds: Vec<Effects> = (0..rounds)
             .filter(|_| rounds > 1)
             .map(|round| {
-                let (grid, own) = self.measured(connect, data, |cell| cell.round_tps.get(round).copied());
+                let of_round = |cell: &Cell| cell.round_tps.get(round).copied().filter(|_| is_judged(cell));
+                let (grid, own) = self.measured(connect, data, of_round);
                 Effects::of(&grid, &own)
             })
             .collect();

@@ -4,6 +4,7 @@ use super::{Operation, Plan};
 use crate::context::Context;
 use crate::context::cpus;
 use crate::failure::Failure;
+use crate::human;
 use crate::recording::Recording;
 use crate::terminal;
 use connect::conninfo::Pinned;
@@ -35,6 +36,8 @@ const TRIES_MAX: u64 = 10;
 const PHASE_OTHERS: &str = "others";
 /// Begins the note on too few transactions for high percentiles, which is judged for all visits together.
 const ROUGH: &str = "only ";
+/// Ends the note on failures, which are counted for all visits together.
+const FAILED: &str = " failed";
 /// Begins the reason of a visit in which nothing was committed, which is judged for all visits together, too.
 const NOTHING: &str = "no transaction succeeded";
 
@@ -220,9 +223,9 @@ impl Cell {
         }
         let opinion = verdict::judge(account, duration);
         for (all, new) in [(&mut self.invalid, opinion.invalid), (&mut self.notes, opinion.notes)] {
-            for label in
-                new.into_iter().filter(|label| !label.starts_with(ROUGH) && !label.starts_with(NOTHING))
-            {
+            for label in new.into_iter().filter(|label| {
+                !label.starts_with(ROUGH) && !label.starts_with(NOTHING) && !label.ends_with(FAILED)
+            }) {
                 // One visit's remark with other numbers is the other visit's remark.
                 let letters = |text: &str| text.chars().filter(|c| c.is_alphabetic()).collect::<String>();
                 if !all.iter().any(|known| letters(known) == letters(&label)) {
@@ -250,6 +253,9 @@ impl Cell {
             verdict.invalidate("no transaction was committed in the measured time");
         }
         verdict.notes = notes.iter().chain(&self.notes).cloned().collect();
+        if self.failed > 0 {
+            verdict.notes.push(format!("{}{FAILED}", human::plural(self.failed, "transaction")));
+        }
         if (1..verdict::TRANSACTIONS_FOR_P99_MIN).contains(&self.transactions) {
             verdict
                 .notes

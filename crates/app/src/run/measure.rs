@@ -10,13 +10,12 @@ use super::nodes::{self, Nodes};
 use super::settle::Settling;
 use super::silence::Silences;
 use crate::failure::Failure;
+use crate::moved::Moved;
 use crate::recording::{Recording, fields};
 use crate::terminal;
 use connect::ConnSpec;
 use connect::conninfo::Pinned;
 use connect::control::Control;
-use engines::Engine;
-use engines::placement::Places;
 use record::event::{self, Event};
 use record::hlog::Kind as LatencyKind;
 use record::model::{
@@ -78,7 +77,7 @@ impl Plan {
         let mut watcher = self.watcher(recording, step, &items, &nodes, &options);
         let audits = &mut assembled.audits;
         query_server(control.as_deref_mut(), spec, audits, true)?;
-        let places = places(recording, control.as_deref_mut());
+        let moved = Moved::begin(recording, control.as_deref_mut());
         let is_shared = control.as_deref().is_some_and(Control::is_shared);
         if let Some(control) = control.as_deref_mut() {
             // A pool's server process that nothing needs now is one for the sessions. If it is lost, the next use finds out.
@@ -94,7 +93,7 @@ impl Plan {
         let (settling, silences) = (watcher.settling, watcher.silences);
         let account = account?;
         let mut missed = compare_again(control.as_deref_mut(), spec, audits);
-        let moved = places.and_then(|before| before.moved(&self::places(recording, control)?));
+        let moved = moved.notes(recording, control, &errors(recording, &items, &account));
         if let Some(settling) = settling {
             self.write_settling(recording, step, &settling, &account);
         }
@@ -433,12 +432,6 @@ fn compare_again(control: Option<&mut Control>, spec: &ConnSpec, audits: &mut Au
             vec![format!("what the server counts was not compared with the run: {}", failure.message())]
         }
     }
-}
-
-/// Where the target's rows are, if its engine moves them between nodes.
-fn places(recording: &Recording<'_>, control: Option<&mut Control>) -> Option<Places> {
-    let engine = recording.dir().run().target.as_ref().and_then(|target| Engine::parse(&target.engine))?;
-    Places::read(&mut **control?, engine)
 }
 
 /// Notes in the ledgers that the run has ended; the run counts without that. Returns what failed.

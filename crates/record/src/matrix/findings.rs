@@ -25,7 +25,7 @@ impl Matrix {
     /// Nodes, rows, columns and paths that differ from their peers, then what another node's rows cost; worst first.
     pub fn findings(&self) -> Vec<Finding> {
         let odd = self.odd();
-        let mut findings = vec![];
+        let mut findings = self.failing();
         // A node that is odd both as an entry and as an owner is one finding, not two.
         let both = |name: &Option<String>| {
             let row = odd.iter().find(|odd| odd.outlier.what == Part::Row && odd.outlier.connect == *name)?;
@@ -167,11 +167,11 @@ impl OddPart<'_> {
 }
 
 /// `node 7`, but not `node node7`.
-fn called(node: &str) -> String {
+pub(super) fn called(node: &str) -> String {
     if node.starts_with("node") { node.to_string() } else { format!("node {node}") }
 }
 
-fn finding(rule: &str, severity: Severity, claim: String, remedy: String) -> Finding {
+pub(super) fn finding(rule: &str, severity: Severity, claim: String, remedy: String) -> Finding {
     Finding {
         id: rule.to_string(),
         rule: rule.to_string(),
@@ -194,7 +194,7 @@ fn cost_of_distance(operation: &Operation) -> Option<Finding> {
         number::three(own_tps),
         number::three(remote_tps),
     );
-    let remote = || operation.cells.iter().filter(|cell| !cell.is_own());
+    let remote = || operation.cells.iter().filter(|cell| !cell.is_own() && !cell.is_broken());
     let counted = remote().filter(|cell| cell.round_trips_by == Some(RoundTripsBy::Counted));
     let round_trips = median(counted.clone().filter_map(|cell| cell.round_trips));
     let shares = counted.filter_map(|cell| Some(cell.predicted_us_p50? / (cell.latency_us_p50 as f64)));

@@ -2,6 +2,7 @@
 
 use super::{CONNECT, Cell, DATA, EVERY_NODE, Matrix, OPERATION, Operation, VERB};
 use crate::model::{PHASE_MEASURE, Step, Verdict};
+use crate::number;
 use crate::totals::CellTotals;
 use serde_json::Value;
 
@@ -67,26 +68,52 @@ const CELLS_NAMED_MAX: usize = 4;
 pub fn verdict(steps: &[Step]) -> Verdict {
     let invalid: Vec<&Step> = steps.iter().filter(|step| !step.verdict.valid).collect();
     let detail = |step: &&&Step| format!("{}: {}", step.name, step.verdict.reasons.join("; "));
-    let mut reasons: Vec<String> = invalid.iter().take(CELLS_NAMED_MAX).map(|step| detail(&step)).collect();
+    let failing = Matrix::of_steps(steps).map(|matrix| matrix.failing()).unwrap_or_default();
+    let named = failing.into_iter().map(|finding| finding.claim).filter(|_| !invalid.is_empty());
+    let mut reasons: Vec<String> = named.collect();
+    reasons.extend(invalid.iter().take(CELLS_NAMED_MAX).map(|step| detail(&step)));
     if invalid.len() > CELLS_NAMED_MAX {
         reasons.push(format!("and {} more cells", invalid.len() - CELLS_NAMED_MAX));
     }
-    let mut noted: Vec<(&str, usize)> = vec![];
+    let mut noted: Vec<(&str, Vec<&str>)> = vec![];
     for note in steps.iter().flat_map(|step| &step.verdict.notes) {
         // The same remark with other numbers is the same remark.
-        let is_same = |known: &str| {
-            known.chars().filter(|c| !c.is_ascii_digit()).eq(note.chars().filter(|c| !c.is_ascii_digit()))
-        };
-        match noted.iter_mut().find(|(known, _)| is_same(known)) {
-            Some((_, count)) => *count += 1,
-            None => noted.push((note, 1)),
+        match noted.iter_mut().find(|(known, _)| words(known).eq(words(note))) {
+            Some((_, all)) => all.push(note),
+            None => noted.push((note, vec![note])),
         }
     }
-    let notes = noted.into_iter().map(|(note, count)| match count {
+    let notes = noted.into_iter().map(|(note, all)| match all.len() {
         1 => note.to_string(),
-        _ => format!("in {count} of {} cells: {note}", steps.len()),
+        count => format!("in {count} of {} cells: {}", steps.len(), with_range(note, &all)),
     });
     Verdict { valid: !steps.is_empty() && invalid.is_empty(), reasons, notes: notes.collect() }
+}
+
+/// A remark without its numbers.
+fn words(note: &str) -> impl Iterator<Item = char> + '_ {
+    note.chars().filter(|c| !c.is_ascii_digit() && *c != ',')
+}
+
+/// The first number of a remark: its place, and its value.
+fn first_number(note: &str) -> Option<(std::ops::Range<usize>, u64)> {
+    let from = note.find(|c: char| c.is_ascii_digit())?;
+    let rest = &note[from..];
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != ',').unwrap_or(rest.len());
+    let text = rest[..end].trim_end_matches(',');
+    Some((from..from + text.len(), text.replace(',', "").parse().ok()?))
+}
+
+/// A remark with the least and the largest of the numbers that several cells have in it.
+fn with_range(note: &str, all: &[&str]) -> String {
+    let numbers: Vec<u64> = all.iter().filter_map(|note| Some(first_number(note)?.1)).collect();
+    match (first_number(note), numbers.iter().min(), numbers.iter().max()) {
+        (Some((place, _)), Some(least), Some(most)) if least < most => {
+            let range = format!("{} to {}", number::count(*least), number::count(*most));
+            format!("{}{range}{}", &note[..place.start], &note[place.end..])
+        }
+        _ => note.to_string(),
+    }
 }
 
 /// Adds a name that is not there yet.

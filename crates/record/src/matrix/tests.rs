@@ -226,6 +226,57 @@ fn step(operation: &str, connect: &str, data: Option<&str>, tps: f64, p50: u64, 
 }
 
 #[test]
+fn a_node_whose_cells_fail_is_named_and_not_compared() {
+    let mut steps = vec![];
+    for connect in ["a", "b", "c"] {
+        for data in ["a", "b", "c"] {
+            let tps = if connect == data { 9_000.0 } else { 1_500.0 + f64::from(connect.as_bytes()[0]) };
+            let mut step = step("select", connect, Some(data), tps, 640, json!({"round_tps": [tps, tps]}));
+            // c dies when its own cell has been measured; one of its cells had half of its time before.
+            match (connect, data) {
+                ("c", "c") => {}
+                ("c", _) => step.summary.tps = None,
+                ("a", "c") => {
+                    (step.summary.tps, step.summary.transactions) = (Some(0.0), Some(0));
+                    step.summary.errors = 7_343;
+                    step.verdict.invalidate("no transaction was committed");
+                }
+                (_, "c") => {
+                    step.summary.tps = Some(700.0);
+                    step.summary.errors = 3_907;
+                    step.verdict.notes =
+                        vec!["3,907 transactions failed".to_string(), "only 12 transactions".to_string()];
+                }
+                _ => {
+                    step.verdict.notes =
+                        vec!["2 transactions failed".to_string(), "only 7 transactions".to_string()]
+                }
+            }
+            steps.push(step);
+        }
+    }
+    let matrix = Matrix::of_steps(&steps).expect("a matrix");
+    let findings = matrix.findings();
+    let claim = &findings[0].claim;
+    assert!(
+        claim.starts_with("node c was away or refused: 4 of the 5 cells with it") && claim.contains("11,250"),
+        "{claim}"
+    );
+    assert_eq!(findings.iter().filter(|finding| finding.rule != DISTANCE).count(), 1, "{findings:#?}");
+    let verdict = verdict(&steps);
+    assert_eq!(verdict.reasons[0], *claim);
+    assert!(
+        verdict.notes.contains(&"in 5 of 9 cells: 2 to 3,907 transactions failed".to_string()),
+        "{:?}",
+        verdict.notes
+    );
+    // An interrupt leaves cells out, and no node is named for it.
+    let first: Vec<Step> = steps.into_iter().filter(|step| step.summary.errors == 0).take(2).collect();
+    let matrix = Matrix::of_steps(&first).expect("a matrix");
+    assert!(matrix.findings().iter().all(|finding| finding.rule == DISTANCE));
+}
+
+#[test]
 fn steps_become_cells_and_round_trips_explain_them() {
     let counted = |trips: f64, predicted: f64| json!({"round_trips": trips, "round_trips_by": "counted", "ping_us": 100, "predicted_us_p50": predicted});
     let mut steps = vec![Step { verb: "load".to_string(), ..Step::default() }];
@@ -310,7 +361,7 @@ fn a_run_of_cells_concludes_with_its_matrix_and_folds_its_notes() {
     assert!(run.verdict.valid && run.summary.valid);
     assert_eq!(
         run.verdict.notes,
-        ["in 4 of 4 cells: only 7 transactions: the high percentiles are inexact", "an outage"]
+        ["in 4 of 4 cells: only 7 to 10 transactions: the high percentiles are inexact", "an outage"]
     );
     assert_eq!((run.summary.transactions, run.summary.tps, run.summary.steps.len()), (Some(40_000), None, 0));
     assert_eq!(run.summary.matrix.as_ref().map(|matrix| matrix.operations[0].cells.len()), Some(4));
