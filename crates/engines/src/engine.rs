@@ -20,7 +20,7 @@ use std::ops::Deref;
 
 use crate::profile::{Case, Profile, Replication};
 
-pub use detect::{Signs, isolated, replications, signs};
+pub use detect::{Signs, is_spread, isolated, replications, signs};
 
 /// A kind of database. It derefs to its [`Profile`]: its abilities and promises.
 #[derive(Clone, Copy)]

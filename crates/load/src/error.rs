@@ -475,10 +475,23 @@ impl LoadError {
     }
 }
 
+/// Parts of the messages with which a node refuses a connection of another node.
+const REFUSALS: [&str; 5] = [
+    "no password supplied",
+    "password authentication failed",
+    "authentication failed",
+    "pg_hba.conf",
+    "does not support SSL",
+];
+
 /// Whether a session that lives on reports with this SQLSTATE that another node is away: connection exceptions, and the codes with which that node
 /// ended the session of this one.
 pub(crate) fn is_of_absent_node(sqlstate: SqlState, message: &str, lost: &[&str]) -> bool {
     let code = &sqlstate.0;
+    // A node that refuses its peer is there: waiting does not help.
+    if REFUSALS.iter().any(|words| message.contains(words)) {
+        return false;
+    }
     code.starts_with(b"08")
         || [b"57P01", b"57P02", b"57P03"].contains(&code)
         || engines::profile::reports_lost_node(lost, sqlstate.as_str(), message)

@@ -102,6 +102,12 @@ pub mod own {
     pub const RESOLVE: &str = "resolve";
     /// When it takes advisory locks.
     pub const LOCKS_WHILE: &str = "locks while";
+    /// Part of a statement that takes them for another reason, a colon and a blank, and what that is.
+    pub const LOCK_STATEMENT: &str = "lock statement";
+    /// Its settings for the number of connections between the nodes.
+    pub const POOLS: &str = "pools";
+    /// SQL that shows the distributed tables.
+    pub const SHARDS: &str = "shards";
     /// Replication slots.
     pub const SLOTS: &str = "slots";
     /// `application_name` of its own sessions.

@@ -86,6 +86,7 @@ fn tpcc() -> Tpcc {
         wire: Wire::Libpq,
         schema: None,
         homes: None,
+        is_spread: false,
         simulate: None,
         sessions: SESSIONS,
     }

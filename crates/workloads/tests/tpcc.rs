@@ -142,6 +142,7 @@ fn tpcc(isolation: Isolation, wire: Wire, sessions: u64) -> Tpcc {
         wire,
         schema: Some("public".into()),
         homes: None,
+        is_spread: false,
         simulate: None,
         sessions,
     }

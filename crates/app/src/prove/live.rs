@@ -229,6 +229,12 @@ impl Plan {
 
     /// What is proved where: one chapter for each cluster.
     fn chapters(&self) -> Result<Vec<Chapter>, Failure> {
+        if self.what == What::Wide && self.fault.is_some() {
+            return Err(Failure::usage(
+                "prove wide measures commits on a cluster that works, and takes no --fault",
+            )
+            .hint("promises under faults: pgfathom prove ack --fault ..., or prove hb"));
+        }
         if self.what == What::Hermitage && self.fault.is_some() {
             return Err(Failure::usage(
                 "prove hermitage runs scripts statement by statement, and takes no --fault",

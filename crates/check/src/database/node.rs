@@ -117,7 +117,9 @@ impl<'a> Node<'a> {
         let settings = setting::read(&mut session)?;
         let first = read(&mut session)?;
         // The first session shows the server's own value of jit. Behind a pooler it must not be changed within a session.
-        let session = open(&target.spec.clone().without_jit())?;
+        let mut session = open(&target.spec.clone().without_jit())?;
+        let own = watch::sql::own::of_server(&mut session)?;
+        watch::sql::own::show_parts(&mut session, &own)?;
         let mut node = Node {
             target,
             expected,

@@ -66,7 +66,7 @@ pub enum ClusterError {
     },
     /// The cluster file names an engine, and the node's database is no part of a cluster of it.
     #[error(
-        "the cluster file says {engine}, and the database {dbname:?} of node {node:?} is no part of {title}"
+        "the engine of the cluster file is {engine}, and the database {dbname:?} of node {node:?} is no part of {title}"
     )]
     NotTheEngine {
         /// The word in the file.
@@ -131,6 +131,9 @@ impl ClusterError {
             ClusterError::NoNodes => Some("each node is a [[node]] with name, role and connection".to_owned()),
             ClusterError::Conninfo { source, .. } => source.hint(),
             ClusterError::Entry(source) => source.hint(),
+            ClusterError::Connect { source, .. } if source.sqlstate().is_some_and(|code| code.starts_with("28") || code.starts_with("3D")) => Some(
+                "that server answers, and refuses this role: let it in there as here (CREATE ROLE, its password, pg_hba.conf, the database)".to_owned(),
+            ),
             ClusterError::Connect { .. } => Some(
                 "start that server if it is down; if this host reaches it at another address, write a cluster file with the address of each node as this host \
                  reaches it, and name it with --cluster".to_owned(),

@@ -10,7 +10,7 @@ use connect::control::Control;
 const LIBRARIES: &str = "select pg_catalog.current_setting('shared_preload_libraries')";
 
 impl Cluster {
-    /// The engine that the catalog of this server indicates. Other nodes are not asked.
+    /// The engine that the catalog of this server indicates. Other nodes are not queried.
     ///
     /// # Errors
     /// When the catalog cannot be read.

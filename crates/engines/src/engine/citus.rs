@@ -65,11 +65,19 @@ const SIZES: Sizes = Sizes {
 /// By `PREPARED_TRANSACTION_NAME_FORMAT` (`citus_GROUP_PID_TRANSACTION_CONNECTION`), `resource_lock.h` and `multi_logical_replication.c`.
 const OWN: Own = Own {
     libraries: &["citus"],
+    shows_parts: Some(("citus.override_table_visibility", "off")),
     prepared: &["citus_"],
     resolves: "the maintenance daemon of its coordinator commits or rolls it back, by pg_dist_transaction there, every citus.recover_2pc_interval (60 s)",
     resolve: Some("SELECT recover_prepared_transactions();"),
     advisory: Some((4, 16)),
     locks_while: "while shards are moved, split or rebalanced, and while tables are created or changed",
+    lock_statement: Some((
+        "lock_shard_resources",
+        "writes to one reference table, of which every node has a copy, take turns: each takes this lock and is committed on all \
+         nodes in two phases. Distribute the table, write to it in fewer and larger statements, or keep what changes often in a distributed table",
+    )),
+    shards: "SELECT table_name, citus_table_type, distribution_column, shard_count FROM citus_tables;",
+    pools: "citus.max_cached_conns_per_worker, citus.max_adaptive_executor_pool_size and citus.max_shared_pool_size at the nodes where clients enter",
     slots: &["citus_shard_"],
     subscriptions: &["citus_shard_"],
     sessions: &["citus_internal", "citus_rebalancer", "citus_shard_"],
@@ -112,7 +120,15 @@ pub(super) static PROFILE: Profile = Profile {
     load: LoadPath::Table,
     links: NodeLinks::Own,
     has_wal: false,
-    node_lost: &["58030"],
+    // Some failures of libpq come without a SQLSTATE of their own.
+    node_lost: &[
+        "58030",
+        "XX000 server closed the connection unexpectedly",
+        "XX000 connection to the remote node",
+        "XX000 connection not open",
+        "XX000 could not receive data from server",
+        "XX000 could not send data to server",
+    ],
     commit: Commit { protocol: Protocol::TwoPhase { one_node_alone: true }, error_undoes: false },
     levels: Levels::Derived,
     statements: Statements::Unknown,

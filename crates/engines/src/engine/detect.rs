@@ -1,7 +1,7 @@
 //! Recognises an engine by its catalog, without trusting objects that any role could have created.
 
 use super::Engine;
-use crate::profile::{Discovery, Own, Replication};
+use crate::profile::{Discovery, Layout, Own, Replication};
 
 /// SQL: whether an extension has the relations and functions of these names in this schema, and no other role has put others of these names beside
 /// them. Names alone prove nothing: a role that may create a schema can name it as an extension does, and our queries would run the code in it.
@@ -79,6 +79,20 @@ pub fn replications<E>(
         }
     }
     Ok(found)
+}
+
+/// Whether this server belongs to an engine that spreads the rows of a table over its nodes by itself.
+///
+/// # Errors
+/// When the catalog cannot be read.
+pub fn is_spread(client: &mut impl postgres::GenericClient) -> Result<bool, postgres::Error> {
+    for sign in signs().iter().filter(|sign| matches!(sign.engine.layout, Layout::Spread(_))) {
+        let found = crate::catalog::rows(client, &format!("select {}", sign.sql))?;
+        if found.first().is_some_and(|row| row.is_true(0)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// How the errors begin, on any engine, with which a node refuses every statement while it is no part of its cluster.

@@ -14,6 +14,12 @@ pub struct Own {
     pub advisory: Option<(u16, u16)>,
     /// When it takes them, as the end of a sentence.
     pub locks_while: &'static str,
+    /// Part of a statement that takes them for another reason, and what that is, as a sentence.
+    pub lock_statement: Option<(&'static str, &'static str)>,
+    /// SQL that shows the distributed tables and their distribution columns.
+    pub shards: &'static str,
+    /// Its settings for the number of connections between the nodes, as the end of a sentence.
+    pub pools: &'static str,
     /// Replication slots.
     pub slots: &'static [&'static str],
     /// Subscriptions in PostgreSQL's catalog.
@@ -32,6 +38,8 @@ pub struct Own {
     pub commit_waits: Option<(&'static str, &'static str)>,
     /// Its servers are a build of its own, with changes in PostgreSQL itself: a package of PostgreSQL does not replace it.
     pub is_patched: bool,
+    /// A setting, with its value, that shows a session the parts of tables which the engine hides from it.
+    pub shows_parts: Option<(&'static str, &'static str)>,
     /// Libraries of `shared_preload_libraries` that a server of such a cluster has loaded.
     pub libraries: &'static [&'static str],
     /// Kind and event in which sessions wait for other nodes that do the work of a statement, if it is that of a wait for the client.
@@ -46,6 +54,9 @@ impl Own {
         resolve: None,
         advisory: None,
         locks_while: "",
+        lock_statement: None,
+        shards: "",
+        pools: "",
         slots: &[],
         subscriptions: &[],
         sessions: &[],
@@ -55,6 +66,7 @@ impl Own {
         origin: None,
         commit_waits: None,
         is_patched: false,
+        shows_parts: None,
         libraries: &[],
         node_waits: None,
     };

@@ -24,6 +24,8 @@ line! {
         partitions: Option<u64>,
         /// Partitions that are left out when it runs, as EXPLAIN shows it for unknown values.
         partitions_removed: Option<u64>,
+        /// Shards that the statement goes to, on engines that split it up.
+        tasks: Option<u64>,
         /// `jit_above_cost` of the server; absent if it is off.
         jit_above_cost: Option<f64>,
         /// `work_mem` of the server.

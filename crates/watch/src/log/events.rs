@@ -13,6 +13,8 @@ const EVENTS_PER_TICK: usize = 50;
 /// Characters of a message that are kept.
 const MESSAGE_CHARS: usize = 300;
 /// SQLSTATE of a deadlock: the same in every language.
+/// Citus ends one of the sessions of a deadlock over several nodes with this message.
+const DISTRIBUTED: &str = "involved in a distributed deadlock";
 const DEADLOCK_DETECTED: &str = "40P01";
 /// A vacuum that made way for a lock request (`ProcessInterrupts` in postgres.c).
 const CANCELLED: &str = "canceling autovacuum task";
@@ -94,7 +96,10 @@ impl Reader {
             batch.event(event);
         } else if let Some(event) = self.autovacuum(message, t_us) {
             batch.event(event);
-        } else if message.starts_with("deadlock detected") || entry.sqlstate == DEADLOCK_DETECTED {
+        } else if message.starts_with("deadlock detected")
+            || message.contains(DISTRIBUTED)
+            || entry.sqlstate == DEADLOCK_DETECTED
+        {
             let event = self.place.event(t_us, event::DEADLOCK, "deadlock detected");
             batch.event(
                 with_pid(event, entry)

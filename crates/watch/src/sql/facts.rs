@@ -117,11 +117,16 @@ pub(crate) fn of_engine(place: &Place, t_us: u64, all: &[Own], recorded: &mut Re
     };
     let away: Vec<&str> = all.iter().flat_map(|own| own.isolated.iter().chain(own.away)).copied().collect();
     let away = away.join("; ");
+    let lock_statement = all.iter().find_map(|own| own.lock_statement);
+    let lock_statement = lock_statement.map_or(String::new(), |(part, what)| format!("{part}: {what}"));
     for (topic, name, value) in [
         (OWN_TOPIC, own::PREPARED, names(|own| own.prepared)),
         (OWN_TOPIC, own::RESOLVES, words(|own| own.resolves)),
         (OWN_TOPIC, own::RESOLVE, words(|own| own.resolve.unwrap_or_default())),
         (OWN_TOPIC, own::LOCKS_WHILE, words(|own| own.locks_while)),
+        (OWN_TOPIC, own::LOCK_STATEMENT, lock_statement),
+        (OWN_TOPIC, own::SHARDS, words(|own| own.shards)),
+        (OWN_TOPIC, own::POOLS, words(|own| own.pools)),
         (OWN_TOPIC, own::SLOTS, names(|own| own.slots)),
         (OWN_TOPIC, own::SESSIONS, names(|own| own.sessions)),
         (OWN_TOPIC, own::AWAY, away),

@@ -27,6 +27,23 @@ pub(crate) fn signs(session: &mut Session) -> Result<Vec<Signs>, Failed> {
     }
 }
 
+/// Lets the session see the parts of tables that engines hide. Behind a pooler the session is not ours alone, and stays as it is.
+///
+/// # Errors
+/// When the connection is gone.
+pub fn show_parts(session: &mut Session, all: &[Own]) -> Result<(), Failed> {
+    if session.is_shared() {
+        return Ok(());
+    }
+    for (name, value) in all.iter().filter_map(|own| own.shows_parts) {
+        match session.plain(&format!("set {name} = {value}")) {
+            Ok(_) | Err(Failed::Refused { .. }) => {}
+            Err(gone) => return Err(gone),
+        }
+    }
+    Ok(())
+}
+
 /// What the engines make for themselves whose signs this server has.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ mod inside;
 mod safety;
 mod tree;
 mod trial;
+mod types;
 
 use super::json::{count, flag, list, number, text};
 use super::session::{Failed, Session};
@@ -23,6 +24,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use tree::TreeNode;
+use types::{NotPlanned, TYPES, Values, WANTS_VALUES, typed};
 
 /// Statements that are looked at each time, by their time.
 const TOP: usize = 5;
@@ -259,7 +261,7 @@ impl Node {
                         self.record(tick, looked, before, trials, batch);
                     }
                 }
-                Err(NotPlanned::Why(why)) => {
+                Err(NotPlanned::Why(why) | NotPlanned::Type(why)) => {
                     self.plans.seen.entry(wanted.query_id.clone()).or_insert(None);
                     self.plans.reasons.insert(wanted.query_id, why);
                     let lost = "how the server executes these statements";
@@ -359,24 +361,6 @@ fn plan_index(node: &str, database: &str, table: &Value, index: &Value) -> PlanI
     }
 }
 
-/// Why there is no plan.
-#[derive(Debug)]
-enum NotPlanned {
-    /// It must not be planned, or the server refused.
-    Why(String),
-    /// The connection is gone.
-    Gone(Failed),
-}
-
-impl From<Failed> for NotPlanned {
-    fn from(failed: Failed) -> NotPlanned {
-        match failed {
-            Failed::Refused { message, .. } => NotPlanned::Why(message),
-            gone => NotPlanned::Gone(gone),
-        }
-    }
-}
-
 /// A statement that has passed the checks, in an open transaction.
 struct Open {
     plain: String,
@@ -384,8 +368,22 @@ struct Open {
     names: Value,
 }
 
-/// Plans a statement, and leaves nothing behind.
+/// Plans a statement, and leaves nothing behind. An engine that cannot plan for unknown values gets some.
 fn look(session: &mut Session, wanted: &Wanted, text: &str) -> Result<Looked, NotPlanned> {
+    match look_with(session, wanted, text, Values::Unknown) {
+        Err(NotPlanned::Why(why)) if why.contains(WANTS_VALUES) => {
+            look_with(session, wanted, text, Values::Any)
+        }
+        looked => looked,
+    }
+}
+
+fn look_with(
+    session: &mut Session,
+    wanted: &Wanted,
+    text: &str,
+    values: Values,
+) -> Result<Looked, NotPlanned> {
     within(session, text, |session, open| {
         if open.names["database"] != wanted.database.as_str() {
             return Err(NotPlanned::Why(format!(
@@ -393,7 +391,7 @@ fn look(session: &mut Session, wanted: &Wanted, text: &str) -> Result<Looked, No
                 wanted.database
             )));
         }
-        planned(session, open, wanted)
+        planned(session, open, wanted, values)
     })
 }
 
@@ -401,7 +399,26 @@ fn look(session: &mut Session, wanted: &Wanted, text: &str) -> Result<Looked, No
 fn within<T>(
     session: &mut Session,
     text: &str,
-    work: impl FnOnce(&mut Session, &Open) -> Result<T, NotPlanned>,
+    mut work: impl FnMut(&mut Session, &Open) -> Result<T, NotPlanned>,
+) -> Result<T, NotPlanned> {
+    let mut first = None;
+    for kind in TYPES {
+        let result = within_as(session, text, kind, &mut work);
+        let Err(NotPlanned::Type(_)) = &result else { return result };
+        first.get_or_insert(result);
+        // Without such parameters another type changes nothing.
+        if statement::plannable(text).is_ok_and(|plain| typed(&plain, kind) == plain) {
+            break;
+        }
+    }
+    first.unwrap_or_else(|| Err(NotPlanned::Why("its parameters have no known type".to_string())))
+}
+
+fn within_as<T>(
+    session: &mut Session,
+    text: &str,
+    kind: &str,
+    work: &mut impl FnMut(&mut Session, &Open) -> Result<T, NotPlanned>,
 ) -> Result<T, NotPlanned> {
     let why = |why: String| NotPlanned::Why(why);
     if session.is_shared() {
@@ -413,13 +430,13 @@ fn within<T>(
     if text.is_empty() || text.chars().count() > TEXT_CHARS_MAX {
         return Err(why("its whole text is not known".to_string()));
     }
-    let plain = typed(&statement::plannable(text).map_err(|error| why(error.to_string()))?);
+    let plain = typed(&statement::plannable(text).map_err(|error| why(error.to_string()))?, kind);
     let parsed = statement::parse(&plain).map_err(|error| why(error.to_string()))?;
     let tables: Vec<String> =
         parsed.tables.into_iter().filter(|table| table.schema.is_none()).map(|table| table.name).collect();
     session.plain(&format!("{BEGIN}; {QUIET}"))?;
     let mut is_prepared = false;
-    let inside = |session: &mut Session| {
+    let mut inside = |session: &mut Session| {
         let names = session.query(&safety::of_names(), &[&statement::names(&plain), &tables])?;
         let schemas = safety::schemas(&names, &tables).map_err(why)?;
         let path =
@@ -443,29 +460,18 @@ fn within<T>(
     result
 }
 
-/// Gives the first of two parameters that are computed together a type: `$1 + $2` has none, and the server refuses it. All integer types compare with
-/// bigint through the same indexes; where another type was meant, the statement stays without a plan.
-fn typed(plain: &str) -> String {
-    let mut out = String::with_capacity(plain.len());
-    let mut rest = plain;
-    while let Some(at) = rest.find('$') {
-        let digits = rest[at + 1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - at - 1);
-        let end = at + 1 + digits;
-        out.push_str(&rest[..end]);
-        rest = &rest[end..];
-        let after = rest.trim_start();
-        let is_computed = digits > 0 && after.starts_with(['+', '-', '*', '/', '%']);
-        if is_computed && after[1..].trim_start().starts_with('$') {
-            out.push_str("::bigint");
-        }
-    }
-    out.push_str(rest);
-    out
-}
-
-fn planned(session: &mut Session, open: &Open, wanted: &Wanted) -> Result<Looked, NotPlanned> {
+fn planned(
+    session: &mut Session,
+    open: &Open,
+    wanted: &Wanted,
+    values: Values,
+) -> Result<Looked, NotPlanned> {
     let version = count(&open.names, "version_num").unwrap_or(0);
     let explained = match version >= GENERIC_PLAN_SINCE {
+        _ if values == Values::Any => {
+            let command = types::with_any_values(session)?;
+            explain(session, open, &command)?
+        }
         true => {
             explain(session, open, &format!("explain (generic_plan, verbose, format json) {}", open.plain))?
         }
@@ -481,7 +487,7 @@ fn planned(session: &mut Session, open: &Open, wanted: &Wanted) -> Result<Looked
     }
     let hash = tree::shape(&nodes);
     let (mut partitions, mut removed) = tree::partitions(&nodes);
-    if version >= GENERIC_PLAN_SINCE && partitions >= PARTITIONS_MIN {
+    if version >= GENERIC_PLAN_SINCE && partitions >= PARTITIONS_MIN && values == Values::Unknown {
         let (less, _) = tree::nodes(&explain(session, open, &executed(open))?);
         removed = tree::partitions(&less).1;
     } else {
@@ -502,12 +508,13 @@ fn planned(session: &mut Session, open: &Open, wanted: &Wanted) -> Result<Looked
         database: wanted.database.clone(),
         query_id: wanted.query_id.clone(),
         hash,
-        how: "generic".to_string(),
+        how: if values == Values::Any { "custom" } else { "generic" }.to_string(),
         cost_total: cost,
         rows_planned: rows,
         nodes: Some(count_of_nodes),
         partitions: Some(partitions),
         partitions_removed: removed,
+        tasks: tree::tasks(&explained),
         jit_above_cost: number(&open.names, "jit_above_cost").filter(|cost| *cost >= 0.0),
         work_mem_bytes: count(&open.names, "work_mem_kb").map(|kb| kb * 1024),
     };
@@ -532,20 +539,6 @@ mod tests {
     use super::*;
     use record::watched::Statement;
 
-    #[test]
-    fn parameters_that_are_computed_together_get_a_type() {
-        assert_eq!(
-            typed("select $1+$2, a - $3 from t where b = $4 * $5"),
-            "select $1::bigint+$2, a - $3 from t where b = $4::bigint * $5"
-        );
-        assert_eq!(
-            typed("select a from t where b = $1 and c || $2"),
-            "select a from t where b = $1 and c || $2"
-        );
-        assert!(statement::is_own("select json_build_object($1, pg_catalog.now())"));
-        assert!(!statement::is_own("select 1 from orders"));
-    }
-
     fn sampled(t_us: u64, rows: &[(&str, f64, u64)]) -> Batch {
         let mut batch = Batch::default();
         for (id, total_ms, calls) in rows {
@@ -559,6 +552,11 @@ mod tests {
             batch.counted(t_us, 10_000_000, line);
         }
         batch
+    }
+    #[test]
+    fn statements_of_watch_are_its_own() {
+        assert!(statement::is_own("select json_build_object($1, pg_catalog.now())"));
+        assert!(!statement::is_own("select 1 from orders"));
     }
 
     #[test]

@@ -117,6 +117,7 @@ impl Probe {
                 sign.replication.and_then(|replication| Some((replication.name, replication.subscriptions?)));
             probe.foreign_subscriptions.extend(theirs);
         }
+        own::show_parts(session, &probe.own)?;
         probe.publication_namespace = session.columns("pg_catalog.pg_publication_namespace")?;
         for (at, name, arguments) in [
             (&mut probe.statements, "pg_stat_statements", "(false)"),

@@ -91,8 +91,9 @@ pub(crate) fn tables(probe: &Probe) -> String {
              not coalesce(pg_catalog.array_to_string(c.reloptions, ' ') ~* 'autovacuum_enabled=(false|off|no|0)', false) autovacuum,
              (pg_catalog.regexp_match(pg_catalog.array_to_string(c.reloptions, ' '), 'fillfactor=([0-9]+)'))[1]::bigint fillfactor,
              (select string_agg(pg_catalog.quote_ident(a.attname)
-               || ' ' || pg_catalog.array_to_string(a.attoptions, ','), '; ' order by a.attnum) from pg_catalog.pg_attribute a
-               where a.attrelid = c.oid and a.attnum > 0 and a.attoptions is not null) column_options,
+               || ' ' || (select string_agg(o, ',') from pg_catalog.unnest(a.attoptions) o where o like 'n\\_distinct%'), '; ' order by a.attnum)
+               from pg_catalog.pg_attribute a
+               where a.attrelid = c.oid and a.attnum > 0 and a.attoptions::text like '%n\\_distinct%') column_options,
              pg_catalog.pg_stat_get_blocks_fetched(c.oid) + coalesce(i.fetched, 0) blocks_fetched, pg_catalog.pg_stat_get_blocks_hit(c.oid) + coalesce(i.hit, 0) blocks_hit,
              pg_catalog.pg_stat_get_tuples_fetched(c.oid) index_rows, i.indexes, i.index_columns,
              case when c.relispartition then (select h.inhparent::regclass::text from pg_catalog.pg_inherits h where h.inhrelid = c.oid limit 1) end partition_of,

@@ -192,6 +192,7 @@ impl Family for ChBenchFamily {
             isolation: Isolation::default(),
             wire: given.wire,
             schema: Some(schema.clone()),
+            is_spread: false,
             homes,
             simulate: None,
             // Without sessions for transactions they are shared out among one.
@@ -346,6 +347,7 @@ mod tests {
             wire: Wire::Libpq,
             schema: Some("public".into()),
             homes: None,
+            is_spread: false,
             simulate: None,
             sessions: transactional,
         };

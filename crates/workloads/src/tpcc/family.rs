@@ -174,6 +174,7 @@ impl Family for TpccFamily {
         let mut tpcc = workload(given, warehouses, found.run_constants(), schema);
         let (homes, connects) = homes(given, client, &found, warehouses)?.unzip();
         tpcc.homes = homes;
+        tpcc.is_spread = tpcc.homes.is_none() && engines::engine::is_spread(client).unwrap_or(false);
         // CH-benCHmark beside it runs on tables of its own only where these are not its.
         let audit = OrdersAudit::new(&tpcc, terms(given)).with_own_tables(found.dataset.name == TPCC);
         let prepared = Prepared::new(tpcc.clone(), found.described(), audit).listed_in(found.dataset, TPCC);
@@ -252,6 +253,7 @@ fn workload(given: &Given<'_>, warehouses: u32, constants: Constants, schema: Op
         wire: given.wire,
         schema,
         homes: None,
+        is_spread: false,
         simulate: given.time(SIMULATE).map(|takes| takes.as_nanos() as u64),
         sessions: given.sessions,
     }

@@ -99,6 +99,8 @@ pub struct Tpcc {
     pub schema: Option<String>,
     /// The node of each warehouse where rows are spread over several; `None`: one node.
     pub homes: Option<Homes>,
+    /// The engine spreads them, and where they are was not read: then nodes cannot be counted.
+    pub is_spread: bool,
     /// No database: a transaction takes so long.
     pub simulate: Option<Nanos>,
     /// Sessions of the run, to which the terminals are assigned when there are no keying and think times.

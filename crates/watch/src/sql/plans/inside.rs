@@ -49,8 +49,8 @@ fn question_of_relations(names: &[String]) -> String {
               (select 'statistics target ' || string_agg(a.attstattarget || ' for column ' || pg_catalog.quote_ident(a.attname), ', ' order by a.attnum)
                 from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and (a.attstattarget = 0 or a.attstattarget > 1000) having count(*) > 0),
               (select string_agg('column ' || pg_catalog.quote_ident(a.attname)
-                || ': ' || pg_catalog.array_to_string(a.attoptions, ', '), '; ' order by a.attnum)
-                from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and a.attoptions is not null having count(*) > 0),
+                || ': ' || (select string_agg(o, ', ') from pg_catalog.unnest(a.attoptions) o where o like 'n\\_distinct%'), '; ' order by a.attnum)
+                from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and a.attoptions::text like '%n\\_distinct%' having count(*) > 0),
               (select count(*) || ' deferrable constraints' from pg_catalog.pg_constraint where conrelid = c.oid and condeferrable having count(*) > 0),
               (select count(*) || ' exclusion constraints' from pg_catalog.pg_constraint where conrelid = c.oid and contype = 'x' having count(*) > 0),
               (select count(*) || ' indexes' from pg_catalog.pg_index where indrelid = c.oid having count(*) >= 8)) as peculiar

@@ -47,6 +47,18 @@ pub(super) fn nodes(explained: &Value) -> (Vec<TreeNode>, u64) {
     (found, count)
 }
 
+/// The most tasks, each for one shard, that a part of the plan is split up into, as Citus prints it.
+pub(super) fn tasks(explained: &Value) -> Option<u64> {
+    match explained {
+        Value::Object(fields) => {
+            let own = fields.get("Task Count").and_then(Value::as_u64);
+            own.max(fields.values().filter_map(tasks).max())
+        }
+        Value::Array(values) => values.iter().filter_map(tasks).max(),
+        _ => None,
+    }
+}
+
 fn node(plan: &Value, number: u64, above: u64) -> TreeNode {
     let word = |name: &str| plan[name].as_str().unwrap_or_default().to_string();
     let conditions = ["Index Cond", "Hash Cond", "Merge Cond", "Join Filter", "Recheck Cond"];
@@ -137,6 +149,13 @@ mod tests {
         let of = |index: &str, rows: f64| shape(&nodes(&explained(index, rows)).0);
         assert_eq!(of("i", 5.0), of("i", 7.0));
         assert_ne!(of("i", 5.0), of("j", 5.0));
+    }
+
+    #[test]
+    fn tasks_are_counted_wherever_they_stand() {
+        let custom = json!([{"Plan": {"Node Type": "Aggregate", "Plans": [{"Node Type": "Custom Scan", "Custom Plan Provider": "Citus Adaptive",
+            "Distributed Query": {"Job": {"Task Count": 32, "Tasks Shown": "One of 32"}}}]}}]);
+        assert_eq!((tasks(&custom), tasks(&explained("i", 1.0))), (Some(32), None));
     }
 
     #[test]

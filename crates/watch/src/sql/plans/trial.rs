@@ -53,7 +53,7 @@ pub(super) fn all(
     });
     match tried {
         Ok(lines) => Ok(lines),
-        Err(NotPlanned::Why(why)) => Ok(proposed
+        Err(NotPlanned::Why(why) | NotPlanned::Type(why)) => Ok(proposed
             .iter()
             .map(|index| WhatIf { why_not: why.clone(), ..line_of(looked, index) })
             .collect()),

@@ -256,10 +256,11 @@ fn figures_of(tpcc: &Tpcc, audit: &Audit, transactions: u64) -> Vec<Figure> {
     let by_profile = audit.nodes.iter();
     let touched: u64 =
         by_profile.flat_map(|counts| counts.iter().zip(1..)).map(|(count, nodes)| count * nodes).sum();
-    let mut figures = vec![
+    let counted = [
         Figure::new("nodes touched per transaction", of_all(touched), COUNT),
         Figure::new("two-phase commits", 100.0 * of_all(audit.wide_commits), PERCENT),
     ];
+    let mut figures: Vec<Figure> = counted.into_iter().filter(|_| !tpcc.is_spread).collect();
     if tpcc.simulate.is_none() {
         figures.extend([
             Figure::new("round trips per transaction", of_all(audit.round_trips), COUNT),

@@ -18,6 +18,7 @@ fn tpcc(warehouses: u32) -> Tpcc {
         wire: Wire::Libpq,
         schema: None,
         homes: None,
+        is_spread: false,
         simulate: None,
         sessions: 8,
     }

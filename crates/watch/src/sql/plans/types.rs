@@ -1,0 +1,115 @@
+//! Types and values for parameters that stand where constants were: without a type the server refuses some statements, and Citus plans some for given values
+//! only.
+
+use super::{Failed, Session};
+use serde_json::Value;
+
+/// What stands for the parameters of a statement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Values {
+    /// Nothing: the plan is for any value.
+    Unknown,
+    /// A value of its type.
+    Any,
+}
+
+/// Why there is no plan.
+#[derive(Debug)]
+pub(super) enum NotPlanned {
+    /// It must not be planned, or the server refused.
+    Why(String),
+    /// The server found no operator or function for the types of its parameters.
+    Type(String),
+    /// The connection is gone.
+    Gone(Failed),
+}
+
+impl From<Failed> for NotPlanned {
+    fn from(failed: Failed) -> NotPlanned {
+        match failed {
+            Failed::Refused { sqlstate, message } if OF_TYPES.contains(&sqlstate.as_str()) => {
+                NotPlanned::Type(message)
+            }
+            Failed::Refused { message, .. } => NotPlanned::Why(message),
+            gone => NotPlanned::Gone(gone),
+        }
+    }
+}
+
+/// Part of the message with which Citus refuses to plan for unknown values.
+pub(super) const WANTS_VALUES: &str = "could not create distributed plan";
+
+/// Types that are tried one after another for parameters that are computed together.
+pub(super) const TYPES: [&str; 3] = ["bigint", "integer", "text"];
+
+/// SQLSTATE: undefined function or operator, ambiguous function, datatype mismatch, indeterminate datatype.
+const OF_TYPES: [&str; 4] = ["42883", "42725", "42804", "42P18"];
+
+/// Gives the first of two parameters that are computed together a type: `$1 + $2` has none, and the server refuses it. All integer types compare with
+/// bigint through the same indexes; where the server refuses that, too, another one of [`TYPES`] was meant.
+pub(super) fn typed(plain: &str, kind: &str) -> String {
+    let mut out = String::with_capacity(plain.len());
+    let mut rest = plain;
+    while let Some(at) = rest.find('$') {
+        let digits = rest[at + 1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - at - 1);
+        let end = at + 1 + digits;
+        out.push_str(&rest[..end]);
+        rest = &rest[end..];
+        let after = rest.trim_start();
+        let is_computed = digits > 0 && after.starts_with(['+', '-', '*', '/', '%']);
+        if is_computed && after[1..].trim_start().starts_with('$') {
+            out.push_str("::");
+            out.push_str(kind);
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The command that plans the prepared statement with some value for each parameter.
+pub(super) fn with_any_values(session: &mut Session) -> Result<String, Failed> {
+    let types = session.query(
+        "select pg_catalog.to_json(parameter_types::pg_catalog.text[])::text from pg_catalog.pg_prepared_statements where name = 'pgfathom_plan'",
+        &[],
+    )?;
+    let list: Vec<&str> =
+        types.as_array().into_iter().flatten().filter_map(Value::as_str).map(any_value).collect();
+    let list = if list.is_empty() { String::new() } else { format!("({})", list.join(", ")) };
+    Ok(format!(
+        "set local plan_cache_mode = 'force_custom_plan'; explain (verbose, format json) execute pgfathom_plan{list}"
+    ))
+}
+
+/// A constant of a type; NULL for types whose constants have a form of their own.
+fn any_value(kind: &str) -> &'static str {
+    match kind {
+        "smallint" | "integer" | "bigint" | "numeric" | "real" | "double precision" | "oid" => "1",
+        "text" | "character varying" | "character" | "name" => "'a'",
+        "boolean" => "true",
+        "date" | "timestamp without time zone" | "timestamp with time zone" => "'2000-01-01'",
+        "uuid" => "'00000000-0000-0000-0000-000000000001'",
+        _ => "null",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{any_value, typed};
+
+    #[test]
+    fn each_type_has_a_value_or_null() {
+        assert_eq!(["bigint", "text", "jsonb"].map(any_value), ["1", "'a'", "null"]);
+    }
+
+    #[test]
+    fn parameters_that_are_computed_together_get_a_type() {
+        assert_eq!(
+            typed("select $1+$2, a - $3 from t where b = $4 * $5", "bigint"),
+            "select $1::bigint+$2, a - $3 from t where b = $4::bigint * $5"
+        );
+        assert_eq!(
+            typed("select a from t where b = $1 and c || $2", "integer"),
+            "select a from t where b = $1 and c || $2"
+        );
+    }
+}
