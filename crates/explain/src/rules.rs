@@ -32,8 +32,9 @@ pub(crate) mod replication;
 mod rounds;
 mod shift;
 mod slice;
+mod spread;
 mod standby;
-mod statement;
+pub(crate) mod statement;
 mod surroundings;
 mod table;
 mod temporary;
@@ -41,7 +42,7 @@ mod transaction;
 pub(crate) mod vacuum;
 mod volume;
 pub(crate) mod wal;
-mod waste;
+pub(crate) mod waste;
 
 use crate::rule::Rule;
 
@@ -50,6 +51,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
     [
         generator::RULES,
         shift::RULES,
+        spread::RULES,
         disk::RULES,
         filesystem::RULES,
         member::RULES,

@@ -9,6 +9,8 @@ mod slices;
 use crate::case::Case;
 use crate::node_time;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
+use crate::rules::statement::OWN_LIMIT;
+use crate::rules::waste::DEAD_ROWS;
 use crate::units;
 use record::Findings;
 use record::finding::{Benefit, Finding, GENERAL, Health, Severity, Uncovered};
@@ -159,7 +161,7 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("WAL-08", &["CAP-03"]),
     ("IO-01", &["WAL-01", "WAL-05", "IO-05", "CPU-05", "TXN-01"]),
     ("VAC-12", &["VAC-04", "VAC-11"]),
-    ("VAC-05", &["VAC-04", "VAC-03", "VAC-11", "VAC-13"]),
+    ("VAC-05", &["VAC-04", "VAC-03", "VAC-11", "VAC-13", "PLAN-27"]),
     ("VAC-08", &["VAC-09", "PLAN-05", "VAC-11", "VAC-13"]),
     ("VAC-11", &["VAC-13", "PLAN-05", "MEM-04", "SES-03"]),
     ("SES-02", &["SES-03", "GEN-03"]),
@@ -167,6 +169,7 @@ const CAUSES: &[(&str, &[&str])] = &[
     ("LCK-04", &["LCK-01", "CPU-05"]),
     ("LCK-07", &["CPU-05", "TXN-07"]),
     ("REP-14", &["PLAN-02", "TXN-02"]),
+    ("PLAN-02", &["PLAN-01"]),
     ("LCK-01", &["DIST-06", "CPU-05", "TXN-01"]),
     ("TXN-12", &["PLAN-12", "VAC-11", "VAC-04", "VAC-08", "MEM-04", "SES-03", "WAL-01", "WAL-03", "WAL-06"]),
     ("TXN-01", &["WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
@@ -413,7 +416,7 @@ fn under_their_causes(case: &Case, findings: &mut [Finding]) {
             }
             for symptom in 0..findings.len() {
                 let fits = symptoms.contains(&findings[symptom].rule.as_str())
-                    && is_its(cause_rule, &findings[symptom])
+                    && is_its(&findings[cause], &findings[symptom])
                     && !found.iter().any(|(_, other)| *other == symptom)
                     // One that has symptoms of its own stays: two levels are enough.
                     && !found.iter().any(|(other, _)| *other == symptom)
@@ -432,9 +435,16 @@ fn under_their_causes(case: &Case, findings: &mut [Finding]) {
     }
 }
 
-/// What only the engine's own transactions make: others that block sessions have a cause of their own, whatever else happens.
-fn is_its(cause_rule: &str, symptom: &Finding) -> bool {
-    cause_rule != "REP-13" || symptom.rule != "LCK-01" || symptom.numbers.contains_key(ENGINES)
+/// Whether a finding can be a symptom of this cause: sessions behind another transaction than one of the engine's have a cause of their own, and so has a
+/// statement that walks over living rows.
+fn is_its(cause: &Finding, symptom: &Finding) -> bool {
+    let only_with = |number: &str| symptom.numbers.contains_key(number);
+    match (cause.rule.as_str(), symptom.rule.as_str()) {
+        ("REP-13", "LCK-01") => only_with(ENGINES),
+        (_, "PLAN-27") => only_with(DEAD_ROWS),
+        ("PLAN-02", "PLAN-01") => cause.numbers.contains_key(OWN_LIMIT),
+        _ => true,
+    }
 }
 
 /// Why "nothing found" would prove little here, and what to do first.

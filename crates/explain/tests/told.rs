@@ -242,7 +242,7 @@ fn a_server_that_is_gone_one_that_was_restarted_and_one_that_froze_are_three_thi
     let found = claims(&restarted, "OBS-01");
     assert!(matches!(found[..], [(Severity::Low, claim)] if claim.contains("restarted 1 time")), "{found:?}");
 
-    // It was away for so long that its users have seen it, and its log tells why.
+    // It was away for so long that its users have seen it, and its log has the reason.
     let mut scene = Scene::healthy();
     scene.run.steps.retain(|step| step.verb != "prove");
     let stopped = json!({"node": "n1", "severity": "LOG"});

@@ -28,7 +28,7 @@ pub(crate) struct Absence<'a> {
     pub is_over: bool,
     /// Whether its process was started meanwhile.
     pub is_restart: bool,
-    /// The message of its log that tells why.
+    /// The message of its log that has the reason.
     pub why: Option<&'a str>,
 }
 

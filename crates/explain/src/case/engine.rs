@@ -3,6 +3,9 @@
 use super::Case;
 use record::watched::{COMMIT_WAITS, NODE_WAITS, OWN, own};
 
+/// The server's program.
+const SERVER: &str = "postgres";
+
 impl Case {
     /// What roles and databases set for themselves, instead of the server's setting of this name: whose it is, and the value.
     pub(crate) fn own_settings<'a>(
@@ -34,6 +37,21 @@ impl Case {
             name.strip_prefix(begin).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
         };
         self.own(node, own::PREPARED).is_some_and(|all| all.split("; ").any(is_numbered))
+    }
+
+    /// Whether a program of a host is the server of several nodes that are watched: their sessions work for each other, and many live for less than a sample.
+    pub(crate) fn is_of_nodes(&self, host: &str, program: &str) -> bool {
+        program == SERVER && self.nodes().iter().filter(|node| self.host_of(node) == Some(host)).count() > 1
+    }
+
+    /// A transaction that holds back the horizon of a node, prepared by another program than the engine of its cluster: its name.
+    pub(crate) fn users_prepared<'a>(&'a self, node: &'a str) -> Option<&'a str> {
+        let mut prepared = self.at("horizon", node).filter(|holder| holder.lines.word("kind") == "prepared");
+        let name = prepared
+            .find(|holder| !self.is_own_transaction(node, holder.lines.word("name")))?
+            .lines
+            .word("name");
+        Some(name).filter(|name| !name.is_empty())
     }
 
     /// Whether a session that shows this wait waits until other nodes agree on its commit, as the engine of this node has it.

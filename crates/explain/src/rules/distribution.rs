@@ -410,7 +410,9 @@ fn hot(case: &Case) -> Answer {
         let idle =
             waiters.iter().filter(|waiter| waiter.root_state.starts_with("idle in transaction")).count();
         let idle_share = idle as f64 / (waiters.len().max(1) as f64);
-        let is_idle = idle_share >= IDLE_ROOTS_SHARE;
+        // An engine's session is idle in its transaction while its client's session works at another node.
+        let is_engines = case.own(node, record::watched::own::SESSIONS).is_some();
+        let is_idle = idle_share >= IDLE_ROOTS_SHARE && !is_engines;
         let relations: BTreeSet<&str> = case
             .at("block", node)
             .map(|block| block.lines.word("relation"))

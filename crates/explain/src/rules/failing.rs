@@ -47,6 +47,8 @@ const WORDS_OF_OTHERS: [&str; 11] = [
     "autovacuum task",
 ];
 
+/// A statement that another session cancelled.
+const CANCELLED: &str = "canceling statement due to user request";
 /// SQLSTATEs of several kinds of error: the words decide.
 const AMBIGUOUS: [&str; 6] = ["0A000", "53200", "53100", "55P03", "28000", "22P02"];
 /// SQLSTATEs with which a session ends, and its work is lost: a few matter.
@@ -230,6 +232,7 @@ fn kind_of(message: &str) -> String {
 /// Errors in the log of a server by their kinds.
 fn kinds<'a>(case: &'a Case, node: &str) -> Vec<Kind<'a>> {
     let mut kinds: BTreeMap<String, Kind<'a>> = BTreeMap::new();
+    let is_spread = case.own(node, record::watched::own::SESSIONS).is_some();
     for error in case.events_of(event::SERVER_LOG) {
         let state = Case::word_of(error, "sqlstate");
         let is_error = ["ERROR", "FATAL"].contains(&Case::word_of(error, "severity"));
@@ -237,7 +240,9 @@ fn kinds<'a>(case: &'a Case, node: &str) -> Vec<Kind<'a>> {
         let is_of_others = !error.message.contains("shared memory segment")
             && (OF_OTHERS.contains(&state)
                 || WORDS_OF_OTHERS.iter().any(|words| error.message.contains(words)));
-        if !is_error || !is_of_node || is_of_others || is_away(case, node, &error.message) {
+        // The engine of a cluster cancels what its sessions do at other nodes when one of them has failed.
+        let is_engines = is_spread && error.message.starts_with(CANCELLED);
+        if !is_error || !is_of_node || is_of_others || is_engines || is_away(case, node, &error.message) {
             continue;
         }
         let repeated = error.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0);

@@ -153,13 +153,18 @@ fn refused_for_itself(case: &Case, server: &Thing<'_>, events: &[(&Event, f64)])
     )
 }
 
+/// Refused connections in the log of a node. What another node refused stands in the log of the one that was refused, too.
+fn refusals<'a>(case: &'a Case, node: &str) -> Vec<&'a Event> {
+    let of_node = case
+        .events_of(event::SERVER_LOG)
+        .filter(|event| is_refusal(event) && [node, ""].contains(&Case::word_of(event, "node")));
+    of_node.filter(|event| !super::member::is_away(case, node, &event.message)).collect()
+}
+
 fn refused(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
-        let events: Vec<&Event> = case
-            .events_of(event::SERVER_LOG)
-            .filter(|event| is_refusal(event) && [server.place, ""].contains(&Case::word_of(event, "node")))
-            .collect();
+        let events = refusals(case, server.place);
         let repeated = |event: &&Event| {
             1.0 + event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0)
         };
@@ -207,6 +212,7 @@ fn refused(case: &Case) -> Answer {
                 None => format!("up to {} sessions were counted", units::short(server.lines.max("sessions_total").unwrap_or(most))),
             })
             .with(own, |claim, gap| claim.because(format!("our own connection: {}", gap.why)))
+            .with(of_engine(case, server.place), Claim::because)
             .with(idle, |claim, (total, active)| {
                 claim.because(format!("of {} sessions {} were active on average", units::short(total), units::short(active)))
             })
@@ -221,6 +227,14 @@ fn refused(case: &Case) -> Answer {
         );
     }
     Answer::of(claims, || "refused connections in the log, and sessions against max_connections".to_string())
+}
+
+/// That other nodes take connections, too, and what limits them.
+fn of_engine(case: &Case, node: &str) -> Option<String> {
+    let pools = case.own(node, record::watched::own::POOLS)?;
+    Some(format!(
+        "the engine of the cluster opens sessions here for those of other nodes; it has settings for how many: {pools}"
+    ))
 }
 
 fn idle(case: &Case) -> Answer {

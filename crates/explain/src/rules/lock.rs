@@ -130,7 +130,12 @@ fn of_queue(case: &Case, time: &NodeTime, waits: &Waits, queue: &Queue, queued: 
     let (share, sessions) = queued;
     let is_engines = (queue.fits)("Lock", "advisory") && standing::is_of_engine(case, &time.node);
     let what = if is_engines { OF_ENGINE.to_string() } else { queue.what.to_string() };
+    let by_statement = waits.worst_statement(queue.fits).and_then(|(query_id, _)| {
+        let (part, what) = case.own(&time.node, own::LOCK_STATEMENT)?.split_once(": ")?;
+        case.query(query_id).is_some_and(|text| text.contains(part)).then_some(what)
+    });
     let text = match case.own(&time.node, own::LOCKS_WHILE).filter(|_| is_engines) {
+        _ if let Some(what) = by_statement => what.to_string(),
         Some(locks_while) => format!(
             "no application takes it: the engine does, {locks_while}. Do that when little is written; who holds it:"
         ),
@@ -379,8 +384,8 @@ fn tree(case: &Case) -> Answer {
 
 /// What keeps the others waiting, where that shows, and what to do.
 struct WayOut {
-    what: Option<&'static str>,
-    text: &'static str,
+    what: Option<String>,
+    text: String,
     commands: Vec<String>,
 }
 
@@ -390,7 +395,7 @@ fn for_another(case: &Case, node: &str) -> WayOut {
         may be lost; do not set idle_in_transaction_session_timeout on this node, which would end healthy transactions of the cluster";
     WayOut {
         what: None,
-        text,
+        text: text.to_string(),
         commands: case.own(node, own::ORIGIN).map(str::to_string).into_iter().collect(),
     }
 }
@@ -403,6 +408,13 @@ fn way_out(
     session: Option<&Thing<'_>>,
 ) -> WayOut {
     if root.name == "0"
+        && let Some(name) = case.users_prepared(root.place)
+    {
+        let (text, commands) = super::paste::ending(case, root.place, name);
+        let what = format!("it is {}", super::costly::plain(name, CLAIMED_CHARS));
+        return WayOut { what: Some(what), text, commands };
+    }
+    if root.name == "0"
         && let Some(names) = case.own(root.place, own::PREPARED)
     {
         let text = "leave what the cluster's engine prepared: it ends that itself; only another one (see its name) is finished by hand, as its \
@@ -410,7 +422,7 @@ fn way_out(
         let command = format!(
             "SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared; -- {names} and a number: the engine's own"
         );
-        return WayOut { what: None, text, commands: vec![command] };
+        return WayOut { what: None, text: text.to_string(), commands: vec![command] };
     }
     let backend_start = session.map_or("", |session| session.lines.word("backend_start"));
     let (text, mut commands) = advice(state, root.name, backend_start, query);
@@ -421,9 +433,9 @@ fn way_out(
     match holder::of(query, age_s, lock_type, waiting).filter(|_| is_at_work) {
         Some(deed) => {
             commands.splice(0..0, deed.commands);
-            WayOut { what: Some(deed.what), text: deed.text, commands }
+            WayOut { what: Some(deed.what.to_string()), text: deed.text.to_string(), commands }
         }
-        None => WayOut { what: None, text, commands },
+        None => WayOut { what: None, text: text.to_string(), commands },
     }
 }
 
@@ -471,10 +483,11 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
         false => way_out(case, root, (state, query.unwrap_or_default()), session.as_ref()),
     };
     let is_engines = lines.flag("own") == Some(true);
-    let resolves = case.own(root.place, own::RESOLVES).filter(|_| root.name == "0");
+    let may_be_engines = root.name == "0" && case.users_prepared(root.place).is_none();
+    let resolves = case.own(root.place, own::RESOLVES).filter(|_| may_be_engines);
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let longest = lines.max("wait_s").unwrap_or(0.0).max(figures.waited_s);
-    let text_of_claim = headline(root, figures, (state, query, what), longest);
+    let text_of_claim = headline(root, figures, (state, query, what.as_deref()), longest);
     Claim::new(severity(figures), Level::DiscriminatingCounter, text_of_claim)
     .on_node(root.place)
     .during(lines.ticks.stretches(0, |point| point.sum > 0.0))
@@ -493,7 +506,10 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
         claim.because(format!("no application takes this lock: the cluster's engine does, {locks_while}"))
     })
     .with(case.own(root.place, own::PREPARED).zip(resolves), |claim, (names, resolves)| {
-        claim.number(ENGINES, 1.0).because(format!("if its name begins with {names} and a number, the cluster's engine prepared it and ends it itself: {resolves}"))
+        let text = format!(
+            "if its name begins with {names} and a number, the cluster's engine prepared it and ends it itself: {resolves}"
+        );
+        claim.number(ENGINES, 1.0).because(text)
     })
     .with(is_for_another.then_some(()), |claim, ()| {
         claim.because(format!("it is a session of the cluster's engine ({application}), which works for a session at another node"))

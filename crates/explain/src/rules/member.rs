@@ -46,6 +46,27 @@ pub(super) fn is_away(case: &Case, node: &str, message: &str) -> bool {
     case.is_own(node, own::AWAY, message)
 }
 
+/// What the engine of a node logged about nodes that are away, in the order of the recording.
+fn messages<'a>(case: &'a Case, node: &str) -> Vec<Message<'a>> {
+    let mut all: BTreeMap<&str, Message<'_>> = BTreeMap::new();
+    for event in case.events_of(event::SERVER_LOG) {
+        if Case::word_of(event, "node") != node || !is_away(case, node, &event.message) {
+            continue;
+        }
+        let repeated = event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+        let one = all.entry(event.message.as_str()).or_insert(Message {
+            first: event,
+            window: Window::new(event.t_us, event.t_us),
+            count: 0.0,
+        });
+        one.count += 1.0 + repeated;
+        one.window = Window::new(one.window.from_us.min(event.t_us), one.window.to_us.max(event.t_us));
+    }
+    let mut all: Vec<Message<'_>> = all.into_values().collect();
+    all.sort_by_key(|one| one.window.from_us);
+    all
+}
+
 /// Which other nodes were away meanwhile, as the begin of a sentence, and why.
 fn missed(absences: &[Absence<'_>], here: &str, window: Window) -> String {
     let since = Window::new(window.from_us.saturating_sub(LOSS_US), window.to_us);
@@ -60,23 +81,7 @@ fn away(case: &Case) -> Answer {
     let mut claims = vec![];
     let absences = case.absences();
     for server in case.things("server") {
-        let mut all: BTreeMap<&str, Message<'_>> = BTreeMap::new();
-        for event in case.events_of(event::SERVER_LOG) {
-            let node = Case::word_of(event, "node");
-            if node != server.place || !is_away(case, node, &event.message) {
-                continue;
-            }
-            let repeated = event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
-            let one = all.entry(event.message.as_str()).or_insert(Message {
-                first: event,
-                window: Window::new(event.t_us, event.t_us),
-                count: 0.0,
-            });
-            one.count += 1.0 + repeated;
-            one.window = Window::new(one.window.from_us.min(event.t_us), one.window.to_us.max(event.t_us));
-        }
-        let mut all: Vec<Message<'_>> = all.into_values().collect();
-        all.sort_by_key(|one| one.window.from_us);
+        let all = messages(case, server.place);
         let count: f64 = all.iter().map(|one| one.count).sum();
         let (Some(first), Some(last_us)) = (all.first(), all.iter().map(|one| one.window.to_us).max()) else {
             continue;

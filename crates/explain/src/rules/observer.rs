@@ -68,20 +68,11 @@ fn blind(case: &Case) -> Answer {
         if due < TICKS_MIN || seen >= COVERAGE {
             continue;
         }
-        let holes: Vec<Window> = times_us
-            .windows(2)
-            .filter(|pair| pair[1].saturating_sub(pair[0]) as f64 > usual * 1.5)
-            .map(|pair| Window::new(pair[0], pair[1]))
-            .collect();
-        // That it was away is said in its own words.
-        let holes: Vec<Window> = holes
-            .into_iter()
-            .filter(|hole| {
-                let is_of = |away: &Absence<'_>| away.node == thing.place && hole.overlap_us(away.window) > 0;
-                !(source == "server" && absences.iter().any(is_of))
-            })
-            .collect();
-        if holes.is_empty() && source == "server" && absences.iter().any(|away| away.node == thing.place) {
+        let away: Vec<&Absence<'_>> =
+            absences.iter().filter(|away| source == "server" && away.node == thing.place).collect();
+        let holes = holes(&times_us, usual, &away);
+        // That it was away is a claim of its own.
+        if holes.is_empty() && !away.is_empty() {
             continue;
         }
         let longest = holes.iter().map(|hole| hole.length_us()).max().unwrap_or(0);
@@ -90,7 +81,7 @@ fn blind(case: &Case) -> Answer {
         });
         // Our question waited for its answer: then not the monitoring was late.
         let answer_us = thing.lines.max(ANSWER_TIME).unwrap_or(0.0);
-        let is_server = source == "server" && answer_us >= longest as f64 * ANSWER_OF_GAP_MIN;
+        let is_server = source == "server" && longest > 0 && answer_us >= longest as f64 * ANSWER_OF_GAP_MIN;
         let claim = Claim::new(
             if seen < 0.5 || is_server { Severity::Medium } else { Severity::Low },
             Level::DiscriminatingCounter,
@@ -131,6 +122,14 @@ fn blind(case: &Case) -> Answer {
     Answer::of(claims, || "samples taken of samples due, resets, restarts".to_string())
 }
 
+/// Times without a sample in which the server was not away.
+fn holes(times_us: &[u64], usual: f64, away: &[&Absence<'_>]) -> Vec<Window> {
+    let gaps = times_us.windows(2).filter(|pair| pair[1].saturating_sub(pair[0]) as f64 > usual * 1.5);
+    gaps.map(|pair| Window::new(pair[0], pair[1]))
+        .filter(|hole| !away.iter().any(|away| hole.overlap_us(away.window) > 0))
+        .collect()
+}
+
 /// Samples that were due, and the share of them that was taken.
 struct Coverage {
     due: f64,
@@ -160,7 +159,7 @@ fn coverage(case: &Case, thing: &Thing<'_>, usual: f64) -> Coverage {
     Coverage { due: due.max(taken), seen: taken / due.max(taken).max(1.0) }
 }
 
-/// Absences that somebody notices. Proofs make servers go away on purpose.
+/// Absences that users notice. Proofs make servers go away on purpose.
 fn long_absences(case: &Case) -> Vec<Absence<'_>> {
     if case.run.steps.iter().any(|step| step.verb == "prove") {
         return vec![];
@@ -194,18 +193,18 @@ fn was_away(away: &Absence<'_>) -> Claim {
     )
 }
 
-/// Servers that went away, restarts, and counters that were reset; without those in `told`.
-fn interrupted(case: &Case, told: &[Absence<'_>]) -> Vec<Claim> {
-    let is_told = |event: &&Event| {
+/// Servers that went away, restarts, and counters that were reset; without those in `covered`.
+fn interrupted(case: &Case, covered: &[Absence<'_>]) -> Vec<Claim> {
+    let is_covered = |event: &&Event| {
         let is_in = |away: &Absence<'_>| {
             let window = away.window;
             away.is_over
                 && away.node == Case::word_of(event, "node")
                 && (window.from_us.saturating_sub(CLOCK_US)..=window.to_us).contains(&event.t_us)
         };
-        told.iter().any(is_in)
+        covered.iter().any(is_in)
     };
-    let restarts: Vec<&Event> = case.events_of(event::RESTART).filter(|event| !is_told(event)).collect();
+    let restarts: Vec<&Event> = case.events_of(event::RESTART).filter(|event| !is_covered(event)).collect();
     // Older directories do not distinguish the two.
     let started: Vec<&Event> =
         restarts.iter().filter(|event| Case::word_of(event, "what") != event::AWAY).copied().collect();

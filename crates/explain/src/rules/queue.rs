@@ -44,6 +44,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// From so many sessions a second on, the CPU time of processes that no sample has may be theirs.
+const OPENED_PER_S_MAX: f64 = 5.0;
 /// The share of the time waiting for a CPU.
 const QUEUE_SHARE_MIN: f64 = 0.25;
 /// The share of the host's CPUs that others use.
@@ -111,7 +113,8 @@ fn queue<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Queue<'a>> {
         .filter(|thing| thing.place == host && thing.lines.word("backend") != "client backend")
         .filter_map(|thing| thing.lines.rate("cpu_us"))
         .sum();
-    let clients: f64 = case.at("program", host).map(|program| of_clients(case, &time.node, &program)).sum();
+    let programs = case.at("program", host).filter(|program| !case.is_of_nodes(host, program.name));
+    let clients: f64 = programs.map(|program| of_clients(case, &time.node, &program)).sum();
     // Threads of our own client are subtracted already: its process is a client as well.
     let own_client: f64 = case
         .things("schedule")
@@ -119,7 +122,14 @@ fn queue<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Queue<'a>> {
         .filter_map(|thing| used_by(&thing))
         .sum();
     let clients = (clients - own_client).max(0.0);
-    let (own, others) = (used_by(&backends)?, used - sessions - background / 1e6 - clients);
+    // Where the program's own account has more than its sessions that were sampled, the rest are sessions, too.
+    let of_program = case
+        .at("program", host)
+        .filter(|program| case.is_of_nodes(host, program.name))
+        .filter_map(|program| program.lines.rate("cpu_us"))
+        .sum::<f64>();
+    let of_servers = (sessions - own_client + background / 1e6).max(of_program / 1e6);
+    let (own, others) = (used_by(&backends)?, used - own_client - of_servers - clients);
     Some(Queue { waiting, host, others, clients, own, idle, cores })
 }
 
@@ -141,8 +151,12 @@ fn neighbours<'a>(case: &'a Case, node: &str, host: &'a str) -> Vec<(&'a str, f6
         let all = program.lines.rate("cpu_us").unwrap_or(0.0) / 1e6;
         (program.name, (all - of_clients(case, node, &program)).max(0.0))
     };
-    let mut found: Vec<(&str, f64)> =
-        case.at("program", host).map(others).filter(|(_, cpus)| *cpus > 0.0).collect();
+    let mut found: Vec<(&str, f64)> = case
+        .at("program", host)
+        .filter(|program| !case.is_of_nodes(host, program.name))
+        .map(others)
+        .filter(|(_, cpus)| *cpus > 0.0)
+        .collect();
     found.sort_by(|left, right| right.1.total_cmp(&left.1));
     found
 }
@@ -153,6 +167,14 @@ fn used_by(tasks: &Thing<'_>) -> Option<f64> {
     Some(tasks.lines.rate("run_us")? / 1e6 * all.max(1.0))
 }
 
+/// Sessions that are opened each second at the servers of a host.
+fn opened_per_s(case: &Case, host: &str) -> f64 {
+    case.things("server")
+        .filter(|server| case.host_of(server.place) == Some(host))
+        .filter_map(|server| server.lines.rate("sessions_opened"))
+        .sum()
+}
+
 fn crowded(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -160,7 +182,10 @@ fn crowded(case: &Case) -> Answer {
         let Queue { waiting, host, others, own, cores, .. } = queue;
         let named = neighbours(case, &time.node, host);
         let of_named: f64 = named.iter().map(|(_, cpus)| cpus).sum();
-        let is_much = others >= cores * OTHERS_SHARE_MIN && others >= own * OTHERS_PER_SERVER_MIN;
+        // Processes that live for less than a sample are in no sample: those of sessions that are opened again and again are the server's.
+        let is_churned = opened_per_s(case, host) >= OPENED_PER_S_MAX;
+        let is_much =
+            !is_churned && others >= cores * OTHERS_SHARE_MIN && others >= own * OTHERS_PER_SERVER_MIN;
         let is_much_by_name = of_named >= cores * NAMED_SHARE_MIN && of_named >= own * NAMED_PER_SERVER_MIN;
         if waiting.share < QUEUE_SHARE_MIN {
             continue;
@@ -182,7 +207,7 @@ fn crowded(case: &Case) -> Answer {
                     "{}: sessions wait for a CPU in {} of their time, while other programs use {} of the {} CPUs of {host}{}",
                     time.node,
                     units::percent(waiting.share),
-                    units::short(others),
+                    units::short(if is_churned { of_named } else { others }),
                     units::short(cores),
                     if list.is_empty() { String::new() } else { format!(" ({})", list.join(", ")) }
                 ),
@@ -216,7 +241,8 @@ fn clients_beside(case: &Case, node: &str, queue: &Queue<'_>) -> Option<Claim> {
         return None;
     }
     let rate = |program: &Thing<'_>| program.lines.rate("client_cpu_us").unwrap_or(0.0);
-    let most = case.at("program", host).max_by(|left, right| rate(left).total_cmp(&rate(right)))?;
+    let programs = case.at("program", host).filter(|program| !case.is_of_nodes(host, program.name));
+    let most = programs.max_by(|left, right| rate(left).total_cmp(&rate(right)))?;
     let text = format!(
         "{node}: sessions wait for a CPU in {} of their time, while the server's clients on the same host use {} of the {} CPUs of {host}, {} most of all",
         units::percent(waiting.share),

@@ -3,6 +3,7 @@
 
 use super::costly::{busy, in_a_line, plain, severity};
 use crate::case::Case;
+use crate::node_time;
 use crate::rule::Need::{Any, Field};
 use crate::rule::{Answer, Claim, Need, Rule};
 use crate::units;
@@ -144,7 +145,25 @@ fn maintenance(case: &Case) -> Answer {
             );
             let look = "SELECT application_name, usename, client_addr, left(query, 60) AS query FROM pg_stat_activity \
                 WHERE query ~* '^ *(analy|vacuum|checkpoint|create.*index|reindex|cluster|refresh)';";
-            claims.push(claim(case, time, (statement, share, calls), text).remedy(one.text, &[look]));
+            let is_refresh = one.begins == ["REFRESH MATERIALIZED VIEW"];
+            let locks = |kind: &str, event: &str| kind == "Lock" && event == "relation";
+            let locked = node_time::share_waiting(case, &time.node, locks).filter(|share| {
+                is_refresh
+                    && *share >= SHARE_MIN
+                    && !statement.text.to_ascii_uppercase().contains("CONCURRENTLY")
+            });
+            let (text, advice) = match locked {
+                Some(share) => (
+                    format!(
+                        "{text}. Readers of the view wait for it in {} of the session time: without CONCURRENTLY a refresh locks them out",
+                        units::percent(share)
+                    ),
+                    "REFRESH MATERIALIZED VIEW CONCURRENTLY lets them read the old rows meanwhile (the view needs a unique index); \
+                     and refresh it as rarely as its readers can bear",
+                ),
+                None => (text, one.text),
+            };
+            claims.push(claim(case, time, (statement, share, calls), text).remedy(advice, &[look]));
         }
     }
     Answer::of(claims, || "commands of maintenance among the statements that take the time".to_string())

@@ -33,7 +33,9 @@ pub(super) const RULES: &[Rule] = &[
         id: "REP-03",
         title: "a replication slot fills the WAL's disk",
         needs: &[Looked("slot")],
-        limits: "it keeps half of what is free or fills it within an hour; unreserved or lost (R3: 57 min)",
+        limits: "it keeps half of what is free or fills it within an hour; unreserved or lost (R3: 57 min); \
+            low if it has no consumer and keeps 64 MB and more and \
+            more, medium from 1 GB or 10 min on (ours)",
         judge: slot_fills,
         links: &[
             "https://www.postgresql.org/docs/current/runtime-config-replication.html#GUC-MAX-SLOT-WAL-KEEP-SIZE",
@@ -90,6 +92,10 @@ const REPLAY_LAG_BYTES: f64 = 16e6;
 const RETAINED_SHARE: f64 = 0.5;
 /// Until the disk is full.
 const FULL_S: f64 = 3_600.0;
+/// What a slot without a consumer keeps, and for how long, before it is a finding although the disk has room.
+const FORGOTTEN_BYTES_MIN: f64 = 64e6;
+const FORGOTTEN_BYTES_MEDIUM: f64 = 1e9;
+const FORGOTTEN_S: f64 = 600.0;
 /// Retained WAL below which nothing is in danger.
 const RETAINED_BYTES_MIN: f64 = 32e6;
 /// Beyond the error of measuring.
@@ -249,6 +255,16 @@ pub(super) fn free_for_wal(case: &Case, node: &str) -> Option<f64> {
     of("wal").or(of("pgdata"))
 }
 
+/// A slot that does not fill the disk today, but has no reader, and keeps more and more; `None` if that is little, or the engine's own.
+fn forgotten(case: &Case, slot: &Thing<'_>, kept: f64) -> Option<Severity> {
+    if kept < FORGOTTEN_BYTES_MIN || case.own(slot.place, own::SLOTS).is_some() {
+        return None;
+    }
+    let inactive_s = slot.lines.last("inactive_s").unwrap_or(0.0);
+    let is_long = inactive_s >= FORGOTTEN_S || kept >= FORGOTTEN_BYTES_MEDIUM;
+    Some(if is_long { Severity::Medium } else { Severity::Low })
+}
+
 fn slot_fills(case: &Case) -> Answer {
     let mut claims = vec![];
     for slot in case.things("slot") {
@@ -263,9 +279,10 @@ fn slot_fills(case: &Case) -> Answer {
         let full = free.is_some_and(|free| now >= RETAINED_BYTES_MIN && now >= (free + now) * RETAINED_SHARE);
         let soon = idle && now >= RETAINED_BYTES_MIN && left_s.is_some_and(|left| left < FULL_S);
         let is_lost = matches!(status, "lost" | "unreserved");
-        if !full && !soon && !is_lost {
-            continue;
-        }
+        let is_urgent = (full || soon || is_lost).then_some(Severity::High);
+        let is_growing = idle && growth > 0.0;
+        let later = || if is_growing { forgotten(case, &slot, now) } else { None };
+        let Some(severity) = is_urgent.or_else(later) else { continue };
         let limited = slot.lines.last("safe_wal_bytes").is_some();
         let (text, command) = match case.is_own(slot.place, own::SLOTS, slot.name) {
             true => (OF_ENGINE, slot_of_engine(slot.name)),
@@ -281,7 +298,7 @@ fn slot_fills(case: &Case) -> Answer {
         };
         claims.push(
             Claim::new(
-                Severity::High,
+                severity,
                 Level::DiscriminatingCounter,
                 format!(
                     "{}: slot {} keeps {} of WAL{}{detail}",

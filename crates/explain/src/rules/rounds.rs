@@ -7,7 +7,7 @@ use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::finding::{Level, Severity, StatementTime};
+use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement::{self, Use, Verb};
 
 pub(super) const RULES: &[Rule] = &[Rule {
@@ -16,7 +16,7 @@ pub(super) const RULES: &[Rule] = &[Rule {
     needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
     limits: "a statement for one row by its key runs 200 times a second or more, as often as another one returns rows (5 or more an execution, within a \
         tenth); \
-        medium if it is 60 % of all executions and 1,000 a second (ours)",
+        medium if it is 60 % of all executions and 1,000 a second; low if it is 90 % of them and runs 10 to 2,000 times for each of the next SELECT (ours)",
     judge: one_by_one,
     links: &[
         "https://www.postgresql.org/docs/current/functions-comparisons.html#FUNCTIONS-COMPARISONS-ANY-SOME",
@@ -33,6 +33,10 @@ const NEAR: f64 = 0.1;
 const ROWS_OF_KEY_MAX: f64 = 1.1;
 /// Of all executions.
 const OF_CALLS_MIN: f64 = 0.6;
+/// The same where no other statement returns as many rows.
+const OF_CALLS_FEW_MIN: f64 = 0.9;
+/// Executions for each one of the next statement: fewer are an application's own mix, more have nothing to do with it.
+const EACH: std::ops::RangeInclusive<f64> = 10.0..=2_000.0;
 /// Executions a second that are more than a hint.
 const CALLS_PER_S_MEDIUM: f64 = 1_000.0;
 
@@ -62,6 +66,49 @@ fn parent<'a>(all: &'a [StatementTime], lookup: &StatementTime) -> Option<&'a St
     parents.next()
 }
 
+/// A statement for one row that is nearly all that runs, many times for each execution of another one: a program that walks through a list it has from there.
+fn among_few(case: &Case, time: &NodeTime, lookup: &StatementTime, all: f64) -> Option<Claim> {
+    let calls = lookup.calls_per_s?;
+    let others = case.at("statement", &time.node).filter(|one| one.lines.word("query_id") != lookup.query_id);
+    let next = others
+        .filter(|one| case.query(one.lines.word("query_id")).is_some_and(reads_a_table))
+        .filter_map(|one| one.lines.rate("calls"))
+        .max_by(f64::total_cmp)?;
+    let each = calls / next.max(f64::MIN_POSITIVE);
+    if calls < CALLS_PER_S_MEDIUM || calls < all * OF_CALLS_FEW_MIN || !EACH.contains(&each) {
+        return None;
+    }
+    Some(
+        Claim::new(
+            Severity::Low,
+            Level::CoOccurrence,
+            format!(
+                "{}: rows may be fetched one by one (N+1): a statement for one row is {} of all executions, {} for each execution of the next one: {}",
+                time.node,
+                units::percent(calls / all),
+                units::short(each),
+                plain(&lookup.text, 80)
+            ),
+        )
+        .on_node(&time.node)
+        .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+        .number("calls_per_s", calls)
+        .number("of_all_calls", calls / all)
+        .because(format!("{} executions a second: each costs a round trip, parsing and planning, however short it is", units::short(calls)))
+        .lacking("the program: one that looks up single rows by design does the same")
+        .remedy(
+            "if it walks through a list, fetch the rows with one statement: a join, or a list of keys (= ANY of an array); object \
+             mappers call it eager loading or a batch size",
+            &["SELECT queryid, calls, rows, left(query, 80) AS query FROM pg_stat_statements ORDER BY calls DESC LIMIT 5;"],
+        ),
+    )
+}
+
+/// Whether a text is a SELECT from a table.
+fn reads_a_table(text: &str) -> bool {
+    statement::parse(text).is_ok_and(|parsed| parsed.verb == Verb::Select && !parsed.tables.is_empty())
+}
+
 fn one_by_one(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -72,7 +119,10 @@ fn one_by_one(case: &Case) -> Answer {
             .iter()
             .filter(|one| one.calls_per_s.is_some_and(|calls| calls >= CALLS_PER_S_MIN));
         for lookup in lookups.filter(|one| is_lookup(one)) {
-            let Some(parent) = parent(&time.statements, lookup) else { continue };
+            let Some(parent) = parent(&time.statements, lookup) else {
+                claims.extend(among_few(case, time, lookup, all));
+                continue;
+            };
             let (calls, rows) = (lookup.calls_per_s.unwrap_or(0.0), parent.rows.unwrap_or(0.0));
             let is_most = calls >= all * OF_CALLS_MIN && calls >= CALLS_PER_S_MEDIUM;
             claims.push(

@@ -13,6 +13,7 @@ use crate::rule::Need::{Any, Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, Severity, StatementTime};
+pub(crate) use spill::OWN_LIMIT;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -178,7 +179,7 @@ fn churn(case: &Case) -> Answer {
                 severity,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} sessions are opened a second, one for every {} transactions",
+                    "{}: {} connections are opened a second, one for every {} transactions",
                     server.place,
                     units::short(opened),
                     units::short(each)
@@ -194,9 +195,10 @@ fn churn(case: &Case) -> Answer {
                 )
             })
             .with(of_engine.filter(|share| *share > 0.0), |claim, share| {
+                let pools = case.own(server.place, record::watched::own::POOLS).map_or(String::new(), |pools| format!(": {pools}"));
                 claim.number("share_of_engine", share).because(format!(
                     "{} of the sessions at work here are the engine's own, which work for sessions at other nodes: it has settings for how many of them it \
-                     keeps open",
+                     keeps open{pools}",
                     units::percent(share)
                 ))
             })

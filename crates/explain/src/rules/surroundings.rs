@@ -137,7 +137,10 @@ fn own_bytes(case: &Case, host: &str) -> f64 {
     };
     let all: f64 = case.at("backend", host).map(|process| of(&process)).sum();
     let seconds = case.one("host", host).map_or(0.0, |host| host.ticks.window().length_us() as f64 / 1e6);
-    all / seconds.max(1.0)
+    let programs =
+        case.at("program", host).filter(|program| case.is_of_nodes(host, program.lines.word("program")));
+    let of_program = programs.map(|program| of(&program)).sum::<f64>();
+    all.max(of_program) / seconds.max(1.0)
 }
 
 /// The program that moved the most bytes besides the server, and how many a second, if that is most of what others moved.
@@ -146,7 +149,9 @@ fn program<'a>(case: &'a Case, host: &'a str, others: f64) -> Option<(&'a str, f
         let rate = |field: &str| found.lines.rate(field).unwrap_or(0.0);
         (found.lines.word("program"), rate("read_bytes") + rate("write_bytes"))
     };
-    let all = case.at("program", host).map(of_one);
+    let programs =
+        case.at("program", host).filter(|program| !case.is_of_nodes(host, program.lines.word("program")));
+    let all = programs.map(of_one);
     all.max_by(|left, right| left.1.total_cmp(&right.1))
         .filter(|(_, per_s)| *per_s >= others * OTHERS_SHARE_MIN)
 }

@@ -53,6 +53,10 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// The number of a finding whose statement walks over dead rows.
+pub(crate) const DEAD_ROWS: &str = "dead_rows";
+/// So many of them.
+const DEAD_MIN: f64 = 5_000.0;
 /// The share of the session time of a statement.
 const SHARE_MIN: f64 = 0.2;
 /// Of the time of a statement, that of the function of a trigger.
@@ -341,21 +345,24 @@ fn of_walk(
     node: Option<&crate::case::Lines>,
     by_index: Option<f64>,
 ) -> Claim {
+    let dead = dead_rows(case, &time.node, statement);
     let index = index_for(statement);
     let mut commands = vec![super::statement::explain_it(case, &time.node, statement)];
     commands.extend(index);
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     Claim::new(
-        severity(statement.share),
+        if dead.is_some() { Severity::Low } else { severity(statement.share) },
         Level::CoOccurrence,
         format!(
-            "{}: {} of the session time is one statement with ORDER BY and LIMIT, which touches {} blocks to return {} rows",
+            "{}: {} of the session time is one statement with ORDER BY and LIMIT, which touches {} blocks to return {} rows{}",
             time.node,
             units::percent(statement.share),
             units::short(statement.blocks.unwrap_or(0.0)),
-            units::short(statement.rows.unwrap_or(0.0))
+            units::short(statement.rows.unwrap_or(0.0)),
+            dead.map_or(String::new(), |dead| format!(": its table has {} dead rows, which it walks over", units::short(dead)))
         ),
     )
+    .with(dead, |claim, dead| claim.number(DEAD_ROWS, dead))
     .on_node(&time.node)
     .during(case.one("server", &time.node).map(|server| server.ticks.window()))
     .number("share", statement.share)
@@ -381,6 +388,20 @@ fn of_walk(
          ORDER BY behind them, finds them at once (CONCURRENTLY does not block writes)",
         &commands,
     )
+}
+
+/// Dead rows of the one table of a statement, if they are more than its live ones.
+fn dead_rows(case: &Case, node: &str, statement: &StatementTime) -> Option<f64> {
+    let names = statement::names(&statement.text);
+    let mut tables = case.at("table", node).filter(|table| {
+        let bare = table.lines.word("relation").rsplit('.').next().unwrap_or_default().trim_matches('"');
+        names.iter().any(|name| name == bare)
+    });
+    tables.find_map(|table| {
+        let dead = table.lines.last("dead_rows")?;
+        let live = table.lines.last("live_rows").unwrap_or(0.0);
+        (dead >= DEAD_MIN && dead > live).then_some(dead)
+    })
 }
 
 /// The index for the condition and the order of a statement on one table, by its text.

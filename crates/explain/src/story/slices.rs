@@ -204,7 +204,7 @@ pub(super) const SLICES: &[Slice] = &[
         part: "extensions",
         is_wait: true,
         rules: &["EXT-01", "DIST-02", "DIST-03"],
-        words: "sessions wait in an extension: for a foreign server with postgres_fdw and its relatives",
+        words: "sessions wait in an extension: for another server, by postgres_fdw and its relatives or by the engine of a cluster",
         commands: &["SELECT srvname, srvoptions FROM pg_foreign_server;", NOW],
     },
     Slice {

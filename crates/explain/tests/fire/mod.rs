@@ -11,6 +11,7 @@ mod plan;
 mod scope;
 pub(crate) mod search;
 mod shift;
+mod spread;
 mod steps;
 mod time;
 pub(crate) mod work;
@@ -22,6 +23,7 @@ pub(crate) use narrow::HARMLESS as HARMLESS_NARROW;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
 pub(crate) use scope::HARMLESS as HARMLESS_SCOPES;
 pub(crate) use shift::HARMLESS as HARMLESS_SHIFTS;
+pub(crate) use spread::HARMLESS as HARMLESS_SPREAD;
 pub(crate) use steps::HARMLESS as HARMLESS_STEPS;
 
 use crate::scene::Scene;
@@ -49,6 +51,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(scope::CASES)
         .chain(narrow::CASES)
         .chain(shift::CASES)
+        .chain(spread::CASES)
         .chain(search::CASES)
         .chain(work::CASES)
         .chain(work::LISTS)

@@ -157,7 +157,8 @@ fn contradiction<'a>(case: &'a Case, planned: &Planned<'a>) -> Option<(Thing<'a>
             || other.calls_per_s.unwrap_or(0.0) < scans / 2.0
             || !other.text.contains(relation.rsplit('.').next().unwrap_or(relation))
     });
-    let index = scan.lines.word("index");
+    // Without a condition the index gives the rows in an order, and is no way to few of them.
+    let index = if scan.lines.word("condition").is_empty() { "" } else { scan.lines.word("index") };
     (rows < ROWS_MANY && !is_anothers && is_alone && !index.is_empty()).then_some((table, scans, index))
 }
 

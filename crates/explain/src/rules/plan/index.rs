@@ -40,8 +40,12 @@ impl Scan<'_> {
 }
 
 pub(super) fn scans_of<'a>(planned: &Planned<'a>) -> Vec<Scan<'a>> {
-    let is_scan =
-        |node: &&Thing<'a>| node.lines.word("kind") == "Seq Scan" && !node.lines.word("filter").is_empty();
+    // An index that is read for its order alone, without a condition, is a scan of all rows, too.
+    let is_scan = |node: &&Thing<'a>| {
+        let kind = node.lines.word("kind");
+        let is_whole = kind == "Seq Scan" || kind == "Index Scan" && node.lines.word("condition").is_empty();
+        is_whole && !node.lines.word("filter").is_empty()
+    };
     let scan = |node: &Thing<'a>| {
         let lines = node.lines;
         let rows = lines.last("table_rows")?;

@@ -182,6 +182,10 @@ const FEWER_LOOPS: &str = "let fewer rows reach the loop (a condition that is ap
 fn of_scan(node: &Thing<'_>, kind: &str, rows: &str) -> (String, &'static str) {
     let relation = word(node, "relation");
     match kind {
+        // A part on another node.
+        "Seq Scan" if relation.is_empty() => {
+            ("reads a table that is not of this node".to_string(), READ_LESS)
+        }
         "Seq Scan" => {
             let all = units::short(node.lines.last("table_rows").unwrap_or(0.0));
             let filter = word(node, "filter");

@@ -9,6 +9,8 @@ use crate::units;
 use record::finding::{Level, NodeTime, Severity};
 use record::statement;
 
+/// The number of a finding about a role or database that has less memory than the server gives.
+pub(crate) const OWN_LIMIT: &str = "own_limit_bytes";
 /// The share of the time of a statement that spills.
 const SPILL_SHARE_MIN: f64 = 0.1;
 /// Bytes that it spills per execution.
@@ -68,6 +70,7 @@ fn more_memory(case: &Case, time: &NodeTime, setting: &str, megabytes: u64, data
 
 /// Sessions that have less memory for sorts than the server's setting gives: what their role or database sets for itself, and the command that ends it.
 struct OwnLimit {
+    bytes: f64,
     words: String,
     command: String,
 }
@@ -99,6 +102,7 @@ fn own_limit(case: &Case, time: &NodeTime, setting: &str, database: &str) -> Opt
         None => format!("ALTER {} RESET {setting};", named(owner)),
     };
     Some(OwnLimit {
+        bytes: bytes(value),
         words: format!("{owner} has a {setting} of its own: {value}"),
         command: format!("{command} -- for sessions that connect from now on"),
     })
@@ -187,14 +191,22 @@ pub(super) fn spill(case: &Case) -> Answer {
             let is_once = (is_build || verb == "vacuum") && runs < BUILDS_MIN || verb == "copy";
             // Decoded changes are kept in files, whatever work_mem is (REP-14, CFG-01).
             let is_decoding = statement.text.contains("pg_logical_slot_");
-            if statement.share < SPILL_SHARE_MIN || bytes < SPILL_BYTES_MIN || is_once || is_decoding {
+            let setting = if is_build { "maintenance_work_mem" } else { "work_mem" };
+            let own = own_limit(case, time, setting, &statement.database);
+            // Who has little memory of his own writes small files.
+            let least = own.as_ref().map_or(SPILL_BYTES_MIN, |own| SPILL_BYTES_MIN.min(own.bytes));
+            // Processes that build an index together exchange their part in files, however much memory they have.
+            let has_room = is_build
+                && case
+                    .setting(&time.node, setting)
+                    .and_then(units::setting)
+                    .is_some_and(|room| bytes < room);
+            if statement.share < SPILL_SHARE_MIN || bytes < least || is_once || is_decoding || has_room {
                 continue;
             }
-            let setting = if is_build { "maintenance_work_mem" } else { "work_mem" };
             let megabytes = (bytes * MEMORY_PER_SPILLED / f64::from(1 << 20)).ceil().max(1.0) as u64;
             let needed = megabytes.next_power_of_two();
             let now = case.setting(&time.node, setting).unwrap_or("unknown");
-            let own = own_limit(case, time, setting, &statement.database);
             let mut commands: Vec<String> = own.iter().map(|own| own.command.clone()).collect();
             commands.extend(more_memory(case, time, setting, needed, &statement.database));
             commands.push(explain_it(case, &time.node, statement));
@@ -215,6 +227,7 @@ pub(super) fn spill(case: &Case) -> Answer {
                 .during(case.one("server", &time.node).map(|server| server.ticks.window()))
                 .number("share", statement.share)
                 .number("temp_bytes_per_call", bytes)
+                .with(own.as_ref(), |claim, own| claim.number(OWN_LIMIT, own.bytes))
                 .because(format!("the statement: {}", in_a_line(statement)))
                 .lacking("the time of the files alone: EXPLAIN (ANALYZE, BUFFERS) shows it with track_io_timing")
                 .remedy(SPILL_REMEDY, &commands),

@@ -15,6 +15,10 @@ const XACT_AGE_S: f64 = 3_600.0;
 const AGE_SHARE: f64 = 0.05;
 /// An age below which a holder is on its way.
 const HARM_AGE_S: f64 = 15.0;
+/// The same if vacuums have come and gone meanwhile without removing the rows.
+const HARM_AGE_IN_VAIN_S: f64 = 5.0;
+/// So many of them.
+const IN_VAIN_MIN: f64 = 2.0;
 /// autovacuum_freeze_max_age if it was not recorded: PostgreSQL's default.
 const FREEZE_MAX_AGE: f64 = 200_000_000.0;
 
@@ -33,21 +37,23 @@ pub(super) fn is_old(case: &Case, holder: &Thing<'_>) -> bool {
 /// remove, or the holder is older than the time it takes.
 pub(super) fn is_harmful(case: &Case, holder: &Thing<'_>) -> bool {
     let age_s = holder.lines.max("age_s").unwrap_or(f64::MAX);
-    let kept = case.at("table", holder.place).any(|table| {
+    let vacuums = |table: &Thing<'_>| {
+        table.lines.sum("autovacuums").unwrap_or(0.0) + table.lines.sum("vacuums").unwrap_or(0.0)
+    };
+    let is_kept = |table: &Thing<'_>| {
         let (live, dead) =
             (table.lines.last("live_rows").unwrap_or(0.0), table.lines.last("dead_rows").unwrap_or(0.0));
         let grew = dead > table.lines.first("dead_rows").unwrap_or(0.0) * 0.9;
-        dead >= DEAD_ROWS_HARM
-            && dead >= live * DEAD_SHARE_HARM
-            && grew
-            && table.lines.sum("autovacuums").unwrap_or(0.0) + table.lines.sum("vacuums").unwrap_or(0.0)
-                >= 1.0
-    });
+        dead >= DEAD_ROWS_HARM && dead >= live * DEAD_SHARE_HARM && grew && vacuums(table) >= 1.0
+    };
+    let kept = case.at("table", holder.place).any(|table| is_kept(&table));
+    let is_in_vain =
+        case.at("table", holder.place).any(|table| is_kept(&table) && vacuums(&table) >= IN_VAIN_MIN);
     let not_removable = case.events_of(record::event::AUTOVACUUM).any(|event| {
         let rows = event.more.get("rows_not_removable").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
         rows >= DEAD_ROWS_HARM && Case::word_of(event, "node") == holder.place
     });
-    age_s >= HARM_AGE_S && (kept || not_removable)
+    age_s >= HARM_AGE_S && (kept || not_removable) || age_s >= HARM_AGE_IN_VAIN_S && is_in_vain
 }
 
 /// Whether something receives from the slot that holds the horizon.
