@@ -129,6 +129,46 @@ fn an_advisory_lock_of_the_engine_is_none_of_the_applications() {
 }
 
 #[test]
+fn a_statement_that_takes_the_engines_lock_is_the_reason() {
+    let mut scene = with_an_engine(fired("LCK-03"));
+    scene.fact(
+        json!({"node": "n1"}),
+        OWN,
+        own::LOCK_STATEMENT,
+        "lock_parts: writes to one copied table take turns",
+    );
+    let before = scene.explain();
+    assert!(!of(&before, "LCK-03").remedy.text.contains("take turns"), "the statement is another one");
+    let keys = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "Lock", "wait_event": "advisory", "query_id": "31"});
+    scene.set("wait", keys, json!({"sessions": 90}));
+    scene.event(1, record::event::QUERY, "", json!({"query_id": "31", "text": "SELECT lock_parts($1)"}));
+    let found = scene.explain();
+    assert!(of(&found, "LCK-03").remedy.text.contains("take turns"), "{:?}", of(&found, "LCK-03").remedy);
+}
+
+#[test]
+fn a_prepared_transaction_of_a_program_is_named_as_what_blocks() {
+    let blocked = |name: &str| {
+        let mut scene = with_an_engine(Scene::healthy());
+        let horizon = json!({"node": "n1", "kind": "prepared", "name": name});
+        scene.set("horizon", horizon, json!({"age_xids": 40, "age_s": 20.0}));
+        for pid in [11, 12, 13, 14] {
+            let keys = json!({"node": "n1", "pid": pid, "root": 0});
+            scene.set("block", keys.clone(), json!({"blocked_by": 0, "depth": 1, "wait_s": 9.0, "lock_type": "transactionid", "mode": "ShareLock",
+                "query": "UPDATE t SET v = 1"}));
+            scene.during("block", keys, 50..=70);
+        }
+        scene.explain()
+    };
+    let found = blocked("app_left");
+    let claim = of(&found, "LCK-01");
+    assert!(claim.claim.contains("app_left") && commands(claim).contains("'app_left'"), "{claim:#?}");
+    assert!(!claim.remedy.text.contains("leave"), "{:?}", claim.remedy);
+    let found = blocked("ENG-1-700-2");
+    assert!(of(&found, "LCK-01").remedy.text.contains("leave what"), "{:?}", of(&found, "LCK-01").remedy);
+}
+
+#[test]
 fn sessions_of_the_engine_that_work_for_others_are_not_ended() {
     let mut scene = fired("LCK-01");
     let keys = json!({"node": "n1", "pid": 10});

@@ -41,6 +41,18 @@ fn a_cluster_comes_is_used_and_goes() {
         twice.stderr
     );
 
+    // A file that names an engine which this database is no part of: the rows would be on this server alone.
+    let text = std::fs::read_to_string(&file).expect("the cluster file is there");
+    for (engine, title) in [("citus", "Citus"), ("mtm", "Postgres Pro Multimaster")] {
+        folder.write("other.toml", &text.replace("engine = \"postgres\"", &format!("engine = \"{engine}\"")));
+        let other = run(folder.path(), &["load", "ycsb", "--rows", "100", "--cluster", "other.toml"]);
+        assert_eq!(other.exit, Some(1), "{}", other.stderr);
+        let error =
+            format!("error: the engine of the cluster file is {engine}, and the database \"postgres\"");
+        assert!(other.stderr.contains(&error) && other.stderr.contains(title), "{}", other.stderr);
+        assert!(other.stderr.contains("hint: name the database that is"), "{}", other.stderr);
+    }
+
     // The file, and the folder it lies in, both name the cluster.
     let load =
         run(folder.path(), &["load", "ycsb", "--rows", "1000", "--partitions", "3", "--cluster", &file]);

@@ -257,7 +257,7 @@ pub(super) fn free_for_wal(case: &Case, node: &str) -> Option<f64> {
 
 /// A slot that does not fill the disk today, but has no reader, and keeps more and more; `None` if that is little, or the engine's own.
 fn forgotten(case: &Case, slot: &Thing<'_>, kept: f64) -> Option<Severity> {
-    if kept < FORGOTTEN_BYTES_MIN || case.own(slot.place, own::SLOTS).is_some() {
+    if kept < FORGOTTEN_BYTES_MIN || case.is_own(slot.place, own::SLOTS, slot.name) {
         return None;
     }
     let inactive_s = slot.lines.last("inactive_s").unwrap_or(0.0);

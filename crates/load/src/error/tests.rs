@@ -39,6 +39,26 @@ fn what_a_server_refuses_often_has_a_hint() {
 }
 
 #[test]
+fn a_node_that_dies_is_waited_for_and_one_that_refuses_is_not() {
+    let citus = engines::Engine::parse("citus").expect("a profile").node_lost;
+    let is_away = |code: &[u8; 5], message: &str| is_of_absent_node(SqlState(*code), message, citus);
+    assert!(is_away(b"XX000", "server closed the connection unexpectedly"));
+    assert!(is_away(b"08006", "connection to the remote node w1:5433 failed: Connection refused"));
+    assert!(is_away(b"57P03", "the database system is starting up"));
+    for refused in [
+        "fe_sendauth: no password supplied",
+        "password authentication failed for user",
+        "no pg_hba.conf entry for host",
+    ] {
+        assert!(
+            !is_away(b"08006", &format!("connection to the remote node w1:5433 failed: {refused}")),
+            "{refused}"
+        );
+    }
+    assert!(!is_away(b"XX000", "cache lookup failed for relation 7"));
+}
+
+#[test]
 fn only_what_can_be_dropped_is_offered_to_force() {
     let foreign = |droppable| LoadError::ForeignTable { name: "usertable".into(), kind: "table", droppable };
     assert!(foreign(true).hint().unwrap().contains("--force usertable"));
