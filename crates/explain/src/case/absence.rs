@@ -6,6 +6,8 @@ use record::finding::Window;
 
 /// A log line so long before the loss was noticed, or after it, is about the loss.
 const LOG_US: u64 = 5_000_000;
+/// A start that the server's clock puts this long before we lost it belongs to that loss.
+pub(crate) const CLOCK_US: u64 = 1_000_000;
 /// Parts of the messages with which a server, or one of its processes, ends: the most telling first.
 const ENDS: [&str; 7] = [
     "PANIC",
@@ -59,12 +61,18 @@ impl Case {
         let is_restart = self
             .events_of(event::RESTART)
             .filter(of_node)
-            .any(|event| Case::word_of(event, "what") == event::STARTED && near_or_in(&window, event.t_us));
+            .any(|event| Case::word_of(event, "what") == event::STARTED && holds(window, event.t_us));
         Absence { node, window, is_over: again.is_some(), is_restart, why }
     }
 }
 
-/// The server's own clock may put its start a little before we lost it.
-fn near_or_in(window: &Window, t_us: u64) -> bool {
-    t_us + 1_000_000 >= window.from_us && t_us <= window.to_us
+impl Absence<'_> {
+    /// Whether an event of a server belongs to it.
+    pub(crate) fn has(&self, event: &Event) -> bool {
+        Case::word_of(event, "node") == self.node && holds(self.window, event.t_us)
+    }
+}
+
+fn holds(window: Window, t_us: u64) -> bool {
+    t_us + CLOCK_US >= window.from_us && t_us <= window.to_us
 }

@@ -1,6 +1,6 @@
 //! What is not a user's: settings of roles and databases instead of the server's, and what the engine of a cluster makes for itself.
 
-use super::Case;
+use super::{Case, Thing};
 use record::watched::{COMMIT_WAITS, NODE_WAITS, OWN, own};
 
 /// The server's program.
@@ -42,6 +42,11 @@ impl Case {
     /// Whether a program of a host is the server of several nodes that are watched: their sessions work for each other, and many live for less than a sample.
     pub(crate) fn is_of_nodes(&self, host: &str, program: &str) -> bool {
         program == SERVER && self.nodes().iter().filter(|node| self.host_of(node) == Some(host)).count() > 1
+    }
+
+    /// The programs of a host besides such servers.
+    pub(crate) fn other_programs<'a>(&'a self, host: &'a str) -> impl Iterator<Item = Thing<'a>> + use<'a> {
+        self.at("program", host).filter(move |program| !self.is_of_nodes(host, program.name))
     }
 
     /// A transaction that holds back the horizon of a node, prepared by another program than the engine of its cluster: its name.

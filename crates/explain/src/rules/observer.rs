@@ -1,7 +1,7 @@
 //! OBS: the coverage of the monitoring, and its cost.
 
 use super::costly::plain;
-use crate::case::absence::Absence;
+use crate::case::absence::{Absence, CLOCK_US};
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Any, Field};
 use crate::rule::{Answer, Claim, Rule};
@@ -48,8 +48,6 @@ const AWAY_US_MIN: u64 = 3_000_000;
 const AWAY_US_HIGH: u64 = 10_000_000;
 /// Characters of a message of the log in a claim.
 const CHARS: usize = 140;
-/// A start that the server's clock puts this long before we lost it belongs to that loss.
-const CLOCK_US: u64 = 1_000_000;
 /// Ticks that must have been due.
 const TICKS_MIN: f64 = 10.0;
 
@@ -195,15 +193,7 @@ fn was_away(away: &Absence<'_>) -> Claim {
 
 /// Servers that went away, restarts, and counters that were reset; without those in `covered`.
 fn interrupted(case: &Case, covered: &[Absence<'_>]) -> Vec<Claim> {
-    let is_covered = |event: &&Event| {
-        let is_in = |away: &Absence<'_>| {
-            let window = away.window;
-            away.is_over
-                && away.node == Case::word_of(event, "node")
-                && (window.from_us.saturating_sub(CLOCK_US)..=window.to_us).contains(&event.t_us)
-        };
-        covered.iter().any(is_in)
-    };
+    let is_covered = |event: &&Event| covered.iter().any(|away| away.is_over && away.has(event));
     let restarts: Vec<&Event> = case.events_of(event::RESTART).filter(|event| !is_covered(event)).collect();
     // Older directories do not distinguish the two.
     let started: Vec<&Event> =

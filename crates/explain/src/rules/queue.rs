@@ -113,8 +113,7 @@ fn queue<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Queue<'a>> {
         .filter(|thing| thing.place == host && thing.lines.word("backend") != "client backend")
         .filter_map(|thing| thing.lines.rate("cpu_us"))
         .sum();
-    let programs = case.at("program", host).filter(|program| !case.is_of_nodes(host, program.name));
-    let clients: f64 = programs.map(|program| of_clients(case, &time.node, &program)).sum();
+    let clients: f64 = case.other_programs(host).map(|program| of_clients(case, &time.node, &program)).sum();
     // Threads of our own client are subtracted already: its process is a client as well.
     let own_client: f64 = case
         .things("schedule")
@@ -151,12 +150,8 @@ fn neighbours<'a>(case: &'a Case, node: &str, host: &'a str) -> Vec<(&'a str, f6
         let all = program.lines.rate("cpu_us").unwrap_or(0.0) / 1e6;
         (program.name, (all - of_clients(case, node, &program)).max(0.0))
     };
-    let mut found: Vec<(&str, f64)> = case
-        .at("program", host)
-        .filter(|program| !case.is_of_nodes(host, program.name))
-        .map(others)
-        .filter(|(_, cpus)| *cpus > 0.0)
-        .collect();
+    let mut found: Vec<(&str, f64)> =
+        case.other_programs(host).map(others).filter(|(_, cpus)| *cpus > 0.0).collect();
     found.sort_by(|left, right| right.1.total_cmp(&left.1));
     found
 }
@@ -241,8 +236,7 @@ fn clients_beside(case: &Case, node: &str, queue: &Queue<'_>) -> Option<Claim> {
         return None;
     }
     let rate = |program: &Thing<'_>| program.lines.rate("client_cpu_us").unwrap_or(0.0);
-    let programs = case.at("program", host).filter(|program| !case.is_of_nodes(host, program.name));
-    let most = programs.max_by(|left, right| rate(left).total_cmp(&rate(right)))?;
+    let most = case.other_programs(host).max_by(|left, right| rate(left).total_cmp(&rate(right)))?;
     let text = format!(
         "{node}: sessions wait for a CPU in {} of their time, while the server's clients on the same host use {} of the {} CPUs of {host}, {} most of all",
         units::percent(waiting.share),

@@ -149,9 +149,7 @@ fn program<'a>(case: &'a Case, host: &'a str, others: f64) -> Option<(&'a str, f
         let rate = |field: &str| found.lines.rate(field).unwrap_or(0.0);
         (found.lines.word("program"), rate("read_bytes") + rate("write_bytes"))
     };
-    let programs =
-        case.at("program", host).filter(|program| !case.is_of_nodes(host, program.lines.word("program")));
-    let all = programs.map(of_one);
+    let all = case.other_programs(host).map(of_one);
     all.max_by(|left, right| left.1.total_cmp(&right.1))
         .filter(|(_, per_s)| *per_s >= others * OTHERS_SHARE_MIN)
 }
