@@ -189,7 +189,7 @@ fn even_within(load: &Series) -> f64 {
 fn busiest_program<'a>(case: &'a Case, host: &'a str) -> Option<(&'a str, f64)> {
     let rate = |program: &Thing<'_>, field: &str| program.lines.rate(field).unwrap_or(0.0);
     let all = case
-        .at("program", host)
+        .other_programs(host)
         .map(|program| (program.name, (rate(&program, "cpu_us") - rate(&program, "client_cpu_us")) / 1e6));
     all.max_by(|left, right| left.1.total_cmp(&right.1)).filter(|(_, cpus)| *cpus >= PROGRAM_CPUS_MIN)
 }
