@@ -14,7 +14,7 @@ const STEAL_SHARE: f64 = 0.05;
 /// From this share of other work the measurements are disturbed.
 const BUSY_SHARE: f64 = 0.2;
 /// Offsets of clocks in microseconds: warning and failure (docs/explain.md, REP-05).
-const OFFSET_US: (u64, u64) = (10_000, 100_000);
+pub(crate) const OFFSET_US: (u64, u64) = (10_000, 100_000);
 
 /// What is unknown after a test with which the probe was lost: this fails the check.
 pub(crate) const PROBE_LOST: &str = "what this test measures: the probe was lost";
@@ -175,29 +175,37 @@ fn memory(host: &Host) -> Vec<Item> {
     host.memory.iter().flat_map(of_node).collect()
 }
 
+/// Why clocks matter.
+pub(crate) const CLOCKS_MATTER: &str = "A distributed database orders transactions by clocks.";
+/// What makes them agree, and how to see whether they do.
+pub(crate) const SYNCHRONISE: (&str, &str) =
+    ("Run chrony on every host, with the same sources.", "$ chronyc tracking; chronyc sources");
+
+/// Judges the distance of a clock from ours.
+pub(crate) fn apart(offset_us: i64, error_us: u64) -> (Verdict, String) {
+    let distance_us = offset_us.unsigned_abs();
+    // What the error of the measurement explains is no offset.
+    let verdict = match distance_us.saturating_sub(error_us) {
+        us if us > OFFSET_US.1 => Verdict::Fail,
+        us if us > OFFSET_US.0 => Verdict::Warn,
+        _ => Verdict::Pass,
+    };
+    let claim = format!(
+        "its clock is {} (+- {}) {} the clock of the host that runs check",
+        number::latency(distance_us as f64),
+        number::latency(error_us as f64),
+        if offset_us < 0 { "behind" } else { "ahead of" }
+    );
+    (verdict, claim)
+}
+
 fn clock(host: &Host) -> Vec<Item> {
     let mut items = vec![];
     if let Some(clock) = &host.clock {
-        let (offset_us, error_us) = (clock.offset_us.unsigned_abs(), clock.error_us);
-        // What the error of the measurement explains is no offset.
-        let sure_us = offset_us.saturating_sub(error_us);
-        let verdict = match sure_us {
-            us if us > OFFSET_US.1 => Verdict::Fail,
-            us if us > OFFSET_US.0 => Verdict::Warn,
-            _ => Verdict::Pass,
-        };
-        let side = if clock.offset_us < 0 { "behind" } else { "ahead of" };
-        let claim = format!(
-            "its clock is {} (+- {}) {side} the clock of the host that runs check",
-            number::latency(offset_us as f64),
-            number::latency(error_us as f64)
-        );
+        let offset_us = clock.offset_us.unsigned_abs();
+        let (verdict, claim) = apart(clock.offset_us, clock.error_us);
         let item = of(host, "clock.offset", Area::Clock, "").figure(offset_us as f64, Unit::Microseconds);
-        let item =
-            item.judged(verdict, claim).why("A distributed database orders transactions by clocks.").remedy(
-                "Run chrony on every host, with the same sources.",
-                &["$ chronyc tracking; chronyc sources"],
-            );
+        let item = item.judged(verdict, claim).why(CLOCKS_MATTER).remedy(SYNCHRONISE.0, &[SYNCHRONISE.1]);
         items.push(Item { limit: Some(record::check::Limit::AtMost(OFFSET_US.0 as f64)), ..item });
     }
     if let Some(state) = fact(host, "clock", "kernel") {

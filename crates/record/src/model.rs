@@ -383,7 +383,7 @@ pub struct ErrorStatistics {
 #[serde(default)]
 pub struct OutageStatistics {
     /// `disconnected`: no session was connected; `stalled`: sessions were, but no transaction ended; `failing`: all that ended had
-    /// failed.
+    /// failed; `partial`: some failed in a way that no retry cures, and others committed (by whole seconds).
     pub cause: String,
     /// When the last session was lost, or the last transaction committed.
     pub from_us: u64,

@@ -244,7 +244,12 @@ fn outages<'a>(step: &'a StepFacts) -> impl Iterator<Item = Band> + 'a {
     step.events.iter().filter(|event| event.kind == event::OUTAGE).map(|event| Band {
         from: seconds(step, event.t_us),
         to: seconds(step, event.t_us.saturating_add(event.duration_us.unwrap_or(0))),
-        label: "outage".to_string(),
+        label: if event.more.get("cause").is_some_and(|cause| cause == "partial") {
+            "failures"
+        } else {
+            "outage"
+        }
+        .to_string(),
         kind: "outage",
     })
 }

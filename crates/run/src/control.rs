@@ -34,6 +34,8 @@ pub enum Cause {
     Stalled,
     /// Sessions were connected, and every transaction that ended had failed.
     Failing,
+    /// Transactions failed that cannot be tried again, while others committed: a part of the target was of no use.
+    Partial,
 }
 
 impl Cause {
@@ -43,6 +45,7 @@ impl Cause {
             Cause::Disconnected => "disconnected",
             Cause::Stalled => "stalled",
             Cause::Failing => "failing",
+            Cause::Partial => "partial",
         }
     }
 }

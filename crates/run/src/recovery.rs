@@ -5,12 +5,19 @@
 //! seconds; it is back with the first [`BACK_SECONDS`] seconds in a row whose mean reaches [`BACK_SHARE`] of it, so one good second does not
 //! count as a recovery. What is noticed is therefore at least a whole second without a commit; how long it was is reported by the last
 //! commit before it and the first one behind it.
+//!
+//! Apart from these it notices times in which a part of the transactions fails and the rest goes on ([`Partial`]), as they do while one of several nodes
+//! is away. They are reported by whole seconds.
 
 use std::collections::VecDeque;
 
 use crate::control::{Cause, Outage};
 use crate::engine::{NANOS_PER_SECOND, Nanos};
 use crate::tally::Commits;
+
+mod partial;
+
+use partial::Partial;
 
 /// Calm seconds that make the throughput of before.
 pub(crate) const BEFORE_SECONDS: usize = 10;
@@ -38,6 +45,8 @@ pub struct Beat {
     pub commits: Commits,
     /// Transactions that failed in it.
     pub failed: u64,
+    /// Errors in it that no retry can cure, and those of lost connections.
+    pub hard_errors: u64,
     /// The first of its errors, with its code.
     pub error: Option<String>,
     /// Sessions connected at its end.
@@ -64,12 +73,14 @@ pub struct Watch {
     /// Outages and stalls in the order in which they were noticed; those at `open` and behind it belong to the present disturbance.
     outages: Vec<Outage>,
     open: usize,
+    partial: Partial,
 }
 
 impl Watch {
     /// Takes one second. `lost` are all times without a connection so far, in order.
     pub fn second(&mut self, beat: &Beat, lost: &[Outage]) {
         self.join(lost);
+        self.partial.second(beat);
         let last_commit = self.last_commit;
         self.last_commit = last_commit.max(beat.commits.last);
         if beat.to.saturating_sub(beat.from) < SECOND_MIN {
@@ -129,6 +140,8 @@ impl Watch {
     pub fn finish(mut self, lost: &[Outage]) -> Vec<Outage> {
         self.join(lost);
         self.settle();
+        let partial = self.partial.finish(&self.outages);
+        self.outages.extend(partial);
         self.outages.sort_by_key(|outage| outage.from);
         self.outages
     }

@@ -211,9 +211,10 @@ fn outage(account: &Account, outage: &Outage) -> String {
         Cause::Disconnected => "outage",
         Cause::Stalled => "stall",
         Cause::Failing => "nothing but failures",
+        Cause::Partial => "failures beside commits",
     };
     let why = match outage.cause {
-        Cause::Failing => format!(
+        Cause::Failing | Cause::Partial => format!(
             "{} failed, the first with {}",
             counted(outage.failed, "transaction"),
             first_line(&outage.message)
@@ -222,8 +223,15 @@ fn outage(account: &Account, outage: &Outage) -> String {
     };
     let mut text = match outage.to {
         Some(to) => {
-            let of = if outage.cause == Cause::Failing { "for" } else { "of" };
-            format!("{what} {of} {:.2} s at {from:.1} s: {why}", seconds(to - outage.from))
+            let length = seconds(to - outage.from);
+            match outage.cause {
+                // By whole seconds.
+                Cause::Partial => format!("{what} for {length:.0} s at {from:.0} s: {why}"),
+                Cause::Failing => format!("{what} for {length:.2} s at {from:.1} s: {why}"),
+                Cause::Disconnected | Cause::Stalled => {
+                    format!("{what} of {length:.2} s at {from:.1} s: {why}")
+                }
+            }
         }
         None => format!("{what} from {from:.1} s to the end: {why}"),
     };

@@ -9,6 +9,7 @@
 //! for good (no privilege, no such column) is queried ten times more rarely.
 
 mod blocks;
+pub mod clock;
 mod core;
 mod counters;
 mod facts;

@@ -27,14 +27,16 @@ pub struct Route {
     pub connect: Option<Way>,
     /// Draw only keys whose rows live on this node.
     pub data: Option<String>,
-    /// The nodes, once they are known.
+    /// The nodes, once they are known, if sessions are assigned to them.
     pub(crate) cluster: Option<Cluster>,
+    /// The nodes over which an engine spreads the rows, where sessions enter at the target alone.
+    spread_over: Option<Cluster>,
 }
 
 impl Route {
     /// A route with these two parts.
     pub fn new(connect: Option<Way>, data: Option<String>) -> Route {
-        Route { connect, data, cluster: None }
+        Route { connect, data, ..Route::default() }
     }
 }
 
@@ -118,20 +120,25 @@ impl Route {
                 }
             }
             (None, None) => {
+                let spec = address.spec(context)?;
                 let found = match address.cluster_of_file()? {
-                    Some(cluster) if is_sharded(&cluster) => cluster,
-                    Some(_) => return address.spec(context),
-                    None => {
-                        let spec = address.spec(context)?;
-                        // A target that cannot be queried counts as one server.
-                        match Cluster::discover(&spec) {
-                            Ok(cluster) if is_sharded(&cluster) => cluster,
-                            _ => return Ok(spec),
-                        }
-                    }
+                    Some(cluster) => Some(cluster),
+                    // A target that cannot be queried counts as one server.
+                    None => Cluster::discover(&spec).ok(),
                 };
-                self.connect = Some(Way::Owner);
-                found
+                match found {
+                    Some(cluster) if is_sharded(&cluster) => {
+                        self.connect = Some(Way::Owner);
+                        cluster
+                    }
+                    found => match self.entered_by_worker(address, &spec, context)? {
+                        Some(cluster) => cluster,
+                        None => {
+                            self.spread_over = found.filter(|cluster| cluster.engine.layout.is_spread());
+                            return Ok(spec);
+                        }
+                    },
+                }
             }
             _ => address.cluster(context)?,
         };
@@ -308,7 +315,7 @@ impl Route {
 
     /// The cluster as benchmarks see it, whose sessions enter at `connects`.
     pub(crate) fn entry<'a>(&'a self, connects: &'a Connects) -> Option<Entry<'a>> {
-        let cluster = self.cluster.as_ref()?;
+        let cluster = self.cluster.as_ref().or(self.spread_over.as_ref())?;
         let nodes = || match &self.data {
             Some(name) => cluster.node(name).map(|node| node as u16).into_iter().collect(),
             None => self.entries(cluster),

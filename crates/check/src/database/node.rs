@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use watch::host::files::Tree;
+use watch::sql::clock::Offset;
 use watch::sql::json;
 use watch::sql::session::{Failed, Limits, Session};
 
@@ -165,6 +166,14 @@ impl<'a> Node<'a> {
     /// When the connection is gone.
     pub(crate) fn is_other_build(&mut self) -> Result<bool, Failed> {
         Ok(is_fork(&self.fact("banner")) || self.own()?.iter().any(|own| own.is_patched))
+    }
+
+    /// How far its clock is from ours.
+    ///
+    /// # Errors
+    /// The server's message, or why the connection is gone.
+    pub(crate) fn clock(&mut self) -> Result<Option<Offset>, Failed> {
+        watch::sql::clock::offset(&mut self.session)
     }
 
     /// A new session in place of a lost one.

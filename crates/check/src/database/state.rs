@@ -1,6 +1,7 @@
 //! What the server is doing and what has happened to it.
 
 mod age;
+mod clock;
 mod configuration;
 mod integrity;
 mod replication;
@@ -14,6 +15,7 @@ use super::rule::Check;
 pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
     [
         versions::CHECKS,
+        clock::CHECKS,
         configuration::CHECKS,
         integrity::CHECKS,
         transactions::CHECKS,

@@ -237,6 +237,8 @@ fn add(beat: &mut Beat, posted: &Posted) {
         beat.failed += interval.failed();
     }
     beat.commits.add(posted.commits);
+    let hard = posted.errors.iter().filter(|error| !error.sqlstate.is_retryable());
+    beat.hard_errors += hard.map(|error| error.count).sum::<u64>();
     if beat.error.is_none() {
         let first = posted.errors.iter().max_by_key(|error| error.count);
         beat.error = first.map(|error| format!("{}: {}", error.sqlstate, error.first_message));

@@ -3,7 +3,7 @@
 use super::counters::Counters;
 use super::session::Failed;
 use super::{
-    Link, Node, REFUSED_FACTOR, Up, core, facts, functions, is_local, json, progress, relations, slru,
+    Link, Node, REFUSED_FACTOR, Up, clock, core, facts, functions, is_local, json, progress, relations, slru,
 };
 use crate::collect::{Batch, Collect, Place, Tick, With};
 use crate::log;
@@ -11,9 +11,6 @@ use crate::meter::Meter;
 use record::event;
 use record::watched::ClockOffset;
 use serde_json::Value;
-
-/// Round trips of which the shortest gives the clock's offset.
-const CLOCK_PROBES: u32 = 5;
 
 /// A query that does not run at every tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -296,31 +293,14 @@ impl Node {
         Ok(())
     }
 
-    /// The clock by the midpoint method: the server's reading lies between our two, and the shortest round trip is the most exact.
+    /// The difference between the server's clock and ours.
     pub(super) fn query_clock(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
         let Link::Up(up) = &mut self.link else { return Ok(()) };
-        let mut best: Option<(u64, i64)> = None;
-        for _ in 0..CLOCK_PROBES {
-            let (begin_us, begin_wall_us) = (record::clock::monotonic_us(), record::clock::wall_us());
-            let answer = up.session.query(
-                "select json_build_object('now', (extract(epoch from clock_timestamp()) * 1000000)::bigint)::text",
-                &[],
-            )?;
-            let rtt_us = record::clock::monotonic_us() - begin_us;
-            let Some(theirs_us) = answer["now"].as_i64() else { continue };
-            if best.is_none_or(|(shortest, _)| rtt_us < shortest) {
-                best = Some((rtt_us, theirs_us - (begin_wall_us as i64 + (rtt_us / 2) as i64)));
-            }
-        }
-        if let Some((rtt_us, offset_us)) = best {
+        if let Some(clock::Offset { offset_us, error_us }) = clock::offset(&mut up.session)? {
             self.offset_us = offset_us;
             batch.reading(
                 tick.clock.now_us(),
-                ClockOffset {
-                    node: self.name.clone(),
-                    offset_us: Some(offset_us),
-                    error_us: Some(rtt_us.div_ceil(2)),
-                },
+                ClockOffset { node: self.name.clone(), offset_us: Some(offset_us), error_us: Some(error_us) },
             );
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! `run -b chbench`: some of the sessions are analysts, which run one query after the other; the others run the transactions of TPC-C at full speed.
 
-use crate::tpcc::family::homes;
+use crate::tpcc::family::Spread;
 use crate::tpcc::run::judge::Terms;
 use crate::tpcc::run::pace::Mix;
 use crate::tpcc::run::{Isolation, Profile, Tpcc, TpccSession};
@@ -183,7 +183,7 @@ impl Family for ChBenchFamily {
     ) -> Result<Prepared, Refusal> {
         let analysts = analysts(given)?;
         let found = dataset(client)?;
-        let (homes, connects) = homes(given, client, &found, found.warehouses)?.unzip();
+        let spread = Spread::read(given, client, &found, found.warehouses)?;
         let schema = found.dataset.schema_name.clone();
         let tpcc = Tpcc {
             warehouses: found.warehouses,
@@ -192,8 +192,8 @@ impl Family for ChBenchFamily {
             isolation: Isolation::default(),
             wire: given.wire,
             schema: Some(schema.clone()),
-            is_spread: false,
-            homes,
+            is_spread: spread.is_spread,
+            homes: spread.homes,
             simulate: None,
             // Without sessions for transactions they are shared out among one.
             sessions: (given.sessions - analysts).max(1),
@@ -204,11 +204,10 @@ impl Family for ChBenchFamily {
         let orders = OrdersAudit::new(&tpcc, terms).with_own_tables(has_own_tables);
         let audit = Hybrid { orders, analysts };
         let weight = weight_of(mix);
-        let plans_each = tpcc.homes.is_some();
         let is_mixed = given.is_mixed;
         let workload = ChBench { is_mixed, ..ChBench::new(tpcc, &schema, analysts, weight) };
         let prepared = Prepared::new(workload, found.described(), audit).listed_in(found.dataset, NAME);
-        Ok(Prepared { connects, plans_each, ..prepared })
+        Ok(Prepared { connects: spread.connects, plans_each: spread.plans_each, ..prepared })
     }
 }
 

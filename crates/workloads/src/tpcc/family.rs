@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use data::tpcc::nurand::Constants;
 use data::tpcc::{Table, WAREHOUSES_MAX};
-use engines::Placement;
+use engines::{Cluster, Placement};
 use load::ledger;
 use postgres::Client;
 use run::routing::Connects;
@@ -172,17 +172,16 @@ impl Family for TpccFamily {
         };
         let schema = Some(found.dataset.schema_name.clone());
         let mut tpcc = workload(given, warehouses, found.run_constants(), schema);
-        let (homes, connects) = homes(given, client, &found, warehouses)?.unzip();
-        tpcc.homes = homes;
-        tpcc.is_spread = tpcc.homes.is_none() && engines::engine::is_spread(client).unwrap_or(false);
+        let spread = Spread::read(given, client, &found, warehouses)?;
+        (tpcc.homes, tpcc.is_spread) = (spread.homes, spread.is_spread);
         // CH-benCHmark beside it runs on tables of its own only where these are not its.
         let audit = OrdersAudit::new(&tpcc, terms(given)).with_own_tables(found.dataset.name == TPCC);
         let prepared = Prepared::new(tpcc.clone(), found.described(), audit).listed_in(found.dataset, TPCC);
         Ok(Prepared {
             weight: weight_of(requested),
             users: users(given, &tpcc),
-            connects,
-            plans_each: tpcc.homes.is_some(),
+            connects: spread.connects,
+            plans_each: spread.plans_each,
             ..prepared
         })
     }
@@ -292,16 +291,54 @@ pub(crate) fn check_complete(client: &mut Client, about: &About, found: &TpccDat
     Ok(ledger::check_in_place(client, dataset, &found.table_names())?)
 }
 
-/// Where the warehouses are, and where each session enters; `None` when the target does not spread them over nodes. Sessions that enter at owners
-/// stand for warehouses of the node that they enter at, and nodes without any get no session.
-pub(crate) fn homes(
-    given: &Given<'_>,
-    client: &mut Client,
-    found: &TpccDataset,
-    driven: u32,
-) -> Result<Option<(Homes, Connects)>, Refusal> {
-    let Some(entry) = &given.entry else { return Ok(None) };
-    let cluster = entry.cluster;
+/// How a target spreads the warehouses over its nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Spread {
+    /// Where they are, if that can be read.
+    pub(crate) homes: Option<Homes>,
+    /// Where each session enters, if this decides it.
+    pub(crate) connects: Option<Connects>,
+    /// They are on several nodes.
+    pub(crate) is_spread: bool,
+    /// Sessions plan every execution: tables with foreign partitions need it.
+    pub(crate) plans_each: bool,
+}
+
+impl Spread {
+    /// Reads it. Sessions that enter at owners stand for warehouses of the node that they enter at, and nodes without any get no session.
+    pub(crate) fn read(
+        given: &Given<'_>,
+        client: &mut Client,
+        found: &TpccDataset,
+        driven: u32,
+    ) -> Result<Spread, Refusal> {
+        let is_engines = engines::engine::is_spread(client).unwrap_or(false);
+        let unknown = Spread { is_spread: is_engines, ..Spread::default() };
+        let Some(entry) = &given.entry else { return Ok(unknown) };
+        let cluster = entry.cluster;
+        let nodes = match homes(cluster, client, found) {
+            Ok(Some(nodes)) => nodes,
+            Ok(None) => return Ok(Spread::default()),
+            // Sessions enter in one place, whatever is where.
+            Err(_) if is_engines && !entry.is_at_owner => return Ok(unknown),
+            Err(error) => return Err(error),
+        };
+        let spread =
+            Spread { is_spread: true, plans_each: cluster.has_foreign_partitions(), ..Spread::default() };
+        if !entry.is_at_owner {
+            let connects = Some(entry.connects.clone());
+            return Ok(Spread { homes: Some(Homes::anywhere(nodes)), connects, ..spread });
+        }
+        let owners = Homes::owners(&nodes, driven);
+        let connects = Connects::by_turns(cluster.nodes.len(), &owners, given.sessions);
+        let entered: Vec<u16> = (0..given.sessions).map(|session| connects.of(session)).collect();
+        let homes = Homes::held(nodes, driven, &entered);
+        Ok(Spread { homes: Some(homes), connects: Some(connects), ..spread })
+    }
+}
+
+/// The node of each warehouse; `None` when the target does not spread them over nodes.
+fn homes(cluster: &Cluster, client: &mut Client, found: &TpccDataset) -> Result<Option<Arc<[u16]>>, Refusal> {
     let at = cluster.entry_node();
     let placement = Placement::read(cluster, client, at, &found.dataset.schema_name, "warehouse")?;
     if placement.on_every_node() || !cluster.is_clustered() {
@@ -312,17 +349,9 @@ pub(crate) fn homes(
     let leaves = placement.by_server(client, &keys)?;
     let nodes: Option<Vec<u16>> =
         leaves.into_iter().map(|leaf| Some(placement.leaves().get(leaf?)?.node as u16)).collect();
-    let nodes: Arc<[u16]> = nodes
-        .ok_or_else(|| {
-            Refusal::new("the catalog of this cluster does not show on which node each warehouse is")
-                .with_hint("check the partitions of the table warehouse: each W_ID needs one")
-        })?
-        .into();
-    if !entry.is_at_owner {
-        return Ok(Some((Homes::anywhere(nodes), entry.connects.clone())));
-    }
-    let owners = Homes::owners(&nodes, driven);
-    let connects = Connects::by_turns(cluster.nodes.len(), &owners, given.sessions);
-    let entered: Vec<u16> = (0..given.sessions).map(|session| connects.of(session)).collect();
-    Ok(Some((Homes::held(nodes, driven, &entered), connects)))
+    let nodes = nodes.ok_or_else(|| {
+        Refusal::new("the catalog of this cluster does not show on which node each warehouse is")
+            .with_hint("check the partitions of the table warehouse: each W_ID needs one")
+    })?;
+    Ok(Some(nodes.into()))
 }

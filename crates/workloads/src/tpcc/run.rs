@@ -99,7 +99,7 @@ pub struct Tpcc {
     pub schema: Option<String>,
     /// The node of each warehouse where rows are spread over several; `None`: one node.
     pub homes: Option<Homes>,
-    /// The engine spreads them, and where they are was not read: then nodes cannot be counted.
+    /// Rows are spread over several nodes: statements then hold what an entry node needs to send them on. Where they are may be unknown.
     pub is_spread: bool,
     /// No database: a transaction takes so long.
     pub simulate: Option<Nanos>,

@@ -147,9 +147,9 @@ pub fn judge(account: &Account, first: usize, tpcc: &Tpcc, terms: Terms, sums: &
         tables,
         shares: shares(tpcc, audit),
         checks: vec![],
-        notes: vec![match tpcc.homes {
-            None => BATCHING.into(),
-            Some(_) => format!("{BATCHING}; on shards one statement per supplying warehouse"),
+        notes: vec![match tpcc.is_spread {
+            false => BATCHING.into(),
+            true => format!("{BATCHING}; on shards one statement per supplying warehouse"),
         }],
         requests: tpcc.simulate.is_none().then_some(Requests { awaited: audit.round_trips, transactions }),
         passes: Some(limits.misses.is_empty()),
@@ -260,7 +260,8 @@ fn figures_of(tpcc: &Tpcc, audit: &Audit, transactions: u64) -> Vec<Figure> {
         Figure::new("nodes touched per transaction", of_all(touched), COUNT),
         Figure::new("two-phase commits", 100.0 * of_all(audit.wide_commits), PERCENT),
     ];
-    let mut figures: Vec<Figure> = counted.into_iter().filter(|_| !tpcc.is_spread).collect();
+    let mut figures: Vec<Figure> =
+        counted.into_iter().filter(|_| tpcc.homes.is_some() || !tpcc.is_spread).collect();
     if tpcc.simulate.is_none() {
         figures.extend([
             Figure::new("round trips per transaction", of_all(audit.round_trips), COUNT),

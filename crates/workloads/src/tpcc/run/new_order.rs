@@ -68,7 +68,7 @@ pub(super) async fn transaction(
     let TpccSession { done, new_order: Buffers { known, array: buffer }, .. } = state;
     done.order(&input, call.tpcc);
     *known = Default::default();
-    let order = Order::new(&input, call.tpcc.homes.is_some());
+    let order = Order::new(&input, call.tpcc.is_spread);
     let lines = order.lines;
     let reply = call.ask(done, |request| order.prepare(request, buffer)).await?;
     let mut read = Read::default();

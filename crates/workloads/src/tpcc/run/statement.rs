@@ -198,7 +198,7 @@ pub(super) fn all(tpcc: &Tpcc) -> Vec<StatementSpec> {
         .enumerate()
         .map(|(at, (statement, text))| {
             debug_assert_eq!(*statement as usize, at);
-            let text = for_shards(text, tpcc.homes.is_some());
+            let text = for_shards(text, tpcc.is_spread);
             let sql = text.replace("{isolation}", tpcc.isolation.name()).replace("{.}", &prefix);
             StatementSpec::ours(format!("tpcc_{at}"), sql)
         })
