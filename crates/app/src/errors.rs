@@ -95,6 +95,8 @@ impl Explained for prove::live::LiveError {
         use prove::live::LiveError::{Client, Foreign, Taken, Unfit};
         match self {
             Client(ClientError::Connect(_)) | Foreign(_) | Taken { .. } | Unfit(_) => Exit::Usage,
+            // A right that the role lacks: nothing was begun.
+            Client(ClientError::Refused { error, .. }) if &error.sqlstate.0 == b"42501" => Exit::Usage,
             _ => Exit::CannotTell,
         }
     }

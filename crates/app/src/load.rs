@@ -3,6 +3,7 @@
 use crate::connection::Address;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::moved::Moved;
 use crate::recording::Recording;
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target};
 use crate::stop::Urgency;
@@ -60,6 +61,7 @@ impl Plan {
         }
         let alone = cluster.beside_an_engine(&mut control);
         let recording = opening.open(context, Target::node(&cluster, 0), &mut control)?;
+        let moved = Moved::begin(&recording, Some(&mut control));
         drop(control);
         if let Some(planned) = &self.planned {
             recording.keep(planned.write(recording.path()));
@@ -68,10 +70,11 @@ impl Plan {
             let report = fill(context, recording, step, &cluster, content, options, self.progress)
                 .map_err(|error| NoOutcome::from(error).map(|failure| continued(failure, options.restart)))?;
             let mut outcome = outcome(&report, state_of(report.outcome), exit_of(report.outcome));
-            if let Some(alone) = alone {
-                recording
-                    .keep(recording.dir().edit_step(step, |step| step.verdict.notes.push(alone.clone())));
-                outcome.messages.push(alone);
+            let mut control = connect::control::connect(&cluster.nodes[0].spec).ok();
+            let notes = alone.into_iter().chain(moved.notes(recording, control.as_mut(), &[]));
+            for note in notes {
+                recording.keep(recording.dir().edit_step(step, |step| step.verdict.notes.push(note.clone())));
+                outcome.messages.push(note);
             }
             if options.restart && report.outcome != load::Outcome::Complete {
                 outcome.messages.push(BEGINS_ANEW.to_string());

@@ -20,7 +20,8 @@ pub struct Recording<'a> {
     /// What is sampled beside the work, while it goes on.
     sampler: RefCell<Option<Sampler>>,
     /// Something was sampled beside the work, so that causes can be looked for.
-    is_watched: Cell<bool>,
+    /// Whether something is sampled beside the work; `None`: this verb never samples.
+    is_watched: Cell<Option<bool>>,
     /// The run has ended and was explained.
     is_concluded: Cell<bool>,
     /// No load and no samples: there is nothing to explain.
@@ -56,7 +57,7 @@ impl<'a> Recording<'a> {
             context,
             dir: Arc::new(dir),
             sampler: RefCell::default(),
-            is_watched: Cell::new(false),
+            is_watched: Cell::new(None),
             is_concluded: Cell::new(false),
             is_no_load: Cell::new(false),
             is_lossy: Cell::new(false),
@@ -78,9 +79,14 @@ impl<'a> Recording<'a> {
         self.is_no_load.set(true);
     }
 
+    /// Nothing is sampled beside this work, but could be.
+    pub(crate) fn is_unwatched(&self) {
+        self.is_watched.set(self.is_watched.get().or(Some(false)));
+    }
+
     /// Takes over what samples beside the work; it ends with [`Recording::end_watch`] or the recording.
     pub fn carry(&self, sampler: Sampler) {
-        self.is_watched.set(true);
+        self.is_watched.set(Some(true));
         self.sampler.replace(Some(sampler));
     }
 

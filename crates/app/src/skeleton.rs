@@ -24,6 +24,8 @@ pub struct Opening<'a> {
     pub directory: Option<&'a Path>,
     /// What is sampled beside the work.
     pub watching: Watching,
+    /// Whether the verb can sample at all.
+    may_watch: bool,
 }
 
 /// What the work is done on.
@@ -50,12 +52,12 @@ impl<'a> Target<'a> {
 impl<'a> Opening<'a> {
     /// The directory of this verb, with nothing sampled beside the work.
     pub(crate) fn new(verb: &'a str, name: &'a str, directory: Option<&'a Path>) -> Opening<'a> {
-        Opening { verb, name, directory, watching: Watching::Off }
+        Opening { verb, name, directory, watching: Watching::Off, may_watch: false }
     }
 
     /// The same, with this sampled beside the work.
     pub(crate) fn watched(self, watching: Watching) -> Opening<'a> {
-        Opening { watching, ..self }
+        Opening { watching, may_watch: true, ..self }
     }
 
     /// Opens the directory of work without a target, or before there is one.
@@ -63,7 +65,11 @@ impl<'a> Opening<'a> {
     /// # Errors
     /// When the directory is in use or cannot be made.
     pub(crate) fn begin<'c>(&self, context: &'c Context) -> Result<Recording<'c>, Failure> {
-        Recording::begin(context, self.directory, self.verb, self.name)
+        let recording = Recording::begin(context, self.directory, self.verb, self.name)?;
+        if self.may_watch {
+            recording.is_unwatched();
+        }
+        Ok(recording)
     }
 
     /// Opens the directory for work on this target, and begins to sample. `control` is a connection to its server: it has answered, so a
@@ -93,6 +99,13 @@ impl<'a> Opening<'a> {
         control: &mut Control,
     ) -> Result<(), Failure> {
         self.watching.begin(recording, target.spec, target.cluster);
+        let unlisted = target.cluster.filter(|cluster| cluster.nodes.len() > 1);
+        for address in unlisted.map(|cluster| cluster.unlisted_nodes(control)).unwrap_or_default() {
+            recording.context().terminal.warn(&format!(
+                "the engine has a node at {address} that the cluster file does not name: add a [[node]] for it; until then it is neither sampled nor \
+                 entered"
+            ));
+        }
         let mut fingerprint = fingerprint::take(control, target.spec);
         // A catalog that this role may not read leaves it with PostgreSQL.
         let engine = match target.cluster {

@@ -82,7 +82,9 @@ impl Plan {
         };
         opening.in_one_step(recording, |recording, step| {
             recording.keep(recording.dir().edit_step(step, |step| step.dataset = described));
-            let report = prove(context, recording, step, &cluster, name, &how).map_err(no_outcome)?;
+            let report =
+                patiently(context, &cluster, || prove(context, recording, step, &cluster, name, &how));
+            let report = report.map_err(no_outcome)?;
             let mut outcome = Outcome::new(State::Finished, exit_of(&report));
             outcome.lines = differences(&report);
             outcome.messages = report.notes.iter().map(|note| format!("note: {note}")).collect();
@@ -126,6 +128,37 @@ fn wait_for_members(cluster: &Cluster, context: &Context) -> Result<(), Failure>
 const MEMBERS_LIMIT: Duration = Duration::from_secs(120);
 const MEMBERS_PAUSE: Duration = Duration::from_secs(1);
 
+/// Verifies; again from the beginning when all nodes of the cluster answer, if one of them went away.
+fn patiently(
+    context: &Context,
+    cluster: &Cluster,
+    mut verify: impl FnMut() -> Result<VerifyReport, VerifyError>,
+) -> Result<VerifyReport, VerifyError> {
+    let stop = context.stop.flag();
+    let mut waiting: Option<Instant> = None;
+    loop {
+        let error = match verify() {
+            Err(error) if cluster.nodes.len() > 1 && error.is_node_away(cluster.engine.node_lost) => error,
+            other => return other,
+        };
+        let since = *waiting.get_or_insert_with(|| {
+            context.terminal.end_progress();
+            let away = cluster.nodes.iter().find_map(|node| Some((node, node.answers().err()?)));
+            let which = away.map_or_else(
+                || format!("a node went away ({error})"),
+                |(node, why)| format!("{} does not answer ({why})", node.name),
+            );
+            let limit = MEMBERS_LIMIT.as_secs();
+            context.terminal.say(&format!("{which}: verifying again when it does, for up to {limit} s"));
+            Instant::now()
+        });
+        if stop.load(Ordering::Relaxed) || since.elapsed() >= MEMBERS_LIMIT {
+            return Err(error);
+        }
+        std::thread::sleep(MEMBERS_PAUSE);
+    }
+}
+
 /// A verification that ended early.
 fn no_outcome(error: VerifyError) -> NoOutcome {
     match error {
@@ -146,7 +179,9 @@ fn held(context: &Context, control: &mut postgres::Client) -> &'static str {
     let is_there = |name: &&str| matches!(load::ledger::find_dataset(control, name), Ok(Some(_)));
     let there: Vec<&str> = names().filter(is_there).collect();
     for name in there.iter().skip(1) {
-        let message = format!("the database also holds {name}: verify it with pgfathom verify {name}");
+        let message = format!(
+            "the database also holds {name}: verify it with the same command and {name} behind verify"
+        );
         context.terminal.say(&message);
     }
     there.first().copied().unwrap_or(DATASETS[0].name)
@@ -244,7 +279,7 @@ fn replay(context: &Context, cluster: &Cluster, replay: Replay) -> Option<Arc<dy
         Err(refusal) => {
             let failure = Failure::from(refusal)
                 .context("the writes of earlier runs cannot be replayed, so lost updates are not detected");
-            context.terminal.warn(failure.render(false).trim_end());
+            context.terminal.warn(failure.render(false).trim_end().trim_start_matches("error: "));
             None
         }
     }

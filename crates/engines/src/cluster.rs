@@ -15,7 +15,7 @@ pub(crate) use error::sql_hint;
 pub use survey::{Absent, Survey};
 
 use crate::engine::Engine;
-use crate::profile::{Discovery, EntryPoints, Layout, LoadPath};
+use crate::profile::{Ddl, Discovery, EntryPoints, Layout, LoadPath, Spread};
 use connect::ConnSpec;
 use connect::cluster_file::{ClusterFile, Role};
 use connect::conninfo::{self, Host, HostSpec, SessionAttrs, Sources};
@@ -56,7 +56,7 @@ impl ClusterNode {
     ///
     /// # Errors
     /// Why not, in words.
-    fn answers(&self) -> Result<(), String> {
+    pub fn answers(&self) -> Result<(), String> {
         let mut control = connect::control::connect(&self.spec).map_err(|error| error.to_string())?;
         let words = |error: &postgres::Error| {
             connect::control::server_error(error).map_or_else(|| error.to_string(), |server| server.message)
@@ -249,6 +249,18 @@ impl Cluster {
     pub fn ledger_nodes(&self) -> Vec<usize> {
         let by_table = self.table_node().filter(|_| self.engine.load == LoadPath::Table);
         by_table.map_or_else(|| self.data_nodes().collect(), |node| vec![node])
+    }
+
+    /// Whether a session at any node reads and writes the one ledger, as a table that the engine keeps on all of them.
+    pub fn has_ledger_everywhere(&self) -> bool {
+        let is_everywhere = match self.engine.layout {
+            Layout::Copies(copies) => copies.ddl == Ddl::Replicated,
+            Layout::Spread(spread) => spread == Spread::ByItself,
+            Layout::OneServer | Layout::ForeignPartitions => false,
+        };
+        let enters_anywhere =
+            self.engine.entry == EntryPoints::EveryNode && self.engine.load == LoadPath::Table;
+        is_everywhere && enters_anywhere && self.is_clustered()
     }
 
     /// The cluster as the one database that a client of [`Cluster::table_node`] sees, if its rows can be read only through the engine.

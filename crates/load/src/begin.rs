@@ -110,7 +110,11 @@ fn prepare(
         options.reconnect_limit,
         stop,
         &mut |event| reporter.observer.event(&event),
-        || schema::prepare(sessions, cluster, content, options, stop),
+        || {
+            // It may have gone away under an attempt.
+            sessions.reconnect(options.reconnect_limit, Some(stop))?;
+            schema::prepare(sessions, cluster, content, options, stop)
+        },
     );
     match prepared {
         Err(error) if sessions.shape == Shape::Repeated => Err(peers::explain(sessions, error)),

@@ -55,7 +55,7 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
                 scope.spawn(move || {
                     let _left = Left(at_work, job.dispatcher);
                     let node = index % job.places.len();
-                    let place = &job.places[node];
+                    let place = &job.entries[index % job.entries.len()];
                     let mut stream = Stream::at(job.work, index, &place.spec, &place.name);
                     if let Err(error) = run_stream(job, &mut stream, node) {
                         fail(error.at(&place.name));

@@ -7,6 +7,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use connect::ConnSpec;
 use engines::profile::Sizes;
 use postgres::Client;
 
@@ -20,7 +21,7 @@ use crate::error::LoadError;
 use crate::freeze;
 use crate::job::{Job, Place};
 use crate::ledger::{self, ChunkTotals, Coverage, Dataset, Layout, qualified};
-use crate::node_sessions::NodeSessions;
+use crate::node_sessions::{self, NodeSessions};
 use crate::options::{Method, Options, Segment, Stop, Via};
 use crate::plan::Chunks;
 use crate::progress::{Counters, NodeCounters, Observer, Phase};
@@ -32,6 +33,11 @@ use crate::shard;
 use crate::stream::Work;
 use crate::wal::{self, NodeWal};
 use crate::watch::{self, Site};
+
+/// How long a table that was made on one node may take to be on the others.
+const VISIBLE_LIMIT: Duration = Duration::from_secs(30);
+/// The pause between two looks for it.
+const VISIBLE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where the time went.
 #[derive(Clone, Copy, Default)]
@@ -114,6 +120,26 @@ impl<'a> Fill<'a> {
         if self.by_entry() && self.content.whole_rows() == 0 { 1 } else { self.sessions.members.len() }
     }
 
+    /// Where streams enter, if that is not where the rows are counted.
+    fn entries(&self) -> &[(String, ConnSpec)] {
+        if self.options.via == Some(Via::Each) { &self.sessions.entries } else { &[] }
+    }
+
+    /// Waits until a node shows the dataset, and so its tables, which were made on another one a moment ago.
+    fn wait_until_visible(&self, spec: &ConnSpec) -> Result<(), LoadError> {
+        let begun = Instant::now();
+        let mut control = node_sessions::connect(spec)?;
+        loop {
+            let (name, id) = (&self.model().name, self.model().id);
+            match ledger::find_dataset(&mut *control, name) {
+                Ok(Some(found)) if found.id == id => return Ok(()),
+                Ok(_) if begun.elapsed() < VISIBLE_LIMIT => std::thread::sleep(VISIBLE_PAUSE),
+                Ok(_) => return Err(LoadError::Restarted),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     pub(crate) fn plan_nothing(&self) -> Vec<NodePlan> {
         Vec::new()
     }
@@ -140,8 +166,9 @@ impl<'a> Fill<'a> {
     pub(crate) fn counters(&self, plans: &[NodePlan]) -> Counters {
         let nodes = self.places();
         let leaves = self.leaves().count();
+        let nodes_entered = nodes.max(self.entries().len());
         let streams = match (self.model().method, self.shape()) {
-            (Method::Copy, _) => self.options.streams.max(nodes),
+            (Method::Copy, _) => self.options.streams.max(nodes_entered),
             (Method::Freeze, Shape::Repeated) => self.options.streams.clamp(nodes, leaves * nodes),
             (Method::Freeze, _) => self.options.streams.max(nodes).min(leaves),
         };
@@ -206,8 +233,14 @@ impl<'a> Fill<'a> {
         let (messages, inbox) = channel();
         let (shape, chunks, leaves) = (self.shape(), self.chunks(), self.leaves());
         let places = self.places();
+        let entered = self.entries().to_vec();
+        for (name, spec) in &entered {
+            self.wait_until_visible(spec).map_err(|error| error.at(name))?;
+        }
         let Fill { sessions, datasets, layout, content, options, stop, .. } = self;
         let model = datasets[0].clone();
+        let entries: Vec<Place> =
+            entered.into_iter().map(|(name, spec)| Place { name, spec, dataset: model.id }).collect();
         let nodes: Vec<Place> = std::iter::zip(&sessions.members, &*datasets)
             .map(|(member, dataset)| Place {
                 name: member.name.clone(),
@@ -228,7 +261,8 @@ impl<'a> Fill<'a> {
             messages,
             cancels: counters.streams.iter().map(|_| Mutex::new(None)).collect(),
         };
-        let job = Job { work: &work, places, nodes: &nodes, layout, shape, dispatcher, chunks };
+        let entries = if entries.is_empty() { places } else { &entries };
+        let job = Job { work: &work, places, entries, nodes: &nodes, layout, shape, dispatcher, chunks };
         let result = coordinate(&work, &inbox, reporter, || {
             let limit = options.reconnect_limit;
             let mut replan = || plan(sessions, datasets, *content, layout, options.segment, limit, stop);
@@ -333,7 +367,9 @@ fn plan(
     let everything: Owned = (0..leaves.count()).map(|leaf| (leaf as u16, None)).collect();
     let in_parts = sessions.shape == Shape::Sharded && layout.via == Via::Owner;
     let owned = match (sessions.shape, layout.via) {
-        (Shape::Sharded, Via::Owner) => shard::settled(sessions, datasets, tables, reconnect_limit, stop)?,
+        (Shape::Sharded, Via::Owner | Via::Each) => {
+            shard::settled(sessions, datasets, tables, reconnect_limit, stop)?
+        }
         (Shape::Sharded, Via::Connect) if content.whole_rows() == 0 => vec![everything],
         (Shape::Sharded, Via::Connect) => {
             let mut owned = vec![shard::whole(model, tables); datasets.len()];

@@ -29,8 +29,10 @@ pub(crate) struct Place {
 /// What the streams of all nodes share.
 pub(crate) struct Job<'a> {
     pub(crate) work: &'a Work<'a>,
-    /// The nodes that streams connect to, in the order of the dispatcher.
+    /// The nodes that streams work for, in the order of the dispatcher.
     pub(crate) places: &'a [Place],
+    /// Where streams connect to, in turn: the same, unless one node's work enters at all of them.
+    pub(crate) entries: &'a [Place],
     /// All nodes that hold rows.
     pub(crate) nodes: &'a [Place],
     pub(crate) layout: &'a Layout,

@@ -52,6 +52,9 @@ pub enum Via {
     Owner,
     /// All rows into the parent table on the first node, which sends them on: the slow way, as a control.
     Connect,
+    /// The streams enter at all nodes in turn, where the engine brings rows to their nodes and every node has the ledger. It is a way of one load and
+    /// not kept with the dataset.
+    Each,
 }
 
 impl Via {
@@ -60,6 +63,7 @@ impl Via {
         match self {
             Via::Owner => "owner",
             Via::Connect => "connect",
+            Via::Each => "each",
         }
     }
 }
@@ -72,7 +76,7 @@ impl std::fmt::Display for Via {
 
 /// The text is neither `owner` nor `connect`.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown value \"{0}\": expected owner or connect")]
+#[error("unknown value \"{0}\": expected owner, connect or each")]
 pub struct ViaError(String);
 
 impl std::str::FromStr for Via {
@@ -82,6 +86,7 @@ impl std::str::FromStr for Via {
         match text {
             "owner" => Ok(Via::Owner),
             "connect" => Ok(Via::Connect),
+            "each" => Ok(Via::Each),
             _ => Err(ViaError(text.to_owned())),
         }
     }

@@ -77,6 +77,8 @@ pub(crate) struct NodeSessions {
     pub(crate) members: Vec<NodeSession>,
     /// The names of all nodes of the cluster.
     pub(crate) names: Vec<String>,
+    /// Where streams can enter with `--via each`: name and address; empty where they cannot.
+    pub(crate) entries: Vec<(String, ConnSpec)>,
     /// The nodes that hold rows and are not filled directly.
     pub(crate) others: wal::Others,
     /// The engine's SQLSTATE values for another node that does not answer.
@@ -109,7 +111,12 @@ impl NodeSessions {
         }
         let others = wal::Others::of(cluster);
         let names = cluster.nodes.iter().map(|node| node.name.clone()).collect();
-        Ok(NodeSessions { shape, members, names, others, node_lost: cluster.engine.node_lost })
+        let entries = match cluster.has_ledger_everywhere() {
+            true => cluster.data_nodes().map(|node| &cluster.nodes[node]).collect(),
+            false => Vec::new(),
+        };
+        let entries = entries.into_iter().map(|node| (node.name.clone(), node.spec.clone())).collect();
+        Ok(NodeSessions { shape, members, names, entries, others, node_lost: cluster.engine.node_lost })
     }
 
     /// Makes sure that every control connection works.

@@ -31,7 +31,8 @@ pub struct Options {
     pub reconnect_limit: Duration,
     /// Rows per chunk; `None` lets [`crate::plan::Chunks`] decide. Only a new dataset uses it.
     pub chunk_rows: Option<u64>,
-    /// Which way rows take to the nodes of a sharded cluster; `None` is whatever the dataset was begun with, else [`Via::Owner`].
+    /// Which way rows take to the nodes of a sharded cluster; `None` is whatever the dataset was begun with, else [`Via::Owner`]; or that they enter an
+    /// engine's cluster at all nodes ([`Via::Each`]).
     pub via: Option<Via>,
     /// Which part of the chunks to load: `i` of `n`, counted from 1.
     pub segment: Segment,

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use data::FORMAT_VERSION;
 use engines::cluster::Cluster;
+use engines::profile::LoadPath;
 use postgres::{GenericClient, Transaction};
 
 use crate::dataset::{self, Leaves};
@@ -55,6 +56,7 @@ pub(crate) fn prepare(
     options: &Options,
     stop: &Stop,
 ) -> Result<Prepared, LoadError> {
+    check_each(cluster, options)?;
     let tables = content.tables();
     let NodeSessions { shape, members, .. } = sessions;
     let named_nodes: Vec<NamedNode> =
@@ -114,6 +116,33 @@ pub(crate) fn prepare(
     }
     let datasets = found.into_iter().flatten().map(|(dataset, _)| dataset).collect();
     Ok(Prepared { datasets, layout, created: first.is_none(), notes })
+}
+
+/// Refuses streams that enter at all nodes where these do not have what a stream needs.
+fn check_each(cluster: &Cluster, options: &Options) -> Result<(), LoadError> {
+    if options.via != Some(Via::Each) {
+        return Ok(());
+    }
+    let refused =
+        |problem: String, hint: String| Err(LoadError::Option { flag: "--via each", problem, hint });
+    if !cluster.has_ledger_everywhere() {
+        let problem = match cluster.engine.load {
+            LoadPath::Table if cluster.is_clustered() => {
+                "a chunk and its row in the ledger are one transaction, and the ledger of this engine is on one node"
+            }
+            LoadPath::Leaves if cluster.is_clustered() => "each row goes straight to the node that owns it",
+            LoadPath::EachNode if cluster.is_clustered() => "each node is filled separately",
+            _ => "this target is one server",
+        };
+        let hint =
+            "omit it; it is for engines that bring rows to their nodes and have every table on each of them";
+        return refused(problem.to_owned(), hint.to_owned());
+    }
+    if options.unlogged || options.method == Some(Method::Freeze) {
+        let problem = "streams at several nodes cannot fill one unlogged table, or truncate it".to_owned();
+        return refused(problem, "omit it, or --unlogged and --method freeze".to_owned());
+    }
+    Ok(())
 }
 
 /// A node by name and by its place in the cluster.
@@ -235,6 +264,8 @@ fn plan(
         let hint = "omit it; it is for clusters sharded by postgres_fdw and --method copy".to_owned();
         return Err(LoadError::Option { flag: "--via connect", problem, hint });
     }
+    // How the streams of one load enter says nothing about the dataset.
+    let via = if via == Via::Each { Via::default() } else { via };
     let numbers = content.numbers();
     let chunk_rows = match (options.chunk_rows, shape) {
         (Some(chunk_rows), _) => chunk_rows,

@@ -41,9 +41,25 @@ fn citus_is_loaded_verified_driven_and_proved() {
     assert!(entered.contains("this server is a worker of a cluster whose coordinator is "), "{entered}");
     assert_eq!(lab.run_json("entered")["steps"][0]["summary"]["transactions"], 5);
     trial.run();
+    // Any other statement of these would have gone to all shards, and taken their locks.
+    lab.execute(0, "alter system set citus.enable_stat_counters = on");
+    lab.execute(0, "select pg_catalog.pg_reload_conf()");
+    lab.expect(0, "run -b tpcc --no-delays -c 3 -t 20 -o tpcc");
+    let counted = lab.sql(0, SHARDS_ASKED);
+    let (of_one, of_several) = counted.split_once(' ').expect("two counts");
+    let [of_one, of_several] = [of_one, of_several].map(|count| count.parse::<u64>().expect("a count"));
+    assert!(of_one > 300 && of_several <= ORDERS_COUNTED, "{counted}");
+    let tpcc = lab.run_json("tpcc").to_string();
+    assert!(tpcc.contains("two-phase commits") && tpcc.contains("nodes touched"), "{tpcc}");
     trial.look();
     trial.prove();
 }
+
+/// Statements that one shard answered, and those that went to several.
+const SHARDS_ASKED: &str = "select query_execution_single_shard || ' ' || query_execution_multi_shard from pg_catalog.citus_stat_counters \
+    where name = pg_catalog.current_database()";
+/// A run counts all orders before it and after it.
+const ORDERS_COUNTED: u64 = 2;
 
 /// A worker that is away when a load begins, shards that move while it is driven: nothing is lost, and nothing of the engine is blamed on the user.
 #[test]
@@ -86,6 +102,19 @@ fn citus_loses_a_worker_and_moves_shards_under_load() {
         assert!(!findings.contains(wrong), "{wrong}: {findings}");
     }
     assert!(lab.expect(0, "verify ycsb").stdout.contains("60,000 rows exact"));
+    // Half of the keys are on the worker that is away, and the others go on.
+    let drive = "run -b ycsb-c -c 4 -T 10 --watch off -o parted";
+    let command = trial.lab.command(drive);
+    let driving = std::thread::spawn(move || labs::expect(0, command, drive));
+    std::thread::sleep(AWAY * 2);
+    trial.lab.servers.node_mut(2).kill9().expect("the server is killed");
+    std::thread::sleep(AWAY);
+    trial.lab.servers.node_mut(2).start_again().expect("the server starts again");
+    let printed = driving.join().expect("the run ends").stdout;
+    assert!(printed.contains("failures beside commits for "), "{printed}");
+    let outages = &trial.lab.run_json("parted")["steps"][0]["outages"];
+    let is_partial = |one: &Value| one["cause"] == "partial" && one["failed"].as_u64() > Some(0);
+    assert!(outages.as_array().is_some_and(|all| all.iter().any(is_partial)), "{outages}");
 }
 
 /// How long a worker is away, and a run is under way before shards move.

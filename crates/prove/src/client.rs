@@ -131,6 +131,11 @@ impl ClientError {
     pub fn hint(&self) -> Option<String> {
         match self {
             ClientError::Connect(error) => error.hint(),
+            ClientError::Refused { error, sql }
+                if &error.sqlstate.0 == b"42501" && sql.starts_with("create schema") =>
+            {
+                Some("the tables of a proof stand in a schema of their own: GRANT CREATE ON DATABASE ... TO ..., or another role (-U)".to_owned())
+            }
             ClientError::Refused { error, .. } => error.hint.clone(),
             ClientError::Broken(_) => None,
         }

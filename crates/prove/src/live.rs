@@ -19,6 +19,7 @@ pub mod conflict;
 pub mod event_log;
 pub mod failures;
 pub mod heartbeat;
+mod presence;
 pub mod servers;
 pub mod skew;
 pub mod tables;
@@ -229,6 +230,7 @@ fn under_faults<T: Send>(
     let (parts, happened, periods, names) = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number, watch))).collect();
         let observer = scope.spawn(move || servers::observe(site, watch.servers, watch));
+        let presence = (site.nodes.len() > 1).then(|| scope.spawn(move || presence::observe(site, watch)));
         let learner = scope.spawn(move || servers::learn_names(site, names, watch));
         let happened = site.follow(&options.plan, begin, stop);
         happened.iter().for_each(|one| options.events.note(LoggedEvent::Step(one.clone())));
@@ -254,6 +256,9 @@ fn under_faults<T: Send>(
             .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect();
         let periods = observer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        if let Some(presence) = presence {
+            presence.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
         let names = learner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (results, happened, periods, names)
     });

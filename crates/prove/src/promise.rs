@@ -461,9 +461,17 @@ pub fn skew(
                 reading: Reading::Answers,
                 why: (
                     "SERIALIZABLE tracks reads of rows that others write, and refuses one of a dangerous pair",
-                    "snapshot isolation checks only rows that both transactions write",
+                    if level == Isolation::Serializable {
+                        "SERIALIZABLE of each node sees only what happened on that node: none of them sees both reads and both writes"
+                    } else {
+                        "snapshot isolation checks only rows that both transactions write"
+                    },
                 ),
-                change: "use SERIALIZABLE and retry 40001, or lock what is read: SELECT ... FOR UPDATE",
+                change: if level == Isolation::Serializable {
+                    "keep rows that are checked together on one node, or lock what is read: SELECT ... FOR UPDATE"
+                } else {
+                    "use SERIALIZABLE and retry 40001, or lock what is read: SELECT ... FOR UPDATE"
+                },
             });
             promise.figures = figures(json!({"refused": pairs.refused}));
             promise

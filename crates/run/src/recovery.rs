@@ -293,6 +293,7 @@ mod tests {
             transactions: 50 * commits_ms.len() as u64,
             commits: Commits { first: at(commits_ms.first()), last: at(commits_ms.last()) },
             failed,
+            hard_errors: failed,
             error: (failed > 0).then(|| format!("53100: disk full in second {second}")),
             connected: 4,
         }

@@ -112,8 +112,10 @@ impl Plan {
         let seconds = account.measured().as_secs_f64();
         let per_node = nodes.statistics(&account.posted.measured, seconds);
         recording.keep(recording.dir().edit_step(step, |step| {
-            step.verdict.notes.extend(nodes.notes_of(&silences, account.begin / NANOS_PER_MICRO));
-            step.verdict.notes.extend(nodes::imbalance(&per_node));
+            let silent = nodes.notes_of(&silences, account.begin / NANOS_PER_MICRO);
+            // A node that was away for a time did less, of course.
+            let imbalance = nodes::imbalance(&per_node).filter(|_| silent.is_empty());
+            step.verdict.notes.extend(silent.into_iter().chain(imbalance));
             step.nodes = per_node;
         }));
         let state = if account.is_interrupted { State::Interrupted } else { State::Finished };

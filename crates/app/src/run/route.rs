@@ -358,7 +358,7 @@ mod tests {
     }
 
     fn route(connect: &str, roles: &[Role]) -> Route {
-        Route { connect: Way::parse(connect), data: None, cluster: Some(cluster(roles)) }
+        Route { cluster: Some(cluster(roles)), ..Route::new(Way::parse(connect), None) }
     }
 
     #[test]

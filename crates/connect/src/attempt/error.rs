@@ -251,6 +251,21 @@ impl ConnectError {
         matches!(self.cause(), Some(Cause::Connect(error)) if kinds.contains(&error.kind()))
     }
 
+    /// Whether a server is there and did not let us in: a password is missing, TLS is demanded.
+    pub fn is_answered(&self) -> bool {
+        let Some(cause) = self.cause() else { return false };
+        matches!(
+            cause,
+            Cause::Startup(_)
+                | Cause::Requested(_)
+                | Cause::TlsRefused(_)
+                | Cause::Tls(_)
+                | Cause::RequirePeer { .. }
+                | Cause::SessionAttrs { .. }
+                | Cause::Pooler(_)
+        )
+    }
+
     /// Whether a retry may succeed: the server is restarting, full, or cannot be reached now.
     pub fn is_transient(&self) -> bool {
         match self.cause() {
@@ -363,7 +378,10 @@ impl ConnectError {
             }
             "28000" => "see the server's log for the reason".to_owned(),
             "3D000" => {
-                format!("create it with: createdb {}; psql -l lists what there is", self.requested.dbname)
+                format!(
+                    "name another one with -d, or create it on that server: CREATE DATABASE {}; psql -l with the same -h, -p and -U lists what there is",
+                    crate::sql::identifier(&self.requested.dbname)
+                )
             }
             "42501" => format!(
                 "role \"{user}\" lacks the CONNECT privilege: GRANT CONNECT ON DATABASE ... TO {user}"

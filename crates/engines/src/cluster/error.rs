@@ -37,7 +37,7 @@ pub enum ClusterError {
     #[error(transparent)]
     Entry(#[from] ConnectError),
     /// A node that the catalog names cannot be reached from here.
-    #[error("the catalog of {entry} names the node {node:?} at {address}, which this host cannot reach")]
+    #[error("the catalog of {entry} names the node {node:?} at {address}, {}", if source.is_answered() { "where no connection could be made" } else { "which this host cannot reach" })]
     Connect {
         /// Where the catalog was read.
         entry: String,
@@ -134,6 +134,8 @@ impl ClusterError {
             ClusterError::Connect { source, .. } if source.sqlstate().is_some_and(|code| code.starts_with("28") || code.starts_with("3D")) => Some(
                 "that server answers, and refuses this role: let it in there as here (CREATE ROLE, its password, pg_hba.conf, the database)".to_owned(),
             ),
+            // A password that is missing, or another reason that the connection itself knows.
+            ClusterError::Connect { source, .. } if source.is_answered() => source.hint(),
             ClusterError::Connect { .. } => Some(
                 "start that server if it is down; if this host reaches it at another address, write a cluster file with the address of each node as this host \
                  reaches it, and name it with --cluster".to_owned(),

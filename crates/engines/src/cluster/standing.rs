@@ -2,8 +2,10 @@
 
 use super::discover::{self, Reach};
 use super::{Cluster, ClusterError};
-use crate::catalog;
+use crate::catalog::{self, TextRow};
 use crate::engine::{Engine, Signs, signs};
+use crate::profile::Discovery;
+
 use connect::control::Control;
 
 /// What the server loads at its start; plain roles may not read it.
@@ -34,6 +36,23 @@ impl Cluster {
             node: node.name.clone(),
             dbname: node.spec.dbname.clone(),
         })
+    }
+
+    /// The addresses of nodes that the engine's catalog has and this cluster does not, as after a node was added. Empty as well where the catalog cannot be
+    /// read, or where it has no more nodes than this cluster: then it may only know them by other addresses.
+    pub fn unlisted_nodes(&self, control: &mut Control) -> Vec<String> {
+        let Discovery::Catalog(known) = self.engine.discovery else { return Vec::new() };
+        let Ok(rows) = catalog::rows(&mut **control, known.nodes) else { return Vec::new() };
+        if rows.len() <= self.nodes.len() {
+            return Vec::new();
+        }
+        let dbname = &self.nodes[0].spec.dbname;
+        let address = |row: &TextRow| {
+            let (host, port) = (row.get(2)?, row.get(3)?.parse().ok()?);
+            let is_listed = self.node_at(0, Some(host), port, row.get(4).unwrap_or(dbname)).is_some();
+            (!is_listed).then(|| format!("{host}:{port}"))
+        };
+        rows.iter().filter_map(address).collect()
     }
 
     /// If this is one server of plain PostgreSQL: that it has an engine's library loaded all the same, whose extension this database is no part of.

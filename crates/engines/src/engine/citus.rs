@@ -124,6 +124,7 @@ pub(super) static PROFILE: Profile = Profile {
     node_lost: &[
         "58030",
         "XX000 server closed the connection unexpectedly",
+        "XX000 postmaster was shut down",
         "XX000 connection to the remote node",
         "XX000 connection not open",
         "XX000 could not receive data from server",

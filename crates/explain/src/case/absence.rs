@@ -26,6 +26,9 @@ pub(crate) struct Absence<'a> {
     pub node: &'a str,
     /// From its loss to the first sample after it, or to the end of the recording.
     pub window: Window,
+    /// How long it was of no use, as exactly as this is known: a process that was started again was away until then, one that was not since the last
+    /// sample before it was given up.
+    pub away_us: u64,
     /// Whether it was sampled again.
     pub is_over: bool,
     /// Whether its process was started meanwhile.
@@ -58,11 +61,16 @@ impl Case {
                 |event: &&&Event| event.message.contains(end) || Case::word_of(event, "severity") == *end;
             logged.iter().find(is_end).map(|event| event.message.as_str())
         });
-        let is_restart = self
+        let started = self
             .events_of(event::RESTART)
             .filter(of_node)
-            .any(|event| Case::word_of(event, "what") == event::STARTED && holds(window, event.t_us));
-        Absence { node, window, is_over: again.is_some(), is_restart, why }
+            .find(|event| Case::word_of(event, "what") == event::STARTED && holds(window, event.t_us));
+        let before = ticks.iter().map(|point| point.to_us).filter(|to_us| *to_us <= lost.t_us).max();
+        let away_us = match started {
+            Some(started) => started.t_us.saturating_sub(window.from_us),
+            None => window.to_us - before.unwrap_or(window.from_us),
+        };
+        Absence { node, window, away_us, is_over: again.is_some(), is_restart: started.is_some(), why }
     }
 }
 

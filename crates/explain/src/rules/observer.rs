@@ -163,15 +163,15 @@ fn long_absences(case: &Case) -> Vec<Absence<'_>> {
         return vec![];
     }
     let mut all = case.absences();
-    all.retain(|away| away.window.length_us() >= AWAY_US_MIN);
+    all.retain(|away| away.away_us >= AWAY_US_MIN);
     all
 }
 
 /// A server that was away for a time and came back.
 fn was_away(away: &Absence<'_>) -> Claim {
-    let length = units::us(away.window.length_us() as f64);
+    let length = units::us(away.away_us as f64);
     let why = away.why.map(|why| format!(": {}", plain(why, CHARS))).unwrap_or_default();
-    let severity = if away.window.length_us() >= AWAY_US_HIGH { Severity::High } else { Severity::Medium };
+    let severity = if away.away_us >= AWAY_US_HIGH { Severity::High } else { Severity::Medium };
     Claim::new(
         severity,
         Level::DiscriminatingCounter,
@@ -179,7 +179,7 @@ fn was_away(away: &Absence<'_>) -> Claim {
     )
     .on_node(away.node)
     .during([away.window])
-    .number("gone_us", away.window.length_us() as f64)
+    .number("gone_us", away.away_us as f64)
     .because(if away.is_restart {
         "it was started again meanwhile: its sessions ended, and its counters and caches began anew"
     } else {

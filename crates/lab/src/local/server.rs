@@ -153,6 +153,8 @@ impl Server {
             ("unix_socket_permissions", "0700".to_owned()),
             ("log_line_prefix", "%m [%p] %q%u@%d ".to_owned()),
             ("lc_messages", "C".to_owned()),
+            // What pg_hba.conf demands; before PostgreSQL 14 another one is the default.
+            ("password_encryption", "scram-sha-256".to_owned()),
         ];
         text.push_str("\n# Written by pgfathom up.\n");
         let ours = ours.into_iter().map(|(name, value)| (name.to_owned(), value));

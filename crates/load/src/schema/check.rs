@@ -9,7 +9,7 @@ use super::NamedNode;
 use crate::dataset::{self, DEFAULT, OFF, Parameter, Table, leaf_names, table_names};
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, Layout};
-use crate::options::Options;
+use crate::options::{Options, Via};
 use crate::shape::Shape;
 use crate::trust;
 
@@ -154,7 +154,7 @@ pub(super) fn check_layout(
         };
         return other("nodes", listed, nodes.to_string(), "--cluster and a file of these nodes".to_owned());
     }
-    if let Some(via) = options.via.filter(|via| *via != layout.via) {
+    if let Some(via) = options.via.filter(|via| ![layout.via, Via::Each].contains(via)) {
         return other("via", layout.via.to_string(), via.to_string(), format!("--via {}", layout.via));
     }
     // Tables that are complete are not made in another way because a flag was left out.

@@ -7,7 +7,7 @@ use wire::backend::ProtocolError;
 use wire::copy::CopyError;
 use wire::error::{ServerError, SqlState};
 
-use crate::error::{LoadError, sqlstate_of};
+use crate::error::{LoadError, is_of_absent_node, sqlstate_of};
 
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
@@ -148,6 +148,23 @@ pub enum VerifyError {
 }
 
 impl VerifyError {
+    /// Whether a server of a cluster went away, and the same may work when it is back. `lost`: the engine's SQLSTATE values for another node that does
+    /// not answer.
+    pub fn is_node_away(&self, lost: &[&str]) -> bool {
+        match self {
+            VerifyError::Ledger(error) => error.is_node_away(lost) || error.is_connection_lost(),
+            VerifyError::Sql { source, .. } => match connect::control::server_error(source) {
+                Some(error) => error.is_fatal() || is_of_absent_node(error.sqlstate, &error.message, lost),
+                None => source.is_closed(),
+            },
+            VerifyError::Server { source, .. } => {
+                source.is_fatal() || is_of_absent_node(source.sqlstate, &source.message, lost)
+            }
+            VerifyError::Lost { .. } => true,
+            _ => false,
+        }
+    }
+
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {

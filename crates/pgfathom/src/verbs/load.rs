@@ -111,8 +111,8 @@ pub struct Load {
     /// Load only the i-th of N shares of the chunks: for several hosts that load together
     #[arg(long, value_name = "i/N", value_parser = segment, help_heading = "Load")]
     pub segment: Option<load::Segment>,
-    /// owner: each row directly to the node of its leaf table; connect: all rows through the first node, for comparison [default: owner, or that
-    /// of an earlier load]
+    /// owner: each row directly to the node of its leaf table; connect: all rows through the first node, for comparison; each: streams enter at
+    /// all nodes in turn, where the engine itself brings rows to their nodes [default: owner, or that of an earlier load]
     #[arg(long, value_name = "WAY", value_enum, hide_possible_values = true, help_heading = "Load")]
     pub via: Option<Via>,
     /// Stop when less than this is free on a disk of the data, on any node, as 500GB
@@ -181,6 +181,8 @@ pub enum Via {
     Owner,
     /// Through the first node
     Connect,
+    /// Through all nodes in turn
+    Each,
 }
 
 impl Load {
@@ -234,6 +236,7 @@ impl Load {
             via: self.via.map(|via| match via {
                 Via::Owner => load::Via::Owner,
                 Via::Connect => load::Via::Connect,
+                Via::Each => load::Via::Each,
             }),
             segment: self.segment.unwrap_or(load::Segment::ALL),
             unlogged: self.unlogged,

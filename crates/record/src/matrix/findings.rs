@@ -1,6 +1,6 @@
 //! The findings of a matrix as sentences with their numbers, the same for the terminal, the page and `run.json`.
 
-use super::{Matrix, Operation, Outlier, Part, RoundTripsBy};
+use super::{Cell, Matrix, Operation, Outlier, Part, RoundTripsBy};
 use crate::finding::{Finding, Level, Remedy, Severity};
 use crate::number;
 use crate::statistics::median;
@@ -11,6 +11,8 @@ pub const DISTANCE: &str = "matrix-distance";
 const OWN_PER_REMOTE_MIN: f64 = 1.25;
 /// At less than this share of the rate of a node's own rows, another node's rows are far.
 const FAR_SHARE: f64 = 0.2;
+/// Rounds of one cell that differ by more than this factor did not measure the same thing.
+const ROUNDS_APART_MAX: f64 = 3.0;
 /// A prediction this close to the measurement explains it.
 const EXPLAINED: std::ops::RangeInclusive<f64> = 0.67..=1.5;
 
@@ -84,7 +86,7 @@ impl Matrix {
     fn odd(&self) -> Vec<OddPart<'_>> {
         let mut odd: Vec<OddPart<'_>> = vec![];
         for operation in &self.operations {
-            for outlier in &operation.outliers {
+            for outlier in operation.outliers.iter().filter(|outlier| !is_by_chance(operation, outlier)) {
                 let same = |known: &&mut OddPart<'_>| {
                     known.outlier.what == outlier.what
                         && known.outlier.connect == outlier.connect
@@ -106,6 +108,20 @@ impl Matrix {
             "compare {node} with the others: CPU, disks (iostat), file system and mount options, settings, network; then run the matrix again"
         )
     }
+}
+
+/// Whether something else than the part itself made it slow: a cell of it was much faster in another round, as it is when a server is away for one of them.
+fn is_by_chance(operation: &Operation, outlier: &Outlier) -> bool {
+    let is_of = |name: &Option<String>, of: &str| name.as_deref().is_none_or(|name| name == of);
+    let unsteady = |cell: &&Cell| {
+        let slowest = cell.round_tps.iter().copied().fold(f64::INFINITY, f64::min);
+        let fastest = cell.round_tps.iter().copied().fold(0.0, f64::max);
+        cell.round_tps.len() > 1 && fastest > slowest * ROUNDS_APART_MAX
+    };
+    let cells = operation.cells.iter();
+    let mut own =
+        cells.filter(|cell| is_of(&outlier.connect, &cell.connect) && is_of(&outlier.data, &cell.data));
+    outlier.ratio < 1.0 && own.any(|cell| unsteady(&cell))
 }
 
 impl OddPart<'_> {

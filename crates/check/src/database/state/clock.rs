@@ -8,8 +8,8 @@ use record::check::{Area, Unit, Verdict};
 use watch::sql::clock::Offset;
 
 pub(super) static CHECKS: &[Check] = &[Check {
-    id: "clock.server",
-    area: Area::Clock,
+    id: "state.clock",
+    area: Area::State,
     title: "distance of the server's clock to that of the host that runs `check`",
     limits: "beyond the error of the measurement, half of a round trip: above 10 ms: warning; above 100 ms: fail",
     units: &[Unit::Microseconds],

@@ -1,0 +1,64 @@
+//! Which nodes answered while a proof was at work. One that is away although no fault of the proof is active makes its answer one about fewer nodes.
+
+use std::time::{Duration, Instant};
+
+use super::{Lasting, Watch};
+use crate::fault::Site;
+
+/// The pause between two questions to each node.
+const BEAT: Duration = Duration::from_millis(500);
+/// How long a node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A node that does not answer.
+struct Away {
+    since: Instant,
+    why: String,
+}
+
+/// Asks every node again and again until the proof is over, and notes those that were away.
+pub(super) fn observe(site: &Site, watch: &Watch<'_>) {
+    let mut sessions: Vec<(Lasting, Option<Away>)> =
+        site.nodes.iter().map(|node| (Lasting::new(node.spec.clone(), PATIENCE), None)).collect();
+    while watch.goes_on() {
+        for (node, (session, away)) in site.nodes.iter().zip(&mut sessions) {
+            // What a fault of the plan does is no news, nor what follows from it.
+            if site.is_disturbed() {
+                *away = None;
+                session.lose();
+                continue;
+            }
+            match (answers(session), away.take()) {
+                (Ok(()), Some(Away { since, why })) => site.note(format!(
+                    "{} did not answer for {:.1} s, {:.0} s after the begin, and no fault of this proof was active: {why}",
+                    node.name,
+                    since.elapsed().as_secs_f64(),
+                    since.duration_since(watch.begin).as_secs_f64(),
+                )),
+                (Ok(()), None) => {}
+                (Err(why), known) => *away = Some(known.unwrap_or(Away { since: Instant::now(), why })),
+            }
+        }
+        std::thread::sleep(BEAT);
+    }
+    for (node, (_, away)) in site.nodes.iter().zip(sessions) {
+        let Some(Away { since, why }) = away else { continue };
+        let when = match since.duration_since(watch.begin) {
+            early if early <= BEAT + PATIENCE => "from the begin to the end".to_owned(),
+            later => format!("from {:.0} s after the begin to the end", later.as_secs_f64()),
+        };
+        site.note(format!("{} did not answer {when}, so nothing is proved about it: {why}", node.name));
+    }
+}
+
+fn answers(session: &mut Lasting) -> Result<(), String> {
+    let refused = match session.get() {
+        Some(client) => client.execute("select 1").err().map(|error| error.to_string()),
+        None => {
+            Some(session.refused.as_ref().map_or_else(|| "no connection".to_owned(), ToString::to_string))
+        }
+    };
+    let Some(why) = refused else { return Ok(()) };
+    session.lose();
+    Err(why)
+}
