@@ -4,7 +4,7 @@
 //! number of objects ([`THINGS_MAX`] each), not on the length of the recording. Rules never read files.
 
 pub(crate) mod absence;
-mod engine;
+pub(crate) mod engine;
 mod table_queue;
 
 pub use table_queue::TableQueue;

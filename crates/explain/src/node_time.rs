@@ -12,7 +12,7 @@
 mod dimensions;
 mod same_text;
 
-use crate::case::{Case, Lines};
+use crate::case::{Case, Lines, Thing};
 use crate::waits::{self, Waits, Who};
 use record::finding::{NodePart, NodeTime, StatementTime, Window};
 use record::watched::WAIT_CPU;
@@ -344,6 +344,11 @@ fn statements(case: &Case, node: &str, windows: &[Window], waits: &Waits, active
         let workers = if statement.is_counted { waits.with_workers(&statement.query_id) } else { 1.0 };
         statement.sessions *= workers;
         statement.text = case.query(&statement.query_id).unwrap_or("").to_string();
+        let is_its = |plan: &Thing<'_>| plan.lines.word("query_id") == statement.query_id;
+        let inner = case.at("plan", node).filter(is_its).map(|plan| plan.lines.word("inner"));
+        if let Some(inner) = inner.filter(|inner| !inner.is_empty()).last() {
+            statement.outer = std::mem::replace(&mut statement.text, inner.to_string());
+        }
     }
     let mut all = same_text::merged(all);
     for (statement, _) in &mut all {

@@ -194,3 +194,49 @@ fn the_table_that_keeps_all_autovacuum_workers_busy_is_named() {
     let claim = &of(&found, "VAC-11").claim;
     assert!(claim.ends_with("the only autovacuum worker is busy with public.history"), "{claim}");
 }
+
+#[test]
+fn a_table_whose_own_threshold_keeps_autovacuum_away_is_told_so() {
+    let mut scene = fired("VAC-11");
+    for (name, value) in [("autovacuum_vacuum_threshold", "50"), ("autovacuum_vacuum_scale_factor", "0.2")] {
+        scene.fact(serde_json::json!({"node": "n1"}), "setting", name, value);
+    }
+    assert!(!of(&scene.explain(), "VAC-11").claim.contains("autovacuum comes only"));
+    let found = scene.explain();
+    let relation = of(&found, "VAC-11")
+        .claim
+        .split(" is in ")
+        .nth(1)
+        .expect("a relation")
+        .split(',')
+        .next()
+        .expect("one")
+        .to_string();
+    let keys = json!({"node": "n1", "database": "db", "relation": relation});
+    let options = "autovacuum_vacuum_threshold=50000000, autovacuum_vacuum_scale_factor=0";
+    scene.set("table", keys, json!({"autovacuum_options": options}));
+    let found = scene.explain();
+    let claim = of(&found, "VAC-11");
+    assert!(
+        claim.claim.contains(
+            "autovacuum comes only at 50M of them, by autovacuum_vacuum_threshold = 50000000 of the table"
+        ),
+        "{}",
+        claim.claim
+    );
+    assert!(commands(claim).contains("RESET (autovacuum_vacuum_threshold"), "{:?}", claim.remedy);
+}
+
+#[test]
+fn the_plan_of_a_statement_inside_of_a_function_is_that_of_the_call() {
+    let mut scene = fired("PLAN-01");
+    let plan = || json!({"node": "n1", "query_id": "9", "hash": "c0"});
+    let text = "select max(n) from orders where customer = $1";
+    let of_call = of(&scene.explain(), "PLAN-01").clone();
+    assert!(!of_call.evidence.iter().any(|line| line.contains("inside of")), "{:?}", of_call.evidence);
+    scene.set("plan", plan(), json!({"function": "watermark", "inner": text}));
+    let found = scene.explain();
+    let claim = of(&found, "PLAN-01");
+    let evidence = claim.evidence.join("\n");
+    assert!(evidence.contains(&format!("{text} (inside of: ")), "{evidence}");
+}

@@ -56,7 +56,8 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
                     let _left = Left(at_work, job.dispatcher);
                     let node = index % job.places.len();
                     let place = &job.entries[index % job.entries.len()];
-                    let mut stream = Stream::at(job.work, index, &place.spec, &place.name);
+                    let mut stream =
+                        Stream::at(job.work, index, &place.spec, &place.name).entering(job.entries_of(node));
                     if let Err(error) = run_stream(job, &mut stream, node) {
                         fail(error.at(&place.name));
                     }

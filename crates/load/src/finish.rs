@@ -3,7 +3,9 @@
 //! On a sharded cluster the key of each leaf is built on its node, and only leaves are analyzed: `analyze` of the parent would read
 //! samples of every other node's leaves through foreign tables, which before PostgreSQL 16 means all of their rows.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::dataset::leaf_names;
@@ -111,6 +113,9 @@ fn on_every_node(
         .map(|(member, dataset)| (member.name.as_str(), &member.spec, dataset))
         .collect();
     let percents: Vec<AtomicU64> = (0..nodes).map(|_| AtomicU64::new(f64::NAN.to_bits())).collect();
+    let (events, inbox) = channel();
+    let lost: Vec<AtomicBool> = (0..nodes).map(|_| AtomicBool::new(false)).collect();
+    let (events, lost) = (&Mutex::new(events), &lost);
     std::thread::scope(|scope| {
         let threads: Vec<_> = sites
             .into_iter()
@@ -118,9 +123,18 @@ fn on_every_node(
             .map(|(node, (name, spec, dataset))| {
                 let percent = &percents[node];
                 scope.spawn(move || {
-                    let reconnect_limit = limit;
-                    let finish =
-                        Finish { spec, dataset, tables, streams, foreign_keys, stop, reconnect_limit };
+                    let (reconnect_limit, is_lost) = (limit, &lost[node]);
+                    let finish = Finish {
+                        spec,
+                        dataset,
+                        tables,
+                        streams,
+                        foreign_keys,
+                        stop,
+                        reconnect_limit,
+                        events,
+                        is_lost,
+                    };
                     let done =
                         work(&finish, node, &mut |now| percent.store(now.to_bits(), Ordering::Relaxed));
                     percent.store(100f64.to_bits(), Ordering::Relaxed);
@@ -131,6 +145,7 @@ fn on_every_node(
         let mut next_tick = Instant::now() + TICK;
         while !threads.iter().all(|thread| thread.is_finished()) {
             std::thread::sleep(LOOK);
+            inbox.try_iter().for_each(|event| reporter.observer.event(&event));
             if Instant::now() >= next_tick {
                 next_tick += TICK;
                 let mean = percents.iter().map(|percent| f64::from_bits(percent.load(Ordering::Relaxed)));

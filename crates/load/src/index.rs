@@ -5,7 +5,8 @@
 //! instead of building one), so that nothing is built twice, and a killed load continues with the missing leaf.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use connect::ConnSpec;
@@ -15,7 +16,7 @@ use crate::dataset::{ForeignKey, Table};
 use crate::error::LoadError;
 use crate::ledger::{Dataset, lock, qualified, quoted};
 use crate::options::{Stop, StopLevel};
-use crate::progress::TICK;
+use crate::progress::{LoadEvent, TICK};
 use crate::stream::SESSION_SETTINGS;
 
 /// `maintenance_work_mem` of a session that builds a key, unless the server grants more already. Sorting 10^8 keys in memory of this size
@@ -24,6 +25,9 @@ const MAINTENANCE_WORK_MEM: &str = "256MB";
 
 /// The pause before a lost server is tried again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
+
+/// Characters of the server's message in a report.
+const MESSAGE_CHARS: usize = 160;
 
 /// How keys and statistics are made.
 pub(crate) struct Finish<'a> {
@@ -35,6 +39,9 @@ pub(crate) struct Finish<'a> {
     pub(crate) foreign_keys: &'a [ForeignKey],
     pub(crate) stop: &'a Stop,
     pub(crate) reconnect_limit: Duration,
+    /// Reports servers that are lost and come back: every connection at work meets the same loss, and one of them is enough.
+    pub(crate) events: &'a Mutex<Sender<LoadEvent>>,
+    pub(crate) is_lost: &'a AtomicBool,
 }
 
 /// Takes the lock under which keys and statistics are made, for the life of this connection, if it is free.
@@ -267,6 +274,12 @@ impl Finish<'_> {
         }
     }
 
+    fn report(&self, kind: &'static str, message: String, duration: Option<Duration>) {
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        // A coordinator that is gone needs no report.
+        let _ = events.send(LoadEvent { kind, message, duration });
+    }
+
     /// Runs `work` on a connection of its own, again when the server is lost and comes back within the limit.
     pub(crate) fn persist(
         &self,
@@ -281,10 +294,24 @@ impl Finish<'_> {
                 prepare_session(&mut client)?;
                 work(&mut client)
             });
-            let Err(error) = result else { return Ok(()) };
+            let Err(error) = result else {
+                if let Some(lost_at) = lost_at.filter(|_| self.is_lost.swap(false, Ordering::Relaxed)) {
+                    let message = "making keys and statistics: the server answers again".to_owned();
+                    self.report(record::event::RECONNECT, message, Some(lost_at.elapsed()));
+                }
+                return Ok(());
+            };
             // The first connection is not a lost one.
             if !error.is_connection_lost() || give_up() {
                 return Err(error);
+            }
+            if !self.is_lost.swap(true, Ordering::Relaxed) {
+                let reason = record::escape::one_line(&error.reason(), MESSAGE_CHARS);
+                let message = format!(
+                    "making keys and statistics: the server, or one that it needs, does not answer ({reason}); trying again, for up to {} s",
+                    self.reconnect_limit.as_secs()
+                );
+                self.report(record::event::ERROR, message, None);
             }
             let waited = lost_at.get_or_insert_with(Instant::now).elapsed();
             if waited >= self.reconnect_limit {

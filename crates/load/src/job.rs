@@ -55,6 +55,11 @@ impl Job<'_> {
         self.shape == Shape::Sharded && self.layout.via == Via::Connect && node == 0
     }
 
+    /// Where streams that work for a node may enter instead of where they are: at all entries, if these are not the nodes themselves.
+    pub(crate) fn entries_of(&self, node: usize) -> &[Place] {
+        if self.places.len() == 1 { self.entries } else { &self.entries[node..=node] }
+    }
+
     /// The relation that rows of a leaf are copied into.
     pub(crate) fn target(&self, task: &Task, leaf: u16) -> String {
         match task.owned.get(&leaf) {

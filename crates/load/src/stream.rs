@@ -16,6 +16,7 @@ use wire::error::SqlState;
 use crate::absent::{self, Waiting};
 use crate::dataset::{self, Encoder, Leaves, Numbers};
 use crate::error::{LoadError, is_of_absent_node};
+use crate::job::Place;
 use crate::ledger::{Dataset, qualified};
 use crate::options::{Stop, StopLevel};
 use crate::progress::{Counters, LoadEvent, StreamCounters};
@@ -194,6 +195,8 @@ pub(crate) struct Stream<'a> {
     spec: &'a ConnSpec,
     /// The name of that node; empty when there is only one.
     node: &'a str,
+    /// Where it may connect to instead when that node does not answer.
+    entries: &'a [Place],
     session: Option<Session<HotConnection>>,
     encoder: Box<dyn Encoder + Send + 'a>,
     /// Failures of the chunk in hand that were not about the connection.
@@ -218,6 +221,7 @@ impl<'a> Stream<'a> {
             index,
             spec,
             node,
+            entries: &[],
             session: None,
             encoder,
             attempts: 0,
@@ -225,6 +229,20 @@ impl<'a> Stream<'a> {
             lost_at: None,
             away: None,
             backoff: BACKOFF_FIRST,
+        }
+    }
+
+    /// The same, which goes on at the next one of these when its own does not answer.
+    pub(crate) fn entering(self, entries: &'a [Place]) -> Stream<'a> {
+        Stream { entries, ..self }
+    }
+
+    /// Turns to the next entry, if there are several.
+    fn turn_to_next(&mut self) {
+        let at = self.entries.iter().position(|entry| entry.name == self.node);
+        let next = at.and_then(|at| self.entries.iter().cycle().nth(at + 1));
+        if let Some(entry) = next.filter(|_| self.entries.len() > 1) {
+            (self.spec, self.node) = (&entry.spec, &entry.name);
         }
     }
 
@@ -276,6 +294,7 @@ impl<'a> Stream<'a> {
                     if waited >= self.work.reconnect_limit || !error.is_connection_lost() {
                         return Err(LoadError::ServerLost { waited, attempts, source: Box::new(error) });
                     }
+                    self.turn_to_next();
                 }
             }
         }

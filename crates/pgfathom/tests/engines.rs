@@ -33,6 +33,8 @@ fn citus_is_loaded_verified_driven_and_proved() {
         lab.expect(0, &format!("run -b ycsb-a -c 6 -t 20 --connect {routed} -o {routed}"));
         assert_eq!(lab.run_json(routed)["target"]["engine"], "citus");
     }
+    let refused = lab.expect(1, "load ycsb --rows 3000 --restart --via each").stderr;
+    assert!(refused.contains("the ledger of this engine is on one node"), "{refused}");
     // A worker names the coordinator, which has the ledger.
     let told = lab.expect_at(0, "verify ycsb", 2).stdout;
     assert!(told.contains("accepted"), "{told}");
@@ -137,6 +139,11 @@ fn postgres_pro_multimaster_is_loaded_verified_driven_and_proved() {
     for node in [0, 2] {
         lab.expect_at(0, "verify ycsb", node);
     }
+    // Streams at every node, and a load of which each part came through another one.
+    lab.expect(0, "load ycsb --rows 6000 --chunk-rows 200 --restart --via each -j 3 -o dealt");
+    assert!(lab.expect(0, "verify ycsb --deep").stdout.contains("6,000 rows exact"));
+    let streams = "select count(distinct stream)::text from pgfathom.chunk c join pgfathom.dataset d on d.id = c.dataset where d.name = 'ycsb'";
+    assert_eq!([0, 1, 2].map(|node| lab.sql(node, streams)), ["3", "3", "3"]);
     lab.expect(0, "run -b ycsb-a -c 3 -T 6 --connect each -o sampled");
     let findings =
         std::fs::read_to_string(lab.folder.path().join("sampled/findings.json")).expect("findings");

@@ -1,17 +1,19 @@
 //! Reads statements with a parser of SQL: which tables they use, which columns their conditions compare and how, whether they can be planned again; and hides
-//! their constants.
+//! their constants; and finds the statements in the text of a function.
 //!
 //! Texts come from servers, so they are hostile until proved otherwise. The parser is called only for texts of [`TEXT_BYTES_MAX`] with [`DEPTH_MAX`] open
 //! parentheses: it tries several readings of each, so its time grows with the depth, and it follows nested expressions on the stack. A text that is not
 //! read is an error, never a guess.
 
 mod columns;
+mod inner;
 mod interval;
 mod mask;
 mod shape;
 mod walk;
 
 pub use columns::{index_columns, index_command, quoted, statistics_command};
+pub use inner::inner;
 pub use interval::Interval;
 pub use mask::{mask, parameterized};
 pub use shape::Shape;

@@ -166,23 +166,24 @@ impl Connects {
 /// Dials each session's own node.
 #[derive(Debug)]
 pub struct RoutedDial {
-    nodes: Vec<TargetDial>,
+    /// Name, for messages, and target.
+    nodes: Vec<(String, TargetDial)>,
     connects: Connects,
     first_session: u64,
     isolated: Vec<&'static str>,
 }
 
 impl RoutedDial {
-    /// `nodes` are what the numbers in `connects` mean; the first session dialed has the number `first_session`.
+    /// `nodes`, by name, are what the numbers in `connects` mean; the first session dialed has the number `first_session`.
     /// `isolated`: as [`Dial::isolated`].
     pub fn new(
-        nodes: Vec<ConnSpec>,
+        nodes: Vec<(String, ConnSpec)>,
         connects: Connects,
         first_session: u64,
         isolated: Vec<&'static str>,
     ) -> Arc<RoutedDial> {
         Arc::new(RoutedDial {
-            nodes: nodes.into_iter().map(TargetDial::new).collect(),
+            nodes: nodes.into_iter().map(|(name, spec)| (name, TargetDial::new(spec))).collect(),
             isolated,
             connects,
             first_session,
@@ -193,7 +194,10 @@ impl RoutedDial {
 impl Dial for RoutedDial {
     fn dial(&self, session: u64) -> Result<Link, DialError> {
         let node = usize::from(self.connects.of(session.saturating_sub(self.first_session)));
-        self.nodes[node].dial(session)
+        let (name, dial) = &self.nodes[node];
+        let at_node =
+            |error: DialError| DialError { message: format!("node {name}: {}", error.message), ..error };
+        dial.dial(session).map_err(at_node)
     }
 
     fn isolated(&self) -> Vec<&'static str> {

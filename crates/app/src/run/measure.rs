@@ -458,7 +458,8 @@ fn query_server(
     is_before: bool,
 ) -> Result<(), Failure> {
     let Some(control) = control.filter(|_| !audits.is_empty()) else { return Ok(()) };
-    if control.is_closed() {
+    // A server that went away during the run closed a connection that nothing has used since.
+    if control.simple_query("").is_err() {
         *control = connect::control::connect(spec)?;
     }
     for (_, audit) in audits {

@@ -237,7 +237,8 @@ impl Route {
         match &self.cluster {
             None => Arc::new(TargetDial::new(spec_of(spec)).with_isolated(isolated)),
             Some(cluster) => {
-                let specs = cluster.nodes.iter().map(|node| spec_of(&node.spec)).collect();
+                let specs =
+                    cluster.nodes.iter().map(|node| (node.name.clone(), spec_of(&node.spec))).collect();
                 RoutedDial::new(specs, connects.clone(), 0, isolated)
             }
         }

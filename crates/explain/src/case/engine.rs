@@ -1,7 +1,21 @@
 //! What is not a user's: settings of roles and databases instead of the server's, and what the engine of a cluster makes for itself.
 
 use super::{Case, Thing};
+use record::statement;
 use record::watched::{COMMIT_WAITS, NODE_WAITS, OWN, own};
+
+/// The command with which an owner of [`Case::own_settings`] takes the server's setting again.
+pub(crate) fn reset_command(owner: &str, setting: &str) -> String {
+    let named = |owner: &str| {
+        let (kind, name) = owner.split_once(' ').unwrap_or((owner, ""));
+        format!("{} {}", kind.to_ascii_uppercase(), statement::quoted(name))
+    };
+    let whose = match owner.split_once(" in database ") {
+        Some((role, place)) => format!("{} IN DATABASE {}", named(role), statement::quoted(place)),
+        None => named(owner),
+    };
+    format!("ALTER {whose} RESET {setting}; -- for sessions that connect from now on")
+}
 
 /// The server's program.
 const SERVER: &str = "postgres";
@@ -16,6 +30,20 @@ impl Case {
         let of_node = self.facts("own_setting").filter(move |fact| fact.node == node);
         of_node.filter_map(move |fact| {
             Some((fact.name.strip_prefix(name)?.strip_prefix(" of ")?, fact.value.as_str()))
+        })
+    }
+
+    /// Whether sessions of an owner of [`Case::own_settings`] were at work, in `database` if one is named.
+    pub(crate) fn is_at_work(&self, node: &str, owner: &str, database: &str) -> bool {
+        self.at("activity", node).any(|group| {
+            let (user, place) = (group.lines.word("user"), group.lines.word("database"));
+            let is_wanted = database.is_empty() || place == database;
+            let names = [
+                format!("role {user}"),
+                format!("database {place}"),
+                format!("role {user} in database {place}"),
+            ];
+            is_wanted && names.iter().any(|name| name == owner)
         })
     }
 

@@ -36,7 +36,8 @@ pub(super) fn busy(case: &Case) -> impl Iterator<Item = &NodeTime> {
 pub(crate) fn in_a_line(statement: &StatementTime) -> String {
     match one_line(&statement.text, STATEMENT_CHARS) {
         text if text.is_empty() => format!("statement {}", statement.query_id),
-        text => text,
+        text if statement.outer.is_empty() => text,
+        text => format!("{text} (inside of: {})", one_line(&statement.outer, STATEMENT_CHARS)),
     }
 }
 

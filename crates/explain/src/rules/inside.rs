@@ -162,7 +162,8 @@ fn judge(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
-            if let Some(function) = called(&statement.text) {
+            let sent = if statement.outer.is_empty() { &statement.text } else { &statement.outer };
+            if let Some(function) = called(sent) {
                 claims.push(claim(case, time, statement, &function));
             }
         }
@@ -182,6 +183,9 @@ fn claim(case: &Case, time: &NodeTime, outer: &StatementTime, function: &str) ->
             plain(&inner.text, CLAIMED_CHARS)
         ),
         (Some(inner), _) => format!(", most of it in {}", plain(&inner.text, CLAIMED_CHARS)),
+        _ if !outer.outer.is_empty() => {
+            format!(", by the plans of its statements most of it in {}", plain(&outer.text, CLAIMED_CHARS))
+        }
         _ => ": which statement inside of it takes the time is not counted".to_string(),
     };
     let own = counted(case, time, function);

@@ -389,7 +389,22 @@ fn dead(case: &Case) -> Answer {
             }
             let naptime = case.setting(&time.node, "autovacuum_naptime").unwrap_or("unknown");
             let elsewhere = vacuums_elsewhere(case, &time.node, relation);
-            let why = elsewhere.as_ref().map_or(String::new(), |elsewhere| format!("; {elsewhere}"));
+            let due =
+                Due::of(case, &table, &time.node, live).filter(|due| dead < due.rows && elsewhere.is_none());
+            let why = match (&elsewhere, &due) {
+                (Some(elsewhere), _) => format!("; {elsewhere}"),
+                (None, Some(due)) => format!(
+                    "; autovacuum comes only at {} of them, by {} of {}",
+                    units::count(due.rows),
+                    due.by,
+                    if due.is_tables { "the table" } else { "the server" }
+                ),
+                (None, None) => String::new(),
+            };
+            let reset = format!(
+                "ALTER TABLE {relation} RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor);"
+            );
+            let own = format!("ALTER TABLE {relation} SET (autovacuum_vacuum_scale_factor = 0.02);");
             claims.push(
                 Claim::new(
                     if is_in_the_way(&table) { severity(share) } else { Severity::Note },
@@ -418,13 +433,42 @@ fn dead(case: &Case) -> Answer {
                     &[
                         &format!("VACUUM (VERBOSE, ANALYZE) {relation};"),
                         "ALTER SYSTEM SET autovacuum_naptime = '15s'; SELECT pg_reload_conf();",
-                        &format!("ALTER TABLE {relation} SET (autovacuum_vacuum_scale_factor = 0.02);"),
+                        if due.as_ref().is_some_and(|due| due.is_tables) { &reset } else { &own },
                     ],
                 ),
             );
         }
     }
     Answer::of(claims, || "dead rows of the busy tables".to_string())
+}
+
+/// From how many dead rows on autovacuum comes to a table.
+struct Due {
+    rows: f64,
+    /// The parameters, as `name = value`.
+    by: String,
+    /// The table has parameters of its own.
+    is_tables: bool,
+}
+
+impl Due {
+    fn of(case: &Case, table: &Thing<'_>, node: &str, live: f64) -> Option<Due> {
+        let options = table.lines.word("autovacuum_options");
+        let of_table =
+            |name: &str| options.split(", ").find_map(|one| one.strip_prefix(name)?.strip_prefix('='));
+        let value = |name: &str| -> Option<(f64, String, bool)> {
+            let (text, is_tables) = match of_table(name) {
+                Some(text) => (text, true),
+                None => (case.setting(node, name)?, false),
+            };
+            Some((text.parse().ok()?, format!("{name} = {text}"), is_tables))
+        };
+        let (threshold, first, is_first) = value("autovacuum_vacuum_threshold")?;
+        let (factor, second, is_second) = value("autovacuum_vacuum_scale_factor")?;
+        let rows = threshold + factor * live;
+        let by = if threshold >= factor * live { first } else { second };
+        Some(Due { rows, by, is_tables: if threshold >= factor * live { is_first } else { is_second } })
+    }
 }
 
 /// Seconds of a setting as the server writes it: `30s`, `5min`.

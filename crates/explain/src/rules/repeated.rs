@@ -38,8 +38,22 @@ pub(super) const RULES: &[Rule] = &[
         judge: one_by_one,
         links: &["https://www.postgresql.org/docs/current/postgres-fdw.html#POSTGRES-FDW-OPTIONS"],
     },
+    Rule {
+        id: "EXT-03",
+        title: "rows of a foreign table are fetched to be thrown away",
+        needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
+        limits: "15 % of the session time in a statement that waits in an extension, while a server sends 10,000 rows a second to cursors of postgres_fdw, 20 \
+            for each row that the statement returns (ours)",
+        judge: thrown_away,
+        links: &[
+            "https://www.postgresql.org/docs/current/postgres-fdw.html#POSTGRES-FDW-REMOTE-QUERY-OPTIMIZATION",
+        ],
+    },
 ];
 
+/// Rows that a foreign server sends a second, and of them for each that is left here.
+const FETCHED_PER_S_MIN: f64 = 10_000.0;
+const FETCHED_PER_ROW_MIN: f64 = 20.0;
 /// The share of the session time.
 const SHARE_MIN: f64 = 0.15;
 /// Executions a second.
@@ -271,4 +285,58 @@ fn one_by_one(case: &Case) -> Answer {
         );
     }
     Answer::of(claims, || "statements of postgres_fdw".to_string())
+}
+/// Whether a statement is one that reads a cursor of postgres_fdw, which it names `c1`, `c2` and so on.
+fn is_fetch(text: &str) -> bool {
+    let words: Vec<String> = text.split_whitespace().map(str::to_ascii_uppercase).collect();
+    let is_cursor = |name: &String| {
+        name.strip_prefix('C')
+            .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit()))
+    };
+    matches!(words.as_slice(), [fetch, _, from, name] if fetch == "FETCH" && from == "FROM" && is_cursor(name))
+}
+
+/// EXT-03.
+fn thrown_away(case: &Case) -> Answer {
+    let rows_per_s = |statement: &StatementTime| Some(statement.calls_per_s? * statement.rows?);
+    let all = || node_time::all(case).iter().flat_map(|time| &time.statements);
+    let fetched: f64 = all().filter(|one| is_fetch(&one.text)).filter_map(rows_per_s).sum();
+    let mut claims = vec![];
+    for time in busy(case).filter(|_| fetched >= FETCHED_PER_S_MIN) {
+        let waits = |one: &&StatementTime| {
+            let of_extension = |(event, _): &&(String, f64)| event.starts_with("Extension:");
+            one.share >= SHARE_MIN
+                && !is_fetch(&one.text)
+                && one.events.iter().find(of_extension).is_some_and(|(_, share)| *share >= SHARE_MIN)
+        };
+        let Some(statement) = time.statements.iter().find(waits) else { continue };
+        let returned = rows_per_s(statement).unwrap_or(0.0);
+        if fetched < returned * FETCHED_PER_ROW_MIN {
+            continue;
+        }
+        claims.push(
+            claim(
+                case,
+                time,
+                (statement, statement.share, statement.calls_per_s.unwrap_or(0.0)),
+                format!(
+                    "one statement on foreign tables, for which the other server sends {} rows a second, while it returns {}: its conditions are not sent \
+                     there, so all rows are fetched and thrown away here: {}",
+                    units::short(fetched),
+                    units::short(returned),
+                    plain(&statement.text, STATEMENT_CHARS)
+                ),
+            )
+            .number("fetched_per_s", fetched)
+            .number("returned_per_s", returned)
+            .because("rows of FETCH ... FROM cN, as postgres_fdw reads its cursors, by pg_stat_statements of the sending server")
+            .remedy(
+                "EXPLAIN (VERBOSE) shows the remote statement as \"Remote SQL\", and what is left to this side as \"Filter\". postgres_fdw sends only conditions of \
+                 built-in types with immutable functions: put now() or current_date into a parameter, name an extension whose functions both sides have, or read a \
+                 view of the other server that has the condition",
+                &["ALTER SERVER name OPTIONS (ADD extensions 'name'); -- lets functions and operators of that extension be sent"],
+            ),
+        );
+    }
+    Answer::of(claims, || "rows that postgres_fdw fetches, against those that statements return".to_string())
 }

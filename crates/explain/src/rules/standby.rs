@@ -1,4 +1,5 @@
-//! REP: standbys: statements that replay cancels, replay that is paused, and replay that waits for something else than a CPU.
+//! REP: standbys: statements that replay cancels, replay that is paused, replay that waits for something else than a CPU; and consumers
+//! of logical slots that do not keep up.
 
 use crate::case::{Case, Lines, Thing};
 use crate::node_time;
@@ -52,8 +53,20 @@ pub(super) const RULES: &[Rule] = &[
         judge: held_up,
         links: &["https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT"],
     },
+    Rule {
+        id: "REP-15",
+        title: "the consumer of a logical slot does not keep up",
+        needs: &[Looked("slot"), Looked("wait")],
+        limits: "a logical slot in use keeps 16 MB and more and more of it, and in half of the looks a walsender waits until its receiver reads (ours)",
+        judge: outrun,
+        links: &["https://www.postgresql.org/docs/current/logicaldecoding-walsender.html"],
+    },
 ];
 
+/// WAL that a slot in use keeps.
+const OUTRUN_BYTES_MIN: f64 = 16.0 * 1024.0 * 1024.0;
+/// Looks in which a walsender waits for its receiver, of all.
+const OUTRUN_LOOKS_SHARE: f64 = 0.5;
 /// Looks in which replay waits for a session.
 const HELD_LOOKS_MIN: f64 = 3.0;
 /// Of all looks.
@@ -365,4 +378,56 @@ fn idle(case: &Case) -> Answer {
                  target_session_attrs=prefer-standby"],
         ),
     ])
+}
+/// REP-15.
+fn outrun(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for (node, waits) in case.waiting_nodes() {
+        let is_unread = |_: &str, event: &str| event == "WalSenderWriteData";
+        let (seen, looks) = (waits.seen_in(Who::Background, is_unread), case.looks(node, &[case.span]));
+        if seen < looks * OUTRUN_LOOKS_SHARE {
+            continue;
+        }
+        let keeps_more = |slot: &Thing<'_>| {
+            let kept = slot.lines.series("retained_bytes");
+            let kept = kept.and_then(|kept| Some((kept.last()?, kept.slope()?)));
+            let is_used = slot.lines.word("kind") == "logical" && slot.lines.flag("active") == Some(true);
+            kept.filter(|(now, growth)| is_used && *now >= OUTRUN_BYTES_MIN && *growth > 0.0)
+        };
+        let all = case.at("slot", node).filter_map(|slot| Some((keeps_more(&slot)?, slot)));
+        let Some(((now, growth), slot)) = all.max_by(|left, right| left.0.1.total_cmp(&right.0.1)) else {
+            continue;
+        };
+        claims.push(
+            Claim::new(
+                Severity::Medium,
+                Level::CoOccurrence,
+                format!(
+                    "{node}: the consumer of logical slot {} reads slower than changes are made: the server keeps {} of WAL for it, {} more each second",
+                    slot.name,
+                    units::bytes(now),
+                    units::bytes(growth)
+                ),
+            )
+            .on_node(node)
+            .during([slot.lines.ticks.window()])
+            .number("retained_bytes", now)
+            .number("growth_bytes_per_s", growth)
+            .because(format!(
+                "in {} of {} looks a walsender waited until its receiver read on (Client:WalSenderWriteData)",
+                units::count(seen.min(looks)),
+                units::count(looks)
+            ))
+            .not("decoding: the walsender has changes to send, and nobody takes them")
+            .remedy(
+                "make the consumer faster: larger batches, several workers, less work for each change; publish only the tables and operations that it needs; and set \
+                 max_slot_wal_keep_size, so that the slot is lost and not the server",
+                &[
+                    "SELECT slot_name, active_pid, pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)) AS behind FROM pg_replication_slots;",
+                    "ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();",
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "what slots in use keep, and walsenders that wait for their receivers".to_string())
 }

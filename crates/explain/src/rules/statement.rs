@@ -8,6 +8,7 @@ pub(super) use scan::explain_it;
 
 use super::costly::{busy, in_a_line, severity};
 use crate::case::Case;
+use crate::case::engine::reset_command;
 use crate::node_time;
 use crate::rule::Need::{Any, Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
@@ -299,14 +300,27 @@ fn planned(case: &Case) -> Answer {
     Answer::of(claims, || "planning of the statements that take the time".to_string())
 }
 
+/// The setting that writes every statement to the log: its name, its value, and the role or database at work that has it, if it is not the server's.
+fn logs_all<'a>(case: &'a Case, node: &'a str) -> Option<(&'static str, &'static str, Option<&'a str>)> {
+    let is_all =
+        |all: &str, value: &str| value.eq_ignore_ascii_case(all) || all == "0" && ZERO_TIMES.contains(&value);
+    let of_server = |(name, all): &&(&'static str, &'static str)| {
+        case.setting(node, name).is_some_and(|value| is_all(all, value))
+    };
+    if let Some((name, all)) = LOGS_ALL.iter().find(of_server) {
+        return Some((name, all, None));
+    }
+    LOGS_ALL.iter().find_map(|(name, all)| {
+        let mut own = case.own_settings(node, name);
+        let (owner, _) = own.find(|(owner, value)| is_all(all, value) && case.is_at_work(node, owner, ""))?;
+        Some((*name, *all, Some(owner)))
+    })
+}
+
 fn logged(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
-        let is_set = |(name, all): &&(&str, &str)| {
-            let value = case.setting(server.place, name).unwrap_or("");
-            value.eq_ignore_ascii_case(all) || *all == "0" && ZERO_TIMES.contains(&value)
-        };
-        let Some((name, all)) = LOGS_ALL.iter().find(is_set) else { continue };
+        let Some((name, value, owner)) = logs_all(case, server.place) else { continue };
         let counted: f64 =
             case.at("statement", server.place).filter_map(|statement| statement.lines.rate("calls")).sum();
         // Workers that apply others' changes commit without a statement.
@@ -316,27 +330,30 @@ fn logged(case: &Case) -> Answer {
         if per_s < LOGGED_PER_S_MIN {
             continue;
         }
+        let reset = owner.map(|owner| reset_command(owner, name)).unwrap_or_default();
         claims.push(
             Claim::new(
                 if per_s >= LOGGED_PER_S_MEDIUM { Severity::Medium } else { Severity::Low },
                 Level::CoOccurrence,
                 format!(
-                    "{}: each of {} statements a second is written to the server's log ({name} = {all})",
+                    "{}: each of {} statements a second{} is written to the server's log ({name} = {value})",
                     server.place,
-                    units::short(per_s)
+                    units::short(per_s),
+                    owner.map(|owner| format!(" that is of {owner}")).unwrap_or_default()
                 ),
             )
             .on_node(server.place)
             .during([server.lines.ticks.window()])
             .number("statements_per_s", per_s)
-            .because(format!("{name} is {all}: every session formats its statements, and all of them write to one pipe or file"))
+            .because(format!("{name} is {value}{}: every session formats its statements, and all of them write to one pipe or file", owner.map(|owner| format!(" for {owner}")).unwrap_or_default()))
             .lacking("the time that it takes: PostgreSQL has no wait event for it, so it is in the time on a CPU and in the rest")
             .with(name.starts_with("auto_explain").then_some(()), |claim, ()| {
                 claim.because("auto_explain formats the plan of each statement; with log_analyze it also times every row of every node of it")
             })
             .remedy(
                 "log what is slow, or a sample of it (log_min_duration_sample with log_statement_sample_rate)",
-                &match *name {
+                &match name {
+                    _ if owner.is_some() => vec![reset.as_str()],
                     "auto_explain.log_min_duration" => vec![
                         "ALTER SYSTEM SET auto_explain.log_min_duration = '1s';",
                         "ALTER SYSTEM SET auto_explain.log_analyze = off;",

@@ -79,6 +79,42 @@ fn parts(scene: &mut Scene, names: &[&str], parent: &str, bytes: &[u64], rows: &
     }
 }
 
+/// A statement on a foreign table that returns so many rows in 10 s, for which so many are fetched.
+fn fetched(scene: &mut Scene, fetched: u64, returned: u64) {
+    let text = "select machine, count(*) from plant_alarm where at > now() - interval $1 group by 1";
+    work::statement(scene, "61", text, json!({"calls": 180, "rows": returned, "total_ms": 30_000.0}));
+    let cursor = json!({"calls": 900, "rows": fetched, "total_ms": 3_000.0});
+    work::statement(scene, "62", "FETCH 20000 FROM c1", cursor);
+    let wait = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "Extension", "wait_event": "Extension", "query_id": "61"});
+    scene.set("wait", wait, json!({"sessions": 1}));
+}
+
+/// A logical slot in use that keeps so much, and so much more each second, and what its walsender waits for.
+fn outrun(scene: &mut Scene, kept: f64, growth: f64, event: (&str, &str)) {
+    let keys = json!({"node": "n1", "slot": "billing_feed"});
+    scene.set("slot", keys.clone(), json!({"kind": "logical", "active": true, "wal_status": "reserved"}));
+    scene.vary("slot", keys, "retained_bytes", move |second| kept + growth * second as f64);
+    let wait = json!({"node": "n1", "backend": "walsender", "state": "active", "wait_type": event.0, "wait_event": event.1});
+    scene.set("wait", wait, json!({"sessions": 1}));
+}
+
+/// What a role sets for itself, and so many statements in 10 s; `user` is at work.
+fn logging(scene: &mut Scene, value: &str, user: &str, calls: u64) {
+    scene.fact(n1(), "setting", "log_min_duration_statement", "-1");
+    scene.fact(n1(), "own_setting", "log_min_duration_statement of role gateway", value);
+    let group =
+        json!({"node": "n1", "application": "app", "user": user, "database": "db", "client": "local"});
+    scene.set("activity", group, json!({"sessions": 3}));
+    work::statement(
+        scene,
+        "71",
+        "select centre from route where home = $1",
+        json!({"calls": calls, "rows": calls, "total_ms": 900.0}),
+    );
+}
+
+const UNREAD: (&str, &str) = ("Client", "WalSenderWriteData");
+
 const SHARDS: [&str; 4] =
     ["public.visit_102008", "public.visit_102009", "public.visit_102010", "public.visit_102011"];
 const PARTITIONS: [&str; 4] = ["public.visit_a", "public.visit_b", "public.visit_c", "public.visit_d"];
@@ -87,6 +123,9 @@ const MB: u64 = 1 << 20;
 /// Part of [`super::all`].
 pub(super) const CASES: &[Fires] = &[
     ("DIST-08", Co, |scene| scattered(scene, 32, 10)),
+    ("EXT-03", Counter, |scene| fetched(scene, 14_000_000, 5_000)),
+    ("REP-15", Co, |scene| outrun(scene, 30e6, 4e6, UNREAD)),
+    ("LOG-01", Co, |scene| logging(scene, "0", "gateway", 60_000)),
     ("REP-03", Counter, |scene| forgotten(scene, 216e6, 250e3)),
     ("VAC-05", Counter, |scene| snapshot(scene, 7.0, 43_000, 1)),
     ("TXN-11", Co, |scene| lookups(scene, 600_000, 10_000)),
@@ -121,6 +160,23 @@ pub(super) const CASES: &[Fires] = &[
 
 /// What only looks like these conditions.
 pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    // It waits for changes, keeps little, or no more than before.
+    ("REP-15", |scene| outrun(scene, 30e6, 4e6, ("Activity", "WalSenderMain"))),
+    ("REP-15", |scene| outrun(scene, 3e6, 10.0, UNREAD)),
+    ("REP-15", |scene| outrun(scene, 30e6, 0.0, UNREAD)),
+    // A role that is not there, or logs what is slow.
+    ("LOG-01", |scene| logging(scene, "0", "app", 60_000)),
+    ("LOG-01", |scene| logging(scene, "250ms", "gateway", 60_000)),
+    // What is fetched is returned, or little is fetched at all.
+    ("EXT-03", |scene| fetched(scene, 14_000_000, 13_000_000)),
+    ("EXT-03", |scene| fetched(scene, 20_000, 100)),
+    // Each node has a copy of a reference table.
+    ("DIST-09", |scene| {
+        for (node, rows) in [("n1", 90_000), ("n2", 10), ("n3", 10), ("n4", 10)] {
+            let keys = json!({"node": node, "database": "db", "relation": "public.item_103559"});
+            scene.set("table", keys, json!({"bytes": 9 * MB, "partition_of": "", "index_rows": rows * 10, "rows_updated": 0, "rows_inserted": 0}));
+        }
+    }),
     // It keeps little, or no more than before.
     ("REP-03", |scene| forgotten(scene, 5e6, 250e3)),
     ("REP-03", |scene| forgotten(scene, 216e6, 0.0)),

@@ -132,6 +132,10 @@ pub struct StatementTime {
     pub database: String,
     /// Its text, constants replaced; empty if it is not known.
     pub text: String,
+    /// The statement that is executed, if `text` is one inside of a function that it calls, which the server does not count apart; else empty. The figures are
+    /// those of the whole.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub outer: String,
     /// Average sessions that ran it.
     pub sessions: f64,
     /// Of the active sessions.

@@ -10,6 +10,11 @@ line! {
         database: String,
         /// `queryid`.
         query_id: String,
+        /// A function that the statement calls, or that a trigger of its table calls, whose own statement this is the plan of, because it costs far more; empty:
+        /// the plan is that of the statement itself.
+        function: String,
+        /// The text of that statement.
+        inner: String,
         /// A hash of its shape: nodes, tables, indexes and conditions, but no estimates.
         hash: String,
         /// How it was made: `generic` (with parameters instead of values).

@@ -51,6 +51,8 @@ line! {
         all_visible_share: Option<f64>,
         /// Whether autovacuum may work on it (`autovacuum_enabled` of the table).
         autovacuum: Option<bool>,
+        /// Storage parameters of the table for autovacuum, as `name=value`.
+        autovacuum_options: String,
         /// Blocks of its heap and indexes found in shared buffers.
         blocks_hit: Option<u64>,
         /// Blocks of them that had to be read.

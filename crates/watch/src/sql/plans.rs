@@ -17,6 +17,7 @@ use super::session::{Failed, Session};
 use super::{Link, Node, Tick};
 use crate::collect::{Batch, Collect, With};
 use connect::sql;
+use inside::Inner;
 use record::event;
 use record::statement;
 use record::watched::{Plan, PlanIndex, PlanNode, Sampled, Wait};
@@ -71,6 +72,8 @@ pub(super) struct Plans {
     last_us: u64,
     /// The last plan of each; `None` if it could not be planned.
     seen: BTreeMap<String, Option<Seen>>,
+    /// The statements inside of the functions that a statement leads to, each with the function's name.
+    inner: HashMap<String, Vec<Inner>>,
     /// Why statements were not planned.
     reasons: BTreeMap<String, String>,
     /// Whether settings are tried as well.
@@ -252,12 +255,14 @@ impl Node {
             self.record_named(tick, (&wanted.query_id, &text), batch)?;
             let Link::Up(up) = &mut self.link else { return Ok(()) };
             let before = self.plans.seen.get(&wanted.query_id).cloned().flatten().map(|seen| seen.hash);
-            match look(&mut up.session, &wanted, &text) {
+            let within = self.plans.inner.get(&wanted.query_id).map_or(&[][..], Vec::as_slice);
+            match inside::look(&mut up.session, &wanted, &text, within) {
                 Ok(looked) => {
+                    let text = if looked.plan.inner.is_empty() { &text } else { &looked.plan.inner.clone() };
                     let seen = Seen { hash: looked.plan.hash.clone(), mean_ms: wanted.mean_ms };
                     self.plans.seen.insert(wanted.query_id.clone(), Some(seen));
                     if before.as_deref() != Some(looked.plan.hash.as_str()) {
-                        let trials = trial::all(&mut up.session, &looked, &text, self.plans.tries_settings)?;
+                        let trials = trial::all(&mut up.session, &looked, text, self.plans.tries_settings)?;
                         self.record(tick, looked, before, trials, batch);
                     }
                 }
@@ -507,6 +512,8 @@ fn planned(
         node: String::new(),
         database: wanted.database.clone(),
         query_id: wanted.query_id.clone(),
+        function: String::new(),
+        inner: String::new(),
         hash,
         how: if values == Values::Any { "custom" } else { "generic" }.to_string(),
         cost_total: cost,

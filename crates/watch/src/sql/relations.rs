@@ -89,6 +89,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
              extract(epoch from clock_timestamp() - greatest(pg_catalog.pg_stat_get_last_vacuum_time(c.oid), pg_catalog.pg_stat_get_last_autovacuum_time(c.oid))) vacuumed_s,
              case when c.relpages > 0 then least(c.relallvisible::float8 / c.relpages, 1) end all_visible_share,
              not coalesce(pg_catalog.array_to_string(c.reloptions, ' ') ~* 'autovacuum_enabled=(false|off|no|0)', false) autovacuum,
+             (select string_agg(o, ', ') from pg_catalog.unnest(c.reloptions) o where o like 'autovacuum%') autovacuum_options,
              (pg_catalog.regexp_match(pg_catalog.array_to_string(c.reloptions, ' '), 'fillfactor=([0-9]+)'))[1]::bigint fillfactor,
              (select string_agg(pg_catalog.quote_ident(a.attname)
                || ' ' || (select string_agg(o, ',') from pg_catalog.unnest(a.attoptions) o where o like 'n\\_distinct%'), '; ' order by a.attnum)
@@ -159,6 +160,7 @@ pub(crate) fn tables_answer(
                 vacuumed_s: age(row, "vacuumed_s"),
                 all_visible_share: number(row, "all_visible_share"),
                 autovacuum: flag(row, "autovacuum"),
+                autovacuum_options: text(row, "autovacuum_options"),
                 blocks_hit: delta.count("blocks_hit"),
                 blocks_read: delta
                     .count("blocks_fetched")

@@ -2,6 +2,7 @@
 
 use super::scan::explain_it;
 use crate::case::Case;
+use crate::case::engine::reset_command;
 use crate::node_time;
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::{busy, in_a_line, severity};
@@ -79,39 +80,15 @@ struct OwnLimit {
 fn own_limit(case: &Case, time: &NodeTime, setting: &str, database: &str) -> Option<OwnLimit> {
     let bytes = |value: &str| units::setting(value).unwrap_or(f64::MAX);
     let server = case.setting(&time.node, setting).map_or(f64::MAX, bytes);
-    let is_at_work = |owner: &str| {
-        case.at("activity", time.node.as_str()).any(|group| {
-            let (user, place) = (group.lines.word("user"), group.lines.word("database"));
-            let is_wanted = database.is_empty() || place == database;
-            let names = [
-                format!("role {user}"),
-                format!("database {place}"),
-                format!("role {user} in database {place}"),
-            ];
-            is_wanted && names.iter().any(|name| name == owner)
-        })
-    };
     let less = case
         .own_settings(&time.node, setting)
-        .filter(|(owner, value)| bytes(value) < server && is_at_work(owner));
+        .filter(|(owner, value)| bytes(value) < server && case.is_at_work(&time.node, owner, database));
     let (owner, value) = less.min_by(|left, right| bytes(left.1).total_cmp(&bytes(right.1)))?;
-    let command = match owner.split_once(" in database ") {
-        Some((role, place)) => {
-            format!("ALTER {} IN DATABASE {} RESET {setting};", named(role), statement::quoted(place))
-        }
-        None => format!("ALTER {} RESET {setting};", named(owner)),
-    };
     Some(OwnLimit {
         bytes: bytes(value),
         words: format!("{owner} has a {setting} of its own: {value}"),
-        command: format!("{command} -- for sessions that connect from now on"),
+        command: reset_command(owner, setting),
     })
-}
-
-/// `role X` or `database X` as a command has it.
-fn named(owner: &str) -> String {
-    let (kind, name) = owner.split_once(' ').unwrap_or((owner, ""));
-    format!("{} {}", kind.to_ascii_uppercase(), statement::quoted(name))
 }
 
 /// Temporary files of a node, where no statistics of statements name who writes them.

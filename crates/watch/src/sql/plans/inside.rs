@@ -1,11 +1,10 @@
-//! What no plan shows of a statement: the texts of users' functions that it calls, and what is unusual about its tables and views (rules, triggers, policies,
+//! What no plan shows of a statement: the users' functions that it calls, with the plan of a statement inside of them that costs most, and what is unusual about its tables and views (rules, triggers, policies,
 //! options, statistics that are switched off, ...).
 
-use super::{Batch, Collect, Failed, Link, Node, Tick, text};
+use super::{Batch, Collect, Failed, Link, Looked, Node, NotPlanned, Session, Tick, Wanted, list, text};
 use connect::sql::literal;
 use record::statement;
 use record::watched::{FUNCTION_TEXT, PECULIAR};
-#[cfg(test)]
 use serde_json::Value;
 
 /// Functions of one statement.
@@ -17,17 +16,69 @@ const RELATIONS_MAX: usize = 8;
 /// Characters of a function's text.
 const SOURCE_CHARS: usize = 4_000;
 
-/// The query for functions in SQL or PL/pgSQL with one of these names, without those of the server.
+/// Statements of these functions that are planned.
+const INNER_MAX: usize = 8;
+/// So many times as costly as the statement itself is one that takes its time.
+const COSTLIER_TIMES: f64 = 10.0;
+
+/// A statement inside of a function.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Inner {
+    function: String,
+    text: String,
+}
+
+/// The query for functions in SQL or PL/pgSQL with one of these names, or that triggers of tables with these names call, without those of the server.
 fn question(names: &[String]) -> String {
     let names: Vec<String> = names.iter().take(NAMES_MAX).map(|name| literal(name)).collect();
+    let names = names.join(", ");
     format!(
         "select json_build_object('functions', (select json_agg(f) from (select p.proname::text as name, l.lanname::text as language,
-            pg_catalog.left(p.prosrc, {SOURCE_CHARS}) as source, p.prorows::bigint as returned
+            pg_catalog.left(p.prosrc, {SOURCE_CHARS}) as source, p.prorows::bigint as returned, p.proargnames as arguments,
+            p.proname in ({names}) as is_named
           from pg_catalog.pg_proc p join pg_catalog.pg_language l on l.oid = p.prolang join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-          where p.proname in ({}) and l.lanname in ('sql', 'plpgsql') and n.nspname not in ('pg_catalog', 'information_schema')
-          order by 1 limit {FUNCTIONS_MAX}) f))::text",
-        names.join(", ")
+          where (p.proname in ({names}) or p.oid in (select t.tgfoid from pg_catalog.pg_trigger t join pg_catalog.pg_class c on c.oid = t.tgrelid
+              where c.relname in ({names}) and not t.tgisinternal and t.tgenabled in ('O', 'A')))
+            and l.lanname in ('sql', 'plpgsql') and n.nspname not in ('pg_catalog', 'information_schema')
+          order by 1 limit {FUNCTIONS_MAX}) f),
+          'counts_inner', pg_catalog.current_setting('pg_stat_statements.track', true) is not distinct from 'all')::text"
     )
+}
+
+/// Plans a statement; or one inside of the functions that it leads to, if that costs so much more that it is what takes the time.
+pub(super) fn look(
+    session: &mut Session,
+    wanted: &Wanted,
+    text: &str,
+    inner: &[Inner],
+) -> Result<Looked, NotPlanned> {
+    let mut outer = super::look(session, wanted, text);
+    if let Err(NotPlanned::Gone(_)) = outer {
+        return outer;
+    }
+    let cost = |looked: &Looked| looked.plan.cost_total.unwrap_or(0.0);
+    let least = COSTLIER_TIMES * outer.as_ref().map_or(0.0, cost).max(1.0);
+    for Inner { function, text } in inner.iter().take(INNER_MAX) {
+        match super::look(session, wanted, text) {
+            Ok(mut found) if cost(&found) >= least.max(outer.as_ref().map_or(0.0, cost)) => {
+                (found.plan.function, found.plan.inner) = (function.clone(), text.clone());
+                outer = Ok(found);
+            }
+            Err(NotPlanned::Gone(failed)) => return Err(NotPlanned::Gone(failed)),
+            // Many of them cannot be planned alone.
+            Ok(_) | Err(_) => {}
+        }
+    }
+    outer
+}
+
+/// The statements in the text of a function, without those that only ask for values.
+fn inner_of(function: &Value) -> Vec<Inner> {
+    let arguments: Vec<String> =
+        list(function, "arguments").iter().filter_map(Value::as_str).map(str::to_string).collect();
+    let has_tables = |text: &String| statement::parse(text).is_ok_and(|parsed| !parsed.tables.is_empty());
+    let found = statement::inner(&text(function, "source"), &arguments).into_iter().filter(has_tables);
+    found.map(|inner| Inner { function: text(function, "name"), text: inner }).collect()
 }
 
 /// The query for tables and views with one of these names, with what is unusual about each.
@@ -100,7 +151,13 @@ impl Node {
             Err(gone) => return Err(gone),
         };
         let place = self.place();
-        for row in answer["functions"].as_array().into_iter().flatten() {
+        let functions = list(&answer, "functions");
+        // What the server counts apart is planned apart.
+        if answer["counts_inner"].as_bool() == Some(false) {
+            let inner = functions.iter().flat_map(inner_of).collect();
+            self.plans.inner.insert(query_id.to_string(), inner);
+        }
+        for row in functions.iter().filter(|row| row["is_named"].as_bool() == Some(true)) {
             let rows = row["returned"].as_u64().unwrap_or(0);
             let source = text(row, "source");
             let source = source.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -121,5 +178,17 @@ mod tests {
         let query = question(&["find_offer".to_string(), "it's".to_string()]);
         assert!(query.contains("in ('find_offer', 'it''s')"), "{query}");
         assert_eq!(Value::Null["functions"].as_array(), None);
+    }
+
+    #[test]
+    fn statements_of_functions_are_those_with_tables() {
+        let function = serde_json::json!({"name": "login", "arguments": ["u"], "source":
+            "begin perform nextval('n'); delete from visit where person = u and at < now(); return u; end"});
+        let found = Inner {
+            function: "login".to_string(),
+            text: "delete from visit where person = $1 and at < now()".to_string(),
+        };
+        assert_eq!(inner_of(&function), [found]);
+        assert_eq!(inner_of(&serde_json::json!({"name": "f", "arguments": null, "source": null})), []);
     }
 }
