@@ -143,7 +143,7 @@ fn refusals_are_explained() {
         refused(
             &spec.clone().with_dbname("nowhere"),
             "database \"nowhere\" does not exist",
-            "CREATE DATABASE nowhere",
+            "CREATE DATABASE \"nowhere\"",
         );
         refused(&spec.clone().with_dbname("closed"), "pg_hba.conf rejects", "rejects role");
         refused(&spec.clone().with_dbname("shut"), "not currently accepting connections", "datallowconn");

@@ -254,7 +254,7 @@ fn a_server_that_is_gone_one_that_was_restarted_and_one_that_froze_are_three_thi
     let stopped = scene.explain();
     let found = claims(&stopped, "OBS-01");
     assert!(
-        matches!(found[..], [(Severity::Medium, claim)] if claim.contains("away for 6 s: received fast shutdown")),
+        matches!(found[..], [(Severity::Medium, claim)] if claim.contains("away for 4 s: received fast shutdown")),
         "{found:?}"
     );
 

@@ -107,7 +107,7 @@ fn citus_loses_a_worker_and_moves_shards_under_load() {
     // Half of the keys are on the worker that is away, and the others go on.
     let drive = "run -b ycsb-c -c 4 -T 10 --watch off -o parted";
     let command = trial.lab.command(drive);
-    let driving = std::thread::spawn(move || labs::expect(0, command, drive));
+    let driving = std::thread::spawn(move || labs::expect(2, command, drive));
     std::thread::sleep(AWAY * 2);
     trial.lab.servers.node_mut(2).kill9().expect("the server is killed");
     std::thread::sleep(AWAY);
@@ -141,7 +141,7 @@ fn postgres_pro_multimaster_is_loaded_verified_driven_and_proved() {
     }
     // Streams at every node, and a load of which each part came through another one.
     lab.expect(0, "load ycsb --rows 6000 --chunk-rows 200 --restart --via each -j 3 -o dealt");
-    assert!(lab.expect(0, "verify ycsb --deep").stdout.contains("6,000 rows exact"));
+    assert!(lab.expect(0, "verify ycsb --deep").stdout.contains("18,000 rows exact"));
     let streams = "select count(distinct stream)::text from pgfathom.chunk c join pgfathom.dataset d on d.id = c.dataset where d.name = 'ycsb'";
     assert_eq!([0, 1, 2].map(|node| lab.sql(node, streams)), ["3", "3", "3"]);
     lab.expect(0, "run -b ycsb-a -c 3 -T 6 --connect each -o sampled");

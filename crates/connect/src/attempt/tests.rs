@@ -39,7 +39,7 @@ fn every_refusal_has_its_hint_and_its_fate() {
         (b"28000", "Ident authentication failed for user \"ann\"", "server's log", false, false),
         (b"28000", "role \"ann\" does not exist", "createuser ann", false, false),
         (b"28000", "connection requires a valid client certificate", "sslcert", false, false),
-        (b"3D000", "database \"shop\" does not exist", "CREATE DATABASE shop", false, false),
+        (b"3D000", "database \"shop\" does not exist", "CREATE DATABASE \"shop\"", false, false),
         (b"42501", "permission denied for database \"shop\"", "GRANT CONNECT", false, false),
         (b"53300", "sorry, too many clients already", "max_connections", false, true),
         (

@@ -1,7 +1,7 @@
 //! Statements that every shard has to answer, tables whose rows are on one of their parts, and frequent causes in forms that other scenes lack; and what only
 //! looks like it.
 
-use super::plan::statement;
+use super::plan::{node, statement};
 use super::{Change, Co, Counter, Fires, work};
 use crate::scene::Scene;
 use serde_json::{Value, json};
@@ -113,6 +113,16 @@ fn logging(scene: &mut Scene, value: &str, user: &str, calls: u64) {
     );
 }
 
+/// The first rows by what a function returns for each, which reads tables of its own.
+fn sorted_by_function(scene: &mut Scene) {
+    let text = "select id, turnover from customer_list order by turnover desc, id limit $1";
+    statement(scene, text, json!({"rows": 200, "shared_hit": 1_020_000}), json!({"cost_total": 1_971.0}));
+    node(scene, 1, 0, "Limit", json!({}));
+    let sort = json!({"condition": "(sales.turnover(k.id)) DESC, k.id", "rows_planned": 6_000.0});
+    node(scene, 2, 1, "Sort", sort);
+    node(scene, 3, 2, "Seq Scan", json!({"relation": "sales.customer", "table_rows": 6_000.0}));
+}
+
 const UNREAD: (&str, &str) = ("Client", "WalSenderWriteData");
 
 const SHARDS: [&str; 4] =
@@ -124,6 +134,7 @@ const MB: u64 = 1 << 20;
 pub(super) const CASES: &[Fires] = &[
     ("DIST-08", Co, |scene| scattered(scene, 32, 10)),
     ("EXT-03", Counter, |scene| fetched(scene, 14_000_000, 5_000)),
+    ("PLAN-24", Co, sorted_by_function),
     ("REP-15", Co, |scene| outrun(scene, 30e6, 4e6, UNREAD)),
     ("LOG-01", Co, |scene| logging(scene, "0", "gateway", 60_000)),
     ("REP-03", Counter, |scene| forgotten(scene, 216e6, 250e3)),
@@ -160,6 +171,8 @@ pub(super) const CASES: &[Fires] = &[
 
 /// What only looks like these conditions.
 pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    // What is sorted is no walk of an index.
+    ("PLAN-27", sorted_by_function),
     // It waits for changes, keeps little, or no more than before.
     ("REP-15", |scene| outrun(scene, 30e6, 4e6, ("Activity", "WalSenderMain"))),
     ("REP-15", |scene| outrun(scene, 3e6, 10.0, UNREAD)),

@@ -48,7 +48,7 @@ fn wrong_server_states() {
         usage(
             "verify nowhere",
             "cannot connect to socket {socket}/.s.PGSQL.{port}: FATAL: database \"nowhere\" does not exist (SQLSTATE 3D000)",
-            "CREATE DATABASE nowhere",
+            "CREATE DATABASE \"nowhere\"",
         ),
         usage(
             "verify -U nobody nothing",

@@ -98,12 +98,20 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         };
         let is_other = planned.is_of_one_constant() || super::is_explained(case, &planned);
         // With LIMIT it is a walk of an index until enough rows fit (PLAN-27).
-        if !does_more(&planned) || super::is_limited(&planned) || is_other {
+        let sorts = planned.nodes.iter().any(|node| node.lines.word("kind").ends_with("Sort"));
+        if !does_more(&planned) || super::is_limited(&planned) && !sorts || is_other {
             continue;
         }
+        let function = called_for_rows(&planned);
         let is_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
         let large = large_values(case, &planned);
         let why = match is_loop && has_unknown_range(&planned) {
+            _ if let Some((name, rows)) = function => {
+                format!(
+                    "function {name}() is called for each of {} rows, and reads tables each time",
+                    units::count(rows)
+                )
+            }
             true => format!("{}: {UNKNOWN_RANGES}", why_more(is_loop, large.as_ref())),
             false => why_more(is_loop, large.as_ref()),
         };
@@ -118,7 +126,7 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
             .number("blocks_per_call", blocks)
             .because(planned.file())
             .because("the planner counts at least 1 for a block that it expects to read");
-        claims.push(match is_loop {
+        claims.push(match is_loop && function.is_none() {
             true => {
                 let commands = statistics(&planned);
                 let mut commands: Vec<&str> = commands.iter().map(String::as_str).collect();
@@ -160,6 +168,27 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
     }
     Answer::of(claims, || "blocks of executions, against the costs of their plans".to_string())
 }
+
+/// A function of users that a node of the plan evaluates for each of its rows: its name, which EXPLAIN (VERBOSE) writes with the schema, and the rows.
+fn called_for_rows<'a>(planned: &Planned<'a>) -> Option<(&'a str, f64)> {
+    let is_name = |c: char| c.is_alphanumeric() || "_.\"".contains(c);
+    let name = |text: &'a str| {
+        let mut calls = text.match_indices('(').filter_map(|(at, _)| {
+            let begin = text[..at].rfind(|c| !is_name(c)).map_or(0, |before| before + 1);
+            Some(&text[begin..at]).filter(|name| name.contains('.') && !name.starts_with('.'))
+        });
+        calls.next()
+    };
+    let of_node = |node: &crate::case::Thing<'a>| {
+        let lines = node.lines;
+        let found = name(lines.word("condition")).or_else(|| name(lines.word("filter")))?;
+        Some((found, lines.last("rows_planned")?.max(lines.last("table_rows").unwrap_or(0.0))))
+    };
+    planned.nodes.iter().filter_map(of_node).find(|(_, rows)| *rows >= ROWS_CALLED_MIN)
+}
+
+/// Rows from which on calls of a function are many.
+const ROWS_CALLED_MIN: f64 = 100.0;
 
 /// What is wrong with a plan for any parameters.
 const UNKNOWN_RANGES: &str = "a generic plan, as a prepared statement has it from its sixth execution on, takes each range between parameters for 0.5 % of the rows";

@@ -57,7 +57,9 @@ pub(super) fn look(
         return outer;
     }
     let cost = |looked: &Looked| looked.plan.cost_total.unwrap_or(0.0);
-    let least = COSTLIER_TIMES * outer.as_ref().map_or(0.0, cost).max(1.0);
+    // A call alone reads nothing: whatever its function reads is the work.
+    let reads = outer.as_ref().is_ok_and(|looked| looked.nodes.iter().any(|node| !node.table.is_empty()));
+    let least = if reads { COSTLIER_TIMES * outer.as_ref().map_or(0.0, cost).max(1.0) } else { 0.0 };
     for Inner { function, text } in inner.iter().take(INNER_MAX) {
         match super::look(session, wanted, text) {
             Ok(mut found) if cost(&found) >= least.max(outer.as_ref().map_or(0.0, cost)) => {
