@@ -240,3 +240,45 @@ fn the_plan_of_a_statement_inside_of_a_function_is_that_of_the_call() {
     let evidence = claim.evidence.join("\n");
     assert!(evidence.contains(&format!("{text} (inside of: ")), "{evidence}");
 }
+
+#[test]
+fn the_first_rows_of_a_sort_get_an_index_in_their_order() {
+    let mut scene = Scene::healthy();
+    let text = "select id from job where queue = $1 and state = $2 and run_at <= now() order by priority desc, id limit $3 for update skip locked";
+    crate::fire::plan::statement(
+        &mut scene,
+        text,
+        json!({"calls": 400, "rows": 400, "shared_hit": 900_000}),
+        json!({}),
+    );
+    for (number, kind) in [(1, "Limit"), (2, "LockRows")] {
+        crate::fire::plan::node(&mut scene, number, number - 1, kind, json!({}));
+    }
+    crate::fire::plan::node(
+        &mut scene,
+        3,
+        2,
+        "Sort",
+        json!({"condition": "job.priority DESC, job.id", "rows_planned": 90_000.0}),
+    );
+    let filter = "((job.queue = $1) AND (job.state = $2) AND (job.run_at <= now()))";
+    let scan = json!({"relation": "public.job", "alias": "job", "filter": filter, "rows_planned": 90_000.0, "table_rows": 180_000.0});
+    crate::fire::plan::node(&mut scene, 4, 3, "Seq Scan", scan);
+    let table = json!({"node": "n1", "database": "db", "relation": "public.job"});
+    scene.set(
+        "table",
+        table,
+        json!({"bytes": 20_000_000, "live_rows": 180_000, "seq_scans": 2_400, "seq_rows": 432_000_000}),
+    );
+    let found = scene.explain();
+    let claim = of(&found, "PLAN-01");
+    assert!(
+        claim.claim.ends_with("no index has queue and state and then the order priority DESC, id"),
+        "{}",
+        claim.claim
+    );
+    assert_eq!(
+        commands(claim),
+        "CREATE INDEX CONCURRENTLY ON public.job (\"queue\", \"state\", \"priority\" DESC, \"id\");"
+    );
+}

@@ -27,7 +27,7 @@ use record::statement;
 pub(super) use aside::is_explained;
 pub(super) use declared::RULES as DECLARED_RULES;
 pub(super) use hidden::does_more;
-pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, keeps_most, proposal, with_proposal};
+pub(super) use index::{BYTES_PER_ENTRY, is_of, keeps_most, proposal, with_proposal};
 pub(super) use narrow::RULES as NARROW_RULES;
 pub(super) use order::RULES as ORDER_RULES;
 pub(super) use pattern::{Advice, of_text as pattern_of_text};

@@ -7,7 +7,7 @@ mod harmless;
 mod inside;
 pub(crate) mod live;
 mod narrow;
-mod plan;
+pub(crate) mod plan;
 mod scope;
 pub(crate) mod search;
 mod shift;

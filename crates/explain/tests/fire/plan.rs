@@ -7,7 +7,7 @@ use record::finding::Level::{CoOccurrence as Co, DiscriminatingCounter as Counte
 use serde_json::{Value, json};
 
 /// A statement of half of the session time, with these figures and this plan.
-pub(super) fn statement(scene: &mut Scene, text: &str, figures: Value, plan: Value) {
+pub(crate) fn statement(scene: &mut Scene, text: &str, figures: Value, plan: Value) {
     let keys = json!({"node": "n1", "database": "db", "query_id": "9"});
     scene.event(1, event::QUERY, "", json!({"query_id": "9", "text": text}));
     scene.set(
@@ -21,7 +21,7 @@ pub(super) fn statement(scene: &mut Scene, text: &str, figures: Value, plan: Val
     scene.set("plan", keys, plan);
 }
 
-pub(super) fn node(scene: &mut Scene, number: u64, above: u64, kind: &str, fields: Value) {
+pub(crate) fn node(scene: &mut Scene, number: u64, above: u64, kind: &str, fields: Value) {
     let keys = json!({"node": "n1", "query_id": "9", "hash": "c0", "number": number});
     scene.set(
         "plan_node",

@@ -6,7 +6,7 @@ use crate::rules::costly::{busy, in_a_line, names_table, scanned, severity, wast
 use crate::rules::plan;
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
-use record::statement::{self, Condition};
+use record::statement::{self, Condition, Use};
 
 /// Characters of a statement that is offered for pasting; what is cut ends with an ellipsis, and is not offered.
 const PASTED_CHARS_MAX: usize = 2_000;
@@ -78,11 +78,18 @@ pub(super) fn scan(case: &Case) -> Answer {
             let scan = Scan { time, statement, table, each, scans, blocks, calls, is_named };
             let pattern = || pattern(case, time, statement, relation, planned.as_ref()).filter(|_| is_named);
             claims.push(match proposal {
-                Some(proposal) => plan::with_proposal(scan.claim(Some(&proposal)), &proposal),
-                None => match pattern() {
-                    Some(advice) => with_advice(scan.claim(None), advice, relation),
-                    None => look_for_it(case, &scan, planned.as_ref()),
-                },
+                Some(proposal) => {
+                    let columns = (proposal.relation == relation).then(|| proposal.columns.join(" or "));
+                    let lack = columns.map(|columns| format!("no index begins with {columns}"));
+                    plan::with_proposal(scan.claim(lack), &proposal)
+                }
+                None => {
+                    match (pattern(), planned.as_ref().and_then(|planned| ordered(case, planned, relation))) {
+                        (Some(advice), _) => with_advice(scan.claim(None), advice, relation),
+                        (None, Some(order)) => with_order(&scan, &order),
+                        (None, None) => look_for_it(case, &scan, planned.as_ref()),
+                    }
+                }
             });
         }
     }
@@ -157,12 +164,11 @@ impl Scan<'_> {
         self.table.lines.word("relation")
     }
 
-    /// What is known without its plan, and which index the plan asks for.
-    fn claim(&self, proposal: Option<&plan::Proposal>) -> Claim {
+    /// What is known without its plan, and which index is missing.
+    fn claim(&self, lack: Option<String>) -> Claim {
         let (time, statement, relation) = (self.time, self.statement, self.relation());
         // What it reads is then not most of its time.
         let spills = statement.temp_bytes.is_some_and(|bytes| bytes >= SPILL_BYTES_MIN);
-        let index = proposal.filter(|proposal| proposal.relation == relation);
         Claim::new(
             if spills { Severity::Medium } else { severity(statement.share) },
             Level::DiscriminatingCounter,
@@ -173,7 +179,7 @@ impl Scan<'_> {
                 units::short(self.each),
                 units::short(statement.rows.unwrap_or(0.0)),
                 units::short(self.calls),
-                index.map_or(String::new(), |index| format!(": no index begins with {}", index.columns.join(" or ")))
+                lack.map_or(String::new(), |lack| format!(": {lack}"))
             ),
         )
         .on_node(&time.node)
@@ -192,6 +198,74 @@ impl Scan<'_> {
         .with((!self.is_named).then_some(NOT_NAMED), Claim::because)
         .not("a table too small for an index: a scan reads 1,000 rows or more")
     }
+}
+
+/// The first rows in an order, for which a plan reads and sorts all that fit: an index has them in that order.
+struct Ordered {
+    /// Columns that have to be equal to something.
+    equal: Vec<String>,
+    /// Those of the order, with DESC.
+    order: Vec<String>,
+}
+
+/// The scan of a relation below a sort and a limit, if no index begins with its columns.
+fn ordered(case: &Case, planned: &plan::Planned<'_>, relation: &str) -> Option<Ordered> {
+    let has = |kind: &str| planned.nodes.iter().find(|node| node.lines.word("kind") == kind);
+    let (sort, _) = (has("Sort")?, has("Limit")?);
+    let scan = planned.nodes.iter().find(|node| {
+        node.lines.word("kind") == "Seq Scan"
+            && node.lines.word("relation") == relation
+            && !node.lines.word("filter").is_empty()
+    })?;
+    let column = |part: &str| {
+        let (name, direction) = part.trim().split_once(' ').unwrap_or((part.trim(), ""));
+        let name = name.rsplit('.').next()?;
+        let is_plain = !name.contains('(') && ["", "DESC"].contains(&direction);
+        is_plain.then(|| format!("{name} {direction}").trim_end().to_string())
+    };
+    let order: Vec<String> = sort.lines.word("condition").split(',').map(column).collect::<Option<_>>()?;
+    let conditions = statement::conditions(scan.lines.word("filter")).ok()?;
+    let mut equal: Vec<String> =
+        conditions.into_iter().filter(|one| one.how == Use::Equality).map(|one| one.column).collect();
+    equal.dedup();
+    let first = |index: &Thing<'_>| index.lines.word("columns").split("; ").next().unwrap_or("").to_string();
+    let is_there = case
+        .at("plan_index", &planned.time.node)
+        .filter(|index| index.lines.word("relation") == relation && index.lines.flag("valid") != Some(false))
+        .any(|index| match equal.as_slice() {
+            [] => order[0].starts_with(&first(&index)),
+            equal => equal.contains(&first(&index)),
+        });
+    (!is_there && equal.len() + order.len() <= COLUMNS_MAX).then_some(Ordered { equal, order })
+}
+
+/// Columns of an index that is proposed.
+const COLUMNS_MAX: usize = 6;
+
+fn with_order(scan: &Scan<'_>, found: &Ordered) -> Claim {
+    let Ordered { equal, order } = found;
+    let quoted = |one: &String| {
+        let (name, direction) = one.split_once(' ').unwrap_or((one, ""));
+        format!("{} {direction}", statement::quoted(name.trim_matches('"'))).trim_end().to_string()
+    };
+    let all: Vec<String> = equal.iter().chain(order).map(quoted).collect();
+    let relation = scan.relation();
+    let lack = match equal.as_slice() {
+        [] => format!("it sorts them, and no index has the order {}", order.join(", ")),
+        equal => format!(
+            "it sorts what fits, and no index has {} and then the order {}",
+            equal.join(" and "),
+            order.join(", ")
+        ),
+    };
+    scan.claim(Some(lack))
+        .because("the plan reads the table, sorts the rows that fit, and stops after the first: an index in that order begins with them")
+        .lacking("the index tried: EXPLAIN with hypopg, or on a copy")
+        .remedy(
+            "create an index with the columns of the conditions first and those of ORDER BY behind them; for a queue leave out what is done (WHERE state = ...); \
+             CONCURRENTLY does not block writes, and must not run in a transaction",
+            &[&format!("CREATE INDEX CONCURRENTLY ON {relation} ({});", all.join(", "))],
+        )
 }
 
 /// What to do where the plan, if there is one, does not show which index is missing.
