@@ -99,6 +99,15 @@ pub(super) const RULES: &[Rule] = &[
         judge: |case| judge(case, excess::fanned, "SELECT DISTINCT over joins"),
         links: &["https://www.postgresql.org/docs/current/functions-subquery.html#FUNCTIONS-SUBQUERY-EXISTS"],
     },
+    Rule {
+        id: "PLAN-63",
+        title: "lists of one parent multiply each other in a join",
+        needs: NEEDS,
+        limits: "20 % of the session time in a SELECT that joins two tables to one column of a third and not to each other, 3 rows or more of each by its plan, 100 or \
+            more in all (ours)",
+        judge: |case| judge(case, excess::multiplied, "tables that are joined to the same column"),
+        links: &["https://www.postgresql.org/docs/current/queries-table-expressions.html#QUERIES-JOIN"],
+    },
 ];
 
 /// The share of the session time of a statement.

@@ -123,6 +123,33 @@ fn sorted_by_function(scene: &mut Scene) {
     node(scene, 3, 2, "Seq Scan", json!({"relation": "sales.customer", "table_rows": 6_000.0}));
 }
 
+/// Two lists of one parent in one join, with so many rows of the second one.
+fn lists(scene: &mut Scene, text: &str, rows: f64) {
+    statement(
+        scene,
+        text,
+        json!({"calls": 40, "rows": 128_000, "shared_hit": 20_000}),
+        json!({"cost_total": 300.0}),
+    );
+    node(scene, 1, 0, "Nested Loop", json!({"rows_planned": 40.0}));
+    node(
+        scene,
+        2,
+        1,
+        "Index Scan",
+        json!({"relation": "public.ingredient", "alias": "i", "rows_planned": 40.0, "index": "ingredient_recipe"}),
+    );
+    node(
+        scene,
+        3,
+        1,
+        "Index Scan",
+        json!({"relation": "public.comment", "alias": "c", "rows_planned": rows, "index": "comment_recipe"}),
+    );
+}
+
+const LISTS: &str = "select r.id, i.label, c.body from recipe r left join ingredient i on i.recipe = r.id left join comment c on c.recipe = r.id where r.id = $1";
+
 const UNREAD: (&str, &str) = ("Client", "WalSenderWriteData");
 
 const SHARDS: [&str; 4] =
@@ -135,6 +162,7 @@ pub(super) const CASES: &[Fires] = &[
     ("DIST-08", Co, |scene| scattered(scene, 32, 10)),
     ("EXT-03", Counter, |scene| fetched(scene, 14_000_000, 5_000)),
     ("PLAN-24", Co, sorted_by_function),
+    ("PLAN-63", Counter, |scene| lists(scene, LISTS, 80.0)),
     ("REP-15", Co, |scene| outrun(scene, 30e6, 4e6, UNREAD)),
     ("LOG-01", Co, |scene| logging(scene, "0", "gateway", 60_000)),
     ("REP-03", Counter, |scene| forgotten(scene, 216e6, 250e3)),
@@ -171,6 +199,16 @@ pub(super) const CASES: &[Fires] = &[
 
 /// What only looks like these conditions.
 pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    // A list of one row, and one that is joined to the other.
+    ("PLAN-63", |scene| lists(scene, LISTS, 1.0)),
+    ("PLAN-13", |scene| lists(scene, LISTS, 80.0)),
+    ("PLAN-63", |scene| {
+        lists(
+            scene,
+            "select r.id, i.label, c.body from recipe r join ingredient i on i.recipe = r.id join comment c on c.ingredient = i.id",
+            80.0,
+        )
+    }),
     // What is sorted is no walk of an index.
     ("PLAN-27", sorted_by_function),
     // It waits for changes, keeps little, or no more than before.

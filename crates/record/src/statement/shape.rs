@@ -21,6 +21,9 @@ pub struct Shape {
     pub is_distinct: bool,
     /// Tables of its FROM by their aliases, of which no column is returned; empty where a column is written without its table.
     pub only_joined: Vec<String>,
+    /// Tables of its FROM by their aliases that are joined to the same column of another one, and not to each other: each row of one comes once for each of
+    /// the others. Empty if there are not two of them.
+    pub side_by_side: Vec<String>,
     /// It has GROUP BY or an aggregate.
     pub aggregates: bool,
     /// It has LIMIT or FETCH.
@@ -110,6 +113,7 @@ fn columns(select: &Select, shape: &mut Shape) {
     let is_one = |distinct: &ast::Distinct| matches!(distinct, ast::Distinct::Distinct);
     let is_distinct = select.distinct.as_ref().is_some_and(is_one);
     shape.only_joined = only_joined(select).unwrap_or_default();
+    shape.side_by_side = side_by_side(select);
     for item in &select.projection {
         match item {
             SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => shape.takes_all_columns = true,
@@ -168,6 +172,77 @@ fn only_joined(select: &Select) -> Option<Vec<String>> {
     }
     aliases.retain(|alias| !returned.contains(alias));
     Some(aliases)
+}
+
+/// A column with the table in front of it, as `(table, column)`.
+fn column_of_table(expr: &Expr) -> Option<(String, String)> {
+    let name = |ident: &ast::Ident| match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_lowercase(),
+    };
+    match expr {
+        Expr::Nested(inner) => column_of_table(inner),
+        Expr::CompoundIdentifier(parts) => {
+            let [.., table, column] = parts.as_slice() else { return None };
+            Some((name(table), name(column)))
+        }
+        _ => None,
+    }
+}
+
+/// The equalities between columns of two tables in the conditions of joins.
+fn equalities(expr: &Expr, found: &mut Vec<[(String, String); 2]>, depth: usize) {
+    match expr {
+        _ if depth > WALK_DEPTH_MAX => {}
+        Expr::Nested(inner) => equalities(inner, found, depth + 1),
+        Expr::BinaryOp { left, op: ast::BinaryOperator::And, right } => {
+            equalities(left, found, depth + 1);
+            equalities(right, found, depth + 1);
+        }
+        Expr::BinaryOp { left, op: ast::BinaryOperator::Eq, right } => {
+            found
+                .extend(column_of_table(left).zip(column_of_table(right)).map(|(left, right)| [left, right]));
+        }
+        _ => {}
+    }
+}
+
+fn side_by_side(select: &Select) -> Vec<String> {
+    use ast::JoinConstraint::On;
+    use ast::JoinOperator::{Inner, Join, Left, LeftOuter};
+    let mut pairs = vec![];
+    for join in select.from.iter().flat_map(|table| &table.joins) {
+        if let Join(On(expr)) | Inner(On(expr)) | Left(On(expr)) | LeftOuter(On(expr)) = &join.join_operator {
+            equalities(expr, &mut pairs, 0);
+        }
+    }
+    pairs.extend(select.selection.iter().flat_map(|expr| {
+        let mut of_where = vec![];
+        equalities(expr, &mut of_where, 0);
+        of_where
+    }));
+    // Both directions: what each column is joined to.
+    let ends = pairs.iter().flat_map(|[left, right]| [(left, right), (right, left)]);
+    let mut joined: std::collections::BTreeMap<&(String, String), Vec<&str>> = Default::default();
+    for (at, other) in ends {
+        joined.entry(at).or_default().push(other.0.as_str());
+    }
+    let are_joined = |one: &str, other: &str| {
+        pairs
+            .iter()
+            .any(|[left, right]| (left.0 == one && right.0 == other) || (left.0 == other && right.0 == one))
+    };
+    let apart = |tables: &Vec<&str>| {
+        let mut apart: Vec<String> = vec![];
+        for table in tables {
+            if !apart.iter().any(|other| other == table || are_joined(other, table)) {
+                apart.push((*table).to_string());
+            }
+        }
+        apart
+    };
+    let largest = joined.values().map(apart).max_by_key(Vec::len);
+    largest.filter(|tables| tables.len() > 1).unwrap_or_default()
 }
 
 /// The column of which an item of a SELECT is the least or the greatest value.

@@ -415,3 +415,22 @@ fn counts_that_ask_for_any_and_tables_that_are_only_joined_are_marked() {
     assert!(!shape("select distinct on (a) a, b from t").is_distinct);
     assert_eq!(shape("select o.id, l.a from o join l on l.o = o.id").only_joined, [""; 0]);
 }
+
+#[test]
+fn lists_of_one_parent_in_one_join_are_side_by_side() {
+    let of = |text: &str| shape(text).expect("parses").side_by_side;
+    assert_eq!(
+        of(
+            "SELECT r.*, i.\"Label\", c.body FROM \"Recipe\" r LEFT JOIN ingredient i ON r.\"Id\" = i.recipe LEFT JOIN comment c ON (c.recipe = r.\"Id\") WHERE r.\"Id\" = $1"
+        ),
+        ["i", "c"]
+    );
+    // A chain, two parents of one row, and lists that are joined to each other.
+    assert_eq!(of("select * from a join b on b.a = a.id join c on c.b = b.id"), [""; 0]);
+    assert_eq!(of("select * from o join c on c.id = o.customer join p on p.id = o.product"), [""; 0]);
+    assert_eq!(
+        of("select * from o join l on l.o = o.id join s on s.o = o.id and s.line = l.number"),
+        [""; 0]
+    );
+    assert_eq!(of("select * from o, l, s where l.o = o.id and s.o = o.id"), ["l", "s"]);
+}

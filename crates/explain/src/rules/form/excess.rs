@@ -1,4 +1,4 @@
-//! PLAN-51, PLAN-52: rows that are counted where the first one answers, and rows that a join makes and DISTINCT removes.
+//! PLAN-51, PLAN-52, PLAN-63: rows that are counted where the first one answers, rows that a join makes and DISTINCT removes, and lists that multiply each other.
 
 use super::{BLOCKS_MIN, Found, Seen, explain_it};
 use crate::case::Thing;
@@ -68,4 +68,47 @@ pub(super) fn fanned(seen: &Seen<'_>) -> Option<Found> {
         the first \
         one, and DISTINCT has nothing to remove";
     Some(seen.found(text, remedy, commands))
+}
+
+/// Rows of an execution from which on two lists that multiply each other are worth a word.
+const MULTIPLIED_MIN: f64 = 100.0;
+/// Rows that each of them has.
+const LIST_MIN: f64 = 3.0;
+
+/// PLAN-63.
+pub(super) fn multiplied(seen: &Seen<'_>) -> Option<Found> {
+    let shape = &seen.shape;
+    let lists = &shape.side_by_side;
+    if lists.len() < 2 || shape.aggregates || shape.is_distinct || seen.rows() < MULTIPLIED_MIN {
+        return None;
+    }
+    // With a plan it is known whether there are several rows of each.
+    let planned = super::super::plan::plan_of(seen.case, seen.time, seen.statement)?;
+    let rows_of = |alias: &String| {
+        let of_it = |node: &&Thing<'_>| {
+            let (named, relation) = (node.lines.word("alias"), node.lines.word("relation"));
+            named == alias || relation.rsplit('.').next().is_some_and(|name| name.trim_matches('"') == alias)
+        };
+        planned.nodes.iter().find(of_it).and_then(|node| node.lines.last("rows_planned"))
+    };
+    let several: Vec<&String> =
+        lists.iter().filter(|alias| rows_of(alias).is_some_and(|rows| rows >= LIST_MIN)).collect();
+    if several.len() < 2 {
+        return None;
+    }
+    let names = several.iter().map(|alias| alias.as_str()).collect::<Vec<_>>().join(" and ");
+    let text = format!(
+        "one statement that joins {names} to the same rows and not to each other: each row of one comes once for each of the other, {} rows per execution",
+        units::count(seen.rows())
+    );
+    let remedy = "read each list by a statement of its own (in object mappers a split query, a batch or subselect fetch), or put each into an array or JSON by a \
+        subquery: then the rows of the lists are added up and not multiplied";
+    let mut found = seen.found(text, remedy, vec![explain_it(seen.case, &seen.time.node, seen.statement)]);
+    found.evidence.extend(several.iter().filter_map(|alias| {
+        Some(format!(
+            "the plan expects {} rows of {alias} for each row that it is joined to",
+            units::short(rows_of(alias)?)
+        ))
+    }));
+    Some(found)
 }
