@@ -560,6 +560,7 @@ fn findings_fit_their_schema_and_use_all_of_it() {
     findings.node_time.push(NodeTime {
         parts: vec![NodePart { events: events.clone(), woken: Some(0.5), ..NodePart::default() }],
         statements: vec![StatementTime {
+            outer: "select f($1)".into(),
             calls_per_s: figure,
             mean_ms: figure,
             plan_ms: figure,
