@@ -212,6 +212,9 @@ fn statement_time(out: &mut String, statement: &StatementTime) {
     if !statement.text.is_empty() {
         fold(out, &below, &one_line(&statement.text, STATEMENT_CHARS));
     }
+    if !statement.outer.is_empty() {
+        fold(out, &below, &format!("inside of: {}", one_line(&statement.outer, STATEMENT_CHARS)));
+    }
     if !statement.events.is_empty() {
         let events: Vec<String> = statement
             .events

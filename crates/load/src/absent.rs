@@ -35,9 +35,9 @@ impl Waiting {
         self.since.elapsed()
     }
 
-    /// Whether this is its first attempt.
-    pub(crate) fn is_new(&self) -> bool {
-        self.attempts == 0
+    /// Whether the first repetition has failed as well: a connection between the nodes that broke long ago is found by its next use, and replaced.
+    fn is_real(&self) -> bool {
+        self.attempts == 1
     }
 
     /// The next pause; an error when `limit` is used up.
@@ -72,7 +72,7 @@ pub(crate) fn wait_for<T>(
         let error = match work() {
             Err(error) if error.is_node_away(lost) => error,
             done => {
-                if let Some(waiting) = waiting.filter(|_| done.is_ok()) {
+                if let Some(waiting) = waiting.filter(|waiting| done.is_ok() && waiting.attempts > 1) {
                     let message = format!("{what}: all nodes answer again");
                     notify(LoadEvent {
                         kind: record::event::RECONNECT,
@@ -87,7 +87,7 @@ pub(crate) fn wait_for<T>(
             return Err(LoadError::NotAwaited { what: what.to_string(), away: error.reason() });
         }
         let waiting = waiting.get_or_insert_with(Waiting::begin);
-        if waiting.is_new() {
+        if waiting.is_real() {
             let message = message(what, &error.reason(), limit);
             notify(LoadEvent { kind: record::event::ERROR, message, duration: None });
         }
@@ -122,6 +122,21 @@ mod tests {
         let error = wait_for(("making keys", &[]), limit, &stop, &mut |_| events += 1, refused).unwrap_err();
         assert!(matches!(&error, LoadError::NotAwaited { what, .. } if what == "making keys"), "{error}");
         assert_eq!(events, 0);
+    }
+
+    #[test]
+    fn a_connection_that_was_dead_is_no_node_that_is_away() {
+        let stop = Stop::new();
+        let limit = Duration::from_secs(60);
+        for (failures, reports) in [(1, 0), (2, 2)] {
+            let (mut left, mut events) = (failures, 0);
+            let mut work = || {
+                left -= 1;
+                if left >= 0 { Err(away()) } else { Ok(()) }
+            };
+            wait_for(("reading", &[]), limit, &stop, &mut |_| events += 1, &mut work).expect("it works then");
+            assert_eq!(events, reports, "{failures} failures");
+        }
     }
 
     #[test]

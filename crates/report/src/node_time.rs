@@ -126,7 +126,12 @@ fn events(events: &[(String, f64)]) -> String {
 fn statement(statement: &StatementTime) -> Row {
     let text = match statement.text.as_str() {
         "" => statement.query_id.clone(),
-        text => one_line(text, STATEMENT_CHARS),
+        text if statement.outer.is_empty() => one_line(text, STATEMENT_CHARS),
+        text => format!(
+            "{} (inside of: {})",
+            one_line(text, STATEMENT_CHARS),
+            one_line(&statement.outer, STATEMENT_CHARS)
+        ),
     };
     let cell = |value: Option<f64>, words: &dyn Fn(f64) -> String| {
         Cell::number(value.filter(|value| *value > 0.0).map_or(String::new(), words))
