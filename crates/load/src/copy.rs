@@ -30,10 +30,11 @@ use crate::error::LoadError;
 use crate::job::{Job, PartEnd, Replan, Rows};
 use crate::ledger::{Claim, lock};
 use crate::options::StopLevel;
+use crate::pace::Pace;
 use crate::route::Buckets;
 use crate::session::SessionError;
 use crate::shard;
-use crate::stream::{ChunkError, Pace, Stream, copy_command};
+use crate::stream::{ChunkError, Stream, copy_command};
 use crate::via;
 
 /// How long a stream without work waits before it looks again, unless it is woken.

@@ -37,10 +37,11 @@ use crate::error::LoadError;
 use crate::job::{Job, Replan};
 use crate::ledger::{Claim, lock};
 use crate::options::StopLevel;
+use crate::pace::Pace;
 use crate::route::{Buckets, Sorted};
 use crate::session::SessionError;
 use crate::shard;
-use crate::stream::{ChunkError, Pace, Stream, copy_command};
+use crate::stream::{ChunkError, Stream, copy_command};
 
 /// Row numbers that are hashed in one go: some milliseconds of work.
 const BLOCK_ROWS: u64 = 1 << 16;

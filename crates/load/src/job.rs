@@ -3,28 +3,17 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use connect::ConnSpec;
-
 use crate::dataset::{Numbers, leaf_names};
 use crate::dispatch::{Dispatcher, NodePlan, Task};
 use crate::error::LoadError;
 use crate::ledger::Layout;
 use crate::options::Via;
+use crate::place::Place;
 use crate::plan::Chunks;
 use crate::route::{Buckets, Sorted};
 use crate::shape::Shape;
 use crate::shard;
 use crate::stream::Work;
-
-/// A node that streams load into.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    /// Its name; empty for a single server.
-    pub(crate) name: String,
-    pub(crate) spec: ConnSpec,
-    /// The dataset's id there.
-    pub(crate) dataset: i32,
-}
 
 /// What the streams of all nodes share.
 pub(crate) struct Job<'a> {

@@ -264,7 +264,7 @@ fn plan(
         let hint = "omit it; it is for clusters sharded by postgres_fdw and --method copy".to_owned();
         return Err(LoadError::Option { flag: "--via connect", problem, hint });
     }
-    // How the streams of one load enter says nothing about the dataset.
+    // How the streams of one load enter is no part of the dataset.
     let via = if via == Via::Each { Via::default() } else { via };
     let numbers = content.numbers();
     let chunk_rows = match (options.chunk_rows, shape) {

@@ -16,9 +16,10 @@ use wire::error::SqlState;
 use crate::absent::{self, Waiting};
 use crate::dataset::{self, Encoder, Leaves, Numbers};
 use crate::error::{LoadError, is_of_absent_node};
-use crate::job::Place;
 use crate::ledger::{Dataset, qualified};
 use crate::options::{Stop, StopLevel};
+use crate::pace::Pace;
+use crate::place::Place;
 use crate::progress::{Counters, LoadEvent, StreamCounters};
 use crate::session::{Session, SessionError, Socket};
 
@@ -346,7 +347,7 @@ impl<'a> Stream<'a> {
             return Ok(());
         }
         let rows = self.encoder.rows();
-        pace.bytes += self.encoder.value_bytes();
+        pace.encoded(self.encoder.value_bytes());
         self.pass(pace)?;
         let session = self.session.as_mut().expect("a stream connects before it loads");
         session.send(self.encoder.message(), rows)?;
@@ -369,7 +370,7 @@ impl<'a> Stream<'a> {
         self.counters().add_sent(rows);
         self.lost_at = None;
         self.backoff = BACKOFF_FIRST;
-        pace.sent += rows;
+        pace.sent(rows);
     }
 
     /// The transaction in hand is over: committed with this many rows.
@@ -511,38 +512,6 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// How fast a transaction comes along, to guess when it will end.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
-    begun: Instant,
-    sent: u64,
-    /// Of values, as far as only the encoder knows them.
-    bytes: u64,
-    total: u64,
-}
-
-impl Pace {
-    /// A transaction of `total` rows that begins now.
-    pub(crate) fn new(total: u64) -> Pace {
-        Pace { begun: Instant::now(), sent: 0, bytes: 0, total }
-    }
-
-    /// Bytes of the values that were sent, where only the encoder knows them; else 0.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// How long the rest will take if it goes on like this.
-    fn remaining(&self) -> Duration {
-        if self.sent == 0 {
-            return Duration::MAX;
-        }
-        let left = self.total.saturating_sub(self.sent) as f64;
-        let seconds = self.begun.elapsed().as_secs_f64() * left / self.sent as f64;
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -586,18 +555,6 @@ mod tests {
         ] {
             assert_eq!(fate(&error, &["58030"]), expected, "{error}");
         }
-    }
-
-    #[test]
-    fn the_pace_shows_whether_the_end_is_near() {
-        let begun = Instant::now() - Duration::from_secs(10);
-        let remaining = |sent| Pace { begun, sent, bytes: 0, total: 1000 }.remaining();
-        assert_eq!(remaining(0), Duration::MAX, "nothing is known before the first rows");
-        assert!(remaining(100) > Duration::from_secs(80));
-        assert!(remaining(900) < DRAIN);
-        assert_eq!(remaining(1000), Duration::ZERO);
-        // A leaf may have more rows than its share.
-        assert_eq!(remaining(2000), Duration::ZERO);
     }
 
     #[test]

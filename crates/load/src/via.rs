@@ -27,8 +27,9 @@ use crate::error::LoadError;
 use crate::job::{Job, PartEnd, Rows};
 use crate::ledger::{self, Claim, qualified};
 use crate::node_sessions;
+use crate::pace::Pace;
 use crate::shard;
-use crate::stream::{ChunkError, Pace, Stream, copy_command};
+use crate::stream::{ChunkError, Stream, copy_command};
 
 /// How often deleting what is in doubt is tried, when leaves move or servers go away.
 const REPAIR_ATTEMPTS: u32 = 5;

@@ -6,7 +6,7 @@ use self::progress::{Period, Watcher};
 use super::Plan;
 use super::advice;
 use super::assembled::{Assembled, Entries};
-use super::nodes::{self, Nodes};
+use super::nodes::Nodes;
 use super::settle::Settling;
 use super::silence::Silences;
 use crate::failure::Failure;
@@ -110,14 +110,7 @@ impl Plan {
         }));
         self.write_account(recording, step, &items, &account, &opinion, is_open_loop);
         let seconds = account.measured().as_secs_f64();
-        let per_node = nodes.statistics(&account.posted.measured, seconds);
-        recording.keep(recording.dir().edit_step(step, |step| {
-            let silent = nodes.notes_of(&silences, account.begin / NANOS_PER_MICRO);
-            // A node that was away for a time did less, of course.
-            let imbalance = nodes::imbalance(&per_node).filter(|_| silent.is_empty());
-            step.verdict.notes.extend(silent.into_iter().chain(imbalance));
-            step.nodes = per_node;
-        }));
+        nodes.write(recording, step, (&account, seconds), &silences);
         let state = if account.is_interrupted { State::Interrupted } else { State::Finished };
         recording.keep(recording.dir().end_step(step, state));
         Ok(Measured { exit: not_better_than_errors(exit_of(&account, &opinion), is_missed), state })

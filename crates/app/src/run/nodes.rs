@@ -6,6 +6,8 @@ use engines::Cluster;
 use record::StepId;
 use record::model::NodeStatistics;
 use record::sample::SOURCE_NODE;
+use run::drive::Account;
+use run::engine::NANOS_PER_MICRO;
 use run::routing::Connects;
 use run::tally::{Interval, Posted, Shape};
 use serde_json::json;
@@ -85,13 +87,31 @@ impl Nodes {
         if all.iter().flatten().count() < 2 { vec![] } else { all }
     }
 
+    /// Writes down what each node did, and what is remarkable about it.
+    pub(super) fn write(
+        &self,
+        recording: &Recording<'_>,
+        step: &StepId,
+        (account, seconds): (&Account, f64),
+        silences: &Silences,
+    ) {
+        let per_node = self.statistics(&account.posted.measured, seconds);
+        let silent = self.notes_of(silences, account.begin / NANOS_PER_MICRO);
+        // A node that was away for a time did less, of course.
+        let imbalance = imbalance(&per_node).filter(|_| silent.is_empty());
+        recording.keep(recording.dir().edit_step(step, |step| {
+            step.verdict.notes.extend(silent.into_iter().chain(imbalance));
+            step.nodes = per_node;
+        }));
+    }
+
     /// Notes about nodes that completed nothing for a time.
-    pub(super) fn notes_of(&self, silences: &Silences, begin_us: u64) -> Vec<String> {
+    fn notes_of(&self, silences: &Silences, begin_us: u64) -> Vec<String> {
         silences.notes(&self.names, begin_us)
     }
 
     /// The measured part per node.
-    pub(super) fn statistics(&self, measured: &Interval, seconds: f64) -> Vec<NodeStatistics> {
+    fn statistics(&self, measured: &Interval, seconds: f64) -> Vec<NodeStatistics> {
         let nodes = self.names.iter().zip(&self.roles).zip(&self.sessions).zip(&measured.nodes);
         nodes
             .filter(|((_, sessions), _)| **sessions > 0)
@@ -109,7 +129,7 @@ impl Nodes {
 }
 
 /// Reports it when a node's sessions did far more or far less than the others'.
-pub(super) fn imbalance(nodes: &[NodeStatistics]) -> Option<String> {
+fn imbalance(nodes: &[NodeStatistics]) -> Option<String> {
     let (transactions, sessions) = nodes.iter().fold((0, 0), |(transactions, sessions), node| {
         (transactions + node.transactions, sessions + node.sessions)
     });

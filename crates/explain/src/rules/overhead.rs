@@ -387,27 +387,34 @@ fn dead(case: &Case) -> Answer {
             {
                 continue;
             }
-            let naptime = case.setting(&time.node, "autovacuum_naptime").unwrap_or("unknown");
-            let elsewhere = vacuums_elsewhere(case, &time.node, relation);
-            let due =
-                Due::of(case, &table, &time.node, live).filter(|due| dead < due.rows && elsewhere.is_none());
-            let why = match (&elsewhere, &due) {
-                (Some(elsewhere), _) => format!("; {elsewhere}"),
-                (None, Some(due)) => format!(
-                    "; autovacuum comes only at {} of them, by {} of {}",
-                    units::count(due.rows),
-                    due.by,
-                    if due.is_tables { "the table" } else { "the server" }
-                ),
-                (None, None) => String::new(),
-            };
-            let reset = format!(
-                "ALTER TABLE {relation} RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor);"
-            );
-            let own = format!("ALTER TABLE {relation} SET (autovacuum_vacuum_scale_factor = 0.02);");
-            claims.push(
-                Claim::new(
-                    if is_in_the_way(&table) { severity(share) } else { Severity::Note },
+            claims.push(of_dead(case, time, &table, share, (dead, live)));
+        }
+    }
+    Answer::of(claims, || "dead rows of the busy tables".to_string())
+}
+
+/// The claim about the dead rows of a table: why no vacuum has come.
+fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, live): (f64, f64)) -> Claim {
+    let relation = table.lines.word("relation");
+    let naptime = case.setting(&time.node, "autovacuum_naptime").unwrap_or("unknown");
+    let elsewhere = vacuums_elsewhere(case, &time.node, relation);
+    let due = Due::of(case, table, &time.node, live).filter(|due| dead < due.rows && elsewhere.is_none());
+    let why = match (&elsewhere, &due) {
+        (Some(elsewhere), _) => format!("; {elsewhere}"),
+        (None, Some(due)) => format!(
+            "; autovacuum comes only at {} of them, by {} of {}",
+            units::count(due.rows),
+            due.by,
+            if due.is_tables { "the table" } else { "the server" }
+        ),
+        (None, None) => String::new(),
+    };
+    let reset = format!(
+        "ALTER TABLE {relation} RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor);"
+    );
+    let own = format!("ALTER TABLE {relation} SET (autovacuum_vacuum_scale_factor = 0.02);");
+    Claim::new(
+                    if is_in_the_way(table) { severity(share) } else { Severity::Note },
                     Level::CoOccurrence,
                     format!(
                         "{}: {} of the session time is in {relation}, which has {} dead rows for {} live ones: no vacuum has removed them{why}",
@@ -435,11 +442,7 @@ fn dead(case: &Case) -> Answer {
                         "ALTER SYSTEM SET autovacuum_naptime = '15s'; SELECT pg_reload_conf();",
                         if due.as_ref().is_some_and(|due| due.is_tables) { &reset } else { &own },
                     ],
-                ),
-            );
-        }
-    }
-    Answer::of(claims, || "dead rows of the busy tables".to_string())
+                )
 }
 
 /// From how many dead rows on autovacuum comes to a table.

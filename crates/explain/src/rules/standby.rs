@@ -418,7 +418,7 @@ fn outrun(case: &Case) -> Answer {
                 units::count(seen.min(looks)),
                 units::count(looks)
             ))
-            .not("decoding: the walsender has changes to send, and nobody takes them")
+            .not("decoding: the walsender has changes to send, and its receiver takes none")
             .remedy(
                 "make the consumer faster: larger batches, several workers, less work for each change; publish only the tables and operations that it needs; and set \
                  max_slot_wal_keep_size, so that the slot is lost and not the server",

@@ -305,7 +305,7 @@ impl Node {
         }
         for table in list(&details, "tables") {
             for index in list(table, "indexes") {
-                batch.reading(t_us, plan_index(&self.name, &plan.database, table, index));
+                batch.reading(t_us, tree::index(&self.name, &plan.database, table, index));
             }
         }
         for mut line in trials {
@@ -345,24 +345,6 @@ fn plan_node(node: &str, plan: &Plan, found: &TreeNode, details: &Value) -> Plan
         partitioned: flag(table, "partitioned"),
         column_types: of_columns("columns"),
         column_collations: of_columns("collations"),
-    }
-}
-
-fn plan_index(node: &str, database: &str, table: &Value, index: &Value) -> PlanIndex {
-    let in_order =
-        |what: &str| list(index, what).iter().filter_map(Value::as_str).collect::<Vec<_>>().join("; ");
-    PlanIndex {
-        node: node.to_string(),
-        database: database.to_string(),
-        relation: text(table, "relation"),
-        index: text(index, "index"),
-        definition: statement::mask(&text(index, "definition")),
-        columns: in_order("columns"),
-        operator_classes: in_order("classes"),
-        collations: in_order("collations"),
-        method: text(index, "method"),
-        valid: flag(index, "valid"),
-        partial: flag(index, "partial"),
     }
 }
 

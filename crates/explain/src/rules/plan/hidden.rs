@@ -4,7 +4,7 @@
 use super::{Planned, SHARE_MIN, planned, severity, statistics};
 use crate::case::Case;
 use crate::node_time;
-use crate::rule::Answer;
+use crate::rule::{Answer, Claim};
 use crate::rules::inside;
 use crate::units;
 use record::finding::Level;
@@ -127,19 +127,7 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
             .because(planned.file())
             .because("the planner counts at least 1 for a block that it expects to read");
         claims.push(match is_loop && function.is_none() {
-            true => {
-                let commands = statistics(&planned);
-                let mut commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-                if has_unknown_range(&planned) {
-                    commands.insert(0, "ALTER ROLE name SET plan_cache_mode = 'force_custom_plan'; -- for the role of the application");
-                }
-                claim
-                    .lacking("rows of the join: EXPLAIN (ANALYZE, BUFFERS) with real values shows where the estimate goes wrong")
-                    .remedy(
-                        "conditions on columns that depend on each other are taken as independent: create extended statistics for them, then analyse",
-                        &commands,
-                    )
-            }
+            true => of_loop(claim, &planned),
             false if large.is_some() => claim
                 .because("the planner's costs leave out the pieces of large values, which lie in a table of their own")
                 .remedy(
@@ -147,26 +135,49 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
                         large value",
                     &[],
                 ),
-            false => claim
-                .not("a scan: the plan has it, and its cost is known")
-                .with(inside::costliest(case, planned.time), |claim, (function, share)| {
-                    claim.because(format!(
-                        "pg_stat_user_functions: {} of the session time is in function {function} itself",
-                        units::percent(share)
-                    ))
-                })
-                .lacking("which function or policy: track_functions = 'pl' counts calls and their time in pg_stat_user_functions")
-                .remedy(
-                    "look for a function that reads tables for each row, a policy of row-level security (the role of watch may bypass it) or a trigger: \
-                        write it as a join or subquery, which is evaluated once",
-                    &[
-                        "SELECT schemaname, tablename, policyname, qual FROM pg_policies;",
-                        "ALTER SYSTEM SET track_functions = 'pl'; SELECT pg_reload_conf(); -- then look at pg_stat_user_functions",
-                    ],
-                ),
+            false => of_function(case, claim, &planned),
         });
     }
     Answer::of(claims, || "blocks of executions, against the costs of their plans".to_string())
+}
+
+/// What to do about a loop that runs too often.
+fn of_loop(claim: Claim, planned: &Planned<'_>) -> Claim {
+    let commands = statistics(planned);
+    let mut commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    if has_unknown_range(planned) {
+        commands.insert(
+            0,
+            "ALTER ROLE name SET plan_cache_mode = 'force_custom_plan'; -- for the role of the application",
+        );
+    }
+    claim
+        .lacking("rows of the join: EXPLAIN (ANALYZE, BUFFERS) with real values shows where the estimate goes wrong")
+        .remedy(
+            "conditions on columns that depend on each other are taken as independent: create extended statistics for them, then analyse",
+            &commands,
+        )
+}
+
+/// What to do about work that no node of the plan shows.
+fn of_function(case: &Case, claim: Claim, planned: &Planned<'_>) -> Claim {
+    claim
+        .not("a scan: the plan has it, and its cost is known")
+        .with(inside::costliest(case, planned.time), |claim, (function, share)| {
+            claim.because(format!(
+                "pg_stat_user_functions: {} of the session time is in function {function} itself",
+                units::percent(share)
+            ))
+        })
+        .lacking("which function or policy: track_functions = 'pl' counts calls and their time in pg_stat_user_functions")
+        .remedy(
+            "look for a function that reads tables for each row, a policy of row-level security (the role of watch may bypass it) or a trigger: \
+                write it as a join or subquery, which is evaluated once",
+            &[
+                "SELECT schemaname, tablename, policyname, qual FROM pg_policies;",
+                "ALTER SYSTEM SET track_functions = 'pl'; SELECT pg_reload_conf(); -- then look at pg_stat_user_functions",
+            ],
+        )
 }
 
 /// A function of users that a node of the plan evaluates for each of its rows: its name, which EXPLAIN (VERBOSE) writes with the schema, and the rows.

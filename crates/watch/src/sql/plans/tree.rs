@@ -1,6 +1,7 @@
 //! A plan as EXPLAIN returns it in JSON, as a flat list of its nodes, and the hash of its shape.
 
-use record::statement::mask;
+use super::{PlanIndex, flag, list, text};
+use record::statement::{self, mask};
 use serde_json::Value;
 
 /// Nodes that are kept; a plan over thousands of partitions is cut.
@@ -116,6 +117,25 @@ pub(super) fn partitions(nodes: &[TreeNode]) -> (u64, Option<u64>) {
         (below, append.removed)
     });
     scans.max_by_key(|(below, removed)| below + removed.unwrap_or(0)).unwrap_or((0, None))
+}
+
+/// An index of a table of the plan, as the catalog has it.
+pub(super) fn index(node: &str, database: &str, table: &Value, index: &Value) -> PlanIndex {
+    let in_order =
+        |what: &str| list(index, what).iter().filter_map(Value::as_str).collect::<Vec<_>>().join("; ");
+    PlanIndex {
+        node: node.to_string(),
+        database: database.to_string(),
+        relation: text(table, "relation"),
+        index: text(index, "index"),
+        definition: statement::mask(&text(index, "definition")),
+        columns: in_order("columns"),
+        operator_classes: in_order("classes"),
+        collations: in_order("collations"),
+        method: text(index, "method"),
+        valid: flag(index, "valid"),
+        partial: flag(index, "partial"),
+    }
 }
 
 #[cfg(test)]
