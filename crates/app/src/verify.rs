@@ -135,13 +135,17 @@ fn patiently(
     mut verify: impl FnMut() -> Result<VerifyReport, VerifyError>,
 ) -> Result<VerifyReport, VerifyError> {
     let stop = context.stop.flag();
-    let mut waiting: Option<Instant> = None;
+    // Since when, and the first error: what comes later is only that the node is still away.
+    let mut waiting: Option<(Instant, VerifyError)> = None;
     loop {
+        let is_away = |error: &VerifyError| {
+            error.is_node_away(cluster.engine.node_lost) || waiting.is_some() && error.is_unreachable()
+        };
         let error = match verify() {
-            Err(error) if cluster.nodes.len() > 1 && error.is_node_away(cluster.engine.node_lost) => error,
+            Err(error) if cluster.nodes.len() > 1 && is_away(&error) => error,
             other => return other,
         };
-        let since = *waiting.get_or_insert_with(|| {
+        if waiting.is_none() {
             context.terminal.end_progress();
             let away = cluster.nodes.iter().find_map(|node| Some((node, node.answers().err()?)));
             let which = away.map_or_else(
@@ -150,10 +154,13 @@ fn patiently(
             );
             let limit = MEMBERS_LIMIT.as_secs();
             context.terminal.say(&format!("{which}: verifying again when it does, for up to {limit} s"));
-            Instant::now()
-        });
-        if stop.load(Ordering::Relaxed) || since.elapsed() >= MEMBERS_LIMIT {
-            return Err(error);
+            waiting = Some((Instant::now(), error));
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(VerifyError::Interrupted);
+        }
+        if let Some((_, first)) = waiting.take_if(|(since, _)| since.elapsed() >= MEMBERS_LIMIT) {
+            return Err(first);
         }
         std::thread::sleep(MEMBERS_PAUSE);
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use engines::Cluster;
+use engines::profile::{Ddl, Layout};
 
 use crate::dataset::{self, Target};
 use crate::dispatch::Dispatcher;
@@ -141,6 +142,14 @@ pub fn check_cluster(
             flag: "--unlogged",
             problem: "PostgreSQL has no foreign keys from partitioned tables to unlogged ones".to_owned(),
             hint: "omit --foreign-keys, --partitions or --unlogged".to_owned(),
+        });
+    }
+    let replicates = |layout| matches!(layout, Layout::Copies(copies) if copies.ddl == Ddl::Replicated);
+    if options.unlogged && cluster.is_clustered() && replicates(cluster.engine.layout) {
+        return Err(LoadError::Option {
+            flag: "--unlogged",
+            problem: "rows of unlogged tables are not replicated: one node alone would have them".to_owned(),
+            hint: "omit it".to_owned(),
         });
     }
     content.check(target, options.partitions)

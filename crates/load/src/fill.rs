@@ -25,7 +25,7 @@ use crate::node_sessions::{self, NodeSessions};
 use crate::options::{Method, Options, Segment, Stop, Via};
 use crate::place::Place;
 use crate::plan::Chunks;
-use crate::progress::{Counters, NodeCounters, Observer, Phase};
+use crate::progress::{Counters, LoadEvent, NodeCounters, Observer, Phase};
 use crate::report::{LoadReport, NodeReport, Outcome};
 use crate::route;
 use crate::schema;
@@ -124,6 +124,32 @@ impl<'a> Fill<'a> {
     /// Where streams enter, if that is not where the rows are counted.
     fn entries(&self) -> &[(String, ConnSpec)] {
         if self.options.via == Some(Via::Each) { &self.sessions.entries } else { &[] }
+    }
+
+    /// The entries that answer, and show the dataset; the others are reported. An error if none does.
+    fn reachable_entries(&self, reporter: &mut Reporter<'_>) -> Result<Vec<(String, ConnSpec)>, LoadError> {
+        let mut reachable = Vec::new();
+        let mut first_error = None;
+        for (name, spec) in self.entries() {
+            match self.wait_until_visible(spec) {
+                Ok(()) => reachable.push((name.clone(), spec.clone())),
+                Err(error) if error.is_connection_lost() => {
+                    let message =
+                        format!("{name} does not answer ({}): its streams enter elsewhere", error.reason());
+                    reporter.observer.event(&LoadEvent {
+                        kind: record::event::NOTE,
+                        message,
+                        duration: None,
+                    });
+                    first_error.get_or_insert(error.at(name));
+                }
+                Err(error) => return Err(error.at(name)),
+            }
+        }
+        match first_error.filter(|_| reachable.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(reachable),
+        }
     }
 
     /// Waits until a node shows the dataset, and so its tables, which were made on another one a moment ago.
@@ -234,10 +260,7 @@ impl<'a> Fill<'a> {
         let (messages, inbox) = channel();
         let (shape, chunks, leaves) = (self.shape(), self.chunks(), self.leaves());
         let places = self.places();
-        let entered = self.entries().to_vec();
-        for (name, spec) in &entered {
-            self.wait_until_visible(spec).map_err(|error| error.at(name))?;
-        }
+        let entered = self.reachable_entries(reporter)?;
         let Fill { sessions, datasets, layout, content, options, stop, .. } = self;
         let model = datasets[0].clone();
         let entries: Vec<Place> =

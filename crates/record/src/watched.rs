@@ -80,6 +80,9 @@ pub const WAIT_CPU: &str = "CPU";
 /// Topic of the texts of functions that statements call: the value has the language, the rows that the planner expects of it, and the text without constants.
 pub const FUNCTION_TEXT: &str = "function";
 
+/// Topic of the settings that such a function has for itself (`ALTER FUNCTION ... SET`): `name=value`, separated by `, `.
+pub const FUNCTION_SETTINGS: &str = "function_settings";
+
 /// Topic of what is unusual about a table or view that statements name: phrases, separated by `; `.
 pub const PECULIAR: &str = "peculiar";
 

@@ -24,13 +24,14 @@ impl Places {
         Some(places)
     }
 
-    /// What is on other nodes later, as a sentence; `None` if nothing is. Parts that were created or dropped do not count.
+    /// What is on other nodes later, as a sentence; `None` if nothing is. Parts that were created or dropped do not count, nor
+    /// further copies, as a node that joins gets them of reference tables.
     pub fn moved(&self, later: &Places) -> Option<String> {
         let moved: Vec<_> = self
             .0
             .iter()
             .filter_map(|(part, from)| Some((part, from, later.0.get(part)?)))
-            .filter(|(_, from, to)| from != to)
+            .filter(|(_, from, to)| !from.is_subset(to))
             .collect();
         let (part, from, to) = moved.first()?;
         let names = |nodes: &BTreeSet<String>| nodes.iter().cloned().collect::<Vec<String>>().join(" and ");
@@ -61,6 +62,9 @@ mod tests {
     fn moved_parts_are_counted_and_the_first_is_named() {
         let before = places(&[("1", "a"), ("2", "a"), ("3", "b"), ("4", "b"), ("9", "a"), ("9", "b")]);
         assert_eq!(before.moved(&before), None);
+        let joined =
+            places(&[("1", "a"), ("2", "a"), ("3", "b"), ("4", "b"), ("9", "a"), ("9", "b"), ("9", "c")]);
+        assert_eq!(before.moved(&joined), None, "a copy of a reference table");
         let one = places(&[("1", "b"), ("2", "a"), ("3", "b"), ("5", "b"), ("9", "b"), ("9", "a")]);
         let words = before.moved(&one).expect("one moved");
         assert!(words.starts_with("a shard was moved to another node meanwhile: 1 from a to b"), "{words}");

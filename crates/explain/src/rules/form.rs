@@ -42,9 +42,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "PLAN-32",
-        title: "WITH is computed as a whole before a condition is applied",
+        title: "WITH, a view or a subquery is computed as a whole before a condition is applied",
         needs: NEEDS,
-        limits: "20 % of the session time in a statement with MATERIALIZED, or a plan that filters a CTE, which touches 100 blocks, more than it returns \
+        limits: "20 % of the session time in a statement with MATERIALIZED, or a plan that filters a CTE, or what DISTINCT, GROUP BY or a window function returns, which touches 100 blocks, more than it returns \
             rows (ours)",
         judge: |case| judge(case, barrier, "statements with WITH, and scans of CTEs in plans"),
         links: &[
@@ -103,7 +103,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-63",
         title: "lists of one parent multiply each other in a join",
         needs: NEEDS,
-        limits: "20 % of the session time in a SELECT that joins two tables to one column of a third and not to each other, 3 rows or more of each by its plan, 100 or \
+        limits: "20 % of the session time in a SELECT that joins two tables to one column of a third and not to each other, 3 rows or more of \
+            each by its plan, 100 or \
             more in all (ours)",
         judge: |case| judge(case, excess::multiplied, "tables that are joined to the same column"),
         links: &["https://www.postgresql.org/docs/current/queries-table-expressions.html#QUERIES-JOIN"],
@@ -432,7 +433,10 @@ fn barrier(seen: &Seen<'_>) -> Option<Found> {
     let filter = planned.as_ref().and_then(|planned| planned.filter_of("CTE Scan")).map(str::to_string);
     let name = seen.shape.materialized.first();
     let is_wasteful = seen.blocks() >= BLOCKS_MIN && seen.rows() < seen.blocks();
-    if !is_wasteful || name.is_none() && filter.is_none() {
+    if is_wasteful && name.is_none() && filter.is_none() {
+        return excess::late(seen, planned.as_ref()?);
+    }
+    if !is_wasteful {
         return None;
     }
     let text = match name {

@@ -331,8 +331,10 @@ fn thrown_away(case: &Case) -> Answer {
             .number("returned_per_s", returned)
             .because("rows of FETCH ... FROM cN, as postgres_fdw reads its cursors, by pg_stat_statements of the sending server")
             .remedy(
-                "EXPLAIN (VERBOSE) shows the remote statement as \"Remote SQL\", and what is left to this side as \"Filter\". postgres_fdw sends only conditions of \
-                 built-in types with immutable functions: put now() or current_date into a parameter, name an extension whose functions both sides have, or read a \
+                "EXPLAIN (VERBOSE) shows the remote statement as \"Remote SQL\", and what is left to this side as \"Filter\". postgres_fdw sends \
+                    only conditions of \
+                 built-in types with immutable functions: put now() or current_date into a parameter, name an extension whose functions both \
+                     sides have, or read a \
                  view of the other server that has the condition",
                 &["ALTER SERVER name OPTIONS (ADD extensions 'name'); -- lets functions and operators of that extension be sent"],
             ),

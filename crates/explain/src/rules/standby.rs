@@ -420,10 +420,12 @@ fn outrun(case: &Case) -> Answer {
             ))
             .not("decoding: the walsender has changes to send, and its receiver takes none")
             .remedy(
-                "make the consumer faster: larger batches, several workers, less work for each change; publish only the tables and operations that it needs; and set \
+                "make the consumer faster: larger batches, several workers, less work for each change; publish only the tables and operations \
+                    that it needs; and set \
                  max_slot_wal_keep_size, so that the slot is lost and not the server",
                 &[
-                    "SELECT slot_name, active_pid, pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)) AS behind FROM pg_replication_slots;",
+                    "SELECT slot_name, active_pid, pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)) AS behind FROM \
+                        pg_replication_slots;",
                     "ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();",
                 ],
             ),

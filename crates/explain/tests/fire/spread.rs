@@ -148,7 +148,8 @@ fn lists(scene: &mut Scene, text: &str, rows: f64) {
     );
 }
 
-const LISTS: &str = "select r.id, i.label, c.body from recipe r left join ingredient i on i.recipe = r.id left join comment c on c.recipe = r.id where r.id = $1";
+const LISTS: &str = "select r.id, i.label, c.body from recipe r left join ingredient i on i.recipe = r.id left join comment c on c.recipe = r.id \
+    where r.id = $1";
 
 const UNREAD: (&str, &str) = ("Client", "WalSenderWriteData");
 

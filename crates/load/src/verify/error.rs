@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 
+use connect::ConnectError;
 use wire::backend::ProtocolError;
 use wire::copy::CopyError;
 use wire::error::{ServerError, SqlState};
@@ -161,6 +162,17 @@ impl VerifyError {
                 source.is_fatal() || is_of_absent_node(source.sqlstate, &source.message, lost)
             }
             VerifyError::Lost { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a server cannot be reached now, and may be again.
+    pub fn is_unreachable(&self) -> bool {
+        match self {
+            VerifyError::Connect { source, .. } => {
+                source.downcast_ref::<ConnectError>().is_some_and(ConnectError::is_transient)
+            }
+            VerifyError::Ledger(error) => error.is_connection_lost(),
             _ => false,
         }
     }

@@ -16,19 +16,36 @@ struct Away {
     why: String,
 }
 
+/// What is known of a node.
+struct Presence {
+    session: Lasting,
+    away: Option<Away>,
+    /// It has answered in this proof.
+    was_there: bool,
+}
+
 /// Asks every node again and again until the proof is over, and notes those that were away.
 pub(super) fn observe(site: &Site, watch: &Watch<'_>) {
-    let mut sessions: Vec<(Lasting, Option<Away>)> =
-        site.nodes.iter().map(|node| (Lasting::new(node.spec.clone(), PATIENCE), None)).collect();
+    let mut sessions: Vec<Presence> = site
+        .nodes
+        .iter()
+        .map(|node| Presence {
+            session: Lasting::new(node.spec.clone(), PATIENCE),
+            away: None,
+            was_there: false,
+        })
+        .collect();
     while watch.goes_on() {
-        for (node, (session, away)) in site.nodes.iter().zip(&mut sessions) {
+        for (node, Presence { session, away, was_there }) in site.nodes.iter().zip(&mut sessions) {
             // What a fault of the plan does is no news, nor what follows from it.
             if site.is_disturbed() {
                 *away = None;
                 session.lose();
                 continue;
             }
-            match (answers(session), away.take()) {
+            let answer = answers(session);
+            *was_there |= answer.is_ok();
+            match (answer, away.take()) {
                 (Ok(()), Some(Away { since, why })) => site.note(format!(
                     "{} did not answer for {:.1} s, {:.0} s after the begin, and no fault of this proof was active: {why}",
                     node.name,
@@ -41,11 +58,14 @@ pub(super) fn observe(site: &Site, watch: &Watch<'_>) {
         }
         std::thread::sleep(BEAT);
     }
-    for (node, (_, away)) in site.nodes.iter().zip(sessions) {
+    for (node, Presence { away, was_there, .. }) in site.nodes.iter().zip(sessions) {
         let Some(Away { since, why }) = away else { continue };
-        let when = match since.duration_since(watch.begin) {
-            early if early <= BEAT + PATIENCE => "from the begin to the end".to_owned(),
-            later => format!("from {:.0} s after the begin to the end", later.as_secs_f64()),
+        let when = match was_there {
+            false => "from the begin to the end".to_owned(),
+            true => {
+                let begin = since.duration_since(watch.begin).as_secs_f64();
+                format!("from {begin:.0} s after the begin to the end")
+            }
         };
         site.note(format!("{} did not answer {when}, so nothing is proved about it: {why}", node.name));
     }

@@ -6,7 +6,7 @@
 use super::{check_size, parameterized};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Statements of one function.
 const STATEMENTS_MAX: usize = 12;
@@ -17,8 +17,8 @@ const BEFORE: [&str; 8] = ["BEGIN", "THEN", "ELSE", "LOOP", "QUERY", "IN", "FOR"
 /// Variables of triggers.
 const OF_TRIGGERS: [&str; 2] = ["new", "old"];
 
-/// The statements in a function's text; `arguments` are the names of its arguments, as the catalog has them.
-pub fn inner(source: &str, arguments: &[String]) -> Vec<String> {
+/// The statements in a function's text; `arguments` are the names and types of its arguments, as the catalog has them, an empty name for one without.
+pub fn inner(source: &str, arguments: &[(String, String)]) -> Vec<String> {
     if check_size(source).is_err() {
         return Vec::new();
     }
@@ -33,7 +33,7 @@ pub fn inner(source: &str, arguments: &[String]) -> Vec<String> {
         match begins(&tokens, at) {
             Some(is_enclosed) => {
                 let end = end(&tokens, at, is_enclosed);
-                found.push(written(&tokens[at..end], &variables, source));
+                found.push(written(&tokens[at..end], (&variables, arguments), source));
                 at = end;
             }
             None => at += 1,
@@ -80,10 +80,12 @@ fn end(tokens: &[Token], begin: usize, is_enclosed: bool) -> usize {
     tokens.len()
 }
 
-/// The names that stand for values: arguments, what DECLARE has, and what FOR runs over.
-fn variables(tokens: &[Token], arguments: &[String]) -> BTreeSet<String> {
-    let mut names: BTreeSet<String> = arguments.iter().map(|name| name.to_lowercase()).collect();
-    names.extend(OF_TRIGGERS.map(str::to_owned));
+/// The names that stand for values, with their types where they are known: arguments, what DECLARE has, and what FOR runs over. The value of an untyped
+/// parameter would take the type of the column that it is compared with, which is another plan.
+fn variables(tokens: &[Token], arguments: &[(String, String)]) -> BTreeMap<String, String> {
+    let mut names: BTreeMap<String, String> =
+        arguments.iter().map(|(name, kind)| (name.to_lowercase(), kind.clone())).collect();
+    names.extend(OF_TRIGGERS.map(|name| (name.to_owned(), String::new())));
     names.remove("");
     let name = |token: &Token| word(Some(token)).map(|word| word.to_lowercase());
     let mut is_declared = false;
@@ -93,21 +95,47 @@ fn variables(tokens: &[Token], arguments: &[String]) -> BTreeSet<String> {
             Some("DECLARE") => is_declared = true,
             Some("BEGIN") => is_declared = false,
             Some("FOR") if self::word(tokens.get(at + 2)).as_deref() == Some("IN") => {
-                names.extend(tokens.get(at + 1).and_then(name));
+                names.extend(tokens.get(at + 1).and_then(name).map(|name| (name, String::new())));
                 continue;
             }
             _ => {}
         }
         let is_first = word.as_deref() == Some("DECLARE") || *token == Token::SemiColon;
         if is_declared && is_first {
-            names.extend(tokens.get(at + 1).and_then(name).filter(|name| name != "begin"));
+            let found = tokens.get(at + 1).and_then(name).filter(|name| name != "begin");
+            names.extend(found.map(|name| (name, declared_type(tokens, at + 2))));
         }
     }
     names
 }
 
+/// The type that stands behind the name of a declared variable; empty where it refers to a column or table.
+fn declared_type(tokens: &[Token], from: usize) -> String {
+    const TOKENS_MAX: usize = 8;
+    let mut kind = String::new();
+    for token in tokens.iter().skip(from).take(TOKENS_MAX) {
+        match token {
+            Token::SemiColon | Token::Assignment | Token::Eq => return kind,
+            Token::Mod => return String::new(),
+            Token::Word(found) => match found.value.to_uppercase().as_str() {
+                "DEFAULT" | "NOT" => return kind,
+                "CONSTANT" => {}
+                "CURSOR" | "RECORD" | "ALIAS" | "REFCURSOR" => return String::new(),
+                _ if kind.is_empty() => kind.push_str(&token.to_string()),
+                _ => kind.push_str(&format!(" {token}")),
+            },
+            other => kind.push_str(&other.to_string()),
+        }
+    }
+    String::new()
+}
+
 /// A statement as text: without `INTO variables`, and with parameters for what is no name of the database.
-fn written(tokens: &[Token], variables: &BTreeSet<String>, source: &str) -> String {
+fn written(
+    tokens: &[Token],
+    (variables, arguments): (&BTreeMap<String, String>, &[(String, String)]),
+    source: &str,
+) -> String {
     let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
     // Those that the function itself writes are its arguments.
     let first = super::parameters(source) + 1;
@@ -130,19 +158,31 @@ fn written(tokens: &[Token], variables: &BTreeSet<String>, source: &str) -> Stri
             at = behind_target(tokens, at + 1);
             continue;
         }
-        let is_variable = as_word.as_ref().is_some_and(|word| variables.contains(&word.to_lowercase()))
+        let is_variable = as_word.as_ref().is_some_and(|word| variables.contains_key(&word.to_lowercase()))
             && !matches!(before, Some(Token::Period))
             && !matches!(next, Some(Token::LParen));
-        let piece = if at == 0 && as_word.as_deref() == Some("PERFORM") {
+        let positional = match token {
+            Token::Placeholder(name) => {
+                name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok())
+            }
+            _ => None,
+        };
+        let of_position = positional.and_then(|number| arguments.get(number.checked_sub(1)?));
+        let piece = if let Some((_, kind)) = of_position.filter(|(_, kind)| !kind.is_empty()) {
+            format!("{token}::{kind}")
+        } else if at == 0 && as_word.as_deref() == Some("PERFORM") {
             "SELECT".to_owned()
         } else if is_variable {
             let mut name = token.to_string().to_lowercase();
+            let kind =
+                variables.get(&name).filter(|kind| !kind.is_empty() && !matches!(next, Some(Token::Period)));
+            let cast = kind.map(|kind| format!("::{kind}")).unwrap_or_default();
             if let (Some(Token::Period), Some(field @ Token::Word(_))) = (next, tokens.get(at + 2)) {
                 name.push_str(&format!(".{field}"));
                 at += 2;
             }
             let number = numbers.len();
-            format!("${}", first + *numbers.entry(name).or_insert(number))
+            format!("${}{cast}", first + *numbers.entry(name).or_insert(number))
         } else {
             token.to_string()
         };
@@ -195,7 +235,8 @@ mod tests {
     use super::*;
 
     fn of(source: &str, arguments: &[&str]) -> Vec<String> {
-        let arguments: Vec<String> = arguments.iter().map(|name| (*name).to_owned()).collect();
+        let arguments: Vec<(String, String)> =
+            arguments.iter().map(|name| ((*name).to_owned(), String::new())).collect();
         inner(source, &arguments)
     }
 
@@ -232,17 +273,35 @@ mod tests {
                 "DELETE FROM portail.session_web WHERE expires_at < now()",
                 "SELECT count(*), max(id) FROM page WHERE owner = $1",
                 "SELECT $2 FROM ban WHERE person = $1",
-                "SELECT * FROM item WHERE basket = $1",
+                "SELECT * FROM item WHERE basket = $1::int",
                 "SELECT note($1)",
                 "UPDATE stock SET pieces = pieces - $1 WHERE id = $2",
-                "INSERT INTO portail.session_web VALUES ($1, $2, now() + interval $3, $4)",
+                "INSERT INTO portail.session_web VALUES ($1::text, $2, now() + interval $3, $4)",
             ]
         );
     }
 
     #[test]
+    fn arguments_and_variables_keep_their_types() {
+        let typed = |source: &str| {
+            inner(source, &[("nr".to_owned(), "text".to_owned()), (String::new(), "bigint".to_owned())])
+        };
+        assert_eq!(
+            typed("SELECT price FROM art a WHERE a.artnr = nr AND n > $2"),
+            ["SELECT price FROM art a WHERE a.artnr = $3::text AND n > $2::bigint"]
+        );
+        assert_eq!(
+            typed(
+                "DECLARE k constant numeric(10, 2) := 1; r art%ROWTYPE; d double precision; BEGIN DELETE FROM art WHERE a = k AND b = r.b AND c = d; END"
+            ),
+            ["DELETE FROM art WHERE a = $1::numeric(10,2) AND b = $2 AND c = $3::double precision"]
+        );
+    }
+
+    #[test]
     fn triggers_have_the_rows_old_and_new() {
-        let source = "BEGIN UPDATE summary SET total = (SELECT sum(amount) FROM booking WHERE account = NEW.account) WHERE account = NEW.account; RETURN NEW; END";
+        let source = "BEGIN UPDATE summary SET total = (SELECT sum(amount) FROM booking WHERE account = NEW.account) WHERE account = NEW.account; \
+            RETURN NEW; END";
         assert_eq!(
             of(source, &[]),
             [

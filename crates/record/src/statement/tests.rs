@@ -421,7 +421,8 @@ fn lists_of_one_parent_in_one_join_are_side_by_side() {
     let of = |text: &str| shape(text).expect("parses").side_by_side;
     assert_eq!(
         of(
-            "SELECT r.*, i.\"Label\", c.body FROM \"Recipe\" r LEFT JOIN ingredient i ON r.\"Id\" = i.recipe LEFT JOIN comment c ON (c.recipe = r.\"Id\") WHERE r.\"Id\" = $1"
+            "SELECT r.*, i.\"Label\", c.body FROM \"Recipe\" r LEFT JOIN ingredient i ON r.\"Id\" = i.recipe LEFT JOIN comment c ON (c.recipe = \
+                r.\"Id\") WHERE r.\"Id\" = $1"
         ),
         ["i", "c"]
     );

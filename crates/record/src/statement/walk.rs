@@ -455,6 +455,9 @@ fn column_within(expr: &Expr, steps: usize) -> Option<Found> {
         Expr::Cast { expr, data_type, .. } => {
             within(expr, &|| format!("a cast to {}", data_type.to_string().to_ascii_lowercase()))
         }
+        Expr::AtTimeZone { timestamp, time_zone } if is_constant(time_zone) => {
+            within(timestamp, &|| "AT TIME ZONE".to_string())
+        }
         Expr::Collate { expr, collation } => within(expr, &|| format!("collation {collation}")),
         Expr::Function(function) => {
             let mut columns = arguments(function).filter_map(|argument| column_within(argument, steps));
@@ -474,8 +477,11 @@ fn column_within(expr: &Expr, steps: usize) -> Option<Found> {
 fn is_constant(expr: &Expr) -> bool {
     match expr {
         Expr::Value(_) => true,
-        Expr::Nested(inner) => matches!(inner.as_ref(), Expr::Value(_)),
+        Expr::Nested(inner) => is_constant(inner),
         Expr::Cast { expr, .. } => matches!(expr.as_ref(), Expr::Value(_)),
+        Expr::BinaryOp { left, right, .. } => {
+            matches!((left.as_ref(), right.as_ref()), (Expr::Value(_), Expr::Value(_)))
+        }
         _ => false,
     }
 }

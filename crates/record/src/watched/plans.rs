@@ -10,7 +10,8 @@ line! {
         database: String,
         /// `queryid`.
         query_id: String,
-        /// A function that the statement calls, or that a trigger of its table calls, whose own statement this is the plan of, because it costs far more; empty:
+        /// A function that the statement calls, or that a trigger of its table calls, whose own statement this is the plan of, because it costs far
+        /// more; empty:
         /// the plan is that of the statement itself.
         function: String,
         /// The text of that statement.

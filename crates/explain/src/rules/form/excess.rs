@@ -1,4 +1,5 @@
-//! PLAN-51, PLAN-52, PLAN-63: rows that are counted where the first one answers, rows that a join makes and DISTINCT removes, and lists that multiply each other.
+//! PLAN-51, PLAN-52, PLAN-63: rows that are counted where the first one answers, rows that a join makes and DISTINCT removes, and lists that
+//! multiply each other.
 
 use super::{BLOCKS_MIN, Found, Seen, explain_it};
 use crate::case::Thing;
@@ -101,7 +102,8 @@ pub(super) fn multiplied(seen: &Seen<'_>) -> Option<Found> {
         "one statement that joins {names} to the same rows and not to each other: each row of one comes once for each of the other, {} rows per execution",
         units::count(seen.rows())
     );
-    let remedy = "read each list by a statement of its own (in object mappers a split query, a batch or subselect fetch), or put each into an array or JSON by a \
+    let remedy = "read each list by a statement of its own (in object mappers a split query, a batch or subselect fetch), or put each into an \
+        array or JSON by a \
         subquery: then the rows of the lists are added up and not multiplied";
     let mut found = seen.found(text, remedy, vec![explain_it(seen.case, &seen.time.node, seen.statement)]);
     found.evidence.extend(several.iter().filter_map(|alias| {
@@ -110,5 +112,41 @@ pub(super) fn multiplied(seen: &Seen<'_>) -> Option<Found> {
             units::short(rows_of(alias)?)
         ))
     }));
+    Some(found)
+}
+
+/// PLAN-32 without WITH: a condition on what a view or a subquery returns, which cannot be moved into it.
+pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -> Option<Found> {
+    let number = |node: &Thing<'_>, field: &str| node.lines.last(field).unwrap_or(0.0);
+    let is_late = |node: &&Thing<'_>| {
+        node.lines.word("kind") == "Subquery Scan" && !node.lines.word("filter").is_empty()
+    };
+    let scan = planned.nodes.iter().find(is_late)?;
+    let below = planned.nodes.iter().find(|node| number(node, "above") == number(scan, "number"))?;
+    let what = match below.lines.word("kind") {
+        "Unique" => "DISTINCT",
+        "WindowAgg" => "a window function",
+        "Aggregate" => "GROUP BY",
+        "SetOp" | "Append" => "a set operation",
+        "Limit" => "LIMIT",
+        _ => return None,
+    };
+    let (rows, kept) = (number(below, "rows_planned"), number(scan, "rows_planned").max(1.0));
+    if rows < kept * COPIES_MIN {
+        return None;
+    }
+    let alias = scan.lines.word("alias");
+    let text = format!(
+        "one statement whose condition is applied after {what}: all of {alias} is computed, about {} rows, to keep about {}",
+        units::count(rows),
+        units::count(kept)
+    );
+    let remedy = "put the condition into the view or subquery, in front of DISTINCT, GROUP BY or the window function: a function with the value as argument, a LATERAL \
+        subquery for each row that is wanted, or a condition on a column of DISTINCT ON, GROUP BY or PARTITION BY, which is moved into it";
+    let mut found = seen.found(text, remedy, vec![explain_it(seen.case, &seen.time.node, seen.statement)]);
+    found.evidence.push(format!("the plan filters {alias} by {} above {what}", scan.lines.word("filter")));
+    found.not = Some(
+        "a missing index for that condition: the plan applies it to a result, and not to a table".to_string(),
+    );
     Some(found)
 }

@@ -9,6 +9,8 @@ use crate::rules::costly::{scanned, wasteful};
 use crate::rules::{access, form};
 use crate::units;
 use record::finding::Level;
+use record::statement;
+use record::watched::FUNCTION_SETTINGS;
 
 /// A random page that costs more than this against a sequential one is no value for a disk that exists; 4 is the default.
 const RANDOM_PAGE_COST_MAX: f64 = 10.0;
@@ -168,9 +170,16 @@ pub(super) fn unlike_the_plan(case: &Case) -> Answer {
         let Some((table, scans, index)) = contradiction(case, &planned) else { continue };
         let relation = table.lines.word("relation");
         let blocks = planned.statement.blocks.unwrap_or(0.0);
+        let called = statement::names(&planned.statement.text);
+        let function = case.facts(FUNCTION_SETTINGS).find(|fact| {
+            let is_inner = planned.plan.lines.word("function") == fact.name;
+            fact.node == planned.time.node && (is_inner || called.contains(&fact.name))
+        });
+        let why = function.map_or("its sessions have other settings or older plans".to_string(), |fact| {
+            format!("function {}() has settings of its own: {}", fact.name, fact.value)
+        });
         let text = format!(
-            "a statement that takes {} of the session time scans {relation}, but for the role of watch the planner uses index {index}: \
-                its sessions have other settings or older plans",
+            "a statement that takes {} of the session time scans {relation}, but for the role of watch the planner uses index {index}: {why}",
             planned.share()
         );
         let users = planned.time.by.iter().find(|by| by.name == "user");

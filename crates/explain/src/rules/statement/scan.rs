@@ -86,6 +86,11 @@ pub(super) fn scan(case: &Case) -> Answer {
                 None => {
                     match (pattern(), planned.as_ref().and_then(|planned| ordered(case, planned, relation))) {
                         (Some(advice), _) => with_advice(scan.claim(None), advice, relation),
+                        (None, _)
+                            if planned.as_ref().is_some_and(|planned| is_alternative(planned, relation)) =>
+                        {
+                            with_union(case, &scan)
+                        }
                         (None, Some(order)) => with_order(&scan, &order),
                         (None, None) => look_for_it(case, &scan, planned.as_ref()),
                     }
@@ -200,6 +205,24 @@ impl Scan<'_> {
     }
 }
 
+/// Whether a scan fits rows by OR of a condition and a subquery: no index serves both sides at once.
+fn is_alternative(planned: &plan::Planned<'_>, relation: &str) -> bool {
+    planned.nodes.iter().any(|node| {
+        let filter = node.lines.word("filter");
+        node.lines.word("relation") == relation && filter.contains(" OR ") && filter.contains("SubPlan")
+    })
+}
+
+fn with_union(case: &Case, scan: &Scan<'_>) -> Claim {
+    let lack = "its condition is an OR with a subquery, for which no index can be used".to_string();
+    scan.claim(Some(lack))
+        .because("an OR of a column and IN (SELECT ...), or EXISTS, is decided row by row: each side alone could use an index")
+        .remedy(
+            "write a UNION of two statements, one for each side: each reads its rows by its index, and UNION removes those that both have",
+            &[&explain_it(case, &scan.time.node, scan.statement)],
+        )
+}
+
 /// The first rows in an order, for which a plan reads and sorts all that fit: an index has them in that order.
 struct Ordered {
     /// Columns that have to be equal to something.
@@ -262,7 +285,8 @@ fn with_order(scan: &Scan<'_>, found: &Ordered) -> Claim {
         .because("the plan reads the table, sorts the rows that fit, and stops after the first: an index in that order begins with them")
         .lacking("the index tried: EXPLAIN with hypopg, or on a copy")
         .remedy(
-            "create an index with the columns of the conditions first and those of ORDER BY behind them; for a queue leave out what is done (WHERE state = ...); \
+            "create an index with the columns of the conditions first and those of ORDER BY behind them; for a queue leave out what is done \
+                (WHERE state = ...); \
              CONCURRENTLY does not block writes, and must not run in a transaction",
             &[&format!("CREATE INDEX CONCURRENTLY ON {relation} ({});", all.join(", "))],
         )

@@ -50,7 +50,7 @@ impl Site {
         self.disturbed_until_ns.store(u64::MAX, Ordering::Release);
         match fault {
             Fault::Kill | Fault::Crash | Fault::Power => {
-                let instance = self.instance(fault, node)?;
+                let instance = self.running(fault, node)?;
                 let id = self.note_start(instance)?;
                 self.hurt(Injury::Down { node, id, needs_power: fault == Fault::Power });
                 if let (Fault::Power, Some(disk)) = (fault, &at.disk) {
@@ -61,7 +61,7 @@ impl Site {
             Fault::Switchover => self.switch_over(node)?,
             Fault::Store => self.kill_store(node)?,
             Fault::Pause => {
-                let instance = self.instance(fault, node)?;
+                let instance = self.running(fault, node)?;
                 let id = self.journal.note(Undo::Resume { data_dir: instance.data_dir().to_owned() })?;
                 self.hurt(Injury::Paused { node, id });
                 instance.pause()?;
@@ -243,6 +243,16 @@ impl Site {
             }
         }
         Ok(())
+    }
+
+    /// The server of a node, for a fault that needs one which runs: what is down already does not fail.
+    fn running(&self, fault: Fault, node: usize) -> Result<&Instance, FaultError> {
+        let instance = self.instance(fault, node)?;
+        if instance.is_up() {
+            return Ok(instance);
+        }
+        let why = format!("the server of {} does not run", self.nodes[node].name);
+        Err(FaultError::NotPossible { fault, why })
     }
 
     /// Starts it, unless it runs; if it is just ending (a full disk), this waits for the end first.

@@ -1,10 +1,11 @@
-//! What no plan shows of a statement: the users' functions that it calls, with the plan of a statement inside of them that costs most, and what is unusual about its tables and views (rules, triggers, policies,
+//! What no plan shows of a statement: the users' functions that it calls, with the plan of a statement inside of them that costs most, and what is
+//! unusual about its tables and views (rules, triggers, policies,
 //! options, statistics that are switched off, ...).
 
 use super::{Batch, Collect, Failed, Link, Looked, Node, NotPlanned, Session, Tick, Wanted, list, text};
 use connect::sql::literal;
 use record::statement;
-use record::watched::{FUNCTION_TEXT, PECULIAR};
+use record::watched::{FUNCTION_SETTINGS, FUNCTION_TEXT, PECULIAR};
 use serde_json::Value;
 
 /// Functions of one statement.
@@ -35,6 +36,8 @@ fn question(names: &[String]) -> String {
     format!(
         "select json_build_object('functions', (select json_agg(f) from (select p.proname::text as name, l.lanname::text as language,
             pg_catalog.left(p.prosrc, {SOURCE_CHARS}) as source, p.prorows::bigint as returned, p.proargnames as arguments,
+            (select pg_catalog.array_agg(pg_catalog.format_type(t.id, null) order by t.at) from pg_catalog.unnest(coalesce(p.proallargtypes, p.proargtypes::oid[]))
+              with ordinality t (id, at)) as types, pg_catalog.array_to_string(p.proconfig, ', ') as settings,
             p.proname in ({names}) as is_named
           from pg_catalog.pg_proc p join pg_catalog.pg_language l on l.oid = p.prolang join pg_catalog.pg_namespace n on n.oid = p.pronamespace
           where (p.proname in ({names}) or p.oid in (select t.tgfoid from pg_catalog.pg_trigger t join pg_catalog.pg_class c on c.oid = t.tgrelid
@@ -76,8 +79,13 @@ pub(super) fn look(
 
 /// The statements in the text of a function, without those that only ask for values.
 fn inner_of(function: &Value) -> Vec<Inner> {
-    let arguments: Vec<String> =
-        list(function, "arguments").iter().filter_map(Value::as_str).map(str::to_string).collect();
+    let texts = |name: &str| -> Vec<String> {
+        list(function, name).iter().map(|one| one.as_str().unwrap_or("").to_string()).collect()
+    };
+    let (mut names, types) = (texts("arguments"), texts("types"));
+    names.resize(types.len().max(names.len()), String::new());
+    let arguments: Vec<(String, String)> =
+        names.into_iter().zip(types.into_iter().chain(std::iter::repeat(String::new()))).collect();
     let has_tables = |text: &String| statement::parse(text).is_ok_and(|parsed| !parsed.tables.is_empty());
     let found = statement::inner(&text(function, "source"), &arguments).into_iter().filter(has_tables);
     found.map(|inner| Inner { function: text(function, "name"), text: inner }).collect()
@@ -166,6 +174,11 @@ impl Node {
             let value =
                 format!("{} returning {rows} rows: {}", text(row, "language"), statement::mask(&source));
             self.recorded.fact(batch, tick.now_us, place.fact(FUNCTION_TEXT, text(row, "name"), value));
+            let settings = text(row, "settings");
+            if !settings.is_empty() {
+                let fact = place.fact(FUNCTION_SETTINGS, text(row, "name"), settings);
+                self.recorded.fact(batch, tick.now_us, fact);
+            }
         }
         Ok(())
     }
@@ -184,11 +197,11 @@ mod tests {
 
     #[test]
     fn statements_of_functions_are_those_with_tables() {
-        let function = serde_json::json!({"name": "login", "arguments": ["u"], "source":
+        let function = serde_json::json!({"name": "login", "arguments": ["u"], "types": ["integer"], "source":
             "begin perform nextval('n'); delete from visit where person = u and at < now(); return u; end"});
         let found = Inner {
             function: "login".to_string(),
-            text: "delete from visit where person = $1 and at < now()".to_string(),
+            text: "delete from visit where person = $1::integer and at < now()".to_string(),
         };
         assert_eq!(inner_of(&function), [found]);
         assert_eq!(inner_of(&serde_json::json!({"name": "f", "arguments": null, "source": null})), []);
