@@ -111,7 +111,7 @@ fn variables(tokens: &[Token], arguments: &[(String, String)]) -> BTreeMap<Strin
 
 /// The type that stands behind the name of a declared variable; empty where it refers to a column or table.
 fn declared_type(tokens: &[Token], from: usize) -> String {
-    const TOKENS_MAX: usize = 8;
+    const TOKENS_MAX: usize = 10;
     let mut kind = String::new();
     for token in tokens.iter().skip(from).take(TOKENS_MAX) {
         match token {
