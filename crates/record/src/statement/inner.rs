@@ -113,8 +113,12 @@ fn variables(tokens: &[Token], arguments: &[(String, String)]) -> BTreeMap<Strin
 fn declared_type(tokens: &[Token], from: usize) -> String {
     const TOKENS_MAX: usize = 10;
     let mut kind = String::new();
+    let mut is_length = false;
     for token in tokens.iter().skip(from).take(TOKENS_MAX) {
         match token {
+            // A length is left out: it changes no plan.
+            Token::LParen | Token::RParen => is_length = *token == Token::LParen,
+            _ if is_length => {}
             Token::SemiColon | Token::Assignment | Token::Eq => return kind,
             Token::Mod => return String::new(),
             Token::Word(found) => match found.value.to_uppercase().as_str() {
@@ -187,23 +191,21 @@ fn written(
             token.to_string()
         };
         at += 1;
-        let joins =
-            matches!(
-                token,
-                Token::Period
-                    | Token::DoubleColon
-                    | Token::Comma
-                    | Token::RParen
-                    | Token::RBracket
-                    | Token::LBracket
-            ) || matches!(before, Some(Token::Period | Token::DoubleColon | Token::LParen | Token::LBracket))
-                || (*token == Token::LParen && is_called(before));
-        if !text.is_empty() && !joins {
+        if !text.is_empty() && !joins(token, before) {
             text.push(' ');
         }
         text.push_str(&piece);
     }
     parameterized(&text)
+}
+
+/// Whether a token stands right behind the one before it.
+fn joins(token: &Token, before: Option<&Token>) -> bool {
+    matches!(
+        token,
+        Token::Period | Token::DoubleColon | Token::Comma | Token::RParen | Token::RBracket | Token::LBracket
+    ) || matches!(before, Some(Token::Period | Token::DoubleColon | Token::LParen | Token::LBracket))
+        || (*token == Token::LParen && is_called(before))
 }
 
 /// Whether a parenthesis behind this token is that of a call.
@@ -294,7 +296,7 @@ mod tests {
             typed(
                 "DECLARE k constant numeric(10, 2) := 1; r art%ROWTYPE; d double precision; BEGIN DELETE FROM art WHERE a = k AND b = r.b AND c = d; END"
             ),
-            ["DELETE FROM art WHERE a = $1::numeric(10,2) AND b = $2 AND c = $3::double precision"]
+            ["DELETE FROM art WHERE a = $1::numeric AND b = $2 AND c = $3::double precision"]
         );
     }
 
