@@ -37,7 +37,7 @@ pub enum ClusterError {
     #[error(transparent)]
     Entry(#[from] ConnectError),
     /// A node that the catalog names cannot be reached from here.
-    #[error("the catalog of {entry} names the node {node:?} at {address}, {}", if source.is_answered() { "where no connection could be made" } else { "which this host cannot reach" })]
+    #[error("the catalog of {entry} names the node {node:?} at {address}, {}", unreached(source))]
     Connect {
         /// Where the catalog was read.
         entry: String,
@@ -106,6 +106,14 @@ pub enum ClusterError {
         /// What is wrong with the answer.
         problem: String,
     },
+}
+
+/// What became of the connection to a node, as the end of a sentence.
+fn unreached(source: &ConnectError) -> &'static str {
+    match source.is_answered() {
+        true => "where no connection could be made",
+        false => "which this host cannot reach",
+    }
 }
 
 impl ClusterError {

@@ -44,7 +44,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-32",
         title: "WITH, a view or a subquery is computed as a whole before a condition is applied",
         needs: NEEDS,
-        limits: "20 % of the session time in a statement with MATERIALIZED, or a plan that filters a CTE, or what DISTINCT, GROUP BY or a window function returns, which touches 100 blocks, more than it returns \
+        limits: "20 % of the session time in a statement with MATERIALIZED, or a plan that filters a CTE, or what DISTINCT, GROUP BY or a \
+            window function returns, which touches 100 blocks, more than it returns \
             rows (ours)",
         judge: |case| judge(case, barrier, "statements with WITH, and scans of CTEs in plans"),
         links: &[

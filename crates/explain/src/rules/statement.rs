@@ -345,7 +345,8 @@ fn logged(case: &Case) -> Answer {
             .on_node(server.place)
             .during([server.lines.ticks.window()])
             .number("statements_per_s", per_s)
-            .because(format!("{name} is {value}{}: every session formats its statements, and all of them write to one pipe or file", owner.map(|owner| format!(" for {owner}")).unwrap_or_default()))
+            .because(format!("{name} is {value}{}: every session formats its statements, \
+                and all of them write to one pipe or file", owner.map(|owner| format!(" for {owner}")).unwrap_or_default()))
             .lacking("the time that it takes: PostgreSQL has no wait event for it, so it is in the time on a CPU and in the rest")
             .with(name.starts_with("auto_explain").then_some(()), |claim, ()| {
                 claim.because("auto_explain formats the plan of each statement; with log_analyze it also times every row of every node of it")

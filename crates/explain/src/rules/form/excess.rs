@@ -141,7 +141,8 @@ pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -
         units::count(rows),
         units::count(kept)
     );
-    let remedy = "put the condition into the view or subquery, in front of DISTINCT, GROUP BY or the window function: a function with the value as argument, a LATERAL \
+    let remedy = "put the condition into the view or subquery, in front of DISTINCT, GROUP BY or the window function: a function with \
+        the value as argument, a LATERAL \
         subquery for each row that is wanted, or a condition on a column of DISTINCT ON, GROUP BY or PARTITION BY, which is moved into it";
     let mut found = seen.found(text, remedy, vec![explain_it(seen.case, &seen.time.node, seen.statement)]);
     found.evidence.push(format!("the plan filters {alias} by {} above {what}", scan.lines.word("filter")));

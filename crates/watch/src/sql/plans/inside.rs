@@ -36,7 +36,8 @@ fn question(names: &[String]) -> String {
     format!(
         "select json_build_object('functions', (select json_agg(f) from (select p.proname::text as name, l.lanname::text as language,
             pg_catalog.left(p.prosrc, {SOURCE_CHARS}) as source, p.prorows::bigint as returned, p.proargnames as arguments,
-            (select pg_catalog.array_agg(pg_catalog.format_type(t.id, null) order by t.at) from pg_catalog.unnest(coalesce(p.proallargtypes, p.proargtypes::oid[]))
+            (select pg_catalog.array_agg(pg_catalog.format_type(t.id, null) order by t.at)
+              from pg_catalog.unnest(coalesce(p.proallargtypes, p.proargtypes::oid[]))
               with ordinality t (id, at)) as types, pg_catalog.array_to_string(p.proconfig, ', ') as settings,
             p.proname in ({names}) as is_named
           from pg_catalog.pg_proc p join pg_catalog.pg_language l on l.oid = p.prolang join pg_catalog.pg_namespace n on n.oid = p.pronamespace
@@ -103,12 +104,14 @@ fn question_of_relations(names: &[String]) -> String {
               case when c.relkind = 'p' then 'partitioned by ' || pg_catalog.pg_get_partkeydef(c.oid) end,
               (select count(*) || ' tables inherit from it' from pg_catalog.pg_inherits where inhparent = c.oid and c.relkind = 'r' having count(*) > 0),
               (select 'rule ' || string_agg(w.rulename || ' on ' || case w.ev_type when '2' then 'UPDATE' when '3' then 'INSERT' when '4' then 'DELETE'
-                else 'SELECT' end, ', ' order by w.rulename) from pg_catalog.pg_rewrite w where w.ev_class = c.oid and w.rulename <> '_RETURN' having count(*) > 0),
+                else 'SELECT' end, ', ' order by w.rulename) from pg_catalog.pg_rewrite w where w.ev_class = c.oid and w.rulename <> '_RETURN' having
+                  count(*) > 0),
               (select 'trigger ' || string_agg(t.tgname || ' calls ' || p.proname || '()', ', ' order by t.tgname) from pg_catalog.pg_trigger t
                 join pg_catalog.pg_proc p on p.oid = t.tgfoid where t.tgrelid = c.oid and not t.tgisinternal having count(*) > 0),
               case when c.relrowsecurity then 'row-level security' end,
               (select 'statistics target ' || string_agg(a.attstattarget || ' for column ' || pg_catalog.quote_ident(a.attname), ', ' order by a.attnum)
-                from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and (a.attstattarget = 0 or a.attstattarget > 1000) having count(*) > 0),
+                from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and (a.attstattarget = 0 or a.attstattarget > 1000) having
+                  count(*) > 0),
               (select string_agg('column ' || pg_catalog.quote_ident(a.attname)
                 || ': ' || (select string_agg(o, ', ') from pg_catalog.unnest(a.attoptions) o where o like 'n\\_distinct%'), '; ' order by a.attnum)
                 from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and a.attoptions::text like '%n\\_distinct%' having count(*) > 0),
