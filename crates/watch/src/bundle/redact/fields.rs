@@ -50,8 +50,10 @@ pub(super) const NAME_FIELDS: [(&str, &str); 11] = [
 ];
 
 /// Fields whose value is a statement.
-pub(super) const SQL_FIELDS: [&str; 10] = [
+pub(super) const SQL_FIELDS: [&str; 12] = [
     "query",
+    "inner",
+    "outer",
     "blocker_query",
     "text",
     "sql",

@@ -113,7 +113,7 @@ fn settings_keep_numbers_switches_and_well_known_words() {
 
 #[test]
 fn texts_of_functions_and_keys_of_partitions_are_statements() {
-    for topic in ["function", "peculiar"] {
+    for topic in ["function", "function_settings", "peculiar"] {
         let value = "sql returning 1 rows: select acme from people";
         let line = json!({"source": "fact", "t_us": 1, "topic": topic, "name": "f", "value": value});
         let wording = redact("sql".parse().expect("a word"), std::slice::from_ref(&line));
@@ -258,5 +258,17 @@ proptest! {
     fn any_text_is_taken(text in ".{0,80}", name in ".{0,8}") {
         let wording = redact(all(), &[json!({"host": name, "user": text, "message": text, "query": text, "value": text, "connection": text})]);
         prop_assert!(wording[0].is_object());
+    }
+}
+
+#[test]
+fn statements_inside_of_functions_are_statements() {
+    let lines = [
+        json!({"source": "plan", "query_id": "7", "function": "renew", "inner": "delete from people where mail = $1"}),
+        json!({"node_time": [{"statements": [{"query_id": "7", "text": "delete from people where mail = $1", "outer": "select renew($1)"}]}]}),
+    ];
+    let text = serde_json::to_string(&redact("sql".parse().expect("a word"), &lines)).expect("JSON");
+    for hidden in ["mail", "renew($1)"] {
+        assert!(!text.contains(hidden), "{hidden}: {text}");
     }
 }
