@@ -99,12 +99,8 @@ impl<'a> Opening<'a> {
         control: &mut Control,
     ) -> Result<(), Failure> {
         self.watching.begin(recording, target.spec, target.cluster);
-        let unlisted = target.cluster.filter(|cluster| cluster.nodes.len() > 1);
-        for address in unlisted.map(|cluster| cluster.unlisted_nodes(control)).unwrap_or_default() {
-            recording.context().terminal.warn(&format!(
-                "the engine has a node at {address} that the cluster file does not name: add a [[node]] for it; until then it is neither sampled nor \
-                 entered"
-            ));
+        if let Some(cluster) = target.cluster {
+            warn_of_unlisted(recording.context(), cluster, control);
         }
         let mut fingerprint = fingerprint::take(control, target.spec);
         // A catalog that this role may not read leaves it with PostgreSQL.
@@ -131,6 +127,18 @@ impl<'a> Opening<'a> {
             let step = recording.dir().begin_step(self.verb, self.name)?;
             work(recording, &step)
         })
+    }
+}
+
+/// Warns of nodes that the engine has and a cluster file does not name.
+pub(crate) fn warn_of_unlisted(context: &Context, cluster: &Cluster, control: &mut Control) {
+    if cluster.nodes.len() < 2 {
+        return;
+    }
+    for address in cluster.unlisted_nodes(control) {
+        context.terminal.warn(&format!(
+            "the engine has a node at {address} that the cluster file does not name: add a [[node]] for it; until then it is neither sampled nor entered"
+        ));
     }
 }
 

@@ -197,6 +197,8 @@ fn a_run_directory_is_its_owners_alone_and_explained_at_its_end() {
         }
         let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert!(summary["findings"].is_array(), "{summary}");
-        assert!(directory.join("findings.json").is_file() && text.contains("findings: "), "{text}");
+        assert!(directory.join("findings.json").is_file(), "{text}");
+        // This one has no server, so nothing could have been sampled.
+        assert!(!text.contains("findings: "), "{text}");
     }
 }

@@ -3,6 +3,7 @@
 use crate::connection::{Address, FileAddress};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::skeleton::warn_of_unlisted;
 use ::prove::fault::{Disk, Fault, Journal, Node, Plan, Site, disk};
 use ::prove::live::claim::Claim;
 use connect::cluster_file::ClusterFile;
@@ -201,6 +202,9 @@ impl Testbed {
         (allowed, needs): (bool, Needs),
     ) -> Result<Testbed, Failure> {
         let cluster = reach(address, context)?;
+        if let Ok(mut control) = connect::control::connect(&cluster.nodes[cluster.entry_node()].spec) {
+            warn_of_unlisted(context, &cluster, &mut control);
+        }
         let mut site = match address.file() {
             None => Site::spared(
                 &cluster,

@@ -224,7 +224,9 @@ impl Redactor {
             let is_value = matches!(key.as_str(), "value" | "default" | "before" | "after" | "old" | "new");
             if ((is_setting || is_change) && is_value && self.hides_setting(&name, value))
                 || (is_fact && key == "value" && (is_path(value) || topic == "mount"))
-                || ([FUNCTION_TEXT, FUNCTION_SETTINGS, PECULIAR].contains(&topic.as_str()) && is_value && self.what.sql)
+                || ([FUNCTION_TEXT, FUNCTION_SETTINGS, PECULIAR].contains(&topic.as_str())
+                    && is_value
+                    && self.what.sql)
                 || (is_kernel_line && is_value && (self.what.hosts || self.what.settings))
                 || (is_change && key == "message" && (self.what.settings || self.what.hosts))
             {
