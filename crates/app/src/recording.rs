@@ -19,8 +19,7 @@ pub struct Recording<'a> {
     dir: Arc<RunDir>,
     /// What is sampled beside the work, while it goes on.
     sampler: RefCell<Option<Sampler>>,
-    /// Something was sampled beside the work, so that causes can be looked for.
-    /// Whether something is sampled beside the work; `None`: this verb never samples.
+    /// Whether something is sampled beside the work, so that causes can be looked for; `None`: this verb never samples.
     is_watched: Cell<Option<bool>>,
     /// The run has ended and was explained.
     is_concluded: Cell<bool>,

@@ -74,7 +74,7 @@ impl std::fmt::Display for Via {
     }
 }
 
-/// The text is neither `owner` nor `connect`.
+/// The text is none of the ways.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("unknown value \"{0}\": expected owner, connect or each")]
 pub struct ViaError(String);

@@ -25,8 +25,8 @@ const TELLING: &str = "'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_ma
 const UNTELLING: &str = "'application_name', 'client_encoding', 'jit', 'statement_timeout', 'lock_timeout', 'default_transaction_read_only', \
  'max_parallel_workers_per_gather', 'stats_fetch_consistency', 'transaction_read_only', 'extra_float_digits', 'DateStyle', 'TimeZone'";
 
-/// Settings of roles and databases that are recorded: those that change how statements run. Others may hold an application's secrets.
-const OWN_SETTINGS: &str = "^(enable_.*|.*_cost|.*_limit|geqo.*|jit.*|max_parallel.*|parallel.*|work_mem|hash_mem_multiplier|temp_buffers|maintenance_work_mem|\
+/// Settings of roles, databases and functions that are recorded: those that change how statements run. Others may hold an application's secrets.
+pub(super) const OWN_SETTINGS: &str = "^(enable_.*|.*_cost|.*_limit|geqo.*|jit.*|max_parallel.*|parallel.*|work_mem|hash_mem_multiplier|temp_buffers|maintenance_work_mem|\
     effective_cache_size|effective_io_concurrency|default_statistics_target|plan_cache_mode|cursor_tuple_fraction|synchronous_commit|commit_delay|\
     log_statement|log_duration|log_min_duration_statement|statement_timeout|lock_timeout|default_transaction_isolation|session_replication_role)$";
 /// Settings of roles and databases in one answer.

@@ -233,3 +233,28 @@ fn functions_of_plain_roles_are_never_run_by_planning() {
         assert!(nodes(&watch).iter().any(|node| node.relation == "mallory.plain"), "{:?}", watch.missing());
     });
 }
+
+#[test]
+fn settings_of_a_function_are_recorded_without_those_of_applications() {
+    on_each(&[PRELOAD], |server| {
+        let mut user = client(server, "user");
+        user.batch_execute(
+            "create extension pg_stat_statements; create table parcel (id int, note text); \
+             insert into parcel select i, i from generate_series(1, 20000) i; analyze parcel; \
+             create function parcels(wanted int) returns bigint language plpgsql set enable_indexscan = off set shop.token = 'hunter2' as \
+               'begin return (select count(*) from parcel where id = wanted and note <> ''hunter3''); end'",
+        )
+        .unwrap();
+        let mut watch = Watch::of(&server.spec());
+        watch.tick();
+        for _ in 0..20 {
+            user.batch_execute("select parcels(17)").unwrap();
+        }
+        end(&mut watch);
+        let seen = format!("{:?} {:?} {:?}", watch.seen.lines, watch.seen.events, watch.seen.files);
+        assert!(seen.contains("enable_indexscan=off"), "{seen}");
+        // The statement inside is planned.
+        assert!(nodes(&watch).iter().any(|node| node.relation == "public.parcel"), "{:?}", watch.missing());
+        assert!(!seen.contains("hunter") && !seen.contains("shop.token"), "{seen}");
+    });
+}

@@ -3,6 +3,7 @@
 //! options, statistics that are switched off, ...).
 
 use super::{Batch, Collect, Failed, Link, Looked, Node, NotPlanned, Session, Tick, Wanted, list, text};
+use crate::sql::facts::OWN_SETTINGS;
 use connect::sql::literal;
 use record::statement;
 use record::watched::{FUNCTION_SETTINGS, FUNCTION_TEXT, PECULIAR};
@@ -38,7 +39,8 @@ fn question(names: &[String]) -> String {
             pg_catalog.left(p.prosrc, {SOURCE_CHARS}) as source, p.prorows::bigint as returned, p.proargnames as arguments,
             (select pg_catalog.array_agg(pg_catalog.format_type(t.id, null) order by t.at)
               from pg_catalog.unnest(coalesce(p.proallargtypes, p.proargtypes::oid[]))
-              with ordinality t (id, at)) as types, pg_catalog.array_to_string(p.proconfig, ', ') as settings,
+              with ordinality t (id, at)) as types, (select pg_catalog.string_agg(c, ', ') from pg_catalog.unnest(p.proconfig) c
+                where pg_catalog.split_part(c, '=', 1) ~ '{OWN_SETTINGS}') as settings,
             p.proname in ({names}) as is_named
           from pg_catalog.pg_proc p join pg_catalog.pg_language l on l.oid = p.prolang join pg_catalog.pg_namespace n on n.oid = p.pronamespace
           where (p.proname in ({names}) or p.oid in (select t.tgfoid from pg_catalog.pg_trigger t join pg_catalog.pg_class c on c.oid = t.tgrelid
