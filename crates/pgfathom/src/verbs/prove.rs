@@ -37,7 +37,8 @@ const EXAMPLES: &str = "\
 Faults: kill, crash, pause, restart, promote, switchover, store, power, full, partition, cut, blackhole, blackhole-requests,
 blackhole-replies, delay=50ms, rate=BYTES, drop-commit, orphan; heal undoes them. They are injected only into clusters of up and
 those of --local, unless --allow-faults is given.
-Exit code 3: a promise is broken, and the output names a witness; with --strict also if any anomaly was seen. Exit code 8: none is broken, but some could not be judged.";
+Exit code 3: a promise is broken, and the output names a witness; with --strict also if any anomaly was seen.
+Exit code 8: none is broken, but some could not be judged.";
 
 /// The flags of `prove`.
 #[derive(Debug, Args)]

@@ -23,8 +23,10 @@ fn what() -> String {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The expected content is recorded in the database itself, in the ledger that load wrote (schema pgfathom).
-verify reads every node of a cluster (--cluster FILE, or a target that is one of its nodes), and compares what the catalogs of the nodes record about each other.
-Exit code 3: a difference was found; the output names the rows. Exit code 8: no difference was found, but some values cannot be judged.")]
+verify reads every node of a cluster (--cluster FILE, or a target that is one of its nodes),
+and compares what the catalogs of the nodes record about each other.
+Exit code 3: a difference was found; the output names the rows.
+Exit code 8: no difference was found, but some values cannot be judged.")]
 pub struct Verify {
     #[arg(value_name = "WHAT", help = what())]
     pub what: Option<String>,
