@@ -3,6 +3,7 @@
 use crate::context::{Context, Format};
 use crate::failure::Failure;
 use crate::stop::CleanupGuard;
+use ::explain::Sampling;
 use ::report::Held;
 use ::watch::Sampler;
 use record::{Exit, RecordError, RunDir, State, StepId, What, file, files};
@@ -19,8 +20,7 @@ pub struct Recording<'a> {
     dir: Arc<RunDir>,
     /// What is sampled beside the work, while it goes on.
     sampler: RefCell<Option<Sampler>>,
-    /// Whether something is sampled beside the work, so that causes can be looked for; `None`: this verb never samples.
-    is_watched: Cell<Option<bool>>,
+    sampling: Cell<Sampling>,
     /// The run has ended and was explained.
     is_concluded: Cell<bool>,
     /// No load and no samples: there is nothing to explain.
@@ -56,7 +56,7 @@ impl<'a> Recording<'a> {
             context,
             dir: Arc::new(dir),
             sampler: RefCell::default(),
-            is_watched: Cell::new(None),
+            sampling: Cell::new(Sampling::Never),
             is_concluded: Cell::new(false),
             is_no_load: Cell::new(false),
             is_lossy: Cell::new(false),
@@ -78,14 +78,14 @@ impl<'a> Recording<'a> {
         self.is_no_load.set(true);
     }
 
-    /// Nothing is sampled beside this work, but could be.
-    pub(crate) fn is_unwatched(&self) {
-        self.is_watched.set(self.is_watched.get().or(Some(false)));
+    /// This verb can sample; it does from [`Recording::carry`] on.
+    pub(crate) fn may_sample(&self) {
+        self.sampling.set(Sampling::Off);
     }
 
     /// Takes over what samples beside the work; it ends with [`Recording::end_watch`] or the recording.
     pub fn carry(&self, sampler: Sampler) {
-        self.is_watched.set(Some(true));
+        self.sampling.set(Sampling::On);
         self.sampler.replace(Some(sampler));
     }
 
@@ -208,7 +208,7 @@ impl<'a> Recording<'a> {
             return self.keep(Err(error));
         }
         self.keep(self.dir.edit(|run| run.summary.explained(&findings)));
-        ::explain::brief(&findings, self.is_watched.get()).iter().for_each(|line| terminal.say(line));
+        ::explain::brief(&findings, self.sampling.get()).iter().for_each(|line| terminal.say(line));
     }
 
     /// Ends the run, reports what came of it, looks for causes, writes the report page, prints the summary when JSON was requested, and names

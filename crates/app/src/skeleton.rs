@@ -67,7 +67,7 @@ impl<'a> Opening<'a> {
     pub(crate) fn begin<'c>(&self, context: &'c Context) -> Result<Recording<'c>, Failure> {
         let recording = Recording::begin(context, self.directory, self.verb, self.name)?;
         if self.may_watch {
-            recording.is_unwatched();
+            recording.may_sample();
         }
         Ok(recording)
     }

@@ -23,7 +23,7 @@ mod validity;
 pub mod waits;
 
 pub use record::RecordError;
-pub use text::{Detail, brief, text};
+pub use text::{Detail, Sampling, brief, text};
 
 use case::Case;
 use record::Findings;

@@ -115,9 +115,19 @@ fn nothing(out: &mut String, findings: &Findings) {
 /// Findings in the short form.
 const BRIEF_MAX: usize = 3;
 
-/// What a verb prints at its end: the worst findings, or that there are none and why. `is_watched`: whether something was sampled during the work; `None`:
-/// this verb never samples, and its findings come from its results alone.
-pub fn brief(findings: &Findings, is_watched: Option<bool>) -> Vec<String> {
+/// Whether something is sampled beside the work of a verb.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sampling {
+    /// This verb never samples: its findings come from its results alone.
+    Never,
+    /// It could, and does not.
+    Off,
+    /// It does.
+    On,
+}
+
+/// What a verb prints at its end: the worst findings, or that there are none and why.
+pub fn brief(findings: &Findings, sampling: Sampling) -> Vec<String> {
     let clean = findings.checked.iter().filter(|checked| checked.state == CheckState::Clean).count();
     let untold = findings.checked.len() - clean;
     let mut lines: Vec<String> = findings.node_time.iter().filter_map(NodeTime::in_a_line).collect();
@@ -128,12 +138,12 @@ pub fn brief(findings: &Findings, is_watched: Option<bool>) -> Vec<String> {
         }),
     );
     match findings.causes().count() {
-        0 if is_watched.is_none() => {}
+        0 if sampling == Sampling::Never => {}
         0 => lines.push(format!("findings: none; {clean} rules found nothing, {untold} had no data")),
         count if count > BRIEF_MAX => lines.push(format!("findings: {} more", count - BRIEF_MAX)),
         _ => {}
     }
-    if is_watched == Some(false) {
+    if sampling == Sampling::Off {
         lines.push(
             "findings: nothing was sampled during the run, so most rules had no data (--watch on)"
                 .to_string(),

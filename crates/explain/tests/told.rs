@@ -188,7 +188,7 @@ fn the_time_of_all_sessions_is_an_answer_where_no_rule_has_one() {
         explain::text(&findings, Detail::Full)
             .contains("note: waits are divided in proportion to 180 samples")
     );
-    let brief = explain::brief(&findings, Some(true));
+    let brief = explain::brief(&findings, explain::Sampling::On);
     assert!(
         brief[0].starts_with("time: n1: 6.0 active sessions: 50 % on a CPU, ")
             && brief[0].ends_with("; 70 % in statement 1"),
@@ -324,7 +324,7 @@ fn nothing_that_others_wrote_steers_the_terminal_or_forges_a_line() {
         ..Default::default()
     });
     let mut text = explain::text(&findings, Detail::Full);
-    text.extend(explain::brief(&findings, Some(true)).into_iter().map(|line| line + "\n"));
+    text.extend(explain::brief(&findings, explain::Sampling::On).into_iter().map(|line| line + "\n"));
     assert!(text.chars().all(|c| c == '\n' || c.is_ascii() && !c.is_ascii_control()), "{text:?}");
     assert!(text.contains("owned") && !text.lines().any(|line| line.starts_with("forged")), "{text}");
 }

@@ -413,36 +413,39 @@ fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, l
         "ALTER TABLE {relation} RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor);"
     );
     let own = format!("ALTER TABLE {relation} SET (autovacuum_vacuum_scale_factor = 0.02);");
-    Claim::new(
-                    if is_in_the_way(table) { severity(share) } else { Severity::Note },
-                    Level::CoOccurrence,
-                    format!(
-                        "{}: {} of the session time is in {relation}, which has {} dead rows for {} live ones: no vacuum has removed them{why}",
-                        time.node,
-                        units::percent(share),
-                        units::count(dead),
-                        units::count(live)
-                    ),
-                )
-                .on_node(&time.node)
-                .during([table.lines.ticks.window()])
-                .number("share", share)
-                .number("dead_rows", dead)
-                .number("live_rows", live)
-                .because("scans and index entries lead to dead rows, too: a statement that wants the first of an index passes all that were deleted before it")
-                .because(format!("autovacuum looks at each database every {naptime} (autovacuum_naptime)"))
-                .lacking("whether old transactions still need them: then VACUUM cannot remove them, and VAC-05 names who")
-                .remedy(
-                    match elsewhere {
-                        Some(_) => "vacuum it now; give autovacuum more workers, or let the one at work pause less (autovacuum_vacuum_cost_delay, _cost_limit)",
-                        None => "vacuum it now, and let autovacuum come often enough for its changes",
-                    },
-                    &[
-                        &format!("VACUUM (VERBOSE, ANALYZE) {relation};"),
-                        "ALTER SYSTEM SET autovacuum_naptime = '15s'; SELECT pg_reload_conf();",
-                        if due.as_ref().is_some_and(|due| due.is_tables) { &reset } else { &own },
-                    ],
-                )
+    let text = format!(
+        "{}: {} of the session time is in {relation}, which has {} dead rows for {} live ones: no vacuum has removed them{why}",
+        time.node,
+        units::percent(share),
+        units::count(dead),
+        units::count(live)
+    );
+    let scans = "scans and index entries lead to dead rows, too: a statement that wants the first of an index passes all that were deleted \
+        before it";
+    let transactions =
+        "whether old transactions still need them: then VACUUM cannot remove them, and VAC-05 names who";
+    let remedy = match elsewhere {
+        Some(_) => {
+            "vacuum it now; give autovacuum more workers, or let the one at work pause less (autovacuum_vacuum_cost_delay, \
+             _cost_limit)"
+        }
+        None => "vacuum it now, and let autovacuum come often enough for its changes",
+    };
+    let commands = [
+        &format!("VACUUM (VERBOSE, ANALYZE) {relation};"),
+        "ALTER SYSTEM SET autovacuum_naptime = '15s'; SELECT pg_reload_conf();",
+        if due.is_some_and(|due| due.is_tables) { &reset } else { &own },
+    ];
+    Claim::new(if is_in_the_way(table) { severity(share) } else { Severity::Note }, Level::CoOccurrence, text)
+        .on_node(&time.node)
+        .during([table.lines.ticks.window()])
+        .number("share", share)
+        .number("dead_rows", dead)
+        .number("live_rows", live)
+        .because(scans)
+        .because(format!("autovacuum looks at each database every {naptime} (autovacuum_naptime)"))
+        .lacking(transactions)
+        .remedy(remedy, &commands)
 }
 
 /// From how many dead rows on autovacuum comes to a table.
