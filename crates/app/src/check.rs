@@ -254,6 +254,14 @@ fn of_nodes(survey: &Survey, hosts: &[record::check::Host], expected: &Expected)
     items.extend(
         absent.map(|absent| database::unreached(&absent.name, &format!("{}; {}", absent.why, absent.hint))),
     );
+    let mut answering =
+        survey.cluster.nodes.iter().filter_map(|node| control::connect_shared(&node.spec).ok());
+    if survey.cluster.nodes.len() > 1
+        && let Some(mut control) = answering.next()
+    {
+        let addresses = survey.cluster.unlisted_nodes(&mut control);
+        items.extend(addresses.iter().map(|address| database::unlisted(address)));
+    }
     items
 }
 

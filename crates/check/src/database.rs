@@ -20,6 +20,7 @@ pub use rule::{Check, Need};
 use connect::conninfo::Host as Address;
 use node::{Node, PlannedSpace};
 use record::check::{Area, Item, Limit, Unit, Verdict};
+use record::finding::Remedy;
 use record::number;
 use std::collections::BTreeMap;
 use watch::sql::session::Failed;
@@ -132,6 +133,23 @@ pub fn unreached(node: &str, why: &str) -> Item {
         verdict: Verdict::Fail,
         claim: record::escape::visible(&format!("the node was not checked: {why}")).replace('\n', " "),
         why: "nothing is known about this node".to_string(),
+        ..Item::default()
+    }
+}
+
+/// The item of a node that the engine's catalog has and the cluster file does not.
+pub fn unlisted(address: &str) -> Item {
+    Item {
+        check: "node.listed".to_string(),
+        area: Area::State,
+        subject: record::escape::visible(address).into_owned(),
+        verdict: Verdict::Warn,
+        claim: record::escape::visible(&format!(
+            "the engine has a node at {address} that the cluster file does not name"
+        ))
+        .into_owned(),
+        why: "it is neither checked, sampled nor entered".to_string(),
+        remedy: Remedy { text: "add a [[node]] for it to the cluster file".to_string(), ..Remedy::default() },
         ..Item::default()
     }
 }

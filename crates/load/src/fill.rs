@@ -346,7 +346,8 @@ impl<'a> Fill<'a> {
             rows: if node < counters.nodes.len() { counters.committed_on(node) } else { 0 },
             totals: *totals,
         };
-        let chunks_done = counters.chunks_done.load(Ordering::Relaxed);
+        let elsewhere = counters.chunks_elsewhere.load(Ordering::Relaxed);
+        let own = counters.chunks_done.load(Ordering::Relaxed) - self.earlier.chunks - elsewhere;
         let mut dataset = self.datasets[0].clone();
         dataset.loaded = self.datasets.iter().all(|dataset| dataset.loaded);
         Ok(LoadReport {
@@ -355,7 +356,7 @@ impl<'a> Fill<'a> {
             chunks_total: counters.chunks_total.load(Ordering::Relaxed),
             rows,
             bytes: rows * counters.row_bytes,
-            chunks: chunks_done - self.earlier.chunks,
+            chunks: own,
             seconds,
             rows_per_s: per_second(rows),
             bytes_per_s: per_second(rows * counters.row_bytes),

@@ -235,6 +235,8 @@ pub(crate) struct Counters {
     pub(crate) rows_earlier: u64,
     /// Rows that other loaders have committed since, as far as this one has come across them.
     pub(crate) rows_elsewhere: AtomicU64,
+    /// Chunks of those rows. They are among `chunks_done`.
+    pub(crate) chunks_elsewhere: AtomicU64,
     /// The nodes; stream `i` is one of node `i % nodes.len()`. Empty: a single server.
     pub(crate) nodes: Vec<NodeCounters>,
     /// Bytes of values of one row; where rows differ, their mean.
@@ -251,6 +253,7 @@ impl Counters {
             rows_total,
             rows_earlier: 0,
             rows_elsewhere: AtomicU64::new(0),
+            chunks_elsewhere: AtomicU64::new(0),
             nodes: Vec::new(),
             row_bytes,
         }

@@ -274,6 +274,9 @@ fn two_loaders_at_once_end_exact() {
             for report in &reports {
                 assert_eq!(report.totals.rows, 5_003);
             }
+            // Each reports what it has committed itself, not what it found done.
+            let own: u64 = reports.iter().map(|report| report.chunks).sum();
+            assert_eq!(own, reports[0].totals.chunks, "{method:?}");
             assert_exact(&target, 5_003, 7, &spec(1), true);
         }
     });

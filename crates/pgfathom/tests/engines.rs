@@ -55,6 +55,28 @@ fn citus_is_loaded_verified_driven_and_proved() {
     assert!(tpcc.contains("two-phase commits") && tpcc.contains("nodes touched"), "{tpcc}");
     trial.look();
     trial.prove();
+    a_node_that_the_file_lacks_is_named(lab);
+}
+
+/// A cluster file from before the last worker was added.
+fn a_node_that_the_file_lacks_is_named(lab: &ClusterLab) {
+    let whole = std::fs::read_to_string(lab.servers.cluster_toml()).expect("a cluster file");
+    let (short, last) = whole.rsplit_once("[[node]]").expect("nodes");
+    let port = last.split("port=").nth(1).and_then(|rest| rest.split([' ', '"']).next()).expect("a port");
+    std::fs::write(lab.folder.path().join("short.toml"), short).expect("a file");
+    let named = format!(":{port} that the cluster file does not name");
+    for arguments in [
+        "check --skip network,memory,processor --size 64MB --probe-time 0.1",
+        "load ycsb --rows 300 --restart",
+        "run -b ycsb-c -t 2",
+        "prove ack -T 1",
+    ] {
+        let mut command = pgfathom(lab.folder.path());
+        command.args(arguments.split_whitespace()).args(["--cluster", "short.toml"]);
+        let ended: Ended = command.output().expect("the command starts").into();
+        let told = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(told.contains(&named), "{arguments}: {told}");
+    }
 }
 
 /// Statements that one shard answered, and those that went to several.
