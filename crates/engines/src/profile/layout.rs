@@ -26,6 +26,11 @@ impl Layout {
         matches!(self, Layout::Copies(Copies { ddl: Ddl::EachNode, .. }))
     }
 
+    /// Whether a commit is one of all nodes, so that a client whose node is gone goes on at another one and misses nothing.
+    pub fn commits_everywhere(self) -> bool {
+        matches!(self, Layout::Copies(Copies { conflicts: Conflicts::Refused, .. }))
+    }
+
     /// Whether conflicting writes of two nodes overwrite each other or stop replication.
     pub fn has_unresolved_conflicts(self) -> bool {
         matches!(self, Layout::Copies(Copies { conflicts: Conflicts::Unresolved, .. }))

@@ -211,6 +211,9 @@ impl Site {
         if self.nodes.iter().any(|node| node.role == Role::Standby) {
             entry.hosts = self.nodes.iter().flat_map(|node| node.client_spec().hosts).collect();
             entry.target_session_attrs = SessionAttrs::ReadWrite;
+        } else if self.engine.layout.commits_everywhere() {
+            let others = self.nodes.iter().enumerate().filter(|(node, _)| *node != self.primary());
+            entry.hosts.extend(others.flat_map(|(_, node)| node.client_spec().hosts));
         }
         entry
     }

@@ -88,6 +88,7 @@ impl Tables {
         for node in &holders {
             make_schema(&mut client(site, *node)?, site.proof().token())?;
         }
+        mark_elsewhere(site, &holders);
         let shards: Vec<String> = match layout {
             Layout::ForeignPartitions => holders.iter().map(|node| site.nodes[*node].name.clone()).collect(),
             _ => (1..=SHARDS_OF_ONE).map(|number| format!("part {number}")).collect(),
@@ -259,7 +260,7 @@ pub(crate) fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveEr
         }
         Some(None) => return Err(LiveError::Foreign(SCHEMA)),
     }
-    client.execute(&format!("create schema {SCHEMA}; comment on schema {SCHEMA} is '{MARK}, {proof}'"))?;
+    client.execute(&format!("create schema {SCHEMA}; {}", mark(proof)))?;
     // An engine without this statement has no default privileges on schemas.
     let others = client.request(&format!(
         "select distinct case a.grantee when 0 then 'public' else pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) end \
@@ -271,6 +272,24 @@ pub(crate) fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveEr
         client.execute(&format!("revoke all on schema {SCHEMA} from {role}"))?;
     }
     Ok(())
+}
+
+/// Marks the schema as ours on the nodes to which the engine brings it without its comment, so that it is known there if the entry is gone. A node that is
+/// away remains without the mark.
+fn mark_elsewhere(site: &Site, holders: &[usize]) {
+    if !site.engine.layout.commits_everywhere() {
+        return;
+    }
+    for node in (0..site.nodes.len()).filter(|node| !holders.contains(node)) {
+        if let Ok(mut client) = client(site, node) {
+            let _ = client.request(&mark(site.proof().token()));
+        }
+    }
+}
+
+/// The statement that marks our schema as that of this proof.
+fn mark(proof: &str) -> String {
+    format!("comment on schema {SCHEMA} is '{MARK}, {proof}'")
 }
 
 /// Drops our schema, as long as it is this proof's.
