@@ -184,7 +184,7 @@ pub struct Node {
 impl Node {
     /// How to connect to it.
     pub fn resolve(&self, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
-        conninfo::parse(&self.connection, sources)
+        conninfo::parse_of_node(&self.connection, sources)
     }
 }
 

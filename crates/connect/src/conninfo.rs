@@ -197,10 +197,38 @@ pub fn resolve(request: &Request, sources: &Sources<'_>) -> Result<Resolved, Con
     typed::build(&values, sources)
 }
 
-/// A connection string on its own, as `cluster.toml` holds it: no flags, no environment, no files except the password file.
+/// The variables that say which server and database, and as whom; those of services may say anything.
+const PLACE_VARIABLES: [&str; 10] = [
+    "PGHOST",
+    "PGHOSTADDR",
+    "PGPORT",
+    "PGUSER",
+    "PGDATABASE",
+    "PGSERVICE",
+    "PGSERVICEFILE",
+    "PGSYSCONFDIR",
+    "PGTARGETSESSIONATTRS",
+    "PGLOADBALANCEHOSTS",
+];
+
+/// A connection string as `cluster.toml` holds it. Where it leads is in the string alone; password, TLS, timeouts and settings of the session that it does not
+/// have come from the environment, as those of any connection.
+pub fn parse_of_node(text: &str, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
+    parse_with(text, sources, &|name| (sources.env)(name).filter(|_| !PLACE_VARIABLES.contains(&name)))
+}
+
+/// A connection string on its own: no flags, no environment, no files except the password file.
 pub fn parse(text: &str, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
+    parse_with(text, sources, &|_| None)
+}
+
+fn parse_with(
+    text: &str,
+    sources: &Sources<'_>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Resolved, ConninfoError> {
     let bare = Sources {
-        env: &|_| None,
+        env,
         os_user: sources.os_user.clone(),
         home: sources.home.clone(),
         socket_dirs: sources.socket_dirs.clone(),

@@ -153,7 +153,7 @@ const MOVE_ONE: &str = "\
 
 #[test]
 fn postgres_pro_multimaster_is_loaded_verified_driven_and_proved() {
-    let Some(trial) = trial("engine-mtm", &Topology::Mtm { nodes: 3 }, None) else { return };
+    let Some(mut trial) = trial("engine-mtm", &Topology::Mtm { nodes: 3 }, None) else { return };
     let lab = &trial.lab;
     trial.load_and_verify();
     lab.expect(0, "run -b ycsb-a -c 3 -t 20 --connect each -o each");
@@ -173,6 +173,22 @@ fn postgres_pro_multimaster_is_loaded_verified_driven_and_proved() {
     trial.run();
     trial.look();
     trial.prove();
+    // The node at which a proof enters dies and stays away: it goes on at the others.
+    for what in ["bank", "ack"] {
+        let prove = format!("prove {what} -T 6 -o without-{what}");
+        let command = trial.lab.command(&prove);
+        let proving = std::thread::spawn(move || labs::expect(0, command, &prove));
+        std::thread::sleep(AWAY * 2);
+        trial.lab.servers.node_mut(0).kill9().expect("the server is killed");
+        let told = proving.join().expect("the proof ends");
+        let is_judged = told.stdout.contains("\n2 promises: ") && !told.stdout.contains("not tested");
+        assert!(is_judged, "{}{}", told.stdout, told.stderr);
+        assert!(told.stderr.contains("did not answer from"), "{}", told.stderr);
+        trial.lab.servers.node_mut(0).start_again().expect("the server starts again");
+        testing::wait_for("the node is online", || {
+            trial.lab.servers.node(0).value("select 1::text").is_ok_and(|one| one.is_some())
+        });
+    }
 }
 
 #[test]
@@ -229,18 +245,21 @@ fn up_takes_the_server_of_the_engine_and_finds_the_cluster_from_any_node() {
         };
         let at = dir.display().to_string();
         let count = nodes.to_string();
-        let up = typed(&[
-            "up",
-            kind,
-            "--dir",
-            &at,
-            "--nodes",
-            &count,
-            "--preset",
-            "careless",
-            "--set",
-            "shared_buffers=64MB",
-        ]);
+        let first = ["up", kind, "--dir", &at, "--nodes", &count];
+        let up = typed(&[&first[..], &["--preset", "careless", "--set", "shared_buffers=64MB"]].concat());
+        // A node that was killed takes transactions when `up` has started it again.
+        let pid_file = dir.join(if kind == "mtm" { "m1" } else { "n1" }).join("data/postmaster.pid");
+        let again = std::fs::read_to_string(&pid_file).ok().filter(|_| kind == "mtm").map(|text| {
+            let pid = text.lines().next().and_then(|pid| pid.parse().ok()).expect("a pid");
+            let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it lives");
+            std::fs::write(folder.path().join("one.sql"), "select 1;\n").expect("a file");
+            let file = format!("{at}/cluster.toml");
+            testing::wait_for("the killed node is up again", || {
+                typed(&["up", kind, "--dir", &at]).exit == Some(0)
+            });
+            typed(&["run", "-t", "1", "-f", "one.sql", "--cluster", &file, "-o", "again"])
+        });
         let port = connection_port(&dir, nodes);
         let run = port.map(|port| {
             let socket = dir.join("run").display().to_string();
@@ -250,6 +269,9 @@ fn up_takes_the_server_of_the_engine_and_finds_the_cluster_from_any_node() {
         });
         let down = typed(&["down", &at]);
         assert_eq!(up.exit, Some(0), "{}{}", up.stdout, up.stderr);
+        if let Some(asked) = again {
+            assert_eq!(asked.exit, Some(0), "{}{}", asked.stdout, asked.stderr);
+        }
         let run = run.expect("a cluster file has nodes");
         assert_eq!(run.exit, Some(0), "{}{}", run.stdout, run.stderr);
         let seen = std::fs::read_to_string(folder.path().join("seen/run.json")).expect("run.json");

@@ -483,18 +483,14 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
         notes.push(replaced.to_string());
     }
     folder::make_socket_dir(&socket_dir, user)?;
-    let several = file.node.len() > 1;
-    let times = topology::at_once(stopped.len(), |number| {
-        let mut server = stopped[number].clone();
-        server.start_again().map_err(|error| if several { error.on(&server.name) } else { error })
-    })?;
+    let (start_s, peers) = server::start_all_again(&stopped, file.node.len() > 1)?;
     let had_ended = far::start_again(dir, options)?;
     if stopped.is_empty() && !had_ended {
         let connection = file.node.first().map(|node| node.connection.clone()).unwrap_or_default();
         return Err(LocalError::AlreadyUp { dir: dir.to_owned(), connection });
     }
     drop(lock);
-    let start_s = times.into_iter().fold(0.0, f64::max);
+    notes.extend(topology::await_return(&options.topology, &peers));
     Ok(LocalCluster { notes, ..LocalCluster::of(dir, file, [0.0, 0.0, start_s])? })
 }
 

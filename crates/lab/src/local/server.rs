@@ -10,7 +10,7 @@ use super::folder::{make_private_dir, remove_sockets, write_as};
 use super::process::{self, Lifetime, PidFile};
 use super::relays::Line;
 use super::seed;
-use super::topology::{Link, Peer, SUPERUSER};
+use super::topology::{self, Link, Peer, SUPERUSER};
 use super::{Installation, LocalError};
 use connect::Secret;
 use connect::cluster_file::Role;
@@ -246,4 +246,16 @@ pub(crate) fn stop_for_good(data_dir: &Path) -> Result<bool, LocalError> {
         pid: postmaster,
         waited_s: 2 * STOP_TIMEOUT.as_secs(),
     })
+}
+
+/// Starts stopped servers again, in parallel: the time of the slowest, and how to reach each. Errors name the server if there are others.
+pub(super) fn start_all_again(stopped: &[Server], has_others: bool) -> Result<(f64, Vec<Peer>), LocalError> {
+    let started = topology::at_once(stopped.len(), |number| {
+        let mut server = stopped[number].clone();
+        let start_s = server.start_again();
+        let start_s = start_s.map_err(|error| if has_others { error.on(&server.name) } else { error })?;
+        Ok((start_s, server.peer()))
+    })?;
+    let (times, peers): (Vec<f64>, Vec<Peer>) = started.into_iter().unzip();
+    Ok((times.into_iter().fold(0.0, f64::max), peers))
 }

@@ -451,6 +451,16 @@ pub(crate) fn connect_nodes(topology: &Topology, peers: &[Peer], major: u32) -> 
     }
 }
 
+/// Waits until servers that were started again take transactions, where the engine lets them do so only later; returns what is missing.
+pub(super) fn await_return(topology: &Topology, peers: &[Peer]) -> Option<String> {
+    match topology {
+        Topology::Mtm { .. } => {
+            on_each(peers, |me| mtm::until_online(&peers[me])).err().map(|error| error.to_string())
+        }
+        _ => None,
+    }
+}
+
 /// Runs a step on all nodes in parallel; returns the error of the first node in order.
 pub(crate) fn on_each<T: Send>(
     peers: &[Peer],

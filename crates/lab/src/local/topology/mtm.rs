@@ -73,7 +73,7 @@ pub(super) fn conninfo(peer: &Peer) -> String {
 }
 
 /// Waits until a node is online. Until then it refuses all statements, the query of its status included.
-fn until_online(me: &Peer) -> Result<(), LocalError> {
+pub(super) fn until_online(me: &Peer) -> Result<(), LocalError> {
     let status = || -> Result<bool, LocalError> {
         let mut client = control::connect(&me.spec)?;
         let rows = client.query("select status from mtm.status()", &[]).map_err(|source| {
