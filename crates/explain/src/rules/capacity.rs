@@ -279,8 +279,15 @@ fn family(relation: &str) -> &str {
 
 /// Of each family of tables, by node: bytes of heap, bytes of indexes, rows, dead rows.
 fn sums_by_family(case: &Case) -> BTreeMap<&str, BTreeMap<&str, [f64; 4]>> {
-    let mut families: BTreeMap<&str, BTreeMap<&str, [f64; 4]>> = BTreeMap::new();
+    let last_seen = |table: &Thing<'_>| table.lines.series("bytes").map_or(0, |bytes| bytes.window().to_us);
+    // A table that the last look of its node did not find has been dropped: a load that begins again leaves the old one in the record.
+    let mut last_looks: BTreeMap<&str, u64> = BTreeMap::new();
     for table in case.things("table") {
+        let last = last_looks.entry(table.place).or_default();
+        *last = last_seen(&table).max(*last);
+    }
+    let mut families: BTreeMap<&str, BTreeMap<&str, [f64; 4]>> = BTreeMap::new();
+    for table in case.things("table").filter(|table| last_looks.get(table.place) == Some(&last_seen(table))) {
         let sums =
             families.entry(family(table.lines.word("relation"))).or_default().entry(table.place).or_default();
         for (sum, field) in sums.iter_mut().zip(["bytes", "index_bytes", "live_rows", "dead_rows"]) {

@@ -168,4 +168,14 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
             json!({"all_visible_share": 0.1, "autovacuums": 1, "vacuumed_s": 2.0}),
         )
     }),
+    // A load that began again dropped the first table of that node.
+    ("CAP-04", |scene| {
+        let keys = json!({"node": "n3", "database": "db", "relation": "public.usertable_102001"});
+        scene.set(
+            "table",
+            keys.clone(),
+            json!({"bytes": 900_000_000, "index_bytes": 0, "live_rows": 300_000, "dead_rows": 0}),
+        );
+        scene.during("table", keys, 1..=60);
+    }),
 ];
