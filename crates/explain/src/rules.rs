@@ -1,7 +1,9 @@
 //! All rules, in the order of the manual.
 
 mod access;
+mod applied;
 mod capacity;
+mod churn;
 pub(crate) mod costly;
 mod cpu;
 mod ddl;
@@ -21,16 +23,21 @@ mod network;
 mod observer;
 mod odd;
 mod overhead;
+mod paging;
 mod paste;
 mod peculiar;
 mod plan;
+mod policy;
 mod poll;
 mod pool;
 mod queue;
+mod raised;
+mod relation;
 mod repeated;
 pub(crate) mod replication;
 mod rounds;
 mod shift;
+mod siblings;
 mod slice;
 mod spread;
 mod standby;
@@ -39,6 +46,7 @@ mod surroundings;
 mod table;
 mod temporary;
 mod transaction;
+mod upsert;
 pub(crate) mod vacuum;
 mod volume;
 pub(crate) mod wal;
@@ -67,7 +75,11 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         failing::RULES,
         rounds::RULES,
         volume::RULES,
+        upsert::RULES,
+        raised::RULES,
+        churn::RULES,
         lock::RULES,
+        relation::RULES,
         ddl::RULES,
         slice::RULES,
         statement::RULES,
@@ -75,6 +87,9 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         plan::DECLARED_RULES,
         plan::NARROW_RULES,
         plan::ORDER_RULES,
+        siblings::RULES,
+        paging::RULES,
+        policy::RULES,
         table::RULES,
         waste::RULES,
         inside::RULES,
@@ -90,6 +105,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         wal::RULES,
         replication::RULES,
         standby::RULES,
+        applied::RULES,
         capacity::RULES,
         distribution::RULES,
         observer::RULES,

@@ -41,6 +41,7 @@ fn what_only_looks_like_a_condition_is_no_finding() {
         .chain(fire::HARMLESS_NARROW)
         .chain(fire::HARMLESS_SHIFTS)
         .chain(fire::HARMLESS_SPREAD)
+        .chain(fire::HARMLESS_AGAIN)
         .chain(fire::HARMLESS_STEPS)
         .chain(fire::HARMLESS_AROUND)
         .chain(fire::live::HARMLESS)
@@ -170,12 +171,62 @@ fn an_empty_directory_is_clean_of_nothing() {
 }
 
 #[test]
+fn a_sequence_behind_its_table_is_named_where_the_statement_leaves_the_key_to_it() {
+    let claim = |text, sequence| fire::again::refused_by(text, sequence);
+    let left = claim("insert into enrolment (pupil) values ($1)", fire::again::SEQUENCE);
+    assert!(
+        left.contains("sequence public.enrolment_id_seq is behind the rows of public.enrolment"),
+        "{left}"
+    );
+    for (text, sequence) in [
+        ("insert into enrolment (id, pupil) values ($1, $2)", fire::again::SEQUENCE),
+        ("insert into enrolment (pupil) values ($1)", ""),
+    ] {
+        let given = claim(text, sequence);
+        assert!(!given.contains("sequence"), "{given}");
+    }
+}
+
+#[test]
+fn waits_for_a_foreign_key_name_it_and_what_locks_its_rows() {
+    let strong = fire::again::referring_to("select name from article where id = $1 for update");
+    assert!(
+        strong
+            .contains("their foreign key to public.article can be checked, whose rows are locked FOR UPDATE"),
+        "{strong}"
+    );
+    let other = fire::again::referring_to("select name from article where id = $1 for no key update");
+    assert!(
+        other.contains("their foreign key to public.article can be checked") && !other.contains("FOR UPDATE"),
+        "{other}"
+    );
+}
+
+#[test]
+fn rollbacks_without_errors_in_a_log_that_is_read_are_on_purpose() {
+    use record::finding::Severity;
+    let error = |scene: &mut Scene| {
+        for second in 1..=100 {
+            let more = json!({"node": "n1", "severity": "ERROR", "repeated": 9_000});
+            scene.event(second, record::event::SERVER_LOG, "division by zero", more);
+        }
+    };
+    assert_eq!(fire::again::rolled_back(|_| {}), Some(Severity::Note));
+    assert_eq!(fire::again::rolled_back(error), Some(Severity::Medium));
+    let unread = |scene: &mut Scene| {
+        let keys = json!({"node": "n1", "what": "server log"});
+        scene.set("missing", keys, json!({"why": "no permission", "lost": "much"}));
+    };
+    assert_eq!(fire::again::rolled_back(unread), Some(Severity::Medium));
+}
+
+#[test]
 fn ids_are_unique_and_needs_name_what_collectors_write() {
     let ids: Vec<&str> = rules::all().map(|rule| rule.id).collect();
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
     assert_eq!(
         ids.len(),
-        202,
+        211,
         "the conditions of the reference, what watching itself costs, and what the account of the time shows"
     );
     let mut wanted: Vec<(String, String)> = vec![];

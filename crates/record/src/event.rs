@@ -27,6 +27,9 @@ pub const DEADLOCK: &str = "deadlock";
 pub const TEMP_FILE: &str = "temp_file";
 /// A line of the server's log that a reader should see. Fields: `node`, `pid`, `severity`, `sqlstate`, `repeated`.
 pub const SERVER_LOG: &str = "server_log";
+/// A function writes messages that are no errors into the server's log (RAISE). Fields: `node`, `function`, `severity`, `repeated` (its messages in what was
+/// read), `messages` (all in it), `log_bytes` (what the log has grown by since the last look).
+pub const RAISED: &str = "raised";
 /// A line of the kernel's log. Fields: `host`, `topic`.
 pub const KERNEL: &str = "kernel";
 /// A collector could not look. Fields: `node` or `host`, `duration_us`, `ticks`.

@@ -190,6 +190,8 @@ struct Open {
     file: File,
     inode: u64,
     at: u64,
+    /// Its length at the last look.
+    length: u64,
 }
 
 impl Follower {
@@ -317,7 +319,7 @@ impl Follower {
         let file = File::open(&self.source.path)?;
         let meta = file.metadata()?;
         let at = if std::mem::take(&mut self.is_first) { meta.len() } else { 0 };
-        self.file = Some(Open { inode: meta.ino(), at, file });
+        self.file = Some(Open { inode: meta.ino(), at, length: at, file });
         Ok(())
     }
 
@@ -326,9 +328,11 @@ impl Follower {
         let length = open.file.metadata()?.len();
         if length < open.at {
             // Truncated in place: all its lines are new.
-            open.at = 0;
+            (open.at, open.length) = (0, 0);
             self.splitter.cut();
         }
+        self.reader.grown(length.saturating_sub(open.length));
+        open.length = length;
         if length - open.at > BEHIND_BYTES_MAX {
             let skipped = length - open.at;
             let message = format!(

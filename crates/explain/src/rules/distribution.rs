@@ -1,5 +1,7 @@
 //! DIST: differences between similar nodes, paths between them, scaling.
 
+mod reference;
+
 use crate::case::{Case, Waiter};
 use crate::rule::Need::{Any, Looked, Matrix, Peers, Sweep};
 use crate::rule::{Answer, Claim, Rule};
@@ -418,14 +420,18 @@ fn hot(case: &Case) -> Answer {
             .map(|block| block.lines.word("relation"))
             .filter(|relation| !relation.is_empty())
             .collect();
+        let reference = statement.as_ref().and_then(|(text, _)| {
+            reference::Reference::of(case, text, relations.iter().next().copied().unwrap_or_default())
+        });
         claims.push(
             Claim::new(
                 if share >= 0.5 { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
                 format!(
-                    "{node}: {} of the active sessions wait for the same rows or pages{}",
+                    "{node}: {} of the active sessions wait for the same rows or pages{}{}",
                     units::percent(share),
-                    if is_idle { ", mostly while their holder is idle in a transaction" } else { "" }
+                    if is_idle { ", mostly while their holder is idle in a transaction" } else { "" },
+                    reference.as_ref().map_or("", |reference| &reference.words)
                 ),
             )
             .on_node(node)
@@ -442,7 +448,17 @@ fn hot(case: &Case) -> Answer {
                     units::percent(share)
                 ))
             })
-            .remedy(if is_idle { HELD_IDLE } else { SPREAD }, &[]),
+            .with(reference.as_ref().and_then(|reference| reference.locked_by.as_ref()), |claim, text| {
+                claim.because(format!("rows are locked by: {text}"))
+            })
+            .remedy(
+                match &reference {
+                    Some(reference) if reference.locked_by.is_some() => reference::REMEDY,
+                    _ if is_idle => HELD_IDLE,
+                    _ => SPREAD,
+                },
+                &[],
+            ),
         );
     }
     Answer::of(claims, || "waits for rows and pages".to_string())

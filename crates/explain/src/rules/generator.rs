@@ -1,5 +1,7 @@
 //! GEN: limits of the client that loads or drives, which must not be blamed on the server.
 
+mod behind;
+
 use crate::case::{Case, Lines};
 use crate::rule::Need::{Any, Driven, Field, Filled};
 use crate::rule::{Answer, Claim, Rule};
@@ -181,14 +183,16 @@ fn logged_collisions(case: &Case, node: &str) -> Option<Claim> {
     let count: f64 = events.iter().map(repeated).sum();
     let transactions = server.sum("xact_commit").unwrap_or(0.0) + server.sum("xact_rollback").unwrap_or(0.0);
     let first = events.first()?;
+    let behind = behind::Behind::of_message(case, node, &first.message);
     (count >= COLLISIONS_MIN && count >= transactions * COLLISION_SHARE_MIN).then(|| {
         Claim::new(
             Severity::Medium,
             Level::DiscriminatingCounter,
             format!(
-                "{node}: {} inserts failed because the key already exists, {} of all transactions",
+                "{node}: {} inserts failed because the key already exists, {} of all transactions{}",
                 units::count(count),
-                units::percent(count / transactions.max(count))
+                units::percent(count / transactions.max(count)),
+                behind.as_ref().map_or(String::new(), behind::Behind::words)
             ),
         )
         .on_node(node)
@@ -197,8 +201,14 @@ fn logged_collisions(case: &Case, node: &str) -> Option<Claim> {
         .because(format!("the server's log: {}", first.message))
         .because("each of them writes an error and its statement to the log")
         .remedy(
-            "stop the program that repeats them, or let it use ON CONFLICT or keys of its own; a retry needs a pause, and a limit",
-            &["SELECT application_name, client_addr, left(query, 60) AS query FROM pg_stat_activity WHERE query ILIKE 'insert%';"],
+            match behind {
+                Some(_) => "set the sequence behind the last row: after rows were copied with their keys it still hands out the first ones",
+                None => "stop the program that repeats them, or let it use ON CONFLICT or keys of its own; a retry needs a pause, and a limit",
+            },
+            &[&behind.map_or_else(
+                || "SELECT application_name, client_addr, left(query, 60) AS query FROM pg_stat_activity WHERE query ILIKE 'insert%';".to_owned(),
+                |behind| behind.command(),
+            )],
         )
     })
 }

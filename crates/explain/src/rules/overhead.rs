@@ -38,7 +38,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "TXN-08",
         title: "statements are cancelled by a timeout",
         needs: &[Field("server", "xact_rollback"), Field("server", "sessions_active")],
-        limits: "the server's log reports a statement timeout, and one transaction a second and 10 % of all are rolled back (ours)",
+        limits: "the server's log reports a statement timeout, and one transaction a second and 10 % of all are rolled back, or what is cancelled takes 20 % of the session time (ours)",
         judge: cancelled,
         links: &["https://www.postgresql.org/docs/current/runtime-config-client.html#GUC-STATEMENT-TIMEOUT"],
     },
@@ -264,6 +264,18 @@ fn definitions(case: &Case) -> Answer {
     Answer::of(claims, || "commands that create or change tables".to_string())
 }
 
+/// Of the session time, that of statements which are cancelled.
+const WASTED_SHARE_MIN: f64 = 0.2;
+
+/// The shortest statement_timeout of the server, a role or a database: in words, and in milliseconds.
+fn timeout(case: &Case, node: &str) -> Option<(String, f64)> {
+    const NAME: &str = "statement_timeout";
+    let own = case.own_settings(node, NAME).map(|(owner, value)| (format!("{value} for {owner}"), value));
+    let all = case.setting(node, NAME).map(|value| (value.to_string(), value));
+    let known = own.chain(all).filter_map(|(words, value)| Some((words, units::setting(value)?)));
+    known.filter(|(_, ms)| *ms > 0.0).min_by(|left, right| left.1.total_cmp(&right.1))
+}
+
 fn cancelled(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -274,9 +286,18 @@ fn cancelled(case: &Case) -> Answer {
             event.message.contains(CANCELLED)
                 && [time.node.as_str(), ""].contains(&Case::word_of(event, "node"))
         };
-        let reported = case.events_of(record::event::SERVER_LOG).any(|event| is_its(&event));
+        let times = |event: &record::event::Event| {
+            1.0 + event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0)
+        };
+        let logged: f64 = case.events_of(record::event::SERVER_LOG).filter(is_its).map(times).sum();
+        let per_s = logged / (server.ticks.window().length_us() as f64 / 1e6).max(1.0);
+        let limit = timeout(case, &time.node);
+        // Each ran for as long as the limit before it was cancelled.
+        let wasted = limit.as_ref().map_or(0.0, |(_, ms)| (per_s * ms / 1e3 / time.active).min(1.0));
         let share = lost / all.max(f64::MIN_POSITIVE);
-        if !reported || lost < CANCELLED_PER_S_MIN || share < CANCELLED_SHARE_MIN {
+        let is_much = lost >= CANCELLED_PER_S_MIN && share >= CANCELLED_SHARE_MIN
+            || per_s >= CANCELLED_PER_S_MIN && wasted >= WASTED_SHARE_MIN;
+        if logged < 1.0 || !is_much {
             continue;
         }
         let counted: f64 = time.statements.iter().map(|one| one.share).sum();
@@ -285,15 +306,22 @@ fn cancelled(case: &Case) -> Answer {
                 Severity::High,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} statements a second are cancelled by statement_timeout: what they did is lost",
+                    "{}: {} statements a second are cancelled by statement_timeout{}: what they did is lost{}",
                     time.node,
-                    units::short(lost)
+                    units::short(per_s.max(0.1)),
+                    limit.as_ref().map_or(String::new(), |(words, _)| format!(" ({words})")),
+                    if wasted >= WASTED_SHARE_MIN {
+                        format!(", {} of the session time", units::percent(wasted))
+                    } else {
+                        String::new()
+                    }
                 ),
             )
             .on_node(&time.node)
             .during([server.ticks.window()])
             .number("rollbacks_per_s", lost)
             .number("rolled_back_share", share)
+            .with((wasted > 0.0).then_some(wasted), |claim, wasted| claim.number("share", wasted))
             .because(format!("the server's log: {CANCELLED}"))
             .because(format!(
                 "{} of the transactions are rolled back; statements that ended take {} of the session time, and pg_stat_statements does not count \

@@ -27,7 +27,7 @@ use record::statement;
 pub(super) use aside::is_explained;
 pub(super) use declared::RULES as DECLARED_RULES;
 pub(super) use hidden::does_more;
-pub(super) use index::{BYTES_PER_ENTRY, is_of, keeps_most, proposal, with_proposal};
+pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, keeps_most, proposal, with_proposal};
 pub(super) use narrow::RULES as NARROW_RULES;
 pub(super) use order::RULES as ORDER_RULES;
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
@@ -293,7 +293,7 @@ impl<'a> Planned<'a> {
         format!("the plan: plans/{}-{}.json", self.statement.query_id, self.plan.lines.word("hash"))
     }
 
-    fn share(&self) -> String {
+    pub(super) fn share(&self) -> String {
         units::percent(self.statement.share)
     }
 }

@@ -170,6 +170,22 @@ fn opened_per_s(case: &Case, host: &str) -> f64 {
         .sum()
 }
 
+/// Looks in which a base backup runs, of all.
+const BACKUP_LOOKS_MIN: f64 = 0.3;
+/// What shows base backups.
+const BACKUPS: [&str; 2] = [
+    "SELECT p.pid, a.application_name, a.client_addr, a.backend_start, p.phase FROM pg_stat_progress_basebackup p JOIN pg_stat_activity a USING (pid);",
+    "$ top -b -n 1 -o %CPU | head -n 20",
+];
+
+/// The share of the looks in which base backups ran, if they are many.
+fn backups(case: &Case, node: &str) -> Option<f64> {
+    let running = case.at("progress", node).filter(|progress| progress.lines.word("command") == "basebackup");
+    let seen: f64 = running.map(|progress| progress.lines.ticks.points().len() as f64).sum();
+    let looks = case.looks(node, &[case.span]);
+    (looks > 0.0 && seen >= looks * BACKUP_LOOKS_MIN).then(|| (seen / looks).min(1.0))
+}
+
 fn crowded(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -189,6 +205,7 @@ fn crowded(case: &Case) -> Answer {
             claims.extend(clients_beside(case, &time.node, &queue));
             continue;
         }
+        let backups = backups(case, &time.node);
         let list: Vec<String> = named
             .iter()
             .take(NAMED_MAX)
@@ -199,9 +216,10 @@ fn crowded(case: &Case) -> Answer {
                 severity(waiting.share),
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: sessions wait for a CPU in {} of their time, while other programs use {} of the {} CPUs of {host}{}",
+                    "{}: sessions wait for a CPU in {} of their time, while {}other programs use {} of the {} CPUs of {host}{}",
                     time.node,
                     units::percent(waiting.share),
+                    if backups.is_some() { "base backups run (pg_basebackup) and " } else { "" },
                     units::short(if is_churned { of_named } else { others }),
                     units::short(cores),
                     if list.is_empty() { String::new() } else { format!(" ({})", list.join(", ")) }
@@ -219,10 +237,22 @@ fn crowded(case: &Case) -> Answer {
                 units::short(waiting.sessions)
             ))
             .not("the server's own load alone: what its processes and this client used is subtracted")
+            .with(backups, |claim, share| {
+                claim.number("looks_with_backups", share).because(format!(
+                    "pg_stat_progress_basebackup: a base backup runs in {} of the looks; its walsender reads all files, and compresses them if it is asked to",
+                    units::percent(share)
+                ))
+            })
             .with(list.is_empty().then_some(()), |claim, ()| claim.lacking("the names of the programs: look for them while they run"))
             .remedy(
-                "find the programs, and move them to another host or give them a lower weight",
-                &["$ top -b -n 1 -o %CPU | head -n 20", "$ systemd-cgtop -n 1 --cpu=percentage"],
+                match backups {
+                    Some(_) => "take backups at a quiet hour or from a standby, slowly (--max-rate), and let the receiver compress (--compress=client-...)",
+                    None => "find the programs, and move them to another host or give them a lower weight",
+                },
+                match backups {
+                    Some(_) => &BACKUPS,
+                    None => &["$ top -b -n 1 -o %CPU | head -n 20", "$ systemd-cgtop -n 1 --cpu=percentage"],
+                },
             ),
         );
     }

@@ -174,15 +174,37 @@ const STORM_PER_S: f64 = 100.0;
 /// Characters of an error in a claim.
 const ERROR_CHARS: usize = 100;
 
+/// How often the log has what an event stands for.
+fn repeated(event: &event::Event) -> f64 {
+    1.0 + event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0)
+}
+
 /// The error that the server's log reports most often.
 fn usual_error<'a>(case: &'a Case, node: &str) -> Option<&'a event::Event> {
-    let repeated = |event: &event::Event| {
-        1.0 + event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0)
-    };
     let errors = case.events_of(event::SERVER_LOG).filter(|event| {
         Case::word_of(event, "severity") == "ERROR" && [node, ""].contains(&Case::word_of(event, "node"))
     });
     errors.max_by(|left, right| repeated(left).total_cmp(&repeated(right)))
+}
+
+/// The part of the rollbacks that errors in the log explain, below which programs end transactions with ROLLBACK.
+const OF_ROLLBACKS_MAX: f64 = 0.1;
+
+/// Whether the log is read, and hardly any of so many rollbacks a second follows an error in it.
+fn is_on_purpose(case: &Case, server: &Thing<'_>, rollbacks_per_s: f64) -> bool {
+    let is_unread = case.gaps.iter().any(|gap| {
+        ["server log", "lines of the server log"].contains(&gap.what.as_str()) && gap.node == server.place
+    });
+    let is_skipped = case.events_of(event::GAP).any(|event| event.more.contains_key("bytes"));
+    let is_silent =
+        ["fatal", "panic"].contains(&case.setting(server.place, "log_min_messages").unwrap_or(""));
+    let logged = case.events_of(event::SERVER_LOG).filter(|event| {
+        let is_error = ["ERROR", "FATAL", "PANIC"].contains(&Case::word_of(event, "severity"));
+        is_error && [server.place, ""].contains(&Case::word_of(event, "node"))
+    });
+    let errors: f64 = logged.map(repeated).sum();
+    let seconds = (server.lines.ticks.window().length_us() as f64 / 1e6).max(1.0);
+    !is_unread && !is_skipped && !is_silent && errors / seconds < rollbacks_per_s * OF_ROLLBACKS_MAX
 }
 
 /// Whether nearly all rollbacks were counted at once: processes that end (a node that leaves the cluster) report all that they counted before.
@@ -219,10 +241,12 @@ fn rolled_back(case: &Case) -> Answer {
         });
         let is_known = is_strict || conflict.is_some() || predicates >= PREDICATES_SHARE_MIN;
         let usual = usual_error(case, server.place);
+        let is_meant = !is_known && is_on_purpose(case, &server, failed);
         claims.push(
             Claim::new(
                 match share {
                     // What fails so often is repeated without a pause, whatever the error is.
+                    _ if is_meant => Severity::Note,
                     share if !is_known && share >= ROLLED_BACK_HIGH && failed >= STORM_PER_S => Severity::Medium,
                     _ if !is_known => Severity::Low,
                     share if share >= ROLLED_BACK_HIGH => Severity::High,
@@ -236,6 +260,7 @@ fn rolled_back(case: &Case) -> Answer {
                     units::short(failed),
                     match &usual {
                         _ if is_known => ": they conflict with each other (serialization failures)".to_string(),
+                        _ if is_meant => ", by their programs: the server's log has no error for most of them".to_string(),
                         Some(error) => format!(", most with the error: {}", super::costly::plain(&error.message, ERROR_CHARS)),
                         None => String::new(),
                     }

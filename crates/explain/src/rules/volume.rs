@@ -8,7 +8,7 @@ use crate::node_time;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::finding::Level;
+use record::finding::{Level, NodeTime, StatementTime};
 use record::statement::{self, Verb};
 
 pub(super) const RULES: &[Rule] = &[
@@ -24,9 +24,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "WAL-11",
         title: "each changed row writes large values into the WAL again",
         needs: &[Field("server", "wal_bytes"), Field("server", "sessions_active")],
-        limits: "20 % of the session time in waits for the WAL, 60 % of which one statement writes, 8 kB for each row it changes; less than half of it \
-            whole pages \
-            (ours)",
+        limits: "20 % of the session time in waits for the WAL, 60 % of which one statement writes, or in an UPDATE; 8 kB of WAL for each row that it changes, \
+            less than half of it whole pages (ours)",
         judge: large_rows,
         links: &["https://www.postgresql.org/docs/current/storage-toast.html"],
     },
@@ -163,8 +162,12 @@ fn all_rows(case: &Case) -> Answer {
     Answer::of(claims, || "UPDATE and DELETE without a condition, and the rows they change".to_string())
 }
 
+/// What to do about large values that are written again.
+const KEEP_APART: &str = "keep what changes often (counters, states) in columns or a table of its own, apart from the large value: an UPDATE that changes a value above \
+    2 kB writes all of it again, and one that leaves it alone does not";
+
 fn large_rows(case: &Case) -> Answer {
-    let mut claims = vec![];
+    let (mut claims, mut whole, mut told) = (vec![], vec![], vec![]);
     for time in busy(case) {
         let Some(server) = case.one("server", &time.node) else { continue };
         let (Some(share), Some(all)) =
@@ -192,6 +195,7 @@ fn large_rows(case: &Case) -> Answer {
         }
         let id = line.lines.word("query_id");
         let text = case.query(id).unwrap_or(id);
+        told.push(time.node.as_str());
         claims.push(
             Claim::new(
                 severity(share),
@@ -213,13 +217,51 @@ fn large_rows(case: &Case) -> Answer {
             .because(format!("the statement: {}", super::costly::plain(text, 160)))
             .because(format!("it changes {} rows a second, and writes {} of WAL", units::short(rows), units::bytes(bytes)))
             .not("whole pages after checkpoints: they are less than half of the WAL")
-            .remedy(
-                "keep what changes often (counters, states) in columns or a table of its own, apart from the large value: an UPDATE that changes a value \
-                    above 2 kB writes \
-                 all of it again, and one that leaves it alone does not",
-                &[],
-            ),
+            .remedy(KEEP_APART, &[]),
         );
     }
+    for time in busy(case).filter(|time| !told.contains(&time.node.as_str())) {
+        let large = time.statements.iter().filter(|statement| statement.share >= SHARE_MIN);
+        whole.extend(large.filter_map(|statement| whole_values(case, time, statement)));
+    }
+    claims.extend(whole);
     Answer::of(claims, || "WAL of statements for each row that they change".to_string())
+}
+
+/// An UPDATE that builds large values anew: that takes CPU, also where no session waits for the WAL.
+fn whole_values(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<Claim> {
+    let parsed = statement::parse(&statement.text).ok().filter(|parsed| parsed.verb == Verb::Update)?;
+    let rows = statement.rows.filter(|rows| *rows > 0.0 && *rows <= ROWS_OF_CHANGE_MAX)?;
+    let each = statement.wal_bytes? / rows;
+    let is_it = |line: &crate::case::Thing<'_>| line.lines.word("query_id") == statement.query_id;
+    let line = case.at("statement", &time.node).find(is_it)?;
+    let pages = line.lines.sum("wal_fpi").unwrap_or(0.0) * BLOCK_BYTES;
+    if each < BYTES_PER_ROW_MIN || pages > line.lines.sum("wal_bytes")? * PAGES_SHARE_MAX {
+        return None;
+    }
+    let table = parsed.tables.first().map(|table| statement::quoted(&table.name)).unwrap_or_default();
+    let columns: Vec<String> =
+        parsed.assigned.iter().take(3).map(|column| statement::quoted(column)).collect();
+    Some(
+        Claim::new(
+            severity(statement.share),
+            Level::CoOccurrence,
+            format!(
+                "{}: {} of the session time is an UPDATE that writes {} of WAL for each row of {table}: a large value (TOAST) is read, unpacked, built anew and \
+                 written as a whole, however little of it changes (it sets {})",
+                time.node,
+                units::percent(statement.share),
+                units::bytes(each),
+                columns.join(", ")
+            ),
+        )
+        .on_node(&time.node)
+        .during([line.lines.ticks.window()])
+        .number("share", statement.share)
+        .number("wal_bytes_per_row", each)
+        .because(format!("the statement: {}", in_a_line(statement)))
+        .because("a row with its index entries has some hundred bytes of WAL, unless a value above 2 kB is new")
+        .not("whole pages after checkpoints: they are less than half of the WAL")
+        .remedy(KEEP_APART, &[]),
+    )
 }

@@ -36,8 +36,9 @@ pub(super) const SLICES: &[Slice] = &[
             "PLAN-36", "PLAN-37", "PLAN-38", "PLAN-39", "PLAN-40", "PLAN-41", "PLAN-45", "VAC-15", "REP-14",
             "EXT-02", "CFG-01", "PLAN-57", "PLAN-58", "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-46", "PLAN-47",
             "PLAN-48", "PLAN-49", "PLAN-50", "PLAN-51", "PLAN-52", "PLAN-53", "PLAN-54", "PLAN-55",
-            "PLAN-56", "VAC-14", "TXN-13", "SES-07", "SES-08", "VAC-13", "MEM-07", "TXN-12", "LWL-08",
-            "VAC-11", "TXN-06", "TXN-07", "TXN-08",
+            "PLAN-56", "VAC-14", "TXN-13", "SES-07", "SES-08", "VAC-13", "MEM-07", "TXN-12", "TXN-14",
+            "LOG-03", "PLAN-64", "PLAN-65", "PLAN-66", "PLAN-67", "TXN-15", "WAL-11", "LWL-08", "VAC-11",
+            "TXN-06", "TXN-07", "TXN-08",
         ],
         words: "the sessions compute: that is work, and no rule found waste in it",
         commands: &[
@@ -56,7 +57,8 @@ pub(super) const SLICES: &[Slice] = &[
             "PLAN-40", "PLAN-41", "PLAN-45", "VAC-15", "REP-14", "EXT-02", "CFG-01", "PLAN-57", "PLAN-58",
             "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-46", "PLAN-47", "PLAN-48", "PLAN-49", "PLAN-50",
             "PLAN-51", "PLAN-52", "PLAN-53", "PLAN-54", "PLAN-55", "PLAN-56", "VAC-14", "TXN-13", "SES-07",
-            "SES-08", "VAC-13", "MEM-07", "TXN-12", "LWL-08", "VAC-11", "TXN-06", "TXN-07", "TXN-08",
+            "SES-08", "VAC-13", "MEM-07", "TXN-12", "TXN-14", "LOG-03", "PLAN-64", "PLAN-65", "PLAN-66",
+            "PLAN-67", "TXN-15", "WAL-11", "LWL-08", "VAC-11", "TXN-06", "TXN-07", "TXN-08",
         ],
         words: "more sessions are ready to run than CPUs are free",
         commands: &["$ vmstat 1 5", "$ top -b -n 1 -o %CPU | head -n 15"],
@@ -73,8 +75,8 @@ pub(super) const SLICES: &[Slice] = &[
             "PLAN-39", "PLAN-40", "PLAN-41", "PLAN-45", "VAC-15", "REP-14", "EXT-02", "CFG-01", "PLAN-57",
             "PLAN-58", "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-46", "PLAN-47", "PLAN-48", "PLAN-49",
             "PLAN-50", "PLAN-51", "PLAN-52", "PLAN-53", "PLAN-54", "PLAN-55", "PLAN-56", "VAC-14", "TXN-13",
-            "SES-07", "SES-08", "VAC-13", "MEM-07", "TXN-12", "LWL-08", "VAC-11", "TXN-06", "TXN-07",
-            "TXN-08",
+            "SES-07", "SES-08", "VAC-13", "MEM-07", "TXN-12", "TXN-14", "LOG-03", "PLAN-64", "PLAN-65",
+            "PLAN-66", "PLAN-67", "TXN-15", "WAL-11", "LWL-08", "VAC-11", "TXN-06", "TXN-07", "TXN-08",
         ],
         words: "the sessions compute or wait for a CPU; the server's processes could not be read, so the two are one",
         commands: &["$ vmstat 1 5"],
@@ -108,7 +110,7 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "locks",
         is_wait: true,
-        rules: &["LCK-01", "LCK-03", "LCK-04", "LCK-05", "LCK-06", "LCK-07", "VAC-15", "DIST-06"],
+        rules: &["LCK-01", "LCK-03", "LCK-04", "LCK-05", "LCK-06", "LCK-07", "LCK-09", "VAC-15", "DIST-06"],
         words: "sessions wait for each other; the table of lock roots shows behind whom",
         commands: &[
             "SELECT pid, pg_blocking_pids(pid) AS blocked_by, wait_event, left(query, 60) AS query FROM pg_stat_activity WHERE wait_event_type = 'Lock';",
@@ -129,7 +131,7 @@ pub(super) const SLICES: &[Slice] = &[
             "PLAN-06", "PLAN-10", "PLAN-45", "VAC-15", "REP-14", "EXT-02", "CFG-01", "PLAN-57", "PLAN-58",
             "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-46", "PLAN-48", "PLAN-49", "PLAN-50", "PLAN-51",
             "PLAN-52", "PLAN-53", "PLAN-54", "PLAN-55", "PLAN-56", "VAC-14", "TXN-13", "SES-07", "SES-08",
-            "VAC-13",
+            "VAC-13", "PLAN-64", "PLAN-65", "PLAN-66",
         ],
         words: "sessions wait for blocks that are not in shared_buffers",
         commands: &[
@@ -231,7 +233,9 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: UNACCOUNTED,
         is_wait: true,
-        rules: &["LOG-01", "SES-01", "CPU-06", "FS-01", "FS-02", "SEC-02", "MEM-02", "MEM-05", "IO-09"],
+        rules: &[
+            "LOG-01", "LOG-03", "SES-01", "CPU-06", "FS-01", "FS-02", "SEC-02", "MEM-02", "MEM-05", "IO-09",
+        ],
         words: "the server counts this time, and neither the scheduler nor a wait event explains it: sleeps in the kernel that PostgreSQL does not \
             report (page \
                 faults, reads of memory that was swapped out, writing to the log or a pipe), or waits too short and too many for samples",

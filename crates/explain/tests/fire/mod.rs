@@ -1,5 +1,6 @@
 //! For each rule a change that makes its condition true, and the proof level it must reach on it.
 
+pub(crate) mod again;
 mod around;
 mod form;
 mod general;
@@ -16,6 +17,7 @@ mod steps;
 mod time;
 pub(crate) mod work;
 
+pub(crate) use again::HARMLESS as HARMLESS_AGAIN;
 pub(crate) use around::HARMLESS as HARMLESS_AROUND;
 pub(crate) use form::HARMLESS as HARMLESS_FORMS;
 pub(crate) use harmless::HARMLESS;
@@ -52,6 +54,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(narrow::CASES)
         .chain(shift::CASES)
         .chain(spread::CASES)
+        .chain(again::CASES)
         .chain(search::CASES)
         .chain(work::CASES)
         .chain(work::LISTS)

@@ -347,7 +347,7 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
     scene
         .set("server", of.clone(), json!({
             "rtt_us": 200, "sessions_total": 20, "sessions_active": 6, "sessions_waiting_lock": 0, "xact_commit": 1000, "xact_rollback": 0,
-            "tup_inserted": 1500, "tup_updated": 1000, "tup_deleted": 0, "tup_returned": 20_000, "tup_fetched": 10_000, "deadlocks": 0,
+            "tup_inserted": 1500, "relations_made": 0, "tup_updated": 1000, "tup_deleted": 0, "tup_returned": 20_000, "tup_fetched": 10_000, "deadlocks": 0,
             "blks_read": 300, "blks_hit": 40_000, "active_ms": 6000.0, "idle_in_transaction_ms": 0.0, "sessions_opened": 0,
             "wal_bytes": 2_000_000, "wal_records": 5000, "wal_fpi": 10, "wal_buffers_full": 0, "checkpoints_timed": 0,
             "checkpoints_requested": 0, "in_recovery": false, "autovacuum_workers": 1, "autovacuum_workers_max": 3,

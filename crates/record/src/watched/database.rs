@@ -25,6 +25,8 @@ line! {
         xact_rollback: Option<u64>,
         /// Rows inserted.
         tup_inserted: Option<u64>,
+        /// Entries made in `pg_class` of the database that is watched: tables, indexes and TOAST tables, temporary ones included.
+        relations_made: Option<u64>,
         /// Rows updated.
         tup_updated: Option<u64>,
         /// Rows deleted.

@@ -64,6 +64,11 @@ line! {
         /// Their columns, those of expressions and conditions included: `index(column, column)`, separated by `; `. Without those that a heap-only update may
         /// leave as they are (BRIN, 16).
         index_columns: String,
+        /// Indexes that most of the other partitions have and this one has not, separated by `; `: their columns, and how many of them have it, as
+        /// `machine, at: 11 of 11`.
+        sibling_indexes: String,
+        /// Unique indexes of one column whose default comes from a sequence: `index(column) from schema.sequence`, quoted, separated by `; `.
+        key_sequences: String,
         /// The table that it is a partition of; empty if of none.
         partition_of: String,
         /// `fillfactor`; absent at the default of 100.

@@ -54,6 +54,12 @@ pub(crate) struct Reader {
     errors: BTreeMap<String, Event>,
     reported: usize,
     untold: u64,
+    /// Entries of this tick.
+    messages: u64,
+    /// Those that functions have raised, by function and severity.
+    raised: BTreeMap<(String, String), u64>,
+    /// What the log has grown by since the last tick.
+    grown_bytes: u64,
 }
 
 impl Reader {
@@ -66,6 +72,9 @@ impl Reader {
             errors: BTreeMap::new(),
             reported: 0,
             untold: 0,
+            messages: 0,
+            raised: BTreeMap::new(),
+            grown_bytes: 0,
         }
     }
 
@@ -88,8 +97,14 @@ impl Reader {
         tick.of_wall(time_us.saturating_sub(zone_us), self.offset_us)
     }
 
+    /// The log has grown by so much.
+    pub(crate) fn grown(&mut self, bytes: u64) {
+        self.grown_bytes += bytes;
+    }
+
     /// Takes an entry.
     pub(crate) fn entry(&mut self, entry: &Entry, batch: &mut Batch) {
+        self.messages += 1;
         let t_us = self.t_us(entry);
         let message = entry.message.as_str();
         if let Some(event) = self.checkpoint(message, t_us) {
@@ -117,6 +132,11 @@ impl Reader {
             || TELLING.iter().any(|words| message.contains(words))
         {
             self.error(entry, t_us);
+        } else if let Some(function) = raised_by(entry) {
+            let key = (function.to_owned(), entry.severity.clone());
+            if self.raised.len() < ERRORS_PER_TICK || self.raised.contains_key(&key) {
+                *self.raised.entry(key).or_default() += 1;
+            }
         }
     }
 
@@ -125,6 +145,14 @@ impl Reader {
         self.reported = 0;
         for (_, event) in std::mem::take(&mut self.errors) {
             batch.event(event);
+        }
+        let (messages, grown) = (std::mem::take(&mut self.messages), std::mem::take(&mut self.grown_bytes));
+        for ((function, severity), repeated) in std::mem::take(&mut self.raised) {
+            let t_us = self.tick.map_or(0, |tick| tick.now_us);
+            let event = self.place.event(t_us, event::RAISED, format!("function {function} writes messages"));
+            let event =
+                event.with("function", function).with("severity", severity).with("repeated", repeated);
+            batch.event(event.with("messages", messages).with("log_bytes", grown));
         }
         let untold = std::mem::take(&mut self.untold);
         if untold > 0 {
@@ -273,6 +301,15 @@ fn cancelled(entry: &Entry) -> Option<&str> {
     let (_, rest) =
         entry.context.split_once("of table \"").filter(|_| entry.message.starts_with(CANCELLED))?;
     rest.split('"').next().filter(|table| !table.is_empty())
+}
+
+/// The function whose RAISE wrote an entry: `PL/pgSQL function f(integer) line 3 at RAISE` is the first line of its context, in any language.
+fn raised_by(entry: &Entry) -> Option<&str> {
+    let line = entry.context.lines().next().filter(|line| line.trim_end().ends_with("RAISE"))?;
+    let open = line.find('(')?;
+    let from = line[..open].rfind(' ').map_or(0, |space| space + 1);
+    let to = open + line[open..].find(')')? + 1;
+    Some(&line[from..to])
 }
 
 fn with_pid(event: Event, entry: &Entry) -> Event {

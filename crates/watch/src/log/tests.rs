@@ -303,3 +303,34 @@ fn a_log_that_cannot_be_followed_has_a_reason() {
     assert!(wanted(true, Some("/nowhere"), "syslog").contains("syslog"));
     assert!(wanted(true, Some("/nowhere"), "stderr").contains("postmaster.pid"));
 }
+
+#[test]
+fn messages_that_functions_raise_are_counted_by_function_and_not_kept() {
+    let folder = Folder::new("raised");
+    let path = folder.0.join("log");
+    append(&path, "");
+    let mut follower = follower(&path, Format::Stderr, "%m [%p] ");
+    read(&mut follower);
+    let line = |severity: &str, text: &str| format!("{}.000 UTC [7] {severity}:  {text}\n", now_in(0));
+    let raised = |context: &str| {
+        line("LOG", "old 41, new 42") + &line("CONTEXT", context) + &line("STATEMENT", "UPDATE t SET n = 42")
+    };
+    let mut text = String::new();
+    for _ in 0..3 {
+        text += &raised("PL/pgSQL function s.noted(integer, text) line 3 at RAISE");
+    }
+    text += &raised("PL/pgSQL-Funktion s.noted(integer, text) Zeile 3 bei RAISE");
+    // An error is told as one, and a statement inside of a function is no message of it.
+    text += &(line("ERROR", "not now") + &line("CONTEXT", "PL/pgSQL function s.checked() line 2 at RAISE"));
+    text += &raised("SQL statement \"SELECT 1\"\nPL/pgSQL function s.other() line 3 at RAISE");
+    text += &line("LOG", "the last one is complete only when another begins");
+    append(&path, &text);
+    let events = read(&mut follower);
+    let raised: Vec<_> = events.iter().filter(|event| event.kind == event::RAISED).collect();
+    let [raised] = raised[..] else { panic!("{events:#?}") };
+    let field = |name: &str| raised.more.get(name).cloned().unwrap_or(Value::Null);
+    assert_eq!((field("function"), field("severity")), (json!("s.noted(integer, text)"), json!("LOG")));
+    assert_eq!((field("repeated"), field("messages")), (json!(4), json!(6)));
+    assert_eq!(field("log_bytes"), json!(text.len()));
+    assert!(!format!("{events:?}").contains("new 42"), "{events:#?}");
+}

@@ -54,6 +54,8 @@ const DATABASE: &[&str] = &[
     "sessions",
     "conflicts",
 ];
+/// Rows written to the catalog of relations: no view of users' tables shows temporary ones that come and go.
+const CATALOG: &[&str] = &["relations_made"];
 const CHECKPOINTS: &[&str] = &[
     "timed",
     "requested",
@@ -99,6 +101,7 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     parts.extend(named_sql());
     parts.extend([
         format!("'database', (select row_to_json(d) from (select {}, max(stats_reset)::text as reset from pg_catalog.pg_stat_database) d)", sums.join(", ")),
+        "'catalog', json_build_object('relations_made', pg_catalog.pg_stat_get_tuples_inserted('pg_catalog.pg_class'::pg_catalog.regclass))".to_string(),
         "'prepared', (select row_to_json(p) from (select count(*) n, extract(epoch from clock_timestamp() - min(prepared)) age_s from \
             pg_catalog.pg_prepared_xact()) p)".to_string(),
         format!("'position', pg_catalog.pg_wal_lsn_diff({lsn}, '0/0')"),
@@ -455,6 +458,7 @@ fn counted(answer: &Value, memory: &mut Memory, server: &mut Server, moment: &mu
     server.idle_in_transaction_ms = database.number("idle_in_transaction_time");
     server.sessions_opened = database.count("sessions");
     server.conflicts = database.count("conflicts");
+    server.relations_made = delta("pg_class", CATALOG, &answer["catalog"]).count("relations_made");
     let wal = delta("pg_stat_wal", WAL, &answer["wal"]);
     server.wal_records = wal.count("wal_records");
     server.wal_fpi = wal.count("wal_fpi");

@@ -54,6 +54,31 @@ const SUBSCRIPTION: &[&str] = &["apply_errors", "sync_errors"];
 
 /// The object id of the method BRIN, the same in every database (`pg_am.dat`).
 const BRIN: u32 = 3580;
+/// Partitions that are compared with their siblings: those whose rows are read and written the most.
+const SEARCHED_MAX: u32 = 10;
+/// Columns of the indexes that most of the other partitions have, of 64 at most, and partition `c` has not.
+const SIBLING_INDEXES: &str = "select pg_catalog.string_agg(q.columns || ': ' || q.parts || ' of ' || least(q.total, 64), '; ') from (
+  select k.columns, count(distinct o.inhrelid) parts, o.total
+  from (select h2.inhrelid, count(*) over () total from pg_catalog.pg_inherits h join pg_catalog.pg_inherits h2 on h2.inhparent = h.inhparent
+      and h2.inhrelid <> c.oid where h.inhrelid = c.oid order by h2.inhrelid desc limit 64) o
+    join pg_catalog.pg_index x on x.indrelid = o.inhrelid and x.indisvalid and x.indpred is null
+    cross join lateral (select pg_catalog.string_agg(a.attname, ', ' order by n.ord) columns, count(*) named
+      from pg_catalog.unnest(x.indkey::smallint[]) with ordinality n(attnum, ord) join pg_catalog.pg_attribute a on a.attrelid = x.indrelid
+      and a.attnum = n.attnum where n.ord <= x.indnkeyatts) k
+  where k.named = x.indnkeyatts group by k.columns, o.total) q
+  where q.parts * 2 > least(q.total, 64) and not exists (select from pg_catalog.pg_index y join pg_catalog.pg_attribute a on a.attrelid = c.oid
+    and a.attnum = y.indkey[0] where y.indrelid = c.oid and y.indisvalid and a.attname = pg_catalog.split_part(q.columns, ', ', 1))";
+/// Of table `c`: unique indexes of one column that takes its default from a sequence, its own (an identity column) or any other.
+const KEY_SEQUENCES: &str = "select string_agg(pg_catalog.format('%I(%I) from %I.%I', x.relname, a.attname, n.nspname, s.relname), '; ' order by x.relname)
+               from pg_catalog.pg_index k join pg_catalog.pg_class x on x.oid = k.indexrelid
+               join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum = k.indkey[0]
+               join pg_catalog.pg_depend d on d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.refclassid = d.classid and d.refobjid = c.oid
+                   and d.refobjsubid = a.attnum and d.deptype = 'i'
+                 or d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass and d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass
+                   and d.objid = (select f.oid from pg_catalog.pg_attrdef f where f.adrelid = c.oid and f.adnum = a.attnum)
+               join pg_catalog.pg_class s on s.relkind = 'S' and s.oid = case when d.classid = d.refclassid then d.objid else d.refobjid end
+               join pg_catalog.pg_namespace n on n.oid = s.relnamespace
+               where k.indrelid = c.oid and k.indisunique and k.indnatts = 1";
 
 /// Tables of the current database.
 pub(crate) fn tables(probe: &Probe) -> String {
@@ -96,7 +121,8 @@ pub(crate) fn tables(probe: &Probe) -> String {
                from pg_catalog.pg_attribute a
                where a.attrelid = c.oid and a.attnum > 0 and a.attoptions::text like '%n\\_distinct%') column_options,
              pg_catalog.pg_stat_get_blocks_fetched(c.oid) + coalesce(i.fetched, 0) blocks_fetched, pg_catalog.pg_stat_get_blocks_hit(c.oid) + coalesce(i.hit, 0) blocks_hit,
-             pg_catalog.pg_stat_get_tuples_fetched(c.oid) index_rows, i.indexes, i.index_columns,
+             pg_catalog.pg_stat_get_tuples_fetched(c.oid) index_rows, i.indexes, i.index_columns, ({KEY_SEQUENCES}) key_sequences,
+             case when c.relispartition and c.by_use <= {SEARCHED_MAX} and pg_catalog.pg_stat_get_numscans(c.oid) > 0 then ({SIBLING_INDEXES}) end sibling_indexes,
              case when c.relispartition then (select h.inhparent::regclass::text from pg_catalog.pg_inherits h where h.inhrelid = c.oid limit 1) end partition_of,
              case when c.relhastriggers then (select count(*) from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) else 0 end triggers,
              case when c.relhastriggers then (select string_agg(pg_catalog.format('%s(%s)', g.tgname, g.tgfoid::pg_catalog.regproc), '; ' order by g.tgname)
@@ -169,6 +195,8 @@ pub(crate) fn tables_answer(
                 index_rows: delta.count("index_rows"),
                 indexes: count(row, "indexes").or(Some(0)),
                 index_columns: text(row, "index_columns"),
+                key_sequences: text(row, "key_sequences"),
+                sibling_indexes: text(row, "sibling_indexes"),
                 partition_of: text(row, "partition_of"),
                 fillfactor: count(row, "fillfactor"),
                 column_options: text(row, "column_options"),

@@ -258,3 +258,48 @@ fn settings_of_a_function_are_recorded_without_those_of_applications() {
         assert!(!seen.contains("hunter") && !seen.contains("shop.token"), "{seen}");
     });
 }
+
+#[test]
+fn what_the_other_partitions_have_and_where_a_key_comes_from_is_recorded() {
+    on_each(&[PRELOAD], |server| {
+        let mut user = client(server, "user");
+        user.batch_execute(
+            "create extension pg_stat_statements; create table log (machine int, taken date, mm float) partition by range (taken); \
+             create table log_10 partition of log for values from ('2025-10-01') to ('2025-11-01'); \
+             create table log_11 partition of log for values from ('2025-11-01') to ('2025-12-01'); \
+             create table log_12 partition of log for values from ('2025-12-01') to ('2026-01-01'); \
+             insert into log select i % 300, date '2025-10-01' + i % 90, i from generate_series(1, 60000) i; \
+             create index on log (taken); create index on log_10 (machine, taken); create index on log_11 (machine, taken); \
+             create index on log_11 (mm); create sequence counter; \
+             create table pupil (id serial primary key, name text); create table form (id int generated always as identity primary key, n int); \
+             create table mark (id int primary key default nextval('counter'), n int, unique (n, id)); analyze",
+        )
+        .unwrap();
+        let mut watch = Watch::of(&server.spec());
+        watch.tick();
+        for _ in 0..20 {
+            user.batch_execute("select count(*) from log where machine = 17").unwrap();
+        }
+        // A session reports what it has counted when it ends.
+        drop(user);
+        testing::wait_for("the scans are counted", || {
+            let mut other = client(server, "other");
+            let sql = "select seq_scan > 0 from pg_catalog.pg_stat_user_tables where relname = 'log_12'";
+            other.query_one(sql, &[]).is_ok_and(|row| row.get(0))
+        });
+        end(&mut watch);
+        let table = |name: &str| {
+            let mut found = watch.seen.lines.iter().rev().filter_map(|(_, _, line)| match line {
+                Sampled::Table(table) if table.relation == name => Some(table.clone()),
+                _ => None,
+            });
+            found.next().unwrap_or_else(|| panic!("{name} was not seen"))
+        };
+        assert_eq!(table("public.log_12").sibling_indexes, "machine, taken: 2 of 2");
+        assert_eq!(table("public.log_11").sibling_indexes, "");
+        assert_eq!(table("public.pupil").key_sequences, "pupil_pkey(id) from public.pupil_id_seq");
+        assert_eq!(table("public.form").key_sequences, "form_pkey(id) from public.form_id_seq");
+        assert_eq!(table("public.mark").key_sequences, "mark_pkey(id) from public.counter");
+        assert_eq!(table("public.log_12").key_sequences, "");
+    });
+}

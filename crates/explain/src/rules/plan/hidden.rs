@@ -121,8 +121,8 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
                     units::count(rows)
                 )
             }
-            true => format!("{}: {UNKNOWN_RANGES}", why_more(is_loop, large.as_ref())),
-            false => why_more(is_loop, large.as_ref()),
+            true => format!("{}: {UNKNOWN_RANGES}", why_more(&planned, is_loop, large.as_ref())),
+            false => why_more(&planned, is_loop, large.as_ref()),
         };
         let text = format!(
             "a statement that takes {} of the session time touches {} blocks per execution, and its plan costs only {}: {why}",
@@ -226,9 +226,15 @@ fn has_unknown_range(planned: &Planned<'_>) -> bool {
 }
 
 /// Why a statement touches more blocks than its plan shows, as the end of a sentence.
-fn why_more(is_loop: bool, large: Option<&(&str, f64)>) -> String {
+fn why_more(planned: &Planned<'_>, is_loop: bool, large: Option<&(&str, f64)>) -> String {
+    let together = compared_together(planned).map_or(String::new(), |(relation, columns)| {
+        format!(
+            ", as the conditions on {} of {relation} are taken as independent of each other (extended statistics would show whether they depend on each other)",
+            columns.join(", ")
+        )
+    });
     match large {
-        _ if is_loop => "its nested loop runs far more often than expected".to_string(),
+        _ if is_loop => format!("its nested loop runs far more often than expected{together}"),
         Some((relation, each)) => {
             format!(
                 "it fetches and unpacks large values (TOAST) of {relation}, {} for each row",
@@ -237,6 +243,22 @@ fn why_more(is_loop: bool, large: Option<&(&str, f64)>) -> String {
         }
         None => "it does work that its plan does not show".to_string(),
     }
+}
+
+/// Columns of one table that are compared with values, two or more.
+fn compared_together<'a>(planned: &Planned<'a>) -> Option<(&'a str, Vec<String>)> {
+    let found = planned.nodes.iter().filter_map(|node| {
+        let texts = [node.lines.word("filter"), node.lines.word("condition")];
+        let conditions = texts.into_iter().flat_map(|text| statement::conditions(text).unwrap_or_default());
+        let mut columns: Vec<String> = conditions
+            .filter(|condition| condition.how == statement::Use::Equality && condition.inside.is_none())
+            .map(|condition| condition.column)
+            .collect();
+        columns.dedup();
+        let relation = planned.relation_of(node);
+        (columns.len() > 1 && !relation.is_empty()).then_some((relation, columns))
+    });
+    found.max_by_key(|(_, columns)| columns.len())
 }
 
 /// The filter of a plan that compares each row with a list that is no hash table.
@@ -249,13 +271,22 @@ pub(super) fn list_filter<'a>(planned: &Planned<'a>) -> Option<&'a str> {
     fits.next()
 }
 
+fn is_not_in(text: &str) -> bool {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase().contains("not in (")
+}
+
 pub(super) fn not_in(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
         let Some(filter) = list_filter(&planned) else { continue };
         let text = format!(
-            "a statement that takes {} of the session time compares each row with the whole result of a subquery",
-            planned.share()
+            "a statement that takes {} of the session time compares each row with the whole result of a subquery{}",
+            planned.share(),
+            if is_not_in(&planned.statement.text) {
+                ", as NOT IN (SELECT ...) does whose list is no hash table"
+            } else {
+                ""
+            }
         );
         let work_mem = case.setting(&planned.time.node, "work_mem").unwrap_or("unknown");
         claims.push(

@@ -78,6 +78,15 @@ pub(super) fn scan(case: &Case) -> Answer {
             let scan = Scan { time, statement, table, each, scans, blocks, calls, is_named };
             let pattern = || pattern(case, time, statement, relation, planned.as_ref()).filter(|_| is_named);
             claims.push(match proposal {
+                Some(proposal)
+                    if planned.as_ref().is_some_and(|planned| !is_compared(planned, &proposal))
+                        && pattern().is_some() =>
+                {
+                    match pattern() {
+                        Some(advice) => with_advice(scan.claim(None), advice, relation),
+                        None => plan::with_proposal(scan.claim(None), &proposal),
+                    }
+                }
                 Some(proposal) => {
                     let columns = (proposal.relation == relation).then(|| proposal.columns.join(" or "));
                     let lack = columns.map(|columns| format!("no index begins with {columns}"));
@@ -203,6 +212,16 @@ impl Scan<'_> {
         .with((!self.is_named).then_some(NOT_NAMED), Claim::because)
         .not("a table too small for an index: a scan reads 1,000 rows or more")
     }
+}
+
+/// Whether a column of a proposed index is compared with one value: an index for a range alone is worth less than one for the pattern beside it.
+fn is_compared(planned: &plan::Planned<'_>, proposal: &plan::Proposal) -> bool {
+    planned.nodes.iter().any(|node| {
+        let conditions = statement::conditions(node.lines.word("filter")).unwrap_or_default();
+        conditions.iter().any(|condition| {
+            condition.how == statement::Use::Equality && proposal.columns.contains(&condition.column)
+        })
+    })
 }
 
 /// Whether a scan fits rows by OR of a condition and a subquery: no index serves both sides at once.

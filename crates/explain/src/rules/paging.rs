@@ -1,0 +1,171 @@
+//! PLAN-65, PLAN-66: pages that are reached by skipping rows, and rows that are counted for each page.
+
+use super::costly::{busy, in_a_line};
+use crate::case::Case;
+use crate::rule::Need::Field;
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement::{self, Verb};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "PLAN-65",
+        title: "OFFSET reads and throws away the rows before the page",
+        needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
+        limits: "20 % of the session time in a SELECT with LIMIT and OFFSET that touches 100 blocks, and two for each row that it returns (ours)",
+        judge: skipped,
+        links: &["https://www.postgresql.org/docs/current/queries-limit.html"],
+    },
+    Rule {
+        id: "PLAN-66",
+        title: "all rows that fit are counted again and again",
+        needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
+        limits: "20 % of the session time in a SELECT with a condition that returns nothing but a count, touches 100 blocks and runs once a second (ours)",
+        judge: counted,
+        links: &["https://www.postgresql.org/docs/current/functions-aggregate.html"],
+    },
+];
+
+/// The share of the session time of the statement.
+const SHARE_MIN: f64 = 0.2;
+/// From here on it is no longer low.
+const SHARE_MEDIUM: f64 = 0.5;
+/// Blocks that an execution touches.
+const BLOCKS_MIN: f64 = 100.0;
+/// Blocks for each row of a page.
+const PER_ROW_MIN: f64 = 2.0;
+/// Executions a second: a report may count.
+const CALLS_PER_S_MIN: f64 = 1.0;
+
+/// The text in lower case, its blanks unified.
+fn plain(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase()
+}
+
+/// Whether a SELECT has LIMIT and an OFFSET that is not 0, outside of its subqueries.
+fn is_page(text: &str) -> bool {
+    let text = plain(text);
+    let after = text.rsplit_once(')').map_or(text.as_str(), |(_, after)| after);
+    // An expression of the offset may stand in parentheses.
+    let end = if after.contains("limit") || after.contains("fetch ") { after } else { text.as_str() };
+    let offset = end.split_once("offset ").map(|(_, rest)| rest.trim_start_matches('('));
+    let is_moved = offset.is_some_and(|rest| !rest.starts_with("0") && !rest.is_empty());
+    is_moved && (end.contains("limit ") || end.contains("fetch "))
+}
+
+/// Whether a SELECT returns counts of rows alone.
+fn is_count(text: &str) -> bool {
+    let text = plain(text);
+    let Some(rest) = text.strip_prefix("select count(") else { return false };
+    let Some((_, after)) = rest.split_once(')') else { return false };
+    let alias = after.split(" from ").next().unwrap_or_default();
+    !alias.contains(',') && !alias.contains('(') && after.contains(" where ") && !after.contains(" group by ")
+}
+
+fn large<'a>(
+    time: &'a NodeTime,
+    fits: impl Fn(&StatementTime) -> bool + 'a,
+) -> impl Iterator<Item = &'a StatementTime> {
+    time.statements.iter().filter(move |statement| {
+        let is_select = || statement::parse(&statement.text).is_ok_and(|parsed| parsed.verb == Verb::Select);
+        statement.share >= SHARE_MIN
+            && statement.blocks.is_some_and(|blocks| blocks >= BLOCKS_MIN)
+            && fits(statement)
+            && is_select()
+    })
+}
+
+fn claim(case: &Case, time: &NodeTime, statement: &StatementTime, text: String) -> Claim {
+    let blocks = statement.blocks.unwrap_or(0.0);
+    let severity = if statement.share >= SHARE_MEDIUM { Severity::Medium } else { Severity::Low };
+    Claim::new(severity, Level::CoOccurrence, format!("{}: {text}", time.node))
+        .on_node(&time.node)
+        .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+        .number("share", statement.share)
+        .number("blocks_per_call", blocks)
+        .because(format!("the statement: {}", in_a_line(statement)))
+}
+
+fn skipped(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for statement in large(time, |statement| is_page(&statement.text)) {
+            let (blocks, rows) = (statement.blocks.unwrap_or(0.0), statement.rows.unwrap_or(0.0));
+            if blocks < rows * PER_ROW_MIN {
+                continue;
+            }
+            let text = format!(
+                "a statement that takes {} of the session time skips rows by OFFSET: it touches {} blocks to return a page of {} rows, as all rows before the \
+                 page are read and thrown away",
+                units::percent(statement.share),
+                units::short(blocks),
+                units::short(rows)
+            );
+            claims.push(
+                claim(case, time, statement, text)
+                    .lacking("how far the pages are from the first one: the later a page, the longer it takes")
+                    .remedy(
+                        "begin behind the last row of the page before (keyset pagination): WHERE (a, id) > (values of that row) ORDER BY a, id, with an index on a and id",
+                        &[],
+                    ),
+            );
+        }
+    }
+    Answer::of(claims, || "statements with LIMIT and OFFSET, and their blocks".to_string())
+}
+
+fn counted(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let is_it = |statement: &StatementTime| {
+            is_count(&statement.text) && statement.calls_per_s.is_some_and(|calls| calls >= CALLS_PER_S_MIN)
+        };
+        for statement in large(time, is_it) {
+            let text = format!(
+                "a statement that takes {} of the session time counts all rows that fit, {} times a second: it touches {} blocks for one number",
+                units::percent(statement.share),
+                units::short(statement.calls_per_s.unwrap_or(0.0)),
+                units::short(statement.blocks.unwrap_or(0.0))
+            );
+            claims.push(
+                claim(case, time, statement, text)
+                    .because("PostgreSQL reads every row or index entry that it counts: no index holds the number")
+                    .lacking("what the number is for: a list of pages needs it seldom")
+                    .remedy(
+                        "show no exact number: read one row more than the page to know whether there is another, take the planner's estimate, count the rows of a subquery with LIMIT 1001, or keep \
+                         the number in a table of its own",
+                        &[],
+                    ),
+            );
+        }
+    }
+    Answer::of(claims, || "statements that return a count, and their blocks".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_a_limit_and_an_offset_of_its_own() {
+        assert!(is_page("SELECT a FROM v ORDER BY a LIMIT $2 OFFSET $1 * $3"));
+        assert!(is_page("select a from t where b in (select 1) order by a limit $1 offset ($2 - 1) * 50"));
+        assert!(is_page("SELECT a FROM t ORDER BY a OFFSET $1 ROWS FETCH NEXT $2 ROWS ONLY"));
+        assert!(!is_page("SELECT a FROM t ORDER BY a LIMIT $1 OFFSET 0"));
+        assert!(!is_page("SELECT a FROM t ORDER BY a LIMIT $1"));
+        assert!(!is_page("SELECT a, b FROM t WHERE offset_a = $1"));
+    }
+
+    #[test]
+    fn a_count_is_alone_and_has_a_condition() {
+        assert!(is_count(
+            "select count(t.id) from ticket t left join agent a on a.id = t.agent where t.client = $1"
+        ));
+        assert!(is_count("SELECT COUNT(*) AS \"__count\" FROM t WHERE a = $1"));
+        assert!(!is_count("SELECT count(*), max(a) FROM t WHERE a = $1"));
+        assert!(!is_count("SELECT count(*) FROM t"));
+        assert!(!is_count("SELECT count(*) FROM t WHERE a = $1 GROUP BY b"));
+        assert!(!is_count("SELECT a, count(*) FROM t WHERE a = $1"));
+    }
+}
