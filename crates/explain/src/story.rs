@@ -475,6 +475,8 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
     let only_with = |number: &str| symptom.numbers.contains_key(number);
     match (cause.rule.as_str(), symptom.rule.as_str()) {
         ("REP-13", "LCK-01") => only_with(ENGINES),
+        // Rows before the page, and what a policy asks of each row, are what the walk touches.
+        ("PLAN-65" | "PLAN-67", "PLAN-27") => true,
         (_, "PLAN-27") => only_with(DEAD_ROWS),
         ("PLAN-02", "PLAN-01") => cause.numbers.contains_key(OWN_LIMIT),
         _ => true,

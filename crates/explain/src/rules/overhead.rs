@@ -5,10 +5,12 @@ mod empty;
 mod pages;
 
 use super::costly::{busy, in_a_line, severity};
+use super::vacuum::is_delay;
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
+use crate::waits::Who;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
 use std::collections::BTreeSet;
 
@@ -387,6 +389,28 @@ fn vacuums_elsewhere(case: &Case, node: &str, relation: &str) -> Option<String> 
     Some(format!("{workers} busy with {}", others.into_iter().collect::<Vec<_>>().join(", ")))
 }
 
+/// Of the samples of autovacuum workers, those that sleep.
+const PACED_SHARE_MIN: f64 = 0.5;
+
+/// That a vacuum of the table is at work and mostly sleeps, if so.
+fn paced(case: &Case, table: &Thing<'_>) -> Option<String> {
+    let (node, relation) = (table.place, table.lines.word("relation"));
+    let mut vacuums = case.at("progress", node).filter(|progress| progress.lines.word("command") == "vacuum");
+    let is_at_work = vacuums.any(|progress| progress.lines.word("relation") == relation);
+    let sleeps = case.waits(node)?.share(Who::Vacuum, is_delay)?;
+    let options =
+        table.lines.word("autovacuum_options").split(", ").filter(|option| option.contains("_cost_"));
+    let options = options.collect::<Vec<_>>().join(", ");
+    let whose =
+        if options.is_empty() { String::new() } else { format!(", by settings of the table ({options})") };
+    (is_at_work && sleeps >= PACED_SHARE_MIN).then(|| {
+        format!(
+            "a vacuum is at work on it, and sleeps {} of its time for the cost limit{whose}",
+            units::percent(sleeps)
+        )
+    })
+}
+
 fn dead(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -425,7 +449,8 @@ fn dead(case: &Case) -> Answer {
 fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, live): (f64, f64)) -> Claim {
     let relation = table.lines.word("relation");
     let naptime = case.setting(&time.node, "autovacuum_naptime").unwrap_or("unknown");
-    let elsewhere = vacuums_elsewhere(case, &time.node, relation);
+    let paced = paced(case, table);
+    let elsewhere = paced.clone().or_else(|| vacuums_elsewhere(case, &time.node, relation));
     let due = Due::of(case, table, &time.node, live).filter(|due| dead < due.rows && elsewhere.is_none());
     let why = match (&elsewhere, &due) {
         (Some(elsewhere), _) => format!("; {elsewhere}"),
@@ -453,14 +478,21 @@ fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, l
     let transactions =
         "whether old transactions still need them: then VACUUM cannot remove them, and VAC-05 names who";
     let remedy = match elsewhere {
+        Some(_) if paced.is_some() => {
+            "let this table's vacuum pause less: a higher autovacuum_vacuum_cost_limit, a lower autovacuum_vacuum_cost_delay; take settings of the table back"
+        }
         Some(_) => {
             "vacuum it now; give autovacuum more workers, or let the one at work pause less (autovacuum_vacuum_cost_delay, \
              _cost_limit)"
         }
         None => "vacuum it now, and let autovacuum come often enough for its changes",
     };
+    let faster = format!(
+        "ALTER TABLE {relation} SET (autovacuum_vacuum_cost_limit = 2000, autovacuum_vacuum_cost_delay = 1);"
+    );
+    let now = format!("VACUUM (VERBOSE, ANALYZE) {relation};");
     let commands = [
-        &format!("VACUUM (VERBOSE, ANALYZE) {relation};"),
+        if paced.is_some() { &faster } else { &now },
         "ALTER SYSTEM SET autovacuum_naptime = '15s'; SELECT pg_reload_conf();",
         if due.is_some_and(|due| due.is_tables) { &reset } else { &own },
     ];
@@ -500,6 +532,13 @@ impl Due {
         let (threshold, first, is_first) = value("autovacuum_vacuum_threshold")?;
         let (factor, second, is_second) = value("autovacuum_vacuum_scale_factor")?;
         let rows = threshold + factor * live;
+        // From PostgreSQL 18 on; -1 switches it off.
+        if let Some((most, by, is_tables)) = value("autovacuum_vacuum_max_threshold")
+            && most >= 0.0
+            && most < rows
+        {
+            return Some(Due { rows: most, by, is_tables });
+        }
         let by = if threshold >= factor * live { first } else { second };
         Some(Due { rows, by, is_tables: if threshold >= factor * live { is_first } else { is_second } })
     }

@@ -118,10 +118,10 @@ fn pattern(
     relation: &str,
     planned: Option<&plan::Planned<'_>>,
 ) -> Option<plan::Advice> {
-    match planned {
-        Some(planned) => plan::pattern_of(case, planned),
-        None => plan::pattern_of_text(case, &time.node, statement, relation, &of_table(statement, relation)),
-    }
+    // A plan for any parameters may walk an index in its order where the executions scan: then the text decides as well.
+    planned.and_then(|planned| plan::pattern_of(case, planned)).or_else(|| {
+        plan::pattern_of_text(case, &time.node, statement, relation, &of_table(statement, relation))
+    })
 }
 
 /// An index for a pattern, and what is known about it.
