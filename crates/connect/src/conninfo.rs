@@ -213,7 +213,7 @@ const PLACE_VARIABLES: [&str; 10] = [
 
 /// A connection string as `cluster.toml` holds it. Where it leads is in the string alone; password, TLS, timeouts and settings of the session that it does not
 /// have come from the environment, as those of any connection.
-pub fn parse_of_node(text: &str, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
+pub(crate) fn parse_of_node(text: &str, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
     parse_with(text, sources, &|name| (sources.env)(name).filter(|_| !PLACE_VARIABLES.contains(&name)))
 }
 

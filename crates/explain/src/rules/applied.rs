@@ -39,7 +39,7 @@ fn scanned(case: &Case, table: &Thing<'_>) -> Option<(f64, f64, f64)> {
     let each = rows / scans.max(f64::MIN_POSITIVE);
     let relation = table.lines.word("relation");
     let name = relation.rsplit('.').next().unwrap_or(relation).trim_matches('"');
-    let is_asked = busy(case).filter(|time| time.node == table.place).any(|time| {
+    let is_named = busy(case).filter(|time| time.node == table.place).any(|time| {
         let frequent = |calls: Option<f64>| calls.is_some_and(|calls| calls >= scans * SCANS_PER_CHANGE_MIN);
         time.statements.iter().any(|one| {
             statement::names(&one.text).iter().any(|word| word == name) && frequent(one.calls_per_s)
@@ -50,7 +50,7 @@ fn scanned(case: &Case, table: &Thing<'_>) -> Option<(f64, f64, f64)> {
         && each >= ROWS_MIN
         && changes > 0.0
         && scans >= changes * SCANS_PER_CHANGE_MIN;
-    (fits && !is_asked).then_some((changes, scans, each))
+    (fits && !is_named).then_some((changes, scans, each))
 }
 
 fn judge(case: &Case) -> Answer {
@@ -70,7 +70,8 @@ fn judge(case: &Case) -> Answer {
                     if is_limit { Severity::High } else { Severity::Medium },
                     Level::DiscriminatingCounter,
                     format!(
-                        "{node}: the apply worker of subscription {} looks for each row that it changes by a scan of {relation}, which has no primary key: {} scans a \
+                        "{node}: the apply worker of subscription {} looks for each row that it changes by a scan of {relation}, which has no primary \
+                         key: {} scans a \
                          second of {} rows each, for {} changes",
                         subscription.name,
                         units::short(scans),
@@ -90,7 +91,8 @@ fn judge(case: &Case) -> Answer {
                 .with(subscription.lines.last("lag_bytes"), |claim, lag| claim.number("lag_bytes", lag))
                 .not("sessions: no statement that is known names this table as often as it is scanned")
                 .remedy(
-                    "give the table a primary key on both sides, or an index that the worker can use (PostgreSQL 16 or later: any B-tree index on a column of each old row)",
+                    "give the table a primary key on both sides, or an index that the worker can use (PostgreSQL 16 or later: any B-tree index on a \
+                     column of each old row)",
                     &[&columns_of_a_key(relation), &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT; -- on the publisher, once it has a primary key")],
                 ),
             );

@@ -72,12 +72,15 @@ fn judge(case: &Case) -> Answer {
             })
             .lacking("the commands: those inside of functions are in no statistic")
             .remedy(
-                "make the table once for each session (CREATE TEMP TABLE IF NOT EXISTS ... ON COMMIT DELETE ROWS), or do without: an array, a WITH query, an unlogged table \
+                "make the table once for each session (CREATE TEMP TABLE IF NOT EXISTS ... ON COMMIT DELETE ROWS), or do without: an array, a WITH \
+                 query, an unlogged table \
                  with a column for the session",
                 &[
-                    "SELECT relname, n_tup_ins, n_tup_del, n_dead_tup FROM pg_stat_sys_tables WHERE relname IN ('pg_class', 'pg_attribute', 'pg_type', 'pg_depend') ORDER \
+                    "SELECT relname, n_tup_ins, n_tup_del, n_dead_tup FROM pg_stat_sys_tables WHERE relname IN ('pg_class', 'pg_attribute', 'pg_type', \
+                     'pg_depend') ORDER \
                         BY n_dead_tup DESC;",
-                    "SELECT oid::regprocedure FROM pg_proc WHERE prosrc ~* 'create\\s+(local\\s+|global\\s+)?temp' AND pronamespace::regnamespace::text !~ '^pg_';",
+                    "SELECT oid::regprocedure FROM pg_proc WHERE prosrc ~* 'create\\s+(local\\s+|global\\s+)?temp' AND pronamespace::regnamespace::text \
+                     !~ '^pg_';",
                 ],
             ),
         );

@@ -408,10 +408,7 @@ fn hot(case: &Case) -> Answer {
         let statement = waits
             .worst_statement(is_hot)
             .map(|(id, share)| (case.query(id).unwrap_or(id).to_string(), share));
-        let waiters: Vec<&Waiter> = case.waiters(node).collect();
-        let idle =
-            waiters.iter().filter(|waiter| waiter.root_state.starts_with("idle in transaction")).count();
-        let idle_share = idle as f64 / (waiters.len().max(1) as f64);
+        let idle_share = idle_roots_share(case, node);
         // An engine's session is idle in its transaction while its client's session works at another node.
         let is_engines = case.own(node, record::watched::own::SESSIONS).is_some();
         let is_idle = idle_share >= IDLE_ROOTS_SHARE && !is_engines;
@@ -451,17 +448,25 @@ fn hot(case: &Case) -> Answer {
             .with(reference.as_ref().and_then(|reference| reference.locked_by.as_ref()), |claim, text| {
                 claim.because(format!("rows are locked by: {text}"))
             })
-            .remedy(
-                match &reference {
-                    Some(reference) if reference.locked_by.is_some() => reference::REMEDY,
-                    _ if is_idle => HELD_IDLE,
-                    _ => SPREAD,
-                },
-                &[],
-            ),
+            .remedy(remedy_of(reference.as_ref(), is_idle), &[]),
         );
     }
     Answer::of(claims, || "waits for rows and pages".to_string())
+}
+
+/// Of the longest waits, those behind a session that is idle in a transaction.
+fn idle_roots_share(case: &Case, node: &str) -> f64 {
+    let waiters: Vec<&Waiter> = case.waiters(node).collect();
+    let idle = waiters.iter().filter(|waiter| waiter.root_state.starts_with("idle in transaction")).count();
+    idle as f64 / (waiters.len().max(1) as f64)
+}
+
+fn remedy_of(reference: Option<&reference::Reference>, is_idle: bool) -> &'static str {
+    match reference {
+        Some(reference) if reference.locked_by.is_some() => reference::REMEDY,
+        _ if is_idle => HELD_IDLE,
+        _ => SPREAD,
+    }
 }
 
 /// A fact in which one machine or node differs from the others.

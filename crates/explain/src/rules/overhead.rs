@@ -40,7 +40,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "TXN-08",
         title: "statements are cancelled by a timeout",
         needs: &[Field("server", "xact_rollback"), Field("server", "sessions_active")],
-        limits: "the server's log reports a statement timeout, and one transaction a second and 10 % of all are rolled back, or what is cancelled takes 20 % of the session time (ours)",
+        limits: "the server's log reports a statement timeout, and one transaction a second and 10 % of all are rolled back, or what is cancelled takes \
+            20 % of the session time (ours)",
         judge: cancelled,
         links: &["https://www.postgresql.org/docs/current/runtime-config-client.html#GUC-STATEMENT-TIMEOUT"],
     },

@@ -106,7 +106,8 @@ fn skipped(case: &Case) -> Answer {
                 claim(case, time, statement, text)
                     .lacking("how far the pages are from the first one: the later a page, the longer it takes")
                     .remedy(
-                        "begin behind the last row of the page before (keyset pagination): WHERE (a, id) > (values of that row) ORDER BY a, id, with an index on a and id",
+                        "begin behind the last row of the page before (keyset pagination): WHERE (a, id) > (values of that row) ORDER BY a, id, with an \
+                         index on a and id",
                         &[],
                     ),
             );
@@ -133,7 +134,8 @@ fn counted(case: &Case) -> Answer {
                     .because("PostgreSQL reads every row or index entry that it counts: no index holds the number")
                     .lacking("what the number is for: a list of pages needs it seldom")
                     .remedy(
-                        "show no exact number: read one row more than the page to know whether there is another, take the planner's estimate, count the rows of a subquery with LIMIT 1001, or keep \
+                        "show no exact number: read one row more than the page to know whether there is another, take the planner's estimate, count the \
+                         rows of a subquery with LIMIT 1001, or keep \
                          the number in a table of its own",
                         &[],
                     ),

@@ -14,14 +14,15 @@ pub(super) const RULES: &[Rule] = &[Rule {
     id: "PLAN-67",
     title: "a policy of row-level security is evaluated for each row",
     needs: &[Field("plan", "cost_total"), Field("statement", "calls"), Field("server", "sessions_active")],
-    limits: "20 % of the session time in a statement on a table with row-level security that touches 1,000 blocks, 8 for each unit of the planner's cost (ours)",
+    limits: "20 % of the session time in a statement on a table with row-level security that touches 1,000 blocks, 8 for each unit of the planner's \
+        cost (ours)",
     judge,
     links: &["https://www.postgresql.org/docs/current/ddl-rowsecurity.html"],
 }];
 
 /// The share of the session time of the statement.
 const SHARE_MIN: f64 = 0.2;
-/// What the record says of such a table.
+/// The name of such a table's peculiarity in the record.
 const SECURED: &str = "row-level security";
 
 fn judge(case: &Case) -> Answer {
@@ -49,10 +50,12 @@ fn judge(case: &Case) -> Answer {
                 ))
                 .lacking("the policies' own work: EXPLAIN (ANALYZE, BUFFERS) as the role of the application shows it")
                 .remedy(
-                    "let a policy compare columns with a value that is computed once: (SELECT f()) instead of f(), and f() declared STABLE; give its columns an index",
+                    "let a policy compare columns with a value that is computed once: (SELECT f()) instead of f(), and f() declared STABLE; give its \
+                     columns an index",
                     &[
                         &format!("SELECT polname, pg_get_expr(polqual, polrelid) FROM pg_policy WHERE polrelid = {}::regclass;", literal(table)),
-                        "SELECT oid::regprocedure, provolatile FROM pg_proc WHERE provolatile = 'v' AND pronamespace::regnamespace::text !~ '^(pg_|information_schema)'; -- \
+                        "SELECT oid::regprocedure, provolatile FROM pg_proc WHERE provolatile = 'v' AND pronamespace::regnamespace::text !~ \
+                         '^(pg_|information_schema)'; -- \
                             the functions that are evaluated for each row",
                     ],
                 ),

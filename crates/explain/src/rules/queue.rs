@@ -172,6 +172,11 @@ fn opened_per_s(case: &Case, host: &str) -> f64 {
 
 /// Looks in which a base backup runs, of all.
 const BACKUP_LOOKS_MIN: f64 = 0.3;
+/// What to do about backups, and about other programs.
+const LATER: &str = "take backups at a quiet hour or from a standby, slowly (--max-rate), and let the receiver compress (--compress=client-...)";
+const MOVE: &str = "find the programs, and move them to another host or give them a lower weight";
+/// What shows programs.
+const PROGRAMS: [&str; 2] = ["$ top -b -n 1 -o %CPU | head -n 20", "$ systemd-cgtop -n 1 --cpu=percentage"];
 /// What shows base backups.
 const BACKUPS: [&str; 2] = [
     "SELECT p.pid, a.application_name, a.client_addr, a.backend_start, p.phase FROM pg_stat_progress_basebackup p JOIN pg_stat_activity a USING (pid);",
@@ -239,21 +244,12 @@ fn crowded(case: &Case) -> Answer {
             .not("the server's own load alone: what its processes and this client used is subtracted")
             .with(backups, |claim, share| {
                 claim.number("looks_with_backups", share).because(format!(
-                    "pg_stat_progress_basebackup: a base backup runs in {} of the looks; its walsender reads all files, and compresses them if it is asked to",
+                    "pg_stat_progress_basebackup: a base backup runs in {} of the looks; its walsender reads all files, and may compress them",
                     units::percent(share)
                 ))
             })
             .with(list.is_empty().then_some(()), |claim, ()| claim.lacking("the names of the programs: look for them while they run"))
-            .remedy(
-                match backups {
-                    Some(_) => "take backups at a quiet hour or from a standby, slowly (--max-rate), and let the receiver compress (--compress=client-...)",
-                    None => "find the programs, and move them to another host or give them a lower weight",
-                },
-                match backups {
-                    Some(_) => &BACKUPS,
-                    None => &["$ top -b -n 1 -o %CPU | head -n 20", "$ systemd-cgtop -n 1 --cpu=percentage"],
-                },
-            ),
+            .remedy(if backups.is_some() { LATER } else { MOVE }, if backups.is_some() { &BACKUPS } else { &PROGRAMS }),
         );
     }
     Answer::of(claims, || "waiting for a CPU, and what other programs used".to_string())

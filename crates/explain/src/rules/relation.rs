@@ -111,7 +111,8 @@ fn of_relation(case: &Case, time: &NodeTime, taken: &Taken<'_>, share: f64) -> C
     };
     let remedy = match default {
         Some(_) => {
-            "keep the default partition empty: move its rows into partitions of their own; give it a CHECK constraint that excludes the new range before a partition is attached, \
+            "keep the default partition empty: move its rows into partitions of their own; give it a CHECK constraint that excludes the new range \
+             before a partition is attached, \
              or make partitions ahead, at a quiet hour"
         }
         None => {
@@ -138,7 +139,8 @@ fn of_relation(case: &Case, time: &NodeTime, taken: &Taken<'_>, share: f64) -> C
     .not("one long command: the sessions that block are new ones again and again")
     .remedy(
         remedy,
-        &["SELECT pid, backend_start, application_name, left(query, 80) AS query FROM pg_stat_activity WHERE query ~* '(partition|alter|truncate|create|drop|lock|refresh)' AND state = 'active';"],
+        &["SELECT pid, backend_start, application_name, left(query, 80) AS query FROM pg_stat_activity WHERE query ~* \
+            '(partition|alter|truncate|create|drop|lock|refresh)' AND state = 'active';"],
     )
 }
 

@@ -12,7 +12,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     id: "PLAN-64",
     title: "a partition lacks an index that its siblings have",
     needs: &[Field("table", "seq_scans"), Field("statement", "calls"), Field("server", "sessions_active")],
-    limits: "20 % of the session time in a statement that scans a partition as PLAN-01 has it, by a column which leads an index of most of the other partitions, \
+    limits: "20 % of the session time in a statement that scans a partition as PLAN-01 has it, by a column which leads an index of most of the other \
+        partitions, \
         and none of its own (ours)",
     judge,
     links: &["https://www.postgresql.org/docs/current/ddl-partitioning.html#DDL-PARTITIONING-DECLARATIVE"],
@@ -27,13 +28,13 @@ struct Lacking<'a> {
 /// The index that serves most of the columns that a statement compares, of those that siblings of a partition have: `columns: 11 of 11; ...`.
 fn lacking<'a>(table: &Thing<'a>, statement: &StatementTime) -> Option<Lacking<'a>> {
     let parsed = statement::parse(&statement.text).ok()?;
-    let is_asked = |column: &&str| parsed.conditions.iter().any(|condition| condition.column == **column);
+    let is_searched = |column: &&str| parsed.conditions.iter().any(|condition| condition.column == **column);
     let parts = table.lines.word("sibling_indexes").split("; ").filter_map(|part| {
         let (columns, share) = part.rsplit_once(": ")?;
         Some(Lacking { columns: columns.split(", ").collect(), share })
     });
-    let served = parts.filter(|index| index.columns.first().is_some_and(&is_asked));
-    served.max_by_key(|index| index.columns.iter().filter(|column| is_asked(column)).count())
+    let served = parts.filter(|index| index.columns.first().is_some_and(&is_searched));
+    served.max_by_key(|index| index.columns.iter().filter(|column| is_searched(column)).count())
 }
 
 fn judge(case: &Case) -> Answer {
@@ -61,7 +62,8 @@ fn of_partition(
         severity(statement.share),
         Level::DiscriminatingCounter,
         format!(
-            "{}: a statement that takes {} of the session time reads all {} rows of partition {relation}, which has no index on {}: {} of its sibling partitions have it",
+            "{}: a statement that takes {} of the session time reads all {} rows of partition {relation}, which has no index on {}: {} of its sibling \
+             partitions have it",
             time.node,
             units::percent(statement.share),
             units::count(rows),

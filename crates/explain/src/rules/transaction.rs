@@ -216,6 +216,11 @@ fn is_jump(server: &Thing<'_>) -> bool {
     })
 }
 
+/// What to do about transactions that conflict.
+const REPEAT: &str = "repeat them with a pause that grows; keep the transactions short; touch fewer common rows (a sequential scan locks the whole \
+    table at SERIALIZABLE: give \
+    its condition an index); use READ COMMITTED with explicit locks where that is enough";
+
 /// Serialization failures, deadlocks, errors, and programs that use ROLLBACK to end what they have read.
 fn rolled_back(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -240,13 +245,12 @@ fn rolled_back(case: &Case) -> Answer {
                 .unwrap_or(0.0)
         });
         let is_known = is_strict || conflict.is_some() || predicates >= PREDICATES_SHARE_MIN;
-        let usual = usual_error(case, server.place);
         let is_meant = !is_known && is_on_purpose(case, &server, failed);
         claims.push(
             Claim::new(
                 match share {
-                    // What fails so often is repeated without a pause, whatever the error is.
                     _ if is_meant => Severity::Note,
+                    // What fails so often is repeated without a pause, whatever the error is.
                     share if !is_known && share >= ROLLED_BACK_HIGH && failed >= STORM_PER_S => Severity::Medium,
                     _ if !is_known => Severity::Low,
                     share if share >= ROLLED_BACK_HIGH => Severity::High,
@@ -258,7 +262,7 @@ fn rolled_back(case: &Case) -> Answer {
                     server.place,
                     units::percent(share),
                     units::short(failed),
-                    match &usual {
+                    match usual_error(case, server.place) {
                         _ if is_known => ": they conflict with each other (serialization failures)".to_string(),
                         _ if is_meant => ", by their programs: the server's log has no error for most of them".to_string(),
                         Some(error) => format!(", most with the error: {}", super::costly::plain(&error.message, ERROR_CHARS)),
@@ -278,9 +282,7 @@ fn rolled_back(case: &Case) -> Answer {
                 locks", units::percent(predicates))))
             .with((!is_known).then_some(()), |claim, ()| claim.lacking("the reason: the errors are in the server's log, or the program rolls back on purpose"))
             .remedy(
-                "repeat them with a pause that grows; keep the transactions short; touch fewer common rows (a sequential scan locks the whole table \
-                    at SERIALIZABLE: give \
-                 its condition an index); use READ COMMITTED with explicit locks where that is enough",
+                REPEAT,
                 &[
                     "SELECT datname, xact_commit, xact_rollback, deadlocks, conflicts FROM pg_stat_database ORDER BY xact_rollback DESC LIMIT 5;",
                     "SELECT name, setting, source FROM pg_settings WHERE name = 'default_transaction_isolation';",

@@ -163,11 +163,12 @@ fn all_rows(case: &Case) -> Answer {
 }
 
 /// What to do about large values that are written again.
-const KEEP_APART: &str = "keep what changes often (counters, states) in columns or a table of its own, apart from the large value: an UPDATE that changes a value above \
+const KEEP_APART: &str = "keep what changes often (counters, states) in columns or a table of its own, apart from the large value: an UPDATE that \
+    changes a value above \
     2 kB writes all of it again, and one that leaves it alone does not";
 
 fn large_rows(case: &Case) -> Answer {
-    let (mut claims, mut whole, mut told) = (vec![], vec![], vec![]);
+    let (mut claims, mut whole, mut seen) = (vec![], vec![], vec![]);
     for time in busy(case) {
         let Some(server) = case.one("server", &time.node) else { continue };
         let (Some(share), Some(all)) =
@@ -195,7 +196,7 @@ fn large_rows(case: &Case) -> Answer {
         }
         let id = line.lines.word("query_id");
         let text = case.query(id).unwrap_or(id);
-        told.push(time.node.as_str());
+        seen.push(time.node.as_str());
         claims.push(
             Claim::new(
                 severity(share),
@@ -220,7 +221,7 @@ fn large_rows(case: &Case) -> Answer {
             .remedy(KEEP_APART, &[]),
         );
     }
-    for time in busy(case).filter(|time| !told.contains(&time.node.as_str())) {
+    for time in busy(case).filter(|time| !seen.contains(&time.node.as_str())) {
         let large = time.statements.iter().filter(|statement| statement.share >= SHARE_MIN);
         whole.extend(large.filter_map(|statement| whole_values(case, time, statement)));
     }
@@ -247,7 +248,8 @@ fn whole_values(case: &Case, time: &NodeTime, statement: &StatementTime) -> Opti
             severity(statement.share),
             Level::CoOccurrence,
             format!(
-                "{}: {} of the session time is an UPDATE that writes {} of WAL for each row of {table}: a large value (TOAST) is read, unpacked, built anew and \
+                "{}: {} of the session time is an UPDATE that writes {} of WAL for each row of {table}: a large value (TOAST) is read, unpacked, built \
+                 anew and \
                  written as a whole, however little of it changes (it sets {})",
                 time.node,
                 units::percent(statement.share),

@@ -88,7 +88,7 @@ fn refused(scene: &mut Scene, text: &str, sequence: &str) {
 }
 
 /// A statement that takes half of the time, returns so many rows in all and touches so many blocks in each of its executions.
-fn asked(scene: &mut Scene, text: &str, rows: u64, blocks: u64) {
+fn selected(scene: &mut Scene, text: &str, rows: u64, blocks: u64) {
     let figures = json!({"calls": 20, "rows": rows, "shared_hit": blocks * 20, "total_ms": 30_000.0});
     statement(scene, text, figures, json!({"cost_total": blocks as f64}));
     node(scene, 1, 0, "Limit", json!({}));
@@ -210,8 +210,8 @@ pub(crate) const CASES: &[Fires] = &[
         partition(scene, "taken: 11 of 11; machine, taken: 11 of 11", "machine = $1 and taken > $2")
     }),
     ("REP-16", Counter, |scene| applied(scene, 1_200, 600, false)),
-    ("PLAN-65", Co, |scene| asked(scene, PAGE, 1_000, 3_000)),
-    ("PLAN-66", Co, |scene| asked(scene, COUNT, 20, 900)),
+    ("PLAN-65", Co, |scene| selected(scene, PAGE, 1_000, 3_000)),
+    ("PLAN-66", Co, |scene| selected(scene, COUNT, 20, 900)),
     ("PLAN-67", Co, |scene| secured(scene, "row-level security", 2_300.0)),
     ("TXN-15", Co, |scene| made(scene, 900)),
     ("LCK-09", Counter, |scene| taken(scene, 5, PARTITION)),
@@ -247,15 +247,15 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("PLAN-64", |scene| partition(scene, "taken: 11 of 11", "machine = $1")),
     ("PLAN-64", |scene| partition(scene, "", "machine = $1")),
     // Each page is near the first one, or is a whole table; the first page has no OFFSET.
-    ("PLAN-65", |scene| asked(scene, PAGE, 20_000, 900)),
-    ("PLAN-65", |scene| asked(scene, PAGE, 1_000, 60)),
-    ("PLAN-65", |scene| asked(scene, "select no, title from feed order by no limit $1", 1_000, 3_000)),
+    ("PLAN-65", |scene| selected(scene, PAGE, 20_000, 900)),
+    ("PLAN-65", |scene| selected(scene, PAGE, 1_000, 60)),
+    ("PLAN-65", |scene| selected(scene, "select no, title from feed order by no limit $1", 1_000, 3_000)),
     // A cheap count, one by group, one of a whole table.
-    ("PLAN-66", |scene| asked(scene, COUNT, 20, 9)),
+    ("PLAN-66", |scene| selected(scene, COUNT, 20, 9)),
     ("PLAN-66", |scene| {
-        asked(scene, "select count(*) from ticket t where t.client = $1 group by t.state", 20, 900)
+        selected(scene, "select count(*) from ticket t where t.client = $1 group by t.state", 20, 900)
     }),
-    ("PLAN-66", |scene| asked(scene, "select count(*) from ticket", 20, 900)),
+    ("PLAN-66", |scene| selected(scene, "select count(*) from ticket", 20, 900)),
     // The plan expects that much, or the table is not secured.
     ("PLAN-67", |scene| secured(scene, "row-level security", 60_000.0)),
     ("PLAN-67", |scene| secured(scene, "trigger t calls f()", 2_300.0)),

@@ -320,7 +320,7 @@ fn messages_that_functions_raise_are_counted_by_function_and_not_kept() {
         text += &raised("PL/pgSQL function s.noted(integer, text) line 3 at RAISE");
     }
     text += &raised("PL/pgSQL-Funktion s.noted(integer, text) Zeile 3 bei RAISE");
-    // An error is told as one, and a statement inside of a function is no message of it.
+    // An error is an event of its own, and a statement inside of a function is no message of it.
     text += &(line("ERROR", "not now") + &line("CONTEXT", "PL/pgSQL function s.checked() line 2 at RAISE"));
     text += &raised("SQL statement \"SELECT 1\"\nPL/pgSQL function s.other() line 3 at RAISE");
     text += &line("LOG", "the last one is complete only when another begins");

@@ -62,7 +62,7 @@ const SIBLING_INDEXES: &str = "select pg_catalog.string_agg(q.columns || ': ' ||
   from (select h2.inhrelid, count(*) over () total from pg_catalog.pg_inherits h join pg_catalog.pg_inherits h2 on h2.inhparent = h.inhparent
       and h2.inhrelid <> c.oid where h.inhrelid = c.oid order by h2.inhrelid desc limit 64) o
     join pg_catalog.pg_index x on x.indrelid = o.inhrelid and x.indisvalid and x.indpred is null
-    cross join lateral (select pg_catalog.string_agg(a.attname, ', ' order by n.ord) columns, count(*) named
+    cross join lateral (select pg_catalog.string_agg(a.attname, ', ' order by n.ord) as columns, count(*) as named
       from pg_catalog.unnest(x.indkey::smallint[]) with ordinality n(attnum, ord) join pg_catalog.pg_attribute a on a.attrelid = x.indrelid
       and a.attnum = n.attnum where n.ord <= x.indnkeyatts) k
   where k.named = x.indnkeyatts group by k.columns, o.total) q
@@ -122,7 +122,8 @@ pub(crate) fn tables(probe: &Probe) -> String {
                where a.attrelid = c.oid and a.attnum > 0 and a.attoptions::text like '%n\\_distinct%') column_options,
              pg_catalog.pg_stat_get_blocks_fetched(c.oid) + coalesce(i.fetched, 0) blocks_fetched, pg_catalog.pg_stat_get_blocks_hit(c.oid) + coalesce(i.hit, 0) blocks_hit,
              pg_catalog.pg_stat_get_tuples_fetched(c.oid) index_rows, i.indexes, i.index_columns, ({KEY_SEQUENCES}) key_sequences,
-             case when c.relispartition and c.by_use <= {SEARCHED_MAX} and pg_catalog.pg_stat_get_numscans(c.oid) > 0 then ({SIBLING_INDEXES}) end sibling_indexes,
+             case when c.relispartition and c.by_use <= {SEARCHED_MAX} and pg_catalog.pg_stat_get_numscans(c.oid) > 0
+               then ({SIBLING_INDEXES}) end sibling_indexes,
              case when c.relispartition then (select h.inhparent::regclass::text from pg_catalog.pg_inherits h where h.inhrelid = c.oid limit 1) end partition_of,
              case when c.relhastriggers then (select count(*) from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) else 0 end triggers,
              case when c.relhastriggers then (select string_agg(pg_catalog.format('%s(%s)', g.tgname, g.tgfoid::pg_catalog.regproc), '; ' order by g.tgname)

@@ -19,7 +19,8 @@ pub(super) struct Reference {
 }
 
 /// What to do about it.
-pub(super) const REMEDY: &str = "lock rows of the referenced table FOR NO KEY UPDATE, which lets foreign key checks (FOR KEY SHARE) pass, as long as neither the key changes nor \
+pub(super) const REMEDY: &str = "lock rows of the referenced table FOR NO KEY UPDATE, which lets foreign key checks (FOR KEY SHARE) pass, as long as \
+    neither the key changes nor \
     the row is deleted; and commit before the program does anything else";
 
 impl Reference {
