@@ -91,7 +91,7 @@ fn called(text: &str) -> Option<String> {
 }
 
 /// A name without schema, quotes and arguments.
-fn bare(function: &str) -> &str {
+pub(super) fn bare(function: &str) -> &str {
     let name = function.split('(').next().unwrap_or(function);
     name.rsplit('.').next().unwrap_or(name).trim_matches('"')
 }

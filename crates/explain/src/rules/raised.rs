@@ -1,7 +1,7 @@
 //! LOG-03: functions that write messages into the server's log, as RAISE LOG in a trigger does for each row.
 
 use super::costly::{busy, in_a_line, severity, table_named};
-use super::inside::triggers_of;
+use super::inside::{bare, triggers_of};
 use super::paste::literal;
 use crate::case::Case;
 use crate::rule::Need::{Any, Field};
@@ -57,12 +57,6 @@ fn by_function<'a>(case: &'a Case, node: &str) -> BTreeMap<&'a str, Raised<'a>> 
         raised.windows.push(Window::new(event.t_us, event.t_us + 1_000_000));
     }
     found
-}
-
-/// A function without its schema, quotes and arguments.
-fn bare(function: &str) -> &str {
-    let name = function.split('(').next().unwrap_or(function);
-    name.rsplit('.').next().unwrap_or(name).trim_matches('"')
 }
 
 /// The statement that takes the most time of those that call the function, and how.

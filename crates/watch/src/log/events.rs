@@ -133,7 +133,7 @@ impl Reader {
         {
             self.error(entry, t_us);
         } else if let Some(function) = raised_by(entry) {
-            let key = (function.to_owned(), entry.severity.clone());
+            let key = (shortened(function), entry.severity.clone());
             if self.raised.len() < ERRORS_PER_TICK || self.raised.contains_key(&key) {
                 *self.raised.entry(key).or_default() += 1;
             }
