@@ -28,8 +28,10 @@ const ASSIGNED_MIN: usize = 2;
 const TIMES_PER_MINUTE_MIN: f64 = 1.0;
 /// Of the updates, those that are heap-only: from here on it is no accident.
 const HOT_SHARE_MIN: f64 = 0.05;
-/// Columns in the command.
+/// Columns in the condition that is proposed.
 const COLUMNS_MAX: usize = 6;
+/// Characters of a name: names are users' text.
+const NAME_CHARS: usize = 130;
 
 /// Whether all values come from elsewhere, and none is compared with the one that is there.
 fn is_blind(text: &str, parsed: &statement::Statement) -> bool {
@@ -121,7 +123,7 @@ fn of_statement(
             time.node,
             units::percent(statement.share),
             units::short(rows),
-            plain(relation, COLUMNS_MAX * 20),
+            plain(relation, NAME_CHARS),
             units::short(times),
             parsed.assigned.len(),
         ),
