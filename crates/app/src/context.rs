@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::stop::Stop;
 use crate::terminal::{Silent, Terminal};
 use record::{Exit, State};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How results are reported.
@@ -20,7 +21,7 @@ pub enum Format {
 #[derive(Debug)]
 pub struct Context {
     /// Where it reports to.
-    pub terminal: Box<dyn Terminal>,
+    pub terminal: Arc<dyn Terminal>,
     /// How it reports results.
     pub format: Format,
     /// Requests to stop.
@@ -34,13 +35,13 @@ pub struct Context {
 
 impl Context {
     /// The surroundings of a verb that reports to `terminal` and ends early when `stop` is requested.
-    pub fn new(terminal: Box<dyn Terminal>, format: Format, stop: Stop, arguments: Vec<String>) -> Context {
+    pub fn new(terminal: Arc<dyn Terminal>, format: Format, stop: Stop, arguments: Vec<String>) -> Context {
         Context { terminal, format, stop, arguments, is_unwhole: AtomicBool::new(false) }
     }
 
     /// The surroundings of a verb that no person looks at: everything is in the run directory.
     pub fn silent() -> Context {
-        Context::new(Box::new(Silent), Format::Text, Stop::default(), Vec::new())
+        Context::new(Arc::new(Silent), Format::Text, Stop::default(), Vec::new())
     }
 
     /// How the run directory calls work that ends now without an error.

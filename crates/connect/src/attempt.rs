@@ -5,6 +5,7 @@
 //! down, too slow, starting up or in the wrong role is skipped; a refusal ends the search.
 
 mod error;
+mod slow;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 pub(crate) use error::copy_of;
 pub use error::{Attempt, Cause, ConnectError};
+pub use slow::when_slow;
 
 use crate::conninfo::{ConnSpec, Host, HostSpec, LoadBalance, SessionAttrs, SslMode};
 use crate::tls::{Tls, TlsError};
@@ -220,6 +222,7 @@ fn connect_endpoint<P: Plane>(
         (_, SslMode::Prefer) => Encryption::IfOffered,
         (_, SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull) => Encryption::Demanded,
     };
+    let _waiting = slow::Waiting::begin(|| candidate.host.to_string(), spec.connect_limit());
     let mut open = |encryption| match plane.open(spec, candidate, encryption, tls) {
         Ok(session) => Ok(session),
         Err(failure) => {

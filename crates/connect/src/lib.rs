@@ -20,7 +20,7 @@ pub mod sql;
 pub mod tls;
 pub mod waiting;
 
-pub use attempt::{Attempt, Cause, ConnectError};
+pub use attempt::{Attempt, Cause, ConnectError, when_slow};
 pub use conninfo::{ConnSpec, HostSpec};
 pub use secret::Secret;
 pub use settings::PoolerRefusal;

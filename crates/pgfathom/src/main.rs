@@ -27,6 +27,7 @@ use failure::Failure;
 use record::Exit;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -52,9 +53,11 @@ fn command(arguments: &[OsString], color: bool) -> Result<Exit, Failure> {
     let draining = cli.verb.draining();
     let stop = signals::install(draining)
         .map_err(|error| Failure::caused("cannot handle SIGINT and SIGTERM", error))?;
-    let console = Console::new(cli.common.quiet, cli.common.verbose, color);
+    let console = Arc::new(Console::new(cli.common.quiet, cli.common.verbose, color));
+    let slow = Arc::clone(&console);
+    connect::when_slow(move |words| slow.say(&format!("note: {words}")));
     let arguments = arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let context = Context::new(Box::new(console), cli.common.format.into(), stop, arguments);
+    let context = Context::new(console, cli.common.format.into(), stop, arguments);
     let exit = match cli.verb {
         Verb::Demo(demo) => demo.run(&context),
         Verb::Up(up) => up.run(&context),

@@ -1,0 +1,125 @@
+//! Tells the user which server a verb waits for, so that nobody looks at a silent program while a node hangs.
+//!
+//! An attempt may take as long as `connect_timeout`, 30 s if nobody has set it. The command registers where such words go, once per process; until
+//! then, as in tests and in programs that use this crate, nothing is told and nothing runs beside the attempts.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// An attempt that takes longer is slow: a server that answers does so within milliseconds, and under heavy load within this.
+const SLOW: Duration = Duration::from_secs(3);
+/// The same server is not named again within this time.
+const AGAIN: Duration = Duration::from_secs(60);
+/// How often the attempts are looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+static ATTEMPTS: OnceLock<Mutex<Attempts>> = OnceLock::new();
+
+/// Calls `tell` with a sentence about each server that is slow to answer a new session.
+///
+/// Only the first call in a process has an effect. A thread of its own calls `tell`.
+pub fn when_slow(tell: impl Fn(&str) + Send + 'static) {
+    if ATTEMPTS.set(Mutex::default()).is_err() {
+        return;
+    }
+    // Without the thread the program waits in silence, which is no reason to end it.
+    let _ = thread::Builder::new().name("slow-connects".to_owned()).spawn(move || {
+        loop {
+            thread::sleep(LOOK);
+            // The words are printed without the lock: a terminal may be slower than an attempt.
+            let slow = attempts().map(|mut attempts| attempts.slow(Instant::now())).unwrap_or_default();
+            slow.iter().for_each(|words| tell(words));
+        }
+    });
+}
+
+fn attempts() -> Option<MutexGuard<'static, Attempts>> {
+    Some(ATTEMPTS.get()?.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// An attempt that is under way.
+pub(super) struct Waiting(Option<u64>);
+
+impl Waiting {
+    /// For a server as messages call it, and the time that the attempt may take.
+    pub(super) fn begin(place: impl FnOnce() -> String, limit: Duration) -> Waiting {
+        Waiting(attempts().map(|mut attempts| attempts.begin(place(), limit, Instant::now())))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let (Some(id), Some(mut attempts)) = (self.0, attempts()) {
+            attempts.open.remove(&id);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Attempts {
+    next: u64,
+    open: BTreeMap<u64, Open>,
+    told: BTreeMap<String, Instant>,
+}
+
+struct Open {
+    place: String,
+    limit: Duration,
+    began: Instant,
+}
+
+impl Attempts {
+    fn begin(&mut self, place: String, limit: Duration, began: Instant) -> u64 {
+        self.next += 1;
+        self.open.insert(self.next, Open { place, limit, began });
+        self.next
+    }
+
+    /// A sentence for each server that is slow and was not named lately.
+    fn slow(&mut self, now: Instant) -> Vec<String> {
+        self.told.retain(|_, told| now.duration_since(*told) < AGAIN);
+        let mut words = Vec::new();
+        for Open { place, limit, began } in self.open.values() {
+            let waited = now.duration_since(*began);
+            if waited >= SLOW && *limit > SLOW && !self.told.contains_key(place) {
+                self.told.insert(place.clone(), now);
+                words.push(format!(
+                    "{place} has not answered a new session for {} s; the limit is {} s (connect_timeout)",
+                    waited.as_secs(),
+                    limit.as_secs()
+                ));
+            }
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_slow_server_is_named_once_a_minute_however_many_sessions_wait() {
+        let (mut attempts, begin) = (Attempts::default(), Instant::now());
+        attempts.begin("n2".to_owned(), LIMIT, begin);
+        attempts.begin("n2".to_owned(), LIMIT, begin);
+        assert!(attempts.slow(begin + Duration::from_secs(2)).is_empty());
+        let words = attempts.slow(begin + Duration::from_millis(3_400));
+        assert_eq!(words, ["n2 has not answered a new session for 3 s; the limit is 30 s (connect_timeout)"]);
+        assert!(attempts.slow(begin + Duration::from_secs(20)).is_empty());
+        assert_eq!(attempts.slow(begin + Duration::from_secs(70)).len(), 1);
+    }
+
+    #[test]
+    fn an_attempt_that_ended_and_one_that_ends_soon_are_not_told() {
+        let (mut attempts, begin) = (Attempts::default(), Instant::now());
+        let id = attempts.begin("n2".to_owned(), LIMIT, begin);
+        attempts.begin("n3".to_owned(), SLOW, begin);
+        attempts.open.remove(&id);
+        assert!(attempts.slow(begin + Duration::from_secs(10)).is_empty());
+    }
+}
