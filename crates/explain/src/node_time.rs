@@ -15,8 +15,9 @@ mod same_text;
 use crate::case::{Case, Lines, Thing};
 use crate::waits::{self, Waits, Who};
 use record::finding::{NodePart, NodeTime, StatementTime, Window};
+use record::statement;
 use record::watched::WAIT_CPU;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Name of the part in which the sessions' processes compute.
 pub(crate) const ON_CPU: &str = "on a CPU";
@@ -330,20 +331,21 @@ fn statements(case: &Case, node: &str, windows: &[Window], waits: &Waits, active
     let covered_s = polled_s(case, node, windows);
     let mut all: Vec<StatementTime> =
         case.at("statement", node).filter_map(|thing| counted(thing.lines, windows, covered_s)).collect();
-    if all.is_empty() {
-        let samples = case.looks(node, &[Window::new(0, u64::MAX)]);
-        let seen = waits.statements().map(|(query_id, sessions)| StatementTime {
-            query_id: query_id.to_string(),
-            sessions: sessions / samples,
-            ..StatementTime::default()
-        });
-        all.extend(seen);
-    }
+    // A statement is counted when it ends, so one that runs for longer than the recording is only in the samples.
+    let samples = case.looks(node, &[Window::new(0, u64::MAX)]).max(1.0);
+    let least = if all.is_empty() { 0.0 } else { samples * UNENDED_LOOKS_MIN };
+    let ids: BTreeSet<String> = all.iter().map(|one| one.query_id.clone()).collect();
+    let is_uncounted = |(query_id, sessions): &(&str, f64)| !ids.contains(*query_id) && *sessions >= least;
+    all.extend(waits.statements().filter(is_uncounted).map(|(query_id, sessions)| StatementTime {
+        query_id: query_id.to_string(),
+        sessions: sessions / samples,
+        ..StatementTime::default()
+    }));
     for statement in &mut all {
         // The extension counts the time of the session alone; its parallel workers are part of the node's time, too.
         let workers = if statement.is_counted { waits.with_workers(&statement.query_id) } else { 1.0 };
         statement.sessions *= workers;
-        statement.text = case.query(&statement.query_id).unwrap_or("").to_string();
+        statement.text = text_of(case, node, &statement.query_id);
         let is_its = |plan: &Thing<'_>| plan.lines.word("query_id") == statement.query_id;
         let inner = case.at("plan", node).filter(is_its).map(|plan| plan.lines.word("inner"));
         if let Some(inner) = inner.filter(|inner| !inner.is_empty()).last() {
@@ -362,6 +364,18 @@ fn statements(case: &Case, node: &str, windows: &[Window], waits: &Waits, active
         ..statement
     };
     all.into_iter().map(with_events).collect()
+}
+
+/// Sessions seen in a statement that was not counted, for each look.
+const UNENDED_LOOKS_MIN: f64 = 0.5;
+
+/// The text of a statement: as pg_stat_statements has it, else as a session was seen with it, without its constants.
+fn text_of(case: &Case, node: &str, query_id: &str) -> String {
+    case.query(query_id).map(str::to_string).unwrap_or_else(|| {
+        let mut sessions =
+            case.at("session", node).filter(|session| session.lines.word("query_id") == query_id);
+        sessions.next().map_or(String::new(), |session| statement::mask(session.lines.word("query")))
+    })
 }
 
 /// The time over which the statements of a node were counted. A statement has a line only where it ran, so the polls of all of them count.

@@ -7,10 +7,13 @@ mod churn;
 pub(crate) mod costly;
 mod cpu;
 mod ddl;
+mod decoders;
 mod disk;
 mod distribution;
 mod elsewhere;
+mod emptied;
 mod failing;
+mod file;
 mod filesystem;
 mod form;
 mod generator;
@@ -23,9 +26,11 @@ mod network;
 mod observer;
 mod odd;
 mod overhead;
+mod overlap;
 mod paging;
 mod paste;
 mod peculiar;
+mod pieces;
 mod plan;
 mod policy;
 mod poll;
@@ -64,6 +69,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         filesystem::RULES,
         member::RULES,
         repeated::RULES,
+        file::RULES,
         odd::RULES,
         peculiar::RULES,
         memory::RULES,
@@ -78,6 +84,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         upsert::RULES,
         raised::RULES,
         churn::RULES,
+        emptied::RULES,
         lock::RULES,
         relation::RULES,
         ddl::RULES,
@@ -87,8 +94,10 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         plan::DECLARED_RULES,
         plan::NARROW_RULES,
         plan::ORDER_RULES,
+        plan::SURPLUS_RULES,
         siblings::RULES,
         paging::RULES,
+        pieces::RULES,
         policy::RULES,
         table::RULES,
         waste::RULES,
@@ -101,11 +110,13 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         queue::RULES,
         pool::RULES,
         poll::RULES,
+        overlap::RULES,
         limit::RULES,
         wal::RULES,
         replication::RULES,
         standby::RULES,
         applied::RULES,
+        decoders::RULES,
         capacity::RULES,
         distribution::RULES,
         observer::RULES,

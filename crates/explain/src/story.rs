@@ -3,6 +3,7 @@
 //!
 //! Rules look at their own condition only. What connects them is here, as tables.
 
+mod causes;
 mod databases;
 mod slices;
 
@@ -12,6 +13,7 @@ use crate::rules::lock::{BY_DESIGN, ENGINES};
 use crate::rules::statement::OWN_LIMIT;
 use crate::rules::waste::DEAD_ROWS;
 use crate::units;
+use causes::CAUSES;
 use record::Findings;
 use record::finding::{Benefit, Finding, GENERAL, Health, Severity, Uncovered};
 use slices::SLICES;
@@ -150,152 +152,6 @@ const SAVED: &[(&str, f64, f64)] = &[
     ("NET-06", 0.3, 1.0),
     ("VAC-10", 0.5, 1.0),
     ("VAC-08", 0.5, 1.0),
-];
-
-/// A cause, and the findings that are only its symptoms on the same node or host. The first cause that is present takes a symptom.
-const CAUSES: &[(&str, &[&str])] = &[
-    ("REP-13", &["OBS-01", "LCK-01", "TXN-13", "TXN-05", "DIST-06", "CPU-05"]),
-    ("CPU-06", &["SES-02", "WAL-01", "WAL-05", "TXN-01", "DIST-06", "SES-03", "CPU-05", "WAL-06", "GEN-03"]),
-    ("WAL-10", &["IO-10", "TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
-    ("GEN-02", &["DIST-06", "LCK-01", "CPU-05"]),
-    ("LWL-01", &["SES-03"]),
-    ("TXN-05", &["LWL-04", "DIST-06"]),
-    ("WAL-11", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06", "WAL-03", "TXN-03"]),
-    ("WAL-12", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "LWL-05", "IO-09", "TXN-03"]),
-    ("TXN-10", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
-    ("IO-09", &["WAL-01", "WAL-05", "WAL-02", "IO-05", "IO-06", "IO-07", "IO-08", "CPU-05", "TXN-01"]),
-    ("MEM-06", &["IO-07", "IO-10", "MEM-04", "CPU-05"]),
-    ("IO-10", &["WAL-01", "WAL-05", "IO-05", "IO-06", "IO-07", "CPU-05", "TXN-01"]),
-    ("WAL-08", &["CAP-03"]),
-    ("IO-01", &["WAL-01", "WAL-05", "IO-05", "CPU-05", "TXN-01"]),
-    ("VAC-12", &["VAC-04", "VAC-11"]),
-    ("VAC-05", &["VAC-04", "VAC-03", "VAC-11", "VAC-13", "PLAN-27"]),
-    ("VAC-08", &["VAC-09", "PLAN-05", "VAC-11", "VAC-13"]),
-    ("VAC-11", &["VAC-13", "PLAN-05", "MEM-04", "SES-03"]),
-    ("SES-02", &["SES-03", "GEN-03"]),
-    ("LCK-08", &["LCK-04", "LCK-01", "CPU-05"]),
-    ("LCK-04", &["LCK-01", "CPU-05"]),
-    ("LCK-07", &["CPU-05", "TXN-07"]),
-    ("REP-14", &["PLAN-02", "TXN-02"]),
-    ("PLAN-02", &["PLAN-01"]),
-    ("LCK-01", &["DIST-06", "CPU-05", "TXN-01"]),
-    ("TXN-12", &["PLAN-12", "VAC-11", "VAC-04", "VAC-08", "MEM-04", "SES-03", "WAL-01", "WAL-03", "WAL-06"]),
-    (
-        "TXN-14",
-        &[
-            "PLAN-12", "VAC-11", "VAC-04", "VAC-08", "VAC-09", "MEM-04", "SES-03", "WAL-01", "WAL-03",
-            "WAL-06", "TXN-03", "PLAN-24",
-        ],
-    ),
-    ("LOG-03", &["PLAN-25", "PLAN-41", "PLAN-62", "IO-09", "SES-03", "CPU-05", "OBS-01"]),
-    (
-        "PLAN-64",
-        &[
-            "PLAN-01", "PLAN-45", "PLAN-10", "PLAN-62", "DIST-09", "MEM-04", "SES-03", "PLAN-06", "IO-07",
-            "PLAN-12",
-        ],
-    ),
-    ("PLAN-65", &["PLAN-45", "PLAN-24", "PLAN-27", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
-    ("PLAN-66", &["PLAN-45", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
-    (
-        "PLAN-67",
-        &[
-            "PLAN-11", "PLAN-27", "PLAN-24", "PLAN-62", "PLAN-01", "PLAN-45", "PLAN-12", "MEM-04", "SES-03",
-            "PLAN-06", "IO-07",
-        ],
-    ),
-    ("TXN-15", &["PLAN-41", "LCK-05", "MEM-04", "SES-03", "IO-07"]),
-    ("LCK-09", &["LCK-01", "LCK-04", "CPU-05", "DIST-09"]),
-    ("TXN-01", &["WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
-    ("WAL-01", &["WAL-05", "CPU-05", "WAL-06"]),
-    ("REP-10", &["REP-01", "CPU-05"]),
-    ("REP-12", &["REP-01", "REP-11", "CPU-05"]),
-    ("REP-01", &["CPU-05", "TXN-01"]),
-    ("PLAN-07", &["PLAN-01", "PLAN-06", "PLAN-24", "PLAN-49"]),
-    ("PLAN-61", &["PLAN-01", "PLAN-24", "PLAN-12", "PLAN-45", "MEM-04", "SES-03", "PLAN-06"]),
-    (
-        "CFG-01",
-        &[
-            "PLAN-06", "PLAN-45", "WAL-03", "WAL-01", "WAL-05", "WAL-06", "LWL-05", "MEM-04", "SES-03",
-            "CPU-05", "TXN-02",
-        ],
-    ),
-    ("PLAN-57", &["PLAN-45", "PLAN-02", "PLAN-16", "MEM-04", "SES-03", "PLAN-06"]),
-    ("PLAN-58", &["PLAN-45", "PLAN-01", "PLAN-27", "PLAN-53", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
-    ("PLAN-59", &["PLAN-45", "PLAN-01", "PLAN-10", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
-    ("PLAN-60", &["PLAN-41", "PLAN-24", "MEM-04", "SES-03", "PLAN-06"]),
-    ("VAC-15", &["LCK-07", "SES-03"]),
-    ("EXT-02", &["EXT-01", "SES-03"]),
-    ("PLAN-08", &["PLAN-01", "MEM-04", "SES-03"]),
-    ("PLAN-09", &["LWL-01", "SES-03", "PLAN-04", "PLAN-15"]),
-    ("PLAN-15", &["LWL-01", "SES-03"]),
-    ("PLAN-01", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-25", "PLAN-12"]),
-    ("PLAN-25", &["MEM-04", "SES-03", "IO-07", "PLAN-24"]),
-    ("PLAN-27", &["MEM-04", "SES-03", "IO-07"]),
-    ("LWL-07", &["DIST-06"]),
-    ("SES-04", &["SES-01"]),
-    // A driver sends its settings when it connects.
-    ("SES-01", &["SES-06"]),
-    ("REP-10", &["REP-11"]),
-    ("REP-02", &["REP-11"]),
-    ("PLAN-10", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
-    ("PLAN-46", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
-    ("PLAN-49", &["PLAN-24", "PLAN-01", "PLAN-06", "MEM-04", "SES-03"]),
-    ("SES-07", &["SES-03", "PLAN-04", "PLAN-24"]),
-    ("WAL-06", &["LWL-05"]),
-    ("PLAN-48", &["PLAN-12", "PLAN-01", "PLAN-10", "PLAN-25", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
-    ("VAC-13", &["PLAN-25", "PLAN-12", "MEM-04", "SES-03", "IO-07"]),
-    ("PLAN-50", &["PLAN-01", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
-    ("SES-08", &["SES-03", "PLAN-04"]),
-    ("PLAN-51", &["PLAN-24", "PLAN-01", "PLAN-53", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
-    ("PLAN-52", &["PLAN-24", "PLAN-01", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
-    ("PLAN-53", &["PLAN-24", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
-    ("PLAN-54", &["PLAN-24", "PLAN-01", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
-    ("PLAN-55", &["PLAN-24", "PLAN-01", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
-    ("PLAN-56", &["PLAN-24", "PLAN-01", "PLAN-46", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
-    ("VAC-14", &["PLAN-06", "PLAN-24", "PLAN-29", "MEM-04", "SES-03", "IO-07"]),
-    ("TXN-13", &["TXN-05", "SES-01", "PLAN-02"]),
-    ("PLAN-11", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
-    ("PLAN-20", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
-    ("PLAN-21", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
-    ("PLAN-22", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
-    ("PLAN-23", &["PLAN-10", "PLAN-01", "SES-03"]),
-    ("PLAN-24", &["MEM-04", "SES-03"]),
-    ("PLAN-28", &["PLAN-02", "MEM-04", "SES-03"]),
-    ("PLAN-33", &["NET-06", "MEM-04", "SES-03"]),
-    ("PLAN-34", &["NET-06", "MEM-04", "SES-03", "IO-07"]),
-    ("PLAN-36", &["PLAN-02"]),
-    ("PLAN-02", &["PLAN-06"]),
-    ("PLAN-30", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
-    ("PLAN-31", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
-    ("PLAN-32", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
-    ("PLAN-35", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
-    ("PLAN-37", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
-    ("PLAN-38", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
-    ("PLAN-40", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
-    ("PLAN-41", &["PLAN-24"]),
-    ("PLAN-24", &["PLAN-29"]),
-    ("PLAN-29", &["MEM-04", "SES-03", "IO-07"]),
-    ("PLAN-06", &["MEM-04", "SES-03", "IO-07"]),
-    ("PLAN-05", &["PLAN-02", "PLAN-03", "PLAN-24"]),
-    ("PLAN-02", &["IO-08"]),
-    ("SES-03", &["GEN-03"]),
-    ("MEM-04", &["IO-07", "CPU-05"]),
-    ("WAL-03", &["WAL-02"]),
-    // Sessions that queue for a row also pass the lock manager again and again.
-    ("DIST-06", &["CPU-05", "LWL-01"]),
-    ("LCK-03", &["CPU-05", "DIST-06"]),
-    ("LCK-05", &["CPU-05"]),
-    ("IO-07", &["CPU-05"]),
-    ("IO-08", &["CPU-05"]),
-    ("LWL-01", &["CPU-05"]),
-    ("LWL-02", &["CPU-05"]),
-    ("LWL-03", &["CPU-05"]),
-    ("LWL-04", &["CPU-05"]),
-    ("LWL-05", &["CPU-05"]),
-    ("LWL-06", &["CPU-05"]),
-    ("MEM-05", &["OBS-01"]),
-    ("MEM-02", &["OBS-01"]),
 ];
 
 /// Causes on one node whose symptoms show on others: a standby's on its primary, that of a node which is away on the rest of its cluster.
@@ -476,7 +332,8 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
     match (cause.rule.as_str(), symptom.rule.as_str()) {
         ("REP-13", "LCK-01") => only_with(ENGINES),
         // Rows before the page, and what a policy asks of each row, are what the walk touches.
-        ("PLAN-65" | "PLAN-67", "PLAN-27") => true,
+        // So are those that have a partner.
+        ("PLAN-65" | "PLAN-67" | "PLAN-70", "PLAN-27") => true,
         (_, "PLAN-27") => only_with(DEAD_ROWS),
         ("PLAN-02", "PLAN-01") => cause.numbers.contains_key(OWN_LIMIT),
         _ => true,

@@ -574,3 +574,11 @@ fn peaks_of_seconds_at_checkpoints_are_not_hidden_by_peaks_of_milliseconds() {
     assert!(found.claim.contains("5 of 5 latency peaks"), "{}", found.claim);
     assert_eq!(scene_with(&[25, 26, 58, 59, 92, 110, 135, 136, 172]), None, "tall peaks elsewhere");
 }
+
+#[test]
+fn claims_name_the_reason_and_not_only_what_takes_the_time() {
+    for (rule, change, words) in crate::fire::surplus::TOLD {
+        let claim = crate::fire::surplus::claim_of(rule, *change);
+        assert!(claim.contains(words), "{rule}: {claim}");
+    }
+}

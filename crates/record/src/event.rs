@@ -55,6 +55,9 @@ pub const NOTE: &str = "note";
 /// Something was broken on purpose, or mended: `kill@10s on n1`.
 pub const FAULT: &str = "fault";
 
+/// The field of a message of the server's log: how often it came again.
+pub const REPEATED: &str = "repeated";
+
 /// One event.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -82,5 +85,10 @@ impl Event {
     pub fn parse(line: &str) -> Option<Event> {
         let event: Event = serde_json::from_str(line).ok()?;
         (!event.kind.is_empty()).then_some(event)
+    }
+
+    /// How often it happened: one event stands for a message of a server's log and its repetitions ([`REPEATED`]).
+    pub fn times(&self) -> f64 {
+        1.0 + self.more.get(REPEATED).and_then(Value::as_f64).unwrap_or(0.0)
     }
 }

@@ -83,6 +83,9 @@ pub const FUNCTION_TEXT: &str = "function";
 /// Topic of the settings that such a function has for itself (`ALTER FUNCTION ... SET`): `name=value`, separated by `, `.
 pub const FUNCTION_SETTINGS: &str = "function_settings";
 
+/// Topic of triggers that run at commands which define something: the name, and the function with its event.
+pub const EVENT_TRIGGER: &str = "event_trigger";
+
 /// Topic of what is unusual about a table or view that statements name: phrases, separated by `; `.
 pub const PECULIAR: &str = "peculiar";
 

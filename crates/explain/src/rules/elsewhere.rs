@@ -141,18 +141,62 @@ fn reads_catalog(text: &str) -> bool {
     let Ok(parsed) = statement::parse(text) else { return false };
     let is_of_catalog = |table: &statement::TableName| match table.schema.as_deref() {
         Some(schema) => matches!(schema, "information_schema" | "pg_catalog"),
-        None => table.name.starts_with("pg_") && !table.name.starts_with("pg_stat"),
+        None => table.name.starts_with("pg_"),
     };
     parsed.verb == Verb::Select && !parsed.tables.is_empty() && parsed.tables.iter().all(is_of_catalog)
 }
 
+/// What statements on the catalog are for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Sizes of relations.
+    Sizes,
+    /// `pg_stat_statements`, whose texts are in a file.
+    Statements,
+    /// Other statistics.
+    Statistics,
+    /// Tables and types.
+    Names,
+}
+
+impl Purpose {
+    fn of(text: &str) -> Purpose {
+        let text = text.to_ascii_lowercase();
+        match text.as_str() {
+            text if SIZES.iter().any(|size| text.contains(size)) => Purpose::Sizes,
+            text if text.contains("pg_stat_statements") => Purpose::Statements,
+            text if text.contains("pg_stat") => Purpose::Statistics,
+            _ => Purpose::Names,
+        }
+    }
+
+    /// Who does it, and what it costs.
+    fn who(self) -> &'static str {
+        match self {
+            Purpose::Sizes => {
+                "something (monitoring, an administration program) measures the sizes of tables, and opens the files of each for it"
+            }
+            Purpose::Statements => {
+                "a monitoring program reads pg_stat_statements, and each time the server loads the file with the texts of all statements and copies every entry"
+            }
+            Purpose::Statistics => "a monitoring program reads the statistics views (pg_stat_...)",
+            Purpose::Names => "a driver or an object mapper looks tables up beside the work",
+        }
+    }
+}
+
 /// What to do about statements on the catalog.
-fn advice_of(measures: bool) -> &'static str {
-    match measures {
-        true => {
+fn advice_of(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Sizes => {
             "ask for sizes rarely (every few minutes, from one agent), or read relpages; for one total pg_database_size"
         }
-        false => {
+        Purpose::Statements => {
+            "read it once a minute or more rarely, from one agent, with pg_stat_statements(showtext := false), and the texts only of the entries that are \
+                new; a smaller pg_stat_statements.max keeps the file small"
+        }
+        Purpose::Statistics => "ask more rarely, from one agent",
+        Purpose::Names => {
             "let the driver keep what it knows of tables: a cache of metadata, types or statements, for as long as the pool lives; look for a call that asks \
              for metadata before each statement"
         }
@@ -183,13 +227,8 @@ fn catalog(case: &Case) -> Answer {
         let is_long = calls >= CATALOG_LONG_PER_S_MIN && of_sessions >= CATALOG_SHARE_MIN;
         let is_felt = is_long || calls >= CATALOG_CALLS_PER_S_MIN;
         let Some((_, text)) = most.filter(|_| is_felt && share >= CATALOG_SHARE_MIN) else { continue };
-        let measures = SIZES.iter().any(|size| text.to_ascii_lowercase().contains(size));
-        let who = match measures {
-            true => {
-                "something (monitoring, an administration program) measures the sizes of tables, and opens the files of each for it"
-            }
-            false => "a driver or an object mapper looks tables up beside the work",
-        };
+        let purpose = Purpose::of(text);
+        let who = purpose.who();
         let severity = match share {
             _ if is_long && of_sessions >= CATALOG_SHARE_MEDIUM => Severity::High,
             share if is_long || share >= CATALOG_SHARE_MEDIUM => Severity::Medium,
@@ -213,11 +252,11 @@ fn catalog(case: &Case) -> Answer {
             .because(format!("most of it: {}", plain(text, 160)))
             .because("such statements join many tables of the catalog: planning them takes longer than running them, and pg_stat_statements counts it only \
              with track_planning")
-            .with(measures.then_some(()), |claim, ()| claim.because("relpages of pg_class has the sizes of the last VACUUM or ANALYZE without opening a file"))
+            .with((purpose == Purpose::Sizes).then_some(()), |claim, ()| claim.because("relpages of pg_class has the sizes of the last VACUUM or ANALYZE without opening a file"))
             .remedy(
-                advice_of(measures),
+                advice_of(purpose),
                 &["SELECT queryid, calls, mean_exec_time AS ms, left(query, 80) AS query FROM pg_stat_statements WHERE query ~* \
-                 'information_schema|pg_catalog|pg_class' ORDER BY \
+                 'information_schema|pg_catalog|pg_class|pg_stat' ORDER BY \
                    total_exec_time DESC LIMIT 5;"],
             ),
         );

@@ -245,9 +245,8 @@ fn kinds<'a>(case: &'a Case, node: &str) -> Vec<Kind<'a>> {
         if !is_error || !is_of_node || is_of_others || is_engines || is_away(case, node, &error.message) {
             continue;
         }
-        let repeated = error.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
         let kind = format!("{state} {}", kind_of(&error.message));
-        kinds.entry(kind).or_insert(Kind { first: error, count: 0.0 }).count += 1.0 + repeated;
+        kinds.entry(kind).or_insert(Kind { first: error, count: 0.0 }).count += error.times();
     }
     kinds.into_values().collect()
 }

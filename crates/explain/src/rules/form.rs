@@ -433,6 +433,7 @@ fn barrier(seen: &Seen<'_>) -> Option<Found> {
     let planned = super::plan::plan_of(seen.case, seen.time, seen.statement);
     let filter = planned.as_ref().and_then(|planned| planned.filter_of("CTE Scan")).map(str::to_string);
     let name = seen.shape.materialized.first();
+    let is_recursive = planned.as_ref().is_some_and(excess::recurses);
     let is_wasteful = seen.blocks() >= BLOCKS_MIN && seen.rows() < seen.blocks();
     if is_wasteful && name.is_none() && filter.is_none() {
         return excess::late(seen, planned.as_ref()?);
@@ -444,6 +445,10 @@ fn barrier(seen: &Seen<'_>) -> Option<Found> {
         Some(name) => format!(
             "one statement with WITH {name} AS MATERIALIZED: all of it is computed before a condition is applied to it"
         ),
+        None if is_recursive => {
+            "one statement with WITH RECURSIVE: the recursion computes all of its rows before a condition is applied to them"
+                .to_string()
+        }
         None => "one statement with WITH: all of it is computed (a CTE) before a condition is applied to it"
             .to_string(),
     };
@@ -452,9 +457,7 @@ fn barrier(seen: &Seen<'_>) -> Option<Found> {
         .ok()
         .filter(|_| name.is_some() && !look.starts_with("SELECT"))
         .map(|text| format!("EXPLAIN (GENERIC_PLAN) {};", without_materialized(&text)));
-    let remedy = "write NOT MATERIALIZED instead of MATERIALIZED, or a subquery: then the condition reaches the table and its index. A WITH that is \
-        used twice is \
-        kept by default; compare both plans";
+    let remedy = if is_recursive { excess::BEGIN_THERE } else { excess::NOT_KEPT };
     let mut found = seen.found(text, remedy, [look].into_iter().chain(without).collect());
     if let Some(filter) = filter {
         found.not = Some(

@@ -177,10 +177,7 @@ fn logged_collisions(case: &Case, node: &str) -> Option<Claim> {
     };
     let events: Vec<&record::event::Event> =
         case.events_of(record::event::SERVER_LOG).filter(is_collision).collect();
-    let repeated = |event: &&record::event::Event| {
-        1.0 + event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0)
-    };
-    let count: f64 = events.iter().map(repeated).sum();
+    let count: f64 = events.iter().map(|event| event.times()).sum();
     let transactions = server.sum("xact_commit").unwrap_or(0.0) + server.sum("xact_rollback").unwrap_or(0.0);
     let first = events.first()?;
     let behind = behind::Behind::of_message(case, node, &first.message);

@@ -165,11 +165,8 @@ fn refused(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
         let events = refusals(case, server.place);
-        let repeated = |event: &&Event| {
-            1.0 + event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0)
-        };
-        let count: f64 = events.iter().map(repeated).sum();
-        let counted: Vec<(&Event, f64)> = events.iter().map(|event| (*event, repeated(event))).collect();
+        let counted: Vec<(&Event, f64)> = events.iter().map(|event| (*event, event.times())).collect();
+        let count: f64 = counted.iter().map(|(_, times)| times).sum();
         if let Some(claim) = refused_for_itself(case, &server, &counted) {
             claims.push(claim);
             continue;

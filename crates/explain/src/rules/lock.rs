@@ -430,10 +430,14 @@ fn way_out(
         !query.is_empty() && !state.starts_with("idle") && root.name != "0" && refreshed(query).is_none();
     let age_s = session.and_then(|session| session.lines.max("xact_age_s")).unwrap_or(0.0);
     let (lock_type, waiting) = (root.lines.word("lock_type"), root.lines.word("query"));
-    match holder::of(query, age_s, lock_type, waiting).filter(|_| is_at_work) {
+    let held = Some(root.lines.word("held_mode")).filter(|_| root.name != "0").unwrap_or_default();
+    // A transaction that does nothing keeps what it has taken as well; what it did last need not have taken it.
+    let is_held = lock_type == "relation" && !held.is_empty() && !state.starts_with("idle in transaction (");
+    match holder::of(query, age_s, (lock_type, held), waiting).filter(|_| is_at_work || is_held) {
         Some(deed) => {
             commands.splice(0..0, deed.commands);
-            WayOut { what: Some(deed.what.to_string()), text: deed.text.to_string(), commands }
+            let text = if is_at_work { deed.text.to_string() } else { format!("{text}; {}", deed.text) };
+            WayOut { what: Some(deed.what.to_string()), text, commands }
         }
         None => WayOut { what: None, text: text.to_string(), commands },
     }

@@ -53,13 +53,12 @@ fn messages<'a>(case: &'a Case, node: &str) -> Vec<Message<'a>> {
         if Case::word_of(event, "node") != node || !is_away(case, node, &event.message) {
             continue;
         }
-        let repeated = event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
         let one = all.entry(event.message.as_str()).or_insert(Message {
             first: event,
             window: Window::new(event.t_us, event.t_us),
             count: 0.0,
         });
-        one.count += 1.0 + repeated;
+        one.count += event.times();
         one.window = Window::new(one.window.from_us.min(event.t_us), one.window.to_us.max(event.t_us));
     }
     let mut all: Vec<Message<'_>> = all.into_values().collect();

@@ -1,6 +1,7 @@
 //! TXN-06 to TXN-08, VAC-11, WAL-07: work that transactions do beside their own: inserts that fail and are rolled back, tables made for one
 //! transaction, whole pages in the WAL because of frequent checkpoints.
 
+mod due;
 mod empty;
 mod pages;
 
@@ -12,7 +13,10 @@ use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use crate::waits::Who;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::watched::EVENT_TRIGGER;
 use std::collections::BTreeSet;
+
+pub(super) use due::Due;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -214,6 +218,13 @@ fn defines(statement: &StatementTime) -> bool {
     DEFINES.contains(&first.as_str()) || is_select_into
 }
 
+/// The event triggers of a node, as a phrase.
+fn event_triggers(case: &Case, node: &str) -> Option<String> {
+    let all = case.facts(EVENT_TRIGGER).filter(|fact| fact.node == node);
+    let words: Vec<String> = all.map(|fact| format!("{} ({})", fact.name, fact.value)).collect();
+    (!words.is_empty()).then(|| format!("event trigger {}", super::costly::plain(&words.join(", "), 120)))
+}
+
 fn definitions(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -233,16 +244,18 @@ fn definitions(case: &Case) -> Answer {
             continue;
         };
         let commits = server.rate("xact_commit").unwrap_or(0.0).max(f64::MIN_POSITIVE);
+        let triggers = event_triggers(case, &time.node);
         claims.push(
             Claim::new(
                 severity(share),
                 Level::CoOccurrence,
                 format!(
-                    "{}: tables are created or changed {} times a second, {} for each transaction; that is {} of what statements take",
+                    "{}: tables are created or changed {} times a second, {} for each transaction; that is {} of what statements take{}",
                     time.node,
                     units::short(per_s),
                     units::short(per_s / commits),
-                    units::percent(share)
+                    units::percent(share),
+                    triggers.as_ref().map_or(String::new(), |triggers| format!(", with {triggers}, which runs each time"))
                 ),
             )
             .on_node(&time.node)
@@ -254,6 +267,7 @@ fn definitions(case: &Case) -> Answer {
                 "each of them writes rows of pg_class, pg_attribute, pg_type and pg_index, and makes all sessions renew what they cached; dropping a table \
                     at COMMIT is not counted with any statement",
             )
+            .with(triggers.as_ref(), |claim, _| claim.because("the time of an event trigger is part of the command's"))
             .lacking("the time of the drops, and how far the catalogs have grown: the command shows their size")
             .remedy(
                 "create a temporary table once per session (ON COMMIT DELETE ROWS), or use arrays, VALUES or a CTE instead of a table",
@@ -289,10 +303,8 @@ fn cancelled(case: &Case) -> Answer {
             event.message.contains(CANCELLED)
                 && [time.node.as_str(), ""].contains(&Case::word_of(event, "node"))
         };
-        let times = |event: &record::event::Event| {
-            1.0 + event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0)
-        };
-        let logged: f64 = case.events_of(record::event::SERVER_LOG).filter(is_its).map(times).sum();
+        let cancelled = case.events_of(record::event::SERVER_LOG).filter(is_its);
+        let logged: f64 = cancelled.map(record::event::Event::times).sum();
         let per_s = logged / (server.ticks.window().length_us() as f64 / 1e6).max(1.0);
         let limit = timeout(case, &time.node);
         // Each ran for as long as the limit before it was cancelled.
@@ -452,7 +464,8 @@ fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, l
     let naptime = case.setting(&time.node, "autovacuum_naptime").unwrap_or("unknown");
     let paced = paced(case, table);
     let elsewhere = paced.clone().or_else(|| vacuums_elsewhere(case, &time.node, relation));
-    let due = Due::of(case, table, &time.node, live).filter(|due| dead < due.rows && elsewhere.is_none());
+    let due =
+        Due::of_vacuum(case, table, &time.node, live).filter(|due| dead < due.rows && elsewhere.is_none());
     let why = match (&elsewhere, &due) {
         (Some(elsewhere), _) => format!("; {elsewhere}"),
         (None, Some(due)) => format!(
@@ -507,42 +520,6 @@ fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, l
         .because(format!("autovacuum looks at each database every {naptime} (autovacuum_naptime)"))
         .lacking(transactions)
         .remedy(remedy, &commands)
-}
-
-/// From how many dead rows on autovacuum comes to a table.
-struct Due {
-    rows: f64,
-    /// The parameters, as `name = value`.
-    by: String,
-    /// The table has parameters of its own.
-    is_tables: bool,
-}
-
-impl Due {
-    fn of(case: &Case, table: &Thing<'_>, node: &str, live: f64) -> Option<Due> {
-        let options = table.lines.word("autovacuum_options");
-        let of_table =
-            |name: &str| options.split(", ").find_map(|one| one.strip_prefix(name)?.strip_prefix('='));
-        let value = |name: &str| -> Option<(f64, String, bool)> {
-            let (text, is_tables) = match of_table(name) {
-                Some(text) => (text, true),
-                None => (case.setting(node, name)?, false),
-            };
-            Some((text.parse().ok()?, format!("{name} = {text}"), is_tables))
-        };
-        let (threshold, first, is_first) = value("autovacuum_vacuum_threshold")?;
-        let (factor, second, is_second) = value("autovacuum_vacuum_scale_factor")?;
-        let rows = threshold + factor * live;
-        // From PostgreSQL 18 on; -1 switches it off.
-        if let Some((most, by, is_tables)) = value("autovacuum_vacuum_max_threshold")
-            && most >= 0.0
-            && most < rows
-        {
-            return Some(Due { rows: most, by, is_tables });
-        }
-        let by = if threshold >= factor * live { first } else { second };
-        Some(Due { rows, by, is_tables: if threshold >= factor * live { is_first } else { is_second } })
-    }
 }
 
 /// Seconds of a setting as the server writes it: `30s`, `5min`.

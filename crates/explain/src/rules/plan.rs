@@ -1,6 +1,5 @@
-//! PLAN-10 to PLAN-28: what the server's plans show of the statements that take the time of a node, and what a change would make of them. The plans
-//! are made by
-//! `watch` without running the statements (docs/watch.md); what the planner expects is compared with what `pg_stat_statements` counted.
+//! PLAN-10 to PLAN-28: what the server's plans show of the statements that take the time of a node, and what a change would make of them. The
+//! plans are made by `watch` without running the statements (docs/watch.md); what the planner expects is compared with what `pg_stat_statements` counted.
 
 mod aside;
 mod computed;
@@ -13,12 +12,13 @@ mod pattern;
 mod scope;
 mod spill;
 mod step;
+mod surplus;
 mod unusable;
 
 use super::costly::{busy, in_a_line, scanned, scans, severity};
 use super::paste::literal;
 use crate::case::{Case, Thing};
-use crate::rule::Need::{self, Field};
+use crate::rule::Need::{self, Any, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
@@ -31,6 +31,7 @@ pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, keeps_most, proposal, w
 pub(super) use narrow::RULES as NARROW_RULES;
 pub(super) use order::RULES as ORDER_RULES;
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
+pub(super) use surplus::RULES as SURPLUS_RULES;
 pub(super) use unusable::pattern_of;
 
 /// A plan is made only of a statement that was counted, or that sessions were seen at work with.
@@ -165,9 +166,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "PLAN-45",
         title: "one step has most of the cost of a statement's plan",
-        needs: NEEDS,
-        limits: "30 % of the session time in a statement of 1 ms or more; 40 % of its plan's cost is one step, and no other rule explains it; always low \
-            (ours)",
+        needs: &[
+            Any(&[Field("plan", "cost_total"), Field("statement", "calls")]),
+            Field("server", "sessions_active"),
+        ],
+        limits: "30 % of the session time in a statement of 1 ms or more; 40 % of its plan's cost is one step, and no other rule explains it; without such a \
+            step 50 % in one of 5 ms; always low (ours)",
         judge: step::costliest_steps,
         links: USE_PLANS,
     },

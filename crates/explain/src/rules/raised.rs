@@ -50,7 +50,7 @@ fn by_function<'a>(case: &'a Case, node: &str) -> BTreeMap<&'a str, Raised<'a>> 
     let mut found: BTreeMap<&str, Raised<'a>> = BTreeMap::new();
     for event in case.events_of(event::RAISED).filter(|event| Case::word_of(event, "node") == node) {
         let raised = found.entry(Case::word_of(event, "function")).or_default();
-        raised.messages += number(event, "repeated");
+        raised.messages += number(event, record::event::REPEATED);
         raised.read += number(event, "messages");
         raised.bytes += number(event, "log_bytes");
         raised.severity = Case::word_of(event, "severity");

@@ -9,7 +9,6 @@ use crate::units;
 use crate::waits::Who;
 use record::event::{self, Event};
 use record::finding::{Level, Severity, Window};
-use serde_json::Value;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -160,9 +159,7 @@ fn conflicts(case: &Case) -> Answer {
             event.message.contains(CANCELLED) && [server.place, ""].contains(&Case::word_of(event, "node"))
         });
         let logged: Vec<&Event> = logged.collect();
-        let repeated =
-            |event: &&Event| 1.0 + event.more.get("repeated").and_then(Value::as_f64).unwrap_or(0.0);
-        let in_log: f64 = logged.iter().map(repeated).sum();
+        let in_log: f64 = logged.iter().map(|event| event.times()).sum();
         let series = server.lines.series("conflicts");
         let count = series.map_or(0.0, crate::series::Series::sum).max(in_log);
         if series.is_none() && count <= 0.0 && server.lines.flag("in_recovery") == Some(true) {

@@ -257,6 +257,27 @@ fn compiled(case: &Case) -> Answer {
     Answer::of(claims, || "just-in-time compilation of the statements that take the time".to_string())
 }
 
+const PREPARED: &str =
+    "SELECT name, generic_plans, custom_plans, left(statement, 60) FROM pg_prepared_statements;";
+const PREPARE_REMEDY: &str = "prepare the statement once per session (a pooler must support prepared statements), so that the server can use a generic plan; \
+    many partitions or indexes make each plan expensive";
+const FORCED_REMEDY: &str = "let the server decide again, and set force_custom_plan in the session, or for the role, of the statement that needs it";
+
+/// Whose setting makes prepared statements be planned at each execution, as the end of a phrase, and the command that takes it back.
+fn forces_custom_plans(case: &Case, time: &record::finding::NodeTime) -> Option<(String, String)> {
+    const NAME: &str = "plan_cache_mode";
+    let mut own = case.own_settings(&time.node, NAME);
+    let is_forced = |value: &str| value == "force_custom_plan";
+    let owner = own.find(|(owner, value)| is_forced(value) && case.is_at_work(&time.node, owner, ""));
+    match owner {
+        Some((owner, _)) => Some((format!(" for {owner}"), reset_command(owner, NAME))),
+        None => case
+            .setting(&time.node, NAME)
+            .filter(|value| is_forced(value))
+            .map(|_| (String::new(), format!("ALTER SYSTEM RESET {NAME}; SELECT pg_reload_conf();"))),
+    }
+}
+
 fn planned(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -271,14 +292,22 @@ fn planned(case: &Case) -> Answer {
         let worst = time.statements.iter().filter_map(|one| Some((one, plan_share(one)?)));
         let Some((worst, _)) = worst.max_by(|left, right| left.1.total_cmp(&right.1)) else { continue };
         let (plan_ms, mean_ms) = (worst.plan_ms.unwrap_or(0.0), worst.mean_ms.unwrap_or(0.0));
+        let forced = forces_custom_plans(case, time);
+        let (text, commands) = match &forced {
+            Some((_, reset)) => (FORCED_REMEDY, vec![reset.as_str(), PREPARED]),
+            None => (PREPARE_REMEDY, vec![PREPARED]),
+        };
         claims.push(
             Claim::new(
                 severity(share),
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} of the session time is planning of statements that take less time to run",
+                    "{}: {} of the session time is planning of statements that take less time to run{}",
                     time.node,
-                    units::percent(share)
+                    units::percent(share),
+                    forced.as_ref().map_or(String::new(), |(owner, _)| format!(
+                        ": plan_cache_mode is force_custom_plan{owner}, so that prepared statements are planned at each execution"
+                    ))
                 ),
             )
             .on_node(&time.node)
@@ -290,11 +319,7 @@ fn planned(case: &Case) -> Answer {
                 units::us(mean_ms * 1e3),
                 in_a_line(worst)
             ))
-            .remedy(
-                "prepare the statement once per session (a pooler must support prepared statements), so that the server can use a generic plan; \
-                 many partitions or indexes make each plan expensive",
-                &["SELECT name, generic_plans, custom_plans, left(statement, 60) FROM pg_prepared_statements;"],
-            ),
+            .remedy(text, &commands),
         );
     }
     Answer::of(claims, || "planning of the statements that take the time".to_string())

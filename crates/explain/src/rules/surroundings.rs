@@ -11,7 +11,6 @@ use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::event::{self, Event};
 use record::finding::{Level, Severity, Window};
-use serde_json::Value;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -290,7 +289,7 @@ fn recovering(case: &Case) -> Answer {
         let refused: f64 = logged
             .iter()
             .filter(|event| Case::word_of(event, "sqlstate") == CANNOT_CONNECT_NOW)
-            .map(|event| 1.0 + event.more.get("repeated").and_then(Value::as_f64).unwrap_or(0.0))
+            .map(|event| event.times())
             .sum();
         let redo = logged.iter().find(|event| event.message.contains("redo done"));
         let most = case.setting(node, "max_wal_size").unwrap_or("unknown");

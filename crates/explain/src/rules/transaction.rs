@@ -174,17 +174,12 @@ const STORM_PER_S: f64 = 100.0;
 /// Characters of an error in a claim.
 const ERROR_CHARS: usize = 100;
 
-/// How often the log has what an event stands for.
-fn repeated(event: &event::Event) -> f64 {
-    1.0 + event.more.get("repeated").and_then(serde_json::Value::as_f64).unwrap_or(0.0)
-}
-
 /// The error that the server's log reports most often.
 fn usual_error<'a>(case: &'a Case, node: &str) -> Option<&'a event::Event> {
     let errors = case.events_of(event::SERVER_LOG).filter(|event| {
         Case::word_of(event, "severity") == "ERROR" && [node, ""].contains(&Case::word_of(event, "node"))
     });
-    errors.max_by(|left, right| repeated(left).total_cmp(&repeated(right)))
+    errors.max_by(|left, right| left.times().total_cmp(&right.times()))
 }
 
 /// The part of the rollbacks that errors in the log explain, below which programs end transactions with ROLLBACK.
@@ -202,7 +197,7 @@ fn is_on_purpose(case: &Case, server: &Thing<'_>, rollbacks_per_s: f64) -> bool 
         let is_error = ["ERROR", "FATAL", "PANIC"].contains(&Case::word_of(event, "severity"));
         is_error && [server.place, ""].contains(&Case::word_of(event, "node"))
     });
-    let errors: f64 = logged.map(repeated).sum();
+    let errors: f64 = logged.map(event::Event::times).sum();
     let seconds = (server.lines.ticks.window().length_us() as f64 / 1e6).max(1.0);
     !is_unread && !is_skipped && !is_silent && errors / seconds < rollbacks_per_s * OF_ROLLBACKS_MAX
 }

@@ -1,6 +1,7 @@
 //! VAC: vacuum, and what hinders it. After a big load it runs for days, so these rules also estimate how long it will take.
 
 mod cancelled;
+mod eager;
 mod horizon;
 mod off;
 mod wraparound;
@@ -49,6 +50,15 @@ pub(super) const RULES: &[Rule] = &[
         limits: "60 runs an hour on a table, or 3 runs that leave its dead rows (R1: 20,000 a day)",
         judge: fruitless,
         links: &[],
+    },
+    Rule {
+        id: "VAC-16",
+        title: "autovacuum goes through large tables for a handful of rows",
+        needs: &[Field("table", "live_rows"), Field("server", "autovacuum_workers")],
+        limits: "a table of 50,000 rows for which autovacuum comes after 0.2 % of changed rows or fewer, with 3 runs, or at work while 0.3 workers are at any time \
+            (ours)",
+        judge: eager::eager_vacuums,
+        links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM"],
     },
     Rule {
         id: "VAC-05",

@@ -298,7 +298,99 @@ fn walk<'a>(planned: &'a plan::Planned<'a>) -> Option<&'a Thing<'a>> {
             && !node.lines.word("filter").is_empty()
             && node.lines.word("condition").is_empty()
     };
-    planned.nodes.iter().find(is_walk)
+    planned.nodes.iter().find(is_walk).or_else(|| walk_of_join(planned))
+}
+
+/// The same where what fits is decided by a join: the first rows of an index are joined one by one until enough of them fit.
+fn walk_of_join<'a>(planned: &'a plan::Planned<'a>) -> Option<&'a Thing<'a>> {
+    let has = |kind: &str| planned.nodes.iter().any(|node| node.lines.word("kind") == kind);
+    let is_whole = |node: &&Thing<'_>| {
+        let is_of_index = matches!(node.lines.word("kind"), "Index Scan" | "Index Only Scan");
+        let is_large = node.lines.last("table_rows").is_some_and(|rows| rows >= JOINED_ROWS_MIN);
+        is_of_index
+            && is_large
+            && node.lines.word("condition").is_empty()
+            && node.lines.word("filter").is_empty()
+    };
+    let is_join = ["Nested Loop", "Hash Join", "Merge Join"].into_iter().any(has);
+    // Rows without a partner are another rule's.
+    let is_anti = planned.nodes.iter().any(|node| node.lines.word("join").ends_with("Anti"));
+    let ends_early = !is_anti && has("Limit") && is_join && !has("Sort") && !has("Aggregate");
+    planned.nodes.iter().find(is_whole).filter(|_| ends_early)
+}
+
+/// Rows of a table whose index is walked for a join.
+const JOINED_ROWS_MIN: f64 = 10_000.0;
+
+/// What a plan shows of why so much is read, as the end of a claim, and the index that would end it if the plan shows that, too.
+struct Reason {
+    words: String,
+    index: Option<String>,
+}
+
+/// Characters of an expression in a claim.
+const EXPRESSION_CHARS: usize = 120;
+
+/// Why a statement with ORDER BY and LIMIT reads so much, by its plan: it sorts all that fits, or walks an index in its order.
+fn reason(planned: &plan::Planned<'_>, walked: Option<&Thing<'_>>) -> Option<Reason> {
+    if let Some(node) = walked.filter(|node| node.lines.word("filter").is_empty()) {
+        let mut filters =
+            planned.nodes.iter().flat_map(|node| ["filter", "condition"].map(|field| node.lines.word(field)));
+        let words = format!(
+            "it reads {} in the order of index {} until the join has enough rows: the planner expects the average number of rows that fit {}, and they are \
+             rare, or far from the beginning",
+            node.lines.word("relation"),
+            node.lines.word("index"),
+            plain(filters.find(|text| text.contains('$')).unwrap_or("the condition"), EXPRESSION_CHARS)
+        );
+        return Some(Reason { words, index: None });
+    }
+    if let Some(node) = walked {
+        let words = format!(
+            "it reads {} in the order of index {} and throws away what does not fit {}",
+            node.lines.word("relation"),
+            node.lines.word("index"),
+            plain(node.lines.word("filter"), EXPRESSION_CHARS)
+        );
+        return Some(Reason { words, index: None });
+    }
+    let is_sort =
+        |node: &&Thing<'_>| node.lines.word("kind") == "Sort" && !node.lines.word("condition").is_empty();
+    let sort = planned.nodes.iter().find(is_sort)?;
+    let number = |node: &Thing<'_>| node.lines.last("number").unwrap_or(0.0);
+    let is_scan = |node: &&Thing<'_>| number(node) > number(sort) && !node.lines.word("relation").is_empty();
+    let scan = planned.nodes.iter().find(is_scan)?;
+    let (relation, keys) = (scan.lines.word("relation"), sort.lines.word("condition"));
+    // The condition of a bitmap stands below the node with the table.
+    let below = planned.nodes.iter().find(|node| node.lines.last("above") == Some(number(scan)));
+    let by_index = |node: &Thing<'_>| {
+        Some(node.lines.word("condition")).filter(|text| !text.is_empty()).map(str::to_string)
+    };
+    let condition = by_index(scan).or_else(|| below.and_then(by_index)).unwrap_or_default();
+    let all: Vec<&str> =
+        [condition.as_str(), scan.lines.word("filter")].into_iter().filter(|text| !text.is_empty()).collect();
+    let computed = if keys.contains('(') { ", which is computed for each of them," } else { "" };
+    let words = format!(
+        "it fetches all rows of {relation} that fit {} and sorts them by {}{computed} for the first few",
+        plain(&all.join(" and "), EXPRESSION_CHARS),
+        plain(keys, EXPRESSION_CHARS)
+    );
+    Some(Reason { words, index: index_in_order(relation, scan.lines.word("alias"), &all, keys) })
+}
+
+/// The index that has the columns compared by equality first and then the order, if all of that is this table's own.
+fn index_in_order(relation: &str, alias: &str, conditions: &[&str], keys: &str) -> Option<String> {
+    let conditions = conditions.iter().filter_map(|text| statement::conditions(text).ok()).flatten();
+    let is_equal = |one: &statement::Condition| one.how == statement::Use::Equality && one.inside.is_none();
+    let mut equal: Vec<String> =
+        conditions.filter(is_equal).map(|one| statement::quoted(&one.column)).collect();
+    equal.dedup();
+    let own = format!("{alias}.");
+    // Parameters and other tables cannot be part of an index.
+    let is_own =
+        keys.matches('.').count() == keys.matches(&own).count() && !alias.is_empty() && !keys.contains('$');
+    let columns = equal.into_iter().chain([keys.replace(&own, "")]).collect::<Vec<_>>().join(", ");
+    is_own.then(|| format!("CREATE INDEX CONCURRENTLY ON {relation} ({columns});"))
 }
 
 /// Rows that index scans of a statement's tables read for each row that it returns, where all its tables are known and none is scanned.
@@ -337,7 +429,8 @@ fn walked(case: &Case) -> Answer {
             if node.is_none() && by_index.is_none() && !is_other {
                 continue;
             }
-            claims.push(of_walk(case, time, statement, node.map(|node| node.lines), by_index));
+            let reason = planned.as_ref().and_then(|planned| reason(planned, node));
+            claims.push(of_walk(case, time, statement, (node.map(|node| node.lines), reason), by_index));
         }
     }
     Answer::of(claims, || "statements with ORDER BY and LIMIT among those that take the time".to_string())
@@ -347,11 +440,14 @@ fn of_walk(
     case: &Case,
     time: &NodeTime,
     statement: &StatementTime,
-    node: Option<&crate::case::Lines>,
+    (node, reason): (Option<&crate::case::Lines>, Option<Reason>),
     by_index: Option<f64>,
 ) -> Claim {
     let dead = dead_rows(case, &time.node, statement);
-    let index = index_for(statement);
+    let sorts = reason.as_ref().is_some_and(|reason| reason.index.is_some());
+    let index = index_for(statement).filter(|_| !sorts);
+    let index = index.or_else(|| reason.as_ref().and_then(|reason| reason.index.clone()));
+    let why = reason.map_or(String::new(), |reason| format!(": {}", reason.words));
     let mut commands = vec![super::statement::explain_it(case, &time.node, statement)];
     commands.extend(index);
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
@@ -364,7 +460,7 @@ fn of_walk(
             units::percent(statement.share),
             units::short(statement.blocks.unwrap_or(0.0)),
             units::short(statement.rows.unwrap_or(0.0)),
-            dead.map_or(String::new(), |dead| format!(": its table has {} dead rows, which it walks over", units::short(dead)))
+            dead.map_or(why, |dead| format!(": its table has {} dead rows, which it walks over", units::short(dead)))
         ),
     )
     .with(dead, |claim, dead| claim.number(DEAD_ROWS, dead))
@@ -373,7 +469,7 @@ fn of_walk(
     .number("share", statement.share)
     .number("blocks_per_call", statement.blocks.unwrap_or(0.0))
     .because(format!("the statement: {}", in_a_line(statement)))
-    .with(node, |claim, node| {
+    .with(node.filter(|node| !node.word("filter").is_empty()), |claim, node| {
         claim.because(format!(
             "the plan reads {} in the order of {} and filters by {}: rows that do not fit are read and thrown away",
             node.word("relation"),
@@ -417,7 +513,7 @@ fn index_for(statement: &StatementTime) -> Option<String> {
     let text = statement.text.to_ascii_lowercase();
     let order = text.split("order by").nth(1)?.split("limit").next()?.split(',').next()?;
     let column = order.split_whitespace().next()?.rsplit('.').next()?.trim_matches('"').to_string();
-    let is_plain = column.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let is_plain = !order.contains('(') && column.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if columns.is_empty() || !is_plain || columns.contains(&column) {
         return None;
     }

@@ -14,6 +14,7 @@ pub(crate) mod search;
 mod shift;
 mod spread;
 mod steps;
+pub(crate) mod surplus;
 mod time;
 pub(crate) mod work;
 
@@ -27,6 +28,7 @@ pub(crate) use scope::HARMLESS as HARMLESS_SCOPES;
 pub(crate) use shift::HARMLESS as HARMLESS_SHIFTS;
 pub(crate) use spread::HARMLESS as HARMLESS_SPREAD;
 pub(crate) use steps::HARMLESS as HARMLESS_STEPS;
+pub(crate) use surplus::HARMLESS as HARMLESS_SURPLUS;
 
 use crate::scene::Scene;
 use record::finding::Level;
@@ -55,6 +57,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(shift::CASES)
         .chain(spread::CASES)
         .chain(again::CASES)
+        .chain(surplus::CASES)
         .chain(search::CASES)
         .chain(work::CASES)
         .chain(work::LISTS)

@@ -173,6 +173,8 @@ line! {
         xmin_age_xids: Option<u64>,
         /// When its process began, as the server writes it: with the process id it names one session for ever.
         backend_start: String,
+        /// `query_id` of its last statement, from PostgreSQL 14 on.
+        query_id: String,
         /// The first 200 characters of its last statement.
         query: String,
     }
@@ -237,6 +239,8 @@ line! {
         mode: String,
         /// The relation, by name or by oid if it belongs to another database.
         relation: String,
+        /// The strongest mode in which the root has this relation, if it keeps writers or schema changes out; empty for one behind another that waits.
+        held_mode: String,
         /// Its statement, the first 200 characters.
         query: String,
         /// The statement of `blocked_by`.

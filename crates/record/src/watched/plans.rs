@@ -64,6 +64,10 @@ line! {
         filter: String,
         /// Condition of the index or the join; constants are hidden.
         condition: String,
+        /// How it joins, unless both sides must have the row: `Left`, `Right`, `Full`, `Semi`, `Anti`, ...
+        join: String,
+        /// Of an outer join: no column of the side that may be absent is read above it.
+        adds_nothing: Option<bool>,
         /// Rows that the planner expects from it.
         rows_planned: Option<f64>,
         /// Bytes of such a row.

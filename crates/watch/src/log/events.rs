@@ -151,14 +151,14 @@ impl Reader {
             let t_us = self.tick.map_or(0, |tick| tick.now_us);
             let event = self.place.event(t_us, event::RAISED, format!("function {function} writes messages"));
             let event =
-                event.with("function", function).with("severity", severity).with("repeated", repeated);
+                event.with("function", function).with("severity", severity).with(event::REPEATED, repeated);
             batch.event(event.with("messages", messages).with("log_bytes", grown));
         }
         let untold = std::mem::take(&mut self.untold);
         if untold > 0 {
             let t_us = self.tick.map_or(0, |tick| tick.now_us);
             let message = format!("{untold} more lines of this second");
-            batch.event(self.place.event(t_us, event::SERVER_LOG, message).with("repeated", untold));
+            batch.event(self.place.event(t_us, event::SERVER_LOG, message).with(event::REPEATED, untold));
         }
     }
 
@@ -173,8 +173,8 @@ impl Reader {
             (None, state) => format!("{}{state}", entry.severity),
         };
         if let Some(known) = self.errors.get_mut(&key) {
-            let repeated = known.more.get("repeated").and_then(serde_json::Value::as_u64).unwrap_or(0);
-            known.more.insert("repeated".to_string(), (repeated + 1).into());
+            let repeated = known.more.get(event::REPEATED).and_then(serde_json::Value::as_u64).unwrap_or(0);
+            known.more.insert(event::REPEATED.to_string(), (repeated + 1).into());
         } else if self.errors.len() < ERRORS_PER_TICK {
             let event = self.place.event(t_us, event::SERVER_LOG, shortened(&entry.message));
             let mut event = with_pid(event, entry).with("severity", entry.severity.clone());

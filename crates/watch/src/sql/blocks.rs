@@ -13,6 +13,9 @@ use std::collections::HashMap;
 const DEPTH_MAX: u64 = 64;
 /// `root_state` of a prepared transaction, which has no session.
 const PREPARED: &str = "prepared transaction";
+/// The modes that keep more than one kind of statement out, the strongest first.
+const STRONG: &str =
+    "'{AccessExclusiveLock,ExclusiveLock,ShareRowExclusiveLock,ShareLock,ShareUpdateExclusiveLock}'::text[]";
 
 /// The query; its parameter is the list of waiting processes.
 pub(crate) fn question(probe: &Probe) -> String {
@@ -23,11 +26,14 @@ pub(crate) fn question(probe: &Probe) -> String {
              coalesce(wait_event_type, '') wait_type, coalesce(wait_event, '') wait_event, extract(epoch from clock_timestamp() - xact_start) xact_age_s,
              extract(epoch from clock_timestamp() - state_change) state_age_s, pg_catalog.age(backend_xmin) xmin_age_xids, query_start, backend_start::text, pg_catalog.left(query, {QUERY_CHARS}) query
            from {} where pid in (select pid from w union select b from w, pg_catalog.unnest(blockers) b)),
-          l as materialized (select * from pg_catalog.pg_locks where not granted)
+          k as materialized (select * from pg_catalog.pg_locks),
+          l as materialized (select * from k where not granted)
          select json_build_object(
            'waiting', (select json_agg(r) from (select w.pid, w.blockers, l.locktype lock_type, l.objsubid lock_class, l.mode, extract(epoch from
              clock_timestamp() - coalesce({waitstart}, a.query_start)) wait_s,
-               case when l.database = (select oid from pg_catalog.pg_database where datname = current_database()) then l.relation::regclass::text else l.relation::text end relation, a.query
+               case when l.database = (select oid from pg_catalog.pg_database where datname = current_database()) then l.relation::regclass::text else l.relation::text end relation,
+               (select k.mode from k where k.granted and k.locktype = 'relation' and (k.database, k.relation, k.pid) = (l.database, l.relation, w.blockers[1])
+                 and k.mode = any({STRONG}) order by pg_catalog.array_position({STRONG}, k.mode) limit 1) held_mode, a.query
              from w join a using (pid) left join l using (pid)) r),
            'sessions', (select json_agg(a) from a))::text",
         probe.activity
@@ -79,6 +85,7 @@ pub(crate) fn answer(node: &str, t_us: u64, answer: &Value, own: &[Own], batch: 
                 own: is_own(row, own),
                 mode: text(row, "mode"),
                 relation: text(row, "relation"),
+                held_mode: Some(text(row, "held_mode")).filter(|_| depth == 1).unwrap_or_default(),
                 query: text(row, "query"),
                 blocker_query: query(blocker),
             },

@@ -171,7 +171,7 @@ fn named_sql() -> Vec<String> {
         format!("'sessions', (select json_agg(s) from (select pid, backend_type backend, application_name application, \
             pg_catalog.pg_get_userbyid(usesysid) \"user\", (select datname from pg_catalog.pg_database where oid = datid) \"database\", backend_start::text,
             state, wait_type, wait_event, extract(epoch from clock_timestamp() - xact_start) xact_age_s, extract(epoch from clock_timestamp() - state_change) state_age_s,
-            pg_catalog.age(backend_xmin) xmin_age_xids, query
+            pg_catalog.age(backend_xmin) xmin_age_xids, query_id::text query_id, query
           from a where client and (xact_start < clock_timestamp() - interval '{REMARKABLE_S} s'
             or state like 'idle in transaction%' and state_change < clock_timestamp() - interval '1 s') order by xact_start limit {NAMED_MAX}) s)"),
         format!("'horizon', (select json_agg(h) from (select * from (select case backend_type when 'walsender' then 'standby' else 'session' end \
@@ -503,6 +503,7 @@ pub(crate) fn session(node: &str, row: &Value) -> Session {
         state_age_s: age(row, "state_age_s"),
         xmin_age_xids: count(row, "xmin_age_xids"),
         backend_start: text(row, "backend_start"),
+        query_id: text(row, "query_id"),
         query: text(row, "query"),
     }
 }

@@ -4,7 +4,7 @@ use crate::collect::{Batch, Place, Recorded};
 use crate::sql::core::Slow;
 use crate::sql::json::{count, flag, list, text};
 use engines::profile::Own;
-use record::watched::{COMMIT_WAITS, Fact, NODE_WAITS, OWN as OWN_TOPIC, own};
+use record::watched::{COMMIT_WAITS, EVENT_TRIGGER, Fact, NODE_WAITS, OWN as OWN_TOPIC, own};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -44,6 +44,8 @@ pub(crate) fn question() -> String {
                (select datname from pg_catalog.pg_database d where d.oid = s.setdatabase) as of_database
              from pg_catalog.pg_db_role_setting s cross join lateral unnest(s.setconfig) c where pg_catalog.split_part(c, '=', 1) ~ '{OWN_SETTINGS}'
                limit {OWN_SETTINGS_MAX}) r),
+           'event_triggers', (select json_agg(json_build_array(evtname, evtfoid::regproc::text || ' at ' || evtevent)) from pg_catalog.pg_event_trigger
+             where evtenabled in ('O', 'A')),
            'extensions', (select json_agg(json_build_array(extname, extversion)) from pg_catalog.pg_extension),
            'version', pg_catalog.version(),
            'version_num', pg_catalog.current_setting('server_version_num'),
@@ -173,9 +175,11 @@ pub(crate) fn answer(
             recorded.fact(batch, t_us, fact);
         }
     }
-    for row in list(answer, "extensions") {
-        if let (Some(name), Some(version)) = (row[0].as_str(), row[1].as_str()) {
-            recorded.fact(batch, t_us, place.fact("extension", name, version));
+    for (list_name, topic) in [("extensions", "extension"), ("event_triggers", EVENT_TRIGGER)] {
+        for row in list(answer, list_name) {
+            if let (Some(name), Some(value)) = (row[0].as_str(), row[1].as_str()) {
+                recorded.fact(batch, t_us, place.fact(topic, name, value));
+            }
         }
     }
     for name in ["version", "version_num", "database", "role", "data_directory"] {

@@ -127,7 +127,8 @@ pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -
         "Unique" => "DISTINCT",
         "WindowAgg" => "a window function",
         "Aggregate" => "GROUP BY",
-        "SetOp" | "Append" => "a set operation",
+        "Append" => "UNION ALL",
+        "SetOp" => "a set operation",
         "Limit" => "LIMIT",
         _ => return None,
     };
@@ -137,13 +138,12 @@ pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -
     }
     let alias = scan.lines.word("alias");
     let text = format!(
-        "one statement whose condition is applied after {what}: all of {alias} is computed, about {} rows, to keep about {}",
+        "one statement whose condition is applied after {what}: all of {alias} is computed, about {} rows, to keep about {}{}",
         units::count(rows),
-        units::count(kept)
+        units::count(kept),
+        if what == "UNION ALL" { NOT_PUSHED } else { "" }
     );
-    let remedy = "put the condition into the view or subquery, in front of DISTINCT, GROUP BY or the window function: a function with \
-        the value as argument, a LATERAL \
-        subquery for each row that is wanted, or a condition on a column of DISTINCT ON, GROUP BY or PARTITION BY, which is moved into it";
+    let remedy = if what == "UNION ALL" { SAME_TYPES } else { BEFORE };
     let mut found = seen.found(text, remedy, vec![explain_it(seen.case, &seen.time.node, seen.statement)]);
     found.evidence.push(format!("the plan filters {alias} by {} above {what}", scan.lines.word("filter")));
     found.not = Some(
@@ -151,3 +151,25 @@ pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -
     );
     Some(found)
 }
+
+/// Whether a plan has a recursion.
+pub(super) fn recurses(planned: &super::super::plan::Planned<'_>) -> bool {
+    planned.nodes.iter().any(|node| node.lines.word("kind") == "Recursive Union")
+}
+
+/// What to do about a CTE that is kept.
+pub(super) const NOT_KEPT: &str = "write NOT MATERIALIZED instead of MATERIALIZED, or a subquery: then the condition reaches the table and its index. A WITH \
+    that is used twice is kept by default; compare both plans";
+
+/// What to do about a recursion for one of its rows.
+pub(super) const BEGIN_THERE: &str = "let the recursion begin at the row that is wanted: a function with its key as argument, which follows the parents upwards from \
+    there; or keep the path in a column, which a trigger maintains (ltree)";
+
+/// Why a condition stays above UNION ALL, as the end of a claim. See `subquery_is_pushdown_safe` and `compare_tlist_datatypes` in
+/// `optimizer/path/allpaths.c`.
+const NOT_PUSHED: &str = "; into the parts of UNION ALL it is pushed down only if its columns have the same data types in all of them (integer and bigint differ)";
+const SAME_TYPES: &str = "give the columns of all parts the same data types: cast them in the view, or better change the column of the table; if they are the \
+    same, look for LIMIT or a volatile function in a part, which keep the condition outside as well";
+const BEFORE: &str = "put the condition into the view or subquery, in front of DISTINCT, GROUP BY or the window function: a function with \
+        the value as argument, a LATERAL \
+        subquery for each row that is wanted, or a condition on a column of DISTINCT ON, GROUP BY or PARTITION BY, which is moved into it";

@@ -154,11 +154,43 @@ pub(super) fn of_table(query: &str) -> Option<Deed> {
 /// Seconds from which on a transaction is long.
 const LONG_S: f64 = 1.0;
 
-/// What keeps the others waiting, if `query` of the session at the root, the age of its transaction in seconds or `waiting` of one behind it shows that.
-pub(super) fn of(query: &str, age_s: f64, lock_type: &str, waiting: &str) -> Option<Deed> {
+/// The lock that a session holds, where it was taken by an earlier statement of its transaction: which ones take such a lock.
+fn of_mode(held: &str) -> Option<Deed> {
+    let what = match held {
+        "AccessExclusiveLock" => {
+            "its transaction holds an ACCESS EXCLUSIVE lock (ALTER TABLE, DROP, TRUNCATE, VACUUM FULL and LOCK TABLE take it), which keeps readers and \
+                writers out until it ends"
+        }
+        "ExclusiveLock" => {
+            "its transaction holds an EXCLUSIVE lock (REFRESH MATERIALIZED VIEW CONCURRENTLY and LOCK TABLE take it), which keeps all writers out until it ends"
+        }
+        "ShareRowExclusiveLock" => {
+            "its transaction holds a SHARE ROW EXCLUSIVE lock (ALTER TABLE ... DISABLE or ENABLE TRIGGER, ADD FOREIGN KEY, CREATE TRIGGER and LOCK TABLE take it), \
+                which keeps all writers out until it ends"
+        }
+        "ShareLock" => {
+            "its transaction holds a SHARE lock (CREATE INDEX without CONCURRENTLY and LOCK TABLE take it), which keeps all writers out until it ends"
+        }
+        "ShareUpdateExclusiveLock" => {
+            "its transaction holds a SHARE UPDATE EXCLUSIVE lock (VACUUM, ANALYZE, CREATE INDEX CONCURRENTLY and VALIDATE CONSTRAINT take it), which keeps \
+                schema changes and vacuums out until it ends"
+        }
+        _ => return None,
+    };
+    Some(Deed {
+        what,
+        text: "find the statement of its transaction that takes this lock: leave it out of transactions that do other work, or commit right after it; a \
+            weaker lock, or locks of rows, often serve as well",
+        commands: vec![],
+    })
+}
+
+/// What keeps the others waiting, if `query` of the session at the root, the age of its transaction in seconds, the mode in which it holds the relation, or
+/// `waiting` of one behind it shows that.
+pub(super) fn of(query: &str, age_s: f64, (lock_type, held): (&str, &str), waiting: &str) -> Option<Deed> {
     let first = words(waiting).into_iter().next().unwrap_or_default();
     match lock_type {
-        "relation" => of_table(query),
+        "relation" => of_table(query).or_else(|| of_mode(held)),
         // An INSERT waits for the end of a transaction only because of a key: its own, or one that it refers to.
         "transactionid" if first == "INSERT" => Some(Deed {
             what: "the others wait to insert the same unique key as its transaction, which has not ended (or a row that refers to one it has locked)",
@@ -182,7 +214,7 @@ mod tests {
 
     #[test]
     fn statements_with_strong_locks_are_known_in_any_place_of_a_text() {
-        let what = |query: &str| of(query, 0.0, "relation", "").map(|deed| deed.what);
+        let what = |query: &str| of(query, 0.0, ("relation", ""), "").map(|deed| deed.what);
         for (query, part) in [
             ("BEGIN; create  index on a (b); ROLLBACK", "CREATE INDEX keeps"),
             ("create unique index x on a(b)", "CREATE INDEX keeps"),
@@ -210,12 +242,17 @@ mod tests {
 
     #[test]
     fn an_insert_that_waits_for_a_transaction_waits_for_a_key() {
-        let insert = of("select 1", 0.0, "transactionid", "insert into job_lock values ($1)").expect("a key");
+        let held =
+            of("insert into a values (1)", 0.0, ("relation", "ShareRowExclusiveLock"), "").expect("held");
+        assert!(held.what.contains("DISABLE or ENABLE TRIGGER"), "{held:?}");
+        assert_eq!(of("insert into a values (1)", 0.0, ("relation", "RowExclusiveLock"), ""), None);
+        let insert =
+            of("select 1", 0.0, ("transactionid", ""), "insert into job_lock values ($1)").expect("a key");
         assert!(insert.what.contains("same unique key"));
-        assert_eq!(of("select 1", 0.1, "transactionid", "update a set b = 1"), None);
-        assert_eq!(of("select 1", 0.0, "tuple", "insert into a values (1)"), None);
+        assert_eq!(of("select 1", 0.1, ("transactionid", ""), "update a set b = 1"), None);
+        assert_eq!(of("select 1", 0.0, ("tuple", ""), "insert into a values (1)"), None);
         let long =
-            of("select job()", 9.0, "transactionid", "update a set b = 1").expect("a long transaction");
+            of("select job()", 9.0, ("transactionid", ""), "update a set b = 1").expect("a long transaction");
         assert!(long.what.contains("long transaction"));
     }
 }

@@ -286,6 +286,7 @@ pub(in crate::rules) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool
         || super::hidden::list_filter(planned).is_some()
         || super::step::unindexed_join(case, planned).is_some()
         || super::narrow::is_explained(case, planned)
+        || super::surplus::is_explained(planned)
 }
 
 #[cfg(test)]

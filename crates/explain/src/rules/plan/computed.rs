@@ -4,7 +4,8 @@ use super::index::{KEPT_SHARE_MAX, indexes, scans_of};
 use super::unusable::is_obstructed;
 use super::{Planned, SHARE_MIN, planned, severity, step};
 use crate::case::Case;
-use crate::rule::Answer;
+use crate::rule::{Answer, Claim};
+use crate::rules::costly::plain;
 use crate::rules::paste;
 use crate::rules::statement::explain_it;
 use crate::units;
@@ -106,11 +107,62 @@ fn remedy(case: &Case, planned: &Planned<'_>, found: &Found<'_>) -> (String, Vec
     (text, commands)
 }
 
+/// What is looked for among the elements that a function makes of a column: `value = ANY (string_to_array(column, ','))`.
+fn list_of<'a>(filter: &'a str) -> Option<(&'a str, &'a str)> {
+    let (_, list) = filter.split_once("= ANY (")?;
+    let name = list
+        .split('(')
+        .next()
+        .filter(|name| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_.".contains(c)))?;
+    let inside = &list[name.len()..];
+    let mut depth = 0;
+    let end = inside.char_indices().find(|(_, c)| {
+        depth += i32::from(*c == '(') - i32::from(*c == ')');
+        depth == 0
+    })?;
+    let call = &list[..=name.len() + end.0];
+    call.contains('.').then_some((name, call))
+}
+
+/// A scan that makes a list of each row to look into it.
+fn of_list(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    let scans = scans_of(planned);
+    let (scan, (function, call)) = scans.iter().find_map(|scan| Some((scan, list_of(scan.filter)?)))?;
+    let text = format!(
+        "a statement that takes {} of the session time reads all {} rows of {} and takes a text apart in each, to look for one element of {}",
+        planned.share(),
+        units::short(scan.rows),
+        scan.relation,
+        plain(call, CALL_CHARS)
+    );
+    Some(
+        planned
+            .claim(case, Level::CoOccurrence, severity(planned.statement.share).max(Severity::Medium), text)
+            .number("rows_of_table", scan.rows)
+            .because(format!("the plan has nothing but a sequential scan for {}", scan.filter))
+            .because(planned.file())
+            .not("a missing index on the column: in the order of whole texts nothing inside of them is found")
+            .remedy(
+                format!(
+                    "keep the elements as rows of a table of their own, with an index; or as an array with a GIN index, searched by column @> ARRAY[value] (an \
+                     index on {function}() of the column serves that as well, if the function is immutable)"
+                ),
+                &[&explain_it(case, &planned.time.node, planned.statement)],
+            ),
+    )
+}
+
+/// Characters of a call in a claim.
+const CALL_CHARS: usize = 80;
+
 /// PLAN-50.
 pub(super) fn computed(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN).filter(|planned| !is_obstructed(case, planned)) {
-        let Some(found) = of_scan(&planned).or_else(|| of_join(&planned)) else { continue };
+        let Some(found) = of_scan(&planned).or_else(|| of_join(&planned)) else {
+            claims.extend(of_list(case, &planned));
+            continue;
+        };
         if is_indexed(case, &planned, &found) || returns_many(&planned, &found) {
             continue;
         }

@@ -324,12 +324,15 @@ fn obstacle(
     }
     let is_later = position > 0 && condition.inside.is_none() && condition.how.is_compared();
     if is_later && how_compared(conditions, columns[0]).is_none() {
+        let wanted = statement::index_columns(conditions);
         return Some((
             format!(
-                "index {name} begins with {}, which the condition does not compare; {} comes later in it",
-                columns[0], condition.column
+                "index {name} begins with {}, which the condition does not compare; {} comes later in it, and no index begins with {}",
+                columns[0],
+                condition.column,
+                wanted.join(", ")
             ),
-            Some(statement::index_command(relation, &statement::index_columns(conditions), true)),
+            Some(statement::index_command(relation, &wanted, true)),
         ));
     }
     None
@@ -362,7 +365,10 @@ pub(super) fn obstacle_of(
             .filter(|_| !usable)
             .find_map(|(index, columns)| member_of_array(scan, index, columns));
         let mut in_order = found.iter().filter(|(index, _)| !usable && serves(index, Use::Equality));
-        of_array.or_else(|| in_order.find_map(|(index, columns)| inside_a_call(scan, index, columns)))
+        let mut for_equality = in_order.clone();
+        of_array
+            .or_else(|| for_equality.find_map(|(index, columns)| not_distinct(scan, index, columns)))
+            .or_else(|| in_order.find_map(|(index, columns)| inside_a_call(scan, index, columns)))
     })
 }
 
@@ -376,6 +382,28 @@ fn member_of_array(scan: &Scan<'_>, index: &Thing<'_>, columns: &[&str]) -> Opti
     let name = index.lines.word("index");
     let why = format!(
         "index {name} on {column} is a GIN index, which answers {column} @> ARRAY[value], and not value = ANY ({column})"
+    );
+    Some((why, None))
+}
+
+/// `column IS NOT DISTINCT FROM value`, which plans show as NOT (column IS DISTINCT FROM value): no index method has such an operator.
+fn not_distinct(scan: &Scan<'_>, index: &Thing<'_>, columns: &[&str]) -> Option<(String, Option<String>)> {
+    let compared: Vec<&str> = scan
+        .filter
+        .match_indices(" IS DISTINCT FROM ")
+        .filter_map(|(at, _)| scan.filter[..at].rsplit_once("NOT (").map(|(_, operand)| operand))
+        .collect();
+    let column = columns.first().filter(|column| {
+        let is_it = |operand: &&str| {
+            let bare = operand.trim_matches(['(', ')']).split(")::").next().unwrap_or_default();
+            bare.rsplit('.').next().is_some_and(|name| name.trim_matches('"') == **column)
+        };
+        compared.iter().any(is_it)
+    })?;
+    let name = index.lines.word("index");
+    let why = format!(
+        "index {name} begins with {column}, and the condition compares it by IS NOT DISTINCT FROM, which no index serves: write {column} = value, and {column} IS \
+         NULL where the value is null"
     );
     Some((why, None))
 }

@@ -21,10 +21,30 @@ enum Begin {
     Unknown,
 }
 
+/// What else narrows a scan beside a pattern.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Beside {
+    Nothing,
+    /// A range, which mostly keeps more than the first characters of a text do.
+    Range,
+}
+
+impl Beside {
+    /// `None` if a condition compares with one value: an index for that serves the scan.
+    fn of(conditions: &[Condition]) -> Option<Beside> {
+        let has = |hows: &[Use]| conditions.iter().any(|condition| hows.contains(&condition.how));
+        match (has(&[Use::Equality, Use::Join]), has(&[Use::Range])) {
+            (true, _) => None,
+            (false, true) => Some(Beside::Range),
+            (false, false) => Some(Beside::Nothing),
+        }
+    }
+}
+
 /// An index for a pattern.
 pub(in crate::rules) struct Advice {
     /// Why an index that is there does not serve the pattern; `None` if there is none on the column.
-    pub(super) obstacle: Option<String>,
+    pub(in crate::rules) obstacle: Option<String>,
     /// What is known of the search.
     pub(in crate::rules) evidence: String,
     pub(in crate::rules) lacking: Option<String>,
@@ -227,8 +247,13 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// `indexes`: those of the table, if they are known.
-    fn advice(mut self, indexes: &[(Thing<'_>, Vec<&str>)], is_scanned: bool) -> Option<Advice> {
+    /// `indexes`: those of the table, if they are known. Beside a range the pattern has the advice only if an index is known to serve it better.
+    fn advice(
+        mut self,
+        indexes: &[(Thing<'_>, Vec<&str>)],
+        is_scanned: bool,
+        beside: Beside,
+    ) -> Option<Advice> {
         let is_own = |(index, columns): &&(Thing<'_>, Vec<&str>)| self.is_first_of(index, columns);
         let own: Vec<&Thing<'_>> = indexes.iter().filter(is_own).map(|(index, _)| index).collect();
         let is_tree = |index: &Thing<'_>| {
@@ -261,6 +286,10 @@ impl<'a> Key<'a> {
         if obstacle.is_none() && !is_scanned {
             return None;
         }
+        let is_prefix = self.begin == Begin::Fixed || (self.begin == Begin::Unknown && obstacle.is_some());
+        if beside == Beside::Range && !is_prefix {
+            return None;
+        }
         let words = if self.how == Use::AnyCase { "a pattern that ignores the case" } else { "a pattern" };
         let kind = match self.collation {
             "" => String::new(),
@@ -284,9 +313,7 @@ pub(super) fn of_scan(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Op
     if case.setting(&planned.time.node, "plan_cache_mode") == Some("force_generic_plan") {
         return None;
     }
-    if scan.conditions.iter().any(|condition| condition.how.is_compared()) {
-        return None;
-    }
+    let beside = Beside::of(&scan.conditions)?;
     let mut of_each = scan
         .conditions
         .iter()
@@ -295,7 +322,7 @@ pub(super) fn of_scan(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Op
     key.begin = begin(case, &planned.time.node, planned.statement, scan.relation, key.column);
     let counted = scanned(case, &planned.time.node, planned.statement);
     let is_scanned = counted.is_some_and(|(table, _, _)| table.lines.word("relation") == scan.relation);
-    key.advice(&indexes(case, planned, scan.relation), is_scanned)
+    key.advice(&indexes(case, planned, scan.relation), is_scanned, beside)
 }
 
 /// The same for a statement without a plan, by the conditions in its text on a table that is scanned.
@@ -306,13 +333,11 @@ pub(in crate::rules) fn of_text(
     relation: &str,
     conditions: &[Condition],
 ) -> Option<Advice> {
-    if conditions.iter().any(|condition| condition.how.is_compared()) {
-        return None;
-    }
+    let beside = Beside::of(conditions)?;
     let mut key = conditions.iter().find_map(|condition| Key::of(relation, condition, "", ""))?;
     key.begin = begin(case, node, statement, relation, key.column);
     let column = key.column.to_string();
-    let mut advice = key.advice(&[], true)?;
+    let mut advice = key.advice(&[], true, beside)?;
     advice.commands.insert(
         0,
         format!(

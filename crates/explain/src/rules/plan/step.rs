@@ -1,11 +1,13 @@
 //! What the plan itself shows where no rule knows the form: a join that reads a whole table for want of an index, and the one step that has most of a plan's
 //! cost. The second is the answer to "what does it do all the time?" for any statement that has a plan; it is no reproach, so it stays low.
 
-use super::{Planned, SHARE_MIN, is_explained, planned, severity};
+use super::{Planned, SHARE_MIN, busy, in_a_line, is_explained, plan_of, planned, severity};
 use crate::case::{Case, Thing};
-use crate::rule::Answer;
+use crate::rule::{Answer, Claim};
+use crate::rules::costly::plain;
+use crate::rules::statement::explain_it;
 use crate::units;
-use record::finding::{Level, Severity};
+use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
 
 /// The share of the session time from which on a statement's costliest step is named.
@@ -28,7 +30,7 @@ fn word<'a>(node: &Thing<'a>, field: &str) -> &'a str {
     node.lines.word(field)
 }
 
-fn number(node: &Thing<'_>, field: &str) -> f64 {
+pub(super) fn number(node: &Thing<'_>, field: &str) -> f64 {
     node.lines.last(field).unwrap_or(0.0)
 }
 
@@ -36,7 +38,7 @@ fn node_of<'a>(planned: &Planned<'a>, wanted: f64) -> Option<Thing<'a>> {
     planned.nodes.iter().find(|node| node.lines.last("number") == Some(wanted)).copied()
 }
 
-fn below<'p, 'a>(
+pub(super) fn below<'p, 'a>(
     planned: &'p Planned<'a>,
     node: &Thing<'a>,
 ) -> impl Iterator<Item = Thing<'a>> + use<'p, 'a> {
@@ -308,5 +310,66 @@ pub(super) fn costliest_steps(case: &Case) -> Answer {
                 .remedy(remedy, &[]),
         );
     }
+    for time in busy(case) {
+        let all = time.statements.iter().filter(|one| one.share >= LARGEST_SHARE_MIN);
+        for statement in all.filter(|one| one.mean_ms.map_or(!one.is_counted, |ms| ms >= LARGEST_MS_MIN)) {
+            let planned = plan_of(case, time, statement);
+            let is_told = planned.as_ref().is_some_and(|planned| {
+                is_explained(case, planned)
+                    || costliest(planned).is_some_and(|step| words(planned, &step).is_some())
+            });
+            if !is_told {
+                claims.push(of_largest(case, time, statement));
+            }
+        }
+    }
     Answer::of(claims, || "the costliest steps of the plans of statements that take the time".to_string())
+}
+
+/// The share of the session time of a statement that is named although nothing is known of its plan.
+const LARGEST_SHARE_MIN: f64 = 0.5;
+/// Milliseconds of it.
+const LARGEST_MS_MIN: f64 = 5.0;
+/// Characters of a statement in a claim.
+const STATEMENT_CHARS: usize = 100;
+
+/// A statement that has most of the time, of which the plan shows no costly step, or there is none: what the counters know of it.
+fn of_largest(case: &Case, time: &NodeTime, statement: &StatementTime) -> Claim {
+    let waits: Vec<String> = statement
+        .events
+        .iter()
+        .take(2)
+        .map(|(event, share)| format!("{event} {}", units::percent(*share)))
+        .collect();
+    let seen = if waits.is_empty() {
+        String::new()
+    } else {
+        format!("; its sessions were seen in {}", waits.join(", "))
+    };
+    let counted = match statement.mean_ms {
+        Some(mean_ms) => format!(
+            "{} executions a second of {} each, with {} blocks and {} rows",
+            units::short(statement.calls_per_s.unwrap_or(0.0)),
+            units::us(mean_ms * 1e3),
+            units::short(statement.blocks.unwrap_or(0.0)),
+            units::short(statement.rows.unwrap_or(0.0))
+        ),
+        None => "its executions have not ended within the recording".to_string(),
+    };
+    let text = format!(
+        "{}: one statement takes {} of the session time: {counted}{seen}: {}",
+        time.node,
+        units::percent(statement.share),
+        plain(&statement.text, STATEMENT_CHARS)
+    );
+    Claim::new(Severity::Low, Level::CoOccurrence, text)
+        .on_node(&time.node)
+        .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+        .number("share", statement.share)
+        .because(format!("the statement: {}", in_a_line(statement)))
+        .lacking("why it takes so long: no rule found waste in it, and it may be what the server is for")
+        .remedy(
+            "look at its plan with real values: EXPLAIN (ANALYZE, BUFFERS); if its steps are cheap, at the functions that it calls (track_functions = 'pl')",
+            &[&explain_it(case, &time.node, statement)],
+        )
 }

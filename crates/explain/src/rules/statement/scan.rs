@@ -83,7 +83,7 @@ pub(super) fn scan(case: &Case) -> Answer {
                         && pattern().is_some() =>
                 {
                     match pattern() {
-                        Some(advice) => with_advice(scan.claim(None), advice, relation),
+                        Some(advice) => with_advice(&scan, advice),
                         None => plan::with_proposal(scan.claim(None), &proposal),
                     }
                 }
@@ -94,7 +94,7 @@ pub(super) fn scan(case: &Case) -> Answer {
                 }
                 None => {
                     match (pattern(), planned.as_ref().and_then(|planned| ordered(case, planned, relation))) {
-                        (Some(advice), _) => with_advice(scan.claim(None), advice, relation),
+                        (Some(advice), _) => with_advice(&scan, advice),
                         (None, _)
                             if planned.as_ref().is_some_and(|planned| is_alternative(planned, relation)) =>
                         {
@@ -125,10 +125,13 @@ fn pattern(
 }
 
 /// An index for a pattern, and what is known about it.
-fn with_advice(claim: Claim, advice: plan::Advice, relation: &str) -> Claim {
-    let analyze = format!("ANALYZE {relation};");
+fn with_advice(scan: &Scan<'_>, advice: plan::Advice) -> Claim {
+    let analyze = format!("ANALYZE {};", scan.relation());
     let commands: Vec<&str> = advice.commands.iter().map(String::as_str).chain([analyze.as_str()]).collect();
-    claim.because(advice.evidence).with(advice.lacking, Claim::lacking).remedy(advice.text, &commands)
+    scan.claim(advice.obstacle)
+        .because(advice.evidence)
+        .with(advice.lacking, Claim::lacking)
+        .remedy(advice.text, &commands)
 }
 
 /// Conditions of a statement that an index of this table can serve, by its text: those that name the table, or all if it is the only one.

@@ -1,11 +1,12 @@
 //! PLAN-02: statements that spill to temporary files.
 
 use super::scan::explain_it;
-use crate::case::Case;
 use crate::case::engine::reset_command;
+use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::{busy, in_a_line, severity};
+use crate::rules::costly::{busy, in_a_line, plain, severity};
+use crate::rules::plan;
 use crate::units;
 use record::finding::{Level, NodeTime, Severity};
 use record::statement;
@@ -156,6 +157,31 @@ fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
     )
 }
 
+/// Characters of an expression in a claim.
+const EXPRESSION_CHARS: usize = 100;
+
+/// The step of a plan that needs the most memory, in words.
+fn in_files(planned: &plan::Planned<'_>) -> Option<String> {
+    let number = |node: &Thing<'_>, field: &str| node.lines.last(field).unwrap_or(0.0);
+    let is_hash = |node: &Thing<'_>| node.lines.word("kind") == "Hash";
+    let wants = |node: &Thing<'_>| {
+        let by_key = matches!(node.lines.word("kind"), "Sort" | "Aggregate")
+            && !node.lines.word("condition").is_empty();
+        (by_key || is_hash(node)).then(|| number(node, "rows_planned") * number(node, "width_bytes"))
+    };
+    let largest = planned.nodes.iter().filter_map(|node| Some((wants(node)?, node)));
+    let (_, node) = largest.max_by(|left, right| left.0.total_cmp(&right.0))?;
+    let rows = units::count(number(node, "rows_planned"));
+    let above = planned.nodes.iter().find(|one| number(one, "number") == number(node, "above"));
+    let condition = if is_hash(node) { above? } else { node }.lines.word("condition");
+    let condition = plain(condition, EXPRESSION_CHARS);
+    Some(match node.lines.word("kind") {
+        "Sort" => format!("it sorts, as planned, {rows} rows by {condition}"),
+        "Hash" => format!("it hashes, as planned, {rows} rows to join them by {condition}"),
+        _ => format!("it groups, as planned, into {rows} groups by {condition}"),
+    })
+}
+
 pub(super) fn spill(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -188,16 +214,18 @@ pub(super) fn spill(case: &Case) -> Answer {
             commands.extend(more_memory(case, time, setting, needed, &statement.database));
             commands.push(explain_it(case, &time.node, statement));
             let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+            let step = plan::plan_of(case, time, statement).and_then(|planned| in_files(&planned));
             claims.push(
                 Claim::new(
                     severity(statement.share),
                     Level::CoOccurrence,
                     format!(
-                        "{}: a statement that takes {} of the session time writes {} of temporary files per execution ({setting} {now}{})",
+                        "{}: a statement that takes {} of the session time writes {} of temporary files per execution ({setting} {now}{}){}",
                         time.node,
                         units::percent(statement.share),
                         units::bytes(bytes),
-                        own.as_ref().map_or(String::new(), |own| format!(", but {}", own.words))
+                        own.as_ref().map_or(String::new(), |own| format!(", but {}", own.words)),
+                        step.map_or(String::new(), |step| format!(": {step}"))
                     ),
                 )
                 .on_node(&time.node)

@@ -8,7 +8,6 @@ use crate::units;
 use record::event;
 use record::finding::{Level, Severity};
 use record::statement;
-use serde_json::Value;
 use std::collections::BTreeSet;
 
 pub(super) const RULE: Rule = Rule {
@@ -57,9 +56,7 @@ fn by_log(case: &Case, table: &Thing<'_>) -> f64 {
         };
         event.message.starts_with(CANCELLED) && is_there && is_named
     };
-    let times =
-        |event: &event::Event| 1.0 + event.more.get("repeated").and_then(Value::as_f64).unwrap_or(0.0);
-    case.events_of(event::SERVER_LOG).filter(is_it).map(times).sum()
+    case.events_of(event::SERVER_LOG).filter(is_it).map(event::Event::times).sum()
 }
 
 /// Automatic vacuums of a table that were seen at work, each in a process of its own.

@@ -76,7 +76,7 @@ pub(super) const SERVER_EVENTS: [&str; 6] =
     ["server_log", "error", "lock_wait", "deadlock", "temp_file", "outage"];
 
 /// Fields with words of the program.
-pub(super) const OWN_FIELDS: [&str; 28] = [
+pub(super) const OWN_FIELDS: [&str; 30] = [
     "source",
     "kind",
     "topic",
@@ -92,6 +92,8 @@ pub(super) const OWN_FIELDS: [&str; 28] = [
     "wchan",
     "lock_type",
     "mode",
+    "held_mode",
+    "join",
     "command",
     "sync_state",
     "wal_status",

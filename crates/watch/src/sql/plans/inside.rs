@@ -101,6 +101,8 @@ fn question_of_relations(names: &[String]) -> String {
         "select json_build_object('relations', (select json_agg(r) from (select * from (select pg_catalog.format('%I.%I', n.nspname, c.relname) as relation,
             pg_catalog.concat_ws('; ',
               case when c.relpersistence = 'u' then 'it is unlogged' end,
+              (select 'foreign table of ' || w.fdwname from pg_catalog.pg_foreign_table f join pg_catalog.pg_foreign_server s on s.oid = f.ftserver
+                join pg_catalog.pg_foreign_data_wrapper w on w.oid = s.srvfdw where f.ftrelid = c.oid and w.fdwname <> 'postgres_fdw'),
               (select 'options ' || string_agg(o, ', ') from pg_catalog.unnest(c.reloptions) o
                 where o !~ '^(autovacuum|toast\\.|fillfactor=[7-9][0-9]|fillfactor=100)' having count(*) > 0),
               case when c.relkind = 'p' then 'partitioned by ' || pg_catalog.pg_get_partkeydef(c.oid) end,

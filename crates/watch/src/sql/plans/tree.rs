@@ -26,6 +26,9 @@ pub(super) struct TreeNode {
     pub(super) width: Option<u64>,
     pub(super) cost: Option<f64>,
     pub(super) removed: Option<u64>,
+    /// How it joins; empty for an inner join.
+    pub(super) join: String,
+    pub(super) adds_nothing: Option<bool>,
 }
 
 /// The nodes, the top first, and how many there are in all.
@@ -81,6 +84,39 @@ fn node(plan: &Value, number: u64, above: u64) -> TreeNode {
         width: plan["Plan Width"].as_u64(),
         cost: plan["Total Cost"].as_f64(),
         removed: plan["Subplans Removed"].as_u64(),
+        join: Some(word("Join Type")).filter(|join| join != "Inner").unwrap_or_default(),
+        adds_nothing: adds_nothing(plan),
+    }
+}
+
+/// Whether an outer join outputs no column of the side whose rows may be absent; `None` for other nodes. The planner removes such a join only if a
+/// unique key of that side proves that it repeats no row.
+fn adds_nothing(plan: &Value) -> Option<bool> {
+    let side = match plan["Join Type"].as_str()? {
+        "Left" => 1,
+        "Right" => 0,
+        _ => return None,
+    };
+    let (output, below) = (plan["Output"].as_array()?, &plan["Plans"][side]);
+    let mut names = vec![];
+    aliases(below, &mut names);
+    let reads = |text: &str, name: &str| {
+        text.match_indices(&format!("{name}.")).any(|(at, _)| {
+            let before = text[..at].chars().next_back();
+            before.is_none_or(|c| !(c.is_alphanumeric() || "_.\"$".contains(c)))
+        })
+    };
+    let is_read = |name: &String| output.iter().filter_map(Value::as_str).any(|text| reads(text, name));
+    Some(!names.is_empty() && !names.iter().any(is_read))
+}
+
+/// The names of tables, subqueries and functions in a part of a plan.
+fn aliases(plan: &Value, names: &mut Vec<String>) {
+    if let Some(alias) = plan["Alias"].as_str() {
+        names.extend([alias.to_string(), statement::quoted(alias)]);
+    }
+    for below in plan["Plans"].as_array().into_iter().flatten() {
+        aliases(below, names);
     }
 }
 

@@ -1,0 +1,89 @@
+//! SES-10: long statements that are started again before they have ended.
+
+use super::costly::{busy, in_a_line, plain};
+use crate::case::Case;
+use crate::rule::Need::{Field, Looked};
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::{Level, NodeTime, Severity, StatementTime};
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "SES-10",
+    title: "a long statement runs several times at once",
+    needs: &[Looked("wait"), Field("server", "sessions_active"), Looked("activity")],
+    limits: "a statement of 1 s or more, or that has not ended, which two sessions or more execute at any time, with 30 % of the session time; always low (ours)",
+    judge,
+    links: &["https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-ADVISORY-LOCKS"],
+}];
+
+/// Milliseconds of an execution.
+const MEAN_MS_MIN: f64 = 1_000.0;
+/// Sessions in it at any time.
+const AT_ONCE_MIN: f64 = 2.0;
+/// The share of the session time.
+const SHARE_MIN: f64 = 0.3;
+/// The application that most of the time belongs to, by its share.
+const OF_APPLICATION_MIN: f64 = 0.3;
+
+/// The application with the most time, if it has about that of the statement.
+fn application<'a>(time: &'a NodeTime, statement: &StatementTime) -> Option<&'a str> {
+    let by = time.by.iter().find(|by| by.name == "application")?;
+    let near =
+        |share: f64| (share - statement.share).abs() <= statement.share * 0.3 && share >= OF_APPLICATION_MIN;
+    by.shares.iter().find(|(name, share)| !name.is_empty() && near(*share)).map(|(name, _)| name.as_str())
+}
+
+/// Of the looks at a statement, those in which it computed, read or wrote: one that waits for a lock or sleeps overlaps for another reason.
+fn works_share(statement: &StatementTime) -> f64 {
+    let works = |event: &str| event == "CPU" || event.starts_with("IO:");
+    statement.events.iter().filter(|(event, _)| works(event)).map(|(_, share)| share).sum()
+}
+
+/// Of the looks at a statement, those in which it works.
+const WORKS_MIN: f64 = 0.5;
+
+fn judge(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
+            let at_once = statement.share * time.active;
+            let is_long = statement.mean_ms.map_or(!statement.is_counted, |ms| ms >= MEAN_MS_MIN);
+            if !is_long || at_once < AT_ONCE_MIN || works_share(statement) < WORKS_MIN {
+                continue;
+            }
+            let lasts = match statement.mean_ms {
+                Some(mean_ms) => format!("takes {} each time", units::us(mean_ms * 1e3)),
+                None => "has not ended within the recording".to_string(),
+            };
+            let who =
+                application(time, statement).map_or(String::new(), |name| format!(" of {}", plain(name, 60)));
+            claims.push(
+                Claim::new(
+                    Severity::Low,
+                    Level::CoOccurrence,
+                    format!(
+                        "{}: {} sessions{who} execute the same statement at once, which {lasts}, {} of the session time: jobs that are started before \
+                         the last one has finished overlap like this",
+                        time.node,
+                        units::short(at_once),
+                        units::percent(statement.share)
+                    ),
+                )
+                .on_node(&time.node)
+                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+                .number("share", statement.share)
+                .number("sessions_at_once", at_once)
+                // What it does is another finding, so this one does not take its place.
+                .because(format!("what runs at once: {}", in_a_line(statement)))
+                .lacking("who starts it: cron, a scheduler, or people who ask for the same report at once")
+                .remedy(
+                    "let a job end before it is started again: a scheduler that waits, or pg_try_advisory_lock at its begin, which ends the second one; let \
+                     several readers share one result (a materialized view)",
+                    &["SELECT pid, application_name, usename, backend_start, now() - query_start AS runs, left(query, 60) AS query FROM pg_stat_activity \
+                       WHERE state = 'active' ORDER BY query_start LIMIT 10;"],
+                ),
+            );
+        }
+    }
+    Answer::of(claims, || "long statements, and the sessions that execute them".to_string())
+}

@@ -1,0 +1,87 @@
+//! VAC-16: autovacuum goes through large tables for a handful of changed rows.
+
+use crate::case::{Case, Thing};
+use crate::rule::{Answer, Claim};
+use crate::rules::overhead::Due;
+use crate::units;
+use record::finding::{Level, Severity};
+
+/// Rows of a table whose vacuum takes a while.
+const ROWS_MIN: f64 = 50_000.0;
+/// Of these, the changed ones for which autovacuum comes.
+const DUE_SHARE_MAX: f64 = 0.002;
+/// Times that it came to the table, or ...
+const RUNS_MIN: f64 = 3.0;
+/// ... workers at any time.
+const WORKERS_MIN: f64 = 0.3;
+/// Workers from which on they take the processors from others.
+const WORKERS_MEDIUM: f64 = 0.5;
+
+/// The parameter that lets autovacuum come for almost nothing, and for how many rows.
+fn eager(case: &Case, table: &Thing<'_>, live: f64) -> Option<Due> {
+    let node = table.place;
+    let dues = [Due::of_vacuum(case, table, node, live), Due::of_analyze(case, table, node, live)];
+    let least = dues.into_iter().flatten().min_by(|left, right| left.rows.total_cmp(&right.rows));
+    least.filter(|due| due.rows <= live * DUE_SHARE_MAX)
+}
+
+pub(super) fn eager_vacuums(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for server in case.things("server") {
+        let workers = server.lines.series("autovacuum_workers").map_or(0.0, crate::series::Series::mean);
+        let tables = case.at("table", server.place).filter_map(|table| {
+            let live = table.lines.last("live_rows").filter(|live| *live >= ROWS_MIN)?;
+            let runs: f64 =
+                ["autovacuums", "autoanalyzes"].iter().filter_map(|field| table.lines.sum(field)).sum();
+            let progress = case.at("progress", server.place);
+            let is_at_work =
+                progress.filter(|one| one.lines.word("relation") == table.lines.word("relation")).count() > 0;
+            let due = eager(case, &table, live)?;
+            (runs >= RUNS_MIN || is_at_work && workers >= WORKERS_MIN).then_some((table, live, runs, due))
+        });
+        let found: Vec<_> = tables.collect();
+        let Some((table, live, runs, due)) = found.iter().max_by(|left, right| left.1.total_cmp(&right.1))
+        else {
+            continue;
+        };
+        let relation = table.lines.word("relation");
+        let others = if found.len() > 1 {
+            format!(", and likewise {} others", found.len() - 1)
+        } else {
+            String::new()
+        };
+        let reset = format!(
+            "ALTER TABLE {relation} RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor, autovacuum_analyze_threshold, autovacuum_analyze_scale_factor);"
+        );
+        claims.push(
+            Claim::new(
+                if workers >= WORKERS_MEDIUM { Severity::Medium } else { Severity::Low },
+                Level::CoOccurrence,
+                format!(
+                    "{}: autovacuum works on {relation}, with {} rows, again after every {} changed rows ({}{}){others}: {} workers are at work at any time",
+                    server.place,
+                    units::count(*live),
+                    units::short(due.rows),
+                    due.by,
+                    if due.is_tables { ", set for the table" } else { "" },
+                    units::short(workers)
+                ),
+            )
+            .on_node(server.place)
+            .during([table.lines.ticks.window()])
+            .number("workers", workers)
+            .number("runs", *runs)
+            .number("rows_due", due.rows)
+            .number("live_rows", *live)
+            .because("a vacuum goes through all indexes of a table, an ANALYZE reads its sample, for however few rows")
+            .lacking("their processor time: pg_stat_progress_vacuum and the server's log (log_autovacuum_min_duration) show single runs")
+            .not("dead rows in the way: they are removed long before they are many")
+            .remedy(
+                "let it come for a share of the rows (autovacuum_vacuum_scale_factor, autovacuum_analyze_scale_factor: 0.01 or 0.02 for large tables), and let \
+                 it pause (autovacuum_vacuum_cost_delay)",
+                &[&reset],
+            ),
+        );
+    }
+    Answer::of(claims, || "thresholds of autovacuum, against the rows of the tables".to_string())
+}
