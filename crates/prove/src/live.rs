@@ -40,7 +40,7 @@ use record::clock::monotonic_ns;
 use self::failures::{Failures, Tally};
 use self::servers::{Observed, Registry};
 use crate::client::{Client, ClientError, Reply};
-use crate::fault::{FaultError, Happened, Plan, Site};
+use crate::fault::{Happened, Plan, QuietError, Site};
 
 /// How long a session waits before it tries again to connect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
@@ -99,9 +99,9 @@ pub enum LiveError {
     /// The server refused a statement that must work, or cannot be reached.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// A fault could not be undone.
-    #[error("the injected faults could not be undone")]
-    Fault(#[from] FaultError),
+    /// The cluster does not come to rest.
+    #[error(transparent)]
+    Restless(#[from] QuietError),
     /// Tables of that name that are not ours.
     #[error("the schema {0} exists, and pgfathom did not make it")]
     Foreign(&'static str),
@@ -137,7 +137,7 @@ impl LiveError {
     pub fn hint(&self) -> Option<String> {
         match self {
             LiveError::Client(error) => error.hint(),
-            LiveError::Fault(error) => error.hint(),
+            LiveError::Restless(error) => error.hint(),
             LiveError::Foreign(name) => Some(format!(
                 "it lacks our comment, or belongs to a role that this session does not trust; if it is not needed: drop schema {name} cascade"
             )),
@@ -270,20 +270,29 @@ fn under_faults<T: Send>(
 /// Waits until the cluster takes writes again, and returns a session whose tables are still ours.
 ///
 /// # Errors
-/// [`LiveError::NotBack`], [`LiveError::Disturbed`].
+/// [`LiveError::NotBack`], [`LiveError::Disturbed`], and [`LiveError::Restless`] when the engine has not ended its commits.
 fn after_all(
     site: &Site,
     tables: &tables::Tables,
     observed: &mut Observed,
     patience: Duration,
 ) -> Result<Client, LiveError> {
-    let not_back = |error: LiveError| LiveError::NotBack(Box::new(error));
+    let not_back = |error: LiveError| match error {
+        // It is back, but nothing can be judged.
+        LiveError::Restless(QuietError::InDoubt { .. }) | LiveError::Disturbed(_) => error,
+        error => LiveError::NotBack(Box::new(error)),
+    };
     site.quiesce().map_err(|error| not_back(error.into()))?;
-    let mut client = again(site, || Ok(Client::connect(&site.entry(), patience)?)).map_err(not_back)?;
+    let mut client = again(site, || {
+        // A node that answers may not be a part of the cluster yet, or not for long.
+        let mut client = site.enter(patience)?;
+        tables.check(site, &mut client)?;
+        Ok(client)
+    })
+    .map_err(not_back)?;
     // A cluster manager may have promoted another node since the site was last looked at.
     let primary = site.follow_primary().then(|| site.primary());
     observed.meet_last(&mut client, primary);
-    tables.check(site, &mut client)?;
     Ok(client)
 }
 
@@ -296,7 +305,7 @@ fn lost_rows(error: LiveError) -> LiveError {
 }
 
 /// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -311,20 +320,24 @@ fn again<T>(site: &Site, mut work: impl FnMut() -> Result<T, LiveError>) -> Resu
     let begin = Instant::now();
     loop {
         match work() {
-            Err(LiveError::Client(ClientError::Refused { error, .. }))
-                if begin.elapsed() < AGAIN_TIMEOUT
-                    && reports_lost_node(site.engine.node_lost, error.sqlstate.as_str(), &error.message) =>
-            {
-                std::thread::sleep(AGAIN_PAUSE);
-            }
-            Err(LiveError::Client(ClientError::Broken(_) | ClientError::Connect(_)))
-                if begin.elapsed() < AGAIN_TIMEOUT =>
+            Err(LiveError::Client(error))
+                if begin.elapsed() < AGAIN_TIMEOUT && is_passing(site.engine.node_lost, &error) =>
             {
                 std::thread::sleep(AGAIN_PAUSE);
             }
             result => return result,
         }
     }
+}
+
+/// Whether an error may be gone when a server, or another node that it needs, is back. `lost`: the engine's SQLSTATE values for that.
+fn is_passing(lost: &[&str], error: &ClientError) -> bool {
+    let ClientError::Refused { error, .. } = error else { return true };
+    let code = error.sqlstate.as_str();
+    // Connection exceptions; admin shutdown, crash shutdown, cannot connect now.
+    code.starts_with("08")
+        || matches!(code, "57P01" | "57P02" | "57P03")
+        || reports_lost_node(lost, code, &error.message)
 }
 
 /// A session that reconnects when it is lost.
@@ -393,5 +406,27 @@ impl Draws {
     /// A number below `limit`, which is small: the bias of the remainder does not matter here.
     fn below(&mut self, limit: u64) -> u64 {
         crate::fault::plan::next(&mut self.0) % limit.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_about_a_node_that_is_away_may_pass() {
+        let is_passing = |engine: &str, code: &[u8; 5], message: &str| {
+            let error = wire::error::ServerError::parse(
+                &[b"C", &code[..], b"\0M", message.as_bytes(), b"\0\0"].concat(),
+            );
+            let engine = engines::Engine::parse(engine).unwrap();
+            let refused = ClientError::Refused { error: Box::new(error), sql: "select 1".to_owned() };
+            is_passing(engine.node_lost, &refused)
+        };
+        assert!(is_passing("citus", b"08006", "connection to the remote node w1 failed"));
+        assert!(is_passing("citus", b"57P03", "the database system is starting up"));
+        let catching_up = "[MTM] multimaster node is not online: current status catchup";
+        assert!(is_passing("mtm", b"XX000", catching_up) && !is_passing("citus", b"XX000", catching_up));
+        assert!(!is_passing("citus", b"42P01", "relation does not exist"));
     }
 }

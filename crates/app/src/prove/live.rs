@@ -12,7 +12,7 @@ use crate::recording::{Recording, fields};
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
 use ::prove::fault::{self, Fault, Journal, journal};
 use ::prove::live::tables::SCHEMA;
-use ::prove::live::{Isolation, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin, wide};
+use ::prove::live::{Isolation, LiveError, Options, ack, bank, chain, conflict, heartbeat, skew, twin, wide};
 use ::prove::promise::{self as verdicts, Settings};
 use connect::ConnSpec;
 use connect::conninfo::SessionAttrs;
@@ -495,16 +495,28 @@ fn once(
         }
         Err(LiveError::NotBack(error)) => not_tested(
             &format!(
-                "at the end the cluster accepted no writes, or its rows could not be read: {}; the tables in schema {SCHEMA} are left as they are",
-                chain(error.as_ref())
+                "at the end the cluster accepted no writes, or its rows could not be read: {}; {}",
+                chain(error.as_ref()),
+                left_tables()
             ),
             "run pgfathom prove again when it accepts writes",
+        ),
+        Err(error @ LiveError::Restless(_)) => not_tested(
+            &format!("{}; {}", chain(&error), left_tables()),
+            &error.hint().unwrap_or_else(|| "run pgfathom prove again when it is at rest".to_owned()),
         ),
         Err(error @ LiveError::Disturbed(_)) => {
             not_tested(&error.to_string(), "run pgfathom prove again when no other one runs on these tables")
         }
         watched => watched,
     }
+}
+
+/// What becomes of the tables of a proof whose rows could not be judged.
+fn left_tables() -> String {
+    format!(
+        "its tables are left in schema {SCHEMA}: the next proof replaces them, or drop schema {SCHEMA} cascade"
+    )
 }
 
 /// Whether a server of ours was hurt by the plan, and answers: then it is not for want of time that its rows are missing.
@@ -518,17 +530,6 @@ fn newest() -> Result<lab::local::Installation, Failure> {
         Failure::usage("no PostgreSQL was found on this host")
             .hint("scripts/fetch-postgres18, or set PGFATHOM_PG_BIN")
     })
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        words.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    words
 }
 
 /// The column of the matrix.

@@ -226,7 +226,7 @@ pub(super) fn client(site: &Site, node: usize) -> Result<Client, ClientError> {
 fn remove_from(site: &Site, node: usize) -> Result<(), LiveError> {
     // The primary may have changed again, or need another address.
     let mut client = match node == site.primary() {
-        true => Client::connect(&site.entry(), CLEANUP_PATIENCE)?,
+        true => site.enter(CLEANUP_PATIENCE)?,
         false => Client::connect(&site.nodes[node].spec, CLEANUP_PATIENCE)?,
     };
     let is_ours = match owner(&mut client)? {
