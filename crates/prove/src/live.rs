@@ -47,6 +47,8 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// How long reading the rows is retried when connections break, and the pause between two attempts.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(60);
 const AGAIN_PAUSE: Duration = Duration::from_millis(200);
+/// How long the nodes that are left may take until they work without one that died.
+const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(6);
 /// The least time of observation after the last step of a plan.
 const TAIL: Duration = Duration::from_secs(1);
 
@@ -127,6 +129,15 @@ pub enum LiveError {
     /// After the measurement the cluster does not take writes, or its rows cannot be read.
     #[error("the cluster did not recover from it")]
     NotBack(#[source] Box<LiveError>),
+    /// Something went away while the proof was set up, or measured in one session.
+    #[error("{}, and the proof ended early", away(nodes))]
+    Lost {
+        /// The nodes that do not answer since.
+        nodes: Vec<String>,
+        /// What the session met.
+        #[source]
+        source: ClientError,
+    },
     /// The workload needs something else.
     #[error("{0}")]
     Unfit(String),
@@ -150,6 +161,10 @@ impl LiveError {
             ),
             LiveError::Disturbed(_) => Some("run pgfathom prove again when no other one runs on these tables".to_owned()),
             LiveError::NotBack(error) => error.hint(),
+            LiveError::Lost { .. } => Some(format!(
+                "run pgfathom prove again when all nodes answer; what is left in schema {} is replaced then",
+                tables::SCHEMA
+            )),
             LiveError::Unfit(_) => None,
         }
     }
@@ -164,6 +179,33 @@ impl From<crate::client::Broken> for LiveError {
 impl From<ConnectError> for LiveError {
     fn from(error: ConnectError) -> Self {
         LiveError::Client(ClientError::Connect(error))
+    }
+}
+
+/// Who went away, as the begin of a sentence.
+fn away(nodes: &[String]) -> String {
+    match nodes {
+        [] => "a connection was lost, though all nodes answer again".to_owned(),
+        nodes => format!("{} did not answer", nodes.join(", ")),
+    }
+}
+
+/// The error of a proof that a node's end has ended early: it names the node, and what is left of the proof is removed where that is possible.
+pub fn explained(site: &Site, error: LiveError) -> LiveError {
+    match error {
+        LiveError::Client(source) if is_passing(site.engine.node_lost, &source) => {
+            let absent = || site.absent_nodes().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+            let mut nodes = absent();
+            // For a moment the others refuse everything, too, until they agree on who is left.
+            let begin = Instant::now();
+            while nodes.len() > 1 && begin.elapsed() < AGREEMENT_TIMEOUT {
+                std::thread::sleep(AGAIN_PAUSE);
+                nodes = absent();
+            }
+            tables::remove_everywhere(site);
+            LiveError::Lost { nodes, source }
+        }
+        error => error,
     }
 }
 

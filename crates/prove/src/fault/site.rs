@@ -7,6 +7,7 @@ mod quiet;
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -89,6 +90,8 @@ pub struct Site {
     proof: Proof,
     /// What could not be cleaned up, and how to do it.
     notes: Mutex<Vec<String>>,
+    /// Who is told at once what takes long.
+    listener: Mutex<Option<Sender<String>>>,
     /// The way of clients, if they take another one than to the nodes: a proxy or a pooler in front of them.
     front: Option<ConnSpec>,
 }
@@ -125,6 +128,7 @@ impl Site {
             made: Instant::now(),
             proof: Proof::new(),
             notes: Mutex::new(notes),
+            listener: Mutex::default(),
             front: None,
         }
     }
@@ -162,6 +166,17 @@ impl Site {
         if !notes.contains(&words) {
             notes.push(words);
         }
+    }
+
+    /// Says to whom to tell what takes long, as long as that is there.
+    pub fn tell(&self, listener: Option<Sender<String>>) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+    }
+
+    fn say(&self, words: String) {
+        // Without a listener it is not said.
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = listener.as_ref().map(|listener| listener.send(words));
     }
 
     /// The notes since the last call.

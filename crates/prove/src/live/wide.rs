@@ -139,6 +139,12 @@ pub fn run(
             }),
         });
     }
+    // There is no observer beside the one session.
+    for (name, why) in site.absent_nodes() {
+        site.note(format!(
+            "{name} did not answer at the end, so its part of the commits may be missing: {why}"
+        ));
+    }
     tables.remove(site);
     Ok(report)
 }

@@ -1,6 +1,8 @@
 //! The wait after a workload: its rows can be judged when the cluster takes writes, and no commit over several nodes is in doubt any more.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use connect::cluster_file::Role;
@@ -13,6 +15,8 @@ use crate::client::{Client, ClientError, text};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time limit for a node that need not be there, as others have its rows, too.
 const PATIENCE_WITH_ONE_OF_SEVERAL: Duration = Duration::from_secs(2);
+/// After this time in silence people are told that it is waited.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How often the nodes are asked for transactions in doubt.
 const DOUBT_INTERVAL: Duration = Duration::from_millis(200);
 /// How often the engine is told to end them: it looks at all of its nodes.
@@ -149,11 +153,19 @@ impl Site {
     /// When that does not happen in time.
     pub(crate) fn quiesce(&self) -> Result<(), QuietError> {
         let begin = Instant::now();
-        self.await_writes(begin)?;
-        self.engine.own().try_for_each(|own| self.await_commits(own, begin))
+        let is_told = Cell::new(false);
+        // A wait of two minutes without a word looks like a program that hangs.
+        let pause = |time: Duration| {
+            if begin.elapsed() >= SILENCE_MAX && !is_told.replace(true) {
+                self.say(format!("waiting for the cluster, up to {} s", QUIET_TIMEOUT.as_secs()));
+            }
+            std::thread::sleep(time);
+        };
+        self.await_writes(begin, &pause)?;
+        self.engine.own().try_for_each(|own| self.await_commits(own, begin, &pause))
     }
 
-    fn await_writes(&self, begin: Instant) -> Result<(), QuietError> {
+    fn await_writes(&self, begin: Instant, pause: &dyn Fn(Duration)) -> Result<(), QuietError> {
         loop {
             let requested = self.enter(PATIENCE).and_then(|mut client| {
                 let reply = client.execute("select pg_catalog.pg_is_in_recovery()::int")?;
@@ -170,7 +182,7 @@ impl Site {
                 }
                 // No other program would start it.
                 Ok(_) | Err(_) if waited < QUIET_TIMEOUT && !self.is_gone() => {
-                    std::thread::sleep(POLL_INTERVAL);
+                    pause(POLL_INTERVAL);
                 }
                 Ok(_) => return Err(QuietError::InRecovery { waited }),
                 Err(source) => return Err(QuietError::NoWrites { waited, source }),
@@ -180,7 +192,12 @@ impl Site {
 
     /// A worker that comes back from a crash has prepared transactions that its coordinator has committed: until the engine ends them, their rows are
     /// missing, and would be taken for lost.
-    fn await_commits(&self, own: &'static Own, begin: Instant) -> Result<(), QuietError> {
+    fn await_commits(
+        &self,
+        own: &'static Own,
+        begin: Instant,
+        pause: &dyn Fn(Duration),
+    ) -> Result<(), QuietError> {
         if own.prepared.is_empty() {
             return Ok(());
         }
@@ -214,8 +231,37 @@ impl Site {
                 told = Some(Instant::now());
                 doubts.iter_mut().for_each(|doubt| doubt.resolve(own, patience));
             }
-            std::thread::sleep(DOUBT_INTERVAL);
+            pause(DOUBT_INTERVAL);
         }
+    }
+
+    /// The nodes that do not answer now, and why.
+    pub(crate) fn absent_nodes(&self) -> Vec<(String, String)> {
+        let nodes = self.nodes.iter().enumerate();
+        let absent =
+            nodes.filter_map(|(at, node)| Some((node.name.clone(), self.answers(at).err()?.to_string())));
+        absent.collect()
+    }
+
+    fn answers(&self, node: usize) -> Result<(), ClientError> {
+        let mut client = Client::connect(&self.nodes[node].spec, PATIENCE_WITH_ONE_OF_SEVERAL)?;
+        client.execute("select 1").map(drop)
+    }
+
+    /// Where every node has all rows: if the entry is away, or no part of the cluster now, the first other node that is becomes the entry.
+    pub fn move_entry(&self) {
+        if self.has_front() || !self.engine.layout.commits_everywhere() {
+            return;
+        }
+        let now = self.primary();
+        let Err(why) = self.answers(now) else { return };
+        let Some(next) = (0..self.nodes.len()).find(|node| *node != now && self.answers(*node).is_ok())
+        else {
+            return;
+        };
+        *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        let [away, entry] = [now, next].map(|node| &self.nodes[node].name);
+        self.note(format!("{away} was no entry at the begin ({why}): the proof enters at {entry}"));
     }
 
     /// A session at the entry. Where every node has all rows and one answers without being a part of the cluster, the next one is entered.
