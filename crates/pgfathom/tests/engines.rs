@@ -185,6 +185,7 @@ fn postgres_pro_multimaster_is_loaded_verified_driven_and_proved() {
     trial.run();
     trial.look();
     trial.prove();
+    a_node_that_the_file_lacks_is_named(lab);
     // The node at which a proof enters dies and stays away: it goes on at the others.
     for what in ["bank", "ack"] {
         let prove = format!("prove {what} -T 6 -o without-{what}");
