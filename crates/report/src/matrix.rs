@@ -218,11 +218,11 @@ mod tests {
             let operations = vec![Operation { name: "select".to_string(), cells, ..Operation::default() }];
             Matrix { connect: names(), data: vec!["every node".to_string()], operations }
         };
-        let told = |rates: &[f64], is_valid| clauses(&matrix(rates), is_valid).concat();
-        assert!(told(&[100.0, 101.0, 99.0], true).contains("3 nodes are similar"));
+        let words = |rates: &[f64], is_valid| clauses(&matrix(rates), is_valid).concat();
+        assert!(words(&[100.0, 101.0, 99.0], true).contains("3 nodes are similar"));
         for (rates, is_valid) in [([100.0, 0.0, 99.0], true), ([100.0, 101.0, 99.0], false)] {
-            let told = told(&rates, is_valid);
-            assert!(told.contains("not compared") && !told.contains("similar"), "{told}");
+            let words = words(&rates, is_valid);
+            assert!(words.contains("not compared") && !words.contains("similar"), "{words}");
         }
     }
 }

@@ -43,23 +43,23 @@ pub(super) fn write_down(
     }
 }
 
-/// Does `work` on a site, and says meanwhile what takes long there.
-pub(super) fn telling<T>(context: &Context, site: &Site, work: impl FnOnce() -> T) -> T {
+/// Does `work` on a site, and shows at once what takes long there.
+pub(super) fn announcing<T>(context: &Context, site: &Site, work: impl FnOnce() -> T) -> T {
     let (sender, words) = mpsc::channel::<String>();
-    site.tell(Some(sender));
+    site.announce_to(Some(sender));
     std::thread::scope(|scope| {
         scope.spawn(move || words.iter().for_each(|words| context.terminal.say(&words)));
-        let _end = Telling(site);
+        let _end = Announcing(site);
         work()
     })
 }
 
 /// The listener ends with its sender, also when the work panics.
-struct Telling<'a>(&'a Site);
+struct Announcing<'a>(&'a Site);
 
-impl Drop for Telling<'_> {
+impl Drop for Announcing<'_> {
     fn drop(&mut self) {
-        self.0.tell(None);
+        self.0.announce_to(None);
     }
 }
 

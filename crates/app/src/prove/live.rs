@@ -418,7 +418,7 @@ impl Plan {
                 }
                 context.terminal.detail(&format!("repeat {number} of {}", self.repeat));
             }
-            let watched = fault_events::telling(context, &testbed.site, || {
+            let watched = fault_events::announcing(context, &testbed.site, || {
                 once(&testbed, trial, &options, history_files, stop)
             });
             // A trial that failed is reported too, with what was done, and when.

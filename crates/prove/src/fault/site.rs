@@ -90,7 +90,7 @@ pub struct Site {
     proof: Proof,
     /// What could not be cleaned up, and how to do it.
     notes: Mutex<Vec<String>>,
-    /// Who is told at once what takes long.
+    /// Who learns at once what takes long.
     listener: Mutex<Option<Sender<String>>>,
     /// The way of clients, if they take another one than to the nodes: a proxy or a pooler in front of them.
     front: Option<ConnSpec>,
@@ -168,13 +168,13 @@ impl Site {
         }
     }
 
-    /// Says to whom to tell what takes long, as long as that is there.
-    pub fn tell(&self, listener: Option<Sender<String>>) {
+    /// Sets who learns at once what takes long.
+    pub fn announce_to(&self, listener: Option<Sender<String>>) {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
     }
 
-    fn say(&self, words: String) {
-        // Without a listener it is not said.
+    fn announce(&self, words: String) {
+        // A wait without a listener is silent.
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = listener.as_ref().map(|listener| listener.send(words));
     }

@@ -15,11 +15,11 @@ use crate::client::{Client, ClientError, text};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time limit for a node that need not be there, as others have its rows, too.
 const PATIENCE_WITH_ONE_OF_SEVERAL: Duration = Duration::from_secs(2);
-/// After this time in silence people are told that it is waited.
+/// After this time in silence the wait is announced.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// How often the nodes are asked for transactions in doubt.
+/// How often the nodes are searched for transactions in doubt.
 const DOUBT_INTERVAL: Duration = Duration::from_millis(200);
-/// How often the engine is told to end them: it looks at all of its nodes.
+/// How often the engine is made to end them: it looks at all of its nodes.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(2);
 /// The clock of a server may jump: transactions prepared so long before the proof count as its own.
 const CLOCK_SLACK: Duration = Duration::from_secs(10);
@@ -134,7 +134,7 @@ impl Doubt<'_> {
         Ok(names.filter(|name| own.prepares(name)).collect())
     }
 
-    /// Tells the engine to end its own transactions. A node that cannot do that refuses; the others, or the engine's own process, will.
+    /// Makes the engine end its own transactions. A node that cannot do that refuses; the others, or the engine's own process, will.
     fn resolve(&mut self, own: &Own, patience: Duration) {
         let Some(sql) = own.resolve else { return };
         if self.client.is_none() {
@@ -153,11 +153,11 @@ impl Site {
     /// When that does not happen in time.
     pub(crate) fn quiesce(&self) -> Result<(), QuietError> {
         let begin = Instant::now();
-        let is_told = Cell::new(false);
+        let is_announced = Cell::new(false);
         // A wait of two minutes without a word looks like a program that hangs.
         let pause = |time: Duration| {
-            if begin.elapsed() >= SILENCE_MAX && !is_told.replace(true) {
-                self.say(format!("waiting for the cluster, up to {} s", QUIET_TIMEOUT.as_secs()));
+            if begin.elapsed() >= SILENCE_MAX && !is_announced.replace(true) {
+                self.announce(format!("waiting for the cluster, up to {} s", QUIET_TIMEOUT.as_secs()));
             }
             std::thread::sleep(time);
         };
@@ -206,7 +206,7 @@ impl Site {
         let nodes = self.nodes.iter().filter(|node| node.role != Role::Standby);
         let mut doubts: Vec<Doubt<'_>> =
             nodes.map(|node| Doubt { node, client: None, left: None, away: None }).collect();
-        let mut told: Option<Instant> = None;
+        let mut resolved: Option<Instant> = None;
         loop {
             let age = self.made.elapsed() + CLOCK_SLACK;
             doubts
@@ -227,8 +227,8 @@ impl Site {
                     }
                 });
             }
-            if told.is_none_or(|told| told.elapsed() >= RESOLVE_INTERVAL) {
-                told = Some(Instant::now());
+            if resolved.is_none_or(|last| last.elapsed() >= RESOLVE_INTERVAL) {
+                resolved = Some(Instant::now());
                 doubts.iter_mut().for_each(|doubt| doubt.resolve(own, patience));
             }
             pause(DOUBT_INTERVAL);
@@ -267,7 +267,7 @@ impl Site {
     /// A session at the entry. Where every node has all rows and one answers without being a part of the cluster, the next one is entered.
     ///
     /// # Errors
-    /// When no node can be entered: what the last one said.
+    /// When no node can be entered: the error of the last one.
     pub(crate) fn enter(&self, patience: Duration) -> Result<Client, ClientError> {
         let mut entry = self.entry();
         if self.has_front() || !self.engine.layout.commits_everywhere() {
