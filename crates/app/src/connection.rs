@@ -82,6 +82,20 @@ impl Address {
         Ok(resolved.spec)
     }
 
+    /// The same; of a cluster file the first node that answers as a part of the cluster, where any will do. [`Address::cluster`] names the one that does not.
+    ///
+    /// # Errors
+    /// As [`Address::spec`].
+    pub(crate) fn online_spec(&self, context: &Context) -> Result<ConnSpec, Failure> {
+        let first = self.spec(context)?;
+        let Some(cluster) = self.cluster_of_file()? else { return Ok(first) };
+        let (cluster, away) = cluster.entered_where_possible();
+        Ok(match away {
+            Some(_) => cluster.nodes[cluster.entry_node()].spec.clone(),
+            None => first,
+        })
+    }
+
     /// All nodes: those of the cluster file, in its order but with the primary first, whichever standby that is by now; or those that the catalog
     /// of the target names, after querying it. The target comes first.
     ///

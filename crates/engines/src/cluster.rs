@@ -281,13 +281,21 @@ impl Cluster {
     }
 
     /// The node at an address as the node `seen_from` knows it. A loopback address or a socket's folder there means a server on the
-    /// machine of `seen_from`; so does no address at all.
+    /// machine of `seen_from`; so does no address at all. `None` also where several could be it.
     pub fn node_at(&self, seen_from: usize, host: Option<&str>, port: u16, dbname: &str) -> Option<usize> {
-        let seen_from = self.nodes[seen_from].spec.hosts.first()?;
+        match self.nodes_at(seen_from, host, port, dbname)[..] {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// All nodes that could be at the address.
+    fn nodes_at(&self, seen_from: usize, host: Option<&str>, port: u16, dbname: &str) -> Vec<usize> {
+        let Some(seen_from) = self.nodes[seen_from].spec.hosts.first() else { return Vec::new() };
         let wanted = Machine::of_name(host, seen_from);
         // Two servers on one host can have the same port number on different sockets: then the folder distinguishes them.
         let folder = host.filter(|host| host.starts_with('/')).filter(|_| wanted == Machine::Here).map(real);
-        let mut found = self.nodes.iter().enumerate().filter(|(_, node)| {
+        let is_there = |node: &ClusterNode| {
             node.spec.dbname == dbname
                 && node.spec.hosts.iter().chain(&node.also).any(|at| {
                     let same_folder = match (&at.host, &folder) {
@@ -296,9 +304,8 @@ impl Cluster {
                     };
                     at.port == port && wanted.is_of(at) && same_folder
                 })
-        });
-        let (index, _) = found.next()?;
-        found.next().is_none().then_some(index)
+        };
+        (0..self.nodes.len()).filter(|index| is_there(&self.nodes[*index])).collect()
     }
 }
 

@@ -82,6 +82,16 @@ impl Profile {
         self.expectations.iter().find(|expectation| expectation.case == case)
     }
 
+    /// What it makes for itself: one per catalog or replication system that it can have.
+    pub fn own(&self) -> impl Iterator<Item = &'static Own> {
+        let (catalog, replications): (_, &[Replication]) = match self.discovery {
+            Discovery::Catalog(catalog) => (Some(catalog.own), &[]),
+            Discovery::Copies(replications) => (None, replications),
+            _ => (None, &[]),
+        };
+        catalog.into_iter().chain(replications.iter().map(|replication| replication.own))
+    }
+
     /// Whether a deadlock over two nodes is never detected: then only a time limit ends it.
     pub fn misses_deadlocks(&self) -> bool {
         self.expectation(Case::Deadlock).is_some_and(|expectation| expectation.may_happen == Some(true))

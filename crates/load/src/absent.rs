@@ -96,7 +96,7 @@ pub(crate) fn wait_for<T>(
 }
 
 /// Sleeps; less if the load is to be stopped.
-fn sleep(pause: Duration, stop: &Stop) {
+pub(crate) fn sleep(pause: Duration, stop: &Stop) {
     let until = Instant::now() + pause;
     while Instant::now() < until && stop.level() == StopLevel::Run {
         std::thread::sleep(STOP_LOOK.min(pause));

@@ -447,6 +447,11 @@ impl LoadError {
         }
     }
 
+    /// Whether an attempt to connect may succeed later: the server is away, or answers while it is no part of its cluster yet.
+    pub(crate) fn may_come_back(&self, lost: &[&str]) -> bool {
+        self.is_connection_lost() || self.is_node_away(lost)
+    }
+
     /// The message of the server, or its own.
     pub(crate) fn reason(&self) -> String {
         match self.innermost() {

@@ -133,7 +133,7 @@ impl<'a> Fill<'a> {
         for (name, spec) in self.entries() {
             match self.wait_until_visible(spec) {
                 Ok(()) => reachable.push((name.clone(), spec.clone())),
-                Err(error) if error.is_connection_lost() => {
+                Err(error) if error.may_come_back(self.sessions.node_lost) => {
                     let message =
                         format!("{name} does not answer ({}): its streams enter elsewhere", error.reason());
                     reporter.observer.event(&LoadEvent {

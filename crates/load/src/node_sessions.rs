@@ -7,6 +7,7 @@ use connect::control::Control;
 use engines::cluster::Cluster;
 use engines::profile::Sizes;
 
+use crate::absent::{self, Waiting};
 use crate::error::LoadError;
 use crate::index;
 use crate::options::{Stop, StopLevel};
@@ -40,6 +41,8 @@ pub(crate) struct NodeSession {
     pub(crate) wal_before: Option<u64>,
     /// How the engine reports what a table takes on disk.
     pub(crate) sizes: Sizes,
+    /// The engine's SQLSTATE values for a node that is no part of the cluster.
+    node_lost: &'static [&'static str],
 }
 
 impl NodeSession {
@@ -61,7 +64,7 @@ impl NodeSession {
             };
             let waited = lost_at.elapsed();
             let stopped = stop.is_some_and(|stop| stop.level() > StopLevel::Run);
-            if waited >= limit || stopped || !error.is_connection_lost() {
+            if waited >= limit || stopped || !error.may_come_back(self.node_lost) {
                 let error = LoadError::ServerLost { waited, attempts, source: Box::new(error) };
                 return Err(error.at(&self.name));
             }
@@ -101,7 +104,8 @@ impl NodeSessions {
             }
             let wal_before = wal::position(&mut control);
             let sizes = cluster.engine.sizes;
-            members.push(NodeSession { name, node, spec, control, wal_before, sizes });
+            let node_lost = cluster.engine.node_lost;
+            members.push(NodeSession { name, node, spec, control, wal_before, sizes, node_lost });
             if shape == Shape::Single {
                 break;
             }
@@ -128,12 +132,16 @@ impl NodeSessions {
     ///
     /// No loader waits for one lock while it holds another, as loaders may list the nodes in different order.
     pub(crate) fn lock(&mut self, limit: Duration, stop: &Stop) -> Result<bool, LoadError> {
+        let mut away: Option<Waiting> = None;
         loop {
             match self.try_lock() {
                 Ok(true) => return Ok(true),
                 Ok(false) if stop.level() > StopLevel::Run => return Ok(false),
                 Ok(false) => std::thread::sleep(LOCK_LOOK),
                 Err(error) if error.is_connection_lost() => self.reconnect(limit, Some(stop))?,
+                Err(error) if error.is_node_away(self.node_lost) && stop.level() == StopLevel::Run => {
+                    absent::sleep(away.get_or_insert_with(Waiting::begin).next(limit, error)?, stop);
+                }
                 Err(error) => return Err(error),
             }
         }

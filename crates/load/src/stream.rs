@@ -278,6 +278,7 @@ impl<'a> Stream<'a> {
                 self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
             }
             attempts += 1;
+            let lost = self.work.node_lost;
             match (self.try_connect(), self.lost_at) {
                 (Ok(session), lost_at) => {
                     self.session = Some(session);
@@ -288,11 +289,11 @@ impl<'a> Stream<'a> {
                         self.report(record::event::RECONNECT, message, Some(waited));
                     }
                 }
-                (Err(error), None) if !error.is_connection_lost() || error.is_no_room() => return Err(error),
+                (Err(error), None) if !error.may_come_back(lost) || error.is_no_room() => return Err(error),
                 (Err(_), None) => self.lose_connection(),
                 (Err(error), Some(lost_at)) => {
                     let waited = lost_at.elapsed();
-                    if waited >= self.work.reconnect_limit || !error.is_connection_lost() {
+                    if waited >= self.work.reconnect_limit || !error.may_come_back(lost) {
                         return Err(LoadError::ServerLost { waited, attempts, source: Box::new(error) });
                     }
                     self.turn_to_next();

@@ -21,7 +21,7 @@ pub use journal::{Journal, Undo};
 pub use links::Links;
 pub use plan::{Plan, PlanError, Step};
 pub use proxy::Proxy;
-pub use site::{Happened, Node, Site};
+pub use site::{Happened, Node, QuietError, Site};
 
 /// A fault that can be injected into a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -40,13 +40,15 @@ use record::clock::monotonic_ns;
 use self::failures::{Failures, Tally};
 use self::servers::{Observed, Registry};
 use crate::client::{Client, ClientError, Reply};
-use crate::fault::{FaultError, Happened, Plan, Site};
+use crate::fault::{Happened, Plan, QuietError, Site};
 
 /// How long a session waits before it tries again to connect.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// How long reading the rows is retried when connections break, and the pause between two attempts.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(60);
 const AGAIN_PAUSE: Duration = Duration::from_millis(200);
+/// How long the nodes that are left may take until they work without one that died.
+const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(6);
 /// The least time of observation after the last step of a plan.
 const TAIL: Duration = Duration::from_secs(1);
 
@@ -99,9 +101,9 @@ pub enum LiveError {
     /// The server refused a statement that must work, or cannot be reached.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// A fault could not be undone.
-    #[error("the injected faults could not be undone")]
-    Fault(#[from] FaultError),
+    /// The cluster does not come to rest.
+    #[error(transparent)]
+    Restless(#[from] QuietError),
     /// Tables of that name that are not ours.
     #[error("the schema {0} exists, and pgfathom did not make it")]
     Foreign(&'static str),
@@ -127,6 +129,15 @@ pub enum LiveError {
     /// After the measurement the cluster does not take writes, or its rows cannot be read.
     #[error("the cluster did not recover from it")]
     NotBack(#[source] Box<LiveError>),
+    /// Something went away while the proof was set up, or measured in one session.
+    #[error("{}, and the proof ended early", away(nodes))]
+    Lost {
+        /// The nodes that do not answer since.
+        nodes: Vec<String>,
+        /// What the session met.
+        #[source]
+        source: ClientError,
+    },
     /// The workload needs something else.
     #[error("{0}")]
     Unfit(String),
@@ -137,7 +148,7 @@ impl LiveError {
     pub fn hint(&self) -> Option<String> {
         match self {
             LiveError::Client(error) => error.hint(),
-            LiveError::Fault(error) => error.hint(),
+            LiveError::Restless(error) => error.hint(),
             LiveError::Foreign(name) => Some(format!(
                 "it lacks our comment, or belongs to a role that this session does not trust; if it is not needed: drop schema {name} cascade"
             )),
@@ -150,6 +161,10 @@ impl LiveError {
             ),
             LiveError::Disturbed(_) => Some("run pgfathom prove again when no other one runs on these tables".to_owned()),
             LiveError::NotBack(error) => error.hint(),
+            LiveError::Lost { .. } => Some(format!(
+                "run pgfathom prove again when all nodes answer; what is left in schema {} is replaced then",
+                tables::SCHEMA
+            )),
             LiveError::Unfit(_) => None,
         }
     }
@@ -164,6 +179,33 @@ impl From<crate::client::Broken> for LiveError {
 impl From<ConnectError> for LiveError {
     fn from(error: ConnectError) -> Self {
         LiveError::Client(ClientError::Connect(error))
+    }
+}
+
+/// Who went away, as the begin of a sentence.
+fn away(nodes: &[String]) -> String {
+    match nodes {
+        [] => "a connection was lost, though all nodes answer again".to_owned(),
+        nodes => format!("{} did not answer", nodes.join(", ")),
+    }
+}
+
+/// The error of a proof that a node's end has ended early: it names the node, and what is left of the proof is removed where that is possible.
+pub fn explained(site: &Site, error: LiveError) -> LiveError {
+    match error {
+        LiveError::Client(source) if is_passing(site.engine.node_lost, &source) => {
+            let absent = || site.absent_nodes().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+            let mut nodes = absent();
+            // For a moment the others refuse everything, too, until they agree on who is left.
+            let begin = Instant::now();
+            while nodes.len() > 1 && begin.elapsed() < AGREEMENT_TIMEOUT {
+                std::thread::sleep(AGAIN_PAUSE);
+                nodes = absent();
+            }
+            tables::remove_everywhere(site);
+            LiveError::Lost { nodes, source }
+        }
+        error => error,
     }
 }
 
@@ -270,20 +312,29 @@ fn under_faults<T: Send>(
 /// Waits until the cluster takes writes again, and returns a session whose tables are still ours.
 ///
 /// # Errors
-/// [`LiveError::NotBack`], [`LiveError::Disturbed`].
+/// [`LiveError::NotBack`], [`LiveError::Disturbed`], and [`LiveError::Restless`] when the engine has not ended its commits.
 fn after_all(
     site: &Site,
     tables: &tables::Tables,
     observed: &mut Observed,
     patience: Duration,
 ) -> Result<Client, LiveError> {
-    let not_back = |error: LiveError| LiveError::NotBack(Box::new(error));
+    let not_back = |error: LiveError| match error {
+        // It is back, but nothing can be judged.
+        LiveError::Restless(QuietError::InDoubt { .. }) | LiveError::Disturbed(_) => error,
+        error => LiveError::NotBack(Box::new(error)),
+    };
     site.quiesce().map_err(|error| not_back(error.into()))?;
-    let mut client = again(site, || Ok(Client::connect(&site.entry(), patience)?)).map_err(not_back)?;
+    let mut client = again(site, || {
+        // A node that answers may not be a part of the cluster yet, or not for long.
+        let mut client = site.enter(patience)?;
+        tables.check(site, &mut client)?;
+        Ok(client)
+    })
+    .map_err(not_back)?;
     // A cluster manager may have promoted another node since the site was last looked at.
     let primary = site.follow_primary().then(|| site.primary());
     observed.meet_last(&mut client, primary);
-    tables.check(site, &mut client)?;
     Ok(client)
 }
 
@@ -296,7 +347,7 @@ fn lost_rows(error: LiveError) -> LiveError {
 }
 
 /// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -311,20 +362,24 @@ fn again<T>(site: &Site, mut work: impl FnMut() -> Result<T, LiveError>) -> Resu
     let begin = Instant::now();
     loop {
         match work() {
-            Err(LiveError::Client(ClientError::Refused { error, .. }))
-                if begin.elapsed() < AGAIN_TIMEOUT
-                    && reports_lost_node(site.engine.node_lost, error.sqlstate.as_str(), &error.message) =>
-            {
-                std::thread::sleep(AGAIN_PAUSE);
-            }
-            Err(LiveError::Client(ClientError::Broken(_) | ClientError::Connect(_)))
-                if begin.elapsed() < AGAIN_TIMEOUT =>
+            Err(LiveError::Client(error))
+                if begin.elapsed() < AGAIN_TIMEOUT && is_passing(site.engine.node_lost, &error) =>
             {
                 std::thread::sleep(AGAIN_PAUSE);
             }
             result => return result,
         }
     }
+}
+
+/// Whether an error may be gone when a server, or another node that it needs, is back. `lost`: the engine's SQLSTATE values for that.
+fn is_passing(lost: &[&str], error: &ClientError) -> bool {
+    let ClientError::Refused { error, .. } = error else { return true };
+    let code = error.sqlstate.as_str();
+    // Connection exceptions; admin shutdown, crash shutdown, cannot connect now.
+    code.starts_with("08")
+        || matches!(code, "57P01" | "57P02" | "57P03")
+        || reports_lost_node(lost, code, &error.message)
 }
 
 /// A session that reconnects when it is lost.
@@ -393,5 +448,27 @@ impl Draws {
     /// A number below `limit`, which is small: the bias of the remainder does not matter here.
     fn below(&mut self, limit: u64) -> u64 {
         crate::fault::plan::next(&mut self.0) % limit.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_about_a_node_that_is_away_may_pass() {
+        let is_passing = |engine: &str, code: &[u8; 5], message: &str| {
+            let error = wire::error::ServerError::parse(
+                &[b"C", &code[..], b"\0M", message.as_bytes(), b"\0\0"].concat(),
+            );
+            let engine = engines::Engine::parse(engine).unwrap();
+            let refused = ClientError::Refused { error: Box::new(error), sql: "select 1".to_owned() };
+            is_passing(engine.node_lost, &refused)
+        };
+        assert!(is_passing("citus", b"08006", "connection to the remote node w1 failed"));
+        assert!(is_passing("citus", b"57P03", "the database system is starting up"));
+        let catching_up = "[MTM] multimaster node is not online: current status catchup";
+        assert!(is_passing("mtm", b"XX000", catching_up) && !is_passing("citus", b"XX000", catching_up));
+        assert!(!is_passing("citus", b"42P01", "relation does not exist"));
     }
 }

@@ -38,7 +38,10 @@ fn leading(facts: &Facts) -> Option<String> {
 fn measured(facts: &Facts) -> String {
     let clauses = match facts.steps.as_slice() {
         _ if facts.checked().is_some() => facts.checked().map(crate::checks::clause).into_iter().collect(),
-        _ if facts.matrix.is_some() => facts.matrix.iter().flat_map(crate::matrix::clauses).collect(),
+        _ if facts.matrix.is_some() => {
+            let is_valid = facts.reader.run.verdict.valid;
+            facts.matrix.iter().flat_map(|matrix| crate::matrix::clauses(matrix, is_valid)).collect()
+        }
         _ if facts.sweep.is_some() => facts.sweep.iter().flat_map(crate::sweep::clauses).collect(),
         [] => vec!["nothing was measured".to_string()],
         [only] => vec![step_clause(only)],

@@ -33,8 +33,8 @@ fn ratio(operation: &Operation, cell: &Cell) -> Option<f64> {
     Some(cell.tps / peers.filter(|rate| *rate > 0.0)?)
 }
 
-/// The matrix in clauses of a sentence.
-pub(crate) fn clauses(matrix: &Matrix) -> Vec<String> {
+/// The matrix in clauses of a sentence. `is_valid`: every cell is.
+pub(crate) fn clauses(matrix: &Matrix, is_valid: bool) -> Vec<String> {
     let findings = matrix.findings();
     let odd = findings.iter().filter(|finding| finding.rule != record::matrix::DISTANCE);
     let odd: Vec<String> = odd.map(|finding| finding.claim.clone()).take(1).collect();
@@ -59,6 +59,11 @@ pub(crate) fn clauses(matrix: &Matrix) -> Vec<String> {
         })
         .collect();
     if times.is_empty() {
+        // A cell without a rate is compared with nothing.
+        let idle = |cell: &Cell| cell.tps <= 0.0;
+        if !is_valid || matrix.operations.iter().any(|operation| operation.cells.iter().any(idle)) {
+            return vec!["some nodes could not be measured, so they are not compared".to_string()];
+        }
         return vec![format!(
             "{} are similar: none differs from the others by more than half",
             number::counted(matrix.connect.len() as u64, "node")
@@ -202,5 +207,22 @@ mod tests {
             "4.70 to 6 round trips between the nodes, estimated from latency and ping, not counted; one takes 100 us"
         );
         assert_eq!(trips_words(&with(vec![])), None);
+    }
+
+    #[test]
+    fn nodes_without_a_rate_are_not_called_similar() {
+        let matrix = |rates: &[f64]| {
+            let cell = |tps: &f64| Cell { tps: *tps, ..Cell::default() };
+            let cells = rates.iter().map(cell).collect();
+            let names = || (1..=rates.len()).map(|node| format!("m{node}")).collect();
+            let operations = vec![Operation { name: "select".to_string(), cells, ..Operation::default() }];
+            Matrix { connect: names(), data: vec!["every node".to_string()], operations }
+        };
+        let words = |rates: &[f64], is_valid| clauses(&matrix(rates), is_valid).concat();
+        assert!(words(&[100.0, 101.0, 99.0], true).contains("3 nodes are similar"));
+        for (rates, is_valid) in [([100.0, 0.0, 99.0], true), ([100.0, 101.0, 99.0], false)] {
+            let words = words(&rates, is_valid);
+            assert!(words.contains("not compared") && !words.contains("similar"), "{words}");
+        }
     }
 }

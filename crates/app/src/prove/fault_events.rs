@@ -2,11 +2,12 @@
 
 use crate::context::Context;
 use crate::recording::{Recording, fields};
-use ::prove::fault::{Fault, Happened};
+use ::prove::fault::{Fault, Happened, Site};
 use ::prove::live::event_log::LoggedEvent;
 use record::event::{self, Event};
 use record::{RunDir, StepId};
 use serde_json::{Map, Value, json};
+use std::sync::mpsc;
 
 /// Writes down what was noted of one trial; `repeat`: which one it was, where there are several. Times of a plan count from the begin of
 /// the load, which is a phase.
@@ -39,6 +40,26 @@ pub(super) fn write_down(
                 phase("judge", end_ns);
             }
         }
+    }
+}
+
+/// Does `work` on a site, and shows at once what takes long there.
+pub(super) fn announcing<T>(context: &Context, site: &Site, work: impl FnOnce() -> T) -> T {
+    let (sender, words) = mpsc::channel::<String>();
+    site.announce_to(Some(sender));
+    std::thread::scope(|scope| {
+        scope.spawn(move || words.iter().for_each(|words| context.terminal.say(&words)));
+        let _end = Announcing(site);
+        work()
+    })
+}
+
+/// The listener ends with its sender, also when the work panics.
+struct Announcing<'a>(&'a Site);
+
+impl Drop for Announcing<'_> {
+    fn drop(&mut self) {
+        self.0.announce_to(None);
     }
 }
 

@@ -11,8 +11,9 @@ use crate::human;
 use crate::recording::{Recording, fields};
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
 use ::prove::fault::{self, Fault, Journal, journal};
-use ::prove::live::tables::SCHEMA;
-use ::prove::live::{Isolation, LiveError, Options, ack, bank, conflict, heartbeat, skew, twin, wide};
+use ::prove::live::{
+    Isolation, LiveError, Options, ack, bank, chain, conflict, explained, heartbeat, skew, twin, wide,
+};
 use ::prove::promise::{self as verdicts, Settings};
 use connect::ConnSpec;
 use connect::conninfo::SessionAttrs;
@@ -24,6 +25,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// What becomes of the tables of a proof whose rows could not be judged.
+const LEFT_TABLES: &str = "its tables are left in schema pgfathom_prove: the next proof replaces them, or drop schema pgfathom_prove cascade";
 
 /// Undoes what a proof that was killed has left broken.
 pub fn heal(context: &Context) -> Result<Exit, Failure> {
@@ -147,7 +151,7 @@ impl Plan {
             Place::Made(..) => opening.begin(context)?,
             Place::There(address) => {
                 // A refused password leaves no directory behind.
-                let mut spec = address.spec(context)?;
+                let mut spec = address.online_spec(context)?;
                 if spec.hosts.len() > 1 {
                     spec.target_session_attrs = SessionAttrs::ReadWrite;
                 }
@@ -414,7 +418,9 @@ impl Plan {
                 }
                 context.terminal.detail(&format!("repeat {number} of {}", self.repeat));
             }
-            let watched = once(&testbed, trial, &options, history_files, stop);
+            let watched = fault_events::announcing(context, &testbed.site, || {
+                once(&testbed, trial, &options, history_files, stop)
+            });
             // A trial that failed is reported too, with what was done, and when.
             let repeat = (self.repeat > 1).then_some(number);
             fault_events::write_down(context, recording, &step, repeat, options.events.take());
@@ -471,6 +477,7 @@ fn once(
     history_files: history::HistoryFiles<'_>,
     stop: &AtomicBool,
 ) -> Result<Watched, LiveError> {
+    testbed.site.move_entry();
     let settings = Settings::of(&testbed.site.entry(), options)?;
     let what = trial.what.word();
     let place = place(testbed, &settings);
@@ -495,15 +502,19 @@ fn once(
         }
         Err(LiveError::NotBack(error)) => not_tested(
             &format!(
-                "at the end the cluster accepted no writes, or its rows could not be read: {}; the tables in schema {SCHEMA} are left as they are",
-                chain(error.as_ref())
+                "at the end the cluster accepted no writes, or its rows could not be read: {}; {LEFT_TABLES}",
+                chain(error.as_ref()),
             ),
             "run pgfathom prove again when it accepts writes",
+        ),
+        Err(error @ LiveError::Restless(_)) => not_tested(
+            &format!("{}; {LEFT_TABLES}", chain(&error)),
+            &error.hint().unwrap_or_else(|| "run pgfathom prove again when it is at rest".to_owned()),
         ),
         Err(error @ LiveError::Disturbed(_)) => {
             not_tested(&error.to_string(), "run pgfathom prove again when no other one runs on these tables")
         }
-        watched => watched,
+        watched => watched.map_err(|error| explained(&testbed.site, error)),
     }
 }
 
@@ -518,17 +529,6 @@ fn newest() -> Result<lab::local::Installation, Failure> {
         Failure::usage("no PostgreSQL was found on this host")
             .hint("scripts/fetch-postgres18, or set PGFATHOM_PG_BIN")
     })
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        words.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    words
 }
 
 /// The column of the matrix.

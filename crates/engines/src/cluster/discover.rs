@@ -307,7 +307,7 @@ fn catalogued(
 }
 
 /// The connection to the server that a connection string in a catalog names, with our own role and password.
-fn along(here: &ConnSpec, conninfo: &str) -> Result<ConnSpec, ConninfoError> {
+pub(super) fn along(here: &ConnSpec, conninfo: &str) -> Result<ConnSpec, ConninfoError> {
     let sources = Sources {
         env: &|_| None,
         os_user: Some(here.user.clone()),

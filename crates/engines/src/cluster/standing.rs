@@ -1,11 +1,12 @@
 //! How a server stands to the engines: which one its database belongs to, and whether it belongs to the one that was named.
 
 use super::discover::{self, Reach};
-use super::{Cluster, ClusterError};
+use super::{Cluster, ClusterError, ClusterNode};
 use crate::catalog::{self, TextRow};
 use crate::engine::{Engine, Signs, signs};
 use crate::profile::Discovery;
 
+use connect::conninfo::HostSpec;
 use connect::control::Control;
 
 /// What the server loads at its start; plain roles may not read it.
@@ -41,18 +42,58 @@ impl Cluster {
     /// The addresses of nodes that the engine's catalog has and this cluster does not, as after a node was added. Empty as well where the catalog cannot be
     /// read, or where it has no more nodes than this cluster: then it may only know them by other addresses.
     pub fn unlisted_nodes(&self, control: &mut Control) -> Vec<String> {
-        let Discovery::Catalog(known) = self.engine.discovery else { return Vec::new() };
-        let Ok(rows) = catalog::rows(&mut **control, known.nodes) else { return Vec::new() };
-        if rows.len() <= self.nodes.len() {
+        let rows = self.rows_of_nodes(control);
+        // A server that the file names twice is one node.
+        if rows.len() <= self.nodes.len() - self.doubled_nodes().len() {
             return Vec::new();
         }
-        let dbname = &self.nodes[0].spec.dbname;
-        let address = |row: &TextRow| {
-            let (host, port) = (row.get(2)?, row.get(3)?.parse().ok()?);
-            let is_listed = self.node_at(0, Some(host), port, row.get(4).unwrap_or(dbname)).is_some();
-            (!is_listed).then(|| format!("{host}:{port}"))
+        rows.iter().filter(|row| !row.is_true(6)).filter_map(|row| self.unlisted(row)).collect()
+    }
+
+    /// The nodes by the catalog of this server, as the engine or the replication system in it lists them.
+    fn rows_of_nodes(&self, control: &mut Control) -> Vec<TextRow> {
+        let listing = match self.engine.discovery {
+            Discovery::Catalog(known) => Some(known.nodes),
+            Discovery::Copies(known) => known.iter().find_map(|replication| {
+                let sign = catalog::rows(&mut **control, &format!("select {}", replication.sign)).ok()?;
+                sign.first()?.is_true(0).then_some(replication.nodes)
+            }),
+            Discovery::Native | Discovery::None(_) => None,
         };
-        rows.iter().filter_map(address).collect()
+        listing.and_then(|nodes| catalog::rows(&mut **control, nodes).ok()).unwrap_or_default()
+    }
+
+    /// The address in a row of the catalog, if no node is there.
+    fn unlisted(&self, row: &TextRow) -> Option<String> {
+        let dbname = &self.nodes[0].spec.dbname;
+        let Some(conninfo) = row.get(8) else {
+            let (host, port) = (row.get(2)?, row.get(3)?.parse().ok()?);
+            let listed = self.nodes_at(0, Some(host), port, row.get(4).unwrap_or(dbname));
+            return listed.is_empty().then(|| format!("{host}:{port}"));
+        };
+        let spec = discover::along(&self.nodes[0].spec, conninfo).ok()?;
+        let is_listed =
+            |at: &HostSpec| self.node_at(0, Some(&at.host.to_string()), at.port, &spec.dbname).is_some();
+        let is_known = spec.hosts.iter().any(is_listed);
+        let first = spec.hosts.first().filter(|_| !is_known)?;
+        Some(format!("{}:{}", first.host, first.port))
+    }
+
+    /// Nodes at the address of an earlier one: their names, and that one's.
+    pub fn doubled_nodes(&self) -> Vec<(&str, &str)> {
+        // Not the password: it is found for each of them.
+        let place = |node: &ClusterNode| -> Vec<_> {
+            node.spec.hosts.iter().map(|at| (at.host.to_string(), at.address, at.port)).collect()
+        };
+        let is_same = |one: &ClusterNode, other: &ClusterNode| {
+            one.spec.dbname == other.spec.dbname && place(one) == place(other)
+        };
+        let later = self.nodes.iter().enumerate();
+        let doubled = later.filter_map(|(at, node)| {
+            let first = self.nodes[..at].iter().find(|first| is_same(first, node))?;
+            Some((node.name.as_str(), first.name.as_str()))
+        });
+        doubled.collect()
     }
 
     /// If this is one server of plain PostgreSQL: that it has an engine's library loaded all the same, whose extension this database is no part of.

@@ -46,6 +46,13 @@ fn a_file_becomes_a_cluster() {
 }
 
 #[test]
+fn two_nodes_of_one_address_are_found() {
+    assert!(read(FILE).expect("it is right").doubled_nodes().is_empty());
+    let twice = FILE.replace("host=/tmp/b", "host=/tmp/a");
+    assert_eq!(read(&twice).expect("it is read").doubled_nodes(), [("n2", "n1")]);
+}
+
+#[test]
 fn wrong_files_are_refused_with_what_to_type() {
     for (from, to, words, hint) in [
         ("fdw-sharded", "mysql", "unknown engine \"mysql\"", "postgres, fdw-sharded"),

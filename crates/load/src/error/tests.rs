@@ -39,6 +39,20 @@ fn what_a_server_refuses_often_has_a_hint() {
 }
 
 #[test]
+fn a_server_that_refuses_everything_while_it_catches_up_is_waited_for() {
+    let catching_up = || {
+        let message = "[MTM] multimaster node is not online: current status catchup".into();
+        let source = Box::new(ServerError { message, ..server_error(b"XX000") });
+        LoadError::Stream { doing: "setting up the session".into(), source }
+    };
+    let lost = |engine: &str| engines::Engine::parse(engine).expect("a profile").node_lost;
+    assert!(catching_up().may_come_back(lost("mtm")) && catching_up().at("m1").may_come_back(lost("mtm")));
+    assert!(!catching_up().may_come_back(lost("citus")), "an internal error");
+    let starting = Box::new(ServerError { severity: "FATAL".into(), ..server_error(b"57P03") });
+    assert!(LoadError::Stream { doing: "x".into(), source: starting }.may_come_back(lost("citus")));
+}
+
+#[test]
 fn a_node_that_dies_is_waited_for_and_one_that_refuses_is_not() {
     let citus = engines::Engine::parse("citus").expect("a profile").node_lost;
     let is_away = |code: &[u8; 5], message: &str| is_of_absent_node(SqlState(*code), message, citus);

@@ -2,10 +2,12 @@
 
 mod injury;
 mod node;
+mod quiet;
 
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,7 @@ use crate::client::{Client, ClientError};
 use crate::live::claim::Proof;
 use injury::Injury;
 pub use node::Node;
+pub use quiet::QuietError;
 
 /// The time limit for an answer to a control session.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -81,10 +84,14 @@ pub struct Site {
     does_not_start: AtomicBool,
     /// Until when errors of clients may come from our faults, on the monotonic clock: `u64::MAX` during a fault.
     disturbed_until_ns: AtomicU64,
+    /// When it was made: older transactions of the engine are not of its proofs.
+    made: Instant,
     /// The name of the proof, in its tables and locks.
     proof: Proof,
     /// What could not be cleaned up, and how to do it.
     notes: Mutex<Vec<String>>,
+    /// Who learns at once what takes long.
+    listener: Mutex<Option<Sender<String>>>,
     /// The way of clients, if they take another one than to the nodes: a proxy or a pooler in front of them.
     front: Option<ConnSpec>,
 }
@@ -118,8 +125,10 @@ impl Site {
             is_promoted: AtomicBool::new(false),
             does_not_start: AtomicBool::new(false),
             disturbed_until_ns: AtomicU64::new(0),
+            made: Instant::now(),
             proof: Proof::new(),
             notes: Mutex::new(notes),
+            listener: Mutex::default(),
             front: None,
         }
     }
@@ -157,6 +166,17 @@ impl Site {
         if !notes.contains(&words) {
             notes.push(words);
         }
+    }
+
+    /// Sets who learns at once what takes long.
+    pub fn announce_to(&self, listener: Option<Sender<String>>) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+    }
+
+    fn announce(&self, words: String) {
+        // A wait without a listener is silent.
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = listener.as_ref().map(|listener| listener.send(words));
     }
 
     /// The notes since the last call.
@@ -376,42 +396,6 @@ impl Site {
         let is_down = |instance: &Instance| !instance.is_up();
         self.does_not_start.load(Ordering::Acquire)
             && self.nodes[self.primary()].instance.as_ref().is_some_and(is_down)
-    }
-
-    /// Waits until the cluster takes writes again and none of our transactions is in doubt: only then the rows can be judged.
-    ///
-    /// # Errors
-    /// When that does not happen in time.
-    pub(crate) fn quiesce(&self) -> Result<(), FaultError> {
-        let begin = Instant::now();
-        loop {
-            let requested = Client::connect(&self.entry(), PATIENCE).map_err(ClientError::Connect).and_then(
-                |mut client| {
-                    let reply = client.execute("select pg_catalog.pg_is_in_recovery()::int")?;
-                    Ok((client, reply))
-                },
-            );
-            match requested {
-                Ok((client, reply)) if reply.number() == Some(0) => {
-                    match self.has_front() {
-                        true => _ = self.follow_primary(),
-                        false => self.set_primary(&client),
-                    }
-                    return Ok(());
-                }
-                // No other program would start it.
-                Ok(_) | Err(_) if begin.elapsed() < QUIET_TIMEOUT && !self.is_gone() => {
-                    std::thread::sleep(POLL_INTERVAL);
-                }
-                Ok(_) => {
-                    return Err(FaultError::Program {
-                        program: "the wait for a primary",
-                        output: "every node is in recovery".to_owned(),
-                    });
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
     }
 }
 

@@ -19,7 +19,8 @@ use super::failures::Failures;
 use super::servers::Observed;
 use super::tables::{SCHEMA, Shape, Tables};
 use super::{
-    Draws, Isolation, Lasting, LiveError, Options, Ran, Watch, after_all, again, chain, under_faults,
+    Draws, Isolation, Lasting, LiveError, Options, Ran, Watch, after_all, again, chain, lost_rows,
+    under_faults,
 };
 use crate::client::{Client, ClientError, number};
 use crate::fault::{Fault, Happened, Site};
@@ -135,7 +136,7 @@ fn look(site: &Site, what: &Looked<'_>, observed: &mut Observed) -> Result<Found
     };
     let compared = again(site, || {
         // Each attempt begins with a new session.
-        let mut fresh = Client::connect(&site.entry(), READING_PATIENCE)?;
+        let mut fresh = site.enter(READING_PATIENCE)?;
         std::mem::swap(&mut reader, &mut fresh);
         compare(&mut reader, what)
     });
@@ -146,7 +147,7 @@ fn look(site: &Site, what: &Looked<'_>, observed: &mut Observed) -> Result<Found
         {
             Ok(nothing(error.message.clone()))
         }
-        Err(error) => Err(error),
+        Err(error) => Err(lost_rows(error)),
     }
 }
 

@@ -26,6 +26,8 @@ const OPENING: i64 = 1_000;
 const READERS: usize = 2;
 /// The time limit for the last read.
 const READING_PATIENCE: Duration = Duration::from_secs(60);
+/// The pause between the two readings of the last sum.
+const BETWEEN_READINGS: Duration = Duration::from_millis(200);
 /// Witnesses kept.
 const WITNESSES_MAX: usize = 5;
 
@@ -46,6 +48,8 @@ pub struct Report {
     pub expected: i64,
     /// The sum after everything had ended.
     pub last_sum: i64,
+    /// The same sum a moment later: if it differs, something is still being undone or committed, and neither is the last one.
+    pub later_sum: i64,
     /// The control: one account gets money in a transaction that is rolled back, and the same sum within it must show that.
     pub last_control: bool,
     /// The first wrong readings, in words.
@@ -96,20 +100,13 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     });
     let Ran { parts, happened, failures, mut observed } = ran;
     let mut client = after_all(site, &tables, &mut observed, READING_PATIENCE)?;
-    let (last_sum, last_control) = again(site, || {
+    let last = again(site, || {
         // Each attempt begins with a new session.
-        client = Client::connect(&site.entry(), READING_PATIENCE)?;
-        let last = client.execute(&format!("select sum(bal) from {SCHEMA}.bank"))?;
-        let last_sum = last.number().unwrap_or_default();
-        client
-            .execute(&format!("begin; update {SCHEMA}.bank set bal = bal + 1 where shard = 1 and id = 0"))?;
-        let given = client.execute(&format!("select sum(bal) from {SCHEMA}.bank"))?;
-        client.execute("rollback")?;
-        Ok((last_sum, given.number() == Some(last_sum + 1)))
+        client = site.enter(READING_PATIENCE)?;
+        last_sums(&mut client)
     })
     .map_err(lost_rows)?;
-    let mut report =
-        Report { expected, last_sum, last_control, happened, failures, observed, ..Report::default() };
+    let mut report = Report { expected, happened, failures, observed, ..last };
     tables.remove(site);
     for part in parts {
         report.reads += part.reads[0];
@@ -125,6 +122,19 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     report.refusals.dedup();
     report.refusals.truncate(WITNESSES_MAX);
     Ok(report)
+}
+
+/// Reads the last sum, its control, and the sum again.
+fn last_sums(client: &mut Client) -> Result<Report, LiveError> {
+    let whole = format!("select sum(bal) from {SCHEMA}.bank");
+    let last_sum = client.execute(&whole)?.number().unwrap_or_default();
+    client.execute(&format!("begin; update {SCHEMA}.bank set bal = bal + 1 where shard = 1 and id = 0"))?;
+    let given = client.execute(&whole)?.number();
+    client.execute("rollback")?;
+    std::thread::sleep(BETWEEN_READINGS);
+    let later_sum = client.execute(&whole)?.number().unwrap_or_default();
+    let last_control = given == Some(last_sum + 1);
+    Ok(Report { last_sum, later_sum, last_control, ..Report::default() })
 }
 
 /// Moves money between two shards until the end.

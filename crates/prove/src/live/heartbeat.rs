@@ -160,7 +160,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         };
         let read = again(site, || {
             // Each attempt begins with a new session.
-            reader = Client::connect(&site.entry(), READING_PATIENCE)?;
+            reader = site.enter(READING_PATIENCE)?;
             read_back(&mut reader, shard, of(0))
         });
         let (there, control) = read.map_err(lost_rows)?;

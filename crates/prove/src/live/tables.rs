@@ -11,7 +11,7 @@ use connect::sql::{identifier, literal};
 use engines::profile::{Arrival, Copies, Layout, REPLICATING_EXTENSIONS, Replication};
 use engines::trust::TRUSTED;
 
-use super::LiveError;
+use super::{LiveError, again};
 use crate::client::{Client, ClientError, text};
 use crate::fault::Site;
 
@@ -23,6 +23,8 @@ const MARK: &str = "made by pgfathom prove";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long each step of the cleaning up may take: the result is printed after it.
 const CLEANUP_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a node may take that need not answer.
+const ABSENT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long replication may take until every node has everything.
 const CONVERGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often that is looked at.
@@ -64,7 +66,14 @@ impl Tables {
     /// # Errors
     /// As [`Tables::make`].
     pub(crate) fn make_for(site: &Site, entries: &[usize], shapes: &[Shape]) -> Result<Tables, LiveError> {
-        let made = Tables::build(site, entries, shapes);
+        let made = match site.engine.layout.commits_everywhere() {
+            // The others go on when one dies now, after a while.
+            true => again(site, || {
+                site.move_entry();
+                Tables::build(site, &[site.primary()], shapes)
+            }),
+            false => Tables::build(site, entries, shapes),
+        };
         if made.is_err() {
             remove_everywhere(site);
         }
@@ -142,7 +151,7 @@ impl Tables {
     }
 }
 
-fn remove_everywhere(site: &Site) {
+pub(super) fn remove_everywhere(site: &Site) {
     let entry = site.primary();
     let others = (0..site.nodes.len()).filter(|node| *node != entry && holds_tables(site, *node));
     for node in std::iter::once(entry).chain(others) {
@@ -226,7 +235,7 @@ pub(super) fn client(site: &Site, node: usize) -> Result<Client, ClientError> {
 fn remove_from(site: &Site, node: usize) -> Result<(), LiveError> {
     // The primary may have changed again, or need another address.
     let mut client = match node == site.primary() {
-        true => Client::connect(&site.entry(), CLEANUP_PATIENCE)?,
+        true => site.enter(CLEANUP_PATIENCE)?,
         false => Client::connect(&site.nodes[node].spec, CLEANUP_PATIENCE)?,
     };
     let is_ours = match owner(&mut client)? {
@@ -281,7 +290,8 @@ fn mark_elsewhere(site: &Site, holders: &[usize]) {
         return;
     }
     for node in (0..site.nodes.len()).filter(|node| !holders.contains(node)) {
-        if let Ok(mut client) = client(site, node) {
+        // One that hangs must not hold up the proof: nothing depends on its mark but the cleaning up there.
+        if let Ok(mut client) = Client::connect(&site.nodes[node].spec, ABSENT_PATIENCE) {
             let _ = client.request(&mark(site.proof().token()));
         }
     }

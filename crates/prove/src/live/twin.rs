@@ -104,7 +104,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let mut client = after_all(site, &tables, &mut observed, PATIENCE)?;
     let torn = again(site, || {
         // Each attempt begins with a new session.
-        client = Client::connect(&site.entry(), PATIENCE)?;
+        client = site.enter(PATIENCE)?;
         Ok(client.execute(&format!(
             "select count(*) from (select g from {SCHEMA}.twin group by g having min(v) <> max(v)) as torn"
         ))?)

@@ -139,8 +139,18 @@ pub fn run(
             }),
         });
     }
+    note_absent(site);
     tables.remove(site);
     Ok(report)
+}
+
+/// Notes the nodes that are away: there is no observer beside the one session.
+fn note_absent(site: &Site) {
+    for (name, why) in site.absent_nodes() {
+        site.note(format!(
+            "{name} did not answer at the end, so its part of the commits may be missing: {why}"
+        ));
+    }
 }
 
 /// Makes the rows that the commits change.

@@ -23,7 +23,7 @@ pub fn heartbeat(site: &Site, report: &Report, settings: &Settings, setting: &st
         promises.push(stays(shard, excuse.as_ref(), setting));
     }
     for node in &report.staleness {
-        promises.push(shows(node, settings, &report.observed, setting));
+        promises.push(shows(site, node, settings, &report.observed, setting));
     }
     for promise in &mut promises {
         promise.fault.clone_from(&fault);
@@ -165,7 +165,7 @@ fn stays(shard: &ShardReport, excuse: Option<&Excuse>, setting: &str) -> Promise
 }
 
 /// How old what another node shows is. It is promised to be new only where every commit waited until this very node had applied it.
-fn shows(node: &Staleness, settings: &Settings, observed: &Observed, setting: &str) -> Promise {
+fn shows(site: &Site, node: &Staleness, settings: &Settings, observed: &Observed, setting: &str) -> Promise {
     let applied = settings.applies_on(observed, node.at);
     let allowed = match &applied {
         Waited::No(why) => format!(
@@ -195,7 +195,13 @@ fn shows(node: &Staleness, settings: &Settings, observed: &Observed, setting: &s
             "remote_apply waits until this node, which is in the synchronous set, has applied it",
             &allowed,
         ),
-        change: "read your own writes on the node that took them, or set synchronous_commit = remote_apply with this node as a synchronous one",
+        change: match super::has_standbys(site) {
+            true => {
+                "read your own writes on the node that took them, or set synchronous_commit = remote_apply with this node as a synchronous one"
+            }
+            // Other engines have no such setting.
+            false => "read your own writes on the node that took them",
+        },
     });
     promise.figures = figures(json!({
         "share_stale": share(node.stale, node.reads),

@@ -76,6 +76,29 @@ fn zero_is_evidence_only_with_a_control_that_shows_something() {
 }
 
 #[test]
+fn a_last_sum_that_still_changes_is_no_lost_money() {
+    let citus = site(Engine::parse("citus").unwrap(), &[Role::Coordinator, Role::Worker]);
+    let judge = |last_sum, later_sum, last_control| {
+        let transfers = ack::Outcomes { ok: 1000, ..ack::Outcomes::default() };
+        let report = bank::Report {
+            expected: 8000,
+            last_sum,
+            later_sum,
+            last_control,
+            transfers,
+            ..bank::Report::default()
+        };
+        let promises = bank(&citus, &report, &Settings::default(), Isolation::ReadCommitted, "");
+        (promises[1].standing, promises[1].witness.len())
+    };
+    assert_eq!(judge(8000, 8000, true), (Standing::Kept, 0));
+    assert_eq!(judge(7981, 7981, true), (Standing::Broken, 1));
+    assert_eq!(judge(7981, 8000, true), (Standing::NotTested, 0), "the second reading has it all");
+    assert_eq!(judge(8000, 7981, true), (Standing::NotTested, 0));
+    assert_eq!(judge(7981, 7981, false), (Standing::NotTested, 0), "the control had another sum");
+}
+
+#[test]
 fn a_setting_excuses_only_the_faults_it_is_weak_against() {
     let settings = |commit: &str, names: &str, fsync: &str| Settings {
         synchronous_commit: commit.into(),
