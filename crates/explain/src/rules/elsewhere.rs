@@ -146,6 +146,15 @@ fn reads_catalog(text: &str) -> bool {
     parsed.verb == Verb::Select && !parsed.tables.is_empty() && parsed.tables.iter().all(is_of_catalog)
 }
 
+/// The first tables and views of a statement on the catalog.
+fn tables_of(text: &str) -> String {
+    let tables = statement::parse(text).map_or(vec![], |parsed| parsed.tables);
+    let mut names: Vec<String> = tables.into_iter().map(|table| table.name).collect();
+    names.dedup();
+    names.truncate(3);
+    plain(&names.join(", "), 120)
+}
+
 /// What statements on the catalog are for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
@@ -155,6 +164,8 @@ enum Purpose {
     Statements,
     /// Other statistics.
     Statistics,
+    /// Time zones, which are files.
+    TimeZones,
     /// Tables and types.
     Names,
 }
@@ -166,6 +177,7 @@ impl Purpose {
             text if SIZES.iter().any(|size| text.contains(size)) => Purpose::Sizes,
             text if text.contains("pg_stat_statements") => Purpose::Statements,
             text if text.contains("pg_stat") => Purpose::Statistics,
+            text if text.contains("pg_timezone_") => Purpose::TimeZones,
             _ => Purpose::Names,
         }
     }
@@ -180,6 +192,9 @@ impl Purpose {
                 "a monitoring program reads pg_stat_statements, and each time the server loads the file with the texts of all statements and copies every entry"
             }
             Purpose::Statistics => "a monitoring program reads the statistics views (pg_stat_...)",
+            Purpose::TimeZones => {
+                "a program lists the time zones, and each time the server opens the files of all of them (some 1,200)"
+            }
             Purpose::Names => "a driver or an object mapper looks tables up beside the work",
         }
     }
@@ -196,6 +211,9 @@ fn advice_of(purpose: Purpose) -> &'static str {
                 new; a smaller pg_stat_statements.max keeps the file small"
         }
         Purpose::Statistics => "ask more rarely, from one agent",
+        Purpose::TimeZones => {
+            "keep the list in the program, or in a table that is filled at each update of the time zones"
+        }
         Purpose::Names => {
             "let the driver keep what it knows of tables: a cache of metadata, types or statements, for as long as the pool lives; look for a call that asks \
              for metadata before each statement"
@@ -239,9 +257,10 @@ fn catalog(case: &Case) -> Answer {
                 severity,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} of the time of all statements reads the catalog (information_schema, pg_catalog), {} times a second: {who}",
+                    "{}: {} of the time of all statements reads the catalog ({}), {} times a second: {who}",
                     time.node,
                     units::percent(share),
+                    tables_of(text),
                     units::short(calls)
                 ),
             )

@@ -1,6 +1,7 @@
 //! GEN: limits of the client that loads or drives, which must not be blamed on the server.
 
 mod behind;
+mod late;
 
 use crate::case::{Case, Lines};
 use crate::rule::Need::{Any, Driven, Field, Filled};
@@ -255,7 +256,9 @@ fn deadlocks(case: &Case) -> Answer {
     let watched_s = (case.span.length_us() as f64 / 1e6).max(1.0);
     let mut claim = |node: &str, count: f64, window: Window, detail: Option<&str>| {
         let per_s = count / (window.length_us().max(1_000_000) as f64 / 1e6);
+        let late = late::noticed_late(case, node);
         let severity = match count / watched_s {
+            _ if late.is_some() => Severity::High,
             _ if count < DEADLOCKS_MIN => Severity::Low,
             rate if rate > DEADLOCKS_HIGH_PER_S => Severity::High,
             _ => Severity::Medium,
@@ -265,9 +268,12 @@ fn deadlocks(case: &Case) -> Answer {
                 severity,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{} deadlocks in {}",
+                    "{} deadlocks in {}{}",
                     units::count(count),
-                    units::seconds(window.length_us() as f64 / 1e6)
+                    units::seconds(window.length_us() as f64 / 1e6),
+                    late.map_or(String::new(), |limit| format!(
+                        ": each is noticed only after {limit} (deadlock_timeout), and until then its sessions wait, with all behind them"
+                    ))
                 ),
             )
             .on_node(node)

@@ -523,7 +523,7 @@ fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, l
 }
 
 /// Seconds of a setting as the server writes it: `30s`, `5min`.
-fn setting_seconds(text: &str) -> Option<f64> {
+pub(super) fn setting_seconds(text: &str) -> Option<f64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let unit = match text[digits..].trim() {
         "s" | "" => 1.0,

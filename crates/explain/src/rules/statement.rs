@@ -110,7 +110,7 @@ const JIT_OF_STATEMENT_MIN: f64 = 0.3;
 /// The share of the time that is planning.
 const PLAN_SHARE_MIN: f64 = 0.2;
 /// Settings that write every statement to the log, and their values.
-const LOGS_ALL: [(&str, &str); 12] = [
+const LOGS_ALL: [(&str, &str); 17] = [
     ("debug_print_plan", "on"),
     ("debug_print_parse", "on"),
     ("debug_print_rewritten", "on"),
@@ -123,6 +123,11 @@ const LOGS_ALL: [(&str, &str); 12] = [
     ("log_statement", "all"),
     ("log_min_duration_statement", "0"),
     ("log_duration", "on"),
+    ("log_min_messages", "debug1"),
+    ("log_min_messages", "debug2"),
+    ("log_min_messages", "debug3"),
+    ("log_min_messages", "debug4"),
+    ("log_min_messages", "debug5"),
 ];
 /// A time of nothing, as the server writes it.
 const ZERO_TIMES: [&str; 2] = ["0ms", "0s"];

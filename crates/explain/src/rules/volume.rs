@@ -14,9 +14,9 @@ use record::statement::{self, Verb};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "TXN-12",
-        title: "a statement changes all rows of a table again and again",
+        title: "a statement changes all rows of a table, or thousands, again and again",
         needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
-        limits: "20 % of the session time in an UPDATE or DELETE without WHERE that changes 1,000 rows, once in 5 s or more (ours)",
+        limits: "20 % of the session time in an UPDATE or DELETE that changes 1,000 rows, once in 5 s or more without WHERE, twice a second with it (ours)",
         judge: all_rows,
         links: &["https://www.postgresql.org/docs/current/sql-update.html"],
     },
@@ -114,15 +114,23 @@ const PAGES_SHARE_MAX: f64 = 0.5;
 /// Bytes of a block, by default.
 const BLOCK_BYTES: f64 = 8192.0;
 
+/// Executions a second of a statement with a condition.
+const FILTERED_PER_S_MIN: f64 = 2.0;
+const NOT_ALL_ROWS: &str = "change only rows that become different (WHERE column IS DISTINCT FROM the new value), or keep what is the same for all rows in a table \
+    of its own; TRUNCATE instead of DELETE of everything";
+const FEWER_ROWS: &str = "find a form in which one change writes few rows: positions with gaps between them instead of numbers that are shifted (nested sets, lists \
+    in an order), a parent's key or a path instead of left and right bounds, a state in one row instead of in all; or leave out rows whose values stay the same";
+
 fn all_rows(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
             let Ok(parsed) = statement::parse(&statement.text) else { continue };
             let (rows, calls) = (statement.rows.unwrap_or(0.0), statement.calls_per_s.unwrap_or(0.0));
-            let changes = matches!(parsed.verb, Verb::Update | Verb::Delete) && !parsed.is_filtered;
-            let Some(table) =
-                parsed.tables.first().filter(|_| changes && rows >= ROWS_MIN && calls >= CALLS_PER_S_MIN)
+            let changes = matches!(parsed.verb, Verb::Update | Verb::Delete);
+            // With a condition it may be one large correction; twice a second it is none.
+            let often = if parsed.is_filtered { FILTERED_PER_S_MIN } else { CALLS_PER_S_MIN };
+            let Some(table) = parsed.tables.first().filter(|_| changes && rows >= ROWS_MIN && calls >= often)
             else {
                 continue;
             };
@@ -133,9 +141,10 @@ fn all_rows(case: &Case) -> Answer {
                     severity(statement.share),
                     Level::DiscriminatingCounter,
                     format!(
-                        "{}: {} of the session time is {verb} without WHERE: it changes all {} rows of {name}, {} times a second",
+                        "{}: {} of the session time is {verb}{} {} rows of {name} each time, {} times a second",
                         time.node,
                         units::percent(statement.share),
+                        if parsed.is_filtered { " of" } else { " without WHERE: it changes all" },
                         units::short(rows),
                         units::short(calls)
                     ),
@@ -150,12 +159,7 @@ fn all_rows(case: &Case) -> Answer {
                 .with(statement.wal_bytes, |claim, bytes| {
                     claim.because(format!("an execution writes {} of WAL", units::bytes(bytes)))
                 })
-                .remedy(
-                    "change only rows that become different (WHERE column IS DISTINCT FROM the new value), or keep what is the same for all rows in a table \
-                        of its own; \
-                     TRUNCATE instead of DELETE of everything",
-                    &[],
-                ),
+                .remedy(if parsed.is_filtered { FEWER_ROWS } else { NOT_ALL_ROWS }, &[]),
             );
         }
     }

@@ -27,7 +27,13 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("REP-14", &["PLAN-02", "TXN-02"]),
     ("PLAN-02", &["PLAN-01"]),
     ("LCK-01", &["DIST-06", "CPU-05", "TXN-01"]),
-    ("TXN-12", &["PLAN-12", "VAC-11", "VAC-04", "VAC-08", "MEM-04", "SES-03", "WAL-01", "WAL-03", "WAL-06"]),
+    (
+        "TXN-12",
+        &[
+            "PLAN-12", "PLAN-01", "VAC-11", "VAC-04", "VAC-08", "MEM-04", "SES-03", "WAL-01", "WAL-03",
+            "WAL-06",
+        ],
+    ),
     (
         "TXN-14",
         &[

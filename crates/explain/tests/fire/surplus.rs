@@ -236,6 +236,22 @@ pub(crate) const TOLD: &[(&str, Change, &str)] = &[
     ),
 ];
 
+/// A join that takes one of so many groups.
+fn groups(scene: &mut Scene, groups: f64) {
+    let text = "select c.name, s.points from member c left join state s on s.member = c.id where c.card = $1";
+    statement(scene, text, json!({}), json!({}));
+    node(scene, 1, 0, "Hash Join", json!({"join": "Right", "condition": "(points.member = c.id)"}));
+    node(scene, 2, 1, "Aggregate", json!({"condition": "points.member", "rows_planned": groups}));
+    node(
+        scene,
+        3,
+        2,
+        "Seq Scan",
+        json!({"relation": "public.points", "table_rows": 210_000.0, "rows_planned": 210_000.0}),
+    );
+    node(scene, 4, 1, "Hash", json!({}));
+}
+
 const DISTINCT: &str = "select distinct c.country from customer c order by c.country";
 const PIECE: &str = "select substr(content, $1, $3) from file where id = $2";
 
@@ -257,6 +273,14 @@ pub(crate) const CASES: &[Fires] = &[
     ("EXT-04", Co, |scene| file(scene, "foreign table of file_fdw")),
     ("VAC-16", Co, |scene| eager(scene, 50, 1)),
     ("REP-17", Counter, |scene| decoders(scene, 6, 120_000)),
+    ("PLAN-32", Counter, |scene| groups(scene, 7_000.0)),
+    ("TXN-12", Counter, |scene| {
+        let text = "update category set lft = lft + $1 where lft > $2";
+        statement(scene, text, json!({"calls": 100, "rows": 400_000, "shared_hit": 4_000_000}), json!({}));
+    }),
+    ("LOG-01", Co, |scene| {
+        scene.fact(json!({"node": "n1"}), "setting", "log_min_messages", "debug5");
+    }),
     ("PLAN-50", Co, |scene| {
         scan(scene, "(orders.open AND ($1 = ANY (string_to_array(orders.lists, $2))))", "");
     }),
@@ -288,6 +312,15 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("SES-10", |scene| {
         long(scene, 9_000.0);
         unended(scene, "Lock", "transactionid");
+    }),
+    ("PLAN-32", |scene| groups(scene, 3.0)),
+    // A correction by hand.
+    ("TXN-12", |scene| {
+        let text = "update category set lft = lft + $1 where lft > $2";
+        statement(scene, text, json!({"calls": 1, "rows": 400_000, "shared_hit": 4_000_000}), json!({}));
+    }),
+    ("LOG-01", |scene| {
+        scene.fact(json!({"node": "n1"}), "setting", "log_min_messages", "info");
     }),
     ("EXT-04", |scene| file(scene, "3 exclusion constraints")),
     ("VAC-16", |scene| eager(scene, 20_000, 1)),

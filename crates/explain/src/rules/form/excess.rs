@@ -121,7 +121,7 @@ pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -
     let is_late = |node: &&Thing<'_>| {
         node.lines.word("kind") == "Subquery Scan" && !node.lines.word("filter").is_empty()
     };
-    let scan = planned.nodes.iter().find(is_late)?;
+    let Some(scan) = planned.nodes.iter().find(is_late) else { return all_groups(seen, planned) };
     let below = planned.nodes.iter().find(|node| number(node, "above") == number(scan, "number"))?;
     let what = match below.lines.word("kind") {
         "Unique" => "DISTINCT",
@@ -149,6 +149,45 @@ pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -
     found.not = Some(
         "a missing index for that condition: the plan applies it to a result, and not to a table".to_string(),
     );
+    Some(found)
+}
+
+/// PLAN-32 where a join takes few of the groups of a view or subquery, all of which are computed: through an outer join no condition is moved into them.
+fn all_groups(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -> Option<Found> {
+    let number = |node: &Thing<'_>, field: &str| node.lines.last(field).unwrap_or(0.0);
+    let below = |node: &Thing<'_>| {
+        let of = number(node, "number");
+        planned.nodes.iter().filter(move |one| number(one, "above") == of)
+    };
+    let found =
+        planned.nodes.iter().filter(|node| node.lines.word("kind").ends_with("Join")).find_map(|join| {
+            let groups = below(join).find(|side| {
+                side.lines.word("kind") == "Aggregate" && !side.lines.word("condition").is_empty()
+            })?;
+            let other = below(join).find(|side| number(side, "number") != number(groups, "number"))?;
+            let mut scans = below(groups).filter(|scan| {
+                !scan.lines.word("relation").is_empty()
+                    && scan.lines.word("filter").is_empty()
+                    && scan.lines.word("condition").is_empty()
+            });
+            let (all, wanted) = (number(groups, "rows_planned"), number(other, "rows_planned").max(1.0));
+            scans.next().filter(|_| all >= wanted * COPIES_MIN).map(|scan| (groups, scan, all, wanted))
+        });
+    let (groups, scan, all, wanted) = found?;
+    let relation = scan.lines.word("relation");
+    let text = format!(
+        "one statement that joins a view or subquery with GROUP BY: all {} groups of {relation} are aggregated before the join takes about {} of them",
+        units::count(all),
+        units::count(wanted)
+    );
+    let remedy = "let the aggregate see the condition: a LATERAL subquery, or one in the SELECT list, which is computed for each row that is wanted by the index on \
+        the key of the groups; or an inner join with the condition on that key, which is moved into the view";
+    let mut found = seen.found(text, remedy, vec![explain_it(seen.case, &seen.time.node, seen.statement)]);
+    found.evidence.push(format!(
+        "the plan groups {relation} by {}, without a condition",
+        groups.lines.word("condition")
+    ));
+    found.not = Some("a missing index: the condition does not reach the table".to_string());
     Some(found)
 }
 

@@ -19,7 +19,7 @@ struct Strong {
     text: &'static str,
 }
 
-const STRONG: [Strong; 14] = [
+const STRONG: [Strong; 16] = [
     Strong {
         begins: "ALTER TABLE",
         has: "IF NOT EXISTS",
@@ -41,6 +41,22 @@ const STRONG: [Strong; 14] = [
         unless: "NOT VALID",
         what: "its ALTER TABLE adds a constraint and checks all rows of the table while it keeps others out",
         text: "add it NOT VALID, which is done at once, and check the rows afterwards with VALIDATE CONSTRAINT, during which others read and write",
+    },
+    Strong {
+        begins: "ALTER TABLE",
+        has: "DEFAULT",
+        unless: "SET DEFAULT",
+        what: "its ALTER TABLE adds a column with a DEFAULT, and keeps readers and writers out (ACCESS EXCLUSIVE) until its transaction ends: a volatile default \
+            (random(), gen_random_uuid()) rewrites the whole table first",
+        text: "add the column without a default, set the default for new rows, and fill the old rows in portions; a constant default rewrites nothing",
+    },
+    Strong {
+        begins: "ALTER TABLE",
+        has: "TYPE",
+        unless: "",
+        what: "its ALTER TABLE changes the type of a column, which mostly rewrites the whole table and its indexes, and keeps readers and writers out meanwhile \
+            (ACCESS EXCLUSIVE)",
+        text: "add a second column of the new type, fill it in portions (a trigger keeps it up to date), and rename both in one short transaction",
     },
     Strong {
         begins: "CREATE TABLE",

@@ -108,7 +108,7 @@ fn remedy(case: &Case, planned: &Planned<'_>, found: &Found<'_>) -> (String, Vec
 }
 
 /// What is looked for among the elements that a function makes of a column: `value = ANY (string_to_array(column, ','))`.
-fn list_of<'a>(filter: &'a str) -> Option<(&'a str, &'a str)> {
+fn list_of(filter: &str) -> Option<(&str, &str)> {
     let (_, list) = filter.split_once("= ANY (")?;
     let name = list
         .split('(')

@@ -44,6 +44,8 @@ fn explain_generic(statement: &StatementTime) -> String {
 
 /// Rows that an execution returns, of those that a scan reads.
 const WANTED_SHARE_MAX: f64 = 0.5;
+/// The same for one that writes them, which costs far more than to read the others.
+const WRITTEN_SHARE_MAX: f64 = 0.1;
 
 pub(super) fn scan(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -53,7 +55,10 @@ pub(super) fn scan(case: &Case) -> Answer {
             let Some((table, each, scans)) = scanned(case, &time.node, statement) else { continue };
             let relation = table.lines.word("relation");
             // It returns most of what it reads there: the scan is right, and the blocks are touched for something else.
-            if statement.rows.is_some_and(|rows| rows >= each * WANTED_SHARE_MAX) {
+            let writes = statement::parse(&statement.text)
+                .is_ok_and(|parsed| matches!(parsed.verb, statement::Verb::Update | statement::Verb::Delete));
+            let wanted = if writes { WRITTEN_SHARE_MAX } else { WANTED_SHARE_MAX };
+            if statement.rows.is_some_and(|rows| rows >= each * wanted) {
                 continue;
             }
             let is_named = names_table(statement, relation);
