@@ -1,7 +1,7 @@
-//! Tells the user which server a verb waits for, so that nobody looks at a silent program while a node hangs.
+//! Reports which server a verb waits for, so that the program is not silent while a node hangs.
 //!
-//! An attempt may take as long as `connect_timeout`, 30 s if nobody has set it. The command registers where such words go, once per process; until
-//! then, as in tests and in programs that use this crate, nothing is told and nothing runs beside the attempts.
+//! An attempt may take as long as `connect_timeout`, 30 s by default. The command registers where such reports go, once per process; until
+//! then, as in tests and in programs that use this crate, nothing is reported and nothing runs beside the attempts.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,10 +17,10 @@ const LOOK: Duration = Duration::from_millis(500);
 
 static ATTEMPTS: OnceLock<Mutex<Attempts>> = OnceLock::new();
 
-/// Calls `tell` with a sentence about each server that is slow to answer a new session.
+/// Calls `report` with a sentence about each server that is slow to answer a new session.
 ///
-/// Only the first call in a process has an effect. A thread of its own calls `tell`.
-pub fn when_slow(tell: impl Fn(&str) + Send + 'static) {
+/// Only the first call in a process has an effect. A thread of its own calls `report`.
+pub fn when_slow(report: impl Fn(&str) + Send + 'static) {
     if ATTEMPTS.set(Mutex::default()).is_err() {
         return;
     }
@@ -30,7 +30,7 @@ pub fn when_slow(tell: impl Fn(&str) + Send + 'static) {
             thread::sleep(LOOK);
             // The words are printed without the lock: a terminal may be slower than an attempt.
             let slow = attempts().map(|mut attempts| attempts.slow(Instant::now())).unwrap_or_default();
-            slow.iter().for_each(|words| tell(words));
+            slow.iter().for_each(|words| report(words));
         }
     });
 }
@@ -61,7 +61,7 @@ impl Drop for Waiting {
 struct Attempts {
     next: u64,
     open: BTreeMap<u64, Open>,
-    told: BTreeMap<String, Instant>,
+    reported: BTreeMap<String, Instant>,
 }
 
 struct Open {
@@ -79,12 +79,12 @@ impl Attempts {
 
     /// A sentence for each server that is slow and was not named lately.
     fn slow(&mut self, now: Instant) -> Vec<String> {
-        self.told.retain(|_, told| now.duration_since(*told) < AGAIN);
+        self.reported.retain(|_, at| now.duration_since(*at) < AGAIN);
         let mut words = Vec::new();
         for Open { place, limit, began } in self.open.values() {
             let waited = now.duration_since(*began);
-            if waited >= SLOW && *limit > SLOW && !self.told.contains_key(place) {
-                self.told.insert(place.clone(), now);
+            if waited >= SLOW && *limit > SLOW && !self.reported.contains_key(place) {
+                self.reported.insert(place.clone(), now);
                 words.push(format!(
                     "{place} has not answered a new session for {} s; the limit is {} s (connect_timeout)",
                     waited.as_secs(),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_ended_and_one_that_ends_soon_are_not_told() {
+    fn an_attempt_that_ended_and_one_that_ends_soon_are_not_reported() {
         let (mut attempts, begin) = (Attempts::default(), Instant::now());
         let id = attempts.begin("n2".to_owned(), LIMIT, begin);
         attempts.begin("n3".to_owned(), SLOW, begin);

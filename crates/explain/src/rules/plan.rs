@@ -18,7 +18,7 @@ mod unusable;
 use super::costly::{busy, in_a_line, scanned, scans, severity};
 use super::paste::literal;
 use crate::case::{Case, Thing};
-use crate::rule::Need::{self, Any, Field};
+use crate::rule::Need::{self, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
@@ -166,10 +166,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "PLAN-45",
         title: "one step has most of the cost of a statement's plan",
-        needs: &[
-            Any(&[Field("plan", "cost_total"), Field("statement", "calls")]),
-            Field("server", "sessions_active"),
-        ],
+        needs: step::NEEDS,
         limits: "30 % of the session time in a statement of 1 ms or more; 40 % of its plan's cost is one step, and no other rule explains it; without such a \
             step 50 % in one of 5 ms; always low (ours)",
         judge: step::costliest_steps,

@@ -170,16 +170,13 @@ pub(crate) fn answer(
             changed.push(format!("{name} = {value}"));
         }
     }
-    for row in list(answer, "own_settings") {
-        if let Some(fact) = own_setting(place, row) {
-            recorded.fact(batch, t_us, fact);
-        }
+    for fact in list(answer, "own_settings").iter().filter_map(|row| own_setting(place, row)) {
+        recorded.fact(batch, t_us, fact);
     }
-    for (list_name, topic) in [("extensions", "extension"), ("event_triggers", EVENT_TRIGGER)] {
-        for row in list(answer, list_name) {
-            if let (Some(name), Some(value)) = (row[0].as_str(), row[1].as_str()) {
-                recorded.fact(batch, t_us, place.fact(topic, name, value));
-            }
+    for (of, topic) in [("extensions", "extension"), ("event_triggers", EVENT_TRIGGER)] {
+        let pairs = list(answer, of).iter().filter_map(|row| row[0].as_str().zip(row[1].as_str()));
+        for (name, value) in pairs {
+            recorded.fact(batch, t_us, place.fact(topic, name, value));
         }
     }
     for name in ["version", "version_num", "database", "role", "data_directory"] {

@@ -3,12 +3,17 @@
 
 use super::{Planned, SHARE_MIN, busy, in_a_line, is_explained, plan_of, planned, severity};
 use crate::case::{Case, Thing};
+use crate::rule::Need::{self, Any, Field};
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::plain;
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
+
+/// Where no statement has a plan, their counters say which one takes the time.
+pub(super) const NEEDS: &[Need] =
+    &[Any(&[Field("plan", "cost_total"), Field("statement", "calls")]), Field("server", "sessions_active")];
 
 /// The share of the session time from which on a statement's costliest step is named.
 const STEP_SHARE_MIN: f64 = 0.3;
@@ -314,11 +319,11 @@ pub(super) fn costliest_steps(case: &Case) -> Answer {
         let all = time.statements.iter().filter(|one| one.share >= LARGEST_SHARE_MIN);
         for statement in all.filter(|one| one.mean_ms.map_or(!one.is_counted, |ms| ms >= LARGEST_MS_MIN)) {
             let planned = plan_of(case, time, statement);
-            let is_told = planned.as_ref().is_some_and(|planned| {
+            let is_known = planned.as_ref().is_some_and(|planned| {
                 is_explained(case, planned)
                     || costliest(planned).is_some_and(|step| words(planned, &step).is_some())
             });
-            if !is_told {
+            if !is_known {
                 claims.push(of_largest(case, time, statement));
             }
         }
