@@ -43,7 +43,8 @@ fn judge(case: &Case) -> Answer {
                 if is_high { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
                 format!(
-                    "{node}: {} logical slots are read at once, and each has a walsender that decodes all of the WAL, whatever it passes on: together they use {} CPUs",
+                    "{node}: {} logical slots are read at once, and each has a walsender that decodes all of the WAL, whatever it passes on: together \
+                     they use {} CPUs",
                     slots.len(),
                     units::short(cpus)
                 ),

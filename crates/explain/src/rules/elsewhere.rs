@@ -271,7 +271,8 @@ fn catalog(case: &Case) -> Answer {
             .because(format!("most of it: {}", plain(text, 160)))
             .because("such statements join many tables of the catalog: planning them takes longer than running them, and pg_stat_statements counts it only \
              with track_planning")
-            .with((purpose == Purpose::Sizes).then_some(()), |claim, ()| claim.because("relpages of pg_class has the sizes of the last VACUUM or ANALYZE without opening a file"))
+            .with((purpose == Purpose::Sizes).then_some(()), |claim, ()| claim.because("relpages of pg_class has the sizes of the last VACUUM or \
+                ANALYZE without opening a file"))
             .remedy(
                 advice_of(purpose),
                 &["SELECT queryid, calls, mean_exec_time AS ms, left(query, 80) AS query FROM pg_stat_statements WHERE query ~* \

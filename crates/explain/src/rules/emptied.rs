@@ -21,7 +21,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "TXN-17",
         title: "rows are deleted and inserted again",
         needs: &[Field("statement", "calls"), Field("statement", "rows"), Field("server", "sessions_active")],
-        limits: "20 % of the session time in a DELETE of several rows by a key and an INSERT of single rows into the same table, which differ in rows by a fifth or \
+        limits: "20 % of the session time in a DELETE of several rows by a key and an INSERT of single rows into the same table, which differ in rows \
+            by a fifth or \
             less, 20 rows a second (ours)",
         judge: replaced,
         links: &["https://www.postgresql.org/docs/current/mvcc-intro.html"],
@@ -65,7 +66,8 @@ fn truncated(case: &Case) -> Answer {
                 severity(share),
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} of the session time is TRUNCATE, {} times a second, of {} at once and more: each table, index and TOAST table gets a new file each time, \
+                    "{}: {} of the session time is TRUNCATE, {} times a second, of {} at once and more: each table, index and TOAST table gets a new \
+                     file each time, \
                      whether it had rows or not",
                     time.node,
                     units::percent(share),
@@ -144,7 +146,8 @@ fn of_pair(
         if is_most { Severity::Medium } else { Severity::Low },
         Level::CoOccurrence,
         format!(
-            "{}: {} of the session time deletes rows of {} and inserts as many again one by one: {} deleted and {} inserted a second, as object mappers do that \
+            "{}: {} of the session time deletes rows of {} and inserts as many again one by one: {} deleted and {} inserted a second, as object mappers \
+             do that \
              replace a whole collection to change one element",
             time.node,
             units::percent(share),

@@ -36,7 +36,8 @@ fn judge(case: &Case) -> Answer {
                 continue;
             };
             let text = format!(
-                "{}: a statement that takes {} of the session time reads foreign table {relation}, a file (file_fdw), as a whole {} times a second, to return {} \
+                "{}: a statement that takes {} of the session time reads foreign table {relation}, a file (file_fdw), as a whole {} times a second, to \
+                 return {} \
                  rows: a file has no index, and each of its lines is parsed each time",
                 time.node,
                 units::percent(statement.share),
@@ -51,7 +52,8 @@ fn judge(case: &Case) -> Answer {
                     .because(format!("the statement: {}", in_a_line(statement)))
                     .not("a missing index: a foreign table has none")
                     .remedy(
-                        "import the file into a table with an index whenever it is delivered (COPY, or a materialized view over the foreign table), and read that",
+                        "import the file into a table with an index whenever it is delivered (COPY, or a materialized view over the foreign table), and \
+                         read that",
                         &[
                             &format!("CREATE TABLE file_copy AS SELECT * FROM {relation}; -- then create the index for the condition"),
                             &explain_it(case, &time.node, statement),

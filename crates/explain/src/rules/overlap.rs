@@ -11,7 +11,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     id: "SES-10",
     title: "a long statement runs several times at once",
     needs: &[Looked("wait"), Field("server", "sessions_active"), Looked("activity")],
-    limits: "a statement of 1 s or more, or that has not ended, which two sessions or more execute at any time, with 30 % of the session time; always low (ours)",
+    limits: "a statement of 1 s or more, or that has not ended, which two sessions or more execute at any time, with 30 % of the session time; always \
+        low (ours)",
     judge,
     links: &["https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-ADVISORY-LOCKS"],
 }];

@@ -13,7 +13,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     id: "PLAN-71",
     title: "pieces of large values are read, and the whole values unpacked",
     needs: &[Field("statement", "calls"), Field("table", "bytes"), Field("server", "sessions_active")],
-    limits: "20 % of the session time in a SELECT of one table that calls substr, substring, left, right, length or the like, where the table has 16 kB for each \
+    limits: "20 % of the session time in a SELECT of one table that calls substr, substring, left, right, length or the like, where the table has 16 kB \
+        for each \
         row, and which touches 4 blocks for each row that it returns (ours)",
     judge,
     links: &["https://www.postgresql.org/docs/current/storage-toast.html#STORAGE-TOAST-ONDISK"],
@@ -67,13 +68,15 @@ fn judge(case: &Case) -> Answer {
             }
             let relation = table.lines.word("relation");
             let text = format!(
-                "{}: {} of the session time is one statement that takes a piece of large values of {relation} ({function}): of a value that is stored compressed \
+                "{}: {} of the session time is one statement that takes a piece of large values of {relation} ({function}): of a value that is stored \
+                 compressed \
                  (STORAGE EXTENDED, the default) all is fetched from TOAST and unpacked for each piece",
                 time.node,
                 units::percent(statement.share)
             );
             let columns = format!(
-                "SELECT attname, attstorage, attcompression FROM pg_attribute WHERE attrelid = {}::regclass AND attlen = -1 AND attnum > 0; -- x is EXTENDED, e \
+                "SELECT attname, attstorage, attcompression FROM pg_attribute WHERE attrelid = {}::regclass AND attlen = -1 AND attnum > 0; -- x is \
+                 EXTENDED, e \
                  EXTERNAL",
                 literal(relation)
             );

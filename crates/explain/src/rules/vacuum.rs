@@ -55,7 +55,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "VAC-16",
         title: "autovacuum goes through large tables for a handful of rows",
         needs: &[Field("table", "live_rows"), Field("server", "autovacuum_workers")],
-        limits: "a table of 50,000 rows for which autovacuum comes after 0.2 % of changed rows or fewer, with 3 runs, or at work while 0.3 workers are at any time \
+        limits: "a table of 50,000 rows for which autovacuum comes after 0.2 % of changed rows or fewer, with 3 runs, or at work while 0.3 workers are \
+            at any time \
             (ours)",
         judge: eager::eager_vacuums,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM"],

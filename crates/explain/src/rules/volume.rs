@@ -116,10 +116,12 @@ const BLOCK_BYTES: f64 = 8192.0;
 
 /// Executions a second of a statement with a condition.
 const FILTERED_PER_S_MIN: f64 = 2.0;
-const NOT_ALL_ROWS: &str = "change only rows that become different (WHERE column IS DISTINCT FROM the new value), or keep what is the same for all rows in a table \
+const NOT_ALL_ROWS: &str = "change only rows that become different (WHERE column IS DISTINCT FROM the new value), or keep what is the same for all rows \
+    in a table \
     of its own; TRUNCATE instead of DELETE of everything";
-const FEWER_ROWS: &str = "find a form in which one change writes few rows: positions with gaps between them instead of numbers that are shifted (nested sets, lists \
-    in an order), a parent's key or a path instead of left and right bounds, a state in one row instead of in all; or leave out rows whose values stay the same";
+const FEWER_ROWS: &str = "find a form in which one change writes few rows: positions with gaps between them instead of numbers that are shifted \
+    (nested sets, lists in an order), a parent's key or a path instead of left and right bounds, a state in one row instead of in all; or leave out \
+    rows whose values stay the same";
 
 fn all_rows(case: &Case) -> Answer {
     let mut claims = vec![];

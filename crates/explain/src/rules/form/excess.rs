@@ -180,7 +180,8 @@ fn all_groups(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -> Opt
         units::count(all),
         units::count(wanted)
     );
-    let remedy = "let the aggregate see the condition: a LATERAL subquery, or one in the SELECT list, which is computed for each row that is wanted by the index on \
+    let remedy = "let the aggregate see the condition: a LATERAL subquery, or one in the SELECT list, which is computed for each row that is wanted by \
+        the index on \
         the key of the groups; or an inner join with the condition on that key, which is moved into the view";
     let mut found = seen.found(text, remedy, vec![explain_it(seen.case, &seen.time.node, seen.statement)]);
     found.evidence.push(format!(
@@ -201,12 +202,14 @@ pub(super) const NOT_KEPT: &str = "write NOT MATERIALIZED instead of MATERIALIZE
     that is used twice is kept by default; compare both plans";
 
 /// What to do about a recursion for one of its rows.
-pub(super) const BEGIN_THERE: &str = "let the recursion begin at the row that is wanted: a function with its key as argument, which follows the parents upwards from \
+pub(super) const BEGIN_THERE: &str = "let the recursion begin at the row that is wanted: a function with its key as argument, which follows the parents \
+    upwards from \
     there; or keep the path in a column, which a trigger maintains (ltree)";
 
 /// Why a condition stays above UNION ALL, as the end of a claim. See `subquery_is_pushdown_safe` and `compare_tlist_datatypes` in
 /// `optimizer/path/allpaths.c`.
-const NOT_PUSHED: &str = "; into the parts of UNION ALL it is pushed down only if its columns have the same data types in all of them (integer and bigint differ)";
+const NOT_PUSHED: &str = "; into the parts of UNION ALL it is pushed down only if its columns have the same data types in all of them (integer and \
+    bigint differ)";
 const SAME_TYPES: &str = "give the columns of all parts the same data types: cast them in the view, or better change the column of the table; if they are the \
     same, look for LIMIT or a volatile function in a part, which keep the condition outside as well";
 const BEFORE: &str = "put the condition into the view or subquery, in front of DISTINCT, GROUP BY or the window function: a function with \

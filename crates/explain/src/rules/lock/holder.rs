@@ -46,7 +46,8 @@ const STRONG: [Strong; 16] = [
         begins: "ALTER TABLE",
         has: "DEFAULT",
         unless: "SET DEFAULT",
-        what: "its ALTER TABLE adds a column with a DEFAULT, and keeps readers and writers out (ACCESS EXCLUSIVE) until its transaction ends: a volatile default \
+        what: "its ALTER TABLE adds a column with a DEFAULT, and keeps readers and writers out (ACCESS EXCLUSIVE) until its transaction ends: a \
+            volatile default \
             (random(), gen_random_uuid()) rewrites the whole table first",
         text: "add the column without a default, set the default for new rows, and fill the old rows in portions; a constant default rewrites nothing",
     },
@@ -54,7 +55,8 @@ const STRONG: [Strong; 16] = [
         begins: "ALTER TABLE",
         has: "TYPE",
         unless: "",
-        what: "its ALTER TABLE changes the type of a column, which mostly rewrites the whole table and its indexes, and keeps readers and writers out meanwhile \
+        what: "its ALTER TABLE changes the type of a column, which mostly rewrites the whole table and its indexes, and keeps readers and writers out \
+            meanwhile \
             (ACCESS EXCLUSIVE)",
         text: "add a second column of the new type, fill it in portions (a trigger keeps it up to date), and rename both in one short transaction",
     },
@@ -181,7 +183,8 @@ fn of_mode(held: &str) -> Option<Deed> {
             "its transaction holds an EXCLUSIVE lock (REFRESH MATERIALIZED VIEW CONCURRENTLY and LOCK TABLE take it), which keeps all writers out until it ends"
         }
         "ShareRowExclusiveLock" => {
-            "its transaction holds a SHARE ROW EXCLUSIVE lock (ALTER TABLE ... DISABLE or ENABLE TRIGGER, ADD FOREIGN KEY, CREATE TRIGGER and LOCK TABLE take it), \
+            "its transaction holds a SHARE ROW EXCLUSIVE lock (ALTER TABLE ... DISABLE or ENABLE TRIGGER, ADD FOREIGN KEY, CREATE TRIGGER and LOCK \
+             TABLE take it), \
                 which keeps all writers out until it ends"
         }
         "ShareLock" => {

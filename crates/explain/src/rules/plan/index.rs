@@ -402,7 +402,8 @@ fn not_distinct(scan: &Scan<'_>, index: &Thing<'_>, columns: &[&str]) -> Option<
     })?;
     let name = index.lines.word("index");
     let why = format!(
-        "index {name} begins with {column}, and the condition compares it by IS NOT DISTINCT FROM, which no index serves: write {column} = value, and {column} IS \
+        "index {name} begins with {column}, and the condition compares it by IS NOT DISTINCT FROM, which no index serves: write {column} = value, and \
+         {column} IS \
          NULL where the value is null"
     );
     Some((why, None))

@@ -24,7 +24,8 @@ pub(in crate::rules) const RULES: &[Rule] = &[
         id: "PLAN-69",
         title: "all rows are read to find few different values",
         needs: NEEDS,
-        limits: "10 % of the session time in a SELECT DISTINCT, or GROUP BY without an aggregate, over 10,000 rows or more without a condition, which returns one \
+        limits: "10 % of the session time in a SELECT DISTINCT, or GROUP BY without an aggregate, over 10,000 rows or more without a condition, which \
+            returns one \
             in a hundred of them or fewer (ours)",
         judge: |case| judge(case, different, "plans that look for different values"),
         links: &["https://wiki.postgresql.org/wiki/Loose_indexscan"],
@@ -33,7 +34,8 @@ pub(in crate::rules) const RULES: &[Rule] = &[
         id: "PLAN-70",
         title: "all rows are compared to find those without a partner",
         needs: NEEDS,
-        limits: "10 % of the session time in a statement whose plan has an anti join of two sides with 10,000 rows or more, and which returns one in a hundred of \
+        limits: "10 % of the session time in a statement whose plan has an anti join of two sides with 10,000 rows or more, and which returns one in a \
+            hundred of \
             them or fewer (ours)",
         judge: |case| judge(case, unpaired, "anti joins of plans"),
         links: &["https://www.postgresql.org/docs/current/indexes-partial.html"],
@@ -110,7 +112,8 @@ fn unread(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let more = if found.len() > NAMES_MAX { ", ..." } else { "" };
     let rows: f64 = found.iter().map(|one| one.rows).sum();
     let text = format!(
-        "a statement that takes {} of the session time joins {} of which it reads no column ({}{more}; LEFT JOIN in a view, perhaps): {} rows; without a unique \
+        "a statement that takes {} of the session time joins {} of which it reads no column ({}{more}; LEFT JOIN in a view, perhaps): {} rows; without \
+         a unique \
          key the planner cannot leave such a join out",
         planned.share(),
         units::counted(found.len(), "table"),
@@ -193,7 +196,8 @@ fn different(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
             .number("rows_of_table", rows)
             .because(planned.file())
-            .because("neither DISTINCT nor GROUP BY jumps in an index from one value to the next: each row, or its index entry, is read (PostgreSQL 18 skips only \
+            .because("neither DISTINCT nor GROUP BY jumps in an index from one value to the next: each row, or its index entry, is read (PostgreSQL 18 \
+                skips only \
                 for conditions on later columns)")
             .not("a missing index: with one on the column all of its entries are read")
             .remedy(
@@ -238,7 +242,8 @@ fn unpaired(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let Unpaired { outer: (outer, outer_rows), inner: (inner, inner_rows), condition } =
         unpaired_in(planned)?;
     let text = format!(
-        "a statement that takes {} of the session time compares all {} rows of {outer} with {} of {inner} to find the {} without a partner (NOT EXISTS, an anti \
+        "a statement that takes {} of the session time compares all {} rows of {outer} with {} of {inner} to find the {} without a partner (NOT EXISTS, \
+         an anti \
          join)",
         planned.share(),
         units::count(outer_rows),

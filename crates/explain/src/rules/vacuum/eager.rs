@@ -51,7 +51,8 @@ pub(super) fn eager_vacuums(case: &Case) -> Answer {
             String::new()
         };
         let reset = format!(
-            "ALTER TABLE {relation} RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor, autovacuum_analyze_threshold, autovacuum_analyze_scale_factor);"
+            "ALTER TABLE {relation} RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor, autovacuum_analyze_threshold, \
+             autovacuum_analyze_scale_factor);"
         );
         claims.push(
             Claim::new(
