@@ -61,8 +61,11 @@ pub(crate) fn clauses(matrix: &Matrix, is_valid: bool) -> Vec<String> {
     if times.is_empty() {
         // A cell without a rate is compared with nothing.
         let idle = |cell: &Cell| cell.tps <= 0.0;
-        if !is_valid || matrix.operations.iter().any(|operation| operation.cells.iter().any(idle)) {
+        if matrix.operations.iter().any(|operation| operation.cells.iter().any(idle)) {
             return vec!["some nodes could not be measured, so they are not compared".to_string()];
+        }
+        if !is_valid {
+            return vec!["the nodes are not compared, because the run is not valid".to_string()];
         }
         return vec![format!(
             "{} are similar: none differs from the others by more than half",
