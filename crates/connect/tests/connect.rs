@@ -319,3 +319,18 @@ fn psql_and_we_agree_on_what_wins() {
         assert_eq!(ours, theirs, "{flags:?} {env:?}\n{}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+/// The message of the server does not say where the setting comes from.
+#[test]
+fn options_that_the_server_refuses_are_named_as_such() {
+    let cluster = Throwaway::start(&installations()[0], &[]).unwrap();
+    for (options, message) in [
+        ("-c bogus=1", "unrecognized configuration parameter"),
+        ("-c work_mem=much", "invalid value for parameter"),
+        ("-c wal_level=logical", "cannot be changed"),
+        ("--bogus", "requires a value"),
+    ] {
+        let spec = ConnSpec { options: Some(options.to_owned()), ..cluster.spec() };
+        refused(&spec, message, "PGOPTIONS");
+    }
+}

@@ -198,6 +198,7 @@ struct Requested {
     sslmode: SslMode,
     password_from: PasswordFrom,
     cert_named: Option<PathBuf>,
+    has_options: bool,
 }
 
 /// The source of the refused password.
@@ -225,6 +226,7 @@ impl ConnectError {
             sslmode: spec.sslmode,
             password_from,
             cert_named: spec.tls.cert.clone(),
+            has_options: spec.options.is_some(),
         });
         ConnectError { attempts, requested }
     }
@@ -383,6 +385,9 @@ impl ConnectError {
                     crate::sql::identifier(&self.requested.dbname)
                 )
             }
+            // The session's own statements come later: what is refused here are its options.
+            "22023" | "42601" | "42704" | "55P02" if self.requested.has_options => OPTIONS_HINT.to_owned(),
+            "42501" if has_text("permission denied to set parameter") => OPTIONS_HINT.to_owned(),
             "42501" => format!(
                 "role \"{user}\" lacks the CONNECT privilege: GRANT CONNECT ON DATABASE ... TO {user}"
             ),
@@ -396,6 +401,8 @@ impl ConnectError {
         })
     }
 }
+
+const OPTIONS_HINT: &str = "it stands in the options of the session: in PGOPTIONS, or after options= in the connection string or the cluster file";
 
 /// How to allow more connections, by the limit that was reached (`postinit.c`, `proc.c`).
 fn more_connections(message: &str) -> String {
