@@ -41,6 +41,11 @@ pub(crate) fn in_a_line(statement: &StatementTime) -> String {
     }
 }
 
+/// A statement in lower case, with one blank between its words: what is searched for phrases.
+pub(super) fn lowered(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase()
+}
+
 /// A text for a claim: in one line, cut, in ASCII.
 pub(super) fn plain(text: &str, most: usize) -> String {
     ascii(&one_line(text, most).replace('…', "..."))

@@ -38,7 +38,7 @@ const MOST_MIN: f64 = 0.5;
 /// Rows of a DELETE.
 const ROWS_DELETED_MIN: f64 = 2.0;
 /// Rows inserted for each row deleted.
-const AS_MANY: std::ops::RangeInclusive<f64> = 0.8..=1.25;
+const AS_MANY: std::ops::RangeInclusive<f64> = 0.8..=1.2;
 /// Rows inserted a second.
 const ROWS_PER_S_MIN: f64 = 20.0;
 /// Rows of one INSERT: object mappers send them one by one, or in small batches.
@@ -66,9 +66,8 @@ fn truncated(case: &Case) -> Answer {
                 severity(share),
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} of the session time is TRUNCATE, {} times a second, of {} at once and more: each table, index and TOAST table gets a new \
-                     file each time, \
-                     whether it had rows or not",
+                    "{}: {} of the session time is TRUNCATE, {} times a second, of {} each time: every table, index and TOAST table \
+                     gets a new file, whether it had rows or not",
                     time.node,
                     units::percent(share),
                     units::short(per_s),

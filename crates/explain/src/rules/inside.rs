@@ -1,7 +1,7 @@
 //! PLAN-41: statements that call a function, and what runs inside of it. What triggers do is PLAN-25, which reads the same sources: functions that the
 //! server counts (track_functions), and statements that only run inside of others (pg_stat_statements.track = all).
 
-use super::costly::{busy, plain, severity};
+use super::costly::{busy, lowered, plain, severity};
 use super::paste::literal;
 use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
@@ -62,7 +62,7 @@ const BUILT_IN_GROUPS: [&str; 8] = ["pg_", "json", "lo_", "to_", "txid_", "gener
 
 /// The function that a statement consists of: `SELECT f(...)`, `SELECT * FROM f(...)`, `CALL f(...)`.
 fn called(text: &str) -> Option<String> {
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase();
+    let text = lowered(text);
     let rest = ["select * from ", "select ", "call "].iter().find_map(|begin| text.strip_prefix(begin))?;
     let (name, arguments) = rest.split_at(rest.find('(')?);
     let name = name.trim_end();

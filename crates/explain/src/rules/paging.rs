@@ -1,6 +1,6 @@
 //! PLAN-65, PLAN-66: pages that are reached by skipping rows, and rows that are counted for each page.
 
-use super::costly::{busy, in_a_line};
+use super::costly::{busy, in_a_line, lowered};
 use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
@@ -38,14 +38,9 @@ const PER_ROW_MIN: f64 = 2.0;
 /// Executions a second: a report may count.
 const CALLS_PER_S_MIN: f64 = 1.0;
 
-/// The text in lower case, its blanks unified.
-fn plain(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase()
-}
-
 /// Whether a SELECT has LIMIT and an OFFSET that is not 0, outside of its subqueries.
 fn is_page(text: &str) -> bool {
-    let text = plain(text);
+    let text = lowered(text);
     let after = text.rsplit_once(')').map_or(text.as_str(), |(_, after)| after);
     // An expression of the offset may stand in parentheses.
     let end = if after.contains("limit") || after.contains("fetch ") { after } else { text.as_str() };
@@ -56,7 +51,7 @@ fn is_page(text: &str) -> bool {
 
 /// Whether a SELECT returns counts of rows alone.
 fn is_count(text: &str) -> bool {
-    let text = plain(text);
+    let text = lowered(text);
     let Some(rest) = text.strip_prefix("select count(") else { return false };
     let Some((_, after)) = rest.split_once(')') else { return false };
     let alias = after.split(" from ").next().unwrap_or_default();

@@ -13,6 +13,7 @@ mod scope;
 mod spill;
 mod step;
 mod surplus;
+mod tree;
 mod unusable;
 
 use super::costly::{busy, in_a_line, scanned, scans, severity};
@@ -32,6 +33,7 @@ pub(super) use narrow::RULES as NARROW_RULES;
 pub(super) use order::RULES as ORDER_RULES;
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
 pub(super) use surplus::RULES as SURPLUS_RULES;
+pub(super) use tree::{below, number};
 pub(super) use unusable::pattern_of;
 
 /// A plan is made only of a statement that was counted, or that sessions were seen at work with.
@@ -239,39 +241,9 @@ pub(super) struct Planned<'a> {
 }
 
 impl<'a> Planned<'a> {
-    fn kind(&self, number: f64) -> &str {
-        let node = self.nodes.iter().find(|node| node.lines.last("number") == Some(number));
-        node.map_or("", |node| node.lines.word("kind"))
-    }
-
     /// Whether the plan is one for a single constant of a list that the text has shortened: its estimates are none of the statement's.
     pub(super) fn is_of_one_constant(&self) -> bool {
         statement::has_shortened_list(&self.statement.text)
-    }
-
-    /// The table of a node. The index scan of a bitmap does not name it; the node above, which reads the rows, does.
-    pub(super) fn relation_of(&self, node: &Thing<'a>) -> &'a str {
-        let mut node = *node;
-        while node.lines.word("relation").is_empty() && node.lines.word("kind").starts_with("Bitmap") {
-            let above = node.lines.last("above").unwrap_or(0.0);
-            let Some(next) = self.nodes.iter().find(|next| next.lines.last("number") == Some(above)) else {
-                break;
-            };
-            node = *next;
-        }
-        node.lines.word("relation")
-    }
-
-    /// Kinds of the nodes above one.
-    fn above(&self, node: &Thing<'_>) -> Vec<&str> {
-        let mut kinds = vec![];
-        let mut above = node.lines.last("above").unwrap_or(0.0);
-        while above > 0.0 && kinds.len() <= self.nodes.len() {
-            kinds.push(self.kind(above));
-            let next = self.nodes.iter().find(|node| node.lines.last("number") == Some(above));
-            above = next.and_then(|node| node.lines.last("above")).unwrap_or(0.0);
-        }
-        kinds
     }
 
     /// A claim about it, with what all of them have.
@@ -313,8 +285,7 @@ pub(super) fn plan_of<'a>(
         .at("plan_node", &time.node)
         .filter(|node| is_its(node) && node.lines.word("hash") == hash)
         .collect();
-    let number = |node: &Thing<'_>| node.lines.last("number").unwrap_or(0.0);
-    nodes.sort_by(|left, right| number(left).total_cmp(&number(right)));
+    nodes.sort_by(|left, right| number(left, "number").total_cmp(&number(right, "number")));
     Some(Planned { time, statement, plan, nodes })
 }
 

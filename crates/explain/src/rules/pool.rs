@@ -1,6 +1,6 @@
 //! SES-06: statements that a pool or a driver sends beside the work: tests of connections, settings, and what resets a session.
 
-use super::costly::plain;
+use super::costly::{lowered, plain};
 use super::paste::literal;
 use crate::case::Case;
 use crate::node_time;
@@ -53,7 +53,7 @@ fn normal(text: &str) -> String {
         let Some((_, after)) = inside.split_once("*/") else { break };
         rest = after.trim_start();
     }
-    rest.split_whitespace().collect::<Vec<_>>().join(" ").trim_end_matches([';', ' ']).to_ascii_lowercase()
+    lowered(rest).trim_end_matches([';', ' ']).to_string()
 }
 
 /// How a statement is named that does nothing for the application; `None` for work.

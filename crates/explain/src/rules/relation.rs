@@ -1,6 +1,6 @@
 //! LCK-09: command after command takes a table for itself, each for a short time.
 
-use super::costly::{busy, plain};
+use super::costly::{busy, lowered, plain};
 use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::Need::{Field, Looked};
@@ -46,7 +46,7 @@ const COMMANDS: [&str; 10] = [
 
 /// The command that a text holds.
 fn command(text: &str) -> Option<&'static str> {
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase();
+    let text = lowered(text);
     COMMANDS.into_iter().find(|command| text.contains(command))
 }
 

@@ -357,16 +357,17 @@ fn reason(planned: &plan::Planned<'_>, walked: Option<&Thing<'_>>) -> Option<Rea
     let is_sort =
         |node: &&Thing<'_>| node.lines.word("kind") == "Sort" && !node.lines.word("condition").is_empty();
     let sort = planned.nodes.iter().find(is_sort)?;
-    let number = |node: &Thing<'_>| node.lines.last("number").unwrap_or(0.0);
-    let is_scan = |node: &&Thing<'_>| number(node) > number(sort) && !node.lines.word("relation").is_empty();
+    let is_scan = |node: &&Thing<'_>| {
+        plan::number(node, "number") > plan::number(sort, "number") && !node.lines.word("relation").is_empty()
+    };
     let scan = planned.nodes.iter().find(is_scan)?;
     let (relation, keys) = (scan.lines.word("relation"), sort.lines.word("condition"));
     // The condition of a bitmap stands below the node with the table.
-    let below = planned.nodes.iter().find(|node| node.lines.last("above") == Some(number(scan)));
+    let below = plan::below(planned, scan).next();
     let by_index = |node: &Thing<'_>| {
         Some(node.lines.word("condition")).filter(|text| !text.is_empty()).map(str::to_string)
     };
-    let condition = by_index(scan).or_else(|| below.and_then(by_index)).unwrap_or_default();
+    let condition = by_index(scan).or_else(|| below.and_then(|node| by_index(&node))).unwrap_or_default();
     let all: Vec<&str> =
         [condition.as_str(), scan.lines.word("filter")].into_iter().filter(|text| !text.is_empty()).collect();
     let computed = if keys.contains('(') { ", which is computed for each of them," } else { "" };

@@ -1,7 +1,7 @@
 //! Waits for a row that a statement does not name: the check of a foreign key locks the row that it refers to.
 
 use crate::case::Case;
-use crate::rules::costly::{is_name_of, plain};
+use crate::rules::costly::{is_name_of, lowered, plain};
 use record::event;
 use record::statement::{self, Verb};
 
@@ -33,8 +33,7 @@ impl Reference {
             return None;
         }
         let is_it = |text: &&str| {
-            let is_strong =
-                text.to_ascii_lowercase().split_whitespace().collect::<Vec<_>>().join(" ").contains(STRONG);
+            let is_strong = lowered(text).contains(STRONG);
             let names_it =
                 |parsed: statement::Statement| parsed.tables.iter().any(|table| is_name_of(table, relation));
             is_strong && statement::parse(text).is_ok_and(names_it)

@@ -3,6 +3,7 @@
 
 use super::{BLOCKS_MIN, Found, Seen, explain_it};
 use crate::case::Thing;
+use crate::rules::plan::{below, number};
 use crate::units;
 
 /// Rows of a join for each one that DISTINCT leaves.
@@ -37,12 +38,9 @@ pub(super) fn existence(seen: &Seen<'_>) -> Option<Found> {
 /// What DISTINCT leaves, and the rows that it is given.
 fn copies(seen: &Seen<'_>) -> Option<(f64, f64)> {
     let planned = super::super::plan::plan_of(seen.case, seen.time, seen.statement)?;
-    let number = |node: &Thing<'_>, field: &str| node.lines.last(field).unwrap_or(0.0);
     let removes = |node: &&Thing<'_>| ["Aggregate", "Unique"].contains(&node.lines.word("kind"));
     planned.nodes.iter().filter(removes).find_map(|node| {
-        let is_below = |one: &&Thing<'_>| number(one, "above") == number(node, "number");
-        let given =
-            planned.nodes.iter().filter(is_below).map(|one| number(one, "rows_planned")).fold(0.0, f64::max);
+        let given = below(&planned, node).map(|one| number(&one, "rows_planned")).fold(0.0, f64::max);
         let left = number(node, "rows_planned").max(1.0);
         (given >= JOINED_MIN && given >= left * COPIES_MIN).then_some((given, left))
     })
@@ -117,12 +115,11 @@ pub(super) fn multiplied(seen: &Seen<'_>) -> Option<Found> {
 
 /// PLAN-32 without WITH: a condition on what a view or a subquery returns, which cannot be moved into it.
 pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -> Option<Found> {
-    let number = |node: &Thing<'_>, field: &str| node.lines.last(field).unwrap_or(0.0);
     let is_late = |node: &&Thing<'_>| {
         node.lines.word("kind") == "Subquery Scan" && !node.lines.word("filter").is_empty()
     };
     let Some(scan) = planned.nodes.iter().find(is_late) else { return all_groups(seen, planned) };
-    let below = planned.nodes.iter().find(|node| number(node, "above") == number(scan, "number"))?;
+    let below = below(planned, scan).next()?;
     let what = match below.lines.word("kind") {
         "Unique" => "DISTINCT",
         "WindowAgg" => "a window function",
@@ -132,7 +129,7 @@ pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -
         "Limit" => "LIMIT",
         _ => return None,
     };
-    let (rows, kept) = (number(below, "rows_planned"), number(scan, "rows_planned").max(1.0));
+    let (rows, kept) = (number(&below, "rows_planned"), number(scan, "rows_planned").max(1.0));
     if rows < kept * COPIES_MIN {
         return None;
     }
@@ -154,23 +151,19 @@ pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -
 
 /// PLAN-32 where a join takes few of the groups of a view or subquery, all of which are computed: through an outer join no condition is moved into them.
 fn all_groups(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -> Option<Found> {
-    let number = |node: &Thing<'_>, field: &str| node.lines.last(field).unwrap_or(0.0);
-    let below = |node: &Thing<'_>| {
-        let of = number(node, "number");
-        planned.nodes.iter().filter(move |one| number(one, "above") == of)
-    };
     let found =
         planned.nodes.iter().filter(|node| node.lines.word("kind").ends_with("Join")).find_map(|join| {
-            let groups = below(join).find(|side| {
+            let groups = below(planned, join).find(|side| {
                 side.lines.word("kind") == "Aggregate" && !side.lines.word("condition").is_empty()
             })?;
-            let other = below(join).find(|side| number(side, "number") != number(groups, "number"))?;
-            let mut scans = below(groups).filter(|scan| {
+            let other =
+                below(planned, join).find(|side| number(side, "number") != number(&groups, "number"))?;
+            let mut scans = below(planned, &groups).filter(|scan| {
                 !scan.lines.word("relation").is_empty()
                     && scan.lines.word("filter").is_empty()
                     && scan.lines.word("condition").is_empty()
             });
-            let (all, wanted) = (number(groups, "rows_planned"), number(other, "rows_planned").max(1.0));
+            let (all, wanted) = (number(&groups, "rows_planned"), number(&other, "rows_planned").max(1.0));
             scans.next().filter(|_| all >= wanted * COPIES_MIN).map(|scan| (groups, scan, all, wanted))
         });
     let (groups, scan, all, wanted) = found?;

@@ -5,6 +5,7 @@ use super::{Planned, SHARE_MIN, planned, severity, statistics};
 use crate::case::Case;
 use crate::node_time;
 use crate::rule::{Answer, Claim};
+use crate::rules::costly::lowered;
 use crate::rules::inside;
 use crate::units;
 use record::finding::Level;
@@ -272,7 +273,7 @@ pub(super) fn list_filter<'a>(planned: &Planned<'a>) -> Option<&'a str> {
 }
 
 fn is_not_in(text: &str) -> bool {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase().contains("not in (")
+    lowered(text).contains("not in (")
 }
 
 pub(super) fn not_in(case: &Case) -> Answer {

@@ -2,7 +2,7 @@
 //! plans of a kind that a setting forbids.
 
 use super::index::{KEPT_SHARE_MAX, indexes, scans_of, serves};
-use super::{NEEDS, Planned, SHARE_MIN, planned, severity};
+use super::{NEEDS, Planned, SHARE_MIN, number, planned, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim, Rule};
 use crate::rules::statement::explain_it;
@@ -55,10 +55,6 @@ const FOUND_MIN: f64 = 1_000.0;
 const BLOCKS_MIN: f64 = 100.0;
 /// Blocks for each row that it returns.
 const BLOCKS_PER_ROW_MIN: f64 = 10.0;
-
-fn number(node: &Thing<'_>, field: &str) -> f64 {
-    node.lines.last(field).unwrap_or(0.0)
-}
 
 /// Whether an execution touches far more blocks than it returns rows.
 fn is_wasteful(planned: &Planned<'_>) -> bool {

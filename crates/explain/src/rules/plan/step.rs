@@ -1,7 +1,7 @@
 //! What the plan itself shows where no rule knows the form: a join that reads a whole table for want of an index, and the one step that has most of a plan's
 //! cost. The second is the answer to "what does it do all the time?" for any statement that has a plan; it is no reproach, so it stays low.
 
-use super::{Planned, SHARE_MIN, busy, in_a_line, is_explained, plan_of, planned, severity};
+use super::{Planned, SHARE_MIN, below, busy, in_a_line, is_explained, number, plan_of, planned, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Any, Field};
 use crate::rule::{Answer, Claim};
@@ -35,20 +35,8 @@ fn word<'a>(node: &Thing<'a>, field: &str) -> &'a str {
     node.lines.word(field)
 }
 
-pub(super) fn number(node: &Thing<'_>, field: &str) -> f64 {
-    node.lines.last(field).unwrap_or(0.0)
-}
-
 fn node_of<'a>(planned: &Planned<'a>, wanted: f64) -> Option<Thing<'a>> {
     planned.nodes.iter().find(|node| node.lines.last("number") == Some(wanted)).copied()
-}
-
-pub(super) fn below<'p, 'a>(
-    planned: &'p Planned<'a>,
-    node: &Thing<'a>,
-) -> impl Iterator<Item = Thing<'a>> + use<'p, 'a> {
-    let above = number(node, "number");
-    planned.nodes.iter().filter(move |one| number(one, "above") == above).copied()
 }
 
 /// The join that takes the rows of a node, and the side of it that the node is on.

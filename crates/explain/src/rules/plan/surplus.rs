@@ -1,11 +1,10 @@
 //! PLAN-68 to PLAN-70: work of a plan that its result does not need: outer joins of which no column is read, all rows for their few different values, and
 //! all rows for the few without a partner.
 
-use super::step::{below, number};
-use super::{NEEDS, Planned, SHARE_MIN, planned, severity};
+use super::{NEEDS, Planned, SHARE_MIN, below, number, planned, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim, Rule};
-use crate::rules::costly::plain;
+use crate::rules::costly::{lowered, plain};
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::{Level, Severity};
@@ -155,7 +154,7 @@ struct Different<'a> {
 }
 
 fn different_in<'a>(planned: &Planned<'a>) -> Option<Different<'a>> {
-    let text = planned.statement.text.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase();
+    let text = lowered(&planned.statement.text);
     let is_distinct = text.starts_with("select distinct ") && !text.starts_with("select distinct on");
     let is_grouped =
         text.contains(" group by ") && !text.split(" from ").next().is_some_and(|list| list.contains('('));

@@ -6,7 +6,7 @@ use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::{busy, in_a_line, plain, severity};
-use crate::rules::plan;
+use crate::rules::plan::{self, number};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity};
 use record::statement;
@@ -162,7 +162,6 @@ const EXPRESSION_CHARS: usize = 100;
 
 /// The step of a plan that needs the most memory, in words.
 fn in_files(planned: &plan::Planned<'_>) -> Option<String> {
-    let number = |node: &Thing<'_>, field: &str| node.lines.last(field).unwrap_or(0.0);
     let is_hash = |node: &Thing<'_>| node.lines.word("kind") == "Hash";
     let wants = |node: &Thing<'_>| {
         let by_key = matches!(node.lines.word("kind"), "Sort" | "Aggregate")

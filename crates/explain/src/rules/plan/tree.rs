@@ -1,0 +1,50 @@
+//! The nodes of a plan as the tree that they are.
+
+use super::Planned;
+use crate::case::Thing;
+
+/// A figure of a node; 0 if it was not recorded.
+pub(in crate::rules) fn number(node: &Thing<'_>, field: &str) -> f64 {
+    node.lines.last(field).unwrap_or(0.0)
+}
+
+/// The nodes right below one, in the order of EXPLAIN.
+pub(in crate::rules) fn below<'p, 'a>(
+    planned: &'p Planned<'a>,
+    node: &Thing<'_>,
+) -> impl Iterator<Item = Thing<'a>> + use<'p, 'a> {
+    let above = number(node, "number");
+    planned.nodes.iter().filter(move |one| number(one, "above") == above).copied()
+}
+
+impl<'a> Planned<'a> {
+    pub(super) fn kind(&self, number: f64) -> &str {
+        let node = self.nodes.iter().find(|node| node.lines.last("number") == Some(number));
+        node.map_or("", |node| node.lines.word("kind"))
+    }
+
+    /// The table of a node. The index scan of a bitmap does not name it; the node above, which reads the rows, does.
+    pub(in crate::rules) fn relation_of(&self, node: &Thing<'a>) -> &'a str {
+        let mut node = *node;
+        while node.lines.word("relation").is_empty() && node.lines.word("kind").starts_with("Bitmap") {
+            let above = node.lines.last("above").unwrap_or(0.0);
+            let Some(next) = self.nodes.iter().find(|next| next.lines.last("number") == Some(above)) else {
+                break;
+            };
+            node = *next;
+        }
+        node.lines.word("relation")
+    }
+
+    /// Kinds of the nodes above one.
+    pub(super) fn above(&self, node: &Thing<'_>) -> Vec<&str> {
+        let mut kinds = vec![];
+        let mut above = node.lines.last("above").unwrap_or(0.0);
+        while above > 0.0 && kinds.len() <= self.nodes.len() {
+            kinds.push(self.kind(above));
+            let next = self.nodes.iter().find(|node| node.lines.last("number") == Some(above));
+            above = next.and_then(|node| node.lines.last("above")).unwrap_or(0.0);
+        }
+        kinds
+    }
+}
