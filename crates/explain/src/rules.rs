@@ -12,12 +12,14 @@ mod disk;
 mod distribution;
 mod elsewhere;
 mod emptied;
+mod estimate;
 mod failing;
 mod file;
 mod filesystem;
 mod form;
 mod generator;
 mod inside;
+mod inspect;
 mod limit;
 pub(crate) mod lock;
 mod member;
@@ -27,6 +29,7 @@ mod observer;
 mod odd;
 mod overhead;
 mod overlap;
+mod own;
 mod paging;
 mod paste;
 mod peculiar;
@@ -36,6 +39,7 @@ mod policy;
 mod poll;
 mod pool;
 mod queue;
+mod quorum;
 mod raised;
 mod relation;
 mod repeated;
@@ -53,6 +57,7 @@ mod temporary;
 mod transaction;
 mod upsert;
 pub(crate) mod vacuum;
+mod versions;
 mod volume;
 pub(crate) mod wal;
 pub(crate) mod waste;
@@ -71,6 +76,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         repeated::RULES,
         file::RULES,
         odd::RULES,
+        own::RULES,
         peculiar::RULES,
         memory::RULES,
         cpu::RULES,
@@ -82,6 +88,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         rounds::RULES,
         volume::RULES,
         upsert::RULES,
+        versions::RULES,
         raised::RULES,
         churn::RULES,
         emptied::RULES,
@@ -95,6 +102,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         plan::NARROW_RULES,
         plan::ORDER_RULES,
         plan::SURPLUS_RULES,
+        plan::FIT_RULES,
         siblings::RULES,
         paging::RULES,
         pieces::RULES,
@@ -106,6 +114,8 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         access::RULES,
         temporary::RULES,
         elsewhere::RULES,
+        estimate::RULES,
+        inspect::RULES,
         surroundings::RULES,
         queue::RULES,
         pool::RULES,

@@ -194,6 +194,18 @@ impl Waits {
         self.statements.iter().map(|(query_id, events)| (query_id.as_str(), events.values().sum()))
     }
 
+    /// Sessions seen with a statement and without a wait, summed over the ticks of the whole recording.
+    pub(crate) fn computing_with(&self, query_id: &str) -> f64 {
+        let events = self.statements.get(query_id);
+        let computing = events.into_iter().flatten().filter(|(event, _)| event.0 == WAIT_CPU);
+        computing.map(|(_, seen)| seen).sum()
+    }
+
+    /// Sessions seen with a statement, without their parallel workers, summed over the ticks of the whole recording.
+    pub(crate) fn sessions_with(&self, query_id: &str) -> f64 {
+        self.workers.get(query_id).map_or(0.0, |(own, _)| *own)
+    }
+
     /// How many processes work on an execution of a statement: its session, and its parallel workers on average.
     pub(crate) fn with_workers(&self, query_id: &str) -> f64 {
         match self.workers.get(query_id) {

@@ -577,8 +577,21 @@ fn peaks_of_seconds_at_checkpoints_are_not_hidden_by_peaks_of_milliseconds() {
 
 #[test]
 fn claims_name_the_reason_and_not_only_what_takes_the_time() {
-    for (rule, change, words) in crate::fire::surplus::TOLD {
+    for (rule, change, words) in crate::fire::surplus::TOLD.iter().chain(crate::fire::fit::TOLD) {
         let claim = crate::fire::surplus::claim_of(rule, *change);
         assert!(claim.contains(words), "{rule}: {claim}");
     }
+}
+
+#[test]
+fn what_a_failed_transaction_refuses_is_no_error_of_its_own() {
+    let all = crate::fire::fit::failing();
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert!(all[0].contains("prepared statement of that name"), "{all:?}");
+}
+
+#[test]
+fn standbys_that_are_there_are_not_missing() {
+    let claim = crate::fire::fit::enough_standbys();
+    assert!(claim.as_str().is_some_and(|claim| !claim.contains("must confirm")), "{claim}");
 }

@@ -222,7 +222,7 @@ impl Throwaway {
 
     fn start_once(&mut self) -> Result<(), LocalError> {
         let (data_dir, log) = (self.data_dir(), self.log_path());
-        let child = process::spawn_postmaster(
+        let (child, launch) = process::spawn_postmaster(
             &self.installation,
             &data_dir,
             &log,
@@ -230,7 +230,7 @@ impl Throwaway {
             Lifetime::OurProcess,
         )?;
         let child = self.child.insert(child);
-        process::wait_ready(child, &data_dir, &log, START_TIMEOUT)?;
+        launch.wait_ready(child, START_TIMEOUT)?;
         record_version(self.installation.version.major);
         Ok(())
     }

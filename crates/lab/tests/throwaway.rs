@@ -69,6 +69,28 @@ fn a_server_that_cannot_start_says_why() {
 /// Set for the copy of this test that is to be killed.
 const VICTIM: &str = "PGFATHOM_TEST_VICTIM";
 
+/// What a server with damaged files prints differs by release; the hint must not, and no line of an earlier start may stand before it.
+#[test]
+fn a_damaged_server_is_told_as_that() {
+    const DAMAGED: [&str; 4] = ["global/pg_control", "PG_VERSION", "postgresql.conf", "pg_wal"];
+    on_each(&installations(), |installation| {
+        let mut cluster = Throwaway::start(installation, &[]).unwrap();
+        cluster.stop(StopMode::Fast).unwrap();
+        for name in DAMAGED {
+            let (path, aside) = (cluster.data_dir().join(name), cluster.data_dir().join("aside"));
+            std::fs::rename(&path, &aside).unwrap();
+            let error = cluster.start_again().unwrap_err();
+            let LocalError::Start { log, .. } = &error else { panic!("{name}: {error}") };
+            assert!(!log.is_empty() && !log.contains("database system is shut down\n"), "{name}: {log}");
+            assert!(!log.contains("ready to accept connections"), "{name}: {log}");
+            let hint = error.hint().unwrap_or_default();
+            assert!(hint.contains("are damaged or missing"), "{name}: {error}: {hint}");
+            std::fs::rename(&aside, &path).unwrap();
+        }
+        cluster.start_again().unwrap();
+    });
+}
+
 #[test]
 fn a_killed_process_takes_its_server_along() {
     if std::env::var_os(VICTIM).is_some() {

@@ -88,6 +88,12 @@ pub const EVENT_TRIGGER: &str = "event_trigger";
 
 /// Topic of what is unusual about a table or view that statements name: phrases, separated by `; `.
 pub const PECULIAR: &str = "peculiar";
+/// In such a value: a partitioned table without statistics of its own. Autovacuum analyses partitions only.
+pub const NEVER_ANALYSED: &str = "never analysed as a whole";
+/// In such a value: a foreign table whose server is queried while statements are planned.
+pub const REMOTE_ESTIMATE: &str = "its server is queried for estimates (use_remote_estimate)";
+/// Topic of a fact: a setting of a role or a database, named `SETTING of OWNER`.
+pub const OWN_SETTING: &str = "own_setting";
 
 /// Topic and name of the fact that an engine's commits wait in an event that PostgreSQL does not have for it: kind and event, with a colon between them.
 pub const COMMIT_WAITS: (&str, &str) = ("commit", "waits");

@@ -2,7 +2,7 @@
 
 use super::{Case, Thing};
 use record::statement;
-use record::watched::{COMMIT_WAITS, NODE_WAITS, OWN, own};
+use record::watched::{COMMIT_WAITS, NODE_WAITS, OWN, OWN_SETTING, own};
 
 /// The command with which an owner of [`Case::own_settings`] takes the server's setting again.
 pub(crate) fn reset_command(owner: &str, setting: &str) -> String {
@@ -27,7 +27,7 @@ impl Case {
         node: &'a str,
         name: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let of_node = self.facts("own_setting").filter(move |fact| fact.node == node);
+        let of_node = self.facts(OWN_SETTING).filter(move |fact| fact.node == node);
         of_node.filter_map(move |fact| {
             Some((fact.name.strip_prefix(name)?.strip_prefix(" of ")?, fact.value.as_str()))
         })

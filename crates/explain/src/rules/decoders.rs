@@ -36,7 +36,7 @@ fn judge(case: &Case) -> Answer {
         let Some(slot) = slots.first().filter(|_| slots.len() >= SLOTS_MIN && cpus >= CPUS_MIN) else {
             continue;
         };
-        let of_host = case.host_of(node).and_then(|host| case.one("host", host)?.last("cpus"));
+        let of_host = case.host_of(node).and_then(|host| case.one("host", host)?.last("cores"));
         let is_high = of_host.is_some_and(|all| cpus >= all * OF_HOST_HIGH);
         claims.push(
             Claim::new(
@@ -58,7 +58,6 @@ fn judge(case: &Case) -> Answer {
                 super::costly::plain(&slots.iter().map(|slot| slot.name).collect::<Vec<_>>().join(", "), 160)
             ))
             .because("a publication or a filter of the output plugin leaves changes out only after they have been decoded")
-            .not("consumers that do not keep up: REP-15 names those")
             .remedy(
                 "let one slot feed a queue from which all services read, instead of one slot for each; or decode on a standby (PostgreSQL 16 and later)",
                 &["SELECT slot_name, plugin, database, active_pid, confirmed_flush_lsn FROM pg_replication_slots WHERE slot_type = 'logical' ORDER BY 1;"],

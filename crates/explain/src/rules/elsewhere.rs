@@ -136,14 +136,22 @@ fn unnamed(case: &Case) -> Answer {
     })
 }
 
-/// Whether a statement reads the catalog and nothing else.
-fn reads_catalog(text: &str) -> bool {
+/// Whether a statement reads the catalog and nothing else. `node`: an application's table may have such a name, too.
+fn reads_catalog(case: &Case, node: &str, text: &str) -> bool {
     let Ok(parsed) = statement::parse(text) else { return false };
     let is_of_catalog = |table: &statement::TableName| match table.schema.as_deref() {
         Some(schema) => matches!(schema, "information_schema" | "pg_catalog"),
-        None => table.name.starts_with("pg_"),
+        None => table.name.starts_with("pg_") && !is_of_users(case, node, &table.name),
     };
     parsed.verb == Verb::Select && !parsed.tables.is_empty() && parsed.tables.iter().all(is_of_catalog)
+}
+
+/// Whether a table of this name, outside of the catalog, was recorded.
+fn is_of_users(case: &Case, node: &str, name: &str) -> bool {
+    case.at("table", node).any(|table| {
+        let (schema, bare) = table.lines.word("relation").rsplit_once('.').unwrap_or_default();
+        bare.trim_matches('"') == name && !["pg_catalog", "information_schema"].contains(&schema)
+    })
 }
 
 /// The first tables and views of a statement on the catalog.
@@ -230,7 +238,10 @@ fn catalog(case: &Case) -> Answer {
             let text = case.query(line.lines.word("query_id")).unwrap_or_default();
             let took = ["total_ms", "plan_ms"].iter().filter_map(|field| line.lines.rate(field)).sum::<f64>();
             all += took;
-            if statement::is_own(text) || !reads_catalog(text) {
+            if statement::is_own(text)
+                || !reads_catalog(case, &time.node, text)
+                || super::inspect::reader(text).is_some()
+            {
                 continue;
             }
             theirs += took;
@@ -240,8 +251,12 @@ fn catalog(case: &Case) -> Answer {
             }
         }
         let share = theirs / all.max(f64::MIN_POSITIVE);
-        let of_sessions: f64 =
-            time.statements.iter().filter(|one| reads_catalog(&one.text)).map(|one| one.share).sum();
+        let of_sessions: f64 = time
+            .statements
+            .iter()
+            .filter(|one| reads_catalog(case, &time.node, &one.text))
+            .map(|one| one.share)
+            .sum();
         let is_long = calls >= CATALOG_LONG_PER_S_MIN && of_sessions >= CATALOG_SHARE_MIN;
         let is_felt = is_long || calls >= CATALOG_CALLS_PER_S_MIN;
         let Some((_, text)) = most.filter(|_| is_felt && share >= CATALOG_SHARE_MIN) else { continue };

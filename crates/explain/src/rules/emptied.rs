@@ -6,7 +6,7 @@ use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
-use record::statement::{self, Statement, Verb};
+use record::statement::{self, Statement, Use, Verb};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -57,7 +57,10 @@ fn truncated(case: &Case) -> Answer {
         let Some(worst) = all.iter().max_by(|left, right| left.share.total_cmp(&right.share)) else {
             continue;
         };
-        if share < SHARE_MIN || per_s < TRUNCATES_PER_S_MIN {
+        let in_locks: f64 =
+            worst.events.iter().filter(|(event, _)| event.starts_with("Lock:")).map(|(_, share)| share).sum();
+        // One that waits for readers is slow because of them.
+        if share < SHARE_MIN || per_s < TRUNCATES_PER_S_MIN || in_locks >= MOST_MIN {
             continue;
         }
         let tables = worst.text.matches(',').count() + 1;
@@ -108,7 +111,10 @@ fn replaced(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for (delete, of_delete) in of_verb(time, Verb::Delete) {
-            let is_of_several = delete.rows.unwrap_or(0.0) >= ROWS_DELETED_MIN && of_delete.is_filtered;
+            // By a key: what is older than a limit does not come back.
+            let hows: Vec<Use> = of_delete.conditions.iter().map(|one| one.how).collect();
+            let is_by_key = hows.contains(&Use::Equality) && !hows.contains(&Use::Range);
+            let is_of_several = delete.rows.unwrap_or(0.0) >= ROWS_DELETED_MIN && is_by_key;
             let table = &of_delete.tables[0];
             let into_it = |(insert, parsed): &(&StatementTime, Statement)| {
                 let named =

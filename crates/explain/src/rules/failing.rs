@@ -69,7 +69,15 @@ struct Known {
     text: &'static str,
 }
 
-const KNOWN: [Known; 19] = [
+const KNOWN: [Known; 20] = [
+    Known {
+        sqlstate: "42P05",
+        words: &["prepared statement", "already exists"],
+        what: "statements fail, because a prepared statement of that name is in the session already: a pooler gives one server process to several clients \
+            (transaction pooling), whose drivers name their statements alike",
+        setting: "",
+        text: "let the pooler follow prepared statements (pgbouncer: max_prepared_statements), or let the driver prepare none (or without names)",
+    },
     Known {
         sqlstate: "25P03",
         words: &["idle-in-transaction timeout"],
@@ -208,10 +216,36 @@ const KNOWN: [Known; 19] = [
     },
 ];
 
+/// That of statements in a transaction that has failed: the error before them is the cause.
+const IN_FAILED: &str = "25P02";
+/// From this share of them on, another error is their cause.
+const OF_FAILED_MIN: f64 = 0.1;
+
 /// Errors of one kind.
 struct Kind<'a> {
     first: &'a Event,
     count: f64,
+    /// Statements that were refused because of it.
+    refused: f64,
+}
+
+/// Leaves out the statements that were refused in failed transactions, and adds their number to the most frequent of the other errors, if that is frequent enough.
+fn with_refused(mut kinds: Vec<Kind<'_>>) -> Vec<Kind<'_>> {
+    let is_refused = |kind: &Kind<'_>| {
+        let state = Case::word_of(kind.first, "sqlstate");
+        state == IN_FAILED
+            || state.is_empty() && kind.first.message.contains("current transaction is aborted")
+    };
+    let refused: f64 = kinds.iter().filter(|kind| is_refused(kind)).map(|kind| kind.count).sum();
+    let others = kinds.iter_mut().filter(|kind| !is_refused(kind));
+    if let Some(cause) = others.max_by(|left, right| left.count.total_cmp(&right.count))
+        && refused > 0.0
+        && cause.count >= refused * OF_FAILED_MIN
+    {
+        cause.refused = refused;
+        kinds.retain(|kind| !is_refused(kind));
+    }
+    kinds
 }
 
 impl Known {
@@ -246,9 +280,9 @@ fn kinds<'a>(case: &'a Case, node: &str) -> Vec<Kind<'a>> {
             continue;
         }
         let kind = format!("{state} {}", kind_of(&error.message));
-        kinds.entry(kind).or_insert(Kind { first: error, count: 0.0 }).count += error.times();
+        kinds.entry(kind).or_insert(Kind { first: error, count: 0.0, refused: 0.0 }).count += error.times();
     }
-    kinds.into_values().collect()
+    with_refused(kinds.into_values().collect())
 }
 
 /// Whether the server stopped, started or went away.
@@ -268,7 +302,7 @@ fn failing(case: &Case) -> Answer {
         let seconds = server.lines.ticks.window().length_us() as f64 / 1e6;
         let rate = |field: &str| server.lines.rate(field).unwrap_or(0.0);
         let transactions = rate("xact_rollback") + rate("xact_commit");
-        for Kind { first, count } in kinds(case, server.place) {
+        for Kind { first, count, refused } in kinds(case, server.place) {
             let per_s = count / seconds.max(1.0);
             let state = Case::word_of(first, "sqlstate");
             let known = KNOWN.iter().find(|known| known.fits(state, &first.message));
@@ -284,6 +318,7 @@ fn failing(case: &Case) -> Answer {
             let severity = match known {
                 Some(_) if share >= SHARE_HIGH => Severity::High,
                 Some(_) => Severity::Medium,
+                None if refused > 0.0 && share >= SHARE_HIGH => Severity::Medium,
                 None => Severity::Low,
             };
             let message = plain(&first.message, ERROR_CHARS);
@@ -314,6 +349,12 @@ fn failing(case: &Case) -> Answer {
                             ))
                         },
                     )
+                    .with((refused > 0.0).then_some(refused), |claim, refused| {
+                        claim.because(format!(
+                            "{refused:.0} more statements were refused, because their programs went on in the failed transaction: they should roll back after an \
+                                error"
+                        ))
+                    })
                     .with(known.is_none().then_some(()), |claim, ()| {
                         claim.lacking(
                             "whether the program expects this error: what fails is done in vain either way",

@@ -7,6 +7,7 @@ use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::Level;
+use record::statement;
 use record::watched::PECULIAR;
 
 pub(super) const RULES: &[Rule] = &[Rule {
@@ -32,7 +33,11 @@ fn judge(case: &Case) -> Answer {
         for statement in time.statements.iter().filter(|one| one.share >= SHARE_MIN) {
             let (calls, rows) = (statement.calls_per_s.unwrap_or(0.0), statement.rows.unwrap_or(f64::MAX));
             let relation = files.iter().find(|relation| names_table(statement, relation));
-            let Some(relation) = relation.filter(|_| calls >= CALLS_PER_S_MIN && rows <= ROWS_MAX) else {
+            // One without a condition wants all that the file has.
+            let is_filtered = statement::parse(&statement.text).map_or(true, |parsed| parsed.is_filtered);
+            let Some(relation) =
+                relation.filter(|_| calls >= CALLS_PER_S_MIN && rows <= ROWS_MAX && is_filtered)
+            else {
                 continue;
             };
             let text = format!(

@@ -284,7 +284,7 @@ pub(super) fn is_explained(case: &Case, time: &NodeTime, statement: &StatementTi
     let Some(seen) = seen(case, time, statement).filter(|_| statement.share >= SHARE_MIN) else {
         return false;
     };
-    [at_random, numbered, barrier, distinct, excess::existence, excess::fanned]
+    [at_random, numbered, barrier, distinct, excess::existence, excess::fanned, excess::multiplied]
         .iter()
         .any(|look| look(&seen).is_some())
 }
@@ -434,7 +434,10 @@ fn barrier(seen: &Seen<'_>) -> Option<Found> {
     let filter = planned.as_ref().and_then(|planned| planned.filter_of("CTE Scan")).map(str::to_string);
     let name = seen.shape.materialized.first();
     let is_recursive = planned.as_ref().is_some_and(excess::recurses);
-    let is_wasteful = seen.blocks() >= BLOCKS_MIN && seen.rows() < seen.blocks();
+    // A recursion of which most rows are wanted begins where it should.
+    let is_wanted =
+        is_recursive && planned.as_ref().is_some_and(|planned| excess::wants_most(planned, seen.rows()));
+    let is_wasteful = seen.blocks() >= BLOCKS_MIN && seen.rows() < seen.blocks() && !is_wanted;
     if is_wasteful && name.is_none() && filter.is_none() {
         return excess::late(seen, planned.as_ref()?);
     }
@@ -570,7 +573,7 @@ fn looked_up(seen: &Seen<'_>) -> Option<Found> {
 
 fn distinct(seen: &Seen<'_>) -> Option<Found> {
     let counted = seen.shape.counted_distinct.as_ref()?;
-    if seen.blocks() < BLOCKS_MIN {
+    if seen.blocks() < BLOCKS_MIN || excess::multiplied(seen).is_some() {
         return None;
     }
     let relation = seen.relation();

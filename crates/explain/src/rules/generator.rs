@@ -256,7 +256,7 @@ fn deadlocks(case: &Case) -> Answer {
     let watched_s = (case.span.length_us() as f64 / 1e6).max(1.0);
     let mut claim = |node: &str, count: f64, window: Window, detail: Option<&str>| {
         let per_s = count / (window.length_us().max(1_000_000) as f64 / 1e6);
-        let late = late::noticed_late(case, node);
+        let late = late::noticed_late(case, node, count);
         let severity = match count / watched_s {
             _ if late.is_some() => Severity::High,
             _ if count < DEADLOCKS_MIN => Severity::Low,
@@ -284,7 +284,10 @@ fn deadlocks(case: &Case) -> Answer {
             .not("lock waits alone: the server counts a deadlock only when it breaks a cycle")
             .remedy(
                 "sort the keys within each batch, remove duplicates, give each writer its own range",
-                &["ALTER SYSTEM SET log_lock_waits = on; SELECT pg_reload_conf();"],
+                match late {
+                    Some(_) => &["ALTER SYSTEM RESET deadlock_timeout; ALTER SYSTEM SET log_lock_waits = on; SELECT pg_reload_conf();"],
+                    None => &["ALTER SYSTEM SET log_lock_waits = on; SELECT pg_reload_conf();"],
+                },
             ),
         );
     };

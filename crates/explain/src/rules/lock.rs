@@ -316,6 +316,9 @@ fn share_behind(case: &Case, node: &str, root: &str) -> Option<f64> {
     by.shares.iter().find(|(name, _)| is_root(name)).map(|(_, share)| *share)
 }
 
+/// Waiters that `watch` follows to their root at one look.
+const LOCKERS_MAX: f64 = 32.0;
+
 /// A session at the root of a lock queue, in figures.
 struct Root {
     /// Sessions behind it at once, at most.
@@ -342,9 +345,13 @@ fn root_of(case: &Case, root: &Thing<'_>) -> Option<Root> {
     let points = root.lines.ticks.points();
     let blocked = statistics::quantile(points.iter().map(|point| point.sum), 1.0).unwrap_or(0.0);
     let usual = statistics::median(points.iter().map(|point| point.sum)).unwrap_or(0.0);
+    let seen_all = blocked >= LOCKERS_MAX;
+    let all = case.one("server", root.place).and_then(|server| server.max("sessions_waiting_lock"));
+    // Beyond so many waiters only the first are followed to their root; if all of these are behind it, so are the others.
+    let blocked = all.filter(|_| seen_all).map_or(blocked, |all| all.max(blocked));
     let waited_s = waited(case, root);
     let lost = node_time::share_waiting(case, root.place, |kind, _| kind == "Lock").unwrap_or(0.0);
-    let behind = share_behind(case, root.place, root.name);
+    let behind = if seen_all { Some(lost) } else { share_behind(case, root.place, root.name) };
     let has_of_lost = |least: f64| behind.is_none_or(|share| share >= lost * least);
     let is_crowded = usual >= BLOCKED_MIN && behind.is_some_and(|share| share >= QUEUE_SHARE_HIGH);
     let is_costly = behind.is_some_and(|share| share >= BEHIND_SHARE_MIN)
@@ -443,16 +450,21 @@ fn way_out(
     }
 }
 
+/// Characters of an application's name in a claim.
+const APPLICATION_CHARS: usize = 40;
+
 /// Who blocked how many others for how long, in which state, with which statement, and what keeps the others waiting.
 fn headline(
     root: &Thing<'_>,
     figures: &Root,
     (state, query, what): (&str, Option<&str>, Option<&str>),
+    application: &str,
     longest_s: f64,
 ) -> String {
-    let who = match root.name {
-        "0" => "a prepared transaction".to_string(),
-        pid => format!("session {pid}"),
+    let who = match (root.name, application) {
+        ("0", _) => "a prepared transaction".to_string(),
+        (pid, "") => format!("session {pid}"),
+        (pid, name) => format!("session {pid} of {}", super::costly::plain(name, APPLICATION_CHARS)),
     };
     let lasted = match figures.is_costly && figures.waited_s < CROWD_WAIT_S {
         true => format!("again and again, for up to {}", units::seconds(longest_s)),
@@ -461,6 +473,10 @@ fn headline(
     let state = match state {
         "" => String::new(),
         _ if root.name == "0" => String::new(),
+        // Outside of a transaction only the locks of the session itself are held.
+        "idle" if root.lines.word("lock_type") == "advisory" => {
+            ", and is itself idle: it still holds an advisory lock of the session, which lives until it is released".to_string()
+        }
         state => format!(", and is itself {state}"),
     };
     format!(
@@ -491,7 +507,7 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
     let resolves = case.own(root.place, own::RESOLVES).filter(|_| may_be_engines);
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let longest = lines.max("wait_s").unwrap_or(0.0).max(figures.waited_s);
-    let text_of_claim = headline(root, figures, (state, query, what.as_deref()), longest);
+    let text_of_claim = headline(root, figures, (state, query, what.as_deref()), application, longest);
     Claim::new(severity(figures), Level::DiscriminatingCounter, text_of_claim)
     .on_node(root.place)
     .during(lines.ticks.stretches(0, |point| point.sum > 0.0))

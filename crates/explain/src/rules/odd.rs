@@ -68,7 +68,15 @@ fn below(value: &str, least: f64) -> bool {
     value.parse::<f64>().is_ok_and(|value| value >= 0.0 && value < least)
 }
 
-const ODD: [Odd; 20] = [
+const ODD: [Odd; 21] = [
+    Odd {
+        name: "vacuum_defer_cleanup_age",
+        is_odd: |value| !below(value, 1.0),
+        cost: used,
+        what: "no vacuum removes what was deleted or updated in so many last transactions, as if one of them were still open: dead rows stay",
+        text: "set it to 0: hot_standby_feedback, or max_standby_streaming_delay, protect the queries of standbys (PostgreSQL 16 no longer has the setting)",
+        restarts: false,
+    },
     Odd {
         name: "wal_consistency_checking",
         is_odd: |value| !value.is_empty(),

@@ -47,7 +47,11 @@ fn judge(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
-            let at_once = statement.share * time.active;
+            // Parallel workers, and time that was counted at the end of a statement that began before the recording, are no sessions.
+            let looks = case.looks(&time.node, &[case.span]).max(1.0);
+            let seen =
+                case.waits(&time.node).map_or(0.0, |waits| waits.sessions_with(&statement.query_id)) / looks;
+            let at_once = (statement.share * time.active).min(seen);
             let is_long = statement.mean_ms.map_or(!statement.is_counted, |ms| ms >= MEAN_MS_MIN);
             if !is_long || at_once < AT_ONCE_MIN || works_share(statement) < WORKS_MIN {
                 continue;

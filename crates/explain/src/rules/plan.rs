@@ -4,10 +4,12 @@
 mod aside;
 mod computed;
 mod declared;
+mod fit;
 mod hidden;
 mod index;
 mod narrow;
 mod order;
+mod otherwise;
 mod pattern;
 mod scope;
 mod spill;
@@ -27,13 +29,14 @@ use record::statement;
 
 pub(super) use aside::is_explained;
 pub(super) use declared::RULES as DECLARED_RULES;
+pub(super) use fit::RULES as FIT_RULES;
 pub(super) use hidden::does_more;
 pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, keeps_most, proposal, with_proposal};
 pub(super) use narrow::RULES as NARROW_RULES;
 pub(super) use order::RULES as ORDER_RULES;
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
 pub(super) use surplus::RULES as SURPLUS_RULES;
-pub(super) use tree::{below, number};
+pub(super) use tree::{below, inputs, number};
 pub(super) use unusable::pattern_of;
 
 /// A plan is made only of a statement that was counted, or that sessions were seen at work with.
@@ -357,7 +360,12 @@ fn is_limited(planned: &Planned<'_>) -> bool {
 fn misestimate(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
-        let is_other = wrong_loop(&planned).is_some() || is_limited(&planned) || is_explained(case, &planned);
+        // The plan of a statement inside of a function or trigger is not that of the one that was counted.
+        let is_inner = !planned.statement.outer.is_empty();
+        let is_other = is_inner
+            || wrong_loop(&planned).is_some()
+            || is_limited(&planned)
+            || is_explained(case, &planned);
         let Some((expected, counted)) = wrong_rows(&planned).filter(|_| !is_other) else { continue };
         let commands = statistics(&planned);
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();

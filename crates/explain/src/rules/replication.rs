@@ -5,6 +5,7 @@ use crate::decompose;
 use crate::rule::Need::{Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule};
 use crate::rules::paste::{OF_ENGINE, slot_of_engine};
+use crate::rules::quorum;
 use crate::series::Series;
 use crate::units;
 use crate::waits::Who;
@@ -116,7 +117,11 @@ fn sync_rep(case: &Case) -> Answer {
         let mut claim = Claim::new(
             if share >= SYNC_SHARE_HIGH { Severity::High } else { Severity::Medium },
             Level::DiscriminatingCounter,
-            format!("{node}: {} of the active sessions wait for synchronous standbys", units::percent(share)),
+            format!(
+                "{node}: {} of the active sessions wait for synchronous standbys{}",
+                units::percent(share),
+                quorum::shortage(case, node).unwrap_or_default()
+            ),
         )
         .on_node(node)
         .during(waits.windows(Who::Client, is_sync))
@@ -160,8 +165,12 @@ fn sync_rep(case: &Case) -> Answer {
             names.join(", ")
         );
         let mut commands = vec![weaker_commit(mode)];
-        if names.len() > 1 {
-            commands.push(&any);
+        let is_short = quorum::shortage(case, node).is_some();
+        if is_short {
+            commands.insert(0, NONE_LEFT);
+        }
+        if names.len() > 1 || is_short && !names.is_empty() {
+            commands.insert(0, &any);
         }
         claims.push(claim.because(format!("synchronous_commit is {mode}")).remedy(
             "use a weaker synchronous_commit (remote_write or on instead of remote_apply), wait for any one of several standbys, or give them a \
@@ -171,6 +180,10 @@ fn sync_rep(case: &Case) -> Answer {
     }
     Answer::of(claims, || "what active sessions waited for".to_string())
 }
+
+/// What lets commits return where no standby is left that could confirm them.
+const NONE_LEFT: &str = "ALTER SYSTEM SET synchronous_standby_names = ''; SELECT pg_reload_conf(); -- commits wait for no standby until one is back: what is \
+    committed meanwhile is on this server alone";
 
 /// The next weaker level of `synchronous_commit` at which a standby still confirms.
 fn weaker_commit(mode: &str) -> &'static str {

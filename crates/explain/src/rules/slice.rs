@@ -10,6 +10,7 @@ use crate::units;
 use crate::waits::Who;
 use record::escape::one_line;
 use record::finding::Level;
+use record::watched::Fact;
 
 const NEEDS: &[Need] = &[Looked("wait")];
 /// Characters of a statement in a sentence.
@@ -242,14 +243,7 @@ const SNAPSHOTS: Kind = Kind {
 const WRITING: Kind = Kind {
     fits: |kind, event| {
         kind == "IO"
-            && matches!(
-                event,
-                "DataFileWrite"
-                    | "DataFileFlush"
-                    | "DataFileSync"
-                    | "DataFileImmediateSync"
-                    | "DataFileTruncate"
-            )
+            && matches!(event, "DataFileWrite" | "DataFileFlush" | "DataFileSync" | "DataFileImmediateSync")
     },
     share_min: 0.1,
     what: "while they write or sync blocks of tables themselves",
@@ -293,8 +287,26 @@ const VACUUM_DELAY: Kind = Kind {
     commands: &["SET vacuum_cost_delay = 0; -- in the session that runs VACUUM"],
 };
 
+/// Extensions that query other servers, whose waits have no name of their own before PostgreSQL 17.
+const QUERYING: [&str; 2] = ["postgres_fdw", "dblink"];
+
+const EMPTYING: Kind = Kind {
+    fits: |kind, event| (kind, event) == ("IO", "DataFileTruncate"),
+    share_min: 0.1,
+    what: "while files of tables are emptied or shortened: by TRUNCATE, or at each COMMIT for every temporary table with ON COMMIT DELETE ROWS that the \
+        transaction could have used",
+    not: "written blocks: those waits have other names",
+    evidence: |case, node| per_second(case, node, "xact_commit", "transactions are committed"),
+    text: "create temporary tables only in the sessions, and when, they are needed (at COMMIT the server truncates all of a session that may have been touched); \
+        keep rows that belong to a transaction in an array or a CTE; DELETE instead of TRUNCATE for a few rows",
+    commands: &[
+        "SELECT relname, relpersistence FROM pg_class WHERE relpersistence = 't' AND relkind = 'r';",
+        "SELECT calls, mean_exec_time AS ms, left(query, 80) AS query FROM pg_stat_statements WHERE query ~* 'temp|truncate' ORDER BY total_exec_time DESC LIMIT 5;",
+    ],
+};
+
 const FOREIGN: Kind = Kind {
-    fits: |kind, event| kind == "Extension" && event.starts_with("PostgresFdw"),
+    fits: |kind, event| kind == "Extension" && (event.starts_with("PostgresFdw") || event == "Extension"),
     share_min: 0.2,
     what: "until a foreign server sends rows",
     not: "this server's own disks and locks",
@@ -348,12 +360,23 @@ rules! {
         "https://www.postgresql.org/docs/current/runtime-config-connection.html#GUC-MAX-CONNECTIONS"),
     (writing, "IO-08", "sessions write blocks of tables themselves", "10 % of the session time in IO:DataFileWrite and its relatives (ours)", WRITING,
         "https://www.postgresql.org/docs/current/runtime-config-resource.html#RUNTIME-CONFIG-RESOURCE-BACKGROUND-WRITER"),
+    (emptying, "IO-11", "sessions empty files of tables", "10 % of the session time in IO:DataFileTruncate (ours)", EMPTYING,
+        "https://www.postgresql.org/docs/current/sql-createtable.html"),
     (client_write, "NET-06", "clients are slow to take their results", "20 % of the session time in Client:ClientWrite (ours)", CLIENT_WRITE,
         "https://www.postgresql.org/docs/current/monitoring-stats.html#WAIT-EVENT-CLIENT-TABLE"),
-    (foreign, "EXT-01", "sessions wait for a foreign server", "20 % of the session time in Extension:PostgresFdw* (ours)", FOREIGN,
+    (foreign, "EXT-01", "sessions wait for a foreign server", "20 % of the session time in Extension:PostgresFdw*, or before PostgreSQL 17 in Extension:Extension \
+        with postgres_fdw or dblink in the database (ours)", FOREIGN,
         "https://www.postgresql.org/docs/current/postgres-fdw.html#POSTGRES-FDW-REMOTE-QUERY-OPTIMIZATION"),
     (vacuum_delay, "VAC-10", "a vacuum by command sleeps for its cost limit", "20 % of the session time in Timeout:VacuumDelay (ours)", VACUUM_DELAY,
         "https://www.postgresql.org/docs/current/runtime-config-resource.html#RUNTIME-CONFIG-RESOURCE-VACUUM-COST"),
+}
+
+/// Whether waits of an extension may be those for another server.
+fn queries_others(case: &Case, node: &str) -> bool {
+    let is_named = |kind: &str, event: &str| kind == "Extension" && event.starts_with("PostgresFdw");
+    let has_one = |fact: &Fact| fact.node == node && QUERYING.contains(&fact.name.as_str());
+    case.facts("extension").any(has_one)
+        || node_time::share_waiting(case, node, is_named).is_some_and(|share| share > 0.0)
 }
 
 fn judge(case: &Case, kind: &Kind) -> Answer {
@@ -361,7 +384,9 @@ fn judge(case: &Case, kind: &Kind) -> Answer {
     for time in busy(case) {
         let Some(waits) = case.waits(&time.node) else { continue };
         let share = node_time::share_waiting(case, &time.node, kind.fits).unwrap_or(0.0);
-        if share < kind.share_min {
+        if share < kind.share_min
+            || (kind.fits)("Extension", "Extension") && !queries_others(case, &time.node)
+        {
             continue;
         }
         let events = waits.of(Who::Client).filter(|(event, _)| (kind.fits)(&event.0, &event.1));

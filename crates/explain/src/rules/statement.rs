@@ -1,6 +1,7 @@
 //! PLAN, SES, LOG: statements and sessions that take the time of a node, by the account of it ([`crate::node_time`]). What takes little time is no
 //! finding here, however ugly its plan is.
 
+mod planning;
 mod scan;
 mod spill;
 
@@ -13,7 +14,7 @@ use crate::node_time;
 use crate::rule::Need::{Any, Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::finding::{Level, Severity, StatementTime};
+use record::finding::{Level, Severity};
 pub(crate) use spill::OWN_LIMIT;
 
 pub(super) const RULES: &[Rule] = &[
@@ -62,8 +63,9 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-04",
         title: "planning statements takes longer than running them",
         needs: &[Field("statement", "plan_ms"), Field("server", "sessions_active")],
-        limits: "20 % of the session time in planning statements that take less time to run (ours)",
-        judge: planned,
+        limits: "20 % of the session time in planning statements that take less time to run; where the server does not count it (track_planning), in a statement \
+            that takes 1 ms to plan, three times as long as to run, and with which sessions compute three times as long as its executions take (ours)",
+        judge: planning::planned,
         links: &["https://www.postgresql.org/docs/current/sql-prepare.html"],
     },
     Rule {
@@ -107,8 +109,6 @@ const TRANSACTIONS_PER_SESSION_HIGH: f64 = 3.0;
 const JIT_SHARE_MIN: f64 = 0.1;
 /// Compilation, of the statement's own time: a long statement may gain by it.
 const JIT_OF_STATEMENT_MIN: f64 = 0.3;
-/// The share of the time that is planning.
-const PLAN_SHARE_MIN: f64 = 0.2;
 /// Settings that write every statement to the log, and their values.
 const LOGS_ALL: [(&str, &str); 17] = [
     ("debug_print_plan", "on"),
@@ -260,74 +260,6 @@ fn compiled(case: &Case) -> Answer {
         }
     }
     Answer::of(claims, || "just-in-time compilation of the statements that take the time".to_string())
-}
-
-const PREPARED: &str =
-    "SELECT name, generic_plans, custom_plans, left(statement, 60) FROM pg_prepared_statements;";
-const PREPARE_REMEDY: &str = "prepare the statement once per session (a pooler must support prepared statements), so that the server can use a generic plan; \
-    many partitions or indexes make each plan expensive";
-const FORCED_REMEDY: &str = "let the server decide again, and set force_custom_plan in the session, or for the role, of the statement that needs it";
-
-/// Whose setting makes prepared statements be planned at each execution, as the end of a phrase, and the command that takes it back.
-fn forces_custom_plans(case: &Case, time: &record::finding::NodeTime) -> Option<(String, String)> {
-    const NAME: &str = "plan_cache_mode";
-    let mut own = case.own_settings(&time.node, NAME);
-    let is_forced = |value: &str| value == "force_custom_plan";
-    let owner = own.find(|(owner, value)| is_forced(value) && case.is_at_work(&time.node, owner, ""));
-    match owner {
-        Some((owner, _)) => Some((format!(" for {owner}"), reset_command(owner, NAME))),
-        None => case
-            .setting(&time.node, NAME)
-            .filter(|value| is_forced(value))
-            .map(|_| (String::new(), format!("ALTER SYSTEM RESET {NAME}; SELECT pg_reload_conf();"))),
-    }
-}
-
-fn planned(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for time in busy(case) {
-        let plan_share = |statement: &StatementTime| {
-            let (plan_ms, mean_ms) = (statement.plan_ms?, statement.mean_ms?);
-            (plan_ms > mean_ms).then(|| statement.share * plan_ms / (plan_ms + mean_ms))
-        };
-        let share: f64 = time.statements.iter().filter_map(plan_share).sum();
-        if share < PLAN_SHARE_MIN {
-            continue;
-        }
-        let worst = time.statements.iter().filter_map(|one| Some((one, plan_share(one)?)));
-        let Some((worst, _)) = worst.max_by(|left, right| left.1.total_cmp(&right.1)) else { continue };
-        let (plan_ms, mean_ms) = (worst.plan_ms.unwrap_or(0.0), worst.mean_ms.unwrap_or(0.0));
-        let forced = forces_custom_plans(case, time);
-        let (text, commands) = match &forced {
-            Some((_, reset)) => (FORCED_REMEDY, vec![reset.as_str(), PREPARED]),
-            None => (PREPARE_REMEDY, vec![PREPARED]),
-        };
-        claims.push(
-            Claim::new(
-                severity(share),
-                Level::DiscriminatingCounter,
-                format!(
-                    "{}: {} of the session time is planning of statements that take less time to run{}",
-                    time.node,
-                    units::percent(share),
-                    forced.as_ref().map_or(String::new(), |(owner, _)| format!(
-                        ": plan_cache_mode is force_custom_plan{owner}, so that prepared statements are planned at each execution"
-                    ))
-                ),
-            )
-            .on_node(&time.node)
-            .during(case.one("server", &time.node).map(|server| server.ticks.window()))
-            .number("share", share)
-            .because(format!(
-                "{} of planning for {} of execution: {}",
-                units::us(plan_ms * 1e3),
-                units::us(mean_ms * 1e3),
-                in_a_line(worst)
-            ))
-            .remedy(text, &commands),
-        );
-    }
-    Answer::of(claims, || "planning of the statements that take the time".to_string())
 }
 
 /// The setting that writes every statement to the log: its name, its value, and the role or database at work that has it, if it is not the server's.

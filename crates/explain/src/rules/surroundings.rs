@@ -264,8 +264,61 @@ fn not_archived(case: &Case) -> Answer {
             ),
         );
     }
-    Answer::of(claims, || "failed attempts to archive WAL".to_string())
+    claims.extend(case.things("server").filter_map(|server| archived_late(case, &server)));
+    Answer::of(claims, || "failed attempts to archive WAL, and WAL that is not archived yet".to_string())
 }
+
+/// WAL that is written faster than it is archived: how far the archive is behind grows.
+fn archived_late(case: &Case, server: &Thing<'_>) -> Option<Claim> {
+    let behind = server.lines.series("archive_behind_bytes")?;
+    let points = behind.points();
+    let (first, last) = (points.first()?.mean(), points.last()?.mean());
+    let written = server.lines.sum("wal_bytes")?;
+    let grown = last - first;
+    let command = case.setting(server.place, "archive_command").filter(|command| !command.is_empty());
+    if last < BEHIND_BYTES_MIN || written <= 0.0 || grown < written * OF_WRITTEN_MIN {
+        return None;
+    }
+    let window = server.lines.ticks.window();
+    let seconds = (window.length_us() as f64 / 1e6).max(1.0);
+    let free = super::replication::free_for_wal(case, server.place);
+    Some(
+        Claim::new(
+            if grown >= written * OF_WRITTEN_HIGH { Severity::High } else { Severity::Medium },
+            Level::DiscriminatingCounter,
+            format!(
+                "{}: WAL is archived more slowly than it is written: the archive was {} behind at the end, {} more than at the beginning, and pg_wal grows by that",
+                server.place,
+                units::bytes(last),
+                units::bytes(grown)
+            ),
+        )
+        .on_node(server.place)
+        .during([window])
+        .number("archive_behind_bytes", last)
+        .because(format!(
+            "{} of WAL are written a second, {} are archived",
+            units::bytes(written / seconds),
+            units::bytes((written - grown).max(0.0) / seconds)
+        ))
+        .with(free.filter(|_| grown > 0.0).map(|free| free * seconds / grown), |claim, left| {
+            claim.number("until_full_s", left).because(format!("at this rate the disk of the WAL is full in {}", units::seconds(left)))
+        })
+        .with(command, |claim, command| claim.because(format!("archive_command is {}", plain(command, 200))))
+        .not("attempts that fail: the command succeeds, it takes too long")
+        .remedy(
+            "let it archive several files at once (a tool with a queue of its own: pgBackRest with archive-async, WAL-G), compress before the network, or write \
+             less WAL; a file that is deleted from pg_wal breaks every backup before it",
+            &["SELECT archived_count, last_archived_wal, last_archived_time, pg_walfile_name(pg_current_wal_lsn()) AS now FROM pg_stat_archiver;"],
+        ),
+    )
+}
+
+/// WAL behind the last archived file: one file is being written, and one archived.
+const BEHIND_BYTES_MIN: f64 = 4.0 * 16.0 * 1024.0 * 1024.0;
+/// Of the WAL that was written, what was not archived.
+const OF_WRITTEN_MIN: f64 = 0.3;
+const OF_WRITTEN_HIGH: f64 = 0.6;
 
 fn recovering(case: &Case) -> Answer {
     let mut claims = vec![];

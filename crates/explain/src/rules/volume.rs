@@ -1,7 +1,7 @@
 //! TXN-12, WAL-11, LWL-08: work that is far more than a change needs: all rows of a table each time, large values anew for each row, parents of subtransactions
 //! looked up for each row.
 
-use super::costly::{busy, in_a_line, severity};
+use super::costly::{busy, in_a_line, plain, severity};
 use super::vacuum::is_wal;
 use crate::case::Case;
 use crate::node_time;
@@ -123,6 +123,32 @@ const FEWER_ROWS: &str = "find a form in which one change writes few rows: posit
     (nested sets, lists in an order), a parent's key or a path instead of left and right bounds, a state in one row instead of in all; or leave out \
     rows whose values stay the same";
 
+const FEWER_DELETED: &str = "let what is deleted together lie together: a partition for each day or batch, which is dropped or truncated; or delete only rows that are \
+    not written again at once";
+
+/// Whether a statement takes a portion of the rows that fit.
+fn is_limited(text: &str) -> bool {
+    let text = super::costly::lowered(text);
+    text.contains(" limit ") || text.contains("ctid")
+}
+
+/// The table that an UPDATE or DELETE changes, as it is written: behind the verb, wherever that stands (WITH may come first).
+fn written_table(text: &str) -> Option<String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let at =
+        |verb: &str| words.iter().rposition(|word| word.trim_start_matches('(').eq_ignore_ascii_case(verb));
+    let mut rest = match (at("update"), at("delete")) {
+        (Some(update), None) => words[update + 1..].iter(),
+        (_, Some(delete)) => words[delete + 1..].iter(),
+        (None, None) => return None,
+    };
+    let is_word = |word: &&&str| !["from", "only"].iter().any(|other| word.eq_ignore_ascii_case(other));
+    rest.find(is_word).map(|word| plain(word.trim_end_matches([';', ')', '(']), NAME_CHARS))
+}
+
+/// Characters of a name.
+const NAME_CHARS: usize = 130;
+
 fn all_rows(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -132,12 +158,14 @@ fn all_rows(case: &Case) -> Answer {
             let changes = matches!(parsed.verb, Verb::Update | Verb::Delete);
             // With a condition it may be one large correction; twice a second it is none.
             let often = if parsed.is_filtered { FILTERED_PER_S_MIN } else { CALLS_PER_S_MIN };
-            let Some(table) = parsed.tables.first().filter(|_| changes && rows >= ROWS_MIN && calls >= often)
-            else {
+            let is_update = parsed.verb == Verb::Update;
+            // Old rows are deleted in portions because that is the right way.
+            let is_portion = !is_update && is_limited(&statement.text);
+            if !changes || is_portion || rows < ROWS_MIN || calls < often {
                 continue;
-            };
-            let verb = if parsed.verb == Verb::Update { "UPDATE" } else { "DELETE" };
-            let name = statement::quoted(&table.name);
+            }
+            let verb = if is_update { "UPDATE" } else { "DELETE" };
+            let name = written_table(&statement.text).unwrap_or_else(|| "a table".to_string());
             claims.push(
                 Claim::new(
                     severity(statement.share),
@@ -157,11 +185,22 @@ fn all_rows(case: &Case) -> Answer {
                 .number("rows_per_call", rows)
                 .number("calls_per_s", calls)
                 .because(format!("the statement: {}", in_a_line(statement)))
-                .because("each changed row is written anew, with WAL, and leaves a dead row for vacuum")
+                .because(if is_update {
+                    "each changed row is written anew, with WAL, and leaves a dead row for vacuum"
+                } else {
+                    "each deleted row is written to the WAL, and stays as a dead row until vacuum removes it"
+                })
                 .with(statement.wal_bytes, |claim, bytes| {
                     claim.because(format!("an execution writes {} of WAL", units::bytes(bytes)))
                 })
-                .remedy(if parsed.is_filtered { FEWER_ROWS } else { NOT_ALL_ROWS }, &[]),
+                .remedy(
+                    match (parsed.is_filtered, is_update) {
+                        (false, _) => NOT_ALL_ROWS,
+                        (true, true) => FEWER_ROWS,
+                        (true, false) => FEWER_DELETED,
+                    },
+                    &[],
+                ),
             );
         }
     }

@@ -315,7 +315,10 @@ fn walk_of_join<'a>(planned: &'a plan::Planned<'a>) -> Option<&'a Thing<'a>> {
     let is_join = ["Nested Loop", "Hash Join", "Merge Join"].into_iter().any(has);
     // Rows without a partner are another rule's.
     let is_anti = planned.nodes.iter().any(|node| node.lines.word("join").ends_with("Anti"));
-    let ends_early = !is_anti && has("Limit") && is_join && !has("Sort") && !has("Aggregate");
+    // What subqueries read for each row is not the walk's.
+    let has_subquery = planned.nodes.iter().any(|node| node.lines.flag("subquery") == Some(true));
+    let ends_early =
+        !is_anti && !has_subquery && has("Limit") && is_join && !has("Sort") && !has("Aggregate");
     planned.nodes.iter().find(is_whole).filter(|_| ends_early)
 }
 
@@ -363,7 +366,7 @@ fn reason(planned: &plan::Planned<'_>, walked: Option<&Thing<'_>>) -> Option<Rea
     let scan = planned.nodes.iter().find(is_scan)?;
     let (relation, keys) = (scan.lines.word("relation"), sort.lines.word("condition"));
     // The condition of a bitmap stands below the node with the table.
-    let below = plan::below(planned, scan).next();
+    let below = plan::inputs(planned, scan).next();
     let by_index = |node: &Thing<'_>| {
         Some(node.lines.word("condition")).filter(|text| !text.is_empty()).map(str::to_string)
     };

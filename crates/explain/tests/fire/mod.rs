@@ -2,6 +2,7 @@
 
 pub(crate) mod again;
 mod around;
+pub(crate) mod fit;
 mod form;
 mod general;
 mod harmless;
@@ -20,6 +21,7 @@ pub(crate) mod work;
 
 pub(crate) use again::HARMLESS as HARMLESS_AGAIN;
 pub(crate) use around::HARMLESS as HARMLESS_AROUND;
+pub(crate) use fit::HARMLESS as HARMLESS_FIT;
 pub(crate) use form::HARMLESS as HARMLESS_FORMS;
 pub(crate) use harmless::HARMLESS;
 pub(crate) use narrow::HARMLESS as HARMLESS_NARROW;
@@ -58,6 +60,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(spread::CASES)
         .chain(again::CASES)
         .chain(surplus::CASES)
+        .chain(fit::CASES)
         .chain(search::CASES)
         .chain(work::CASES)
         .chain(work::LISTS)

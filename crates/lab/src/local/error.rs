@@ -343,7 +343,8 @@ fn io_hint(error: &io::Error) -> Option<String> {
 
 /// Hints for messages of initdb and the server (with `LC_MESSAGES=C`; the texts are from PostgreSQL 13 to 18).
 fn server_words_hint(text: &str) -> Option<String> {
-    const WORDS: [(&str, &str); 9] = [
+    const DAMAGED: &str = "files of this server are damaged or missing: restore them, or make the cluster again: pgfathom down, then up";
+    const WORDS: [(&str, &str); 19] = [
         ("No space left on device", "free space on that disk (df -h), or choose another folder with --dir"),
         ("Disk quota exceeded", "free space on that disk (quota), or choose another folder with --dir"),
         ("Address already in use", "another server uses that port: choose one with --port, or stop it"),
@@ -367,6 +368,25 @@ fn server_words_hint(text: &str) -> Option<String> {
             "Permission denied",
             "the folder must be open to you, and, when you are root, to the user that the server runs as",
         ),
+        ("has invalid permissions", "only the user of the server may read its data directory: chmod 700"),
+        (
+            "has wrong ownership",
+            "the data directory must belong to the user that the server runs as: chown -R",
+        ),
+        (
+            "could not access file",
+            "shared_preload_libraries names a library that this installation lacks, see the log lines above",
+        ),
+        (
+            "incompatible with server",
+            "these files are of another release: name the folder of its programs with --pg-bin",
+        ),
+        ("could not access the server configuration file", DAMAGED),
+        ("is not a valid data directory", DAMAGED),
+        ("could not find the database system", DAMAGED),
+        ("control file", DAMAGED),
+        ("could not locate a valid checkpoint record", DAMAGED),
+        ("No such file or directory", DAMAGED),
         ("configuration file", "one of the settings is wrong for this version, see the log lines above"),
     ];
     WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, hint)| (*hint).to_owned())

@@ -289,14 +289,14 @@ impl Instance {
             // The socket's lock names it as well.
             pid_file.socket_dir.iter().for_each(|dir| remove_sockets(dir, &self.data_dir));
         }
-        let mut child = process::spawn_postmaster(
+        let (mut child, launch) = process::spawn_postmaster(
             &self.installation,
             &self.data_dir,
             &self.log,
             self.user.as_ref(),
             self.lifetime,
         )?;
-        process::wait_ready(&mut child, &self.data_dir, &self.log, START_TIMEOUT)
+        launch.wait_ready(&mut child, START_TIMEOUT)
     }
 
     /// Starts the failover manager, if it is ours and does not run, and waits until it has started the server: a second postmaster of ours would be in its way.

@@ -120,9 +120,10 @@ pub(crate) fn spawn_postmaster(
     log: &Path,
     user: Option<&OsUser>,
     lifetime: Lifetime,
-) -> Result<Child, LocalError> {
+) -> Result<(Child, Launch), LocalError> {
     let log_file =
         File::options().create(true).append(true).open(log).map_err(LocalError::io("open", log))?;
+    let log_begin_bytes = log_file.metadata().map_err(LocalError::io("open", log))?.len();
     let log_copy = log_file.try_clone().map_err(LocalError::io("open", log))?;
     let program = installation.program("postgres");
     let mut command = command(&program, user, data_dir);
@@ -131,7 +132,8 @@ pub(crate) fn spawn_postmaster(
     if lifetime == Lifetime::OurProcess {
         sys::die_with_parent(&mut command, Signal::QUIT);
     }
-    spawn_from_lasting_thread(command).map_err(|source| LocalError::Spawn { program, source })
+    let child = spawn_from_lasting_thread(command).map_err(|source| LocalError::Spawn { program, source })?;
+    Ok((child, Launch { data_dir: data_dir.to_owned(), log: log.to_owned(), log_begin_bytes }))
 }
 
 /// Spawns from a thread that lives as long as the process: Linux sends the parent-death signal when the spawning *thread*
@@ -192,32 +194,44 @@ impl PidFile {
     }
 }
 
-/// Waits until `postmaster.pid` reports that the server accepts connections.
-pub(crate) fn wait_ready(
-    child: &mut Child,
-    data_dir: &Path,
-    log: &Path,
-    timeout: Duration,
-) -> Result<(), LocalError> {
-    let ready = poll::until(timeout, || match child.try_wait() {
-        Err(error) => Some(Err(LocalError::io("wait for the server in", data_dir)(error))),
-        Ok(Some(status)) => Some(Err(LocalError::Start {
-            data_dir: data_dir.to_owned(),
-            status: status.to_string(),
-            log: log_tail(log),
-        })),
-        Ok(None) => {
-            let is_ready = PidFile::read(data_dir).is_some_and(|file| file.ready && file.pid == child.id());
-            is_ready.then_some(Ok(()))
-        }
-    });
-    ready.unwrap_or_else(|| {
-        Err(LocalError::NotReady {
-            data_dir: data_dir.to_owned(),
-            waited_s: timeout.as_secs(),
-            log: log_tail(log),
+/// A server that was just started. Its log may hold the words of earlier starts, which are none of this one.
+pub(crate) struct Launch {
+    data_dir: PathBuf,
+    log: PathBuf,
+    /// Length of the log before.
+    log_begin_bytes: u64,
+}
+
+impl Launch {
+    /// Waits until `postmaster.pid` reports that the server accepts connections.
+    pub(crate) fn wait_ready(&self, child: &mut Child, timeout: Duration) -> Result<(), LocalError> {
+        let data_dir = &self.data_dir;
+        let ready = poll::until(timeout, || match child.try_wait() {
+            Err(error) => Some(Err(LocalError::io("wait for the server in", data_dir)(error))),
+            Ok(Some(status)) => Some(Err(LocalError::Start {
+                data_dir: data_dir.clone(),
+                status: status.to_string(),
+                log: self.log_tail(),
+            })),
+            Ok(None) => {
+                let is_ready =
+                    PidFile::read(data_dir).is_some_and(|file| file.ready && file.pid == child.id());
+                is_ready.then_some(Ok(()))
+            }
+        });
+        ready.unwrap_or_else(|| {
+            Err(LocalError::NotReady {
+                data_dir: data_dir.clone(),
+                waited_s: timeout.as_secs(),
+                log: self.log_tail(),
+            })
         })
-    })
+    }
+
+    /// The last lines that it wrote.
+    fn log_tail(&self) -> String {
+        log_tail_from(&self.log, self.log_begin_bytes)
+    }
 }
 
 /// Waits until a child process has ended; false if it has not by then.
@@ -283,10 +297,15 @@ pub(crate) fn send_signal(pid: u32, signal: Signal) -> io::Result<()> {
 
 /// The last lines of a log, for a message.
 pub(crate) fn log_tail(log: &Path) -> String {
+    log_tail_from(log, 0)
+}
+
+/// Of the lines after `begin_bytes` the last ones.
+fn log_tail_from(log: &Path, begin_bytes: u64) -> String {
     let read = || -> io::Result<String> {
         let mut file = File::open(log)?;
         let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES)))?;
+        file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES).max(begin_bytes)))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -168,14 +168,14 @@ impl Server {
     pub(super) fn start(&self) -> Result<f64, LocalError> {
         let begin = Instant::now();
         let (data_dir, log) = (self.data_dir(), self.log());
-        let mut child = process::spawn_postmaster(
+        let (mut child, launch) = process::spawn_postmaster(
             &self.installation,
             &data_dir,
             &log,
             self.user(),
             Lifetime::Independent,
         )?;
-        match process::wait_ready(&mut child, &data_dir, &log, START_TIMEOUT) {
+        match launch.wait_ready(&mut child, START_TIMEOUT) {
             Ok(()) => Ok(begin.elapsed().as_secs_f64()),
             Err(LocalError::Start { log, .. })
                 if log.is_empty() && free_bytes(&data_dir) < DISK_FULL_BYTES =>

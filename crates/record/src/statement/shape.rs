@@ -40,12 +40,17 @@ pub struct Shape {
     pub materialized: Vec<String>,
     /// Tables of subqueries among its columns.
     pub looked_up: Vec<String>,
-    /// What `count(DISTINCT ...)` counts, as it is written.
+    /// What `count(DISTINCT ...)` counts, as it is written; the last one, if there are several.
     pub counted_distinct: Option<String>,
+    /// How many aggregates over DISTINCT values it has.
+    pub distinct_counts: usize,
     /// Members of the longest list of IN or ARRAY.
     pub list_length: usize,
     /// The columns of which it returns only the least or the greatest value, without GROUP BY; empty if it returns anything else as well.
     pub extremes: Vec<String>,
+    /// What it looks for the least or greatest value of, as it is written, if that is the only aggregate of its only column, without GROUP BY; what is done
+    /// with the value does not matter.
+    pub sought: Option<String>,
 }
 
 /// Aggregates of every day; a function of a user may be one, too.
@@ -109,6 +114,11 @@ fn columns(select: &Select, shape: &mut Shape) {
     if !grouped {
         let extremes: Option<Vec<String>> = select.projection.iter().map(extreme).collect();
         shape.extremes = extremes.unwrap_or_default();
+        if let [SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }] =
+            select.projection.as_slice()
+        {
+            shape.sought = sought(expr, 0);
+        }
     }
     let is_one = |distinct: &ast::Distinct| matches!(distinct, ast::Distinct::Distinct);
     let is_distinct = select.distinct.as_ref().is_some_and(is_one);
@@ -285,6 +295,48 @@ fn is_count(expr: &Expr) -> bool {
         && list.args.iter().all(counts)
 }
 
+/// Some functions and types are written in capitals by the parser.
+fn in_lower_case(sql: &str) -> String {
+    let parts = sql.split('"').enumerate().map(|(at, part)| match at % 2 {
+        0 => part.to_lowercase(),
+        _ => part.to_string(),
+    });
+    parts.collect::<Vec<_>>().join("\"")
+}
+
+/// The argument of `min` or `max` in an expression that has no column outside of it.
+fn sought(expr: &Expr, depth: usize) -> Option<String> {
+    if depth > WALK_DEPTH_MAX {
+        return None;
+    }
+    let is_value = |expr: &Expr| matches!(expr, Expr::Value(_));
+    match expr {
+        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } | Expr::UnaryOp { expr: inner, .. } => {
+            sought(inner, depth + 1)
+        }
+        Expr::BinaryOp { left, right, .. } if is_value(right) => sought(left, depth + 1),
+        Expr::BinaryOp { left, right, .. } if is_value(left) => sought(right, depth + 1),
+        Expr::Function(function) if function.over.is_none() && function.filter.is_none() => {
+            let FunctionArguments::List(list) = &function.args else { return None };
+            let plain = |argument: &FunctionArg| match argument {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(inner)) => Some(inner.clone()),
+                _ => None,
+            };
+            let arguments: Vec<Expr> = list.args.iter().map(plain).collect::<Option<_>>()?;
+            match (name_of(function).as_str(), arguments.as_slice()) {
+                ("min" | "max", [argument]) => Some(in_lower_case(&argument.to_string())),
+                ("coalesce" | "to_char" | "lpad" | "greatest" | "least" | "nullif", [first, rest @ ..])
+                    if rest.iter().all(is_value) =>
+                {
+                    sought(first, depth + 1)
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
 /// Aggregates and subqueries inside of a column.
 fn column(expr: &Expr, shape: &mut Shape, depth: usize) {
     if depth > WALK_DEPTH_MAX {
@@ -296,7 +348,9 @@ fn column(expr: &Expr, shape: &mut Shape, depth: usize) {
             let name = name_of(function);
             shape.aggregates |= function.over.is_none() && AGGREGATES.contains(&name.as_str());
             let FunctionArguments::List(list) = &function.args else { return };
-            if list.duplicate_treatment == Some(DuplicateTreatment::Distinct) && name == "count" {
+            let is_distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
+            shape.distinct_counts += usize::from(is_distinct);
+            if is_distinct && name == "count" {
                 let counted: Vec<String> = list.args.iter().map(ToString::to_string).collect();
                 shape.counted_distinct = Some(counted.join(", "));
             }

@@ -340,6 +340,20 @@ fn the_form_of_a_statement_shows_what_no_index_shortens() {
         let grouped = if other.starts_with("shop") { " group by shop" } else { "" };
         assert!(of(&format!("select {other} from sale{grouped}")).extremes.is_empty(), "{other}");
     }
+    let next = "select coalesce(max(substr(no, $1)::int), $2) + $3 as next from receipt where shop = $4";
+    assert_eq!(of(next).sought.as_deref(), Some("substr(no, $1)::int"));
+    assert_eq!(of("select max(at) from sale").sought.as_deref(), Some("at"));
+    for other in [
+        "max(at) + shop",
+        "coalesce(max(at), shop)",
+        "max(at), min(at)",
+        "max(at) filter (where a)",
+        "sum(a)",
+    ] {
+        assert_eq!(of(&format!("select {other} from sale")).sought, None, "{other}");
+    }
+    assert_eq!(of("select shop, max(at) from sale group by shop").sought, None);
+    assert_eq!(of("select count(distinct v.id), count(distinct l.id) from post p").distinct_counts, 2);
     assert!(of("select shop, count(*) from sale group by shop").aggregates);
     assert!(of("select id from question order by random() limit $1").is_in_random_order);
     assert!(!of("select id from question order by random()").is_in_random_order, "all rows are wanted");

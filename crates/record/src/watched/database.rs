@@ -105,6 +105,8 @@ line! {
         prepared_age_s_max: Option<f64>,
         /// Failed attempts to archive a WAL file.
         archived_failed: Option<u64>,
+        /// WAL behind the end of the last archived file; absent if nothing is archived.
+        archive_behind_bytes: Option<u64>,
     }
 }
 

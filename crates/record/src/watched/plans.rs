@@ -34,6 +34,8 @@ line! {
         tasks: Option<u64>,
         /// `jit_above_cost` of the server; absent if it is off.
         jit_above_cost: Option<f64>,
+        /// How long planning it took here (ms), as EXPLAIN tells; absent where it does not (before 10).
+        planning_ms: Option<f64>,
         /// `work_mem` of the server.
         work_mem_bytes: Option<u64>,
     }
@@ -54,6 +56,8 @@ line! {
         above: u64,
         /// `Seq Scan`, `Nested Loop`, ...
         kind: String,
+        /// Whether it is a subquery or WITH of the node above (InitPlan, SubPlan), and no input of it; absent if not.
+        subquery: Option<bool>,
         /// Schema and table, quoted.
         relation: String,
         /// The name of the table in conditions of this plan.

@@ -10,7 +10,7 @@ use fields::{
     BEFORE_NAMES, COMMON_NAMES, MESSAGE_FIELDS, NAME_FIELDS, NAMING_SETTINGS, OWN_FIELDS, PLAIN_VALUES,
     QUOTING_FIELDS, SERVER_EVENTS, SHORT_CHARS_MAX, SHORT_WORDS, SQL_FIELDS, VALUE_FIELDS,
 };
-use record::watched::{FUNCTION_SETTINGS, FUNCTION_TEXT, PECULIAR};
+use record::watched::{EVENT_TRIGGER, FUNCTION_SETTINGS, FUNCTION_TEXT, PECULIAR};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -224,7 +224,7 @@ impl Redactor {
             let is_value = matches!(key.as_str(), "value" | "default" | "before" | "after" | "old" | "new");
             if ((is_setting || is_change) && is_value && self.hides_setting(&name, value))
                 || (is_fact && key == "value" && (is_path(value) || topic == "mount"))
-                || ([FUNCTION_TEXT, FUNCTION_SETTINGS, PECULIAR].contains(&topic.as_str())
+                || ([FUNCTION_TEXT, FUNCTION_SETTINGS, PECULIAR, EVENT_TRIGGER].contains(&topic.as_str())
                     && is_value
                     && self.what.sql)
                 || (is_kernel_line && is_value && (self.what.hosts || self.what.settings))

@@ -107,6 +107,9 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
         format!("'position', pg_catalog.pg_wal_lsn_diff({lsn}, '0/0')"),
         "'recovery', pg_catalog.pg_is_in_recovery()".to_string(),
         "'archived_failed', (select failed_count from pg_catalog.pg_stat_archiver)".to_string(),
+        "'archived_last', (select last_archived_wal from pg_catalog.pg_stat_archiver where pg_catalog.current_setting('archive_mode', true) in \
+            ('on', 'always'))".to_string(),
+        "'segment', pg_catalog.pg_size_bytes(pg_catalog.current_setting('wal_segment_size', true))".to_string(),
         "'started', (extract(epoch from pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint".to_string(),
         "'loaded', (extract(epoch from pg_catalog.pg_conf_load_time()) * 1000000)::bigint".to_string(),
         format!("'checkpoints', {}", checkpoints(probe)),
@@ -393,6 +396,7 @@ fn server(answered: &Answered<'_>, answer: &Value, slow: &Slow, is_masked: bool)
         sessions_waiting_lock: count(counts, "waiting_lock"),
         oldest_transaction_s: age(counts, "oldest"),
         wal_position_bytes_total: count(answer, "position"),
+        archive_behind_bytes: archive_behind(answer),
         in_recovery: flag(answer, "recovery"),
         autovacuum_workers: count(counts, "autovacuum"),
         autovacuum_workers_max: slow.autovacuum_workers_max,
@@ -411,6 +415,17 @@ fn server(answered: &Answered<'_>, answer: &Value, slow: &Slow, is_masked: bool)
         server.sessions_waiting_lock = None;
     }
     server
+}
+
+/// WAL behind the last archived file. Its name has the timeline, and then the number of the file in two parts of eight digits (`XLogFileName` in
+/// `xlog_internal.h`).
+fn archive_behind(answer: &Value) -> Option<u64> {
+    let (position, segment) =
+        (count(answer, "position")?, count(answer, "segment").filter(|bytes| *bytes > 0)?);
+    let name = text(answer, "archived_last");
+    let part = |from: usize| u64::from_str_radix(name.get(from..from + 8)?, 16).ok();
+    let files = part(8)? * ((1 << 32) / segment) + part(16)? + 1;
+    Some(position.saturating_sub(files * segment))
 }
 
 /// What keeps old row versions from being removed.

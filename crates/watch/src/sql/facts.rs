@@ -4,7 +4,7 @@ use crate::collect::{Batch, Place, Recorded};
 use crate::sql::core::Slow;
 use crate::sql::json::{count, flag, list, text};
 use engines::profile::Own;
-use record::watched::{COMMIT_WAITS, EVENT_TRIGGER, Fact, NODE_WAITS, OWN as OWN_TOPIC, own};
+use record::watched::{COMMIT_WAITS, EVENT_TRIGGER, Fact, NODE_WAITS, OWN as OWN_TOPIC, OWN_SETTING, own};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -25,10 +25,10 @@ const TELLING: &str = "'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_ma
 const UNTELLING: &str = "'application_name', 'client_encoding', 'jit', 'statement_timeout', 'lock_timeout', 'default_transaction_read_only', \
  'max_parallel_workers_per_gather', 'stats_fetch_consistency', 'transaction_read_only', 'extra_float_digits', 'DateStyle', 'TimeZone'";
 
-/// Settings of roles, databases and functions that are recorded: those that change how statements run. Others may hold an application's secrets.
-pub(super) const OWN_SETTINGS: &str = "^(enable_.*|.*_cost|.*_limit|geqo.*|jit.*|max_parallel.*|parallel.*|work_mem|hash_mem_multiplier|temp_buffers|maintenance_work_mem|\
-    effective_cache_size|effective_io_concurrency|default_statistics_target|plan_cache_mode|cursor_tuple_fraction|synchronous_commit|commit_delay|\
-    log_statement|log_duration|log_min_duration_statement|statement_timeout|lock_timeout|default_transaction_isolation|session_replication_role)$";
+/// Settings of roles, databases and functions that are recorded: the server's own, and those of extensions that change how statements run. Others, with a
+/// dot in their name, may hold an application's secrets.
+pub(super) const OWN_SETTINGS: &str =
+    "^([a-z_]+|(auto_explain|pg_hint_plan|pg_stat_statements|pgaudit|plpgsql)[.][a-z_]+)$";
 /// Settings of roles and databases in one answer.
 const OWN_SETTINGS_MAX: u32 = 200;
 
@@ -55,7 +55,8 @@ pub(crate) fn question() -> String {
            'reads_settings', pg_catalog.pg_has_role('pg_read_all_settings', 'usage'),
            'superuser', pg_catalog.current_setting('is_superuser')::bool,
            'pid', pg_catalog.pg_backend_pid(),
-           'data_directory', pg_catalog.current_setting('data_directory', true),
+           'data_directory', case when pg_catalog.pg_has_role('pg_read_all_settings', 'usage') then pg_catalog.current_setting('data_directory', true) end,
+           'reads_log_file', (select bool_or(pg_catalog.has_function_privilege(oid, 'execute')) from pg_catalog.pg_proc where proname = 'pg_current_logfile'),
            'freeze_max_age', pg_catalog.current_setting('autovacuum_freeze_max_age')::bigint,
            'workers_max', pg_catalog.current_setting('autovacuum_max_workers')::bigint,
            'log_destination', pg_catalog.current_setting('log_destination', true),
@@ -69,7 +70,8 @@ pub(crate) fn question() -> String {
 
 /// The data directory may be hidden, and relatives of PostgreSQL lack a catalog: then everything else is queried without them.
 pub(crate) fn question_without_places() -> String {
-    let question = question().replace("pg_catalog.current_setting('data_directory', true)", "null::text");
+    let question =
+        question().replace("pg_catalog.current_setting('data_directory', true) end", "null::text end");
     let lines = question.lines().collect::<Vec<_>>();
     let (first, last) = (
         lines.iter().position(|line| line.contains("'own_settings'")),
@@ -85,7 +87,8 @@ pub(crate) fn question_without_places() -> String {
 pub(crate) const LOG_FILE: &str =
     "select json_build_object('stderr', pg_catalog.pg_current_logfile('stderr'), 'csvlog',
     pg_catalog.pg_current_logfile('csvlog'))::text";
-/// Since 15.
+/// `server_version_num` from which the server writes its log in JSON, too.
+const LOG_IN_JSON_SINCE: u64 = 150_000;
 pub(crate) const LOG_FILE_JSON: &str =
     "select json_build_object('jsonlog', pg_catalog.pg_current_logfile('jsonlog'))::text";
 
@@ -103,7 +106,7 @@ fn own_setting(place: &Place, row: &Value) -> Option<Fact> {
         (false, false) => format!("role {role} in database {database}"),
         (true, true) => return None,
     };
-    Some(place.fact("own_setting", format!("{} of {owner}", text(row, "name")), text(row, "value")))
+    Some(place.fact(OWN_SETTING, format!("{} of {owner}", text(row, "name")), text(row, "value")))
 }
 
 /// What the engine makes for itself, as facts: who reads the recording need not know the engine.
@@ -152,6 +155,9 @@ pub(crate) struct Known {
     pub(crate) log_line_prefix: String,
     pub(crate) lc_messages: String,
     pub(crate) collects_log: bool,
+    /// Whether our role may query the name of the log file: a refusal would be an error in that log.
+    pub(crate) reads_log_file: bool,
+    pub(crate) has_log_in_json: bool,
 }
 
 /// Turns an answer into facts and missing items. Returns what other parts need, and the settings that changed.
@@ -221,6 +227,10 @@ pub(crate) fn answer(
         log_line_prefix: text(answer, "log_line_prefix"),
         lc_messages: text(answer, "lc_messages"),
         collects_log: text(answer, "logging_collector") == "on",
+        reads_log_file: flag(answer, "reads_log_file") == Some(true),
+        has_log_in_json: text(answer, "version_num")
+            .parse()
+            .is_ok_and(|version: u64| version >= LOG_IN_JSON_SINCE),
     };
     (known, changed)
 }

@@ -250,8 +250,9 @@ impl Node {
     pub(super) fn find_log(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
         let Link::Up(up) = &mut self.link else { return Ok(()) };
         let mut files = Value::Null;
-        if self.known.collects_log {
-            for question in [facts::LOG_FILE, facts::LOG_FILE_JSON] {
+        if self.known.collects_log && self.known.reads_log_file {
+            let in_json = self.known.has_log_in_json.then_some(facts::LOG_FILE_JSON);
+            for question in std::iter::once(facts::LOG_FILE).chain(in_json) {
                 match up.session.query(question, &[]) {
                     Ok(Value::Object(more)) => match &mut files {
                         Value::Object(all) => all.extend(more),

@@ -1,11 +1,11 @@
 //! Plans of the statements that take the most time, without running them, and what a change would make of them.
 //!
-//! A statement is planned when it is first among the [`TOP`], again when its executions have become much longer, and once more at the end, one at a
-//! time, at most [`STATEMENTS_MAX`] in a recording. It is planned in a transaction that only reads, with limits of time, from a text that a parser
+//! A statement is planned when [`due`] says so, one at a time. It is planned in a transaction that only reads, with limits of time, from a text that a parser
 //! has checked, with parameters instead of values (`EXPLAIN (GENERIC_PLAN)`, before PostgreSQL 16 PREPARE with `plan_cache_mode =
 //! force_generic_plan`). [`safety`] decides whether our role may.
 //! A plan is recorded once for each shape.
 
+mod due;
 mod inside;
 mod safety;
 mod tree;
@@ -17,30 +17,17 @@ use super::session::{Failed, Session};
 use super::{Link, Node, Tick};
 use crate::collect::{Batch, Collect, With};
 use connect::sql;
+use due::{Figures, Wanted};
 use inside::Inner;
 use record::event;
 use record::statement;
-use record::watched::{Plan, PlanIndex, PlanNode, Sampled, Wait};
+use record::watched::{Plan, PlanIndex, PlanNode};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use tree::TreeNode;
 use types::{NotPlanned, TYPES, Values, WANTS_VALUES, typed};
 
-/// Statements that are looked at each time, by their time.
-const TOP: usize = 5;
-/// Statements that are planned in one recording.
-const STATEMENTS_MAX: usize = 20;
-/// Texts that are kept for them.
-const TEXTS_MAX: usize = 500;
-/// A statement with a smaller share of the time of all statements is not planned.
-const SHARE_MIN: f64 = 0.05;
-/// A statement that takes less for an execution has no plan to improve.
-const MEAN_MS_MIN: f64 = 0.2;
-/// A statement whose executions take so many times as long as when it was planned is planned again.
-const LONGER_FACTOR: f64 = 4.0;
-/// The time for which a session in a sample stands: the same for all, so that only shares matter.
-const SAMPLE_MS: f64 = 1_000.0;
 /// Longer texts were cut when they were read.
 const TEXT_CHARS_MAX: usize = 3_999;
 /// How long the end of a recording may plan.
@@ -57,6 +44,10 @@ const OWN_PATH: &str = "set local search_path = pg_catalog, pg_temp";
 const GENERIC_PLAN_SINCE: u64 = 160_000;
 /// From so many scans below one Append on, EXPLAIN EXECUTE shows whether partitions are left out when it runs.
 const PARTITIONS_MIN: u64 = 8;
+/// `server_version_num` from which EXPLAIN tells how long planning took.
+const SUMMARY_SINCE: u64 = 100_000;
+/// Planning that took longer is measured again: the first look at a table in a session reads the catalog as well.
+const PLANNING_MS_MIN: f64 = 1.0;
 /// Reasons that are listed.
 const REASONS_MAX: usize = 3;
 
@@ -70,6 +61,8 @@ pub(super) struct Plans {
     sampled: HashMap<String, String>,
     /// The time of the last sample of the statements.
     last_us: u64,
+    /// Sessions that were seen at work with each, without a wait.
+    at_work: HashMap<String, u64>,
     /// The last plan of each; `None` if it could not be planned.
     seen: BTreeMap<String, Option<Seen>>,
     /// The statements inside of the functions that a statement leads to, each with the function's name.
@@ -80,42 +73,11 @@ pub(super) struct Plans {
     pub(super) tries_settings: bool,
 }
 
-/// What a statement took: in the recording, and in the newest look at the statements.
-#[derive(Clone, Copy, Debug, Default)]
-struct Figures {
-    whole: Cost,
-    newest: Cost,
-    /// The time of that look.
-    newest_us: u64,
-}
-
-/// Time and executions.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cost {
-    ms: f64,
-    calls: u64,
-}
-
-impl Cost {
-    fn mean_ms(self) -> f64 {
-        self.ms / self.calls.max(1) as f64
-    }
-}
-
 /// A plan that was made.
 #[derive(Clone, PartialEq, Debug)]
 struct Seen {
     hash: String,
     /// Mean of the executions at that time.
-    mean_ms: f64,
-}
-
-/// A statement to plan.
-#[derive(Clone, Debug)]
-struct Wanted {
-    database: String,
-    query_id: String,
-    /// Mean of its newest executions.
     mean_ms: f64,
 }
 
@@ -128,108 +90,6 @@ struct Looked {
 }
 
 impl Plans {
-    /// Keeps what a sample of the statements returned.
-    pub(super) fn take(&mut self, batch: &Batch) {
-        let last_us = self.last_us;
-        self.take_texts(batch);
-        for (t_us, interval_us, line) in &batch.lines {
-            if let Sampled::Wait(line) = line
-                && *t_us > last_us
-            {
-                self.take_sample(*t_us, line);
-            }
-            // The end adds to the batch of the last tick.
-            if let Sampled::Statement(line) = line
-                && *interval_us > 0
-                && *t_us > last_us
-            {
-                self.last_us = *t_us;
-                let figures = self.totals.entry((line.database.clone(), line.query_id.clone())).or_default();
-                let cost = Cost { ms: line.total_ms.unwrap_or(0.0), calls: line.calls.unwrap_or(0) };
-                figures.whole.ms += cost.ms;
-                figures.whole.calls += cost.calls;
-                (figures.newest, figures.newest_us) = (cost, *t_us);
-            }
-        }
-    }
-
-    fn take_texts(&mut self, batch: &Batch) {
-        for event in batch.events.iter().filter(|event| event.kind == event::QUERY) {
-            let word =
-                |name: &str| event.more.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
-            if self.texts.len() < TEXTS_MAX {
-                self.texts.insert(word("query_id"), word("text"));
-                if event.more.contains_key("database") {
-                    self.sampled.insert(word("query_id"), word("database"));
-                }
-            }
-        }
-    }
-
-    /// Without counters of statements, each session that is seen at work with one counts as [`SAMPLE_MS`] of its time. How often it is executed is not known.
-    fn take_sample(&mut self, t_us: u64, line: &Wait) {
-        let Some((query_id, database)) =
-            line.query_id.as_ref().and_then(|id| Some((id, self.sampled.get(id)?)))
-        else {
-            return;
-        };
-        self.last_us = t_us;
-        let ms = line.sessions as f64 * SAMPLE_MS;
-        let figures = self.totals.entry((database.clone(), query_id.clone())).or_default();
-        if figures.newest_us != t_us {
-            (figures.newest, figures.newest_us) = (Cost::default(), t_us);
-        }
-        for cost in [&mut figures.whole, &mut figures.newest] {
-            cost.ms += ms;
-            cost.calls += line.sessions;
-        }
-    }
-
-    /// The statements that are worth a plan, the costliest first: those of the newest look before those of the whole recording, because what has become
-    /// slow a moment ago is hidden in the means of an hour.
-    fn top(&self) -> Vec<Wanted> {
-        let last_us = self.last_us;
-        let newest =
-            |figures: &Figures| if figures.newest_us == last_us { figures.newest } else { Cost::default() };
-        let mut worth = self.costliest(newest);
-        for wanted in self.costliest(|figures| figures.whole) {
-            if worth.iter().all(|other| other.query_id != wanted.query_id) {
-                worth.push(wanted);
-            }
-        }
-        worth
-    }
-
-    /// The statements that are worth a plan by one cost of each.
-    fn costliest(&self, cost: impl Fn(&Figures) -> Cost) -> Vec<Wanted> {
-        let mut all: Vec<_> =
-            self.totals.iter().map(|(key, figures)| (key, cost(figures), figures)).collect();
-        let whole: f64 = all.iter().map(|(_, cost, _)| cost.ms).sum();
-        all.sort_by(|left, right| right.1.ms.total_cmp(&left.1.ms).then_with(|| left.0.cmp(right.0)));
-        let is_worth =
-            |cost: Cost| cost.ms >= whole * SHARE_MIN && cost.ms > 0.0 && cost.mean_ms() >= MEAN_MS_MIN;
-        let worth = all.into_iter().take(TOP).filter(|(_, cost, _)| is_worth(*cost));
-        worth
-            .map(|((database, query_id), _, figures)| Wanted {
-                database: database.clone(),
-                query_id: query_id.clone(),
-                mean_ms: figures.newest.mean_ms(),
-            })
-            .collect()
-    }
-
-    /// Those that were never planned, and those that take much longer than when they were; at the end also the others, because their plan may have
-    /// changed.
-    fn due(&self, is_end: bool) -> Vec<Wanted> {
-        let mut due = self.top();
-        due.retain(|wanted| match self.seen.get(&wanted.query_id) {
-            None => self.seen.len() < STATEMENTS_MAX,
-            Some(Some(seen)) => is_end || wanted.mean_ms >= seen.mean_ms * LONGER_FACTOR,
-            Some(None) => false,
-        });
-        due
-    }
-
     /// The reasons in one line.
     fn why_not(&self) -> String {
         let listed: Vec<String> =
@@ -333,6 +193,7 @@ fn plan_node(node: &str, plan: &Plan, found: &TreeNode, details: &Value) -> Plan
         number: found.number,
         above: found.above,
         kind: found.kind.clone(),
+        subquery: found.subquery.then_some(true),
         relation: text(table, "relation"),
         alias: found.alias.clone(),
         index: found.index.clone(),
@@ -456,16 +317,18 @@ fn planned(
     values: Values,
 ) -> Result<Looked, NotPlanned> {
     let version = count(&open.names, "version_num").unwrap_or(0);
-    let explained = match version >= GENERIC_PLAN_SINCE {
-        _ if values == Values::Any => {
-            let command = types::with_any_values(session)?;
-            explain(session, open, &command)?
-        }
-        true => {
-            explain(session, open, &format!("explain (generic_plan, verbose, format json) {}", open.plain))?
-        }
-        false => explain(session, open, &executed(open))?,
+    let summary = if version >= SUMMARY_SINCE { "summary, " } else { "" };
+    let command = match version >= GENERIC_PLAN_SINCE {
+        _ if values == Values::Any => types::with_any_values(session)?,
+        true => format!("explain ({summary}generic_plan, verbose, format json) {}", open.plain),
+        false => executed(open, summary),
     };
+    let explained = explain(session, open, &command)?;
+    let mut planning_ms = planning_of(&explained);
+    if planning_ms.is_some_and(|ms| ms >= PLANNING_MS_MIN) {
+        let again = explain(session, open, &format!("discard plans; {command}"))?;
+        planning_ms = planning_of(&again).or(planning_ms);
+    }
     let (mut nodes, count_of_nodes) = tree::nodes(&explained);
     let Some(top) = nodes.first() else {
         return Err(NotPlanned::Why("the server's plan has an unknown form".to_string()));
@@ -477,7 +340,7 @@ fn planned(
     let hash = tree::shape(&nodes);
     let (mut partitions, mut removed) = tree::partitions(&nodes);
     if version >= GENERIC_PLAN_SINCE && partitions >= PARTITIONS_MIN && values == Values::Unknown {
-        let (less, _) = tree::nodes(&explain(session, open, &executed(open))?);
+        let (less, _) = tree::nodes(&explain(session, open, &executed(open, ""))?);
         removed = tree::partitions(&less).1;
     } else {
         partitions += removed.unwrap_or(0);
@@ -508,15 +371,21 @@ fn planned(
         tasks: tree::tasks(&explained),
         jit_above_cost: number(&open.names, "jit_above_cost").filter(|cost| *cost >= 0.0),
         work_mem_bytes: count(&open.names, "work_mem_kb").map(|kb| kb * 1024),
+        planning_ms,
     };
     Ok(Looked { plan, nodes, explained, details })
 }
 
-/// The prepared statement with nulls: under `force_generic_plan` they have no influence on the plan.
-fn executed(open: &Open) -> String {
+/// Milliseconds of planning, as EXPLAIN with SUMMARY has them.
+fn planning_of(explained: &Value) -> Option<f64> {
+    explained.get(0)?.get("Planning Time")?.as_f64()
+}
+
+/// The prepared statement with nulls: under `force_generic_plan` they have no influence on the plan. `more` are further options, each with its comma.
+fn executed(open: &Open, more: &str) -> String {
     let nulls = vec!["null"; statement::parameters(&open.plain)];
     let list = if nulls.is_empty() { String::new() } else { format!("({})", nulls.join(", ")) };
-    format!("explain (verbose, format json) execute pgfathom_plan{list}")
+    format!("explain ({more}verbose, format json) execute pgfathom_plan{list}")
 }
 
 /// The plan that a command returns, with the names of the statement looked up in its schemas.
@@ -528,60 +397,10 @@ fn explain(session: &mut Session, open: &Open, command: &str) -> Result<Value, F
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::watched::Statement;
 
-    fn sampled(t_us: u64, rows: &[(&str, f64, u64)]) -> Batch {
-        let mut batch = Batch::default();
-        for (id, total_ms, calls) in rows {
-            let line = Statement {
-                database: "db".to_string(),
-                query_id: (*id).to_string(),
-                total_ms: Some(*total_ms),
-                calls: Some(*calls),
-                ..Statement::default()
-            };
-            batch.counted(t_us, 10_000_000, line);
-        }
-        batch
-    }
     #[test]
     fn statements_of_watch_are_its_own() {
         assert!(statement::is_own("select json_build_object($1, pg_catalog.now())"));
         assert!(!statement::is_own("select 1 from orders"));
-    }
-
-    #[test]
-    fn only_costly_statements_are_planned_and_each_once_until_the_end() {
-        let mut plans = Plans::default();
-        // Much time in cheap executions, little time in costly ones, and what is worth a look.
-        plans.take(&sampled(1, &[("cheap", 900.0, 100_000), ("rare", 5.0, 1), ("slow", 500.0, 100)]));
-        let ids = |due: Vec<Wanted>| due.into_iter().map(|wanted| wanted.query_id).collect::<Vec<_>>();
-        assert_eq!(ids(plans.due(false)), ["slow"]);
-        plans.seen.insert("slow".to_string(), Some(Seen { hash: "h".to_string(), mean_ms: 5.0 }));
-        assert!(plans.due(false).is_empty());
-        assert_eq!(ids(plans.due(true)), ["slow"]);
-        // What could not be planned is not tried again.
-        plans.seen.insert("slow".to_string(), None);
-        assert!(plans.due(true).is_empty());
-        for number in 0..STATEMENTS_MAX {
-            plans.seen.insert(number.to_string(), None);
-        }
-        plans.take(&sampled(2, &[("new", 5000.0, 10)]));
-        assert!(plans.due(false).is_empty(), "the budget is used up");
-    }
-
-    #[test]
-    fn what_becomes_slow_later_is_planned_although_its_mean_is_still_short() {
-        let mut plans = Plans::default();
-        let ids = |due: Vec<Wanted>| due.into_iter().map(|wanted| wanted.query_id).collect::<Vec<_>>();
-        plans.take(&sampled(1, &[("later", 5_000.0, 250_000), ("other", 100.0, 100)]));
-        assert!(plans.due(false).is_empty());
-        // Its index was dropped: 20 ms an execution, but 0.1 ms over the whole recording.
-        plans.take(&sampled(2, &[("later", 20_000.0, 1_000)]));
-        assert_eq!(ids(plans.due(false)), ["later"]);
-        plans.seen.insert("later".to_string(), Some(Seen { hash: "h".to_string(), mean_ms: 20.0 }));
-        assert!(plans.due(false).is_empty());
-        plans.take(&sampled(3, &[("later", 20_000.0, 200)]));
-        assert_eq!(ids(plans.due(false)), ["later"], "five times as long");
     }
 }

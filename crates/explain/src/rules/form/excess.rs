@@ -3,7 +3,7 @@
 
 use super::{BLOCKS_MIN, Found, Seen, explain_it};
 use crate::case::Thing;
-use crate::rules::plan::{below, number};
+use crate::rules::plan::{below, inputs, number};
 use crate::units;
 
 /// Rows of a join for each one that DISTINCT leaves.
@@ -74,11 +74,19 @@ const MULTIPLIED_MIN: f64 = 100.0;
 /// Rows that each of them has.
 const LIST_MIN: f64 = 3.0;
 
+/// What to do about lists that multiply each other.
+const READ_EACH: &str = "read each list by a statement of its own (in object mappers a split query, a batch or subselect fetch), or put each into an array or \
+    JSON by a subquery: then the rows of the lists are added up and not multiplied";
+const COUNT_EACH: &str = "count each list in a subquery of its own (SELECT count(*) FROM list WHERE list.key = outer.key, or GROUP BY key and then a join): \
+    nothing is multiplied, and DISTINCT is not needed";
+
 /// PLAN-63.
 pub(super) fn multiplied(seen: &Seen<'_>) -> Option<Found> {
     let shape = &seen.shape;
     let lists = &shape.side_by_side;
-    if lists.len() < 2 || shape.aggregates || shape.is_distinct || seen.rows() < MULTIPLIED_MIN {
+    let is_counted = shape.distinct_counts >= 2;
+    let is_sent = !shape.aggregates && !shape.is_distinct && seen.rows() >= MULTIPLIED_MIN;
+    if lists.len() < 2 || !(is_sent || is_counted && seen.blocks() >= BLOCKS_MIN) {
         return None;
     }
     // With a plan it is known whether there are several rows of each.
@@ -96,13 +104,17 @@ pub(super) fn multiplied(seen: &Seen<'_>) -> Option<Found> {
         return None;
     }
     let names = several.iter().map(|alias| alias.as_str()).collect::<Vec<_>>().join(" and ");
-    let text = format!(
-        "one statement that joins {names} to the same rows and not to each other: each row of one comes once for each of the other, {} rows per execution",
-        units::count(seen.rows())
+    let each = format!(
+        "joins {names} to the same rows and not to each other: each row of one comes once for each of the other"
     );
-    let remedy = "read each list by a statement of its own (in object mappers a split query, a batch or subselect fetch), or put each into an \
-        array or JSON by a \
-        subquery: then the rows of the lists are added up and not multiplied";
+    let text = match is_counted {
+        true => format!(
+            "one statement that {each}, and its {} DISTINCT aggregates sort these products to take the copies out again",
+            shape.distinct_counts
+        ),
+        false => format!("one statement that {each}, {} rows per execution", units::count(seen.rows())),
+    };
+    let remedy = if is_counted { COUNT_EACH } else { READ_EACH };
     let mut found = seen.found(text, remedy, vec![explain_it(seen.case, &seen.time.node, seen.statement)]);
     found.evidence.extend(several.iter().filter_map(|alias| {
         Some(format!(
@@ -153,11 +165,11 @@ pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -
 fn all_groups(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -> Option<Found> {
     let found =
         planned.nodes.iter().filter(|node| node.lines.word("kind").ends_with("Join")).find_map(|join| {
-            let groups = below(planned, join).find(|side| {
+            let groups = inputs(planned, join).find(|side| {
                 side.lines.word("kind") == "Aggregate" && !side.lines.word("condition").is_empty()
             })?;
             let other =
-                below(planned, join).find(|side| number(side, "number") != number(&groups, "number"))?;
+                inputs(planned, join).find(|side| number(side, "number") != number(&groups, "number"))?;
             let mut scans = below(planned, &groups).filter(|scan| {
                 !scan.lines.word("relation").is_empty()
                     && scan.lines.word("filter").is_empty()
@@ -189,6 +201,20 @@ fn all_groups(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -> Opt
 pub(super) fn recurses(planned: &super::super::plan::Planned<'_>) -> bool {
     planned.nodes.iter().any(|node| node.lines.word("kind") == "Recursive Union")
 }
+
+/// Whether a statement returns most of the rows of its recursion, by the plan: as many as the filter of its result is expected to leave.
+pub(super) fn wants_most(planned: &super::super::plan::Planned<'_>, rows: f64) -> bool {
+    let all = planned.nodes.iter().find(|node| node.lines.word("kind") == "Recursive Union");
+    let kept = planned.nodes.iter().find(|node| node.lines.word("kind") == "CTE Scan");
+    let share =
+        all.zip(kept).map(|(all, kept)| number(kept, "rows_planned") / number(all, "rows_planned").max(1.0));
+    share.is_some_and(|share| share >= MOST_MIN) || rows >= WANTED_ROWS_MIN
+}
+
+/// Of the rows of a recursion, those that a statement wants.
+const MOST_MIN: f64 = 0.5;
+/// Rows that are no single one.
+const WANTED_ROWS_MIN: f64 = 100.0;
 
 /// What to do about a CTE that is kept.
 pub(super) const NOT_KEPT: &str = "write NOT MATERIALIZED instead of MATERIALIZED, or a subquery: then the condition reaches the table and its index. A WITH \

@@ -54,7 +54,7 @@ const STRONG: [Strong; 16] = [
     Strong {
         begins: "ALTER TABLE",
         has: "TYPE",
-        unless: "",
+        unless: "ADD",
         what: "its ALTER TABLE changes the type of a column, which mostly rewrites the whole table and its indexes, and keeps readers and writers out \
             meanwhile \
             (ACCESS EXCLUSIVE)",

@@ -41,12 +41,23 @@ impl Due {
     }
 }
 
+/// Defaults of autovacuum's parameters (`guc_tables.c`).
+fn default_of(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "autovacuum_vacuum_threshold" | "autovacuum_analyze_threshold" => "50",
+        "autovacuum_vacuum_scale_factor" => "0.2",
+        "autovacuum_analyze_scale_factor" => "0.1",
+        _ => return None,
+    })
+}
+
 /// The value of a parameter, the parameter as `name = value`, and whether it is the table's own.
 fn value(case: &Case, table: &Thing<'_>, node: &str, name: &str) -> Option<(f64, String, bool)> {
     let mut own = table.lines.word("autovacuum_options").split(", ");
     let (text, is_tables) = match own.find_map(|one| one.strip_prefix(name)?.strip_prefix('=')) {
         Some(text) => (text, true),
-        None => (case.setting(node, name)?, false),
+        // A default is no fact of a recording.
+        None => (case.setting(node, name).or_else(|| default_of(name))?, false),
     };
     Some((text.parse().ok()?, format!("{name} = {text}"), is_tables))
 }

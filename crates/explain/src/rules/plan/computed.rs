@@ -121,8 +121,12 @@ fn list_of(filter: &str) -> Option<(&str, &str)> {
         depth == 0
     })?;
     let call = &list[..=name.len() + end.0];
-    call.contains('.').then_some((name, call))
+    let makes_list = MAKE_LISTS.iter().any(|made| name.rsplit('.').next().is_some_and(|bare| bare == *made));
+    (call.contains('.') && makes_list).then_some((name, call))
 }
+
+/// Functions that make a list of a text.
+const MAKE_LISTS: [&str; 3] = ["string_to_array", "regexp_split_to_array", "regexp_match"];
 
 /// A scan that makes a list of each row to look into it.
 fn of_list(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
@@ -152,6 +156,103 @@ fn of_list(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     )
 }
 
+/// Functions that make rows of the elements of a value.
+const ELEMENTS: [&str; 16] = [
+    "jsonb_array_elements_text",
+    "jsonb_array_elements",
+    "json_array_elements_text",
+    "json_array_elements",
+    "jsonb_each_text",
+    "jsonb_each",
+    "json_each",
+    "jsonb_object_keys",
+    "jsonb_path_query",
+    "jsonb_to_recordset",
+    "json_to_recordset",
+    "unnest",
+    "string_to_table",
+    "regexp_split_to_table",
+    "regexp_matches",
+    "xmltable",
+];
+
+/// A call in the text of a statement that makes rows of the elements of a column: the function, the table as it is written in front of the column, and the
+/// column.
+fn elements_of(text: &str) -> Option<(&'static str, String, String)> {
+    let text = super::super::costly::lowered(text);
+    let is_word = |c: char| c.is_alphanumeric() || "_.\"".contains(c);
+    ELEMENTS.into_iter().find_map(|function| {
+        text.match_indices(function).find_map(|(at, _)| {
+            let inside = text[at + function.len()..].trim_start().strip_prefix('(')?;
+            let is_whole = !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+            let argument: String =
+                inside.trim_start_matches(['(', ' ']).chars().take_while(|c| is_word(*c)).collect();
+            let (table, column) = argument.rsplit_once('.').unwrap_or(("", &argument));
+            let is_column = column.starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '"');
+            (is_whole && is_column).then(|| (function, table.replace('"', ""), column.replace('"', "")))
+        })
+    })
+}
+
+/// A scan of all rows that takes a value apart in each, to look for something among its elements.
+fn of_elements(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    let (function, written, column) = elements_of(&planned.statement.text)?;
+    let is_its = |node: &&crate::case::Thing<'_>| {
+        let (alias, relation) = (node.lines.word("alias"), node.lines.word("relation"));
+        let bare = relation.rsplit('.').next().unwrap_or(relation).trim_matches('"');
+        let is_named = written.is_empty() || alias.eq_ignore_ascii_case(&written) || bare == written;
+        let filter = node.lines.word("filter");
+        let is_whole = filter.is_empty() || filter.contains("SubPlan");
+        is_named
+            && is_whole
+            && node.lines.word("kind") == "Seq Scan"
+            && node.lines.last("table_rows").is_some()
+    };
+    let scan = planned.nodes.iter().filter(is_its).max_by(|left, right| {
+        super::number(left, "table_rows").total_cmp(&super::number(right, "table_rows"))
+    })?;
+    let (relation, rows) = (scan.lines.word("relation"), super::number(scan, "table_rows"));
+    let returned = planned.statement.rows.unwrap_or(f64::MAX);
+    if rows < ROWS_MIN || returned > rows * KEPT_SHARE_MAX {
+        return None;
+    }
+    let gin = indexes(case, planned, relation).into_iter().find(|(index, columns)| {
+        index.lines.word("method") == "gin" && columns.first() == Some(&column.as_str())
+    });
+    let there = gin.as_ref().map_or(String::new(), |(index, _)| {
+        format!("; index {} on it answers {column} @> value, and not this", index.lines.word("index"))
+    });
+    let text = format!(
+        "a statement that takes {} of the session time reads all {} rows of {relation} and takes {column} of each apart with {function}(), to look for \
+            something among its elements{there}",
+        planned.share(),
+        units::short(rows),
+    );
+    let command = gin.is_none().then(|| {
+        format!(
+            "CREATE INDEX CONCURRENTLY ON {relation} USING gin ({}); -- for {column} @> value",
+            statement::quoted(&column)
+        )
+    });
+    let explain = explain_it(case, &planned.time.node, planned.statement);
+    let commands: Vec<&str> = command.as_deref().into_iter().chain([explain.as_str()]).collect();
+    Some(
+        planned
+            .claim(case, Level::CoOccurrence, severity(planned.statement.share).max(Severity::Medium), text)
+            .number("rows_of_table", rows)
+            .because(planned.file())
+            .not("a missing index on a column: the condition is on elements that the function makes")
+            .lacking("whether it looks for elements: it may need all of them")
+            .remedy(
+                "write the search as containment (documents: doc @> '{\"items\": [{\"no\": 7}]}'; arrays: column @> ARRAY[value]), which a GIN index \
+                 answers; or keep the elements as rows of a table of their own",
+                &commands,
+            ),
+    )
+}
+
+/// Rows of a table that are taken apart.
+const ROWS_MIN: f64 = 1_000.0;
 /// Characters of a call in a claim.
 const CALL_CHARS: usize = 80;
 
@@ -160,7 +261,7 @@ pub(super) fn computed(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN).filter(|planned| !is_obstructed(case, planned)) {
         let Some(found) = of_scan(&planned).or_else(|| of_join(&planned)) else {
-            claims.extend(of_list(case, &planned));
+            claims.extend(of_list(case, &planned).or_else(|| of_elements(case, &planned)));
             continue;
         };
         if is_indexed(case, &planned, &found) || returns_many(&planned, &found) {
@@ -194,4 +295,27 @@ pub(super) fn computed(case: &Case) -> Answer {
         );
     }
     Answer::of(claims, || "conditions of plans on what is computed from a column".to_string())
+}
+
+/// Whether PLAN-50 names a value that is taken apart in each row.
+pub(super) fn is_taken_apart(case: &Case, planned: &Planned<'_>) -> bool {
+    planned.statement.share >= SHARE_MIN && of_elements(case, planned).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_column_that_is_taken_apart_is_the_first_argument() {
+        let of =
+            |text: &str| elements_of(text).map(|(name, table, column)| format!("{name} {table} {column}"));
+        assert_eq!(
+            of("SELECT 1 FROM o WHERE EXISTS (SELECT FROM jsonb_array_elements(o.doc -> $1) r WHERE r ->> $2 = $3)").as_deref(),
+            Some("jsonb_array_elements o doc")
+        );
+        assert_eq!(of("select id from t where $1 in (select unnest(tags))").as_deref(), Some("unnest  tags"));
+        assert_eq!(of("select * from unnest($1::int[])"), None);
+        assert_eq!(of("select my_unnest(a) from t"), None);
+    }
 }

@@ -1,6 +1,6 @@
 //! Sequential scans whose condition has no index, or one that it cannot use.
 
-use super::{Planned, SHARE_MIN, planned, scans, severity};
+use super::{Planned, SHARE_MIN, otherwise, planned, scans, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::units;
@@ -50,6 +50,9 @@ pub(super) fn scans_of<'a>(planned: &Planned<'a>) -> Vec<Scan<'a>> {
         let lines = node.lines;
         let rows = lines.last("table_rows")?;
         let mut conditions = statement::conditions(lines.word("filter")).unwrap_or_default();
+        // A filter may compare columns of another table, whose names are the same.
+        let alias = lines.word("alias");
+        conditions.retain(|one| alias.is_empty() || one.table.as_ref().is_none_or(|table| table == alias));
         for condition in &mut conditions {
             forgive_relabelling(condition, lines.word("column_types"));
         }
@@ -369,6 +372,9 @@ pub(super) fn obstacle_of(
         of_array
             .or_else(|| for_equality.find_map(|(index, columns)| not_distinct(scan, index, columns)))
             .or_else(|| in_order.find_map(|(index, columns)| inside_a_call(scan, index, columns)))
+            .or_else(|| {
+                found.iter().filter(|_| !usable).find_map(|(index, _)| otherwise::nearly(scan, index))
+            })
     })
 }
 

@@ -1,7 +1,9 @@
 //! What the plan itself shows where no rule knows the form: a join that reads a whole table for want of an index, and the one step that has most of a plan's
 //! cost. The second is the answer to "what does it do all the time?" for any statement that has a plan; it is no reproach, so it stays low.
 
-use super::{Planned, SHARE_MIN, below, busy, in_a_line, is_explained, number, plan_of, planned, severity};
+use super::{
+    Planned, SHARE_MIN, below, busy, in_a_line, inputs, is_explained, number, plan_of, planned, severity,
+};
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Any, Field};
 use crate::rule::{Answer, Claim};
@@ -74,7 +76,7 @@ pub(super) fn join_of_few<'a, T>(
         let (relation, alias) = (word(scan, "relation"), word(scan, "alias"));
         let rows = scan.lines.last("table_rows").filter(|rows| *rows >= ROWS_MIN)?;
         let (join, side) = join_above(planned, scan)?;
-        let other = below(planned, &join).find(|one| number(one, "number") != side)?;
+        let other = inputs(planned, &join).find(|one| number(one, "number") != side)?;
         let kept = number(&join, "rows_planned");
         if alias.is_empty() || kept.max(number(&other, "rows_planned")) > rows * KEPT_SHARE_MAX {
             return None;
@@ -205,7 +207,7 @@ fn of_scan(node: &Thing<'_>, kind: &str, rows: &str) -> (String, &'static str) {
 
 /// What a nested loop repeats.
 fn of_loop(planned: &Planned<'_>, node: &Thing<'_>) -> Option<(String, &'static str)> {
-    let inner = below(planned, node).last()?;
+    let inner = inputs(planned, node).last()?;
     let named = planned.nodes.iter().find(|one| {
         let is_inner = number(one, "number") == number(&inner, "number")
             || number(one, "above") == number(&inner, "number");
@@ -214,7 +216,7 @@ fn of_loop(planned: &Planned<'_>, node: &Thing<'_>) -> Option<(String, &'static 
     let what = named.map_or("its inner side".to_string(), |one| {
         format!("{} ({})", word(one, "relation"), word(one, "kind").to_lowercase())
     });
-    let outer = below(planned, node).next().map_or(0.0, |one| number(&one, "rows_planned"));
+    let outer = inputs(planned, node).next().map_or(0.0, |one| number(&one, "rows_planned"));
     Some((format!("reads {what} again for each of {} rows", units::short(outer)), FEWER_LOOPS))
 }
 
@@ -222,7 +224,7 @@ fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
     let node = &step.node;
     let (kind, relation, condition) = (word(node, "kind"), word(node, "relation"), word(node, "condition"));
     let rows = units::short(number(node, "rows_planned"));
-    let input = below(planned, node).map(|child| number(&child, "rows_planned")).fold(0.0, f64::max);
+    let input = inputs(planned, node).map(|child| number(&child, "rows_planned")).fold(0.0, f64::max);
     let above = planned.above(node);
     // A scan without a table is an extension's own node, which sends its child to other nodes.
     let per_row = !relation.is_empty()

@@ -1,7 +1,7 @@
 //! PLAN-68 to PLAN-70: work of a plan that its result does not need: outer joins of which no column is read, all rows for their few different values, and
 //! all rows for the few without a partner.
 
-use super::{NEEDS, Planned, SHARE_MIN, below, number, planned, severity};
+use super::{NEEDS, Planned, SHARE_MIN, inputs, number, planned, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim, Rule};
 use crate::rules::costly::{lowered, plain};
@@ -45,6 +45,8 @@ pub(in crate::rules) const RULES: &[Rule] = &[
 const ROWS_MIN: f64 = 10_000.0;
 /// Rows read for each one that is wanted.
 const ROWS_PER_RESULT_MIN: f64 = 100.0;
+/// Blocks of an execution that reads them.
+const BLOCKS_MIN: f64 = 100.0;
 /// Names in a claim.
 const NAMES_MAX: usize = 4;
 /// Characters of them.
@@ -71,9 +73,12 @@ fn tables_below<'a>(planned: &Planned<'a>, node: Thing<'a>) -> Vec<(&'a str, &'a
     while let Some(node) = open.pop() {
         let relation = node.lines.word("relation");
         if !relation.is_empty() {
-            found.push((relation, node.lines.word("alias"), number(&node, "table_rows")));
+            let (all, kept) = (number(&node, "table_rows"), number(&node, "rows_planned"));
+            // An index finds those that its condition names, and reads no others.
+            let by_index = !node.lines.word("index").is_empty() && !node.lines.word("condition").is_empty();
+            found.push((relation, node.lines.word("alias"), if by_index { kept } else { all }));
         }
-        open.extend(below(planned, &node));
+        open.extend(inputs(planned, &node));
     }
     found
 }
@@ -90,7 +95,7 @@ struct Unread<'a> {
 fn unread_joins<'a>(planned: &Planned<'a>) -> Vec<Unread<'a>> {
     let joins = planned.nodes.iter().filter(|node| node.lines.flag("adds_nothing") == Some(true));
     let found = joins.filter_map(|join| {
-        let sides: Vec<Thing<'a>> = below(planned, join).collect();
+        let sides: Vec<Thing<'a>> = inputs(planned, join).collect();
         // The row of this side may be absent.
         let side = if join.lines.word("join") == "Right" { sides.first() } else { sides.last() };
         let (relation, alias, rows) = tables_below(planned, *side?).into_iter().next()?;
@@ -158,7 +163,12 @@ fn different_in<'a>(planned: &Planned<'a>) -> Option<Different<'a>> {
     let is_distinct = text.starts_with("select distinct ") && !text.starts_with("select distinct on");
     let is_grouped =
         text.contains(" group by ") && !text.split(" from ").next().is_some_and(|list| list.contains('('));
-    if !(is_distinct || is_grouped) || text.contains(" where ") || text.contains(" join ") {
+    let ordered = text.split(" order by ").nth(1).unwrap_or_default();
+    // With LIMIT it stops early, and with a condition on groups, or an order by an aggregate, it wants more than the different values.
+    let is_more =
+        [" where ", " join ", " having ", " limit ", " fetch first "].iter().any(|word| text.contains(word));
+    let is_touching = planned.statement.blocks.is_none_or(|blocks| blocks >= BLOCKS_MIN);
+    if !(is_distinct || is_grouped) || is_more || ordered.contains('(') || !is_touching {
         return None;
     }
     let mut tables = planned.nodes.iter().filter(|node| !node.lines.word("relation").is_empty());
@@ -217,7 +227,7 @@ struct Unpaired<'a> {
 fn unpaired_in<'a>(planned: &Planned<'a>) -> Option<Unpaired<'a>> {
     let returned = planned.statement.rows?.max(1.0);
     let of_join = |join: &Thing<'a>| {
-        let mut sides: Vec<Thing<'a>> = below(planned, join).collect();
+        let mut sides: Vec<Thing<'a>> = inputs(planned, join).collect();
         if join.lines.word("join") == "Right Anti" {
             sides.reverse();
         }
@@ -226,13 +236,17 @@ fn unpaired_in<'a>(planned: &Planned<'a>) -> Option<Unpaired<'a>> {
             tables.max_by(|left, right| left.1.total_cmp(&right.1))
         };
         let (outer, inner) = (largest(sides.first()?)?, largest(sides.last()?)?);
-        // Where the partner is looked up row by row, an index does the comparison.
         let is_large =
             outer.1 >= ROWS_MIN && inner.1 >= ROWS_MIN && outer.1 >= returned * ROWS_PER_RESULT_MIN;
         let condition = join.lines.word("condition");
         is_large.then_some(Unpaired { outer, inner, condition })
     };
-    let mut joins = planned.nodes.iter().filter(|node| node.lines.word("join").ends_with("Anti"));
+    // Where the partner is looked up row by row, an index does the comparison; and an aggregate above hides how many rows have no partner.
+    let mut joins = planned.nodes.iter().filter(|node| {
+        let is_hidden =
+            planned.above(node).iter().any(|kind| ["Aggregate", "Group", "Unique"].contains(kind));
+        node.lines.word("join").ends_with("Anti") && node.lines.word("kind").ends_with("Join") && !is_hidden
+    });
     joins.find_map(of_join)
 }
 

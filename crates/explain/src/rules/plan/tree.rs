@@ -17,6 +17,14 @@ pub(in crate::rules) fn below<'p, 'a>(
     planned.nodes.iter().filter(move |one| number(one, "above") == above).copied()
 }
 
+/// The inputs of a node, without the subqueries that its expressions or its WITH have: of a join the two sides.
+pub(in crate::rules) fn inputs<'p, 'a>(
+    planned: &'p Planned<'a>,
+    node: &Thing<'_>,
+) -> impl Iterator<Item = Thing<'a>> + use<'p, 'a> {
+    below(planned, node).filter(|one| one.lines.flag("subquery") != Some(true))
+}
+
 impl<'a> Planned<'a> {
     pub(super) fn kind(&self, number: f64) -> &str {
         let node = self.nodes.iter().find(|node| node.lines.last("number") == Some(number));

@@ -2,11 +2,13 @@
 
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::{busy, in_a_line, names_table, scanned, severity, wasteful};
-use crate::rules::plan;
+use crate::rules::costly::{busy, in_a_line, names_table, plain, scanned, severity, wasteful};
+use crate::rules::paste::literal;
+use crate::rules::{inspect, plan};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement::{self, Condition, Use};
+use record::watched::{FUNCTION_TEXT, Fact};
 
 /// Characters of a statement that is offered for pasting; what is cut ends with an ellipsis, and is not offered.
 const PASTED_CHARS_MAX: usize = 2_000;
@@ -15,6 +17,9 @@ const GENERIC_PLAN_SINCE: u32 = 160_000;
 /// Where the table comes from that is scanned.
 const NOT_NAMED: &str =
     "the statement does not name this table: a function, trigger, view or foreign key reads it";
+/// Characters of a function's name, and of its text.
+const NAME_CHARS: usize = 80;
+const TEXT_CHARS: usize = 300;
 /// Bytes that it spills per execution, from which on reading is not most of its time.
 const SPILL_BYTES_MIN: f64 = 1e6;
 
@@ -59,6 +64,10 @@ pub(super) fn scan(case: &Case) -> Answer {
                 .is_ok_and(|parsed| matches!(parsed.verb, statement::Verb::Update | statement::Verb::Delete));
             let wanted = if writes { WRITTEN_SHARE_MAX } else { WANTED_SHARE_MAX };
             if statement.rows.is_some_and(|rows| rows >= each * wanted) {
+                continue;
+            }
+            // What such a function reads, no index of the statement's conditions shortens (SES-11).
+            if inspect::reader(&statement.text).is_some() {
                 continue;
             }
             let is_named = names_table(statement, relation);
@@ -106,7 +115,10 @@ pub(super) fn scan(case: &Case) -> Answer {
                             with_union(case, &scan)
                         }
                         (None, Some(order)) => with_order(&scan, &order),
-                        (None, None) => look_for_it(case, &scan, planned.as_ref()),
+                        (None, None) => match reading_function(case, &scan) {
+                            Some(function) => with_function(case, &scan, function),
+                            None => look_for_it(case, &scan, planned.as_ref()),
+                        },
                     }
                 }
             });
@@ -127,6 +139,40 @@ fn pattern(
     planned.and_then(|planned| plan::pattern_of(case, planned)).or_else(|| {
         plan::pattern_of_text(case, &time.node, statement, relation, &of_table(statement, relation))
     })
+}
+
+/// A function that the statement calls and whose text names the table.
+fn reading_function<'a>(case: &'a Case, scan: &Scan<'_>) -> Option<&'a Fact> {
+    if scan.is_named {
+        return None;
+    }
+    let bare = scan.relation().rsplit('.').next().unwrap_or_default().trim_matches('"');
+    let called = statement::names(&scan.statement.text);
+    let mut functions = case.facts(FUNCTION_TEXT).filter(|fact| fact.node == scan.time.node);
+    functions.find(|fact| {
+        called.contains(&fact.name) && statement::names(&fact.value).iter().any(|name| name == bare)
+    })
+}
+
+/// The work is inside of a function that runs for each row.
+fn with_function(case: &Case, scan: &Scan<'_>, function: &Fact) -> Claim {
+    let name = plain(&function.name, NAME_CHARS);
+    let each = scan.scans / scan.calls.max(f64::MIN_POSITIVE);
+    let lack = format!(
+        "function {name}() reads it, which the statement calls for its rows: {} scans for each execution",
+        units::short(each)
+    );
+    scan.claim(Some(lack))
+        .because(format!("the function: {}", plain(&function.value, TEXT_CHARS)))
+        .lacking("the plan inside of the function: auto_explain.log_nested_statements shows it")
+        .remedy(
+            "write what the function computes as a join, or as a table that is computed once (a calendar, for instance), so that it is not called for each row; \
+             an index for its condition makes each call cheaper",
+            &[
+                &format!("SELECT oid::regprocedure, prosrc FROM pg_proc WHERE proname = {};", literal(&function.name)),
+                &explain_it(case, &scan.time.node, scan.statement),
+            ],
+        )
 }
 
 /// An index for a pattern, and what is known about it.

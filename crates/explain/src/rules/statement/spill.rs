@@ -6,6 +6,7 @@ use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::{busy, in_a_line, plain, severity};
+use crate::rules::inspect;
 use crate::rules::plan::{self, number};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity};
@@ -92,6 +93,28 @@ fn own_limit(case: &Case, time: &NodeTime, setting: &str, database: &str) -> Opt
     })
 }
 
+/// The plan's step that needs the most memory needs less than this part of what the server gives.
+const OF_SETTING_MAX: f64 = 0.5;
+
+/// Sessions whose files are far too small for the server's setting have less by a setting of their own, which no catalog shows. `planned` is what the plan's
+/// largest sort or hash table needs.
+fn less_in_sessions(case: &Case, time: &NodeTime, bytes: f64, planned: f64) -> Option<String> {
+    let given = case.setting(&time.node, "work_mem").and_then(units::setting)?;
+    let needed = bytes.max(planned) * MEMORY_PER_SPILLED;
+    let who = inspect::application(time)
+        .map_or("the application".to_string(), |name| plain(name, EXPRESSION_CHARS));
+    (needed < given * OF_SETTING_MAX).then(|| {
+        format!(
+            ", which holds that several times, so that the sessions of {who} must have a work_mem of their own, lower than the server's: by SET, or by a startup \
+                option of their connection string"
+        )
+    })
+}
+
+/// Where the setting of a session comes from.
+const IN_SESSION: &str = "SELECT setting, unit, source FROM pg_settings WHERE name = 'work_mem'; -- in a session of that application: source is client (connection \
+    string, PGOPTIONS) or session (SET)";
+
 /// Temporary files of a node, where no statistics of statements name who writes them.
 fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
     let server = case.one("server", &time.node)?;
@@ -160,8 +183,8 @@ fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
 /// Characters of an expression in a claim.
 const EXPRESSION_CHARS: usize = 100;
 
-/// The step of a plan that needs the most memory, in words.
-fn in_files(planned: &plan::Planned<'_>) -> Option<String> {
+/// The step of a plan that needs the most memory, in words, and the bytes of its rows.
+fn in_files(planned: &plan::Planned<'_>) -> Option<(String, f64)> {
     let is_hash = |node: &Thing<'_>| node.lines.word("kind") == "Hash";
     let wants = |node: &Thing<'_>| {
         let by_key = matches!(node.lines.word("kind"), "Sort" | "Aggregate")
@@ -169,16 +192,17 @@ fn in_files(planned: &plan::Planned<'_>) -> Option<String> {
         (by_key || is_hash(node)).then(|| number(node, "rows_planned") * number(node, "width_bytes"))
     };
     let largest = planned.nodes.iter().filter_map(|node| Some((wants(node)?, node)));
-    let (_, node) = largest.max_by(|left, right| left.0.total_cmp(&right.0))?;
+    let (bytes, node) = largest.max_by(|left, right| left.0.total_cmp(&right.0))?;
     let rows = units::count(number(node, "rows_planned"));
     let above = planned.nodes.iter().find(|one| number(one, "number") == number(node, "above"));
     let condition = if is_hash(node) { above? } else { node }.lines.word("condition");
     let condition = plain(condition, EXPRESSION_CHARS);
-    Some(match node.lines.word("kind") {
+    let words = match node.lines.word("kind") {
         "Sort" => format!("it sorts, as planned, {rows} rows by {condition}"),
         "Hash" => format!("it hashes, as planned, {rows} rows to join them by {condition}"),
         _ => format!("it groups, as planned, into {rows} groups by {condition}"),
-    })
+    };
+    Some((words, bytes))
 }
 
 pub(super) fn spill(case: &Case) -> Answer {
@@ -209,11 +233,18 @@ pub(super) fn spill(case: &Case) -> Answer {
             let megabytes = (bytes * MEMORY_PER_SPILLED / f64::from(1 << 20)).ceil().max(1.0) as u64;
             let needed = megabytes.next_power_of_two();
             let now = case.setting(&time.node, setting).unwrap_or("unknown");
+            let step = plan::plan_of(case, time, statement).and_then(|planned| in_files(&planned));
+            let (step, planned_bytes) = step.unzip();
+            let less = planned_bytes
+                .filter(|_| own.is_none() && !is_build)
+                .and_then(|planned| less_in_sessions(case, time, bytes, planned));
             let mut commands: Vec<String> = own.iter().map(|own| own.command.clone()).collect();
-            commands.extend(more_memory(case, time, setting, needed, &statement.database));
+            match less {
+                Some(_) => commands.push(IN_SESSION.to_string()),
+                None => commands.extend(more_memory(case, time, setting, needed, &statement.database)),
+            }
             commands.push(explain_it(case, &time.node, statement));
             let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-            let step = plan::plan_of(case, time, statement).and_then(|planned| in_files(&planned));
             claims.push(
                 Claim::new(
                     severity(statement.share),
@@ -223,7 +254,7 @@ pub(super) fn spill(case: &Case) -> Answer {
                         time.node,
                         units::percent(statement.share),
                         units::bytes(bytes),
-                        own.as_ref().map_or(String::new(), |own| format!(", but {}", own.words)),
+                        less.unwrap_or_else(|| own.as_ref().map_or(String::new(), |own| format!(", but {}", own.words))),
                         step.map_or(String::new(), |step| format!(": {step}"))
                     ),
                 )

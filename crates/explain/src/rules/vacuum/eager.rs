@@ -10,6 +10,8 @@ use record::finding::{Level, Severity};
 const ROWS_MIN: f64 = 50_000.0;
 /// Of these, the changed ones for which autovacuum comes.
 const DUE_SHARE_MAX: f64 = 0.002;
+/// Of its rows, the dead ones of a table that is vacuumed too often.
+const DEAD_SHARE_MAX: f64 = 0.02;
 /// Times that it came to the table, or ...
 const RUNS_MIN: f64 = 3.0;
 /// ... workers at any time.
@@ -37,6 +39,11 @@ pub(super) fn eager_vacuums(case: &Case) -> Answer {
             let is_at_work =
                 progress.filter(|one| one.lines.word("relation") == table.lines.word("relation")).count() > 0;
             let due = eager(case, &table, live)?;
+            // A table with many dead rows has work for a vacuum, whatever the threshold is; it may only be slow.
+            let dead = table.lines.max("dead_rows").unwrap_or(0.0);
+            if dead > live * DEAD_SHARE_MAX {
+                return None;
+            }
             (runs >= RUNS_MIN || is_at_work && workers >= WORKERS_MIN).then_some((table, live, runs, due))
         });
         let found: Vec<_> = tables.collect();
@@ -50,10 +57,15 @@ pub(super) fn eager_vacuums(case: &Case) -> Answer {
         } else {
             String::new()
         };
-        let reset = format!(
-            "ALTER TABLE {relation} RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor, autovacuum_analyze_threshold, \
-             autovacuum_analyze_scale_factor);"
-        );
+        let commands = match due.is_tables {
+            true => format!(
+                "ALTER TABLE {relation} SET (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_threshold = 1000, \
+                 autovacuum_analyze_scale_factor = 0.02);"
+            ),
+            false => "ALTER SYSTEM RESET autovacuum_vacuum_threshold; ALTER SYSTEM RESET autovacuum_vacuum_scale_factor; ALTER SYSTEM RESET \
+                autovacuum_analyze_threshold; ALTER SYSTEM RESET autovacuum_analyze_scale_factor; SELECT pg_reload_conf();"
+                .to_string(),
+        };
         claims.push(
             Claim::new(
                 if workers >= WORKERS_MEDIUM { Severity::Medium } else { Severity::Low },
@@ -76,11 +88,10 @@ pub(super) fn eager_vacuums(case: &Case) -> Answer {
             .number("live_rows", *live)
             .because("a vacuum goes through all indexes of a table, an ANALYZE reads its sample, for however few rows")
             .lacking("their processor time: pg_stat_progress_vacuum and the server's log (log_autovacuum_min_duration) show single runs")
-            .not("dead rows in the way: they are removed long before they are many")
+            .not("dead rows in the way: the table has few of them at any time")
             .remedy(
-                "let it come for a share of the rows (autovacuum_vacuum_scale_factor, autovacuum_analyze_scale_factor: 0.01 or 0.02 for large tables), and let \
-                 it pause (autovacuum_vacuum_cost_delay)",
-                &[&reset],
+                "let it come for a share of the rows (autovacuum_vacuum_scale_factor, autovacuum_analyze_scale_factor: 0.01 or 0.02 for large tables) instead",
+                &[&commands],
             ),
         );
     }

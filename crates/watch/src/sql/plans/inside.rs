@@ -6,7 +6,7 @@ use super::{Batch, Collect, Failed, Link, Looked, Node, NotPlanned, Session, Tic
 use crate::sql::facts::OWN_SETTINGS;
 use connect::sql::literal;
 use record::statement;
-use record::watched::{FUNCTION_SETTINGS, FUNCTION_TEXT, PECULIAR};
+use record::watched::{FUNCTION_SETTINGS, FUNCTION_TEXT, NEVER_ANALYSED, PECULIAR, REMOTE_ESTIMATE};
 use serde_json::Value;
 
 /// Functions of one statement.
@@ -103,9 +103,14 @@ fn question_of_relations(names: &[String]) -> String {
               case when c.relpersistence = 'u' then 'it is unlogged' end,
               (select 'foreign table of ' || w.fdwname from pg_catalog.pg_foreign_table f join pg_catalog.pg_foreign_server s on s.oid = f.ftserver
                 join pg_catalog.pg_foreign_data_wrapper w on w.oid = s.srvfdw where f.ftrelid = c.oid and w.fdwname <> 'postgres_fdw'),
+              (select '{REMOTE_ESTIMATE}' from pg_catalog.pg_foreign_table f
+                join pg_catalog.pg_foreign_server s on s.oid = f.ftserver where f.ftrelid = c.oid and coalesce(
+                  (select o from pg_catalog.unnest(f.ftoptions) o where o like 'use\\_remote\\_estimate=%'),
+                  (select o from pg_catalog.unnest(s.srvoptions) o where o like 'use\\_remote\\_estimate=%')) ~* '=(true|on|yes|1)$'),
               (select 'options ' || string_agg(o, ', ') from pg_catalog.unnest(c.reloptions) o
                 where o !~ '^(autovacuum|toast\\.|fillfactor=[7-9][0-9]|fillfactor=100)' having count(*) > 0),
-              case when c.relkind = 'p' then 'partitioned by ' || pg_catalog.pg_get_partkeydef(c.oid) end,
+              case when c.relkind = 'p' then 'partitioned by ' || pg_catalog.pg_get_partkeydef(c.oid)
+                || case when c.reltuples < 0 then ', {NEVER_ANALYSED}' else '' end end,
               (select count(*) || ' tables inherit from it' from pg_catalog.pg_inherits where inhparent = c.oid and c.relkind = 'r' having count(*) > 0),
               (select 'rule ' || string_agg(w.rulename || ' on ' || case w.ev_type when '2' then 'UPDATE' when '3' then 'INSERT' when '4' then 'DELETE'
                 else 'SELECT' end, ', ' order by w.rulename) from pg_catalog.pg_rewrite w where w.ev_class = c.oid and w.rulename <> '_RETURN' having

@@ -15,6 +15,8 @@ pub(super) struct TreeNode {
     /// The node above; 0 at the top.
     pub(super) above: u64,
     pub(super) kind: String,
+    /// Whether it is a subquery of the node above, and no input of it.
+    pub(super) subquery: bool,
     pub(super) schema: String,
     pub(super) table: String,
     /// The name of the table in conditions.
@@ -65,7 +67,8 @@ pub(super) fn tasks(explained: &Value) -> Option<u64> {
 
 fn node(plan: &Value, number: u64, above: u64) -> TreeNode {
     let word = |name: &str| plan[name].as_str().unwrap_or_default().to_string();
-    let conditions = ["Index Cond", "Hash Cond", "Merge Cond", "Join Filter", "Recheck Cond"];
+    let conditions =
+        ["Index Cond", "Hash Cond", "Merge Cond", "Join Filter", "Recheck Cond", "Function Call"];
     let filter = ["Filter", "Join Filter"].iter().find_map(|name| plan[*name].as_str()).unwrap_or_default();
     let condition = conditions.iter().find_map(|name| plan[*name].as_str()).unwrap_or_default();
     let keys = ["Sort Key", "Group Key"].iter().find_map(|name| plan[*name].as_array());
@@ -74,6 +77,7 @@ fn node(plan: &Value, number: u64, above: u64) -> TreeNode {
         number,
         above,
         kind: word("Node Type"),
+        subquery: is_subquery(plan),
         schema: word("Schema"),
         table: word("Relation Name"),
         alias: word("Alias"),
@@ -89,25 +93,55 @@ fn node(plan: &Value, number: u64, above: u64) -> TreeNode {
     }
 }
 
-/// Whether an outer join outputs no column of the side whose rows may be absent; `None` for other nodes. The planner removes such a join only if a
-/// unique key of that side proves that it repeats no row.
+/// Whether a node is a subquery or WITH of the one above: these come before the inputs in the list of nodes below.
+fn is_subquery(plan: &Value) -> bool {
+    matches!(plan["Parent Relationship"].as_str(), Some("InitPlan" | "SubPlan"))
+}
+
+/// Kinds of nodes whose rows no unique key of a table makes unique.
+const NO_KEY: [&str; 7] =
+    ["Limit", "Aggregate", "Append", "Merge Append", "Subquery Scan", "CTE Scan", "Function Scan"];
+/// Rows that a join may add, by the planner's estimate.
+const ADDED_MAX: f64 = 1.1;
+
+/// Whether an outer join neither outputs nor filters by a column of the side whose rows may be absent, and repeats no row by the planner's estimate; `None` for
+/// other nodes. The planner removes such a join only if a unique key of that side proves that it repeats no row.
 fn adds_nothing(plan: &Value) -> Option<bool> {
-    let side = match plan["Join Type"].as_str()? {
-        "Left" => 1,
-        "Right" => 0,
+    let is_right = match plan["Join Type"].as_str()? {
+        "Left" => false,
+        "Right" => true,
         _ => return None,
     };
-    let (output, below) = (plan["Output"].as_array()?, &plan["Plans"][side]);
-    let mut names = vec![];
-    aliases(below, &mut names);
-    let reads = |text: &str, name: &str| {
+    let inputs: Vec<&Value> = plan["Plans"].as_array()?.iter().filter(|below| !is_subquery(below)).collect();
+    let [first, second] = inputs.as_slice() else { return Some(false) };
+    let (kept, absent) = if is_right { (second, first) } else { (first, second) };
+    let (output, mut names, mut others) = (plan["Output"].as_array()?, vec![], vec![]);
+    aliases(absent, &mut names);
+    aliases(kept, &mut others);
+    let reads = |text: &str, name: &String| {
         text.match_indices(&format!("{name}.")).any(|(at, _)| {
             let before = text[..at].chars().next_back();
             before.is_none_or(|c| !(c.is_alphanumeric() || "_.\"$".contains(c)))
         })
     };
-    let is_read = |name: &String| output.iter().filter_map(Value::as_str).any(|text| reads(text, name));
-    Some(!names.is_empty() && !names.iter().any(is_read))
+    // What names neither side is computed below, perhaps from the absent one.
+    let is_of_kept = |text: &str| {
+        !names.iter().any(|name| reads(text, name)) && others.iter().any(|name| reads(text, name))
+    };
+    let rows = |node: &Value| node["Plan Rows"].as_f64().unwrap_or(0.0);
+    Some(
+        !names.is_empty()
+            && plan["Filter"].is_null()
+            && !has_kind(absent, &NO_KEY)
+            && rows(plan) <= rows(kept).max(1.0) * ADDED_MAX
+            && output.iter().filter_map(Value::as_str).all(is_of_kept),
+    )
+}
+
+/// Whether a part of a plan has a node of these kinds.
+fn has_kind(plan: &Value, kinds: &[&str]) -> bool {
+    let is_one = plan["Node Type"].as_str().is_some_and(|kind| kinds.contains(&kind));
+    is_one || plan["Plans"].as_array().into_iter().flatten().any(|below| has_kind(below, kinds))
 }
 
 /// The names of tables, subqueries and functions in a part of a plan.

@@ -166,5 +166,5 @@ fn again(session: &mut Session, open: &Open) -> Result<Value, NotPlanned> {
         "deallocate pgfathom_plan; set local search_path = {}; prepare pgfathom_plan as {}; {OWN_PATH}",
         open.path, open.plain
     ))?;
-    Ok(explain(session, open, &executed(open))?)
+    Ok(explain(session, open, &executed(open, ""))?)
 }

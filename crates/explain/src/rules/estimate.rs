@@ -1,0 +1,87 @@
+//! EXT-05: foreign tables whose server is queried while statements are planned.
+
+use super::costly::{busy, in_a_line, plain, severity};
+use crate::case::Case;
+use crate::node_time;
+use crate::rule::Need::{Field, Looked};
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::Level;
+use record::statement;
+use record::watched::{PECULIAR, REMOTE_ESTIMATE};
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "EXT-05",
+    title: "planning queries a foreign server for estimates",
+    needs: &[Looked("wait"), Field("server", "sessions_active")],
+    limits: "20 % of the session time in waits for other servers, and a statement with 5 % of it, or seen in 20 % of these waits, that names a foreign table \
+        with use_remote_estimate (ours)",
+    judge: estimated,
+    links: &[
+        "https://www.postgresql.org/docs/current/postgres-fdw.html#POSTGRES-FDW-OPTIONS-COST-ESTIMATION",
+    ],
+}];
+
+/// The share of the session time in waits for other servers.
+const SHARE_MIN: f64 = 0.2;
+/// That of a statement on such a table.
+const OF_STATEMENT_MIN: f64 = 0.05;
+/// Characters of a name.
+const NAME_CHARS: usize = 130;
+
+fn is_of_extension(kind: &str, _: &str) -> bool {
+    kind == "Extension"
+}
+
+fn estimated(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let share = node_time::share_waiting(case, &time.node, is_of_extension).unwrap_or(0.0);
+        if share < SHARE_MIN {
+            continue;
+        }
+        let found = time.statements.iter().filter(|one| one.share >= OF_STATEMENT_MIN).find_map(|one| {
+            let names = statement::names(&one.text);
+            let mut facts = case.facts(PECULIAR).filter(|fact| {
+                let bare = fact.name.rsplit('.').next().unwrap_or(&fact.name).trim_matches('"');
+                fact.node == time.node
+                    && fact.value.contains(REMOTE_ESTIMATE)
+                    && names.iter().any(|name| name == bare)
+            });
+            facts.next().map(|fact| (one, fact))
+        });
+        let Some((one, fact)) = found else { continue };
+        let ran = one
+            .mean_ms
+            .map_or(String::new(), |ms| format!("; an execution takes {} without it", units::us(ms * 1e3)));
+        claims.push(
+            Claim::new(
+                severity(share),
+                Level::DiscriminatingCounter,
+                format!(
+                    "{}: sessions wait {} of their time for another server, which is queried by EXPLAIN, several times, each time that a statement on {} is \
+                        planned (use_remote_estimate)",
+                    time.node,
+                    units::percent(share),
+                    plain(&fact.name, NAME_CHARS)
+                ),
+            )
+            .on_node(&time.node)
+            .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+            .number("share", share)
+            .because(format!("the statement: {}", in_a_line(one)))
+            .because(format!("{} executions a second{ran}", units::short(one.calls_per_s.unwrap_or(0.0))))
+            .lacking("the time of planning alone: pg_stat_statements.track_planning = on counts it")
+            .remedy(
+                "switch it off for tables whose queries are short, and keep statistics here by ANALYZE of the foreign table; or prepare the statement once per \
+                 session, so that it is planned once",
+                &[
+                    &format!("ALTER FOREIGN TABLE {} OPTIONS (ADD use_remote_estimate 'false'); -- SET instead of ADD if the table has the option itself", fact.name),
+                    &format!("ANALYZE {};", fact.name),
+                    "SELECT srvname, srvoptions FROM pg_foreign_server;",
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "foreign tables with use_remote_estimate, and waits for other servers".to_string())
+}

@@ -1,0 +1,351 @@
+//! Indexes and statistics that nearly fit, work that a statement's text does not show, settings of roles: plans and counters in which their rules fire, and what
+//! only looks like it.
+
+use super::plan::{index, node, scan, statement};
+use super::{Change, Co, Counter, Fires};
+use crate::scene::Scene;
+use record::event;
+use serde_json::{Value, json};
+
+const NEXT: &str =
+    "select coalesce(max(substr(no, $1)::int), $2) + $3 as next from receipt r where shop = $4";
+
+/// A statement whose plan aggregates so many rows that an index finds.
+fn extreme(scene: &mut Scene, text: &str, rows: f64) {
+    statement(scene, text, json!({}), json!({"cost_total": 900.0}));
+    node(scene, 1, 0, "Aggregate", json!({}));
+    let fields = json!({"relation": "public.receipt", "alias": "r", "index": "receipt_shop", "condition": "(r.shop = $4)",
+        "table_rows": 90_000.0, "rows_planned": rows});
+    node(scene, 2, 1, "Index Scan", fields);
+}
+
+/// Two indexes that find so many rows each, of which 20 fit.
+fn combined(scene: &mut Scene, found: f64) {
+    statement(
+        scene,
+        "select id from offer o where town = $1 and kind = $2",
+        json!({}),
+        json!({"cost_total": 900.0}),
+    );
+    node(
+        scene,
+        1,
+        0,
+        "Bitmap Heap Scan",
+        json!({"relation": "public.offer", "alias": "o", "rows_planned": 20.0}),
+    );
+    node(scene, 2, 1, "BitmapAnd", json!({}));
+    for (number, column) in [(3, "town"), (4, "kind")] {
+        let fields = json!({"index": format!("offer_{column}"), "condition": format!("(o.{column} = $1)"), "rows_planned": found});
+        node(scene, number, 2, "Bitmap Index Scan", fields);
+    }
+}
+
+/// The first rows in an order, for which a plan sorts what an index with this definition finds.
+fn ordered(scene: &mut Scene, order: &str, columns: &str) {
+    statement(
+        scene,
+        "select id from orders o where board = $1 order by weight desc, at limit $2",
+        json!({}),
+        json!({}),
+    );
+    node(scene, 1, 0, "Limit", json!({}));
+    node(scene, 2, 1, "Incremental Sort", json!({"condition": order}));
+    let fields = json!({"relation": "public.orders", "alias": "o", "index": "orders_board", "condition": "(o.board = $1)", "rows_planned": 9_000.0});
+    node(scene, 3, 2, "Index Scan", fields);
+    index(scene, "orders_board", "board; weight; at", true);
+    let keys = json!({"node": "n1", "relation": "public.orders", "index": "orders_board"});
+    scene.set(
+        "plan_index",
+        keys,
+        json!({"definition": format!("CREATE INDEX orders_board ON public.orders USING btree ({columns})")}),
+    );
+}
+
+/// Partitions that are grouped and joined by a loop with this filter, where this is known of their table.
+fn grouped(scene: &mut Scene, filter: &str, known: &str) {
+    let text = "select sum(s.n) from (select visitor, count(*) n from visit group by visitor having count(*) = $1) s join answer a using (visitor)";
+    statement(scene, text, json!({"shared_hit": 2_000}), json!({"cost_total": 900.0}));
+    node(scene, 1, 0, "Nested Loop", json!({"filter": filter}));
+    node(scene, 2, 1, "Aggregate", json!({"condition": "visit.visitor"}));
+    node(
+        scene,
+        3,
+        2,
+        "Seq Scan",
+        json!({"relation": "public.visit_1", "table_rows": 9_000.0, "rows_planned": 9_000.0}),
+    );
+    scene.fact(json!({"node": "n1"}), "peculiar", "public.visit", known);
+}
+
+/// A statement that is planned for so long here, and with which sessions are seen to compute at every look.
+fn planned_long(scene: &mut Scene, planning_ms: f64, calls: u64) {
+    let figures = json!({"calls": calls, "total_ms": 0.05 * calls as f64, "shared_hit": 900});
+    statement(
+        scene,
+        "select id from voucher where tenant = current_setting($1)::int",
+        figures,
+        json!({"planning_ms": planning_ms, "partitions": 160, "partitions_removed": 159}),
+    );
+    let wait = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "CPU", "wait_event": "CPU", "query_id": "9"});
+    scene.set("wait", wait, json!({"sessions": 4}));
+}
+
+/// A table of so few rows, of which this many updates are counted.
+fn updated(scene: &mut Scene, updates: u64) {
+    statement(scene, "update stock_total set n = n + $1 where depot = $2", json!({"rows": 8_000}), json!({}));
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.stock_total"});
+    scene.set("table", keys, json!({"bytes": 9_000_000, "live_rows": 4, "dead_rows": 900, "rows_updated": updates, "autovacuum": true}));
+}
+
+/// A statement that waits for another server, on a foreign table of which this is known.
+fn foreign(scene: &mut Scene, known: &str) {
+    statement(scene, "select points from bonus where account = $1", json!({}), json!({}));
+    scene.fact(json!({"node": "n1"}), "peculiar", "public.bonus", known);
+    scene.fact(json!({"node": "n1"}), "extension", "postgres_fdw", "1.1");
+    waits(scene, "Extension", "Extension");
+}
+
+fn waits(scene: &mut Scene, kind: &str, event: &str) {
+    let wait = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": kind, "wait_event": event});
+    scene.set("wait", wait, json!({"sessions": 6}));
+}
+
+/// The archive is this far behind at each second.
+fn behind(scene: &mut Scene, bytes: fn(u64) -> f64) {
+    let of = json!({"node": "n1"});
+    scene.set("server", of.clone(), json!({"wal_bytes": 20_000_000}));
+    scene.vary("server", of, "archive_behind_bytes", bytes);
+}
+
+/// A role that is at work, with a setting of its own.
+fn own(scene: &mut Scene, setting: &str, value: &str) {
+    scene.fact(json!({"node": "n1"}), "own_setting", &format!("{setting} of role clerk"), value);
+    let keys =
+        json!({"node": "n1", "application": "till", "user": "clerk", "database": "db", "client": "local"});
+    scene.set("activity", keys, json!({"sessions": 4}));
+}
+
+/// A statement that reads the elements of a document in each row of a table, and returns so many.
+fn elements(scene: &mut Scene, rows: u64) {
+    let text = "select o.id from orders o where exists (select from jsonb_array_elements(o.doc -> $2) e where e ->> $3 = $1)";
+    statement(scene, text, json!({"rows": rows * 10, "calls": 10}), json!({}));
+    let fields = json!({"relation": "public.orders", "alias": "o", "filter": "(SubPlan 1)", "table_rows": 40_000.0, "rows_planned": 20_000.0});
+    node(scene, 1, 0, "Seq Scan", fields);
+    node(
+        scene,
+        2,
+        1,
+        "Function Scan",
+        json!({"subquery": true, "condition": "jsonb_array_elements((o.doc -> $2))"}),
+    );
+}
+
+/// A scan with this filter, and an index on this.
+fn on_expression(scene: &mut Scene, filter: &str, indexed: &str) {
+    scan(scene, filter, "");
+    index(scene, "orders_search", "", true);
+    let keys = json!({"node": "n1", "relation": "public.orders", "index": "orders_search"});
+    let definition = format!("CREATE INDEX orders_search ON public.orders USING gin ({indexed})");
+    scene.set(
+        "plan_index",
+        keys,
+        json!({"definition": definition, "method": "gin", "operator_classes": "tsvector_ops"}),
+    );
+}
+
+/// A report that calls a function which scans a table of its own.
+fn calls_function(scene: &mut Scene) {
+    let text = "select avg(workdays(opened, closed)) from ticket where team = $1";
+    statement(
+        scene,
+        text,
+        json!({"calls": 100, "rows": 100, "shared_hit": 900_000}),
+        json!({"cost_total": 300.0}),
+    );
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.holiday"});
+    scene.set(
+        "table",
+        keys,
+        json!({"bytes": 90_000, "live_rows": 100, "seq_scans": 90_000, "seq_rows": 9_000_000}),
+    );
+    scene.fact(
+        json!({"node": "n1"}),
+        "function",
+        "workdays",
+        "plpgsql returning 0 rows: BEGIN IF NOT EXISTS (SELECT ? FROM public.holiday h WHERE h.day = t) THEN",
+    );
+}
+
+/// Two lists that are joined to the same rows, and counted.
+fn counted(scene: &mut Scene, aggregate: &str) {
+    let text = format!(
+        "select p.id, count({aggregate} v.id) as views, count({aggregate} l.id) as likes from post p left join view v on v.post = p.id \
+         left join liked l on l.post = p.id where p.author = $1 group by p.id"
+    );
+    statement(scene, &text, json!({"rows": 100, "shared_hit": 20_000}), json!({}));
+    node(scene, 1, 0, "Aggregate", json!({"condition": "p.id"}));
+    for (number, table, alias) in [(2, "view", "v"), (3, "liked", "l")] {
+        node(
+            scene,
+            number,
+            1,
+            "Index Scan",
+            json!({"relation": format!("public.{table}"), "alias": alias, "rows_planned": 30.0}),
+        );
+    }
+}
+
+/// Errors of two kinds in the log of a server.
+fn refused(scene: &mut Scene) {
+    for second in 1..=100 {
+        for (state, message) in [
+            ("42P05", "prepared statement \"S_1\" already exists"),
+            ("25P02", "current transaction is aborted, commands ignored"),
+        ] {
+            let more = json!({"node": "n1", "severity": "ERROR", "sqlstate": state, "repeated": 900});
+            scene.event(second, event::SERVER_LOG, message, more);
+        }
+    }
+}
+
+/// Sorts whose files are small beside what the server gives.
+fn small_files(scene: &mut Scene) {
+    let figures = json!({"temp_written": 5_000});
+    statement(scene, "select branch, sum(n) from line group by branch", figures, json!({}));
+    node(
+        scene,
+        1,
+        0,
+        "Aggregate",
+        json!({"condition": "line.branch", "rows_planned": 10_000.0, "width_bytes": 40}),
+    );
+    scene.fact(json!({"node": "n1"}), "setting", "work_mem", "64MB");
+}
+
+/// Commits that wait for standbys, of which one streams.
+fn standbys(scene: &mut Scene, names: &str) {
+    waits(scene, "IPC", "SyncRep");
+    scene.fact(json!({"node": "n1"}), "setting", "synchronous_standby_names", names);
+    let keys = json!({"node": "n1", "standby": "s1"});
+    scene.set("replication", keys, json!({"state": "streaming", "sync_state": "quorum"}));
+}
+
+pub(crate) const CASES: &[Fires] = &[
+    ("PLAN-72", Co, |scene| extreme(scene, NEXT, 9_000.0)),
+    ("PLAN-73", Co, |scene| combined(scene, 5_000.0)),
+    ("PLAN-74", Co, |scene| ordered(scene, "o.weight DESC, o.at", "board, weight, at")),
+    ("PLAN-75", Co, |scene| {
+        grouped(scene, "(visit.visitor = a.visitor)", "partitioned by RANGE (at), never analysed as a whole")
+    }),
+    ("PLAN-04", Co, |scene| planned_long(scene, 12.0, 2_000)),
+    ("TXN-18", Counter, |scene| updated(scene, 4_000_000)),
+    ("EXT-05", Counter, |scene| foreign(scene, "its server is queried for estimates (use_remote_estimate)")),
+    ("EXT-01", Counter, |scene| foreign(scene, "3 exclusion constraints")),
+    ("IO-11", Counter, |scene| waits(scene, "IO", "DataFileTruncate")),
+    ("SES-11", Counter, |scene| statement(scene, "select * from pgstattuple($1)", json!({}), json!({}))),
+    ("CFG-02", Co, |scene| own(scene, "log_statement_stats", "on")),
+    ("CFG-01", Co, |scene| {
+        scene.fact(json!({"node": "n1"}), "setting", "vacuum_defer_cleanup_age", "1000000");
+    }),
+    ("WAL-08", Counter, |scene| behind(scene, |second| second as f64 * 15e6)),
+    ("PLAN-63", Counter, |scene| counted(scene, "distinct")),
+];
+
+/// What only looks like it.
+pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    ("PLAN-72", |scene| extreme(scene, NEXT, 40.0)),
+    ("PLAN-72", |scene| extreme(scene, "select max(at), count(*) from receipt r where shop = $4", 9_000.0)),
+    ("PLAN-73", |scene| combined(scene, 60.0)),
+    ("PLAN-74", |scene| ordered(scene, "o.weight DESC, o.at", "board, weight DESC, at")),
+    ("PLAN-74", |scene| ordered(scene, "o.weight DESC, o.at DESC", "board, weight, at")),
+    ("PLAN-74", |scene| ordered(scene, "o.weight DESC, o.no", "board, weight, at")),
+    ("PLAN-75", |scene| grouped(scene, "(visit.visitor = a.visitor)", "partitioned by RANGE (at)")),
+    // Planning that is short, or rare; and prepared once, so that sessions are seen in executions.
+    ("PLAN-04", |scene| planned_long(scene, 0.1, 2_000)),
+    ("PLAN-04", |scene| planned_long(scene, 12.0, 3)),
+    ("TXN-18", |scene| updated(scene, 90_000)),
+    ("EXT-05", |scene| foreign(scene, "3 exclusion constraints")),
+    ("EXT-01", |scene| waits(scene, "Extension", "Extension")),
+    ("IO-08", |scene| waits(scene, "IO", "DataFileTruncate")),
+    ("SES-11", |scene| statement(scene, "select my_pgstattuple($1)", json!({}), json!({}))),
+    ("CFG-02", |scene| own(scene, "statement_timeout", "30s")),
+    ("WAL-08", |scene| behind(scene, |second| f64::from(u32::from(second % 2 == 0)) * 90e6)),
+    ("WAL-08", |scene| behind(scene, |_| 900e6)),
+    ("PLAN-63", |scene| counted(scene, "")),
+    ("PLAN-50", |scene| elements(scene, 20_000)),
+    ("PLAN-11", |scene| {
+        on_expression(
+            scene,
+            "(to_tsvector($3::regconfig, orders.text) @@ plainto_tsquery($1))",
+            "to_tsvector('***'::regconfig, text)",
+        )
+    }),
+    ("PLAN-11", |scene| on_expression(scene, "(orders.made > $1)", "to_tsvector('***'::regconfig, text)")),
+    // Columns of another table with the same name.
+    ("PLAN-11", |scene| {
+        scan(scene, "((orders.x + $1) = (other.customer + 1))", "");
+        let keys = json!({"node": "n1", "query_id": "9", "hash": "c0", "number": 1});
+        scene.set("plan_node", keys, json!({"alias": "orders"}));
+        index(scene, "orders_customer", "customer", true);
+    }),
+];
+
+/// Rules, changes, and what their claims must say.
+pub(crate) const TOLD: &[(&str, Change, &str)] = &[
+    (
+        "PLAN-04",
+        |scene| planned_long(scene, 12.0, 2_000),
+        "all 160 partitions are planned, and only when it runs 159 of them are left out",
+    ),
+    ("PLAN-01", calls_function, "function workdays() reads it"),
+    (
+        "PLAN-11",
+        |scene| {
+            on_expression(
+                scene,
+                "(to_tsvector(orders.text) @@ plainto_tsquery($1))",
+                "to_tsvector('***'::regconfig, text)",
+            )
+        },
+        "orders_search holds to_tsvector",
+    ),
+    ("PLAN-50", |scene| elements(scene, 10), "takes doc of each apart with jsonb_array_elements()"),
+    ("PLAN-02", small_files, "must have a work_mem of their own"),
+    ("TXN-13", refused, "a pooler gives one server process to several clients"),
+    (
+        "REP-01",
+        |scene| standbys(scene, "ANY 2 (*)"),
+        "2 must confirm each commit (synchronous_standby_names = ANY 2 (*)), and only 1 of them is connected",
+    ),
+    (
+        "TXN-05",
+        |scene| {
+            scene.set("server", json!({"node": "n1"}), json!({"xact_rollback": 3_000}));
+            own(scene, "default_transaction_isolation", "serializable");
+        },
+        "because default_transaction_isolation is serializable for all of role clerk",
+    ),
+    (
+        "LOG-01",
+        |scene| own(scene, "log_statement_stats", "on"),
+        "that is of role clerk is written to the server's log (log_statement_stats = on)",
+    ),
+];
+
+/// Only one claim of failing statements, that of the cause.
+pub(crate) fn failing() -> Vec<String> {
+    let mut scene = Scene::healthy();
+    refused(&mut scene);
+    let all: Vec<_> =
+        scene.explain().findings.into_iter().filter(|finding| finding.rule == "TXN-13").collect();
+    all.into_iter().map(|finding| finding.claim).collect()
+}
+
+/// The claim about what `synchronous_standby_names` wants, where as many standbys stream.
+pub(crate) fn enough_standbys() -> Value {
+    let mut scene = Scene::healthy();
+    standbys(&mut scene, "ANY 1 (*)");
+    let found = scene.explain().findings.into_iter().find(|finding| finding.rule == "REP-01");
+    json!(found.map(|finding| finding.claim))
+}
