@@ -137,10 +137,18 @@ impl ClientError {
                 Some("the tables of a proof stand in a schema of their own: GRANT CREATE ON DATABASE ... TO ..., or another role (-U)".to_owned())
             }
             ClientError::Refused { error, .. } => error.hint.clone(),
+            ClientError::Broken(broken) if broken.cause.kind() == io::ErrorKind::TimedOut => {
+                Some(WHAT_IT_WAITS_FOR.to_owned())
+            }
             ClientError::Broken(_) => None,
         }
     }
 }
+
+/// What shows why a statement does not return.
+const WHAT_IT_WAITS_FOR: &str = "look at what its session waits for: select pid, wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 60) as query from \
+    pg_stat_activity where state <> 'idle'; with IPC and SyncRep a commit waits for a synchronous standby that is away (synchronous_standby_names), with Lock for \
+    another session";
 
 /// The time limit for one of several hosts: after it the next one is tried.
 const HOST_TIMEOUT_MAX: Duration = Duration::from_secs(2);

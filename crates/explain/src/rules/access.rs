@@ -349,7 +349,10 @@ fn length(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<Len
     if seen >= CONSTANTS_MIN {
         return Some(Length::Seen(seen));
     }
-    let planned = plan::plan_of(case, time, statement)?;
+    // What subqueries touch is not the list's.
+    let has_subquery = |one: &Thing<'_>| one.lines.flag("subquery") == Some(true);
+    let planned =
+        plan::plan_of(case, time, statement).filter(|planned| !planned.nodes.iter().any(has_subquery))?;
     let by_work = statement.blocks? / blocks_of_one(&planned)?;
     (by_work >= CONSTANTS_MIN).then_some(Length::ByWork(by_work))
 }

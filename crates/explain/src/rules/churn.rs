@@ -6,6 +6,8 @@ use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement::{self, Verb};
+use record::watched::FUNCTION_TEXT;
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "TXN-15",
@@ -24,8 +26,16 @@ const SHARE_MIN: f64 = 0.2;
 const SHARE_HIGH: f64 = 0.5;
 
 /// The statement with the most time that runs no more often than relations are made: each execution makes one or more.
-fn maker(time: &NodeTime, made_per_s: f64) -> Option<&StatementTime> {
-    let mut large = time.statements.iter().filter(|statement| statement.share >= SHARE_MIN);
+fn maker<'a>(case: &Case, time: &'a NodeTime, made_per_s: f64) -> Option<&'a StatementTime> {
+    // A query of tables makes none, unless a function of it does.
+    let may_make = |one: &&StatementTime| {
+        let is_query = statement::parse(&one.text)
+            .is_ok_and(|parsed| parsed.verb == Verb::Select && !parsed.tables.is_empty());
+        let names = statement::names(&one.text);
+        !is_query
+            || case.facts(FUNCTION_TEXT).any(|fact| fact.node == time.node && names.contains(&fact.name))
+    };
+    let mut large = time.statements.iter().filter(|statement| statement.share >= SHARE_MIN).filter(may_make);
     large
         .find(|statement| statement.calls_per_s.is_some_and(|calls| calls > 0.0 && calls <= made_per_s * 1.1))
 }
@@ -38,7 +48,7 @@ fn judge(case: &Case) -> Answer {
         if made < MADE_PER_S_MIN {
             continue;
         }
-        let maker = maker(time, made);
+        let maker = maker(case, time, made);
         let by = maker.map_or(String::new(), |statement| {
             format!(
                 "; a statement that takes {} of the session time makes them",

@@ -7,7 +7,7 @@ use record::finding::{NodeTime, Severity, StatementTime};
 use record::statement::{self, TableName};
 
 /// A node with fewer active sessions has no problem with its time.
-const ACTIVE_MIN: f64 = 0.5;
+const ACTIVE_MIN: f64 = 0.25;
 /// A share of the time from which on a finding is high.
 const SHARE_HIGH: f64 = 0.5;
 /// The share of the time of a statement that scans.
@@ -53,18 +53,32 @@ pub(super) fn plain(text: &str, most: usize) -> String {
 
 /// Whether a name in a statement may be that of a relation, which has its schema in front. A schema that is not written may be any.
 pub(super) fn is_name_of(named: &TableName, relation: &str) -> bool {
-    let (schema, name) = relation.rsplit_once('.').unwrap_or(("", relation));
-    let is_written = |written: &String| schema.trim_matches('"') == written;
-    name.trim_matches('"') == named.name && named.schema.as_ref().is_none_or(is_written)
+    let (schema, name) = parts_of(relation);
+    named.name == name && named.schema.as_ref().is_none_or(|written| *written == schema)
+}
+
+/// Schema and name of a relation as they are, from the form in which the server quotes them.
+fn parts_of(relation: &str) -> (String, String) {
+    let mut is_quoted = false;
+    let dot = relation.char_indices().find(|(_, c)| {
+        is_quoted ^= *c == '"';
+        *c == '.' && !is_quoted
+    });
+    let (schema, name) = dot.map_or(("", relation), |(at, _)| (&relation[..at], &relation[at + 1..]));
+    let plain = |part: &str| match part.strip_prefix('"').and_then(|part| part.strip_suffix('"')) {
+        Some(inside) => inside.replace("\"\"", "\""),
+        None => part.to_string(),
+    };
+    (plain(schema), plain(name))
 }
 
 /// Whether the text of a statement names a relation; one that cannot be parsed may.
 pub(super) fn names_table(statement: &StatementTime, relation: &str) -> bool {
-    let name = relation.rsplit('.').next().unwrap_or(relation).trim_matches('"');
+    let (_, name) = parts_of(relation);
     match statement::parse(&statement.text) {
         Ok(parsed) => parsed.tables.iter().any(|table| is_name_of(table, relation)),
         Err(_) => {
-            statement::names(&statement.text).iter().any(|word| word == name) || statement.text.is_empty()
+            statement::names(&statement.text).iter().any(|word| *word == name) || statement.text.is_empty()
         }
     }
 }
@@ -118,4 +132,19 @@ pub(super) fn wasteful(statement: &StatementTime) -> Option<(f64, f64)> {
 /// Whether PLAN-01 has a finding about the statement.
 pub(super) fn scans(case: &Case, node: &str, statement: &StatementTime) -> bool {
     wasteful(statement).is_some() && scanned(case, node, statement).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_compared_as_they_are_and_not_as_they_are_quoted() {
+        let of = |relation: &str| parts_of(relation);
+        let pair = |schema: &str, name: &str| (schema.to_string(), name.to_string());
+        assert_eq!(of("public.orders"), pair("public", "orders"));
+        assert_eq!(of("\"my.schema\".\"a \"\"b\"\"\""), pair("my.schema", "a \"b\""));
+        assert_eq!(of("orders"), pair("", "orders"));
+        assert_eq!(of(""), pair("", ""));
+    }
 }

@@ -73,8 +73,24 @@ fn unnamed_table<'a>(case: &Case, time: &'a NodeTime) -> Option<(&'a str, f64, f
             .filter_map(|table| table.lines.rate(field))
             .sum::<f64>()
     };
-    (*share >= OF_BLOCKS_MIN && !is_named)
-        .then(|| (relation.as_str(), *share, per_s("blocks_hit") + per_s("blocks_read")))
+    let blocks = per_s("blocks_hit") + per_s("blocks_read");
+    // Short statements that name it may touch all of them, in little time.
+    let of_naming: f64 = case
+        .at("statement", &time.node)
+        .filter(|one| {
+            let text = case.query(one.lines.word("query_id")).unwrap_or_default();
+            statement::parse(text).is_ok_and(|parsed| {
+                parsed.tables.iter().any(|table| super::costly::is_name_of(table, relation))
+            })
+        })
+        .filter_map(|one| Some(one.lines.rate("shared_hit")? + one.lines.rate("shared_read").unwrap_or(0.0)))
+        .sum();
+    let is_touched_by_name = of_naming >= blocks * OF_BLOCKS_MIN;
+    (*share >= OF_BLOCKS_MIN && !is_named && !is_touched_by_name).then_some((
+        relation.as_str(),
+        *share,
+        blocks,
+    ))
 }
 
 fn unnamed(case: &Case) -> Answer {

@@ -459,14 +459,12 @@ fn dead(case: &Case) -> Answer {
 }
 
 /// The claim about the dead rows of a table: why no vacuum has come.
-fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, live): (f64, f64)) -> Claim {
-    let relation = table.lines.word("relation");
-    let naptime = case.setting(&time.node, "autovacuum_naptime").unwrap_or("unknown");
-    let paced = paced(case, table);
-    let elsewhere = paced.clone().or_else(|| vacuums_elsewhere(case, &time.node, relation));
-    let due =
-        Due::of_vacuum(case, table, &time.node, live).filter(|due| dead < due.rows && elsewhere.is_none());
-    let why = match (&elsewhere, &due) {
+/// An interval of autovacuum that is long: the default is a minute.
+const NAPTIME_LONG_S: f64 = 300.0;
+
+/// Why no vacuum has removed dead rows, as the end of a claim.
+fn not_removed(elsewhere: Option<&str>, due: Option<&Due>, naptime: &str) -> String {
+    match (elsewhere, due) {
         (Some(elsewhere), _) => format!("; {elsewhere}"),
         (None, Some(due)) => format!(
             "; autovacuum comes only at {} of them, by {} of {}",
@@ -474,8 +472,21 @@ fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, l
             due.by,
             if due.is_tables { "the table" } else { "the server" }
         ),
+        (None, None) if setting_seconds(naptime).is_some_and(|seconds| seconds >= NAPTIME_LONG_S) => {
+            format!("; autovacuum looks for such tables only every {naptime} (autovacuum_naptime)")
+        }
         (None, None) => String::new(),
-    };
+    }
+}
+
+fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, live): (f64, f64)) -> Claim {
+    let relation = table.lines.word("relation");
+    let naptime = case.setting(&time.node, "autovacuum_naptime").unwrap_or("unknown");
+    let paced = paced(case, table);
+    let elsewhere = paced.clone().or_else(|| vacuums_elsewhere(case, &time.node, relation));
+    let due =
+        Due::of_vacuum(case, table, &time.node, live).filter(|due| dead < due.rows && elsewhere.is_none());
+    let why = not_removed(elsewhere.as_deref(), due.as_ref(), naptime);
     let reset = format!(
         "ALTER TABLE {relation} RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor);"
     );

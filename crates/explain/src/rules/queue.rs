@@ -341,6 +341,18 @@ fn pinned(case: &Case, node: &str, own: f64, cores: f64) -> Option<f64> {
     (allowed < cores && is_tight).then_some(allowed)
 }
 
+/// Waits for parallel workers, under their names of all releases.
+fn is_for_workers(kind: &str, event: &str) -> bool {
+    let event = event.to_ascii_lowercase();
+    kind == "IPC"
+        && ["bgworker", "executegather", "parallel", "messagequeue", "hash"]
+            .iter()
+            .any(|begin| event.starts_with(begin))
+}
+
+/// The share of the session time in waits for parallel workers, from which on their CPU time matters.
+const PARALLEL_SHARE_MIN: f64 = 0.05;
+
 fn limited(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -348,7 +360,11 @@ fn limited(case: &Case) -> Answer {
         let is_long = waiting.share >= LIMITED_SHARE_MIN && waiting.sessions >= own * WAIT_PER_RUN_MIN;
         let quota = quota(case, &time.node).filter(|_| waiting.share >= QUEUE_SHARE_MIN);
         let pinned = pinned(case, &time.node, own, cores).filter(|_| waiting.share >= QUEUE_SHARE_MIN);
-        if quota.is_none() && pinned.is_none() && (!is_long || idle < cores * IDLE_SHARE_MIN) {
+        // Parallel workers that come and go between two looks use CPUs that no sample has.
+        let is_parallel = node_time::share_waiting(case, &time.node, is_for_workers)
+            .is_some_and(|share| share >= PARALLEL_SHARE_MIN);
+        let is_limited = is_long && idle >= cores * IDLE_SHARE_MIN && !is_parallel;
+        if quota.is_none() && pinned.is_none() && !is_limited {
             continue;
         }
         let why = match (quota, pinned) {

@@ -44,7 +44,7 @@ const CALLS_PER_S_MEDIUM: f64 = 1_000.0;
 fn is_lookup(statement: &StatementTime) -> bool {
     let Ok(parsed) = statement::parse(&statement.text) else { return false };
     let by_key = |one: &statement::Condition| one.how == Use::Equality && one.inside.is_none();
-    parsed.verb == Verb::Select
+    matches!(parsed.verb, Verb::Select | Verb::Update | Verb::Delete)
         && parsed.tables.len() == 1
         && !parsed.conditions.is_empty()
         && parsed.conditions.iter().all(by_key)
@@ -118,44 +118,76 @@ fn one_by_one(case: &Case) -> Answer {
             .statements
             .iter()
             .filter(|one| one.calls_per_s.is_some_and(|calls| calls >= CALLS_PER_S_MIN));
+        // An object mapper that saves a list reads and writes each of its rows: these belong together.
+        let mut rounds: Vec<(&StatementTime, Vec<&StatementTime>)> = vec![];
         for lookup in lookups.filter(|one| is_lookup(one)) {
             let Some(parent) = parent(&time.statements, lookup) else {
-                claims.extend(among_few(case, time, lookup, all));
+                claims.extend(among_few(case, time, lookup, all).filter(|_| !is_write(lookup)));
                 continue;
             };
-            let (calls, rows) = (lookup.calls_per_s.unwrap_or(0.0), parent.rows.unwrap_or(0.0));
-            let is_most = calls >= all * OF_CALLS_MIN && calls >= CALLS_PER_S_MEDIUM;
-            claims.push(
-                Claim::new(
-                    if is_most { Severity::Medium } else { Severity::Low },
-                    Level::CoOccurrence,
-                    format!(
-                        "{}: the rows of a result are fetched one by one (N+1): {} statements a second for one row each, {} for each execution of \
-                            another: {}",
-                        time.node,
-                        units::short(calls),
-                        units::short(rows),
-                        plain(&lookup.text, 80)
-                    ),
-                )
-                .on_node(&time.node)
-                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
-                .number("calls_per_s", calls)
-                .number("of_all_calls", calls / all)
-                .because(format!("the statement that returns the rows, {} times a second: \
-                    {}", units::short(parent.calls_per_s.unwrap_or(0.0)), in_a_line(parent)))
-                .because(format!("{} of all executions are the other one: each costs a round trip, parsing and planning, however short it \
-                    is", units::percent(calls / all)))
-                .lacking("the program: that the two belong together is concluded from their numbers")
-                .remedy(
-                    "fetch the rows with one statement: a join with the first, or a list of keys (= ANY of an array); object mappers call it eager loading or \
-                     a batch size",
-                    &["SELECT queryid, calls, rows, left(query, 80) AS query FROM pg_stat_statements ORDER BY calls DESC LIMIT 5;"],
-                ),
-            );
+            match rounds.iter_mut().find(|(other, _)| other.query_id == parent.query_id) {
+                Some((_, of_it)) => of_it.push(lookup),
+                None => rounds.push((parent, vec![lookup])),
+            }
         }
+        claims.extend(rounds.iter().map(|(parent, of_it)| of_round(case, time, parent, of_it, all)));
     }
     Answer::of(claims, || {
         "how often statements for one row run, against the rows that others return".to_string()
     })
+}
+
+fn is_write(statement: &StatementTime) -> bool {
+    statement::parse(&statement.text).is_ok_and(|parsed| parsed.verb != Verb::Select)
+}
+
+/// Statements for one row each that run as often as another one returns rows.
+fn of_round(
+    case: &Case,
+    time: &NodeTime,
+    parent: &StatementTime,
+    of_it: &[&StatementTime],
+    all: f64,
+) -> Claim {
+    let calls: f64 = of_it.iter().filter_map(|one| one.calls_per_s).sum();
+    let rows = parent.rows.unwrap_or(0.0);
+    let is_most = calls >= all * OF_CALLS_MIN && calls >= CALLS_PER_S_MEDIUM;
+    let writes = of_it.iter().any(|one| is_write(one));
+    let each = units::short(rows * of_it.len() as f64);
+    let done = if writes { "fetched and written" } else { "fetched" };
+    let shown = of_it.iter().find(|one| is_write(one)).or_else(|| of_it.first());
+    let remedy = if writes {
+        "write only what has changed, and all of it with one statement: UPDATE ... FROM (VALUES ...) or unnest of arrays, INSERT ... ON CONFLICT DO UPDATE, or \
+         at least batches of the driver (pipelining); fetch the rows with one statement"
+    } else {
+        "fetch the rows with one statement: a join with the first, or a list of keys (= ANY of an array); object mappers call it eager loading or a batch size"
+    };
+    Claim::new(
+        if is_most { Severity::Medium } else { Severity::Low },
+        Level::CoOccurrence,
+        format!(
+            "{}: the rows of a result are {done} one by one (N+1): {} statements a second for one row each, {each} for each execution of another: {}",
+            time.node,
+            units::short(calls),
+            plain(shown.map_or("", |one| one.text.as_str()), 80)
+        ),
+    )
+    .on_node(&time.node)
+    .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+    .number("calls_per_s", calls)
+    .number("of_all_calls", calls / all)
+    .because(format!(
+        "the statement that returns the rows, {} times a second: {}",
+        units::short(parent.calls_per_s.unwrap_or(0.0)),
+        in_a_line(parent)
+    ))
+    .because(format!(
+        "{} of all executions are for these single rows: each costs a round trip, parsing and planning, however short it is",
+        units::percent(calls / all)
+    ))
+    .lacking("the program: that they belong together is concluded from their numbers")
+    .remedy(
+        remedy,
+        &["SELECT queryid, calls, rows, left(query, 80) AS query FROM pg_stat_statements ORDER BY calls DESC LIMIT 5;"],
+    )
 }

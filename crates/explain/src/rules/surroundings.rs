@@ -34,7 +34,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "WAL-08",
         title: "archiving the WAL fails",
         needs: &[Field("server", "archived_failed")],
-        limits: "any attempt that failed; high from three on, because WAL stays until it is archived",
+        limits: "any attempt that failed; high from three on, because WAL stays until it is archived; or 64 MB behind, and 30 % of what is written is not archived; \
+            high from 60 % on; or archive_mode on without a command (ours)",
         judge: not_archived,
         links: &["https://www.postgresql.org/docs/current/continuous-archiving.html"],
     },
@@ -264,7 +265,10 @@ fn not_archived(case: &Case) -> Answer {
             ),
         );
     }
-    claims.extend(case.things("server").filter_map(|server| archived_late(case, &server)));
+    claims.extend(
+        case.things("server")
+            .filter_map(|server| archived_late(case, &server).or_else(|| archived_nowhere(case, &server))),
+    );
     Answer::of(claims, || "failed attempts to archive WAL, and WAL that is not archived yet".to_string())
 }
 
@@ -310,6 +314,47 @@ fn archived_late(case: &Case, server: &Thing<'_>) -> Option<Claim> {
             "let it archive several files at once (a tool with a queue of its own: pgBackRest with archive-async, WAL-G), compress before the network, or write \
              less WAL; a file that is deleted from pg_wal breaks every backup before it",
             &["SELECT archived_count, last_archived_wal, last_archived_time, pg_walfile_name(pg_current_wal_lsn()) AS now FROM pg_stat_archiver;"],
+        ),
+    )
+}
+
+/// Archiving that is switched on and has nothing to do it: WAL is kept for ever, and nothing fails.
+fn archived_nowhere(case: &Case, server: &Thing<'_>) -> Option<Claim> {
+    let value = |name: &str| case.setting(server.place, name);
+    let is_on = value("archive_mode").is_some_and(|mode| ["on", "always"].contains(&mode));
+    let is_empty = value("archive_command").is_some_and(str::is_empty)
+        && value("archive_library").is_none_or(str::is_empty);
+    let written = server.lines.rate("wal_bytes").unwrap_or(0.0);
+    // A standby archives only with `always`.
+    let is_standby = server.lines.flag("in_recovery") == Some(true) && value("archive_mode") == Some("on");
+    if !is_on || !is_empty || is_standby {
+        return None;
+    }
+    let free = super::replication::free_for_wal(case, server.place);
+    Some(
+        Claim::new(
+            Severity::Medium,
+            Level::DiscriminatingCounter,
+            format!(
+                "{}: archive_mode is on and archive_command is empty: nothing is archived, no attempt fails, and every WAL file is kept for it: pg_wal grows by {} a \
+                    second",
+                server.place,
+                units::bytes(written)
+            ),
+        )
+        .on_node(server.place)
+        .during([server.lines.ticks.window()])
+        .number("wal_bytes_per_s", written)
+        .because("files wait in pg_wal/archive_status with the ending .ready; a checkpoint removes only those that are .done")
+        .with(free.filter(|_| written > 0.0).map(|free| free / written), |claim, left| {
+            claim.number("until_full_s", left).because(format!("at this rate the disk of the WAL is full in {}", units::seconds(left)))
+        })
+        .remedy(
+            "set the command of the archive; if there is to be none, let a command succeed that does nothing until the next restart, at which archiving is switched off",
+            &[
+                "ALTER SYSTEM SET archive_command = '/bin/true'; SELECT pg_reload_conf(); -- releases what is kept: backups that need it are worthless",
+                "ALTER SYSTEM SET archive_mode = off; -- then restart: all sessions end",
+            ],
         ),
     )
 }

@@ -28,7 +28,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-26",
         title: "writes keep indexes that nothing reads",
         needs: &[Field("table", "index_scans"), Field("table", "indexes"), Field("table", "rows_inserted")],
-        limits: "200 rows written a second into a table with 4 indexes or more, and fewer index scans than one for 1,000 rows (ours)",
+        limits: "200 rows written a second into a table with 4 indexes or more, and fewer index scans than one for 1,000 rows; or with a GIN, GiST or SP-GiST \
+            index that nothing has read (ours)",
         judge: unread_indexes,
         links: &[
             "https://www.postgresql.org/docs/current/monitoring-stats.html#MONITORING-PG-STAT-ALL-INDEXES-VIEW",
@@ -75,6 +76,10 @@ const TIMES_EXPLAINED: f64 = 10.0;
 const WRITTEN_PER_S_MIN: f64 = 200.0;
 /// Indexes of a table.
 const INDEXES_MIN: f64 = 4.0;
+/// Methods of indexes that are dear to write.
+const DEAR: [&str; 3] = ["(gin)", "(gist)", "(spgist)"];
+/// Characters of names in a claim.
+const NAMES_CHARS: usize = 160;
 /// Index scans for each row written.
 const SCANS_PER_ROW_MAX: f64 = 0.001;
 /// Blocks, or rows read, for each row returned.
@@ -241,11 +246,14 @@ fn unread_indexes(case: &Case) -> Answer {
         let cold = (rate("rows_updated") - rate("rows_hot_updated")).max(0.0);
         let rows = rate("rows_inserted") + cold;
         let indexes = table.lines.last("indexes").unwrap_or(0.0);
-        if rows < WRITTEN_PER_S_MIN || indexes < INDEXES_MIN || rate("index_scans") > rows * SCANS_PER_ROW_MAX
-        {
+        let relation = table.lines.word("relation");
+        let unscanned = table.lines.word("unscanned_indexes");
+        let is_unread = indexes >= INDEXES_MIN && rate("index_scans") <= rows * SCANS_PER_ROW_MAX;
+        // An entry of GIN for each key of a value costs many times a row.
+        let is_dear = DEAR.iter().any(|method| unscanned.contains(method));
+        if rows < WRITTEN_PER_S_MIN || !is_unread && !is_dear {
             continue;
         }
-        let relation = table.lines.word("relation");
         let time = node_time::all(case).iter().find(|time| time.node == table.place);
         let writes = time.and_then(|time| {
             let on_it = |statement: &&StatementTime| {
@@ -260,10 +268,17 @@ fn unread_indexes(case: &Case) -> Answer {
                 if writes.is_some_and(|share| share >= SHARE_MIN) { Severity::Medium } else { Severity::Low },
                 Level::CoOccurrence,
                 format!(
-                    "{}: each of {} rows written a second into {relation} is entered into {indexes:.0} indexes, and {} index scans a second read them",
+                    "{}: each of {} rows written a second into {relation} is entered into {indexes:.0} indexes, {}",
                     table.place,
                     units::short(rows),
-                    units::short(rate("index_scans"))
+                    match unscanned {
+                        "" => format!("and {} index scans a second read them", units::short(rate("index_scans"))),
+                        names => format!(
+                            "of which nothing has read {} since the server's counters began{}",
+                            plain(names, NAMES_CHARS),
+                            if is_dear { ": GIN and GiST indexes are dear to write" } else { "" }
+                        ),
+                    }
                 ),
             )
             .on_node(table.place)
@@ -271,6 +286,7 @@ fn unread_indexes(case: &Case) -> Answer {
             .number("rows_written_per_s", rows)
             .number("indexes", indexes)
             .number("index_scans_per_s", rate("index_scans"))
+            .because(format!("{} index scans a second read {relation}, by all of its indexes", units::short(rate("index_scans"))))
             .with(writes, |claim, share| {
                 let words = format!("the statements that write it take {} of the session time", units::percent(share));
                 claim.number("share", share).because(words)

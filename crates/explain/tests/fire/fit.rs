@@ -231,6 +231,52 @@ fn standbys(scene: &mut Scene, names: &str) {
     scene.set("replication", keys, json!({"state": "streaming", "sync_state": "quorum"}));
 }
 
+/// A mapper that saves the rows of a list one by one.
+fn saved(scene: &mut Scene, updates: u64) {
+    statement(
+        scene,
+        "select pupil, mark from grade where class = $1",
+        json!({"calls": 800, "rows": 32_000, "total_ms": 9_000.0}),
+        json!({}),
+    );
+    let texts = ["select id, mark from grade where id = $1", "update grade set mark = $1 where id = $2"];
+    for (number, text) in (20..).zip(texts) {
+        let id = number.to_string();
+        scene.event(1, event::QUERY, "", json!({"query_id": id, "text": text}));
+        let keys = json!({"node": "n1", "database": "db", "query_id": id});
+        scene.set(
+            "statement",
+            keys,
+            json!({"calls": updates, "rows": updates, "total_ms": 5_000.0, "shared_hit": updates}),
+        );
+    }
+}
+
+/// A table that gets so many rows, with an index of this kind that nothing reads.
+fn unscanned(scene: &mut Scene, rows: u64, indexes: &str) {
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.event"});
+    let fields = json!({"bytes": 90_000_000, "live_rows": 90_000, "rows_inserted": rows, "index_scans": 9_000, "indexes": 2,
+        "unscanned_indexes": indexes});
+    scene.set("table", keys, fields);
+}
+
+/// A table full of dead rows, and how often autovacuum looks.
+fn seldom(scene: &mut Scene, naptime: &str) {
+    statement(scene, "select count(*) from fleet group by area", json!({"shared_hit": 900_000}), json!({}));
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.fleet"});
+    let fields = json!({"bytes": 90_000_000, "live_rows": 300, "dead_rows": 100_000, "seq_scans": 900, "seq_rows": 270_000, "blocks_hit": 90_000_000,
+        "rows_updated": 9_000, "autovacuum": true});
+    scene.set("table", keys, fields);
+    scene.fact(json!({"node": "n1"}), "setting", "autovacuum_naptime", naptime);
+}
+
+/// A function with less memory of its own.
+fn small_function(scene: &mut Scene) {
+    statement(scene, "select * from largest($1)", json!({"temp_written": 9_000}), json!({}));
+    scene.fact(json!({"node": "n1"}), "function_settings", "largest", "work_mem=256kB");
+    scene.fact(json!({"node": "n1"}), "setting", "work_mem", "64MB");
+}
+
 pub(crate) const CASES: &[Fires] = &[
     ("PLAN-72", Co, |scene| extreme(scene, NEXT, 9_000.0)),
     ("PLAN-73", Co, |scene| combined(scene, 5_000.0)),
@@ -250,6 +296,12 @@ pub(crate) const CASES: &[Fires] = &[
     }),
     ("WAL-08", Counter, |scene| behind(scene, |second| second as f64 * 15e6)),
     ("PLAN-63", Counter, |scene| counted(scene, "distinct")),
+    ("TXN-11", Co, |scene| saved(scene, 32_000)),
+    ("PLAN-26", Co, |scene| unscanned(scene, 90_000, "event_data (gin)")),
+    ("WAL-08", Counter, |scene| {
+        scene.fact(json!({"node": "n1"}), "setting", "archive_mode", "on");
+        scene.fact(json!({"node": "n1"}), "setting", "archive_command", "");
+    }),
 ];
 
 /// What only looks like it.
@@ -273,6 +325,13 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("WAL-08", |scene| behind(scene, |second| f64::from(u32::from(second % 2 == 0)) * 90e6)),
     ("WAL-08", |scene| behind(scene, |_| 900e6)),
     ("PLAN-63", |scene| counted(scene, "")),
+    ("TXN-11", |scene| saved(scene, 4_000)),
+    ("PLAN-26", |scene| unscanned(scene, 90_000, "event_at (btree)")),
+    ("PLAN-26", |scene| unscanned(scene, 90, "event_data (gin)")),
+    ("WAL-08", |scene| {
+        scene.fact(json!({"node": "n1"}), "setting", "archive_mode", "on");
+        scene.fact(json!({"node": "n1"}), "setting", "archive_command", "cp %p /archive/%f");
+    }),
     ("PLAN-50", |scene| elements(scene, 20_000)),
     ("PLAN-11", |scene| {
         on_expression(
@@ -311,6 +370,14 @@ pub(crate) const TOLD: &[(&str, Change, &str)] = &[
         "orders_search holds to_tsvector",
     ),
     ("PLAN-50", |scene| elements(scene, 10), "takes doc of each apart with jsonb_array_elements()"),
+    ("TXN-11", |scene| saved(scene, 32_000), "fetched and written one by one (N+1)"),
+    (
+        "PLAN-26",
+        |scene| unscanned(scene, 90_000, "event_data (gin)"),
+        "of which nothing has read event_data (gin)",
+    ),
+    ("VAC-11", |scene| seldom(scene, "1h"), "only every 1h (autovacuum_naptime)"),
+    ("PLAN-02", small_function, "function largest() has a work_mem of its own: 256kB"),
     ("PLAN-02", small_files, "must have a work_mem of their own"),
     ("TXN-13", refused, "a pooler gives one server process to several clients"),
     (

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 
 /// Settings that are recorded even at their default, because a finding may name them.
-const TELLING: &str = "'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_max_workers', 'autovacuum_naptime', 'autovacuum_vacuum_cost_delay', \
+const TELLING: &str = "'archive_command', 'archive_library', 'archive_mode', 'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_max_workers', 'autovacuum_naptime', 'autovacuum_vacuum_cost_delay', \
     'autovacuum_vacuum_cost_limit', 'autovacuum_work_mem', 'bgwriter_delay', 'block_size', 'checkpoint_completion_target', \
     'checkpoint_flush_after', 'checkpoint_timeout', 'commit_delay', 'data_checksums', 'deadlock_timeout', 'effective_io_concurrency', 'fsync', \
     'full_page_writes', 'huge_pages', 'huge_pages_status', 'idle_in_transaction_session_timeout', 'idle_replication_slot_timeout', 'io_method', \

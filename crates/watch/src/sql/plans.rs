@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use tree::TreeNode;
-use types::{NotPlanned, TYPES, Values, WANTS_VALUES, typed};
+use types::{Alone, NotPlanned, TYPES, Values, WANTS_VALUES, typed};
 
 /// Longer texts were cut when they were read.
 const TEXT_CHARS_MAX: usize = 3_999;
@@ -251,15 +251,17 @@ fn within<T>(
     text: &str,
     mut work: impl FnMut(&mut Session, &Open) -> Result<T, NotPlanned>,
 ) -> Result<T, NotPlanned> {
-    let mut first = None;
+    let (mut first, mut tried) = (None, vec![]);
     for kind in TYPES {
+        // Without such parameters another type changes nothing.
+        let text_as = statement::plannable(text).map(|plain| typed(&plain, kind)).unwrap_or_default();
+        if tried.contains(&text_as) {
+            continue;
+        }
         let result = within_as(session, text, kind, &mut work);
         let Err(NotPlanned::Type(_)) = &result else { return result };
         first.get_or_insert(result);
-        // Without such parameters another type changes nothing.
-        if statement::plannable(text).is_ok_and(|plain| typed(&plain, kind) == plain) {
-            break;
-        }
+        tried.push(text_as);
     }
     first.unwrap_or_else(|| Err(NotPlanned::Why("its parameters have no known type".to_string())))
 }
@@ -267,7 +269,7 @@ fn within<T>(
 fn within_as<T>(
     session: &mut Session,
     text: &str,
-    kind: &str,
+    kind: (Alone, &str),
     work: &mut impl FnMut(&mut Session, &Open) -> Result<T, NotPlanned>,
 ) -> Result<T, NotPlanned> {
     let why = |why: String| NotPlanned::Why(why);

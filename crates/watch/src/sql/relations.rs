@@ -80,6 +80,9 @@ const KEY_SEQUENCES: &str = "select string_agg(pg_catalog.format('%I(%I) from %I
                join pg_catalog.pg_namespace n on n.oid = s.relnamespace
                where k.indrelid = c.oid and k.indisunique and k.indnatts = 1";
 
+/// Pages of an index from which on it is named if nothing has read it.
+const UNSCANNED_PAGES_MIN: u32 = 64;
+
 /// Tables of the current database.
 pub(crate) fn tables(probe: &Probe) -> String {
     let half = TABLES_MAX * 3 / 5;
@@ -121,7 +124,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
                from pg_catalog.pg_attribute a
                where a.attrelid = c.oid and a.attnum > 0 and a.attoptions::text like '%n\\_distinct%') column_options,
              pg_catalog.pg_stat_get_blocks_fetched(c.oid) + coalesce(i.fetched, 0) blocks_fetched, pg_catalog.pg_stat_get_blocks_hit(c.oid) + coalesce(i.hit, 0) blocks_hit,
-             pg_catalog.pg_stat_get_tuples_fetched(c.oid) index_rows, i.indexes, i.index_columns, ({KEY_SEQUENCES}) key_sequences,
+             pg_catalog.pg_stat_get_tuples_fetched(c.oid) index_rows, i.indexes, i.index_columns, i.unscanned_indexes, ({KEY_SEQUENCES}) key_sequences,
              case when c.relispartition and c.by_use <= {SEARCHED_MAX} and pg_catalog.pg_stat_get_numscans(c.oid) > 0
                then ({SIBLING_INDEXES}) end sibling_indexes,
              case when c.relispartition then (select h.inhparent::regclass::text from pg_catalog.pg_inherits h where h.inhrelid = c.oid limit 1) end partition_of,
@@ -143,7 +146,10 @@ pub(crate) fn tables(probe: &Probe) -> String {
                  string_agg(x.relname || '(' || (select string_agg(a.attname, ', ' order by a.attnum) from pg_catalog.pg_attribute a
                    where a.attrelid = k.indrelid and a.attnum > 0 and (a.attnum = any(k.indkey::smallint[]) or exists (select from pg_catalog.pg_depend d
                      where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.objid = k.indexrelid and d.refclassid = d.classid
-                       and d.refobjid = k.indrelid and d.refobjsubid = a.attnum))) || ')', '; ' order by x.relname) filter (where {blocks_hot}) index_columns
+                       and d.refobjid = k.indrelid and d.refobjsubid = a.attnum))) || ')', '; ' order by x.relname) filter (where {blocks_hot}) index_columns,
+                 string_agg(x.relname || ' (' || (select m.amname from pg_catalog.pg_am m where m.oid = x.relam) || ')', '; ' order by x.relname)
+                   filter (where not k.indisunique and k.indisvalid and x.relpages >= {UNSCANNED_PAGES_MIN} and pg_catalog.pg_stat_get_numscans(x.oid) = 0)
+                   unscanned_indexes
                from pg_catalog.pg_index k join pg_catalog.pg_class x on x.oid = k.indexrelid left join pg_catalog.pg_tablespace s on s.oid = x.reltablespace
                where k.indrelid = c.oid) i on true) r))::text"
     )
@@ -196,6 +202,7 @@ pub(crate) fn tables_answer(
                 index_rows: delta.count("index_rows"),
                 indexes: count(row, "indexes").or(Some(0)),
                 index_columns: text(row, "index_columns"),
+                unscanned_indexes: text(row, "unscanned_indexes"),
                 key_sequences: text(row, "key_sequences"),
                 sibling_indexes: text(row, "sibling_indexes"),
                 partition_of: text(row, "partition_of"),

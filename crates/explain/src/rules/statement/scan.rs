@@ -33,8 +33,12 @@ pub(in crate::rules) fn explain_it(case: &Case, node: &str, statement: &Statemen
     explain_generic(statement)
 }
 
-/// Its whole text, by its id.
+/// Its whole text, by its id. What has not ended is in no statistics, and what has no id is known by its text alone.
 fn look_it_up(statement: &StatementTime) -> String {
+    let has_id = statement.query_id.parse::<i64>().is_ok();
+    if !has_id || !statement.is_counted {
+        return NOW_AT_WORK.to_string();
+    }
     format!("SELECT query FROM pg_stat_statements WHERE queryid = {};", statement.query_id)
 }
 
@@ -47,6 +51,12 @@ fn explain_generic(statement: &StatementTime) -> String {
     }
 }
 
+/// The statements at work.
+const NOW_AT_WORK: &str = "SELECT pid, application_name, now() - query_start AS runs, query FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid() \
+    ORDER BY query_start LIMIT 5;";
+
+/// Of the time of a statement, that of its compilation.
+const COMPILED_MAX: f64 = 0.6;
 /// Rows that an execution returns, of those that a scan reads.
 const WANTED_SHARE_MAX: f64 = 0.5;
 /// The same for one that writes them, which costs far more than to read the others.
@@ -64,6 +74,12 @@ pub(super) fn scan(case: &Case) -> Answer {
                 .is_ok_and(|parsed| matches!(parsed.verb, statement::Verb::Update | statement::Verb::Delete));
             let wanted = if writes { WRITTEN_SHARE_MAX } else { WANTED_SHARE_MAX };
             if statement.rows.is_some_and(|rows| rows >= each * wanted) {
+                continue;
+            }
+            // Most of its time is compilation (PLAN-03), which reading less does not shorten.
+            let compiled =
+                statement.jit_ms.unwrap_or(0.0) / statement.mean_ms.unwrap_or(0.0).max(f64::MIN_POSITIVE);
+            if compiled >= COMPILED_MAX {
                 continue;
             }
             // What such a function reads, no index of the statement's conditions shortens (SES-11).
@@ -369,7 +385,8 @@ fn with_order(scan: &Scan<'_>, found: &Ordered) -> Claim {
 fn look_for_it(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>) -> Claim {
     let Scan { time, statement, table, .. } = scan;
     let look = explain_it(case, &time.node, statement);
-    let claim = scan.claim(None).lacking(match planned {
+    let computed = computed_by_text(scan);
+    let claim = scan.claim(computed).lacking(match planned {
         Some(_) => "the plan for real values: the recorded one is for unknown values, and shows no scan of this table that an index would shorten",
         None => "the plan: whether a condition of the statement has no index, or one that it cannot use",
     });
@@ -395,6 +412,18 @@ fn look_for_it(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>
         ),
         &[&look, &known, &command, &format!("ANALYZE {relation};")],
     )
+}
+
+/// What the condition computes from a column of the table, by the text, where nothing of it is compared as it is.
+fn computed_by_text(scan: &Scan<'_>) -> Option<String> {
+    let conditions = of_table(scan.statement, scan.relation());
+    let is_plain = conditions.iter().any(|one| one.inside.is_none() && one.how.is_compared());
+    let found = conditions.iter().find(|one| one.inside.is_some()).filter(|_| scan.is_named && !is_plain)?;
+    let inside = found.inside.as_deref().unwrap_or_default();
+    Some(format!(
+        "its condition compares what {inside} makes of {}, which no index on the column itself serves",
+        plain(&found.column, NAME_CHARS)
+    ))
 }
 
 #[cfg(test)]

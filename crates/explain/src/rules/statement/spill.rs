@@ -7,10 +7,12 @@ use crate::node_time;
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::{busy, in_a_line, plain, severity};
 use crate::rules::inspect;
+use crate::rules::paste::literal;
 use crate::rules::plan::{self, number};
 use crate::units;
-use record::finding::{Level, NodeTime, Severity};
+use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
+use record::watched::FUNCTION_SETTINGS;
 
 /// The number of a finding about a role or database that has less memory than the server gives.
 pub(crate) const OWN_LIMIT: &str = "own_limit_bytes";
@@ -114,6 +116,27 @@ fn less_in_sessions(case: &Case, time: &NodeTime, bytes: f64, planned: f64) -> O
 /// Where the setting of a session comes from.
 const IN_SESSION: &str = "SELECT setting, unit, source FROM pg_settings WHERE name = 'work_mem'; -- in a session of that application: source is client (connection \
     string, PGOPTIONS) or session (SET)";
+
+/// The same where a function that the statement calls has less memory of its own.
+fn own_of_function(case: &Case, time: &NodeTime, called: &StatementTime, setting: &str) -> Option<OwnLimit> {
+    let outer = if called.outer.is_empty() { &called.text } else { &called.outer };
+    let names = statement::names(outer);
+    let server = case.setting(&time.node, setting).and_then(units::setting)?;
+    let mut facts =
+        case.facts(FUNCTION_SETTINGS).filter(|fact| fact.node == time.node && names.contains(&fact.name));
+    facts.find_map(|fact| {
+        let value = fact.value.split(", ").find_map(|one| one.strip_prefix(setting)?.strip_prefix('='))?;
+        let bytes = units::setting(value).filter(|bytes| *bytes < server)?;
+        Some(OwnLimit {
+            bytes,
+            words: format!("function {}() has a {setting} of its own: {value}", plain(&fact.name, EXPRESSION_CHARS)),
+            command: format!(
+                "SELECT format('ALTER FUNCTION %s RESET {setting};', oid::regprocedure) AS command FROM pg_proc WHERE proname = {};",
+                literal(&fact.name)
+            ),
+        })
+    })
+}
 
 /// Temporary files of a node, where no statistics of statements name who writes them.
 fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
@@ -220,6 +243,7 @@ pub(super) fn spill(case: &Case) -> Answer {
             let setting = if is_build { "maintenance_work_mem" } else { "work_mem" };
             let own = own_limit(case, time, setting, &statement.database);
             // Who has little memory of his own writes small files.
+            let own = own.or_else(|| own_of_function(case, time, statement, setting));
             let least = own.as_ref().map_or(SPILL_BYTES_MIN, |own| SPILL_BYTES_MIN.min(own.bytes));
             // Processes that build an index together exchange their part in files, however much memory they have.
             let has_room = is_build

@@ -39,25 +39,45 @@ impl From<Failed> for NotPlanned {
 /// Part of the message with which Citus refuses to plan for unknown values.
 pub(super) const WANTS_VALUES: &str = "could not create distributed plan";
 
-/// Types that are tried one after another for parameters that are computed together.
-pub(super) const TYPES: [&str; 3] = ["bigint", "integer", "text"];
+/// Types that are tried one after another for parameters that are computed together; then also for those that are computed with anything else.
+pub(super) const TYPES: [(Alone, &str); 6] = [
+    (Alone::Kept, "bigint"),
+    (Alone::Kept, "integer"),
+    (Alone::Kept, "text"),
+    (Alone::Typed, "integer"),
+    (Alone::Typed, "interval"),
+    (Alone::Typed, "numeric"),
+];
+
+/// What is done with a parameter that is computed with something else than a parameter: `date + $1` has several meanings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Alone {
+    /// It has the type that the server finds for it.
+    Kept,
+    /// It gets a type.
+    Typed,
+}
 
 /// SQLSTATE: undefined function or operator, ambiguous function, datatype mismatch, indeterminate datatype.
 const OF_TYPES: [&str; 4] = ["42883", "42725", "42804", "42P18"];
 
 /// Gives the first of two parameters that are computed together a type: `$1 + $2` has none, and the server refuses it. All integer types compare with
 /// bigint through the same indexes; where the server refuses that, too, another one of [`TYPES`] was meant.
-pub(super) fn typed(plain: &str, kind: &str) -> String {
+pub(super) fn typed(plain: &str, (alone, kind): (Alone, &str)) -> String {
+    let signs = ['+', '-', '*', '/', '%'];
     let mut out = String::with_capacity(plain.len());
     let mut rest = plain;
     while let Some(at) = rest.find('$') {
         let digits = rest[at + 1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - at - 1);
         let end = at + 1 + digits;
-        out.push_str(&rest[..end]);
+        out.push_str(&rest[..at]);
+        let follows = out.trim_end().ends_with(signs);
+        out.push_str(&rest[at..end]);
         rest = &rest[end..];
         let after = rest.trim_start();
-        let is_computed = digits > 0 && after.starts_with(['+', '-', '*', '/', '%']);
-        if is_computed && after[1..].trim_start().starts_with('$') {
+        let is_computed = digits > 0 && after.starts_with(signs);
+        let is_alone = digits > 0 && (follows || is_computed) && !after.starts_with("::");
+        if is_computed && after[1..].trim_start().starts_with('$') || alone == Alone::Typed && is_alone {
             out.push_str("::");
             out.push_str(kind);
         }
@@ -94,7 +114,7 @@ fn any_value(kind: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{any_value, typed};
+    use super::{Alone, any_value, typed};
 
     #[test]
     fn each_type_has_a_value_or_null() {
@@ -104,12 +124,19 @@ mod tests {
     #[test]
     fn parameters_that_are_computed_together_get_a_type() {
         assert_eq!(
-            typed("select $1+$2, a - $3 from t where b = $4 * $5", "bigint"),
+            typed("select $1+$2, a - $3 from t where b = $4 * $5", (Alone::Kept, "bigint")),
             "select $1::bigint+$2, a - $3 from t where b = $4::bigint * $5"
         );
         assert_eq!(
-            typed("select a from t where b = $1 and c || $2", "integer"),
+            typed("select a from t where b = $1 and c || $2", (Alone::Kept, "integer")),
             "select a from t where b = $1 and c || $2"
+        );
+        assert_eq!(
+            typed(
+                "select a from t where b between current_date + $1 and c - $2::int and d -> $3 = $4",
+                (Alone::Typed, "integer")
+            ),
+            "select a from t where b between current_date + $1::integer and c - $2::int and d -> $3 = $4"
         );
     }
 }
