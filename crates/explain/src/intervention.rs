@@ -14,7 +14,7 @@
 
 use crate::case::{Case, SettingChange};
 use crate::rule::Claim;
-use crate::rules::{replication, vacuum, wal};
+use crate::rules::{synchronous, vacuum, wal};
 use crate::statistics;
 use crate::units;
 use crate::waits::{Waits, Who};
@@ -67,8 +67,8 @@ const EXPERIMENTS: [Experiment; 3] = [
         rule: "REP-01",
         settings: &["synchronous_commit", "synchronous_standby_names"],
         who: Who::Client,
-        fits: replication::is_sync,
-        present: replication::SYNC_SHARE,
+        fits: synchronous::is_sync,
+        present: synchronous::SYNC_SHARE,
         words: "active sessions waited for synchronous standbys in",
     },
 ];

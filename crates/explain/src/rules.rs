@@ -20,6 +20,7 @@ mod form;
 mod generator;
 mod inside;
 mod inspect;
+mod isolation;
 mod limit;
 pub(crate) mod lock;
 mod member;
@@ -39,7 +40,6 @@ mod policy;
 mod poll;
 mod pool;
 mod queue;
-mod quorum;
 mod raised;
 mod relation;
 mod repeated;
@@ -52,6 +52,7 @@ mod spread;
 mod standby;
 pub(crate) mod statement;
 mod surroundings;
+pub(crate) mod synchronous;
 mod table;
 mod temporary;
 mod transaction;
@@ -123,6 +124,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         overlap::RULES,
         limit::RULES,
         wal::RULES,
+        synchronous::RULES,
         replication::RULES,
         standby::RULES,
         applied::RULES,

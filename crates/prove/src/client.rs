@@ -146,8 +146,10 @@ impl ClientError {
 }
 
 /// What shows why a statement does not return.
-const WHAT_IT_WAITS_FOR: &str = "look at what its session waits for: select pid, wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 60) as query from \
-    pg_stat_activity where state <> 'idle'; with IPC and SyncRep a commit waits for a synchronous standby that is away (synchronous_standby_names), with Lock for \
+const WHAT_IT_WAITS_FOR: &str = "look at what its session waits for: select pid, wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 60) as \
+    query from \
+    pg_stat_activity where state <> 'idle'; with IPC and SyncRep a commit waits for a synchronous standby that is away (synchronous_standby_names), with \
+    Lock for \
     another session";
 
 /// The time limit for one of several hosts: after it the next one is tried.

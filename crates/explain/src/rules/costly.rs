@@ -77,9 +77,7 @@ pub(super) fn names_table(statement: &StatementTime, relation: &str) -> bool {
     let (_, name) = parts_of(relation);
     match statement::parse(&statement.text) {
         Ok(parsed) => parsed.tables.iter().any(|table| is_name_of(table, relation)),
-        Err(_) => {
-            statement::names(&statement.text).iter().any(|word| *word == name) || statement.text.is_empty()
-        }
+        Err(_) => statement::names(&statement.text).contains(&name) || statement.text.is_empty(),
     }
 }
 

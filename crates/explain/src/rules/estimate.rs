@@ -76,7 +76,8 @@ fn estimated(case: &Case) -> Answer {
                 "switch it off for tables whose queries are short, and keep statistics here by ANALYZE of the foreign table; or prepare the statement once per \
                  session, so that it is planned once",
                 &[
-                    &format!("ALTER FOREIGN TABLE {} OPTIONS (ADD use_remote_estimate 'false'); -- SET instead of ADD if the table has the option itself", fact.name),
+                    &format!("ALTER FOREIGN TABLE {} OPTIONS (ADD use_remote_estimate 'false'); -- SET instead of ADD if the table has the option \
+                        itself", fact.name),
                     &format!("ANALYZE {};", fact.name),
                     "SELECT srvname, srvoptions FROM pg_foreign_server;",
                 ],

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::costly::plain;
 use super::member::is_away;
-use crate::case::Case;
+use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
@@ -229,7 +229,8 @@ struct Kind<'a> {
     refused: f64,
 }
 
-/// Leaves out the statements that were refused in failed transactions, and adds their number to the most frequent of the other errors, if that is frequent enough.
+/// Leaves out the statements that were refused in failed transactions, and adds their number to the most frequent of the other errors, if that is frequent
+/// enough.
 fn with_refused(mut kinds: Vec<Kind<'_>>) -> Vec<Kind<'_>> {
     let is_refused = |kind: &Kind<'_>| {
         let state = Case::word_of(kind.first, "sqlstate");
@@ -296,13 +297,78 @@ fn is_engine_busy(case: &Case, node: &str) -> bool {
     of_node.any(|event| is_away(case, node, &event.message))
 }
 
+/// The claim about a kind of error that comes so often, on a server with so many transactions a second.
+fn of_kind(
+    case: &Case,
+    server: &Thing<'_>,
+    known: Option<&'static Known>,
+    (per_s, transactions): (f64, f64),
+    kind: &Kind<'_>,
+) -> Claim {
+    let Kind { first, count, refused } = kind;
+    let (count, refused) = (*count, *refused);
+    let state = Case::word_of(first, "sqlstate");
+    let share = per_s / transactions.max(per_s);
+    let severity = match known {
+        Some(_) if share >= SHARE_HIGH => Severity::High,
+        Some(_) => Severity::Medium,
+        None if refused > 0.0 && share >= SHARE_HIGH => Severity::Medium,
+        None => Severity::Low,
+    };
+    let message = plain(&first.message, ERROR_CHARS);
+    let text = match known {
+        Some(known) => {
+            format!("{}: {} times a second: {}", server.place, units::short(per_s), known.what)
+        }
+        None => {
+            format!("{}: {} statements a second fail: {message}", server.place, units::short(per_s))
+        }
+    };
+    Claim::new(severity, Level::DiscriminatingCounter, text)
+        .on_node(server.place)
+        .during([server.lines.ticks.window()])
+        .number("errors_per_s", per_s)
+        .number("share_of_transactions", share)
+        .because(format!(
+            "the server's log, {count:.0} times: {message}{}",
+            if state.is_empty() { String::new() } else { format!(" (SQLSTATE {state})") }
+        ))
+        .with(
+            known.and_then(|known| case.setting(server.place, known.setting)),
+            |claim, value| {
+                claim.because(format!(
+                    "{} is {value} here; a role or a database may have its own",
+                    known.map_or("", |known| known.setting)
+                ))
+            },
+        )
+        .with((refused > 0.0).then_some(refused), |claim, refused| {
+            claim.because(format!(
+                "{refused:.0} more statements were refused, because their programs went on in the failed transaction: they should roll back after an \
+                    error"
+            ))
+        })
+        .with(known.is_none().then_some(()), |claim, ()| {
+            claim.lacking(
+                "whether the program expects this error: what fails is done in vain either way",
+            )
+        })
+        .remedy(
+            known.map_or("find the program that sends it, and mend or stop it", |known| {
+                known.text
+            }),
+            &commands(known),
+        )
+}
+
 fn failing(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
         let seconds = server.lines.ticks.window().length_us() as f64 / 1e6;
         let rate = |field: &str| server.lines.rate(field).unwrap_or(0.0);
         let transactions = rate("xact_rollback") + rate("xact_commit");
-        for Kind { first, count, refused } in kinds(case, server.place) {
+        for kind in kinds(case, server.place) {
+            let Kind { first, count, .. } = kind;
             let per_s = count / seconds.max(1.0);
             let state = Case::word_of(first, "sqlstate");
             let known = KNOWN.iter().find(|known| known.fits(state, &first.message));
@@ -314,59 +380,7 @@ fn failing(case: &Case) -> Answer {
             if is_shutdown || !(is_often || ends_session && count >= SESSIONS_MIN) {
                 continue;
             }
-            let share = per_s / transactions.max(per_s);
-            let severity = match known {
-                Some(_) if share >= SHARE_HIGH => Severity::High,
-                Some(_) => Severity::Medium,
-                None if refused > 0.0 && share >= SHARE_HIGH => Severity::Medium,
-                None => Severity::Low,
-            };
-            let message = plain(&first.message, ERROR_CHARS);
-            let text = match known {
-                Some(known) => {
-                    format!("{}: {} times a second: {}", server.place, units::short(per_s), known.what)
-                }
-                None => {
-                    format!("{}: {} statements a second fail: {message}", server.place, units::short(per_s))
-                }
-            };
-            claims.push(
-                Claim::new(severity, Level::DiscriminatingCounter, text)
-                    .on_node(server.place)
-                    .during([server.lines.ticks.window()])
-                    .number("errors_per_s", per_s)
-                    .number("share_of_transactions", share)
-                    .because(format!(
-                        "the server's log, {count:.0} times: {message}{}",
-                        if state.is_empty() { String::new() } else { format!(" (SQLSTATE {state})") }
-                    ))
-                    .with(
-                        known.and_then(|known| case.setting(server.place, known.setting)),
-                        |claim, value| {
-                            claim.because(format!(
-                                "{} is {value} here; a role or a database may have its own",
-                                known.map_or("", |known| known.setting)
-                            ))
-                        },
-                    )
-                    .with((refused > 0.0).then_some(refused), |claim, refused| {
-                        claim.because(format!(
-                            "{refused:.0} more statements were refused, because their programs went on in the failed transaction: they should roll back after an \
-                                error"
-                        ))
-                    })
-                    .with(known.is_none().then_some(()), |claim, ()| {
-                        claim.lacking(
-                            "whether the program expects this error: what fails is done in vain either way",
-                        )
-                    })
-                    .remedy(
-                        known.map_or("find the program that sends it, and mend or stop it", |known| {
-                            known.text
-                        }),
-                        &commands(known),
-                    ),
-            );
+            claims.push(of_kind(case, &server, known, (per_s, transactions), &kind));
         }
     }
     Answer::of(claims, || "errors in the server's log, by their kinds".to_string())

@@ -144,7 +144,6 @@ struct Seen<'a> {
     is_filtered: bool,
     /// Its first table, if statistics of it were recorded.
     table: Option<Thing<'a>>,
-    /// How many tables it names.
     tables: usize,
 }
 
@@ -434,9 +433,7 @@ fn barrier(seen: &Seen<'_>) -> Option<Found> {
     let filter = planned.as_ref().and_then(|planned| planned.filter_of("CTE Scan")).map(str::to_string);
     let name = seen.shape.materialized.first();
     let is_recursive = planned.as_ref().is_some_and(excess::recurses);
-    // A recursion of which most rows are wanted begins where it should.
-    let is_wanted =
-        is_recursive && planned.as_ref().is_some_and(|planned| excess::wants_most(planned, seen.rows()));
+    let is_wanted = planned.as_ref().is_some_and(|planned| excess::wants_most(planned, seen.rows()));
     let is_wasteful = seen.blocks() >= BLOCKS_MIN && seen.rows() < seen.blocks() && !is_wanted;
     if is_wasteful && name.is_none() && filter.is_none() {
         return excess::late(seen, planned.as_ref()?);

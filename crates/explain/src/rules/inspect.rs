@@ -90,7 +90,8 @@ fn inspected(case: &Case) -> Answer {
                 ))
                 .not("a missing index: the function reads pages, and not rows by a condition")
                 .remedy(
-                    format!("call it once a day or by hand, for one table at a time, and not from monitoring{better}; n_dead_tup of pg_stat_user_tables costs nothing"),
+                    format!("call it once a day or by hand, for one table at a time, and not from monitoring{better}; n_dead_tup of pg_stat_user_tables \
+                        costs nothing"),
                     &["SELECT relname, n_live_tup, n_dead_tup FROM pg_stat_user_tables ORDER BY n_dead_tup DESC LIMIT 10;"],
                 ),
             );

@@ -13,7 +13,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     id: "PLAN-71",
     title: "pieces of large values are read, and the whole values unpacked",
     needs: &[Field("statement", "calls"), Field("table", "bytes"), Field("server", "sessions_active")],
-    limits: "20 % of the session time in a SELECT of one table that returns substr, substring, right, length or the like of a column and not the column itself, \
+    limits: "20 % of the session time in a SELECT of one table that returns substr, substring, right, length or the like of a column and not the column \
+        itself, \
         where the table has 16 kB for each row, and which touches 4 blocks for each row that it returns (ours)",
     judge,
     links: &["https://www.postgresql.org/docs/current/storage-toast.html#STORAGE-TOAST-ONDISK"],

@@ -1,27 +1,16 @@
 //! REP: standbys, slots, subscriptions, clocks.
 
 use crate::case::{Case, Thing};
-use crate::decompose;
 use crate::rule::Need::{Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule};
 use crate::rules::paste::{OF_ENGINE, slot_of_engine};
-use crate::rules::quorum;
 use crate::series::Series;
 use crate::units;
-use crate::waits::Who;
 use record::event;
 use record::finding::{Level, Severity};
 use record::watched::own;
 
 pub(super) const RULES: &[Rule] = &[
-    Rule {
-        id: "REP-01",
-        title: "commits wait for synchronous standbys",
-        needs: &[Looked("wait"), Looked("replication")],
-        limits: "20 % of the active sessions in IPC:SyncRep (ours; R4)",
-        judge: sync_rep,
-        links: &["https://www.postgresql.org/docs/current/warm-standby.html#SYNCHRONOUS-REPLICATION"],
-    },
     Rule {
         id: "REP-02",
         title: "WAL replay by a single process is the limit",
@@ -79,10 +68,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Of the active sessions.
-pub(crate) const SYNC_SHARE: f64 = 0.2;
-/// The limit of a high finding.
-const SYNC_SHARE_HIGH: f64 = 0.5;
 /// Of one processor.
 const REPLAY_BUSY: f64 = 0.9;
 /// For so long.
@@ -103,99 +88,6 @@ const RETAINED_BYTES_MIN: f64 = 32e6;
 const OFFSET_US: f64 = 10_000.0;
 /// From here on a distributed database can return wrong results.
 const OFFSET_HIGH_US: f64 = 100_000.0;
-
-pub(crate) fn is_sync(kind: &str, event: &str) -> bool {
-    (kind, event) == ("IPC", "SyncRep")
-}
-
-fn sync_rep(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for (node, waits) in case.waiting_nodes() {
-        let Some(share) = waits.share(Who::Client, is_sync).filter(|share| *share >= SYNC_SHARE) else {
-            continue;
-        };
-        let mut claim = Claim::new(
-            if share >= SYNC_SHARE_HIGH { Severity::High } else { Severity::Medium },
-            Level::DiscriminatingCounter,
-            format!(
-                "{node}: {} of the active sessions wait for synchronous standbys{}",
-                units::percent(share),
-                quorum::shortage(case, node).unwrap_or_default()
-            ),
-        )
-        .on_node(node)
-        .during(waits.windows(Who::Client, is_sync))
-        .number("sync_share", share)
-        .of_client_time(decompose::share_of(case, is_sync));
-        let mode = case.setting(node, "synchronous_commit").unwrap_or("on");
-        for standby in case
-            .at("replication", node)
-            .filter(|standby| matches!(standby.lines.word("sync_state"), "sync" | "quorum"))
-        {
-            let lag = |field: &str| standby.lines.mean(field).unwrap_or(0.0);
-            let (write, flush, replay) = (lag("write_lag_us"), lag("flush_lag_us"), lag("replay_lag_us"));
-            let stages = [
-                ("the network and writing there", write),
-                ("flushing there", flush - write),
-                ("replaying there", replay - flush),
-            ];
-            let detail = stages
-                .iter()
-                .filter(|(name, _)| mode == "remote_apply" || *name != "replaying there")
-                .max_by(|left, right| left.1.total_cmp(&right.1));
-            claim = claim
-                .number("write_lag_us", write)
-                .number("flush_lag_us", flush)
-                .number("replay_lag_us", replay)
-                .with(detail, |claim, (name, us)| {
-                    claim.because(format!(
-                        "standby {}: most of the delay is {name}, {}",
-                        standby.name,
-                        units::us(*us)
-                    ))
-                });
-        }
-        let names: Vec<String> = case
-            .at("replication", node)
-            .filter(|standby| !standby.name.is_empty())
-            .map(|standby| format!("\"{}\"", standby.name.replace(['"', '\''], "")))
-            .collect();
-        let any = format!(
-            "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 ({})'; SELECT pg_reload_conf();",
-            names.join(", ")
-        );
-        let mut commands = vec![weaker_commit(mode)];
-        let is_short = quorum::shortage(case, node).is_some();
-        if is_short {
-            commands.insert(0, NONE_LEFT);
-        }
-        if names.len() > 1 || is_short && !names.is_empty() {
-            commands.insert(0, &any);
-        }
-        claims.push(claim.because(format!("synchronous_commit is {mode}")).remedy(
-            "use a weaker synchronous_commit (remote_write or on instead of remote_apply), wait for any one of several standbys, or give them a \
-                faster disk for the WAL",
-            &commands,
-        ));
-    }
-    Answer::of(claims, || "what active sessions waited for".to_string())
-}
-
-/// What lets commits return where no standby is left that could confirm them.
-const NONE_LEFT: &str = "ALTER SYSTEM SET synchronous_standby_names = ''; SELECT pg_reload_conf(); -- commits wait for no standby until one is back: what is \
-    committed meanwhile is on this server alone";
-
-/// The next weaker level of `synchronous_commit` at which a standby still confirms.
-fn weaker_commit(mode: &str) -> &'static str {
-    match mode {
-        "remote_apply" => {
-            "ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf(); -- reads of a standby may then miss a commit"
-        }
-        _ => {
-            "ALTER SYSTEM SET synchronous_commit = 'remote_write'; SELECT pg_reload_conf(); -- a commit may be lost if both hosts crash"
-        }
-    }
-}
 
 fn replay(case: &Case) -> Answer {
     let mut claims = vec![];

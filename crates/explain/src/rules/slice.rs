@@ -297,11 +297,13 @@ const EMPTYING: Kind = Kind {
         transaction could have used",
     not: "written blocks: those waits have other names",
     evidence: |case, node| per_second(case, node, "xact_commit", "transactions are committed"),
-    text: "create temporary tables only in the sessions, and when, they are needed (at COMMIT the server truncates all of a session that may have been touched); \
+    text: "create temporary tables only in the sessions, and when, they are needed (at COMMIT the server truncates all of a session that may have been \
+        touched); \
         keep rows that belong to a transaction in an array or a CTE; DELETE instead of TRUNCATE for a few rows",
     commands: &[
         "SELECT relname, relpersistence FROM pg_class WHERE relpersistence = 't' AND relkind = 'r';",
-        "SELECT calls, mean_exec_time AS ms, left(query, 80) AS query FROM pg_stat_statements WHERE query ~* 'temp|truncate' ORDER BY total_exec_time DESC LIMIT 5;",
+        "SELECT calls, mean_exec_time AS ms, left(query, 80) AS query FROM pg_stat_statements WHERE query ~* 'temp|truncate' ORDER BY total_exec_time DESC \
+            LIMIT 5;",
     ],
 };
 
@@ -364,7 +366,8 @@ rules! {
         "https://www.postgresql.org/docs/current/sql-createtable.html"),
     (client_write, "NET-06", "clients are slow to take their results", "20 % of the session time in Client:ClientWrite (ours)", CLIENT_WRITE,
         "https://www.postgresql.org/docs/current/monitoring-stats.html#WAIT-EVENT-CLIENT-TABLE"),
-    (foreign, "EXT-01", "sessions wait for a foreign server", "20 % of the session time in Extension:PostgresFdw*, or before PostgreSQL 17 in Extension:Extension \
+    (foreign, "EXT-01", "sessions wait for a foreign server", "20 % of the session time in Extension:PostgresFdw*, or before PostgreSQL 17 in \
+        Extension:Extension \
         with postgres_fdw or dblink in the database (ours)", FOREIGN,
         "https://www.postgresql.org/docs/current/postgres-fdw.html#POSTGRES-FDW-REMOTE-QUERY-OPTIMIZATION"),
     (vacuum_delay, "VAC-10", "a vacuum by command sleeps for its cost limit", "20 % of the session time in Timeout:VacuumDelay (ours)", VACUUM_DELAY,

@@ -34,7 +34,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "WAL-08",
         title: "archiving the WAL fails",
         needs: &[Field("server", "archived_failed")],
-        limits: "any attempt that failed; high from three on, because WAL stays until it is archived; or 64 MB behind, and 30 % of what is written is not archived; \
+        limits: "any attempt that failed; high from three on, because WAL stays until it is archived; or 64 MB behind, and 30 % of what is written is not \
+            archived; \
             high from 60 % on; or archive_mode on without a command (ours)",
         judge: not_archived,
         links: &["https://www.postgresql.org/docs/current/continuous-archiving.html"],
@@ -291,7 +292,8 @@ fn archived_late(case: &Case, server: &Thing<'_>) -> Option<Claim> {
             if grown >= written * OF_WRITTEN_HIGH { Severity::High } else { Severity::Medium },
             Level::DiscriminatingCounter,
             format!(
-                "{}: WAL is archived more slowly than it is written: the archive was {} behind at the end, {} more than at the beginning, and pg_wal grows by that",
+                "{}: WAL is archived more slowly than it is written: the archive was {} behind at the end, {} more than at the beginning, and pg_wal grows \
+                    by that",
                 server.place,
                 units::bytes(last),
                 units::bytes(grown)
@@ -311,7 +313,8 @@ fn archived_late(case: &Case, server: &Thing<'_>) -> Option<Claim> {
         .with(command, |claim, command| claim.because(format!("archive_command is {}", plain(command, 200))))
         .not("attempts that fail: the command succeeds, it takes too long")
         .remedy(
-            "let it archive several files at once (a tool with a queue of its own: pgBackRest with archive-async, WAL-G), compress before the network, or write \
+            "let it archive several files at once (a tool with a queue of its own: pgBackRest with archive-async, WAL-G), compress before the network, or \
+                write \
              less WAL; a file that is deleted from pg_wal breaks every backup before it",
             &["SELECT archived_count, last_archived_wal, last_archived_time, pg_walfile_name(pg_current_wal_lsn()) AS now FROM pg_stat_archiver;"],
         ),
@@ -336,7 +339,8 @@ fn archived_nowhere(case: &Case, server: &Thing<'_>) -> Option<Claim> {
             Severity::Medium,
             Level::DiscriminatingCounter,
             format!(
-                "{}: archive_mode is on and archive_command is empty: nothing is archived, no attempt fails, and every WAL file is kept for it: pg_wal grows by {} a \
+                "{}: archive_mode is on and archive_command is empty: nothing is archived, no attempt fails, and every WAL file is kept for it: pg_wal \
+                    grows by {} a \
                     second",
                 server.place,
                 units::bytes(written)
@@ -350,7 +354,8 @@ fn archived_nowhere(case: &Case, server: &Thing<'_>) -> Option<Claim> {
             claim.number("until_full_s", left).because(format!("at this rate the disk of the WAL is full in {}", units::seconds(left)))
         })
         .remedy(
-            "set the command of the archive; if there is to be none, let a command succeed that does nothing until the next restart, at which archiving is switched off",
+            "set the command of the archive; if there is to be none, let a command succeed that does nothing until the next restart, at which archiving is \
+                switched off",
             &[
                 "ALTER SYSTEM SET archive_command = '/bin/true'; SELECT pg_reload_conf(); -- releases what is kept: backups that need it are worthless",
                 "ALTER SYSTEM SET archive_mode = off; -- then restart: all sessions end",

@@ -1,5 +1,6 @@
 //! TXN: transactions that are too small, too large, or never finished.
 
+use super::isolation;
 use super::vacuum::is_wal;
 use crate::case::{Case, Thing};
 use crate::decompose;
@@ -217,19 +218,6 @@ const REPEAT: &str = "repeat them with a pause that grows; keep the transactions
     its condition an index); use READ COMMITTED with explicit locks where that is enough";
 
 /// Serialization failures, deadlocks, errors, and programs that use ROLLBACK to end what they have read.
-/// Isolation levels at which transactions that conflict fail.
-const STRICT: [&str; 2] = ["serializable", "repeatable read"];
-
-/// The isolation level of transactions that choose none: that of a role or database at work, if it is strict, else the server's; and whose it is.
-fn isolation<'a>(case: &'a Case, node: &'a str) -> (&'a str, String) {
-    const NAME: &str = "default_transaction_isolation";
-    let mut own = case.own_settings(node, NAME);
-    match own.find(|(owner, value)| STRICT.contains(value) && case.is_at_work(node, owner, "")) {
-        Some((owner, value)) => (value, format!(" for all of {owner}")),
-        None => (case.setting(node, NAME).unwrap_or(""), String::new()),
-    }
-}
-
 fn rolled_back(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -239,8 +227,8 @@ fn rolled_back(case: &Case) -> Answer {
         if share < ROLLED_BACK_SHARE || failed < ROLLED_BACK_PER_S || is_jump(&server) {
             continue;
         }
-        let (level, whose) = isolation(case, server.place);
-        let is_strict = STRICT.contains(&level);
+        let (level, whose) = isolation::level(case, server.place);
+        let is_strict = isolation::STRICT.contains(&level);
         let conflict = case.events_of(event::SERVER_LOG).find(|event| {
             Case::word_of(event, "sqlstate") == SERIALIZATION_FAILURE
                 && [server.place, ""].contains(&Case::word_of(event, "node"))
@@ -271,9 +259,7 @@ fn rolled_back(case: &Case) -> Answer {
                     units::percent(share),
                     units::short(failed),
                     match usual_error(case, server.place) {
-                        _ if is_known && is_strict => format!(": they conflict with each other (serialization failures), because \
-                            default_transaction_isolation is {level}{whose}"),
-                        _ if is_known => ": they conflict with each other (serialization failures)".to_string(),
+                        _ if is_known => isolation::conflicting(is_strict, level, &whose),
                         _ if is_meant => ", by their programs: the server's log has no error for most of them".to_string(),
                         Some(error) => format!(", most with the error: {}", super::costly::plain(&error.message, ERROR_CHARS)),
                         None => String::new(),

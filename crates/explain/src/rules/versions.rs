@@ -78,7 +78,8 @@ fn again(case: &Case) -> Answer {
                 severity(statement.share),
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: one transaction updates the same rows of {relation} again and again, each of its {} rows {} times or more: every update leaves a version \
+                    "{}: one transaction updates the same rows of {relation} again and again, each of its {} rows {} times or more: every update leaves a \
+                        version \
                         behind that nothing can remove before the transaction ends, and the next ones read them all",
                     time.node,
                     units::short(rows),

@@ -123,7 +123,8 @@ const FEWER_ROWS: &str = "find a form in which one change writes few rows: posit
     (nested sets, lists in an order), a parent's key or a path instead of left and right bounds, a state in one row instead of in all; or leave out \
     rows whose values stay the same";
 
-const FEWER_DELETED: &str = "let what is deleted together lie together: a partition for each day or batch, which is dropped or truncated; or delete only rows that are \
+const FEWER_DELETED: &str = "let what is deleted together lie together: a partition for each day or batch, which is dropped or truncated; or delete only \
+    rows that are \
     not written again at once";
 
 /// Whether a statement takes a portion of the rows that fit.

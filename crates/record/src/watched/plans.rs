@@ -34,7 +34,7 @@ line! {
         tasks: Option<u64>,
         /// `jit_above_cost` of the server; absent if it is off.
         jit_above_cost: Option<f64>,
-        /// How long planning it took here (ms), as EXPLAIN tells; absent where it does not (before 10).
+        /// How long planning it took here (ms), by EXPLAIN; absent before PostgreSQL 10.
         planning_ms: Option<f64>,
         /// `work_mem` of the server.
         work_mem_bytes: Option<u64>,

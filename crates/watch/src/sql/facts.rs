@@ -9,7 +9,8 @@ use serde_json::Value;
 use std::path::PathBuf;
 
 /// Settings that are recorded even at their default, because a finding may name them.
-const TELLING: &str = "'archive_command', 'archive_library', 'archive_mode', 'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_max_workers', 'autovacuum_naptime', 'autovacuum_vacuum_cost_delay', \
+const TELLING: &str = "'archive_command', 'archive_library', 'archive_mode', 'autovacuum', 'autovacuum_freeze_max_age', 'autovacuum_max_workers', \
+    'autovacuum_naptime', 'autovacuum_vacuum_cost_delay', \
     'autovacuum_vacuum_cost_limit', 'autovacuum_work_mem', 'bgwriter_delay', 'block_size', 'checkpoint_completion_target', \
     'checkpoint_flush_after', 'checkpoint_timeout', 'commit_delay', 'data_checksums', 'deadlock_timeout', 'effective_io_concurrency', 'fsync', \
     'full_page_writes', 'huge_pages', 'huge_pages_status', 'idle_in_transaction_session_timeout', 'idle_replication_slot_timeout', 'io_method', \
@@ -215,8 +216,13 @@ pub(crate) fn answer(
     }
     slow.autovacuum_workers_max = count(answer, "workers_max");
     slow.freeze_max_age_xids = count(answer, "freeze_max_age");
+    (known(answer), changed)
+}
+
+/// What other questions need to know.
+fn known(answer: &Value) -> Known {
     let path = |value: &Value| value.as_str().filter(|path| !path.is_empty()).map(PathBuf::from);
-    let known = Known {
+    Known {
         data_directory: path(&answer["data_directory"]),
         tablespaces: list(answer, "tablespaces")
             .iter()
@@ -231,6 +237,5 @@ pub(crate) fn answer(
         has_log_in_json: text(answer, "version_num")
             .parse()
             .is_ok_and(|version: u64| version >= LOG_IN_JSON_SINCE),
-    };
-    (known, changed)
+    }
 }

@@ -1,6 +1,7 @@
 //! Plans of the statements that take the most time, without running them, and what a change would make of them.
 //!
-//! A statement is planned when [`due`] says so, one at a time. It is planned in a transaction that only reads, with limits of time, from a text that a parser
+//! Which statements are planned, and when, is up to [`due`]; one at a time. It is planned in a transaction that only reads, with limits of time, from a text
+//! that a parser
 //! has checked, with parameters instead of values (`EXPLAIN (GENERIC_PLAN)`, before PostgreSQL 16 PREPARE with `plan_cache_mode =
 //! force_generic_plan`). [`safety`] decides whether our role may.
 //! A plan is recorded once for each shape.
@@ -44,7 +45,7 @@ const OWN_PATH: &str = "set local search_path = pg_catalog, pg_temp";
 const GENERIC_PLAN_SINCE: u64 = 160_000;
 /// From so many scans below one Append on, EXPLAIN EXECUTE shows whether partitions are left out when it runs.
 const PARTITIONS_MIN: u64 = 8;
-/// `server_version_num` from which EXPLAIN tells how long planning took.
+/// `server_version_num` from which EXPLAIN has the time of planning.
 const SUMMARY_SINCE: u64 = 100_000;
 /// Planning that took longer is measured again: the first look at a table in a session reads the catalog as well.
 const PLANNING_MS_MIN: f64 = 1.0;

@@ -202,8 +202,11 @@ pub(super) fn recurses(planned: &super::super::plan::Planned<'_>) -> bool {
     planned.nodes.iter().any(|node| node.lines.word("kind") == "Recursive Union")
 }
 
-/// Whether a statement returns most of the rows of its recursion, by the plan: as many as the filter of its result is expected to leave.
+/// Whether a statement returns most of the rows of its recursion, by the plan: then it begins where it should.
 pub(super) fn wants_most(planned: &super::super::plan::Planned<'_>, rows: f64) -> bool {
+    if !recurses(planned) {
+        return false;
+    }
     let all = planned.nodes.iter().find(|node| node.lines.word("kind") == "Recursive Union");
     let kept = planned.nodes.iter().find(|node| node.lines.word("kind") == "CTE Scan");
     let share =

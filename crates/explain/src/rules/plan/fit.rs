@@ -25,7 +25,8 @@ pub(in crate::rules) const RULES: &[Rule] = &[
         id: "PLAN-73",
         title: "two indexes are combined where one on both columns would find the rows",
         needs: NEEDS,
-        limits: "20 % of the session time in a plan with BitmapAnd, each of whose indexes finds ten times the rows that fit, 500 or more; low below half of the \
+        limits: "20 % of the session time in a plan with BitmapAnd, each of whose indexes finds ten times the rows that fit, 500 or more; low below half of \
+            the \
             time (ours)",
         judge: |case| judge(case, combined, "plans that combine the bitmaps of several indexes"),
         links: &["https://www.postgresql.org/docs/current/indexes-bitmap-scans.html"],
@@ -43,7 +44,8 @@ pub(in crate::rules) const RULES: &[Rule] = &[
         id: "PLAN-75",
         title: "a partitioned table has no statistics of its own",
         needs: NEEDS,
-        limits: "20 % of the session time in a statement that joins or groups the rows of a partitioned table that was never analysed as a whole; low unless its \
+        limits: "20 % of the session time in a statement that joins or groups the rows of a partitioned table that was never analysed as a whole; low \
+            unless its \
             plan has a nested loop with a filter, or does far more than its cost allows (ours)",
         judge: |case| judge(case, unanalysed, "partitioned tables, and when they were analysed"),
         links: &["https://www.postgresql.org/docs/current/sql-analyze.html"],
@@ -133,7 +135,8 @@ fn extreme(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             .not("an index with that order: the planner would take its first entry (Limit, instead of Aggregate)")
             .remedy(
                 "create an index with the columns of the condition first and the value behind them, written as the statement writes it; or keep the value as a \
-                 column of its own type. For the next number of a series a counter row is better (UPDATE ... SET n = n + 1 RETURNING n), because two sessions that \
+                 column of its own type. For the next number of a series a counter row is better (UPDATE ... SET n = n + 1 RETURNING n), because two \
+                 sessions that \
                  read the greatest number get the same next one",
                 &commands,
             ),
@@ -233,7 +236,8 @@ fn keys_of(index: &Thing<'_>) -> Option<Vec<Key>> {
     keys(inside)
 }
 
-/// Whether an index has the columns of an order one after another, in directions that neither a forward nor a backward scan gives. `equal` are the columns that are
+/// Whether an index has the columns of an order one after another, in directions that neither a forward nor a backward scan gives. `equal` are the columns
+/// that are
 /// compared with one value each.
 fn is_turned(order: &[Key], index: &[Key], equal: &[String]) -> bool {
     let names = |keys: &[Key]| keys.iter().map(|key| key.0.clone()).collect::<Vec<_>>();
@@ -301,7 +305,8 @@ fn directions(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             .because(format!("the plan sorts by {shown}"))
             .because(planned.file())
             .remedy(
-                "create an index with the columns of the condition first, and those of ORDER BY behind them in these very directions: the first rows are then read \
+                "create an index with the columns of the condition first, and those of ORDER BY behind them in these very directions: the first rows are \
+                    then read \
                  from it without a sort (CONCURRENTLY does not block writes); the other index may then be superfluous",
                 &[&format!("CREATE INDEX CONCURRENTLY ON {relation} ({});", columns.join(", "))],
             ),
@@ -359,7 +364,8 @@ fn unanalysed(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     };
     let relation = plain(&found.facts[0].name, WORDS_CHARS);
     let text = format!(
-        "a statement that takes {} of the session time joins or groups the rows of {relation}, a partitioned table that was never analysed as a whole: autovacuum \
+        "a statement that takes {} of the session time joins or groups the rows of {relation}, a partitioned table that was never analysed as a whole: \
+            autovacuum \
             analyses only its partitions, so that the planner guesses how many different values there are{shape}",
         planned.share()
     );

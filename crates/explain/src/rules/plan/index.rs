@@ -373,7 +373,10 @@ pub(super) fn obstacle_of(
             .or_else(|| for_equality.find_map(|(index, columns)| not_distinct(scan, index, columns)))
             .or_else(|| in_order.find_map(|(index, columns)| inside_a_call(scan, index, columns)))
             .or_else(|| {
-                found.iter().filter(|_| !usable).find_map(|(index, _)| otherwise::nearly(scan, index))
+                found
+                    .iter()
+                    .filter(|_| !usable)
+                    .find_map(|(index, _)| otherwise::nearly(scan.filter, &scan.conditions, index))
             })
     })
 }

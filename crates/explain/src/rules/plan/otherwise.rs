@@ -1,8 +1,7 @@
 //! PLAN-11 where an index holds nearly what a condition compares: the same function with other arguments, or another function of the same column.
 
-use super::index::Scan;
 use crate::case::Thing;
-use record::statement;
+use record::statement::{self, Condition};
 
 /// An expression without what its writers differ in: the names of tables and schemas, types, blanks, quotes and parentheses. Constants and parameters are
 /// one sign: an application may send the constant that a plan for unknown values lacks.
@@ -98,12 +97,15 @@ fn words(text: &str, are_called: bool) -> Vec<String> {
 }
 
 /// The index whose expression is nearly what the filter of a scan compares, as the end of a claim.
-pub(super) fn nearly(scan: &Scan<'_>, index: &Thing<'_>) -> Option<(String, Option<String>)> {
-    let compared = outline(scan.filter);
-    let called = words(scan.filter, true);
-    let named = words(scan.filter, false);
-    let inside: Vec<&str> = scan
-        .conditions
+pub(super) fn nearly(
+    filter: &str,
+    conditions: &[Condition],
+    index: &Thing<'_>,
+) -> Option<(String, Option<String>)> {
+    let compared = outline(filter);
+    let called = words(filter, true);
+    let named = words(filter, false);
+    let inside: Vec<&str> = conditions
         .iter()
         .filter(|one| one.inside.as_ref().is_some_and(|inside| inside.starts_with("function ")))
         .map(|one| one.column.as_str())
@@ -120,7 +122,7 @@ pub(super) fn nearly(scan: &Scan<'_>, index: &Thing<'_>) -> Option<(String, Opti
     let shown = statement::mask(found);
     let why = format!(
         "index {name} holds {shown}, and the condition compares another expression, {}: the planner uses an index on an expression only for the same one",
-        scan.filter
+        filter
     );
     Some((why, None))
 }

@@ -52,7 +52,8 @@ fn explain_generic(statement: &StatementTime) -> String {
 }
 
 /// The statements at work.
-const NOW_AT_WORK: &str = "SELECT pid, application_name, now() - query_start AS runs, query FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid() \
+const NOW_AT_WORK: &str = "SELECT pid, application_name, now() - query_start AS runs, query FROM pg_stat_activity WHERE state = 'active' AND pid <> \
+    pg_backend_pid() \
     ORDER BY query_start LIMIT 5;";
 
 /// Of the time of a statement, that of its compilation.
@@ -62,6 +63,19 @@ const WANTED_SHARE_MAX: f64 = 0.5;
 /// The same for one that writes them, which costs far more than to read the others.
 const WRITTEN_SHARE_MAX: f64 = 0.1;
 
+/// Whether the time of a statement goes to something else than what an index would leave out of a scan of so many rows.
+fn is_of_others(statement: &StatementTime, each: f64) -> bool {
+    // It returns most of what it reads there: the scan is right, and the blocks are touched for something else.
+    let writes = statement::parse(&statement.text)
+        .is_ok_and(|parsed| matches!(parsed.verb, statement::Verb::Update | statement::Verb::Delete));
+    let wanted = if writes { WRITTEN_SHARE_MAX } else { WANTED_SHARE_MAX };
+    // Most of its time is compilation (PLAN-03).
+    let compiled = statement.jit_ms.unwrap_or(0.0) / statement.mean_ms.unwrap_or(0.0).max(f64::MIN_POSITIVE);
+    // What such a function reads, no index of the statement's conditions shortens (SES-11).
+    let inspects = inspect::reader(&statement.text).is_some();
+    statement.rows.is_some_and(|rows| rows >= each * wanted) || compiled >= COMPILED_MAX || inspects
+}
+
 pub(super) fn scan(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -69,21 +83,7 @@ pub(super) fn scan(case: &Case) -> Answer {
             let Some((calls, blocks)) = wasteful(statement) else { continue };
             let Some((table, each, scans)) = scanned(case, &time.node, statement) else { continue };
             let relation = table.lines.word("relation");
-            // It returns most of what it reads there: the scan is right, and the blocks are touched for something else.
-            let writes = statement::parse(&statement.text)
-                .is_ok_and(|parsed| matches!(parsed.verb, statement::Verb::Update | statement::Verb::Delete));
-            let wanted = if writes { WRITTEN_SHARE_MAX } else { WANTED_SHARE_MAX };
-            if statement.rows.is_some_and(|rows| rows >= each * wanted) {
-                continue;
-            }
-            // Most of its time is compilation (PLAN-03), which reading less does not shorten.
-            let compiled =
-                statement.jit_ms.unwrap_or(0.0) / statement.mean_ms.unwrap_or(0.0).max(f64::MIN_POSITIVE);
-            if compiled >= COMPILED_MAX {
-                continue;
-            }
-            // What such a function reads, no index of the statement's conditions shortens (SES-11).
-            if inspect::reader(&statement.text).is_some() {
+            if is_of_others(statement, each) {
                 continue;
             }
             let is_named = names_table(statement, relation);
@@ -182,7 +182,8 @@ fn with_function(case: &Case, scan: &Scan<'_>, function: &Fact) -> Claim {
         .because(format!("the function: {}", plain(&function.value, TEXT_CHARS)))
         .lacking("the plan inside of the function: auto_explain.log_nested_statements shows it")
         .remedy(
-            "write what the function computes as a join, or as a table that is computed once (a calendar, for instance), so that it is not called for each row; \
+            "write what the function computes as a join, or as a table that is computed once (a calendar, for instance), so that it is not called for each \
+                row; \
              an index for its condition makes each call cheaper",
             &[
                 &format!("SELECT oid::regprocedure, prosrc FROM pg_proc WHERE proname = {};", literal(&function.name)),

@@ -34,7 +34,8 @@ fn only_one_whole_harmless_statement_is_offered_for_pasting() {
     }
     // What has not ended is in no statistics, and what has no id in no view.
     for (query_id, is_counted) in [("17", false), ("text-17e76ca56cd3ae9b", true)] {
-        let statement = StatementTime { query_id: query_id.to_string(), is_counted, ..StatementTime::default() };
+        let statement =
+            StatementTime { query_id: query_id.to_string(), is_counted, ..StatementTime::default() };
         assert_eq!(explain_generic(&statement), NOW_AT_WORK, "{query_id}");
     }
 }
