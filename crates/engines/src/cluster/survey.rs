@@ -20,11 +20,12 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const NAME_HINT: &str =
     "name every server yourself: -h HOST1,HOST2 -p PORT1,PORT2, or --cluster FILE as pgfathom up writes it";
 
-/// Standbys that stream from this server. A walsender for logical decoding is not a standby; a hidden one has no state.
+/// Standbys that stream from this server. A walsender for logical decoding is not a standby, nor is a program that only receives the WAL (pg_receivewal,
+/// pg_basebackup): it replays nothing. A hidden one has no state.
 const STANDBYS: &str = "
     select r.application_name, pg_catalog.host(r.client_addr) \
     from pg_catalog.pg_stat_replication r \
-    where r.state in ('streaming', 'catchup') \
+    where r.state in ('streaming', 'catchup') and r.replay_lsn is not null \
       and not exists (select from pg_catalog.pg_replication_slots s where s.active_pid = r.pid and s.slot_type = 'logical') \
     order by r.application_name, r.client_addr";
 

@@ -56,8 +56,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-33",
         title: "a frequent statement returns thousands of rows",
         needs: NEEDS,
-        limits: "20 % of the session time in a SELECT without LIMIT that returns 10,000 rows, once a second or more (ours)",
-        judge: |case| judge(case, whole_result, "rows per execution of statements without LIMIT"),
+        limits: "20 % of the session time in a SELECT without LIMIT that returns 10,000 rows, once a second or more; low for 1,000 rows, 20,000 a second (ours)",
+        judge: |case| judge(case, excess::whole_result, "rows per execution of statements without LIMIT"),
         links: &["https://www.postgresql.org/docs/current/queries-limit.html"],
     },
     Rule {
@@ -120,10 +120,6 @@ const BLOCKS_MIN: f64 = 100.0;
 const CALLS_PER_S_MIN: f64 = 0.5;
 /// Sessions that are in the statement at once, on average: one may be a batch that needs the result.
 const SESSIONS_MIN: f64 = 1.3;
-/// Rows of a result that no page shows.
-const RESULT_ROWS_MIN: f64 = 10_000.0;
-/// Executions a second of a result that no export makes.
-const RESULTS_PER_S_MIN: f64 = 1.0;
 /// Bytes of a row, with its large values.
 const ROW_BYTES_MIN: f64 = 4_096.0;
 /// Blocks for each row: its own, and those of its large values.
@@ -476,26 +472,6 @@ fn without_materialized(text: &str) -> String {
         if is_hint { format!("NOT {word}") } else { word.to_string() }
     });
     words.collect::<Vec<_>>().join(" ")
-}
-
-fn whole_result(seen: &Seen<'_>) -> Option<Found> {
-    let is_large = seen.rows() >= RESULT_ROWS_MIN && seen.calls() >= RESULTS_PER_S_MIN;
-    if !is_large || seen.shape.is_limited {
-        return None;
-    }
-    let rows = units::short(seen.rows());
-    let text = format!(
-        "one statement that returns {rows} rows per execution, {} times a second: it has no LIMIT",
-        units::short(seen.calls())
-    );
-    let remedy = "if the program shows or uses only the first of them, add LIMIT, and an index for its order; if it needs all of them now and then, keep the \
-        result, or fetch what changed since the last time; a cursor fetches in portions";
-    let look = explain_it(seen.case, &seen.time.node, seen.statement);
-    let mut found = seen.found(text, remedy, vec![look]);
-    found.not =
-        Some(format!("a report of now and then: it runs {} times a second", units::short(seen.calls())));
-    found.severity = found.severity.min(Severity::Medium);
-    Some(found)
 }
 
 fn wide(seen: &Seen<'_>) -> Option<Found> {

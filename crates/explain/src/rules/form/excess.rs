@@ -5,6 +5,7 @@ use super::{BLOCKS_MIN, Found, Seen, explain_it};
 use crate::case::Thing;
 use crate::rules::plan::{below, inputs, number};
 use crate::units;
+use record::finding::Severity;
 
 /// Rows of a join for each one that DISTINCT leaves.
 const COPIES_MIN: f64 = 10.0;
@@ -237,3 +238,34 @@ const SAME_TYPES: &str = "give the columns of all parts the same data types: cas
 const BEFORE: &str = "put the condition into the view or subquery, in front of DISTINCT, GROUP BY or the window function: a function with \
         the value as argument, a LATERAL \
         subquery for each row that is wanted, or a condition on a column of DISTINCT ON, GROUP BY or PARTITION BY, which is moved into it";
+
+/// Rows of a result that no page shows.
+const RESULT_ROWS_MIN: f64 = 10_000.0;
+/// Executions a second of a result that no export makes.
+const RESULTS_PER_S_MIN: f64 = 1.0;
+/// Rows of a list that an object mapper loads as a whole.
+const LIST_ROWS_MIN: f64 = 1_000.0;
+/// Rows a second of such lists.
+const ROWS_PER_S_MIN: f64 = 20_000.0;
+
+/// PLAN-33.
+pub(super) fn whole_result(seen: &Seen<'_>) -> Option<Found> {
+    let is_large = seen.rows() >= RESULT_ROWS_MIN && seen.calls() >= RESULTS_PER_S_MIN;
+    let is_much = seen.rows() >= LIST_ROWS_MIN && seen.rows() * seen.calls() >= ROWS_PER_S_MIN;
+    if !(is_large || is_much) || seen.shape.is_limited {
+        return None;
+    }
+    let rows = units::short(seen.rows());
+    let text = format!(
+        "one statement that returns {rows} rows per execution, {} times a second: it has no LIMIT",
+        units::short(seen.calls())
+    );
+    let remedy = "if the program shows or uses only the first of them, add LIMIT, and an index for its order; if it needs one of them, or wants to add one to a collection, ask for that alone; if it needs all of them now and then, keep the \
+        result, or fetch what changed since the last time; a cursor fetches in portions";
+    let look = explain_it(seen.case, &seen.time.node, seen.statement);
+    let mut found = seen.found(text, remedy, vec![look]);
+    found.not =
+        Some(format!("a report of now and then: it runs {} times a second", units::short(seen.calls())));
+    found.severity = found.severity.min(if is_large { Severity::Medium } else { Severity::Low });
+    Some(found)
+}

@@ -8,6 +8,8 @@ use crate::node_time;
 use crate::rule::{Answer, Claim};
 use crate::units;
 use record::finding::{Level, Severity};
+use record::statement;
+use record::watched::PECULIAR;
 
 /// The share of the session time in waits for the table.
 const SHARE_MIN: f64 = 0.2;
@@ -33,6 +35,29 @@ fn culprit(queue: &TableQueue) -> Option<(&str, Deed, u64)> {
     Some((text.as_str(), holder::of_table(text)?, seen_of(text)))
 }
 
+/// The statement seen most often at the root where none of them shows the lock that it holds: its transaction, a function or a trigger has taken it.
+fn hidden<'a>(case: &Case, node: &str, queue: &'a TableQueue) -> Option<(&'a str, Deed, u64)> {
+    let (text, seen) = queue.statements.iter().max_by_key(|(_, seen)| **seen)?;
+    let names = statement::names(text);
+    let has_trigger = case.facts(PECULIAR).any(|fact| {
+        let bare = fact.name.rsplit('.').next().unwrap_or(&fact.name).trim_matches('"');
+        fact.node == node && fact.value.contains("trigger ") && names.iter().any(|name| name == bare)
+    });
+    let what = match has_trigger {
+        true => {
+            "a trigger of its table, or a function, takes a lock of a whole table (LOCK TABLE, or a command that defines something), and its \
+            transaction keeps it to its end"
+        }
+        false => {
+            "its transaction holds a lock of the whole table, which an earlier statement of it or a function has taken (LOCK TABLE, or a command \
+            that defines something), to its end"
+        }
+    };
+    let text_of_remedy = "lock rows (SELECT ... FOR UPDATE of a counter's row) or a key (pg_advisory_xact_lock) instead of a table, as late as possible, and let \
+        the transaction not wait for anything else meanwhile (a device, another service)";
+    Some((text.as_str(), Deed { what, text: text_of_remedy, commands: vec![] }, *seen))
+}
+
 /// LCK-07.
 pub(super) fn queue(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -51,7 +76,9 @@ pub(super) fn queue(case: &Case) -> Answer {
             if share < SHARE_MIN || queue.seen < SEEN_MIN {
                 continue;
             }
-            let Some((statement, deed, seen)) = culprit(queue) else { continue };
+            let Some((statement, deed, seen)) = culprit(queue).or_else(|| hidden(case, node, queue)) else {
+                continue;
+            };
             claims.push(
                 Claim::new(
                     if share >= SHARE_HIGH { Severity::High } else { Severity::Medium },
