@@ -56,7 +56,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-33",
         title: "a frequent statement returns thousands of rows",
         needs: NEEDS,
-        limits: "20 % of the session time in a SELECT without LIMIT that returns 10,000 rows, once a second or more; low for 1,000 rows, 20,000 a second (ours)",
+        limits: "20 % of the session time in a SELECT without LIMIT that returns 10,000 rows, once a second or more; low for 1,000 rows, 20,000 a second \
+            (ours)",
         judge: |case| judge(case, excess::whole_result, "rows per execution of statements without LIMIT"),
         links: &["https://www.postgresql.org/docs/current/queries-limit.html"],
     },

@@ -15,8 +15,9 @@ pub(super) const RULES: &[Rule] = &[Rule {
         Field("server", "xact_commit"),
         Field("server", "sessions_active"),
     ],
-    limits: "20 % of the session time in a statement on a table whose updates are 100 a second, and for each transaction of the node ten times as many as the \
-        table has rows (ours)",
+    limits: "20 % of the session time in a statement on a table whose updates are 100 a second, and for each transaction of the node, or each execution of \
+        the statement, ten \
+        times as many as the table has rows (ours)",
     judge: again,
     links: &["https://www.postgresql.org/docs/current/storage-hot.html"],
 }];
@@ -30,13 +31,21 @@ const OF_BLOCKS_MIN: f64 = 0.5;
 /// Updates of each row in one transaction, on average.
 const TIMES_MIN: f64 = 10.0;
 
-/// How often one transaction updates each row of a table at least: if all transactions did nothing else, and all rows had their turn.
-fn times(case: &Case, node: &str, table: &Thing<'_>) -> Option<f64> {
+/// Rows of a table: as the counters have them, which a crash resets, or as the planner does.
+fn rows_of(table: &Thing<'_>) -> Option<f64> {
+    let counted = table.lines.last("live_rows").unwrap_or(0.0);
+    Some(counted.max(table.lines.last("planned_rows").unwrap_or(0.0))).filter(|rows| *rows >= 1.0)
+}
+
+/// How often one transaction updates each row of a table at least: if all transactions, or the executions of the statement that does it, did nothing else, and
+/// all rows had their turn.
+fn times(case: &Case, node: &str, statement: &StatementTime, table: &Thing<'_>) -> Option<f64> {
     let updates = table.lines.rate("rows_updated").filter(|rate| *rate >= UPDATES_PER_S_MIN)?;
-    let rows = table.lines.last("live_rows")?.max(1.0);
+    let rows = rows_of(table)?;
     let server = case.one("server", node)?;
     let transactions = server.rate("xact_commit")? + server.rate("xact_rollback").unwrap_or(0.0);
-    let times = updates / transactions.max(f64::MIN_POSITIVE) / rows;
+    let executions = statement.calls_per_s.unwrap_or(f64::MAX).min(transactions);
+    let times = updates / executions.max(f64::MIN_POSITIVE) / rows;
     (times >= TIMES_MIN).then_some(times)
 }
 
@@ -54,7 +63,7 @@ fn found<'a>(case: &'a Case, time: &'a NodeTime) -> Option<(&'a StatementTime, T
             let relation = table.lines.word("relation");
             names_table(statement, relation) || has_most(time, relation)
         });
-        let counted = tables.filter_map(|table| Some((table, times(case, &time.node, &table)?)));
+        let counted = tables.filter_map(|table| Some((table, times(case, &time.node, statement, &table)?)));
         let (table, times) = counted.max_by(|left, right| left.1.total_cmp(&right.1))?;
         Some((statement, table, times))
     };
@@ -71,8 +80,7 @@ fn again(case: &Case) -> Answer {
     for time in busy(case) {
         let Some((statement, table, times)) = found(case, time) else { continue };
         let relation = table.lines.word("relation");
-        let (rows, dead) =
-            (table.lines.last("live_rows").unwrap_or(0.0), table.lines.max("dead_rows").unwrap_or(0.0));
+        let (rows, dead) = (rows_of(&table).unwrap_or(0.0), table.lines.max("dead_rows").unwrap_or(0.0));
         claims.push(
             Claim::new(
                 severity(statement.share),

@@ -19,7 +19,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("VAC-12", &["VAC-04", "VAC-11"]),
     ("VAC-05", &["VAC-04", "VAC-03", "VAC-11", "VAC-13", "PLAN-27"]),
     ("VAC-08", &["VAC-09", "PLAN-05", "VAC-11", "VAC-13"]),
-    ("VAC-11", &["VAC-13", "PLAN-05", "MEM-04", "SES-03"]),
+    ("VAC-11", &["VAC-13", "VAC-14", "PLAN-05", "PLAN-12", "MEM-04", "SES-03"]),
     ("SES-02", &["SES-03", "GEN-03"]),
     ("LCK-08", &["LCK-04", "LCK-01", "CPU-05"]),
     ("LCK-04", &["LCK-01", "CPU-05"]),

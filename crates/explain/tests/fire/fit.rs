@@ -91,11 +91,16 @@ fn planned_long(scene: &mut Scene, planning_ms: f64, calls: u64) {
     scene.set("wait", wait, json!({"sessions": 4}));
 }
 
-/// A table of so few rows, of which this many updates are counted.
-fn updated(scene: &mut Scene, updates: u64) {
-    statement(scene, "update stock_total set n = n + $1 where depot = $2", json!({"rows": 8_000}), json!({}));
+/// A table of so few rows, of which this many updates are counted, by so many executions.
+fn updated(scene: &mut Scene, updates: u64, calls: u64) {
+    let text = "update stock_total set n = n + $1 where depot = $2";
+    statement(scene, text, json!({"rows": updates, "calls": calls}), json!({}));
     let keys = json!({"node": "n1", "database": "db", "relation": "public.stock_total"});
-    scene.set("table", keys, json!({"bytes": 9_000_000, "live_rows": 4, "dead_rows": 900, "rows_updated": updates, "autovacuum": true}));
+    scene.set(
+        "table",
+        keys,
+        json!({"bytes": 9_000_000, "live_rows": 4, "dead_rows": 900, "rows_updated": updates, "autovacuum": true}),
+    );
 }
 
 /// A statement that waits for another server, on a foreign table of which this is known.
@@ -285,7 +290,7 @@ pub(crate) const CASES: &[Fires] = &[
         grouped(scene, "(visit.visitor = a.visitor)", "partitioned by RANGE (at), never analysed as a whole")
     }),
     ("PLAN-04", Co, |scene| planned_long(scene, 12.0, 2_000)),
-    ("TXN-18", Counter, |scene| updated(scene, 4_000_000)),
+    ("TXN-18", Counter, |scene| updated(scene, 90_000, 10)),
     ("EXT-05", Counter, |scene| foreign(scene, "its server is queried for estimates (use_remote_estimate)")),
     ("EXT-01", Counter, |scene| foreign(scene, "3 exclusion constraints")),
     ("IO-11", Counter, |scene| waits(scene, "IO", "DataFileTruncate")),
@@ -316,7 +321,7 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     // Planning that is short, or rare; and prepared once, so that sessions are seen in executions.
     ("PLAN-04", |scene| planned_long(scene, 0.1, 2_000)),
     ("PLAN-04", |scene| planned_long(scene, 12.0, 3)),
-    ("TXN-18", |scene| updated(scene, 90_000)),
+    ("TXN-18", |scene| updated(scene, 90_000, 90_000)),
     ("EXT-05", |scene| foreign(scene, "3 exclusion constraints")),
     ("EXT-01", |scene| waits(scene, "Extension", "Extension")),
     ("IO-08", |scene| waits(scene, "IO", "DataFileTruncate")),

@@ -260,7 +260,8 @@ pub(super) fn whole_result(seen: &Seen<'_>) -> Option<Found> {
         "one statement that returns {rows} rows per execution, {} times a second: it has no LIMIT",
         units::short(seen.calls())
     );
-    let remedy = "if the program shows or uses only the first of them, add LIMIT, and an index for its order; if it needs one of them, or wants to add one to a collection, ask for that alone; if it needs all of them now and then, keep the \
+    let remedy = "if the program shows or uses only the first of them, add LIMIT, and an index for its order; if it needs one of them, or wants to add one \
+        to a collection, ask for that alone; if it needs all of them now and then, keep the \
         result, or fetch what changed since the last time; a cursor fetches in portions";
     let look = explain_it(seen.case, &seen.time.node, seen.statement);
     let mut found = seen.found(text, remedy, vec![look]);

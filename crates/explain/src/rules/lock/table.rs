@@ -35,7 +35,7 @@ fn culprit(queue: &TableQueue) -> Option<(&str, Deed, u64)> {
     Some((text.as_str(), holder::of_table(text)?, seen_of(text)))
 }
 
-/// The statement seen most often at the root where none of them shows the lock that it holds: its transaction, a function or a trigger has taken it.
+/// The statement seen most often at the root where none of them shows the lock that it holds: a trigger of its table has taken it.
 fn hidden<'a>(case: &Case, node: &str, queue: &'a TableQueue) -> Option<(&'a str, Deed, u64)> {
     let (text, seen) = queue.statements.iter().max_by_key(|(_, seen)| **seen)?;
     let names = statement::names(text);
@@ -43,17 +43,14 @@ fn hidden<'a>(case: &Case, node: &str, queue: &'a TableQueue) -> Option<(&'a str
         let bare = fact.name.rsplit('.').next().unwrap_or(&fact.name).trim_matches('"');
         fact.node == node && fact.value.contains("trigger ") && names.iter().any(|name| name == bare)
     });
-    let what = match has_trigger {
-        true => {
-            "a trigger of its table, or a function, takes a lock of a whole table (LOCK TABLE, or a command that defines something), and its \
-            transaction keeps it to its end"
-        }
-        false => {
-            "its transaction holds a lock of the whole table, which an earlier statement of it or a function has taken (LOCK TABLE, or a command \
-            that defines something), to its end"
-        }
-    };
-    let text_of_remedy = "lock rows (SELECT ... FOR UPDATE of a counter's row) or a key (pg_advisory_xact_lock) instead of a table, as late as possible, and let \
+    // Without one the session at the root may wait for something else than this table.
+    if !has_trigger {
+        return None;
+    }
+    let what = "a trigger of its table takes a lock of a whole table (LOCK TABLE, or a command that defines something), and its transaction keeps it to \
+        its end";
+    let text_of_remedy = "lock rows (SELECT ... FOR UPDATE of a counter's row) or a key (pg_advisory_xact_lock) instead of a table, as late as possible, \
+        and let \
         the transaction not wait for anything else meanwhile (a device, another service)";
     Some((text.as_str(), Deed { what, text: text_of_remedy, commands: vec![] }, *seen))
 }
