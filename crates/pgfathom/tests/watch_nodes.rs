@@ -171,23 +171,54 @@ fn both_sides_of_streaming_replication_are_found_as_far_as_anybody_knows() {
 /// The address of a standby as the server shows it ends with the length of a network mask: with it no host can be found.
 #[test]
 fn a_standby_on_the_network_is_reported_with_its_address() {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    let mut cluster = ThrowawayCluster::replicated(&installation, 1, "async").expect("a cluster");
+    // An address of the loopback that no other test uses: then the port is free there.
+    let id = std::process::id();
+    let address = format!("127.{}.{}.{}", 1 + id / 65_536 % 250, id / 256 % 256, 1 + id % 250);
+    let primary = cluster.node_mut(0);
+    let rules = primary.data_dir().join("pg_hba.conf");
+    let before = std::fs::read_to_string(&rules).expect("it has rules");
+    let more = "host all all 127.0.0.0/8 trust\nhost replication all 127.0.0.0/8 trust\n";
+    std::fs::write(&rules, format!("{more}{before}")).expect("they can be written");
+    primary.execute(&format!("alter system set listen_addresses = '{address}'")).expect("set");
+    primary.stop(StopMode::Fast).expect("stops");
+    primary.start_again().expect("starts");
+    let conninfo = format!("host={address} port={} user=postgres application_name=far", primary.port());
+    let standby = cluster.node(1);
+    standby.execute(&format!("alter system set primary_conninfo = '{conninfo}'")).expect("set");
+    standby.execute("select pg_reload_conf()").expect("reloads");
+    testing::wait_for("a stream of WAL over the network", || {
+        let streams = "select count(*) from pg_stat_replication where state = 'streaming' and client_addr is not null and replay_lsn is not null";
+        cluster.node(0).value(streams).is_ok_and(|streams| streams.as_deref() == Some("1"))
+    });
+    let folder = Folder::new();
+    let watch = Watch::begin(&folder, "network", &uri(cluster.node(0)));
+    watch.until("the standby is missing", |reader| {
+        away(reader, "far").is_some_and(|why| why.contains("streams from the primary (127.0.0.1)"))
+    });
+}
+
+/// A program that receives the WAL replays nothing: there is no server behind it that could be missed.
+#[test]
+fn a_program_that_receives_the_wal_is_no_standby() {
     let has_receiver = |one: &lab::local::Installation| one.bin_dir.join("pg_receivewal").exists();
     let installation =
         installations().into_iter().find(has_receiver).expect("a PostgreSQL with pg_receivewal");
-    let options = lab::throwaway::Options { tcp: true, ..Default::default() };
-    let server = options.start(&installation).expect("a server");
+    let server = lab::throwaway::Throwaway::start(&installation, &[]).expect("a server");
     let folder = Folder::new();
     std::fs::create_dir(folder.path().join("wal")).expect("a folder for the WAL");
     let mut receiver = std::process::Command::new(installation.bin_dir.join("pg_receivewal"));
-    let port = server.port().to_string();
-    receiver.args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-D", "wal"]).current_dir(folder.path());
+    let (socket, port) = (server.socket_dir().display().to_string(), server.port().to_string());
+    receiver.args(["-h", &socket, "-p", &port, "-U", "postgres", "-D", "wal"]).current_dir(folder.path());
     let _receiver = testing::Running::new(receiver.stderr(Stdio::null()).spawn().expect("it starts"));
     testing::wait_for("a stream of WAL", || {
         let streams = server.value("select count(*) from pg_stat_replication where state = 'streaming'");
         streams.is_ok_and(|streams| streams.as_deref() == Some("1"))
     });
-    let watch = Watch::begin(&folder, "network", &uri(&server));
-    watch.until("the standby is missing", |reader| {
-        away(reader, "pg_receivewal").is_some_and(|why| why.contains("streams from the primary (127.0.0.1)"))
-    });
+    let watch = Watch::begin(&folder, "received", &uri(&server));
+    watch.until("looks", |reader| looks(reader, "single") >= 3);
+    let (ended, reader) = watch.end();
+    assert_eq!(ended.exit, Some(0), "{}", ended.stderr);
+    assert!(missing(&reader).iter().all(|(_, what, _)| what != "server"), "{:?}", missing(&reader));
 }

@@ -344,7 +344,7 @@ fn io_hint(error: &io::Error) -> Option<String> {
 /// Hints for messages of initdb and the server (with `LC_MESSAGES=C`; the texts are from PostgreSQL 13 to 18).
 fn server_words_hint(text: &str) -> Option<String> {
     const DAMAGED: &str = "files of this server are damaged or missing: restore them, or make the cluster again: pgfathom down, then up";
-    const WORDS: [(&str, &str); 19] = [
+    const WORDS: [(&str, &str); 20] = [
         ("No space left on device", "free space on that disk (df -h), or choose another folder with --dir"),
         ("Disk quota exceeded", "free space on that disk (quota), or choose another folder with --dir"),
         ("Address already in use", "another server uses that port: choose one with --port, or stop it"),
@@ -386,6 +386,7 @@ fn server_words_hint(text: &str) -> Option<String> {
         ("could not find the database system", DAMAGED),
         ("control file", DAMAGED),
         ("could not locate a valid checkpoint record", DAMAGED),
+        ("required WAL directory", DAMAGED),
         ("No such file or directory", DAMAGED),
         ("configuration file", "one of the settings is wrong for this version, see the log lines above"),
     ];
