@@ -5,6 +5,7 @@ use crate::node_time;
 use record::escape::{ascii, one_line};
 use record::finding::{NodeTime, Severity, StatementTime};
 use record::statement::{self, TableName};
+use record::watched::{Fact, PECULIAR};
 
 /// A node with fewer active sessions has no problem with its time.
 const ACTIVE_MIN: f64 = 0.25;
@@ -70,6 +71,14 @@ fn parts_of(relation: &str) -> (String, String) {
         None => part.to_string(),
     };
     (plain(schema), plain(name))
+}
+
+/// What is unusual about the tables and views that a text names.
+pub(super) fn peculiar_of<'a>(case: &'a Case, node: &str, text: &str) -> Vec<&'a Fact> {
+    let names = statement::names(text);
+    let of_text =
+        case.facts(PECULIAR).filter(|fact| fact.node == node && names.contains(&parts_of(&fact.name).1));
+    of_text.collect()
 }
 
 /// Whether the text of a statement names a relation; one that cannot be parsed may.

@@ -1,14 +1,13 @@
 //! EXT-05: foreign tables whose server is queried while statements are planned.
 
-use super::costly::{busy, in_a_line, plain, severity};
+use super::costly::{busy, in_a_line, peculiar_of, plain, severity};
 use crate::case::Case;
 use crate::node_time;
 use crate::rule::Need::{Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::Level;
-use record::statement;
-use record::watched::{PECULIAR, REMOTE_ESTIMATE};
+use record::watched::REMOTE_ESTIMATE;
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "EXT-05",
@@ -41,14 +40,8 @@ fn estimated(case: &Case) -> Answer {
             continue;
         }
         let found = time.statements.iter().filter(|one| one.share >= OF_STATEMENT_MIN).find_map(|one| {
-            let names = statement::names(&one.text);
-            let mut facts = case.facts(PECULIAR).filter(|fact| {
-                let bare = fact.name.rsplit('.').next().unwrap_or(&fact.name).trim_matches('"');
-                fact.node == time.node
-                    && fact.value.contains(REMOTE_ESTIMATE)
-                    && names.iter().any(|name| name == bare)
-            });
-            facts.next().map(|fact| (one, fact))
+            let facts = peculiar_of(case, &time.node, &one.text);
+            facts.into_iter().find(|fact| fact.value.contains(REMOTE_ESTIMATE)).map(|fact| (one, fact))
         });
         let Some((one, fact)) = found else { continue };
         let ran = one

@@ -1,14 +1,12 @@
 //! PLAN-62: what is unusual about the tables and views of the statements that take the time. It is no cause by itself: it is where to look first.
 
-use super::costly::{busy, in_a_line, plain};
+use super::costly::{busy, in_a_line, peculiar_of, plain};
 use super::paste::literal;
 use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, Severity};
-use record::statement;
-use record::watched::PECULIAR;
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "PLAN-62",
@@ -30,12 +28,7 @@ fn peculiar(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for one in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
-            let names = statement::names(&one.text);
-            let of_statement = case.facts(PECULIAR).filter(|fact| {
-                let bare = fact.name.rsplit('.').next().unwrap_or(&fact.name).trim_matches('"');
-                fact.node == time.node && names.iter().any(|name| name == bare)
-            });
-            for fact in of_statement {
+            for fact in peculiar_of(case, &time.node, &one.text) {
                 claims.push(
                     Claim::new(
                         Severity::Low,

@@ -30,7 +30,7 @@ use record::statement;
 pub(super) use aside::is_explained;
 pub(super) use declared::RULES as DECLARED_RULES;
 pub(super) use fit::RULES as FIT_RULES;
-pub(super) use hidden::does_more;
+pub(super) use hidden::{does_more, is_for_workers};
 pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, keeps_most, proposal, with_proposal};
 pub(super) use narrow::RULES as NARROW_RULES;
 pub(super) use order::RULES as ORDER_RULES;

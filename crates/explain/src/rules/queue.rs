@@ -341,13 +341,11 @@ fn pinned(case: &Case, node: &str, own: f64, cores: f64) -> Option<f64> {
     (allowed < cores && is_tight).then_some(allowed)
 }
 
-/// Waits for parallel workers, under their names of all releases.
-fn is_for_workers(kind: &str, event: &str) -> bool {
-    let event = event.to_ascii_lowercase();
-    kind == "IPC"
-        && ["bgworker", "executegather", "parallel", "messagequeue", "hash"]
-            .iter()
-            .any(|begin| event.starts_with(begin))
+/// Waits of processes that work together on a statement: for their start and end, for rows, and for each other.
+fn is_among_workers(kind: &str, event: &str) -> bool {
+    let event_words = event.to_ascii_lowercase();
+    let is_together = ["messagequeue", "hash", "parallel"].iter().any(|begin| event_words.starts_with(begin));
+    super::plan::is_for_workers(kind, event) || kind == "IPC" && is_together
 }
 
 /// The share of the session time in waits for parallel workers, from which on their CPU time matters.
@@ -361,7 +359,7 @@ fn limited(case: &Case) -> Answer {
         let quota = quota(case, &time.node).filter(|_| waiting.share >= QUEUE_SHARE_MIN);
         let pinned = pinned(case, &time.node, own, cores).filter(|_| waiting.share >= QUEUE_SHARE_MIN);
         // Parallel workers that come and go between two looks use CPUs that no sample has.
-        let is_parallel = node_time::share_waiting(case, &time.node, is_for_workers)
+        let is_parallel = node_time::share_waiting(case, &time.node, is_among_workers)
             .is_some_and(|share| share >= PARALLEL_SHARE_MIN);
         let is_limited = is_long && idle >= cores * IDLE_SHARE_MIN && !is_parallel;
         if quota.is_none() && pinned.is_none() && !is_limited {

@@ -1,6 +1,6 @@
 //! LCK-07: many short waits for the lock of one table, behind ever other sessions that do the same.
 
-use super::super::costly::plain;
+use super::super::costly::{peculiar_of, plain};
 use super::holder::{self, Deed};
 use super::root_of;
 use crate::case::{Case, TableQueue};
@@ -8,8 +8,6 @@ use crate::node_time;
 use crate::rule::{Answer, Claim};
 use crate::units;
 use record::finding::{Level, Severity};
-use record::statement;
-use record::watched::PECULIAR;
 
 /// The share of the session time in waits for the table.
 const SHARE_MIN: f64 = 0.2;
@@ -38,11 +36,7 @@ fn culprit(queue: &TableQueue) -> Option<(&str, Deed, u64)> {
 /// The statement seen most often at the root where none of them shows the lock that it holds: a trigger of its table has taken it.
 fn hidden<'a>(case: &Case, node: &str, queue: &'a TableQueue) -> Option<(&'a str, Deed, u64)> {
     let (text, seen) = queue.statements.iter().max_by_key(|(_, seen)| **seen)?;
-    let names = statement::names(text);
-    let has_trigger = case.facts(PECULIAR).any(|fact| {
-        let bare = fact.name.rsplit('.').next().unwrap_or(&fact.name).trim_matches('"');
-        fact.node == node && fact.value.contains("trigger ") && names.iter().any(|name| name == bare)
-    });
+    let has_trigger = peculiar_of(case, node, text).iter().any(|fact| fact.value.contains("trigger "));
     // Without one the session at the root may wait for something else than this table.
     if !has_trigger {
         return None;

@@ -5,12 +5,12 @@ use super::index::indexes;
 use super::{NEEDS, Planned, SHARE_MIN, below, does_more, inputs, number, planned, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim, Rule};
-use crate::rules::costly::plain;
+use crate::rules::costly::{peculiar_of, plain};
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::{Level, Severity};
 use record::statement::{self, Use};
-use record::watched::{Fact, NEVER_ANALYSED, PECULIAR};
+use record::watched::{Fact, NEVER_ANALYSED};
 
 pub(in crate::rules) const RULES: &[Rule] = &[
     Rule {
@@ -329,16 +329,8 @@ impl Unanalysed<'_> {
 }
 
 fn never_analysed<'a>(case: &'a Case, planned: &Planned<'_>) -> Option<Unanalysed<'a>> {
-    let names = statement::names(&planned.statement.text);
-    let bare = |name: &str| name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_string();
-    let facts: Vec<&Fact> = case
-        .facts(PECULIAR)
-        .filter(|fact| {
-            fact.node == planned.time.node
-                && fact.value.contains(NEVER_ANALYSED)
-                && names.contains(&bare(&fact.name))
-        })
-        .collect();
+    let mut facts = peculiar_of(case, &planned.time.node, &planned.statement.text);
+    facts.retain(|fact| fact.value.contains(NEVER_ANALYSED));
     let combines = planned.nodes.iter().map(|node| node.lines.word("kind")).any(|kind| {
         kind.ends_with("Join") || ["Nested Loop", "Aggregate", "Unique", "HashAggregate"].contains(&kind)
     });

@@ -21,7 +21,8 @@ const BLOCKS_MIN: f64 = 1_000.0;
 /// Blocks for each unit of cost: reading one costs 1 in sequence, 4 at random.
 const BLOCKS_PER_COST_MIN: f64 = 8.0;
 
-fn is_for_workers(kind: &str, event: &str) -> bool {
+/// Waits until parallel workers have started or ended, under their names of all releases.
+pub(in crate::rules) fn is_for_workers(kind: &str, event: &str) -> bool {
     let event = event.to_ascii_lowercase();
     kind == "IPC"
         && (event.starts_with("executegather") || event.starts_with("bgworker") || event == "parallelfinish")
