@@ -66,7 +66,7 @@ fn inspected(case: &Case) -> Answer {
         for statement in time.statements.iter().filter(of) {
             let Some((function, instead)) = reader(&statement.text) else { continue };
             let who =
-                application(time).map_or(String::new(), |name| format!(", mostly of the application {name}"));
+                application(time).map_or(String::new(), |name| format!(", mostly of the application {name},"));
             let better = if instead.is_empty() { String::new() } else { format!(" (or call {instead})") };
             claims.push(
                 Claim::new(
