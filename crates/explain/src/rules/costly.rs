@@ -75,10 +75,13 @@ fn parts_of(relation: &str) -> (String, String) {
 
 /// What is unusual about the tables and views that a text names.
 pub(super) fn peculiar_of<'a>(case: &'a Case, node: &str, text: &str) -> Vec<&'a Fact> {
+    let parsed = statement::parse(text).map(|parsed| parsed.tables);
     let names = statement::names(text);
-    let of_text =
-        case.facts(PECULIAR).filter(|fact| fact.node == node && names.contains(&parts_of(&fact.name).1));
-    of_text.collect()
+    let is_named = |relation: &str| match &parsed {
+        Ok(tables) => tables.iter().any(|table| is_name_of(table, relation)),
+        Err(_) => names.contains(&parts_of(relation).1),
+    };
+    case.facts(PECULIAR).filter(|fact| fact.node == node && is_named(&fact.name)).collect()
 }
 
 /// Whether the text of a statement names a relation; one that cannot be parsed may.

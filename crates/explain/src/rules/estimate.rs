@@ -25,6 +25,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
 const SHARE_MIN: f64 = 0.2;
 /// That of a statement on such a table.
 const OF_STATEMENT_MIN: f64 = 0.05;
+/// Of the waits, the time of the statement's executions, which explains them without any planning.
+const EXECUTED_MAX: f64 = 0.7;
 /// Characters of a name.
 const NAME_CHARS: usize = 130;
 
@@ -41,7 +43,11 @@ fn estimated(case: &Case) -> Answer {
         }
         let found = time.statements.iter().filter(|one| one.share >= OF_STATEMENT_MIN).find_map(|one| {
             let facts = peculiar_of(case, &time.node, &one.text);
-            facts.into_iter().find(|fact| fact.value.contains(REMOTE_ESTIMATE)).map(|fact| (one, fact))
+            // What executions take is no planning.
+            let executed = one.mean_ms.unwrap_or(0.0) * one.calls_per_s.unwrap_or(0.0) / 1e3;
+            let is_planning = executed < share * time.active * EXECUTED_MAX;
+            let fact = facts.into_iter().find(|fact| fact.value.contains(REMOTE_ESTIMATE));
+            fact.filter(|_| is_planning).map(|fact| (one, fact))
         });
         let Some((one, fact)) = found else { continue };
         let ran = one

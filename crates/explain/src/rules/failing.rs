@@ -61,6 +61,7 @@ const SESSIONS_MIN: f64 = 3.0;
 /// A kind of error, by its SQLSTATE, or where the log has none (`log_line_prefix` without %e) by words of its message.
 struct Known {
     sqlstate: &'static str,
+    /// `^` stands before what begins it.
     words: &'static [&'static str],
     /// What happens.
     what: &'static str,
@@ -123,14 +124,14 @@ const KNOWN: [Known; 20] = [
     },
     Known {
         sqlstate: "42P01",
-        words: &["relation ", "does not exist"],
+        words: &["^relation ", "does not exist"],
         what: "statements name a table that is not there, or not in the search_path: a migration is missing, or a program is older or newer than the schema",
         setting: "search_path",
         text: "create what is missing, or correct the program",
     },
     Known {
         sqlstate: "42703",
-        words: &["column ", "does not exist"],
+        words: &["^column ", "does not exist"],
         what: "statements name a column that is not there: a migration is missing, or a program is older or newer than the schema",
         setting: "",
         text: "create what is missing, or correct the program",
@@ -254,7 +255,10 @@ impl Known {
         let is_of_state = state.is_empty() || state == self.sqlstate;
         is_of_state
             && (state == self.sqlstate && !AMBIGUOUS.contains(&state)
-                || self.words.iter().all(|part| message.contains(part)))
+                || self.words.iter().all(|part| match part.strip_prefix('^') {
+                    Some(begin) => message.starts_with(begin),
+                    None => message.contains(part),
+                }))
     }
 }
 

@@ -298,7 +298,8 @@ fn unread_indexes(case: &Case) -> Answer {
                 &[&format!(
                     "SELECT s.indexrelid::regclass AS index, s.idx_scan, pg_size_pretty(pg_relation_size(s.indexrelid)) AS size, i.indisunique, \
                      format('DROP INDEX CONCURRENTLY %s;', s.indexrelid::regclass) AS command FROM pg_stat_user_indexes s JOIN pg_index i USING (indexrelid) \
-                     WHERE s.relid = {}::regclass ORDER BY s.idx_scan, pg_relation_size(s.indexrelid) DESC;",
+                     WHERE s.relid = {}::regclass AND NOT i.indisunique AND NOT i.indisreplident AND NOT EXISTS (SELECT FROM pg_constraint c \
+                     WHERE c.conindid = s.indexrelid) ORDER BY s.idx_scan, pg_relation_size(s.indexrelid) DESC;",
                     literal(relation)
                 )],
             ),

@@ -54,6 +54,8 @@ pub(in crate::rules) const RULES: &[Rule] = &[
 
 /// Rows that are read, or sorted.
 const ROWS_MIN: f64 = 1_000.0;
+/// Blocks of an execution.
+const BLOCKS_MIN: f64 = 100.0;
 /// Rows that each of two indexes finds.
 const FOUND_MIN: f64 = 500.0;
 /// By how many times that is more than what fits.
@@ -95,7 +97,7 @@ fn equal(node: &Thing<'_>) -> Vec<String> {
 
 /// PLAN-72.
 fn extreme(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
-    let sought = statement::shape(&planned.statement.text).ok()?.sought?;
+    let sought = without_tables(&statement::shape(&planned.statement.text).ok()?.sought?);
     let top = planned.nodes.first().filter(|node| node.lines.word("kind") == "Aggregate")?;
     let scan = planned.nodes.iter().find(|node| {
         !node.lines.word("relation").is_empty()
@@ -104,7 +106,17 @@ fn extreme(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     })?;
     let is_only = planned.nodes.iter().filter(|node| !node.lines.word("relation").is_empty()).count() == 1;
     let columns = equal(scan);
-    if !is_only || !top.lines.word("condition").is_empty() || columns.is_empty() {
+    // With several values there is no one order; and the same in an index that the planner leaves aside is another matter.
+    let is_of_several =
+        [scan.lines.word("condition"), scan.lines.word("filter")].iter().any(|text| text.contains(" ANY ("));
+    let is_there = indexes(case, planned, scan.lines.word("relation")).iter().any(|(_, of_index)| {
+        of_index
+            .iter()
+            .position(|column| *column == sought.trim_matches('"'))
+            .is_some_and(|at| of_index[..at].iter().all(|column| columns.iter().any(|one| one == column)))
+    });
+    if is_of_several || is_there || !is_only || !top.lines.word("condition").is_empty() || columns.is_empty()
+    {
         return None;
     }
     let (relation, rows) = (scan.lines.word("relation"), number(scan, "rows_planned"));
@@ -143,6 +155,23 @@ fn extreme(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     )
 }
 
+/// An expression without the names of tables in front of its columns: an index has none.
+fn without_tables(expression: &str) -> String {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut out = String::new();
+    for (at, part) in expression.split('.').enumerate() {
+        let is_name = part.starts_with(|c: char| c.is_alphabetic() || "_\"".contains(c));
+        let before = out.trim_end_matches(is_word).len();
+        if at > 0 && is_name && before < out.len() {
+            out.truncate(before);
+        } else if at > 0 {
+            out.push('.');
+        }
+        out.push_str(part);
+    }
+    out
+}
+
 /// What a scan uses.
 fn or_scan(scan: &Thing<'_>) -> String {
     match scan.lines.word("index") {
@@ -158,7 +187,10 @@ fn combined(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     }
     let (heap, parts) =
         planned.nodes.iter().filter(|node| node.lines.word("kind") == "BitmapAnd").find_map(|both| {
-            let heap = planned.nodes.iter().find(|node| number(node, "number") == number(both, "above"))?;
+            // Below a BitmapOr it finds only a part.
+            let heap = planned.nodes.iter().find(|node| {
+                number(node, "number") == number(both, "above") && !node.lines.word("relation").is_empty()
+            })?;
             let parts: Vec<Thing<'_>> = below(planned, both).collect();
             Some((heap, parts))
         })?;
@@ -204,8 +236,8 @@ fn combined(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             .because(planned.file())
             .lacking("the time with one index: EXPLAIN with hypopg, or on a copy")
             .remedy(
-                "create one index on these columns together (those of ORDER BY behind them): it finds the rows at once. An index that begins with one of them \
-                 replaces the index on that column alone",
+                "create one index on these columns together (those of ORDER BY behind them): it finds the rows at once. An index on one of them \
+                 alone may then be superfluous, unless a constraint needs it",
                 &[&statement::index_command(relation, &columns, true), &format!("ANALYZE {relation};")],
             ),
     )
@@ -223,7 +255,9 @@ fn keys(text: &str) -> Option<Vec<Key>> {
             let name = name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_string();
             let is_down = how.contains("DESC");
             let is_first = how.contains("NULLS FIRST") || is_down && !how.contains("NULLS LAST");
-            let is_plain = !part.contains('(') && !name.is_empty();
+            let is_known =
+                how.split_whitespace().all(|word| ["ASC", "DESC", "NULLS", "FIRST", "LAST"].contains(&word));
+            let is_plain = !part.contains('(') && !name.is_empty() && is_known;
             is_plain.then_some((name, is_down, is_first))
         })
         .collect()
@@ -262,7 +296,8 @@ fn directions(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let rows = number(&scan, "rows_planned");
     let shown = sort.lines.word("condition");
     let order = keys(shown).filter(|order| order.len() > 1)?;
-    if !has_limit || rows < ROWS_MIN {
+    let is_touching = planned.statement.blocks.is_none_or(|blocks| blocks >= BLOCKS_MIN);
+    if !has_limit || rows < ROWS_MIN || !is_touching {
         return None;
     }
     let relation = scan.lines.word("relation");
@@ -289,9 +324,11 @@ fn directions(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         .map(|key| statement::quoted(&key.0))
         .collect();
     let text = format!(
-        "a statement that takes {} of the session time reads and sorts about {} rows of {relation} to return the first {}: it wants the order {}, and index \
+        "a statement that takes {} of the session time reads and sorts {} {} rows of {relation} to return the first {}: it wants the order {}, and index \
             {name} has these columns in other directions, so that it gives this order neither forwards nor backwards",
         planned.share(),
+        // An incremental sort takes one group of equal first columns after the other.
+        if sort.lines.word("kind") == "Incremental Sort" { "groups of the" } else { "about" },
         units::count(rows),
         units::short(planned.statement.rows.unwrap_or(0.0)),
         wanted.join(", ")
@@ -384,6 +421,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_of_tables_are_left_out_and_numbers_are_not() {
+        for (written, wanted) in
+            [("m.v", "v"), ("substr(r.no, 1.5)", "substr(no, 1.5)"), ("v", "v"), ("a.b.c + 2", "c + 2")]
+        {
+            assert_eq!(without_tables(written), wanted);
+        }
+    }
+
+    #[test]
     fn an_order_is_turned_if_no_direction_of_a_scan_gives_it() {
         let of = |text: &str| keys(text).expect("columns");
         let equal = ["channel".to_string()];
@@ -396,5 +442,6 @@ mod tests {
         assert!(!is_turned(&of("c.weight DESC, c.no"), &index, &equal), "another column");
         assert!(!is_turned(&of("c.weight DESC, c.at"), &of("channel, weight DESC, at"), &equal));
         assert_eq!(keys("lower(name), at"), None);
+        assert_eq!(keys("name COLLATE \"en-x-icu\", at"), None);
     }
 }

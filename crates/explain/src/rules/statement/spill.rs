@@ -107,7 +107,7 @@ fn less_in_sessions(case: &Case, time: &NodeTime, bytes: f64, planned: f64) -> O
         .map_or("the application".to_string(), |name| plain(name, EXPRESSION_CHARS));
     (needed < given * OF_SETTING_MAX).then(|| {
         format!(
-            ", which holds that several times, so that the sessions of {who} must have a work_mem of their own, lower than the server's: by SET, or by a \
+            ", which holds that several times, so that the sessions of {who} seem to have a work_mem of their own, lower than the server's: by SET, or by a \
                 startup \
                 option of their connection string"
         )
