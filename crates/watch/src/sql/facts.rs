@@ -26,6 +26,9 @@ const TELLING: &str = "'archive_command', 'archive_library', 'archive_mode', 'au
 const UNTELLING: &str = "'application_name', 'client_encoding', 'jit', 'statement_timeout', 'lock_timeout', 'default_transaction_read_only', \
  'max_parallel_workers_per_gather', 'stats_fetch_consistency', 'transaction_read_only', 'extra_float_digits', 'DateStyle', 'TimeZone'";
 
+/// Where a setting comes from that our role or this database has instead of the server's, which is then not known.
+const OF_OUR_ROLE: &str = "'user', 'database', 'database user'";
+
 /// Settings of roles, databases and functions that are recorded: the server's own, and those of extensions that change how statements run. Others, with a
 /// dot in their name, may hold an application's secrets.
 pub(super) const OWN_SETTINGS: &str =
@@ -38,7 +41,8 @@ pub(crate) fn question() -> String {
     format!(
         "select json_build_object(
            'settings', (select json_agg(json_build_array(name, coalesce(pg_catalog.current_setting(name, true), '')) order by name)
-             from pg_catalog.pg_settings where name in ({TELLING}) or source not in ('default', 'override', 'client', 'session') and name not in ({UNTELLING})),
+             from pg_catalog.pg_settings where source not in ({OF_OUR_ROLE})
+               and (name in ({TELLING}) or source not in ('default', 'override', 'client', 'session') and name not in ({UNTELLING}))),
            'own_settings', (select json_agg(r) from (select pg_catalog.split_part(c, '=', 1) as name,
              pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1) as value,
                case when s.setrole <> '0' then pg_catalog.pg_get_userbyid(s.setrole) end as of_role,
