@@ -256,7 +256,6 @@ fn of_nodes(survey: &Survey, hosts: &[record::check::Host], expected: &Expected)
     );
     let mut answering =
         survey.cluster.nodes.iter().filter_map(|node| control::connect_shared(&node.spec).ok());
-    items.extend(survey.cluster.doubled_nodes().iter().map(|(name, first)| database::doubled(name, first)));
     if survey.cluster.nodes.len() > 1
         && let Some(mut control) = answering.next()
     {

@@ -154,24 +154,6 @@ pub fn unlisted(address: &str) -> Item {
     }
 }
 
-/// The item of a node that the cluster file names at the address of another one.
-pub fn doubled(name: &str, first: &str) -> Item {
-    Item {
-        check: "node.doubled".to_string(),
-        area: Area::State,
-        subject: record::escape::visible(name).into_owned(),
-        verdict: Verdict::Warn,
-        claim: record::escape::visible(&format!("the cluster file names {name} at the address of {first}"))
-            .into_owned(),
-        why: "one server counts as two nodes, and another one may be missing".to_string(),
-        remedy: Remedy {
-            text: "correct the connection of one [[node]] in the cluster file, or remove it".to_string(),
-            ..Remedy::default()
-        },
-        ..Item::default()
-    }
-}
-
 /// All items of one node.
 fn of_node(target: &Target, expected: &Expected, servers: u64) -> Read {
     let mut node = match Node::open(target, expected, servers) {

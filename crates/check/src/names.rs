@@ -4,7 +4,7 @@ use crate::database;
 use record::check::Unit;
 
 /// Checks of hosts, of the network and of plans, with the units of their figures; those without have none. Those of nodes are in [`database::all`].
-const NAMES: [(&str, &[Unit]); 55] = [
+const NAMES: [(&str, &[Unit]); 54] = [
     ("audit.lost", &[Unit::Count]),
     ("audit.rules", &[]),
     ("clock.offset", &[Unit::Microseconds]),
@@ -48,7 +48,6 @@ const NAMES: [(&str, &[Unit]); 55] = [
     ("network.retransmits", &[Unit::Share]),
     ("network.round_trip", &[Unit::Microseconds]),
     ("nic.queues", &[Unit::Count]),
-    ("node.doubled", &[]),
     ("node.listed", &[]),
     ("node.reached", &[]),
     ("plan.disk_read", &[Unit::BytesPerSecond]),

@@ -108,6 +108,10 @@ impl Cluster {
                     .map_err(|source| ClusterError::Conninfo { node: node.name.clone(), source })?;
                 found.also.extend(also.spec.hosts);
             }
+            if let Some(first) = nodes.iter().find(|other| is_one_address(other, &found)) {
+                let (first, second) = (first.name.clone(), found.name);
+                return Err(ClusterError::SameNode { first, second });
+            }
             nodes.push(found);
         }
         if nodes.is_empty() {
@@ -349,6 +353,19 @@ impl Machine {
 /// Whether this name means the local host.
 fn is_loopback(name: &str) -> bool {
     name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Whether two nodes of a file are one database at one address. Two that differ only in whom they let in (target_session_attrs) are not: one string
+/// with several hosts may lead to two servers.
+fn is_one_address(one: &ClusterNode, other: &ClusterNode) -> bool {
+    // Not the password: it is found for each host.
+    let place = |node: &ClusterNode| -> Vec<_> {
+        node.spec.hosts.iter().map(|at| (at.host.to_string(), at.address, at.port)).collect()
+    };
+    let (ours, theirs) = (&one.spec, &other.spec);
+    ours.dbname == theirs.dbname
+        && ours.target_session_attrs == theirs.target_session_attrs
+        && place(one) == place(other)
 }
 
 #[cfg(test)]

@@ -141,9 +141,7 @@ fn run_stream(job: &Job<'_>, stream: &mut Stream<'_>, node: usize) -> Result<(),
                 let leaves = work.content.leaves_of(range.clone(), work.leaves);
                 let leaves = leaves.map_or(work.leaves.count(), |leaves| leaves.len()).max(1);
                 let share = work.content.count(range) * task.leaves.len().min(leaves) as u64 / leaves as u64;
-                work.counters.rows_elsewhere.fetch_add(share, Ordering::Relaxed);
-                work.counters.chunks_elsewhere.fetch_add(1, Ordering::Relaxed);
-                work.counters.chunks_done.fetch_add(1, Ordering::Relaxed);
+                stream.found(share);
                 dispatcher.end(node, chunk, Some(&task.leaves));
             }
             PartEnd::Busy => dispatcher.set_aside(node, chunk, Instant::now()),

@@ -195,6 +195,8 @@ impl Drop for SlotGuard<'_> {
 enum LeafEnd {
     /// It is in the ledger, with this many rows sent by us.
     Loaded(u64),
+    /// Another loader has put it there.
+    There,
     /// Another loader works on it, or another session has it locked.
     Busy,
     /// It is not on this node any more.
@@ -251,7 +253,7 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
         for (Slotted { node, leaf, .. }, end) in chosen.into_iter().zip(ends) {
             all_busy &= matches!(end, Ok(LeafEnd::Busy));
             match end {
-                Ok(LeafEnd::Loaded(_)) => job.dispatcher.end_leaf(node, leaf as u64),
+                Ok(LeafEnd::Loaded(_) | LeafEnd::There) => job.dispatcher.end_leaf(node, leaf as u64),
                 Ok(LeafEnd::Busy) => todo[node].push_back(leaf),
                 Ok(LeafEnd::Moved) => job.dispatcher.set_stale(),
                 Err(LeafFailure::Again) => todo[node].push_front(leaf),
@@ -322,8 +324,10 @@ fn run_leaf(
     }
     match load_leaf(job, stream, wave, slot, slotted) {
         Ok(end) => {
-            if let LeafEnd::Loaded(rows) = end {
-                stream.committed(rows);
+            match end {
+                LeafEnd::Loaded(rows) => stream.committed(rows),
+                LeafEnd::There => stream.found(stream.work.share_of(slotted.leaf as u16)),
+                LeafEnd::Busy | LeafEnd::Moved => {}
             }
             Ok(end)
         }
@@ -381,7 +385,7 @@ fn load_leaf(
             .session()
             .execute(&format!("select from pgfathom.chunk where dataset = {dataset} and chunk = {leaf}"))?;
         stream.session().execute("rollback")?;
-        return Ok(if found.rows == Some(1) { LeafEnd::Loaded(0) } else { LeafEnd::Busy });
+        return Ok(if found.rows == Some(1) { LeafEnd::There } else { LeafEnd::Busy });
     }
     if job.layout.unlogged {
         let intact = format!("select from pgfathom.unlogged where dataset = {dataset}");

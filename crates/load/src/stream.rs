@@ -377,6 +377,18 @@ impl<'a> Stream<'a> {
     /// The transaction in hand is over: committed with this many rows.
     pub(crate) fn committed(&mut self, rows: u64) {
         self.counters().commit(rows);
+        self.done();
+    }
+
+    /// Notes that another loader has committed a chunk, of about this many rows.
+    pub(crate) fn found(&mut self, rows: u64) {
+        self.work.counters.rows_elsewhere.fetch_add(rows, Ordering::Relaxed);
+        self.work.counters.chunks_elsewhere.fetch_add(1, Ordering::Relaxed);
+        self.done();
+    }
+
+    /// A chunk is in the ledger, so the connection works.
+    fn done(&mut self) {
         self.work.counters.chunks_done.fetch_add(1, Ordering::Relaxed);
         self.attempts = 0;
         self.losses = 0;

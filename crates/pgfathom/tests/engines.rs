@@ -56,6 +56,7 @@ fn citus_is_loaded_verified_driven_and_proved() {
     trial.look();
     trial.prove();
     a_node_that_the_file_lacks_is_named(lab);
+    a_node_of_another_cluster_is_refused(lab);
 }
 
 /// A cluster file from before the last worker was added.
@@ -76,6 +77,50 @@ fn a_node_that_the_file_lacks_is_named(lab: &ClusterLab) {
         let ended: Ended = command.output().expect("the command starts").into();
         let told = format!("{}{}", ended.stdout, ended.stderr);
         assert!(told.contains(&named), "{arguments}: {told}");
+    }
+}
+
+/// A database that is in no cluster, one that is in another, and a node that is named twice.
+fn a_node_of_another_cluster_is_refused(lab: &ClusterLab) {
+    lab.execute(2, "create database apart");
+    lab.execute(2, "create database elsewhere");
+    let file = std::fs::read_to_string(lab.servers.cluster_toml()).expect("a cluster file");
+    let (rest, last) = file.rsplit_once("[[node]]").expect("nodes");
+    let with = |name: &str, last: &str| {
+        std::fs::write(lab.folder.path().join(name), format!("{rest}[[node]]{last}")).expect("a file");
+    };
+    let of_database = |database: &str| last.replace("dbname=postgres", &format!("dbname={database}"));
+    with("apart.toml", &of_database("apart"));
+    with("elsewhere.toml", &of_database("elsewhere"));
+    let first =
+        rest.split("connection = ").nth(1).and_then(|rest| rest.lines().next()).expect("a connection");
+    let own = last.split("connection = ").nth(1).and_then(|rest| rest.lines().next()).expect("a connection");
+    with("twice.toml", &last.replace(own, first));
+    let command = |words: &str, file: &str| {
+        let mut command = pgfathom(lab.folder.path());
+        command.args(words.split_whitespace()).args(["--cluster", file]);
+        let ended: Ended = command.output().expect("the command starts").into();
+        (ended.exit, ended.stderr)
+    };
+    let port = lab.sql(2, "select pg_catalog.current_setting('port')");
+    for sql in [
+        "create extension citus",
+        &format!("select pg_catalog.citus_set_coordinator_host('another.invalid', {port})"),
+    ] {
+        lab.servers.node(2).execute_in("elsewhere", sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+    for verb in ["load ycsb --rows 300 --restart", "verify ycsb", "run -b ycsb-c -t 2", "prove ack -T 1"] {
+        for (file, words) in [
+            ("apart.toml", "the database \"apart\" of node \"w2\" is no part of Citus"),
+            ("elsewhere.toml", "belong to two clusters: the catalog of "),
+            ("twice.toml", "are the same database"),
+        ] {
+            let (code, told) = command(verb, file);
+            assert!(
+                code == Some(1) && told.contains(words) && told.contains("hint: "),
+                "{verb} {file}: {code:?} {told}"
+            );
+        }
     }
 }
 

@@ -203,6 +203,7 @@ impl Testbed {
     ) -> Result<Testbed, Failure> {
         let cluster = reach(address, context)?;
         if let Ok(mut control) = connect::control::connect(&cluster.nodes[cluster.entry_node()].spec) {
+            cluster.check_members(&mut control)?;
             warn_of_unlisted(context, &cluster, &mut control);
         }
         let mut site = match address.file() {

@@ -56,6 +56,22 @@ pub enum ClusterError {
         /// The other.
         second: String,
     },
+    /// A node of the cluster file belongs to another cluster than the first one.
+    #[error(
+        "the nodes {first:?} and {node:?} of the cluster file belong to two clusters: the catalog of {first:?} names {}, that of {node:?} names {}",
+        here.join(", "),
+        there.join(", ")
+    )]
+    OtherCluster {
+        /// The node.
+        node: String,
+        /// The first node.
+        first: String,
+        /// The addresses of all nodes by the catalog of the node.
+        there: Vec<String>,
+        /// The same by the catalog of the first node.
+        here: Vec<String>,
+    },
     /// A node that does not work.
     #[error("node {node:?} is {state} in the catalog")]
     NodeState {
@@ -151,6 +167,7 @@ impl ClusterError {
             ClusterError::SameNode { .. } => {
                 Some("write a cluster file that names each node once, and name it with --cluster".to_owned())
             }
+            ClusterError::OtherCluster { .. } => Some("correct the connection of one [[node]] in the cluster file, or remove it".to_owned()),
             ClusterError::NotTheEngine { .. } => Some(
                 "name the database that is (dbname in each connection, or -d), or write engine = \"postgres\" for servers that do not work together".to_owned(),
             ),

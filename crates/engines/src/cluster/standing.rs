@@ -1,7 +1,8 @@
 //! How a server stands to the engines: which one its database belongs to, and whether it belongs to the one that was named.
 
 use super::discover::{self, Reach};
-use super::{Cluster, ClusterError, ClusterNode};
+use super::survey::PROBE_TIMEOUT;
+use super::{Cluster, ClusterError};
 use crate::catalog::{self, TextRow};
 use crate::engine::{Engine, Signs, signs};
 use crate::profile::Discovery;
@@ -26,11 +27,15 @@ impl Cluster {
     /// # Errors
     /// [`ClusterError::NotTheEngine`] if it is not; those of [`Cluster::engine_of`].
     pub fn check_engine(&self, control: &mut Control) -> Result<(), ClusterError> {
+        self.check_engine_of(0, control)
+    }
+
+    fn check_engine_of(&self, index: usize, control: &mut Control) -> Result<(), ClusterError> {
         let is_of_it = |sign: &Signs| sign.engine == self.engine;
         if !signs().iter().any(is_of_it) || discover::detect(control)?.iter().any(is_of_it) {
             return Ok(());
         }
-        let node = &self.nodes[0];
+        let node = &self.nodes[index];
         Err(ClusterError::NotTheEngine {
             engine: self.engine.name(),
             title: self.engine.title,
@@ -39,12 +44,44 @@ impl Cluster {
         })
     }
 
+    /// Checks that the other nodes of a cluster file are part of the cluster to whose first node `control` is a connection, where its engine has a catalog
+    /// of its own that is the same on all nodes. A node that does not answer at once is left out: the step that needs it reports that.
+    ///
+    /// # Errors
+    /// [`ClusterError::NotTheEngine`], [`ClusterError::OtherCluster`].
+    pub fn check_members(&self, control: &mut Control) -> Result<(), ClusterError> {
+        let Discovery::Catalog(known) = self.engine.discovery else { return Ok(()) };
+        if self.nodes.len() < 2
+            || !known.reach_nodes
+            || !signs().iter().any(|sign| sign.engine == self.engine)
+        {
+            return Ok(());
+        }
+        let here = addresses(&self.rows_of_nodes(control));
+        for (index, node) in self.nodes.iter().enumerate().skip(1) {
+            let mut spec = node.spec.clone().without_jit();
+            spec.connect_timeout.get_or_insert(PROBE_TIMEOUT);
+            let Ok(mut control) = connect::control::connect_shared(&spec) else { continue };
+            self.check_engine_of(index, &mut control)?;
+            let there = addresses(&self.rows_of_nodes(&mut control));
+            // A catalog with no addresses is one that this role may not read, or that of a node without others.
+            if !here.is_empty() && !there.is_empty() && here.iter().all(|address| !there.contains(address)) {
+                return Err(ClusterError::OtherCluster {
+                    node: node.name.clone(),
+                    first: self.nodes[0].name.clone(),
+                    there,
+                    here,
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// The addresses of nodes that the engine's catalog has and this cluster does not, as after a node was added. Empty as well where the catalog cannot be
     /// read, or where it has no more nodes than this cluster: then it may only know them by other addresses.
     pub fn unlisted_nodes(&self, control: &mut Control) -> Vec<String> {
         let rows = self.rows_of_nodes(control);
-        // A server that the file names twice is one node.
-        if rows.len() <= self.nodes.len() - self.doubled_nodes().len() {
+        if rows.len() <= self.nodes.len() {
             return Vec::new();
         }
         rows.iter().filter(|row| !row.is_true(6)).filter_map(|row| self.unlisted(row)).collect()
@@ -79,23 +116,6 @@ impl Cluster {
         Some(format!("{}:{}", first.host, first.port))
     }
 
-    /// Nodes at the address of an earlier one: their names, and that one's.
-    pub fn doubled_nodes(&self) -> Vec<(&str, &str)> {
-        // Not the password: it is found for each of them.
-        let place = |node: &ClusterNode| -> Vec<_> {
-            node.spec.hosts.iter().map(|at| (at.host.to_string(), at.address, at.port)).collect()
-        };
-        let is_same = |one: &ClusterNode, other: &ClusterNode| {
-            one.spec.dbname == other.spec.dbname && place(one) == place(other)
-        };
-        let later = self.nodes.iter().enumerate();
-        let doubled = later.filter_map(|(at, node)| {
-            let first = self.nodes[..at].iter().find(|first| is_same(first, node))?;
-            Some((node.name.as_str(), first.name.as_str()))
-        });
-        doubled.collect()
-    }
-
     /// If this is one server of plain PostgreSQL: that it has an engine's library loaded all the same, whose extension this database is no part of.
     /// `None` also where the role may not read that.
     pub fn beside_an_engine(&self, control: &mut Control) -> Option<String> {
@@ -122,6 +142,15 @@ fn libraries(setting: &str) -> Vec<String> {
         entry.rsplit('/').next().unwrap_or(entry).trim_end_matches(".so").to_lowercase()
     };
     setting.split(',').map(name).filter(|name| !name.is_empty()).collect()
+}
+
+/// The addresses of nodes, as their catalog has them.
+fn addresses(rows: &[TextRow]) -> Vec<String> {
+    let address = |row: &TextRow| match row.get(8) {
+        Some(conninfo) => Some(conninfo.to_owned()),
+        None => Some(format!("{}:{}", row.get(2)?, row.get(3)?)),
+    };
+    rows.iter().filter_map(address).collect()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use connect::control::{self, Control};
 use std::time::Duration;
 
 /// The default time limit for the answer of a node.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The hint for a server that is in no catalog.
 const NAME_HINT: &str =
     "name every server yourself: -h HOST1,HOST2 -p PORT1,PORT2, or --cluster FILE as pgfathom up writes it";

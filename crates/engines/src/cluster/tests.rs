@@ -46,10 +46,13 @@ fn a_file_becomes_a_cluster() {
 }
 
 #[test]
-fn two_nodes_of_one_address_are_found() {
-    assert!(read(FILE).expect("it is right").doubled_nodes().is_empty());
+fn two_nodes_at_one_address_are_refused() {
     let twice = FILE.replace("host=/tmp/b", "host=/tmp/a");
-    assert_eq!(read(&twice).expect("it is read").doubled_nodes(), [("n2", "n1")]);
+    let error = read(&twice).expect_err("one server would count twice");
+    assert_eq!(error.to_string(), "the nodes \"n1\" and \"n2\" are the same database");
+    assert!(error.hint().is_some_and(|hint| hint.contains("names each node once")), "{:?}", error.hint());
+    // Two databases of one server are two nodes.
+    assert!(read(&twice.replacen("dbname=x", "dbname=other", 1)).is_ok());
 }
 
 #[test]
