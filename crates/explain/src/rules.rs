@@ -2,8 +2,10 @@
 
 mod access;
 mod applied;
+mod bursts;
 mod capacity;
 mod churn;
+mod columns;
 pub(crate) mod costly;
 mod cpu;
 mod ddl;
@@ -13,7 +15,7 @@ mod distribution;
 mod elsewhere;
 mod emptied;
 mod estimate;
-mod failing;
+pub(crate) mod failing;
 mod file;
 mod filesystem;
 mod form;
@@ -23,6 +25,7 @@ mod inspect;
 mod isolation;
 mod limit;
 pub(crate) mod lock;
+mod locked;
 mod member;
 mod memory;
 mod network;
@@ -67,7 +70,7 @@ use crate::rule::Rule;
 
 /// The table.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    [
+    let before = [
         generator::RULES,
         shift::RULES,
         spread::RULES,
@@ -90,6 +93,9 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         volume::RULES,
         upsert::RULES,
         versions::RULES,
+        locked::RULES,
+        bursts::RULES,
+        columns::RULES,
         raised::RULES,
         churn::RULES,
         emptied::RULES,
@@ -98,12 +104,8 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         ddl::RULES,
         slice::RULES,
         statement::RULES,
-        plan::RULES,
-        plan::DECLARED_RULES,
-        plan::NARROW_RULES,
-        plan::ORDER_RULES,
-        plan::SURPLUS_RULES,
-        plan::FIT_RULES,
+    ];
+    let after = [
         siblings::RULES,
         paging::RULES,
         pieces::RULES,
@@ -132,7 +134,6 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         capacity::RULES,
         distribution::RULES,
         observer::RULES,
-    ]
-    .into_iter()
-    .flatten()
+    ];
+    before.into_iter().chain(plan::ALL).chain(after).flatten()
 }

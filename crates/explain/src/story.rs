@@ -9,6 +9,7 @@ mod slices;
 
 use crate::case::Case;
 use crate::node_time;
+use crate::rules::failing::GIVES_UP_EARLY;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
 use crate::rules::statement::OWN_LIMIT;
 use crate::rules::waste::DEAD_ROWS;
@@ -333,8 +334,12 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
         ("REP-13", "LCK-01") => only_with(ENGINES),
         // Rows before the page, and what a policy asks of each row, are what the walk touches.
         // So are those that have a partner.
-        ("PLAN-65" | "PLAN-67" | "PLAN-70", "PLAN-27") => true,
+        ("PLAN-58" | "PLAN-65" | "PLAN-67" | "PLAN-70" | "PLAN-73" | "PLAN-74" | "PLAN-77", "PLAN-27") => {
+            true
+        }
         (_, "PLAN-27") => only_with(DEAD_ROWS),
+        // Those that wait so shortly have no other reason to fail than the limit.
+        ("TXN-13", "DIST-06") => cause.numbers.contains_key(GIVES_UP_EARLY),
         ("PLAN-02", "PLAN-01") => cause.numbers.contains_key(OWN_LIMIT),
         _ => true,
     }

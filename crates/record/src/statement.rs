@@ -43,6 +43,8 @@ pub enum Verb {
     Update,
     /// DELETE.
     Delete,
+    /// MERGE.
+    Merge,
     /// Everything else: it is not planned, or not alone.
     Other,
 }
@@ -130,7 +132,7 @@ pub enum Unread {
     #[error("the text is not exactly one statement")]
     NotOne,
     /// Planned by the server alone at the time it runs, or not at all.
-    #[error("only SELECT, INSERT, UPDATE and DELETE are planned again")]
+    #[error("only SELECT, INSERT, UPDATE, DELETE and MERGE are planned again")]
     NoPlan,
     /// It has constants, comments or signs that could be read in two ways.
     #[error("the statement has constants, comments or special characters: it is not sent to a server again")]

@@ -88,6 +88,10 @@ pub const EVENT_TRIGGER: &str = "event_trigger";
 
 /// Topic of what is unusual about a table or view that statements name: phrases, separated by `; `.
 pub const PECULIAR: &str = "peculiar";
+/// Topic of columns of type json, and of character(n) from 50 characters on, of a table that statements name: `name type`, separated by `; `.
+pub const COLUMN_KINDS: &str = "column_kinds";
+/// Topic of a temporary table that statements name: its live rows and its dead ones.
+pub const TEMPORARY: &str = "temporary";
 /// In such a value: a partitioned table without statistics of its own. Autovacuum analyses partitions only.
 pub const NEVER_ANALYSED: &str = "never analysed as a whole";
 /// In such a value: a foreign table whose server is queried while statements are planned.

@@ -102,7 +102,8 @@ fn unnamed(case: &Case) -> Answer {
             let (blocks, rows) = (statement.blocks.unwrap_or(0.0), statement.rows.unwrap_or(0.0));
             // Otherwise many cheap statements may touch them.
             let is_its_work = blocks * statement.calls_per_s.unwrap_or(0.0) >= blocks_per_s * OF_BLOCKS_MIN;
-            let is_write = matches!(parsed.verb, Verb::Insert | Verb::Update | Verb::Delete) && is_its_work;
+            let is_write = matches!(parsed.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge)
+                && is_its_work;
             let Some(named) =
                 parsed.tables.first().filter(|_| is_write && blocks >= rows.max(1.0) * BLOCKS_PER_ROW_MIN)
             else {

@@ -301,6 +301,19 @@ fn is_engine_busy(case: &Case, node: &str) -> bool {
     of_node.any(|event| is_away(case, node, &event.message))
 }
 
+/// The value that a role or database at work has of the setting that decides.
+fn own_value<'a>(case: &'a Case, node: &'a str, known: Option<&'static Known>) -> Option<(&'a str, &'a str)> {
+    let name = known.map(|known| known.setting).filter(|name| !name.is_empty())?;
+    case.own_settings(node, name).find(|(owner, _)| case.is_at_work(node, owner, ""))
+}
+
+/// Waiting for a lock for less than this (milliseconds) gives up where another transaction only does its work.
+const SHORT_MS: f64 = 1_000.0;
+/// SQLSTATE of it.
+const LOCK_TIMEOUT: &str = "55P03";
+/// The number of a claim whose statements give up so early.
+pub(crate) const GIVES_UP_EARLY: &str = "gives_up_early";
+
 /// The claim about a kind of error that comes so often, on a server with so many transactions a second.
 fn of_kind(
     case: &Case,
@@ -313,8 +326,11 @@ fn of_kind(
     let (count, refused) = (*count, *refused);
     let state = Case::word_of(first, "sqlstate");
     let share = per_s / transactions.max(per_s);
+    let own = own_value(case, server.place, known);
+    let is_short = known.is_some_and(|known| known.sqlstate == LOCK_TIMEOUT)
+        && own.and_then(|(_, value)| units::setting(value)).is_some_and(|ms| ms > 0.0 && ms < SHORT_MS);
     let severity = match known {
-        Some(_) if share >= SHARE_HIGH => Severity::High,
+        Some(_) if share >= SHARE_HIGH || is_short => Severity::High,
         Some(_) => Severity::Medium,
         None if refused > 0.0 && share >= SHARE_HIGH => Severity::Medium,
         None => Severity::Low,
@@ -322,7 +338,10 @@ fn of_kind(
     let message = plain(&first.message, ERROR_CHARS);
     let text = match known {
         Some(known) => {
-            format!("{}: {} times a second: {}", server.place, units::short(per_s), known.what)
+            let value = own.map_or(String::new(), |(owner, value)| {
+                format!(": {} is {value} for {owner}", known.setting)
+            });
+            format!("{}: {} times a second: {}{value}", server.place, units::short(per_s), known.what)
         }
         None => {
             format!("{}: {} statements a second fail: {message}", server.place, units::short(per_s))
@@ -333,6 +352,7 @@ fn of_kind(
         .during([server.lines.ticks.window()])
         .number("errors_per_s", per_s)
         .number("share_of_transactions", share)
+        .with(is_short.then_some(1.0), |claim, one| claim.number(GIVES_UP_EARLY, one))
         .because(format!(
             "the server's log, {count:.0} times: {message}{}",
             if state.is_empty() { String::new() } else { format!(" (SQLSTATE {state})") }

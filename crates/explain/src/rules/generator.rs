@@ -2,6 +2,7 @@
 
 mod behind;
 mod late;
+mod maximum;
 
 use crate::case::{Case, Lines};
 use crate::rule::Need::{Any, Driven, Field, Filled};
@@ -182,6 +183,7 @@ fn logged_collisions(case: &Case, node: &str) -> Option<Claim> {
     let transactions = server.sum("xact_commit").unwrap_or(0.0) + server.sum("xact_rollback").unwrap_or(0.0);
     let first = events.first()?;
     let behind = behind::Behind::of_message(case, node, &first.message);
+    let maximum = maximum::statement(case);
     (count >= COLLISIONS_MIN && count >= transactions * COLLISION_SHARE_MIN).then(|| {
         Claim::new(
             Severity::Medium,
@@ -190,7 +192,7 @@ fn logged_collisions(case: &Case, node: &str) -> Option<Claim> {
                 "{node}: {} inserts failed because the key already exists, {} of all transactions{}",
                 units::count(count),
                 units::percent(count / transactions.max(count)),
-                behind.as_ref().map_or(String::new(), behind::Behind::words)
+                behind.as_ref().map_or_else(|| maximum::words(maximum.as_deref()), behind::Behind::words)
             ),
         )
         .on_node(node)
@@ -200,6 +202,7 @@ fn logged_collisions(case: &Case, node: &str) -> Option<Claim> {
         .because("each of them writes an error and its statement to the log")
         .remedy(
             match behind {
+                None if maximum.is_some() => maximum::BY_SEQUENCE,
                 Some(_) => "set the sequence behind the last row: after rows were copied with their keys it still hands out the first ones",
                 None => "stop the program that repeats them, or let it use ON CONFLICT or keys of its own; a retry needs a pause, and a limit",
             },

@@ -9,6 +9,8 @@ use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity};
 
+mod planner;
+
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "CFG-01",
     title: "a setting has a value that is meant for tests or for one occasion",
@@ -406,7 +408,7 @@ fn values<'a>(case: &'a Case, node: &'a str, name: &'a str) -> Vec<(Option<&'a s
 fn odd(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in node_time::all(case) {
-        for odd in &ODD {
+        for odd in ODD.iter().chain(&planner::ODD) {
             let value = values(case, &time.node, odd.name).into_iter().find(|(_, value)| (odd.is_odd)(value));
             let Some((owner, value)) = value else { continue };
             let Some(Cost { share, figure, evidence }) = (odd.cost)(case, time, value) else { continue };

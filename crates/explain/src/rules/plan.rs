@@ -4,6 +4,7 @@
 mod aside;
 mod computed;
 mod declared;
+mod each;
 mod fit;
 mod hidden;
 mod index;
@@ -28,14 +29,9 @@ use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
 
 pub(super) use aside::is_explained;
-pub(super) use declared::RULES as DECLARED_RULES;
-pub(super) use fit::RULES as FIT_RULES;
 pub(super) use hidden::{does_more, is_for_workers};
 pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, keeps_most, proposal, with_proposal};
-pub(super) use narrow::RULES as NARROW_RULES;
-pub(super) use order::RULES as ORDER_RULES;
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
-pub(super) use surplus::RULES as SURPLUS_RULES;
 pub(super) use tree::{below, inputs, number};
 pub(super) use unusable::pattern_of;
 
@@ -43,7 +39,11 @@ pub(super) use unusable::pattern_of;
 const NEEDS: &[Need] = &[Field("plan", "cost_total"), Field("server", "sessions_active")];
 const USE_PLANS: &[&str] = &["https://www.postgresql.org/docs/current/using-explain.html"];
 
-pub(super) const RULES: &[Rule] = &[
+/// The rules about plans, by their modules.
+pub(super) const ALL: [&[Rule]; 7] =
+    [RULES, declared::RULES, narrow::RULES, order::RULES, surplus::RULES, fit::RULES, each::RULES];
+
+const RULES: &[Rule] = &[
     Rule {
         id: "PLAN-10",
         title: "the plan scans a table for few of its rows",

@@ -1,6 +1,7 @@
 //! SES, CPU: sessions that could compute and have no CPU, by the scheduler's account of their processes: because other programs use the CPUs, because there
 //! are too many sessions, or because something keeps the server from CPUs that are idle.
 
+use super::bursts;
 use super::costly::{busy, severity};
 use crate::case::{Case, Thing};
 use crate::node_time;
@@ -361,7 +362,11 @@ fn limited(case: &Case) -> Answer {
         // Parallel workers that come and go between two looks use CPUs that no sample has.
         let is_parallel = node_time::share_waiting(case, &time.node, is_among_workers)
             .is_some_and(|share| share >= PARALLEL_SHARE_MIN);
-        let is_limited = is_long && idle >= cores * IDLE_SHARE_MIN && !is_parallel;
+        // CPUs that are idle between bursts are no sign of a limit.
+        let is_limited = is_long
+            && idle >= cores * IDLE_SHARE_MIN
+            && !is_parallel
+            && !bursts::is_in_bursts(case, &time.node);
         if quota.is_none() && pinned.is_none() && !is_limited {
             continue;
         }

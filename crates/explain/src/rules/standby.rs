@@ -6,7 +6,7 @@ use crate::node_time;
 use crate::rule::Need::{Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use crate::waits::Who;
+use crate::waits::{Waits, Who};
 use record::event::{self, Event};
 use record::finding::{Level, Severity, Window};
 
@@ -90,8 +90,10 @@ fn held_up(case: &Case) -> Answer {
             .max_by(|left, right| age(left).total_cmp(&age(right)));
         let who = holder.map_or(String::new(), |session| {
             let query = super::costly::plain(session.lines.word("query"), HOLDER_CHARS);
+            let application = super::costly::plain(session.lines.word("application"), NAME_CHARS);
+            let of = if application.is_empty() { application } else { format!(" of {application}") };
             format!(
-                ": session {} has a transaction of {} and is {}: {query}",
+                ": session {}{of} has a transaction of {} and is {}: {query}",
                 session.name,
                 units::seconds(age(&session)),
                 session.lines.word("state")
@@ -107,7 +109,7 @@ fn held_up(case: &Case) -> Answer {
             Claim::new(
                 Severity::High,
                 Level::DiscriminatingCounter,
-                format!("{}: the replay of WAL waits for a session of the standby{who}", server.place),
+                format!("{}: the replay of WAL waits for a session of the standby{who}{}", server.place, exclusive(case, server.place, waits)),
             )
             .on_node(server.place)
             .during(waits.windows(Who::Background, is_held))
@@ -133,6 +135,33 @@ fn held_up(case: &Case) -> Answer {
     }
     Answer::of(claims, || "what the process that replays waited for on standbys".to_string())
 }
+
+/// Where the process that replays waits for the lock of a table: which kind, and what on the primary may have taken it, as the end of a sentence.
+fn exclusive(case: &Case, standby: &str, waits: &Waits) -> String {
+    let is_table = |kind: &str, event: &str| kind == "Lock" && event == "relation";
+    if waits.seen_in(Who::Background, is_table) <= 0.0 {
+        return String::new();
+    }
+    let sessions = case.things("session").filter(|session| session.place != standby);
+    let texts = sessions.map(|session| session.lines.word("query"));
+    let texts = texts.chain(case.events_of(event::QUERY).map(|event| Case::word_of(event, "text")));
+    let is_such = |text: &&str| {
+        let first = super::costly::lowered(text);
+        EXCLUSIVE.iter().any(|word| first.starts_with(word))
+    };
+    let taken = texts.filter(|text| !text.is_empty()).find(is_such).map_or(String::new(), |text| {
+        format!("; the primary ran {}", super::costly::plain(text, HOLDER_CHARS))
+    });
+    format!(
+        "; replay repeats an ACCESS EXCLUSIVE lock that the primary took on a table (of DDL, TRUNCATE, or a VACUUM that truncates the empty end of its file: \
+         vacuum_truncate){taken}"
+    )
+}
+
+/// Commands that take such a lock, or may.
+const EXCLUSIVE: [&str; 6] = ["vacuum ", "truncate ", "alter table ", "drop ", "cluster ", "lock table "];
+/// Characters of an application's name.
+const NAME_CHARS: usize = 60;
 
 /// Of the primary's reads.
 const IDLE_SHARE: f64 = 0.1;

@@ -5,6 +5,7 @@ mod planning;
 mod scan;
 mod spill;
 
+pub(super) use planning::share as planning_share;
 pub(super) use scan::explain_it;
 
 use super::costly::{busy, in_a_line, severity};
@@ -14,7 +15,7 @@ use crate::node_time;
 use crate::rule::Need::{Any, Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::finding::{Level, Severity};
+use record::finding::{Level, Severity, StatementTime};
 pub(crate) use spill::OWN_LIMIT;
 
 pub(super) const RULES: &[Rule] = &[
@@ -220,14 +221,20 @@ fn churn(case: &Case) -> Answer {
     Answer::of(claims, || "sessions opened, against transactions".to_string())
 }
 
+/// The share of the session time in compilation of a statement; 0 if that is little of its own time.
+pub(in crate::rules) fn compiled_share(statement: &StatementTime) -> f64 {
+    let (Some(jit_ms), Some(mean_ms)) = (statement.jit_ms, statement.mean_ms) else { return 0.0 };
+    let of_statement = (jit_ms / mean_ms.max(f64::MIN_POSITIVE)).min(1.0);
+    if of_statement < JIT_OF_STATEMENT_MIN { 0.0 } else { statement.share * of_statement }
+}
+
 fn compiled(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for statement in &time.statements {
             let (Some(jit_ms), Some(mean_ms)) = (statement.jit_ms, statement.mean_ms) else { continue };
-            let of_statement = (jit_ms / mean_ms.max(f64::MIN_POSITIVE)).min(1.0);
-            let share = statement.share * of_statement;
-            if share < JIT_SHARE_MIN || of_statement < JIT_OF_STATEMENT_MIN {
+            let share = compiled_share(statement);
+            if share < JIT_SHARE_MIN {
                 continue;
             }
             claims.push(

@@ -1,13 +1,14 @@
 //! PLAN, MEM, TXN: temporary tables that nothing analyses or that do not fit into the buffers of their session, and transactions that are committed in two
 //! phases. Both are seen only in the texts of statements: views of the server show nothing of other sessions' temporary tables.
 
-use super::costly::{busy, in_a_line, severity};
+use super::costly::{busy, in_a_line, parts_of, plain, severity};
 use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, StatementTime};
 use record::statement;
+use record::watched::TEMPORARY;
 use std::collections::{BTreeSet, HashMap};
 
 pub(super) const RULES: &[Rule] = &[
@@ -27,6 +28,14 @@ pub(super) const RULES: &[Rule] = &[
             tables (ours)",
         judge: unbuffered,
         links: &["https://www.postgresql.org/docs/current/runtime-config-resource.html#GUC-TEMP-BUFFERS"],
+    },
+    Rule {
+        id: "VAC-17",
+        title: "a temporary table is full of dead rows, which no autovacuum removes",
+        needs: &[Field("server", "sessions_active")],
+        limits: "20 % of the session time in statements that name a temporary table with 10,000 dead rows or more, five for each live one (ours)",
+        judge: dead,
+        links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM"],
     },
     Rule {
         id: "TXN-10",
@@ -75,10 +84,73 @@ fn made(text: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_string())
 }
 
-/// Temporary tables that statements of the recording create.
+/// Temporary tables that statements of the recording create, or name.
 fn temporary(case: &Case) -> BTreeSet<String> {
-    texts(case).filter_map(made).collect()
+    let known = case.facts(TEMPORARY).map(|fact| parts_of(&fact.name).1.to_lowercase());
+    texts(case).filter_map(made).chain(known).collect()
 }
+
+/// Dead rows of a temporary table, and those for each live one.
+const DEAD_MIN: f64 = 10_000.0;
+const DEAD_PER_LIVE_MIN: f64 = 5.0;
+
+/// Live and dead rows, as the record has them.
+fn rows_of(value: &str) -> Option<(f64, f64)> {
+    let (live, dead) = value.split_once(' ')?;
+    Some((live.parse().ok()?, dead.parse().ok()?))
+}
+
+/// VAC-17.
+fn dead(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        let full = case.facts(TEMPORARY).filter(|fact| fact.node == time.node).filter_map(|fact| {
+            let (live, dead) = rows_of(&fact.value)?;
+            let name = parts_of(&fact.name).1;
+            let reads = |one: &&StatementTime| {
+                statement::parse(&one.text)
+                    .is_ok_and(|parsed| parsed.tables.iter().any(|table| table.name == name))
+            };
+            let share: f64 = time.statements.iter().filter(reads).map(|one| one.share).sum();
+            let first = time.statements.iter().find(reads)?;
+            let is_full = dead >= DEAD_MIN && dead >= live * DEAD_PER_LIVE_MIN && share >= SHARE_MIN;
+            is_full.then_some((name, live, dead, share.min(1.0), first))
+        });
+        let Some((name, live, dead, share, first)) = full.max_by(|left, right| left.2.total_cmp(&right.2))
+        else {
+            continue;
+        };
+        let quoted = statement::quoted(&name);
+        let text = format!(
+            "{}: {} of the session time is in statements on the temporary table {}, which has {} dead rows for {} live ones: autovacuum cannot reach temporary \
+             tables, so that nothing removes what its session deletes or updates, and each scan reads it",
+            time.node,
+            units::percent(share),
+            plain(&name, NAME_CHARS),
+            units::count(dead),
+            units::count(live)
+        );
+        claims.push(
+            Claim::new(severity(share), Level::DiscriminatingCounter, text)
+                .on_node(&time.node)
+                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+                .number("share", share)
+                .number("dead_rows", dead)
+                .number("live_rows", live)
+                .because(format!("the statement with most of the time: {}", in_a_line(first)))
+                .because("the rows are those of the last look at the table; only its own session can vacuum it")
+                .remedy(
+                    "let the session vacuum it from time to time, outside of a transaction; or empty it with TRUNCATE and fill it anew, or use an unlogged \
+                     table, which autovacuum reaches",
+                    &[&format!("VACUUM ANALYZE {quoted}; -- in the session that has made it")],
+                ),
+        );
+    }
+    Answer::of(claims, || "dead rows of temporary tables".to_string())
+}
+
+/// Characters of a name in a claim.
+const NAME_CHARS: usize = 80;
 
 /// The temporary tables that a statement reads.
 fn read_by(statement: &StatementTime, temporary: &BTreeSet<String>) -> Vec<String> {

@@ -157,6 +157,15 @@ fn block_bytes(lines: &Lines) -> f64 {
     if lines.word("unit") == "bytes" { 1.0 } else { BLOCK_BYTES }
 }
 
+/// How long the slowest vacuum takes at its pace; `None` if that of one is not known.
+fn left(case: &Case, node: &str) -> Option<f64> {
+    let each: Option<Vec<f64>> = vacuums(case, node).map(|progress| Some(pace(progress.lines)?.1)).collect();
+    each?.into_iter().reduce(f64::max)
+}
+
+/// A vacuum that ends so soon may be paced: that is what the limit is for.
+const SOON_S: f64 = 600.0;
+
 /// Describes the progress of each wraparound vacuum.
 fn with_pace(case: &Case, node: &str, mut claim: Claim) -> Claim {
     let mut worst: f64 = 0.0;
@@ -229,6 +238,7 @@ fn delayed(case: &Case) -> Answer {
         let Some(phase) = Phase::of(waits, is_delay) else { continue };
         let share = phase.share;
         let forced = vacuums(case, node).any(|progress| progress.lines.word("wraparound") == "true");
+        let soon = left(case, node).filter(|left| *left <= SOON_S);
         // The value at that time: after a change, the finding must not blame a delay of 0 for the sleep.
         let setting = |name: &str| case.setting_at(node, name, phase.within.from_us);
         let delay = setting("autovacuum_vacuum_cost_delay").unwrap_or("2ms");
@@ -241,13 +251,14 @@ fn delayed(case: &Case) -> Answer {
             .and_then(|server| phase.series(server, "autovacuum_workers"))
             .map_or(1.0, |series| series.max());
         let claim = Claim::new(
-            if forced { Severity::High } else { Severity::Low },
+            if forced && soon.is_none() { Severity::High } else { Severity::Low },
             Level::DiscriminatingCounter,
             format!(
-                "{node}: {} slept for the cost limit during {} of the time{}",
+                "{node}: {} slept for the cost limit during {} of the time{}{}",
                 units::counted(workers as usize, "autovacuum worker"),
                 units::percent(share),
-                if forced { " although they must prevent wraparound" } else { "" }
+                if forced { " although they must prevent wraparound" } else { "" },
+                soon.map_or(String::new(), |left| format!("; at this pace they end in {}", units::seconds(left)))
             ),
         )
         .on_node(node)

@@ -95,7 +95,7 @@ fn written<'a>(case: &'a Case, node: &'a str, statement: &StatementTime) -> Opti
     let target = parsed
         .tables
         .first()
-        .filter(|_| matches!(parsed.verb, Verb::Insert | Verb::Update | Verb::Delete))?;
+        .filter(|_| matches!(parsed.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge))?;
     table_named(case, node, statement, target)
 }
 

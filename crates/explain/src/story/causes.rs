@@ -3,8 +3,11 @@
 /// A cause, and the findings that are only its symptoms on the same node or host. The first cause that is present takes a symptom.
 pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("REP-13", &["OBS-01", "LCK-01", "TXN-13", "TXN-05", "DIST-06", "CPU-05"]),
+    // Sessions that wait for a table wait behind the replay.
+    ("REP-12", &["REP-01", "REP-11", "LCK-01", "CPU-05"]),
     ("CPU-06", &["SES-02", "WAL-01", "WAL-05", "TXN-01", "DIST-06", "SES-03", "CPU-05", "WAL-06", "GEN-03"]),
     ("WAL-10", &["IO-10", "TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
+    ("TXN-13", &["DIST-06"]),
     ("GEN-02", &["DIST-06", "LCK-01", "CPU-05"]),
     ("LWL-01", &["SES-03"]),
     ("TXN-05", &["LWL-04", "DIST-06"]),
@@ -86,6 +89,17 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "PLAN-76",
+        &["VAC-14", "PLAN-01", "PLAN-24", "PLAN-45", "PLAN-12", "MEM-04", "SES-03", "PLAN-06", "PLAN-29"],
+    ),
+    ("PLAN-79", &["PLAN-45", "PLAN-24", "PLAN-34", "SES-03"]),
+    ("PLAN-80", &["PLAN-29", "PLAN-45", "PLAN-24", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
+    ("TXN-19", &["PLAN-33", "PLAN-45", "WAL-01", "WAL-03", "WAL-05", "WAL-06", "WAL-12", "SES-03"]),
+    ("VAC-17", &["MEM-04", "MEM-07", "PLAN-45", "PLAN-06", "IO-07", "IO-08", "SES-03"]),
+    ("CPU-07", &["SES-03", "CPU-05", "SES-10"]),
+    ("PLAN-77", &["PLAN-27", "PLAN-24", "PLAN-45", "PLAN-16", "PLAN-12", "MEM-04", "SES-03", "PLAN-06"]),
+    ("PLAN-78", &["PLAN-01", "PLAN-24", "PLAN-45", "PLAN-46", "PLAN-12", "MEM-04", "SES-03", "PLAN-06"]),
+    (
         "SES-11",
         &["PLAN-01", "PLAN-24", "PLAN-45", "SES-07", "MEM-04", "SES-03", "PLAN-06", "IO-07", "SES-10"],
     ),
@@ -98,7 +112,6 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("TXN-01", &["WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("WAL-01", &["WAL-05", "CPU-05", "WAL-06"]),
     ("REP-10", &["REP-01", "CPU-05"]),
-    ("REP-12", &["REP-01", "REP-11", "CPU-05"]),
     ("REP-01", &["CPU-05", "TXN-01"]),
     ("PLAN-07", &["PLAN-01", "PLAN-06", "PLAN-24", "PLAN-49"]),
     ("PLAN-61", &["PLAN-01", "PLAN-24", "PLAN-12", "PLAN-45", "MEM-04", "SES-03", "PLAN-06"]),
@@ -106,7 +119,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         "CFG-01",
         &[
             "PLAN-06", "PLAN-45", "WAL-03", "WAL-01", "WAL-05", "WAL-06", "LWL-05", "MEM-04", "SES-03",
-            "CPU-05", "TXN-02",
+            "CPU-05", "TXN-02", "PLAN-03", "PLAN-04", "SES-02",
         ],
     ),
     ("PLAN-57", &["PLAN-45", "PLAN-02", "PLAN-16", "MEM-04", "SES-03", "PLAN-06"]),

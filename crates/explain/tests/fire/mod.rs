@@ -2,6 +2,7 @@
 
 pub(crate) mod again;
 mod around;
+pub(crate) mod each;
 pub(crate) mod fit;
 mod form;
 mod general;
@@ -21,6 +22,7 @@ pub(crate) mod work;
 
 pub(crate) use again::HARMLESS as HARMLESS_AGAIN;
 pub(crate) use around::HARMLESS as HARMLESS_AROUND;
+pub(crate) use each::HARMLESS as HARMLESS_EACH;
 pub(crate) use fit::HARMLESS as HARMLESS_FIT;
 pub(crate) use form::HARMLESS as HARMLESS_FORMS;
 pub(crate) use harmless::HARMLESS;
@@ -61,6 +63,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(again::CASES)
         .chain(surplus::CASES)
         .chain(fit::CASES)
+        .chain(each::CASES)
         .chain(search::CASES)
         .chain(work::CASES)
         .chain(work::LISTS)

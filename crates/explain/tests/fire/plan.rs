@@ -32,7 +32,7 @@ pub(crate) fn node(scene: &mut Scene, number: u64, above: u64, kind: &str, field
 }
 
 /// A table of a million rows that is scanned with this condition.
-pub(super) fn scan(scene: &mut Scene, filter: &str, types: &str) {
+pub(crate) fn scan(scene: &mut Scene, filter: &str, types: &str) {
     let text = "select * from orders where customer = $1 and at > $2";
     statement(scene, text, json!({}), json!({}));
     node(

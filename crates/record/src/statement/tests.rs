@@ -123,6 +123,11 @@ fn verbs_are_what_a_statement_does() {
         ("insert into t select a from u where b = $1 returning a", Verb::Insert),
         ("with d as (delete from t returning a) select * from d", Verb::Select),
         ("select a into u from t", Verb::Other),
+        ("merge into t using u on t.a = u.a when matched then update set b = u.b", Verb::Merge),
+        (
+            "with w as (select 1 as a) merge into t using w on t.a = w.a when not matched then do nothing",
+            Verb::Merge,
+        ),
         ("create table x (a int)", Verb::Other),
         ("vacuum t", Verb::Other),
         ("set x = $1", Verb::Other),

@@ -85,7 +85,7 @@ impl Walk {
                     SetExpr::Insert(_) => Verb::Insert,
                     SetExpr::Update(_) => Verb::Update,
                     SetExpr::Delete(_) => Verb::Delete,
-                    SetExpr::Merge(_) => Verb::Other,
+                    SetExpr::Merge(_) => Verb::Merge,
                     SetExpr::Select(select) if select.into.is_some() => Verb::Other,
                     _ => Verb::Select,
                 };
@@ -120,6 +120,12 @@ impl Walk {
             ast::Statement::Delete(delete) => {
                 self.delete(delete, depth);
                 Verb::Delete
+            }
+            ast::Statement::Merge(merge) => {
+                self.factor(&merge.table, depth);
+                self.factor(&merge.source, depth + 1);
+                self.filter(Some(&merge.on), depth);
+                Verb::Merge
             }
             _ => Verb::Other,
         }

@@ -19,7 +19,7 @@ struct Strong {
     text: &'static str,
 }
 
-const STRONG: [Strong; 16] = [
+const STRONG: [Strong; 20] = [
     Strong {
         begins: "ALTER TABLE",
         has: "IF NOT EXISTS",
@@ -110,6 +110,36 @@ const STRONG: [Strong; 16] = [
         unless: "",
         what: "its TRUNCATE keeps readers and writers out until the transaction ends",
         text: "commit right after the TRUNCATE, or fill a second table and rename both in one short transaction",
+    },
+    Strong {
+        begins: "ALTER TABLE",
+        has: "SET LOGGED",
+        unless: "",
+        what: "its ALTER TABLE ... SET LOGGED rewrites the whole table with its indexes, and writes all of it into the WAL, while no other session can \
+            read or write it",
+        text: "load into a table of its own that is unlogged, and copy the new rows from there (INSERT ... SELECT): the large table stays logged",
+    },
+    Strong {
+        begins: "ALTER TABLE",
+        has: "SET UNLOGGED",
+        unless: "",
+        what: "its ALTER TABLE ... SET UNLOGGED rewrites the whole table with its indexes while no other session can read or write it",
+        text: "load into a table of its own that is unlogged, and copy the new rows from there (INSERT ... SELECT): the large table stays logged",
+    },
+    Strong {
+        begins: "ALTER TABLE|ALTER INDEX|ALTER MATERIALIZED VIEW",
+        has: "SET TABLESPACE",
+        unless: "",
+        what: "its SET TABLESPACE copies all files while no other session can read or write the table",
+        text: "do it at a quiet hour, or with a tool that copies the table and catches up (pg_repack --tablespace); indexes by REINDEX (TABLESPACE ...) \
+            CONCURRENTLY",
+    },
+    Strong {
+        begins: "ALTER TABLE",
+        has: "SET ACCESS METHOD",
+        unless: "",
+        what: "its SET ACCESS METHOD rewrites the whole table with its indexes while no other session can read or write it",
+        text: "make a second table with the new access method, fill it in portions, and rename both in one short transaction",
     },
     Strong {
         begins: "ALTER TABLE",

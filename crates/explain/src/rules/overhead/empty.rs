@@ -17,6 +17,10 @@ const ROWS_PER_BLOCK_MAX: f64 = 1.0;
 /// The share of pages that a vacuum found free of dead rows: of the others it is not known.
 const VISIBLE_SHARE_MIN: f64 = 0.5;
 
+/// Bytes of a page.
+const PAGE_BYTES: f64 = 8192.0;
+/// Blocks that are touched for a scan, for each page of the table: indexes and TOAST included.
+const TOUCHED_TIMES_MAX: f64 = 2.0;
 /// Rows that are written, of those that scans read.
 const WRITTEN_SHARE_MAX: f64 = 0.1;
 /// Up to this fillfactor most of a page stays empty on purpose.
@@ -57,6 +61,12 @@ fn loose(time: &NodeTime, relation: &str, lines: &Lines, (share, blocks, rows): 
     )
 }
 
+/// Whether a scan touches more pages than it finds rows, and not more than the table has: what is touched beyond that are look-ups by an index, a row each.
+fn is_sparse(lines: &Lines, blocks: f64, rows: f64) -> bool {
+    let pages = lines.last("bytes").map_or(f64::INFINITY, |bytes| bytes / PAGE_BYTES);
+    blocks >= BLOCKS_PER_SCAN_MIN && rows < blocks * ROWS_PER_BLOCK_MAX && blocks <= pages * TOUCHED_TIMES_MAX
+}
+
 /// VAC-14.
 pub(super) fn mostly_empty(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -74,7 +84,7 @@ pub(super) fn mostly_empty(case: &Case) -> Answer {
             let written = sum("rows_inserted") + sum("rows_updated") + sum("rows_deleted");
             let is_scanned = is_scanned && written <= sum("seq_rows") * WRITTEN_SHARE_MAX;
             let is_clean = lines.last("all_visible_share").is_some_and(|share| share >= VISIBLE_SHARE_MIN);
-            let is_empty = blocks >= BLOCKS_PER_SCAN_MIN && rows < blocks * ROWS_PER_BLOCK_MAX;
+            let is_empty = is_sparse(lines, blocks, rows);
             // A scan that ends early (LIMIT, EXISTS) has few rows of a full table.
             let is_whole =
                 lines.last("planned_rows").is_some_and(|planned| rows >= planned * VISIBLE_SHARE_MIN);

@@ -288,6 +288,7 @@ pub(in crate::rules) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool
         || super::narrow::is_explained(case, planned)
         || super::surplus::is_explained(planned)
         || super::fit::is_explained(case, planned)
+        || super::each::is_explained(case, planned)
         || super::computed::is_taken_apart(case, planned)
 }
 

@@ -6,6 +6,7 @@ use crate::rule::{Answer, Claim};
 use crate::rules::costly::{busy, in_a_line, severity};
 use crate::units;
 use record::finding::{Level, NodeTime, StatementTime};
+use record::statement;
 
 /// The share of the time that is planning.
 const PLAN_SHARE_MIN: f64 = 0.2;
@@ -37,37 +38,56 @@ fn forces_custom_plans(case: &Case, time: &NodeTime) -> Option<(String, String)>
     }
 }
 
+/// Of statements that are planned for longer than they run: the share of the session time that is planning, as the server counts it, and the worst of them.
+fn counted(time: &NodeTime) -> Option<(f64, &StatementTime)> {
+    let plan_share = |statement: &StatementTime| {
+        let (plan_ms, mean_ms) = (statement.plan_ms?, statement.mean_ms?);
+        (plan_ms > mean_ms).then(|| statement.share * plan_ms / (plan_ms + mean_ms))
+    };
+    let share: f64 = time.statements.iter().filter_map(plan_share).sum();
+    let worst = time.statements.iter().filter_map(|one| Some((one, plan_share(one)?)));
+    let (worst, _) = worst.max_by(|left, right| left.1.total_cmp(&right.1))?;
+    (share >= PLAN_SHARE_MIN).then_some((share, worst))
+}
+
+/// The share of the session time that is planning, if it is long, and the statement with most of it.
+pub(in crate::rules) fn share(case: &Case, time: &NodeTime) -> Option<(f64, StatementTime)> {
+    let of_uncounted = || {
+        let found = longest(case, time)?;
+        let statement = found.statement(case);
+        Some((found.share, statement))
+    };
+    counted(time).map(|(share, worst)| (share, worst.clone())).or_else(of_uncounted)
+}
+
 pub(super) fn planned(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
-        let plan_share = |statement: &StatementTime| {
-            let (plan_ms, mean_ms) = (statement.plan_ms?, statement.mean_ms?);
-            (plan_ms > mean_ms).then(|| statement.share * plan_ms / (plan_ms + mean_ms))
-        };
-        let share: f64 = time.statements.iter().filter_map(plan_share).sum();
-        if share < PLAN_SHARE_MIN {
-            claims.extend(uncounted(case, time));
+        let Some((share, worst)) = counted(time) else {
+            claims.extend(longest(case, time).map(|found| of_uncounted(case, time, &found)));
             continue;
-        }
-        let worst = time.statements.iter().filter_map(|one| Some((one, plan_share(one)?)));
-        let Some((worst, _)) = worst.max_by(|left, right| left.1.total_cmp(&right.1)) else { continue };
+        };
         let (plan_ms, mean_ms) = (worst.plan_ms.unwrap_or(0.0), worst.mean_ms.unwrap_or(0.0));
         let forced = forces_custom_plans(case, time);
-        let (text, commands) = match &forced {
-            Some((_, reset)) => (FORCED_REMEDY, vec![reset.as_str(), PREPARED]),
-            None => (PREPARE_REMEDY, vec![PREPARED]),
+        let plan = case.at("plan", &time.node).find(|plan| plan.lines.word("query_id") == worst.query_id);
+        let (why, text, commands) = match (&forced, reason(plan.as_ref(), worst)) {
+            (Some((owner, reset)), _) => {
+                let why = format!(
+                    ": plan_cache_mode is force_custom_plan{owner}, so that prepared statements are planned at each execution"
+                );
+                (why, FORCED_REMEDY, vec![reset.as_str(), PREPARED])
+            }
+            (None, Some((why, text))) => (why, text, vec![PREPARED]),
+            (None, None) => (String::new(), PREPARE_REMEDY, vec![PREPARED]),
         };
         claims.push(
             Claim::new(
                 severity(share),
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} of the session time is planning of statements that take less time to run{}",
+                    "{}: {} of the session time is planning of statements that take less time to run{why}",
                     time.node,
-                    units::percent(share),
-                    forced.as_ref().map_or(String::new(), |(owner, _)| format!(
-                        ": plan_cache_mode is force_custom_plan{owner}, so that prepared statements are planned at each execution"
-                    ))
+                    units::percent(share)
                 ),
             )
             .on_node(&time.node)
@@ -87,7 +107,7 @@ pub(super) fn planned(case: &Case) -> Answer {
 
 /// A statement that is planned for most of its time where the server does not count planning: what `watch` measured by EXPLAIN fits with how long samples
 /// show sessions at work with it.
-fn uncounted(case: &Case, time: &NodeTime) -> Option<Claim> {
+fn longest<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
     let plans = case.at("plan", &time.node).filter_map(|plan| {
         let planning_ms = plan.lines.last("planning_ms").filter(|ms| *ms >= PLANNING_MS_MIN)?;
         let id = plan.lines.word("query_id");
@@ -108,8 +128,7 @@ fn uncounted(case: &Case, time: &NodeTime) -> Option<Claim> {
             share,
         })
     });
-    let found = plans.max_by(|left, right| left.share.total_cmp(&right.share))?;
-    Some(of_uncounted(case, time, &found))
+    plans.max_by(|left, right| left.share.total_cmp(&right.share))
 }
 
 /// A statement with what planning it takes.
@@ -121,32 +140,21 @@ struct Unplanned<'a> {
     share: f64,
 }
 
+impl Unplanned<'_> {
+    fn statement(&self, case: &Case) -> StatementTime {
+        let id = self.plan.lines.word("query_id");
+        StatementTime {
+            query_id: id.to_string(),
+            text: case.query(id).unwrap_or_default().to_string(),
+            ..StatementTime::default()
+        }
+    }
+}
+
 fn of_uncounted(case: &Case, time: &NodeTime, found: &Unplanned<'_>) -> Claim {
     let Unplanned { plan, planning_ms, mean_ms, calls_per_s, share } = found;
-    let id = plan.lines.word("query_id");
-    let statement = StatementTime {
-        query_id: id.to_string(),
-        text: case.query(id).unwrap_or_default().to_string(),
-        ..StatementTime::default()
-    };
-    let (partitions, removed) =
-        (plan.lines.last("partitions").unwrap_or(0.0), plan.lines.last("partitions_removed").unwrap_or(0.0));
-    let why = match (partitions >= PARTITIONS_MIN, removed > 0.0) {
-        (true, true) => format!(
-            ": all {} partitions are planned, and only when it runs {} of them are left out, because the planner does not know the value of the condition",
-            units::short(partitions),
-            units::short(removed)
-        ),
-        (true, false) => format!(": {} partitions are planned", units::short(partitions)),
-        (false, _) => String::new(),
-    };
-    let text = match partitions >= PARTITIONS_MIN {
-        true => {
-            "compare the partition key with a constant or a parameter, of which the planner knows the value (instead of a function such as current_setting), \
-            or name the partition: then one is planned; or prepare the statement once per session, so that a generic plan is kept"
-        }
-        false => PREPARE_REMEDY,
-    };
+    let statement = found.statement(case);
+    let (why, text) = reason(Some(plan), &statement).unwrap_or((String::new(), PREPARE_REMEDY));
     Claim::new(
         severity(*share),
         Level::CoOccurrence,
@@ -170,5 +178,32 @@ fn of_uncounted(case: &Case, time: &NodeTime, found: &Unplanned<'_>) -> Claim {
     .remedy(text, &[PREPARED, "ALTER SYSTEM SET pg_stat_statements.track_planning = on; SELECT pg_reload_conf();"])
 }
 
+/// Why planning is long, as the end of a sentence, and what helps.
+fn reason(plan: Option<&Thing<'_>>, statement: &StatementTime) -> Option<(String, &'static str)> {
+    let number = |field: &str| plan.and_then(|plan| plan.lines.last(field)).unwrap_or(0.0);
+    let (partitions, removed) = (number("partitions"), number("partitions_removed"));
+    let tables = statement::parse(&statement.text).map_or(0, |parsed| parsed.tables.len());
+    if partitions >= PARTITIONS_MIN && removed > 0.0 {
+        let why = format!(
+            ": all {} partitions are planned, and only when it runs {} of them are left out, because the planner does not know the value of the condition",
+            units::short(partitions),
+            units::short(removed)
+        );
+        return Some((why, KEY_REMEDY));
+    }
+    if partitions >= PARTITIONS_MIN {
+        return Some((format!(": {} partitions are planned", units::short(partitions)), KEY_REMEDY));
+    }
+    let why = || format!(": it joins {tables} tables, whose orders the planner compares");
+    (tables >= TABLES_MIN).then(|| (why(), TABLES_REMEDY))
+}
+
+const KEY_REMEDY: &str = "compare the partition key with a constant or a parameter, of which the planner knows the value (instead of a function such as \
+    current_setting), \
+    or name the partition: then one is planned; or prepare the statement once per session, so that a generic plan is kept";
+const TABLES_REMEDY: &str = "prepare the statement once per session (a pooler must support prepared statements), so that the server can use a generic plan; \
+    or join fewer tables: what every row has from a small table can be a column";
+/// Tables of a statement whose orders take long to compare.
+const TABLES_MIN: usize = 8;
 /// Partitions that make planning long.
 const PARTITIONS_MIN: f64 = 8.0;

@@ -2,12 +2,14 @@
 
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::{busy, in_a_line, names_table, plain, scanned, severity, wasteful};
+use crate::rules::costly::{
+    busy, in_a_line, lowered, names_table, parts_of, plain, scanned, severity, wasteful,
+};
 use crate::rules::paste::literal;
 use crate::rules::{inspect, plan};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
-use record::statement::{self, Condition, Use};
+use record::statement::{self, Condition, Use, Verb};
 use record::watched::{FUNCTION_TEXT, Fact};
 
 /// Characters of a statement that is offered for pasting; what is cut ends with an ellipsis, and is not offered.
@@ -67,7 +69,7 @@ const WRITTEN_SHARE_MAX: f64 = 0.1;
 fn is_of_others(statement: &StatementTime, each: f64) -> bool {
     // It returns most of what it reads there: the scan is right, and the blocks are touched for something else.
     let writes = statement::parse(&statement.text)
-        .is_ok_and(|parsed| matches!(parsed.verb, statement::Verb::Update | statement::Verb::Delete));
+        .is_ok_and(|parsed| matches!(parsed.verb, Verb::Update | Verb::Delete | Verb::Merge));
     let wanted = if writes { WRITTEN_SHARE_MAX } else { WANTED_SHARE_MAX };
     // Most of its time is compilation (PLAN-03).
     let compiled = statement.jit_ms.unwrap_or(0.0) / statement.mean_ms.unwrap_or(0.0).max(f64::MIN_POSITIVE);
@@ -106,6 +108,10 @@ pub(super) fn scan(case: &Case) -> Answer {
             }
             let proposal = planned.as_ref().and_then(|planned| plan::proposal(case, planned));
             let scan = Scan { time, statement, table, each, scans, blocks, calls, is_named };
+            if let Some(gone) = come_and_gone(case, relation) {
+                claims.push(with_index_away(case, &scan, gone));
+                continue;
+            }
             let pattern = || pattern(case, time, statement, relation, planned.as_ref()).filter(|_| is_named);
             claims.push(match proposal {
                 Some(proposal)
@@ -141,6 +147,47 @@ pub(super) fn scan(case: &Case) -> Answer {
         }
     }
     Answer::of(claims, || "statements that take the time, and sequential scans of tables".to_string())
+}
+
+/// That an index of a table is dropped and made again by statements of the recording.
+fn come_and_gone(case: &Case, relation: &str) -> Option<String> {
+    let texts = || case.events_of(record::event::QUERY).map(|event| lowered(Case::word_of(event, "text")));
+    let (_, table) = parts_of(relation);
+    let made = texts().filter_map(|text| made_index(&text, &table).map(str::to_string));
+    let gone = |name: &String| {
+        texts().any(|text| text.starts_with("drop index") && statement::names(&text).contains(name))
+    };
+    let name = made.into_iter().find(gone)?;
+    Some(format!(
+        "no index fits while its index {} is away, which is dropped and created again by statements of this time (DROP INDEX, CREATE INDEX)",
+        plain(&name, NAME_CHARS)
+    ))
+}
+
+/// An index that a loader drops and makes again.
+fn with_index_away(case: &Case, scan: &Scan<'_>, gone: String) -> Claim {
+    scan.claim(Some(gone))
+        .lacking("for how long the index is away: log_statement = ddl shows it in the server's log")
+        .remedy(
+            "load with the index in place: for portions of a table that is in use it costs less than to build it anew each time; or load into a table of its \
+             own, index that, and attach it as a partition; where it must be replaced, CREATE INDEX CONCURRENTLY first and DROP INDEX CONCURRENTLY then",
+            &[
+                "SELECT application_name, usename, client_addr, left(query, 60) AS query FROM pg_stat_activity WHERE query ~* '(create|drop) +(unique \
+                    +)?index';",
+                &explain_it(case, &scan.time.node, scan.statement),
+            ],
+        )
+}
+
+/// The name of the index in the text of a command that makes one on this table, in lower case.
+fn made_index<'t>(text: &'t str, table: &str) -> Option<&'t str> {
+    let rest = text.strip_prefix("create ")?;
+    let rest = rest.strip_prefix("unique ").unwrap_or(rest).strip_prefix("index ")?;
+    let rest = rest.strip_prefix("concurrently ").unwrap_or(rest);
+    let rest = rest.strip_prefix("if not exists ").unwrap_or(rest);
+    let (name, rest) = rest.split_once(" on ")?;
+    let on = rest.strip_prefix("only ").unwrap_or(rest).split([' ', '(']).next()?;
+    (parts_of(on).1 == table && !name.contains(' ')).then_some(name)
 }
 
 /// The index for a search by a pattern: by the plan, else by the text.

@@ -6,7 +6,9 @@ use super::{Batch, Collect, Failed, Link, Looked, Node, NotPlanned, Session, Tic
 use crate::sql::facts::OWN_SETTINGS;
 use connect::sql::literal;
 use record::statement;
-use record::watched::{FUNCTION_SETTINGS, FUNCTION_TEXT, NEVER_ANALYSED, PECULIAR, REMOTE_ESTIMATE};
+use record::watched::{
+    COLUMN_KINDS, FUNCTION_SETTINGS, FUNCTION_TEXT, NEVER_ANALYSED, PECULIAR, REMOTE_ESTIMATE, TEMPORARY,
+};
 use serde_json::Value;
 
 /// Functions of one statement.
@@ -94,6 +96,10 @@ fn inner_of(function: &Value) -> Vec<Inner> {
     found.map(|inner| Inner { function: text(function, "name"), text: inner }).collect()
 }
 
+/// The types json and character(n), the same in every database (`pg_type.dat`).
+const JSON: u32 = 114;
+const BPCHAR: u32 = 1042;
+
 /// The query for tables and views with one of these names, with what is unusual about each.
 fn question_of_relations(names: &[String]) -> String {
     let names: Vec<String> = names.iter().take(NAMES_MAX).map(|name| literal(name)).collect();
@@ -126,10 +132,16 @@ fn question_of_relations(names: &[String]) -> String {
                 from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and a.attoptions::text like '%n\\_distinct%' having count(*) > 0),
               (select count(*) || ' deferrable constraints' from pg_catalog.pg_constraint where conrelid = c.oid and condeferrable having count(*) > 0),
               (select count(*) || ' exclusion constraints' from pg_catalog.pg_constraint where conrelid = c.oid and contype = 'x' having count(*) > 0),
-              (select count(*) || ' indexes' from pg_catalog.pg_index where indrelid = c.oid having count(*) >= 8)) as peculiar
+              (select count(*) || ' indexes' from pg_catalog.pg_index where indrelid = c.oid having count(*) >= 8)) as peculiar,
+            (select string_agg(pg_catalog.quote_ident(a.attname) || ' ' || case when a.atttypid = {JSON} then 'json'
+                else 'character(' || a.atttypmod - 4 || ')' end, '; ' order by a.attnum) from pg_catalog.pg_attribute a
+              where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+                and (a.atttypid = {JSON} or a.atttypid = {BPCHAR} and a.atttypmod >= 50 + 4)) as kinds,
+            case when c.relpersistence = 't' then pg_catalog.pg_stat_get_live_tuples(c.oid) || ' ' || pg_catalog.pg_stat_get_dead_tuples(c.oid)
+              end as temporary
           from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
           where c.relname in ({}) and c.relkind in ('r', 'p', 'v', 'm', 'f') and n.nspname not in ('pg_catalog', 'information_schema')
-          order by 1 limit {RELATIONS_MAX}) s where s.peculiar <> '') r))::text",
+          order by 1 limit {RELATIONS_MAX}) s where s.peculiar <> '' or s.kinds <> '' or s.temporary <> '') r))::text",
         names.join(", ")
     )
 }
@@ -145,8 +157,13 @@ impl Node {
         };
         let place = self.place();
         for row in answer["relations"].as_array().into_iter().flatten() {
-            let fact = place.fact(PECULIAR, text(row, "relation"), text(row, "peculiar"));
-            self.recorded.fact(batch, tick.now_us, fact);
+            for (topic, field) in [(PECULIAR, "peculiar"), (COLUMN_KINDS, "kinds"), (TEMPORARY, "temporary")]
+            {
+                let value = text(row, field);
+                if !value.is_empty() {
+                    self.recorded.fact(batch, tick.now_us, place.fact(topic, text(row, "relation"), value));
+                }
+            }
         }
         Ok(())
     }

@@ -1,0 +1,237 @@
+//! PLAN-79, PLAN-80: types of columns that make statements dear: documents that are kept as text, and values that are padded with blanks.
+
+use super::costly::{busy, in_a_line, is_name_of, plain, severity, table_named};
+use crate::case::{Case, Thing};
+use crate::rule::Need::Field;
+use crate::rule::{Answer, Claim, Rule};
+use crate::rules::statement::explain_it;
+use crate::units;
+use record::finding::{Level, NodeTime, StatementTime};
+use record::statement;
+use record::watched::COLUMN_KINDS;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "PLAN-79",
+        title: "documents of type json are parsed for each of their fields",
+        needs: &[Field("server", "sessions_active")],
+        limits: "20 % of the session time in a statement that takes three fields or more from a column of type json (->, ->>, json_...), and computes in 60 % \
+            of the samples (ours)",
+        judge: parsed,
+        links: &["https://www.postgresql.org/docs/current/datatype-json.html"],
+    },
+    Rule {
+        id: "PLAN-80",
+        title: "a table is large because its values are padded with blanks",
+        needs: &[Field("table", "bytes"), Field("server", "sessions_active")],
+        limits: "20 % of the session time in a statement on a table with columns of type character(n) that make up half of its size, 10 MB or more (ours)",
+        judge: padded,
+        links: &["https://www.postgresql.org/docs/current/datatype-character.html"],
+    },
+];
+
+/// The share of the session time of the statement.
+const SHARE_MIN: f64 = 0.2;
+/// Fields that are taken from the column.
+const FIELDS_MIN: usize = 3;
+/// Of the samples of the statement, those in which it computes.
+const COMPUTING_MIN: f64 = 0.6;
+/// Bytes of a table that matters.
+const BYTES_MIN: f64 = 10e6;
+/// The part of a table that padded columns make up at most.
+const PADDED_SHARE_MIN: f64 = 0.5;
+/// Characters of names in a claim.
+const NAME_CHARS: usize = 120;
+
+/// Columns of a table with their types, as the record has them: `body json; name character(200)`.
+fn kinds(value: &str) -> impl Iterator<Item = (&str, &str)> {
+    value.split("; ").filter_map(|column| {
+        let (name, kind) = column.rsplit_once(' ')?;
+        Some((name, kind))
+    })
+}
+
+/// Tables that a statement names and that have such columns.
+fn named<'a>(case: &'a Case, time: &'a NodeTime, statement: &StatementTime) -> Vec<(&'a str, &'a str)> {
+    let Ok(parsed) = statement::parse(&statement.text) else { return vec![] };
+    let facts = case.facts(COLUMN_KINDS).filter(|fact| fact.node == time.node);
+    facts
+        .filter(|fact| parsed.tables.iter().any(|table| is_name_of(table, &fact.name)))
+        .map(|fact| (fact.name.as_str(), fact.value.as_str()))
+        .collect()
+}
+
+/// How often a text takes something from a column by an operator or a function for documents.
+fn fields_of(text: &str, column: &str) -> usize {
+    let name = column.trim_matches('"');
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let ends = text
+        .match_indices(name)
+        .filter(|(at, _)| !text[..*at].ends_with(is_name))
+        .map(|(at, _)| (at, at + name.len()));
+    ends.filter(|(at, end)| {
+        let after = text[*end..].trim_start_matches('"').trim_start();
+        // The column may have its table in front.
+        let before = text[..*at].trim_end_matches(|c| is_name(c) || c == '.' || c == '"');
+        let call = before.strip_suffix('(').unwrap_or_default();
+        let function = call.rsplit(|c| !is_name(c)).next().unwrap_or_default().to_lowercase();
+        after.starts_with("->") || after.starts_with("#>") || function.starts_with("json_")
+    })
+    .count()
+}
+
+fn parsed(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for one in time.statements.iter().filter(|one| one.share >= SHARE_MIN) {
+            let computing: f64 =
+                one.events.iter().filter(|(event, _)| event == "CPU").map(|(_, share)| share).sum();
+            let tables = named(case, time, one).into_iter();
+            let found = tables
+                .flat_map(|(table, value)| kinds(value).map(move |(column, kind)| (table, column, kind)));
+            let found = found
+                .filter(|(_, _, kind)| *kind == "json")
+                .map(|(table, column, _)| (table, column, fields_of(&one.text, column)))
+                .filter(|(.., fields)| *fields >= FIELDS_MIN)
+                .max_by_key(|(.., fields)| *fields);
+            let Some((table, column, fields)) = found.filter(|_| computing >= COMPUTING_MIN) else {
+                continue;
+            };
+            claims.push(of_document(case, time, one, (table, column, fields)));
+        }
+    }
+    Answer::of(claims, || "columns of type json in the statements that take the time".to_string())
+}
+
+fn of_document(case: &Case, time: &NodeTime, one: &StatementTime, found: (&str, &str, usize)) -> Claim {
+    let (table, column, fields) = found;
+    Claim::new(
+        severity(one.share),
+        Level::CoOccurrence,
+        format!(
+            "{}: {} of the session time is a statement that takes {fields} fields from {}, a column of type json: it is kept as text, and each -> or ->> \
+                parses \
+             the whole document again (jsonb is parsed once, when it is written)",
+            time.node,
+            units::percent(one.share),
+            plain(&format!("{table}.{column}"), NAME_CHARS)
+        ),
+    )
+    .on_node(&time.node)
+    .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+    .number("share", one.share)
+    .number("fields", fields as f64)
+    .because(format!("the statement: {}", in_a_line(one)))
+    .because("its sessions were seen computing, not waiting")
+    .lacking("the time of the same statement on jsonb: compare it on a copy")
+    .remedy(
+        "change the column to jsonb (the order of keys, blanks and duplicate keys are lost; the table is written anew, and no other session can use it \
+            meanwhile), or give \
+         the fields in use columns of their own, generated ones for instance; a statement can also parse once: FROM t, json_to_record(body) AS \
+         r(...)",
+        &[
+            &format!(
+                "ALTER TABLE {table} ALTER COLUMN {column} TYPE jsonb USING {column}::jsonb; -- writes the table anew, and keeps all others out"
+            ),
+            &explain_it(case, &time.node, one),
+        ],
+    )
+}
+
+/// Characters of the padded columns in a row.
+fn padded_characters(value: &str) -> f64 {
+    let length = |kind: &str| kind.strip_prefix("character(")?.strip_suffix(')')?.parse::<f64>().ok();
+    kinds(value).filter_map(|(_, kind)| length(kind)).sum()
+}
+
+/// Rows of a table.
+fn rows_of(table: &Thing<'_>) -> f64 {
+    table.lines.last("planned_rows").unwrap_or(0.0).max(table.lines.last("live_rows").unwrap_or(0.0))
+}
+
+fn padded(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for time in busy(case) {
+        for one in time.statements.iter().filter(|one| one.share >= SHARE_MIN) {
+            let Ok(parsed) = statement::parse(&one.text) else { continue };
+            for (name, value) in named(case, time, one) {
+                let written = parsed.tables.iter().find(|table| is_name_of(table, name));
+                let Some(table) = written.and_then(|table| table_named(case, &time.node, one, table)) else {
+                    continue;
+                };
+                let (bytes, rows) = (table.lines.last("bytes").unwrap_or(0.0), rows_of(&table));
+                let of_row = padded_characters(value);
+                let share = of_row * rows / bytes.max(1.0);
+                // More than the table has: the values are compressed or moved out.
+                if bytes < BYTES_MIN || !(PADDED_SHARE_MIN..=1.1).contains(&share) {
+                    continue;
+                }
+                claims.push(of_blanks(case, time, one, (name, value, of_row, bytes, rows)));
+            }
+        }
+    }
+    Answer::of(claims, || {
+        "columns of type character(n) in the tables of the statements that take the time".to_string()
+    })
+}
+
+fn of_blanks(case: &Case, time: &NodeTime, one: &StatementTime, found: (&str, &str, f64, f64, f64)) -> Claim {
+    let (name, value, of_row, bytes, rows) = found;
+    let columns: Vec<String> = kinds(value)
+        .filter(|(_, kind)| kind.starts_with("character("))
+        .map(|(column, kind)| format!("{column} {kind}"))
+        .collect();
+    let changes: Vec<String> = kinds(value)
+        .filter(|(_, kind)| kind.starts_with("character("))
+        .map(|(column, _)| format!("ALTER COLUMN {column} TYPE text USING rtrim({column})"))
+        .collect();
+    Claim::new(
+        severity(one.share),
+        Level::CoOccurrence,
+        format!(
+            "{}: {} of the session time is a statement on {name}, whose rows are wide because {} {} padded with blanks to the full length: {} of {} a row",
+            time.node,
+            units::percent(one.share),
+            plain(&columns.join(", "), NAME_CHARS),
+            if columns.len() == 1 { "is" } else { "are" },
+            units::bytes(of_row),
+            units::bytes(bytes / rows.max(1.0))
+        ),
+    )
+    .on_node(&time.node)
+    .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+    .number("share", one.share)
+    .number("padded_bytes_per_row", of_row)
+    .number("bytes", bytes)
+    .because(format!("the statement: {}", in_a_line(one)))
+    .because("character(n) stores n characters, blanks at the end included, in the table, in its indexes and in memory")
+    .lacking("how long the values are without the blanks: the first command shows it")
+    .remedy(
+        "make them text or varchar (the table is written anew, and no other session can use it meanwhile): blanks at the end then count in comparisons",
+        &[
+            &format!("SELECT {} FROM {name} TABLESAMPLE SYSTEM (1);", kinds(value).filter(|(_, kind)| kind.starts_with("character("))
+                .map(|(column, _)| format!("avg(length({column}))")).collect::<Vec<_>>().join(", ")),
+            &format!("ALTER TABLE {name} {}; -- writes the table anew, and keeps all others out", changes.join(", ")),
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_a_document_are_counted_by_its_column() {
+        let text = "select avg((body ->> 'a')::int), max((r.body->'b'->>'c')::int), json_extract_path(body, 'd'), antibody ->> 'e', abody from r where \
+            body is not null";
+        assert_eq!(fields_of(text, "body"), 3);
+        assert_eq!(fields_of("select \"Doc\" ->> 'a'", "\"Doc\""), 1);
+        assert_eq!(fields_of("", "x"), 0);
+    }
+
+    #[test]
+    fn padded_characters_are_those_of_character_columns() {
+        assert_eq!(padded_characters("body json; name character(200); \"a b\" character(40)"), 240.0);
+        assert_eq!(padded_characters("body json"), 0.0);
+    }
+}

@@ -1,0 +1,165 @@
+//! Settings whose price is planning, compilation, or the beginning of a session.
+
+use super::{Cost, Odd, SHARE_MIN, below, is_off};
+use crate::case::Case;
+use crate::node_time;
+use crate::rules::costly::in_a_line;
+use crate::rules::statement::{compiled_share, planning_share};
+use crate::units;
+use record::finding::{NodeTime, StatementTime};
+use record::statement;
+
+/// What a forbidden kind of step adds to a plan's cost before PostgreSQL 18 (`disable_cost` in `costsize.c`).
+const DISABLE_COST: f64 = 1e10;
+/// Tables of a statement from which on trying all orders is long.
+const TABLES_MIN: usize = 9;
+/// Sessions opened a second.
+const OPENED_PER_S_MIN: f64 = 5.0;
+/// The default of scram_iterations is 4096.
+const ITERATIONS_MIN: f64 = 20_000.0;
+/// Far below the default of jit_above_cost, 100000.
+const JIT_COST_MAX: f64 = 20_000.0;
+
+const ALL_ORDERS: &str = "the planner tries every order in which so many tables can be joined, which takes it longer with each table";
+const DEFAULT_ORDERS: &str = "set it back to its default of 8; one report that needs it gets it for its own transaction (SET LOCAL), and is prepared once";
+const FORBIDDEN: &str = "a plan that needs such a step all the same counts as one of ten thousand millions, so that it is compiled (jit_above_cost)";
+const ALLOW: &str =
+    "switch it on again; a statement that needs it gets it for its own transaction (SET LOCAL)";
+
+const fn forbids(name: &'static str) -> Odd {
+    Odd { name, is_odd: is_off, cost: compiled_for_its_price, what: FORBIDDEN, text: ALLOW, restarts: false }
+}
+
+pub(super) const ODD: [Odd; 15] = [
+    Odd {
+        name: "join_collapse_limit",
+        is_odd: |value| !below(value, 12.0),
+        cost: tries_all_orders,
+        what: ALL_ORDERS,
+        text: DEFAULT_ORDERS,
+        restarts: false,
+    },
+    Odd {
+        name: "from_collapse_limit",
+        is_odd: |value| !below(value, 12.0),
+        cost: tries_all_orders,
+        what: ALL_ORDERS,
+        text: DEFAULT_ORDERS,
+        restarts: false,
+    },
+    Odd {
+        name: "geqo",
+        is_odd: is_off,
+        cost: tries_all_orders,
+        what: ALL_ORDERS,
+        text: "switch it on again: from geqo_threshold tables on it looks for a good order without trying all",
+        restarts: false,
+    },
+    forbids("enable_seqscan"),
+    forbids("enable_indexscan"),
+    forbids("enable_bitmapscan"),
+    forbids("enable_nestloop"),
+    forbids("enable_hashjoin"),
+    forbids("enable_mergejoin"),
+    forbids("enable_sort"),
+    Odd {
+        name: "jit_above_cost",
+        is_odd: |value| below(value, JIT_COST_MAX),
+        cost: compiled,
+        what: "short statements are compiled, which takes longer than to run them",
+        text: "set it back to its default of 100000, or switch jit off",
+        restarts: false,
+    },
+    Odd {
+        name: "scram_iterations",
+        is_odd: |value| !below(value, ITERATIONS_MIN),
+        cost: opened,
+        what: "each new session computes so many hashes to check its password, here or in the client",
+        text: "set it back to its default of 4096 and set the passwords anew, and keep sessions open (a pool)",
+        restarts: false,
+    },
+    Odd {
+        name: "session_preload_libraries",
+        is_odd: |value| !value.is_empty(),
+        cost: opened,
+        what: "each new session loads these libraries before its first statement",
+        text: "load them once, when the server starts (shared_preload_libraries), and keep sessions open (a pool)",
+        restarts: false,
+    },
+    Odd {
+        name: "local_preload_libraries",
+        is_odd: |value| !value.is_empty(),
+        cost: opened,
+        what: "each new session loads these libraries before its first statement",
+        text: "load them once, when the server starts (shared_preload_libraries), and keep sessions open (a pool)",
+        restarts: false,
+    },
+    Odd {
+        name: "backend_flush_after",
+        is_odd: |value| !below(value, 1.0),
+        cost: flushed,
+        what: "sessions make the system write their pages at once, and wait for it",
+        text: "set it back to its default of 0: checkpointer and background writer flush what they write",
+        restarts: false,
+    },
+];
+
+fn of_statement(share: f64, statement: &StatementTime, figure: (&'static str, f64), what: &str) -> Cost {
+    Cost {
+        share: Some(share),
+        figure,
+        evidence: format!(
+            "{} of the session time is {what}: {}",
+            units::percent(share),
+            in_a_line(statement)
+        ),
+    }
+}
+
+/// Statements over many tables are planned for longer than they run.
+fn tries_all_orders(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let (share, statement) = planning_share(case, time).filter(|(share, _)| *share >= SHARE_MIN)?;
+    let tables = statement::parse(&statement.text).map_or(0, |parsed| parsed.tables.len());
+    let what = format!("planning, most of it of a statement over {tables} tables");
+    (tables >= TABLES_MIN).then(|| of_statement(share, &statement, ("tables", tables as f64), &what))
+}
+
+/// A statement is compiled whose plan has a cost that only a forbidden step has.
+fn compiled_for_its_price(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let mut plans = case.at("plan", &time.node).filter_map(|plan| {
+        let cost = plan.lines.last("cost_total").filter(|cost| *cost >= DISABLE_COST)?;
+        let statement = time.statements.iter().find(|one| one.query_id == plan.lines.word("query_id"))?;
+        Some((compiled_share(statement), statement, cost))
+    });
+    let (share, statement, cost) = plans.find(|(share, ..)| *share >= SHARE_MIN)?;
+    let what = format!("compilation of a statement whose plan costs {}", units::short(cost));
+    Some(of_statement(share, statement, ("cost", cost), &what))
+}
+
+/// Statements are compiled for longer than they run.
+fn compiled(_: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let each = time.statements.iter().map(|statement| (compiled_share(statement), statement));
+    let (share, statement) = each.max_by(|left, right| left.0.total_cmp(&right.0))?;
+    (share >= SHARE_MIN)
+        .then(|| of_statement(share, statement, ("share_compiled", share), "compilation of one statement"))
+}
+
+/// Sessions are opened all the time.
+fn opened(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let rate = case.one("server", &time.node)?.rate("sessions_opened")?;
+    (rate >= OPENED_PER_S_MIN).then(|| Cost {
+        share: None,
+        figure: ("sessions_opened_per_s", rate),
+        evidence: format!("{} sessions are opened a second", units::short(rate)),
+    })
+}
+
+/// Sessions wait for what they have made the system write.
+fn flushed(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let share = node_time::share_waiting(case, &time.node, |_, event| event == "DataFileFlush")?;
+    (share >= SHARE_MIN).then(|| Cost {
+        share: Some(share),
+        figure: ("share_waiting", share),
+        evidence: format!("{} of the session time waits for DataFileFlush", units::percent(share)),
+    })
+}

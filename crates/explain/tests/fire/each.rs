@@ -1,0 +1,238 @@
+//! Work that is done for each row, for each field or for each session at once: plans and counters in which their rules fire, and what only looks like it.
+
+use super::plan::{index, node, statement};
+use super::{Change, Co, Counter, Fires};
+use crate::scene::{Scene, wait};
+use serde_json::{Value, json};
+
+/// A statement that compares so many rows with a subquery of each, in these words.
+fn compared(scene: &mut Scene, rows: f64, filter: &str) {
+    statement(
+        scene,
+        "select kind from state s where at = (select max(at) from state x where x.id = s.id)",
+        json!({}),
+        json!({}),
+    );
+    node(
+        scene,
+        1,
+        0,
+        "Seq Scan",
+        json!({"relation": "public.state", "alias": "s", "filter": filter, "table_rows": rows}),
+    );
+    node(
+        scene,
+        2,
+        1,
+        "Index Only Scan",
+        json!({"relation": "public.state", "alias": "x", "index": "state_pkey", "subquery": true}),
+    );
+}
+
+/// A page of rows, with so many that fit, and this among its columns.
+fn page(scene: &mut Scene, rows: f64, column: &str) {
+    let text =
+        format!("select id, {column} as found from posting where region = $1 order by at desc limit $2");
+    statement(scene, &text, json!({}), json!({}));
+    node(scene, 1, 0, "Limit", json!({}));
+    node(scene, 2, 1, "WindowAgg", json!({"rows_planned": rows}));
+    node(
+        scene,
+        3,
+        2,
+        "Index Scan",
+        json!({"relation": "public.posting", "alias": "p", "index": "posting_region", "rows_planned": rows}),
+    );
+}
+
+/// A join by a pattern.
+fn by_pattern(scene: &mut Scene, condition: &str) {
+    statement(
+        scene,
+        "select o.id from unit r join orders o on o.path like r.path || $2 where r.id = $1",
+        json!({}),
+        json!({}),
+    );
+    node(scene, 1, 0, "Nested Loop", json!({"filter": condition, "condition": condition}));
+    node(
+        scene,
+        2,
+        1,
+        "Index Scan",
+        json!({"relation": "public.unit", "alias": "r", "index": "unit_pkey", "table_rows": 500.0}),
+    );
+    node(
+        scene,
+        3,
+        1,
+        "Seq Scan",
+        json!({"relation": "public.orders", "alias": "o", "table_rows": 120_000.0}),
+    );
+    index(scene, "orders_path", "path", true);
+}
+
+/// A list that is read with locks, and how many of its rows are changed in a second.
+fn list(scene: &mut Scene, text: &str, changed: u64) {
+    statement(scene, text, json!({"calls": 400, "rows": 60_000, "wal_bytes": 4_000_000}), json!({}));
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.line"});
+    scene.set("table", keys, json!({"live_rows": 90_000, "rows_updated": changed, "rows_deleted": 0}));
+}
+
+/// Fields of a document, and the types of the table's columns.
+fn document(scene: &mut Scene, text: &str, kinds: &str) {
+    statement(scene, text, json!({}), json!({}));
+    let keys = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "CPU", "wait_event": "CPU", "query_id": "9"});
+    scene.set("wait", keys, json!({"sessions": 3}));
+    scene.fact(json!({"node": "n1"}), "column_kinds", "public.report", kinds);
+}
+
+const FIELDS: &str = "select body ->> $1, body ->> $2, r.body -> $3 from report r where site = $4";
+
+/// A table of so many bytes with columns of these types.
+fn wide(scene: &mut Scene, bytes: u64, kinds: &str) {
+    statement(scene, "select count(*) from buyer where town = $1", json!({}), json!({}));
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.buyer"});
+    scene.set("table", keys, json!({"bytes": bytes, "live_rows": 50_000, "planned_rows": 50_000}));
+    scene.fact(json!({"node": "n1"}), "column_kinds", "public.buyer", kinds);
+}
+
+/// A temporary table with these rows.
+fn session_table(scene: &mut Scene, rows: &str) {
+    statement(scene, "select machine, avg(value) from recent group by machine", json!({}), json!({}));
+    scene.fact(json!({"node": "n1"}), "temporary", "pg_temp_3.recent", rows);
+}
+
+fn backends() -> Value {
+    json!({"host": "h1", "node": "n1", "who": "backends"})
+}
+
+/// Sessions that wait for a CPU for so many microseconds in a second.
+fn waiting(scene: &mut Scene, us: fn(u64) -> f64) {
+    scene.set("schedule", backends(), json!({"tasks": 20, "looked": 20, "run_us": 500_000}));
+    scene.set("server", json!({"node": "n1"}), json!({"active_ms": 12_000.0}));
+    scene.vary("schedule", backends(), "wait_us", us);
+}
+
+/// A setting of the planner, and a statement over many tables that is planned for longer than it runs.
+fn orders(scene: &mut Scene, setting: (&str, &str), tables: usize) {
+    let joins: Vec<String> = (0..tables).map(|at| format!("t{at}")).collect();
+    let text = format!("select 1 from {}", joins.join(" natural join "));
+    statement(scene, &text, json!({"plan_ms": 30_000.0, "total_ms": 3_000.0}), json!({}));
+    scene.fact(json!({"node": "n1"}), "setting", setting.0, setting.1);
+}
+
+/// A statement that is compiled for most of its time, with a plan of this cost, and a setting.
+fn compiled(scene: &mut Scene, cost: f64, setting: (&str, &str)) {
+    statement(
+        scene,
+        "select a from t where b = $1",
+        json!({"jit_ms": 28_000.0}),
+        json!({"cost_total": cost}),
+    );
+    scene.fact(json!({"node": "n1"}), "setting", setting.0, setting.1);
+}
+
+pub(crate) const CASES: &[Fires] = &[
+    ("PLAN-76", Co, |scene| compared(scene, 9_000.0, "(s.at = (SubPlan ?))")),
+    ("PLAN-77", Co, |scene| page(scene, 25_000.0, "COUNT(*) OVER()")),
+    ("PLAN-78", Co, |scene| by_pattern(scene, "(o.path ~~ (r.path || $2))")),
+    ("PLAN-79", Co, |scene| document(scene, FIELDS, "body json")),
+    ("PLAN-80", Co, |scene| wide(scene, 40_000_000, "name character(400); town character(200)")),
+    ("TXN-19", Counter, |scene| {
+        list(scene, "select id from line where wave = $1 order by slot for update", 3)
+    }),
+    ("VAC-17", Counter, |scene| session_table(scene, "400 900000")),
+    ("CPU-07", Counter, |scene| waiting(scene, |second| if second % 4 == 1 { 30e6 } else { 2e3 })),
+    ("CFG-01", Co, |scene| orders(scene, ("join_collapse_limit", "20"), 13)),
+    ("CFG-01", Co, |scene| orders(scene, ("geqo", "off"), 13)),
+    ("CFG-01", Co, |scene| compiled(scene, 1e10, ("enable_seqscan", "off"))),
+    ("CFG-01", Co, |scene| compiled(scene, 900.0, ("jit_above_cost", "100"))),
+    ("CFG-01", Co, |scene| {
+        scene.set("server", json!({"node": "n1"}), json!({"sessions_opened": 30}));
+        scene.fact(json!({"node": "n1"}), "setting", "session_preload_libraries", "auto_explain");
+    }),
+    ("CFG-01", Co, |scene| {
+        scene.set("wait", wait("n1", "IO", "DataFileFlush"), json!({"sessions": 4}));
+        scene.fact(json!({"node": "n1"}), "setting", "backend_flush_after", "512kB");
+    }),
+];
+
+/// What only looks like it.
+pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    ("PLAN-76", |scene| compared(scene, 400.0, "(s.at = (SubPlan ?))")),
+    ("PLAN-76", |scene| compared(scene, 9_000.0, "(hashed SubPlan ?)")),
+    ("PLAN-77", |scene| page(scene, 40.0, "count(*) over ()")),
+    ("PLAN-77", |scene| page(scene, 25_000.0, "row_number() over (order by at desc)")),
+    ("PLAN-78", |scene| by_pattern(scene, "(o.path ~~ $2)")),
+    ("PLAN-78", |scene| by_pattern(scene, "(o.region = r.region)")),
+    ("PLAN-79", |scene| document(scene, FIELDS, "other json")),
+    ("PLAN-79", |scene| document(scene, "select body from report where site = $1", "body json")),
+    // Values that are compressed or moved out, and a small table.
+    ("PLAN-80", |scene| wide(scene, 12_000_000, "name character(400)")),
+    ("PLAN-80", |scene| wide(scene, 4_000_000, "name character(60)")),
+    ("TXN-19", |scene| list(scene, "select id from line where wave = $1 for update", 900_000)),
+    ("TXN-19", |scene| list(scene, "select id from line where wave = $1 for update skip locked", 3)),
+    ("TXN-19", |scene| list(scene, "select id from line where wave = $1", 3)),
+    ("VAC-17", |scene| session_table(scene, "400 300")),
+    ("VAC-17", |scene| session_table(scene, "900000 20000")),
+    ("CPU-07", |scene| waiting(scene, |_| 8e6)),
+    ("CPU-06", |scene| waiting(scene, |second| if second % 4 == 1 { 30e6 } else { 2e3 })),
+    ("CFG-01", |scene| orders(scene, ("join_collapse_limit", "20"), 5)),
+    ("CFG-01", |scene| orders(scene, ("join_collapse_limit", "10"), 13)),
+    ("CFG-01", |scene| compiled(scene, 900.0, ("enable_seqscan", "off"))),
+    ("CFG-01", |scene| compiled(scene, 900.0, ("jit_above_cost", "100000"))),
+    ("CFG-01", |scene| {
+        scene.fact(json!({"node": "n1"}), "setting", "session_preload_libraries", "auto_explain");
+    }),
+];
+
+/// Replay that waits for a lock which VACUUM took on the primary.
+fn replayed(scene: &mut Scene) {
+    scene.set("server", json!({"node": "n2"}), json!({"in_recovery": true}));
+    let startup = json!({"node": "n2", "backend": "startup", "state": "", "wait_type": "Lock", "wait_event": "relation"});
+    scene.set("wait", startup, json!({"sessions": 1}));
+    scene.event(1, record::event::QUERY, "", json!({"query_id": "77", "text": "VACUUM integration.queue"}));
+}
+
+/// A table that is scanned while a loader has its index away.
+fn loaded(scene: &mut Scene) {
+    statement(
+        scene,
+        "select count(*) from orders where customer = $1",
+        json!({"calls": 1000, "total_ms": 50_000.0, "rows": 1000, "shared_hit": 2_000_000}),
+        json!({}),
+    );
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.orders"});
+    scene.set("table", keys, json!({"seq_scans": 6_000, "seq_rows": 1_200_000_000u64}));
+    for (id, text) in
+        [("70", "DROP INDEX orders_customer"), ("71", "CREATE INDEX orders_customer ON orders (customer)")]
+    {
+        scene.event(1, record::event::QUERY, "", json!({"query_id": id, "text": text}));
+    }
+}
+
+/// Rules, changes, and what their claims must say.
+pub(crate) const TOLD: &[(&str, Change, &str)] = &[
+    (
+        "PLAN-76",
+        |scene| compared(scene, 9_000.0, "(s.at = (SubPlan ?))"),
+        "a correlated subquery on public.state once for each of 9,000 rows",
+    ),
+    (
+        "PLAN-77",
+        |scene| page(scene, 25_000.0, "sum(x) over ()"),
+        "sum(x) OVER () is a window over all of them",
+    ),
+    (
+        "PLAN-78",
+        |scene| by_pattern(scene, "(o.path ~~ (r.path || $2))"),
+        "although there is index orders_path on it",
+    ),
+    (
+        "PLAN-04",
+        |scene| orders(scene, ("geqo", "on"), 11),
+        "it joins 11 tables, whose orders the planner compares",
+    ),
+    ("REP-12", replayed, "the primary ran VACUUM integration.queue"),
+    ("PLAN-01", loaded, "its index orders_customer is away, which is dropped and created again"),
+];
