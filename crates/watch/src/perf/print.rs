@@ -140,8 +140,7 @@ impl Printing {
         let is_over = Arc::new(AtomicBool::new(false));
         let (its, ended) = (Arc::clone(&slice), Arc::clone(&is_over));
         let thread = std::thread::Builder::new().name("watch stacks".to_string()).spawn(move || {
-            // On Linux it is that of the calling thread. Only root may raise it again, so the thread ends with its slice.
-            let _ = setpriority_process(None, LOWEST);
+            lowest_priority();
             let parts = its.print(&mut symbols, &|| ended.load(Ordering::Relaxed));
             Printed { parts, symbols, cpu_us: thread_cpu_us() }
         })?;
@@ -169,8 +168,48 @@ impl Printing {
     }
 }
 
+/// Of the calling thread: on Linux, "this process" means that. Only root may raise it again, so the thread ends with its slice.
+fn lowest_priority() {
+    let _ = setpriority_process(None, LOWEST);
+}
+
 /// CPU time of this thread.
 fn thread_cpu_us() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_thread_that_prints_has_the_lowest_priority() {
+        let nice = || {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("read");
+            // Field 19 of proc(5); the first after the name is field 3.
+            let field = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19 - 3));
+            field.and_then(|field| field.parse::<i32>().ok()).expect("a number")
+        };
+        let before = nice();
+        let thread = std::thread::spawn(move || {
+            lowest_priority();
+            nice()
+        });
+        assert_eq!(thread.join().expect("ended"), LOWEST);
+        assert_eq!(nice(), before);
+    }
+
+    #[test]
+    fn text_is_cut_behind_a_sample() {
+        let cut = |bytes_max: usize| {
+            let text = "a\n\tb\n\nc\n\td\n\n".to_string();
+            let mut part = Part { from_us: 0, to_us: 1, oddity: None, text, is_whole: true };
+            part.cut(bytes_max);
+            (part.text, part.is_whole)
+        };
+        assert_eq!(cut(11), ("a\n\tb\n\n".to_string(), false));
+        assert_eq!(cut(12).0, "a\n\tb\n\nc\n\td\n\n");
+        assert_eq!((cut(5).0.as_str(), cut(0).0.as_str()), ("", ""));
+    }
 }

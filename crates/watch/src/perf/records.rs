@@ -77,7 +77,7 @@ pub(super) struct Samples {
 
 impl Samples {
     /// Reads the records of the rings of all CPUs, each with the newest first.
-    pub(super) fn parse(rings: &[Ring]) -> Samples {
+    pub(super) fn parse(rings: impl IntoIterator<Item = Ring>) -> Samples {
         let mut samples = Samples::default();
         for ring in rings {
             let records: Vec<Record<'_>> = Records(&ring.bytes).collect();
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_sample_of_the_kernel() {
-        let samples = Samples::parse(&[ring(golden())]);
+        let samples = Samples::parse([ring(golden())]);
         let expected = Sample {
             t_ns: 13_492_400_757_123,
             pid: 32241,
@@ -273,7 +273,7 @@ mod tests {
         ]
         .concat();
         let torn = at(5)[..40].to_vec();
-        let samples = Samples::parse(&[ring([bytes, torn].concat()), ring(at(20))]);
+        let samples = Samples::parse([ring([bytes, torn].concat()), ring(at(20))]);
         assert_eq!(samples.all.iter().map(|sample| sample.t_ns).collect::<Vec<_>>(), [10, 20, 30]);
         assert_eq!(samples.commands, [(8, "new".to_string())].into());
         assert_eq!((samples.executed, samples.parents), ([7].into(), [(9, 7)].into()));
@@ -286,17 +286,14 @@ mod tests {
             bytes[24..32].copy_from_slice(&t_ns.to_le_bytes());
             Ring { bytes, is_overwritten: true }
         };
-        assert_eq!(Samples::parse(&[ring(golden())]).complete_from_ns, 0);
-        assert_eq!(Samples::parse(&[overwritten(7), ring(golden()), overwritten(5)]).complete_from_ns, 7);
-        assert_eq!(
-            Samples::parse(&[Ring { bytes: vec![], is_overwritten: true }]).complete_from_ns,
-            u64::MAX
-        );
+        assert_eq!(Samples::parse([ring(golden())]).complete_from_ns, 0);
+        assert_eq!(Samples::parse([overwritten(7), ring(golden()), overwritten(5)]).complete_from_ns, 7);
+        assert_eq!(Samples::parse([Ring { bytes: vec![], is_overwritten: true }]).complete_from_ns, u64::MAX);
     }
 
     #[test]
     fn samples_are_left_out_evenly() {
-        let mut samples = Samples::parse(&vec![ring(golden()); 10]);
+        let mut samples = Samples::parse(vec![ring(golden()); 10]);
         samples.all.iter_mut().zip(0..).for_each(|(sample, number)| sample.t_ns = number);
         samples.thin_out(10);
         assert_eq!((samples.all.len(), samples.is_thinned), (10, false));
@@ -316,7 +313,7 @@ mod tests {
                 }
             }
             bytes.truncate(length);
-            let samples = Samples::parse(&[ring(bytes)]);
+            let samples = Samples::parse([ring(bytes)]);
             prop_assert!(samples.all.len() <= 2);
         }
     }

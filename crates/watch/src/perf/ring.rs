@@ -78,7 +78,8 @@ impl Source for Rings {
             let is_overwritten = ring.untaken_bytes() > ring.ring_bytes() as u64;
             Ring { bytes: ring.take(), is_overwritten }
         };
-        Samples::parse(&self.0.iter_mut().map(take).collect::<Vec<Ring>>())
+        // One after the other: all rings of a large host would fill much memory.
+        Samples::parse(self.0.iter_mut().map(take))
     }
 
     fn skip(&mut self) {
