@@ -158,23 +158,25 @@ impl Capture {
         }
         let (start, end) = range.split_once('-')?;
         let hex = |word: &str| u64::from_str_radix(word, 16).ok();
+        let (start, end, offset) = (hex(start)?, hex(end)?, hex(offset)?);
         let name = match name.trim_start() {
             "" => ANONYMOUS,
             name => name,
         };
         let key = (format!("{device} {inode}"), name.to_string());
         let what = self.known_files.get(&key).copied().unwrap_or_else(|| {
-            let file = name.starts_with('/').then(|| self.open(pid, range, name)).flatten();
+            let file = name.starts_with('/').then(|| self.open(pid, start, end, name)).flatten();
             self.captured.mapped.push(Mapped { name: name.to_string(), file });
             self.captured.mapped.len() - 1
         });
         self.known_files.insert(key, what);
-        Some(Mapping { start: hex(start)?, end: hex(end)?, offset: hex(offset)?, what })
+        Some(Mapping { start, end, offset, what })
     }
 
     /// Opens the mapped file itself if that is permitted (root), also when it was replaced; else by its path in the view of the process.
-    fn open(&self, pid: u32, range: &str, name: &str) -> Option<File> {
-        let itself = self.proc.join(format!("{pid}/map_files/{range}"));
+    fn open(&self, pid: u32, start: u64, end: u64, name: &str) -> Option<File> {
+        // Unlike in `maps`, addresses there begin with no zeros.
+        let itself = self.proc.join(format!("{pid}/map_files/{start:x}-{end:x}"));
         let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(itself);
         let is_file = |file: &File| file.metadata().is_ok_and(|data| data.is_file());
         if let Some(file) = opened.ok().filter(is_file) {

@@ -98,6 +98,9 @@ fn files_are_opened_in_the_view_of_the_process() {
     fs::create_dir_all(proc.0.join("10/map_files")).expect("made");
     fs::write(proc.0.join("10/map_files/55c508484000-55c508495000"), "x").expect("written");
     assert!(captured(&proc).mapped[0].file.is_some(), "but the kernel gives the very file");
+    proc.process(10, 1, "a", "0041f000-006d2000 r-xp 00000000 fe:00 7 /usr/bin/fixed (deleted)\n");
+    fs::write(proc.0.join("10/map_files/41f000-6d2000"), "x").expect("written");
+    assert!(captured(&proc).mapped[0].file.is_some(), "also at a short address");
 }
 
 #[test]
