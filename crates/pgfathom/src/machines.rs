@@ -15,7 +15,7 @@ pub struct MachineFlags {
     /// in their connection]; may be repeated
     #[arg(long, value_name = "HOST")]
     pub ssh: Vec<RemoteHost>,
-    /// Record stacks of all CPUs with perf: auto (around anomalies), always, off
+    /// Record stacks of all CPUs: auto (around anomalies), always, off
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = mode)]
     pub perf: Mode,
     /// Read a copy of /proc and /sys below this folder instead of those of this host

@@ -1,7 +1,7 @@
 //! Time: CLOCK_MONOTONIC microseconds for everything measured, one wall-clock anchor to date it, and RFC 3339 in UTC.
 //!
-//! CLOCK_MONOTONIC is read raw (not through `Instant`) because other recorders of the same host, `perf script` for one, stamp
-//! their lines with the same clock, and the anchor is for readers who align them.
+//! CLOCK_MONOTONIC is read raw (not through `Instant`) because the kernel stamps stacks with the same clock, as do other recorders
+//! of the same host, and the anchor is for readers who align them.
 
 use rustix::time::{ClockId, clock_getres, clock_gettime};
 use std::time::{SystemTime, UNIX_EPOCH};

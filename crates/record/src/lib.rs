@@ -7,7 +7,7 @@
 //! | `run.json` | what was done to which target by which client, the verdict, totals; see [`model::Run`] |
 //! | `samples.ndjson` | one line per second and source, after a header line; see [`sample`] |
 //! | `events.ndjson` | phases, errors, outages, interrupts; see [`event`] |
-//! | `stacks/` | stacks around anomalies, raw text of `perf script` |
+//! | `stacks/` | stacks around anomalies, text like that of `perf script` |
 //! | `findings.json` | what `explain` made of it; see [`finding`] |
 //! | `check.json` | what `check` measured on hosts and nodes; see [`check`] |
 //! | `plan.json` | what `plan` expected of it; see [`plan`] |
@@ -86,7 +86,7 @@ pub mod files {
     pub const CHECKS: &str = "check.json";
     /// What was planned: see [`crate::plan`].
     pub const PLAN: &str = "plan.json";
-    /// The folder of recorded stacks: `<t_us>-<reason>.perf`, raw text of `perf script`.
+    /// The folder of recorded stacks: `<t_us>-<reason>.perf`, text like that of `perf script`.
     pub const STACKS: &str = "stacks";
     /// What was taken of backends that did not move.
     pub const STUCK: &str = "stuck";

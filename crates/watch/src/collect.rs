@@ -89,7 +89,7 @@ impl Place {
 pub struct Spent {
     /// CPU time of the server's process that answers it, if that can be read.
     pub server_cpu_us: Option<u64>,
-    /// CPU time of programs it started.
+    /// CPU time of other threads that it started.
     pub programs_cpu_us: Option<u64>,
     /// Time it waited for answers of the server.
     pub queried_us: Option<u64>,

@@ -33,7 +33,6 @@ pub mod schedule;
 pub mod security;
 pub mod server;
 pub mod slow;
-pub mod sys;
 pub mod tools;
 pub mod topology;
 

@@ -21,6 +21,7 @@ pub mod sampler;
 pub mod sql;
 pub mod ssh;
 pub mod stuck;
+mod sys;
 
 pub use board::Board;
 pub use collect::{Batch, Collect, Place, Tick};

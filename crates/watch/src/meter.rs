@@ -2,7 +2,7 @@
 //!
 //! `/proc/PID/schedstat` counts nanoseconds, where `/proc/PID/stat` counts ticks of 10 ms: a process that takes 3 ms a second would show nothing
 //! for seconds there. It can be read until the parent of the process has called wait. It is the account of one thread; a
-//! server process, `perf` and `ssh` have only one.
+//! server process and `ssh` have only one.
 
 use crate::host::process::{self, Schedule};
 use std::fs::File;

@@ -59,7 +59,7 @@ const NAMED_PER_SERVER_MIN: f64 = 0.5;
 /// Programs that are named.
 const NAMED_MAX: usize = 3;
 /// Programs that belong to the measurement: the server, and what is written for driving one.
-const OURS: [&str; 5] = ["postgres", "pgfathom", "pgbench", "psql", "perf"];
+const OURS: [&str; 4] = ["postgres", "pgfathom", "pgbench", "psql"];
 /// The share of the time waiting for a CPU with too many sessions.
 const TOO_MANY_SHARE_MIN: f64 = 0.5;
 /// Active sessions for each CPU.

@@ -13,7 +13,7 @@ pub struct Cost {
     pub threads_us: u64,
     /// CPU time of the server's processes that answered them, as far as they run on the machine that records.
     pub server_us: u64,
-    /// CPU time of programs (`perf`).
+    /// CPU time of the threads that print stacks.
     pub programs_us: u64,
     /// Time waited for answers of servers on other machines: more than these computed.
     pub asked_elsewhere_us: u64,
@@ -56,7 +56,7 @@ impl Cost {
         (all_us > 0).then(|| self.cpu_us() as f64 / all_us as f64)
     }
 
-    /// `monitoring took 0.6 % of the CPU: 11.8 ms a second of 2 processors (sampling 2.1, queries in the server 8.6, perf 1.1)`; `None` if it
+    /// `monitoring took 0.6 % of the CPU: 11.8 ms a second of 2 processors (sampling 2.1, queries in the server 8.6, printing stacks 1.1)`; `None` if it
     /// was not measured.
     pub fn words(&self) -> Option<String> {
         const US_PER_MS: f64 = 1000.0;
@@ -67,7 +67,7 @@ impl Cost {
             parts.push(format!("queries in the server {:.1}", per_second(self.server_us)));
         }
         if self.programs_us > 0 {
-            parts.push(format!("perf {:.1}", per_second(self.programs_us)));
+            parts.push(format!("printing stacks {:.1}", per_second(self.programs_us)));
         }
         let mut words = format!(
             "monitoring took {:.1} % of the CPU: {:.1} ms a second of {} ({})",
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(
             cost.words().as_deref(),
             Some(
-                "monitoring took 0.6 % of the CPU: 12.0 ms a second of 2 processors (sampling 4.0, queries in the server 6.0, perf 2.0)"
+                "monitoring took 0.6 % of the CPU: 12.0 ms a second of 2 processors (sampling 4.0, queries in the server 6.0, printing stacks 2.0)"
             )
         );
         cost.add(20_000_000, &Watching { node: "n2".into(), asked_us: Some(100_000), ..line("views", 0) });

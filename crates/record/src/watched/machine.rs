@@ -254,7 +254,7 @@ line! {
         cpu_us: Option<u64>,
         /// CPU time of the server's process that answered it; absent where that is not on this machine.
         server_cpu_us: Option<u64>,
-        /// CPU time of the programs it started and that have ended or were looked at.
+        /// CPU time of its other threads, which print stacks.
         programs_cpu_us: Option<u64>,
         /// Time it waited for answers of the server: more than the server computed for them.
         asked_us: Option<u64>,

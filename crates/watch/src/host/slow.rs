@@ -144,7 +144,7 @@ impl Slow {
             recorded.fact(batch, now_us, place, topic, &name, &value);
         }
         if files.is_live()
-            && let Some(clock) = super::sys::clock_state()
+            && let Some(clock) = crate::sys::clock::clock_state()
         {
             let word = if clock.is_synchronised { "synchronised" } else { "not synchronised" };
             recorded.fact(batch, now_us, place, "clock", "kernel", word);

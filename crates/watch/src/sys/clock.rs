@@ -1,9 +1,8 @@
-//! The one system call that neither the standard library nor `rustix` offers: `adjtimex`, for the state of the kernel's clock.
-#![allow(unsafe_code)]
+//! `adjtimex`, for the state of the kernel's clock.
 
 /// The state of the kernel's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ClockState {
+pub(crate) struct ClockState {
     /// Some program keeps it in time.
     pub is_synchronised: bool,
     /// Correction that is still being slewed in.
