@@ -2,6 +2,7 @@
 
 mod access;
 mod applied;
+mod asleep;
 mod bursts;
 mod capacity;
 mod churn;
@@ -94,6 +95,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         upsert::RULES,
         versions::RULES,
         locked::RULES,
+        asleep::RULES,
         bursts::RULES,
         columns::RULES,
         raised::RULES,

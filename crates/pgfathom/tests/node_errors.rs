@@ -6,7 +6,9 @@ use mistakes::{check, usage};
 #[test]
 fn wrong_nodes() {
     let node = |name: &str, role: &str| {
-        format!("[[node]]\nname = \"{name}\"\nrole = \"{role}\"\nconnection = \"host=/nowhere dbname=d\"\n")
+        format!(
+            "[[node]]\nname = \"{name}\"\nrole = \"{role}\"\nconnection = \"host=/nowhere/{name} dbname=d\"\n"
+        )
     };
     check(
         &[
@@ -45,6 +47,11 @@ fn wrong_nodes() {
                 "TARGET and --cluster cannot be used together",
                 "a workload is named by -b: pgfathom run -b ycsb-a ...",
             ),
+            usage(
+                "run -b ycsb-a --cluster twice.toml",
+                "the nodes \"n1\" and \"n2\" are the same database",
+                "name each node once",
+            ),
             usage("matrix --cluster nothing.toml", "cannot read nothing.toml", "cluster.toml"),
             usage("matrix --only delete", "--only: \"delete\" is unknown", "select, update"),
             usage("matrix --rounds 0", "--rounds: must be at least 1", "whole number"),
@@ -59,6 +66,7 @@ fn wrong_nodes() {
             let shards = [("n1", "shard"), ("n2", "shard"), ("n3", "shard")];
             folder
                 .write("three.toml", &file("fdw-sharded", &shards))
+                .write("twice.toml", &file("fdw-sharded", &shards).replace("/nowhere/n2", "/nowhere/n1"))
                 .write("one.toml", &file("postgres", &[("n1", "primary")]))
                 .write(
                     "citus.toml",

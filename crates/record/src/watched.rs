@@ -90,7 +90,7 @@ pub const EVENT_TRIGGER: &str = "event_trigger";
 pub const PECULIAR: &str = "peculiar";
 /// Topic of columns of type json, and of character(n) from 50 characters on, of a table that statements name: `name type`, separated by `; `.
 pub const COLUMN_KINDS: &str = "column_kinds";
-/// Topic of a temporary table that statements name: its live rows and its dead ones.
+/// Topic of a temporary table that statements name: its live rows and its dead ones by the counters, and the bytes of its file.
 pub const TEMPORARY: &str = "temporary";
 /// In such a value: a partitioned table without statistics of its own. Autovacuum analyses partitions only.
 pub const NEVER_ANALYSED: &str = "never analysed as a whole";

@@ -165,7 +165,7 @@ impl ClusterError {
                  reaches it, and name it with --cluster".to_owned(),
             ),
             ClusterError::SameNode { .. } => {
-                Some("write a cluster file that names each node once, and name it with --cluster".to_owned())
+                Some("name each node once in a cluster file (--cluster): correct the connection of one [[node]], or remove it".to_owned())
             }
             ClusterError::OtherCluster { .. } => Some("correct the connection of one [[node]] in the cluster file, or remove it".to_owned()),
             ClusterError::NotTheEngine { .. } => Some(

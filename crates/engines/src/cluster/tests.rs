@@ -50,7 +50,7 @@ fn two_nodes_at_one_address_are_refused() {
     let twice = FILE.replace("host=/tmp/b", "host=/tmp/a");
     let error = read(&twice).expect_err("one server would count twice");
     assert_eq!(error.to_string(), "the nodes \"n1\" and \"n2\" are the same database");
-    assert!(error.hint().is_some_and(|hint| hint.contains("names each node once")), "{:?}", error.hint());
+    assert!(error.hint().is_some_and(|hint| hint.contains("name each node once")), "{:?}", error.hint());
     // Two databases of one server are two nodes.
     assert!(read(&twice.replacen("dbname=x", "dbname=other", 1)).is_ok());
 }

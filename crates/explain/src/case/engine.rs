@@ -14,7 +14,10 @@ pub(crate) fn reset_command(owner: &str, setting: &str) -> String {
         Some((role, place)) => format!("{} IN DATABASE {}", named(role), statement::quoted(place)),
         None => named(owner),
     };
-    format!("ALTER {whose} RESET {setting}; -- for sessions that connect from now on")
+    match owner.starts_with("tablespace ") {
+        true => format!("ALTER {whose} RESET ({setting});"),
+        false => format!("ALTER {whose} RESET {setting}; -- for sessions that connect from now on"),
+    }
 }
 
 /// The server's program.

@@ -141,6 +141,11 @@ fn odd<'a>(case: &'a Case, planned: Planned<'a>, method: &str) -> Option<Odd<'a>
 }
 
 impl Odd<'_> {
+    /// How far the values of its column are in the order of the table.
+    fn correlation(&self) -> Option<f64> {
+        self.index.lines.last("correlation")
+    }
+
     fn name(&self) -> &str {
         self.index.lines.word("index")
     }
@@ -236,10 +241,48 @@ fn mixed<'a>(case: &'a Case, planned: Planned<'a>) -> Option<(Odd<'a>, f64)> {
     (fits && odd.blocks() >= BLOCKS_MIN).then_some((odd, blocks))
 }
 
+/// From here on the values of a column are in the order of the table.
+const IN_ORDER_MIN: f64 = 0.9;
+
+/// A BRIN index that would fit: then ranges of blocks are not in it yet.
+fn not_summarized(case: &Case, odd: &Odd<'_>, blocks: f64) -> Claim {
+    let text = format!(
+        "a statement that takes {} of the session time touches {} of the {} blocks of {}: the values of {} are in the order of the table, so BRIN index \
+            {} would find \
+         few, but ranges of blocks that were filled since they were last summarized fit every search",
+        units::percent(odd.planned.statement.share),
+        units::short(odd.blocks()),
+        units::short(blocks),
+        odd.relation,
+        odd.column,
+        odd.name()
+    );
+    let index = odd.with_schema();
+    odd.planned
+        .claim(case, Level::CoOccurrence, severity(odd.planned.statement.share), text)
+        .number("blocks_per_call", odd.blocks())
+        .number("table_blocks", blocks)
+        .because("VACUUM summarizes new ranges, and autovacuum when autosummarize is on for the index; what is only inserted waits for the next vacuum")
+        .because(odd.planned.file())
+        .lacking("which ranges: brin_page_items of the extension pageinspect shows them")
+        .remedy(
+            "summarize the new ranges now, and let autovacuum do it as soon as a range is full",
+            &[
+                &format!("SELECT brin_summarize_new_values({}::regclass);", literal(&index)),
+                &format!("ALTER INDEX {index} SET (autosummarize = on);"),
+            ],
+        )
+}
+
 fn block_range(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
         let Some((odd, blocks)) = mixed(case, planned) else { continue };
+        let is_in_order = odd.correlation().is_some_and(|correlation| correlation.abs() >= IN_ORDER_MIN);
+        if is_in_order {
+            claims.push(not_summarized(case, &odd, blocks));
+            continue;
+        }
         let text = format!(
             "a statement that takes {} of the session time touches {} of the {} blocks of {}: BRIN index {} is on {}, whose values are not in the \
                 order of the table",

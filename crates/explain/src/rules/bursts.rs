@@ -63,10 +63,24 @@ pub(super) fn is_in_bursts(case: &Case, node: &str) -> bool {
 
 fn of_node(case: &Case, node: &str) -> Option<Bursts> {
     let backends = case.at("schedule", node).find(|thing| thing.name == "backends")?;
-    let waits: Vec<f64> = backends.lines.series("wait_us")?.rates().iter().map(|rate| rate / 1e6).collect();
-    // The end of a recording is a short look.
-    bursts(waits.split_last().map_or(&[][..], |(_, rest)| rest))
+    let of = |field: &str| -> Option<Vec<f64>> {
+        let mut rates: Vec<f64> =
+            backends.lines.series(field)?.rates().iter().map(|rate| rate / 1e6).collect();
+        // The end of a recording is a short look.
+        rates.pop();
+        Some(rates)
+    };
+    let (waits, runs) = (of("wait_us")?, of("run_us")?);
+    // Sessions that work all the time, and wait when others burst, are no bursts of their own.
+    let is_own = bursts(&runs).is_some();
+    // Nor are those on a host that is always full.
+    let host = case.one("host", case.host_of(node)?)?;
+    let used: f64 = ["cpu_user_pct", "cpu_system_pct"].iter().filter_map(|field| host.mean(field)).sum();
+    bursts(&waits).filter(|_| is_own && used <= USED_PCT_MAX)
 }
+
+/// The host's CPUs in use, on average, in percent: between bursts they rest.
+const USED_PCT_MAX: f64 = 70.0;
 
 fn judge(case: &Case) -> Answer {
     let mut claims = vec![];

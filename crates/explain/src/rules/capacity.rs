@@ -2,7 +2,7 @@
 
 use super::generator::{bytes_per_row, free_for_data};
 use crate::case::{Case, Thing};
-use crate::rule::Need::{Field, Peers};
+use crate::rule::Need::{Facts, Field, Peers};
 use crate::rule::{Answer, Claim, Rule};
 use crate::series::Series;
 use crate::statistics::contrasts;
@@ -34,6 +34,14 @@ pub(super) const RULES: &[Rule] = &[
         limits: "full before the load ends, or within an hour at the present rate, or less than 5 % free",
         judge: fills,
         links: &["docs/loading.md"],
+    },
+    Rule {
+        id: "CAP-05",
+        title: "the WAL that the server must keep does not fit its disk",
+        needs: &[Facts("setting"), Field("mount", "size_bytes")],
+        limits: "wal_keep_size above 80 % of the size of the disk that has the WAL (ours)",
+        judge: kept_wal,
+        links: &["https://www.postgresql.org/docs/current/runtime-config-replication.html#GUC-WAL-KEEP-SIZE"],
     },
     Rule {
         id: "CAP-04",
@@ -366,6 +374,65 @@ fn bytes_differ(case: &Case) -> Answer {
         return Answer::CannotTell(format!("no table has {} rows on three nodes", units::count(ROWS_MIN)));
     }
     Answer::of(claims, || format!("bytes per row of {} on each node", units::counted(looked, "table")))
+}
+
+/// The part of a disk that kept WAL may take.
+const KEPT_SHARE_MAX: f64 = 0.8;
+/// Free space below which the disk is nearly full already.
+const FREE_SHARE_LOW: f64 = 0.3;
+
+/// CAP-05.
+fn kept_wal(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for node in case.nodes() {
+        let Some(text) = case.setting(node, "wal_keep_size") else { continue };
+        let (Some(kept), Some(host)) = (units::setting(text), case.host_of(node)) else { continue };
+        let uses = |mount: &Thing<'_>, what: &str| {
+            mount.lines.word("used_for").split(',').any(|one| one.trim() == what)
+        };
+        let mounts: Vec<Thing<'_>> = case.at("mount", host).collect();
+        let own = mounts
+            .iter()
+            .find(|mount| uses(mount, "wal"))
+            .or(mounts.iter().find(|mount| uses(mount, "pgdata")));
+        let Some((size, free)) =
+            own.and_then(|mount| Some((mount.lines.last("size_bytes")?, mount.lines.last("free_bytes")?)))
+        else {
+            continue;
+        };
+        if size <= 0.0 || kept < size * KEPT_SHARE_MAX {
+            continue;
+        }
+        claims.push(
+            Claim::new(
+                if free < size * FREE_SHARE_LOW { Severity::High } else { Severity::Medium },
+                Level::DiscriminatingCounter,
+                format!(
+                    "{node}: wal_keep_size is {text}: the server keeps so much old WAL for standbys, and its disk has {} in all, {} of them free: it \
+                        will be full, \
+                     and the server stops then",
+                    units::bytes(size),
+                    units::bytes(free)
+                ),
+            )
+            .on_node(node)
+            .on_host(host)
+            .during(case.one("server", node).map(|server| server.ticks.window()))
+            .number("kept_bytes", kept)
+            .number("size_bytes", size)
+            .number("free_bytes", free)
+            .because("files of the WAL are removed only when more than this is there")
+            .remedy(
+                "set it to what the standbys can miss and the disk can hold; a replication slot with max_slot_wal_keep_size keeps what its standby \
+                    needs, and no more",
+                &[
+                    "ALTER SYSTEM SET wal_keep_size = '1GB'; SELECT pg_reload_conf(); -- at the next checkpoint the rest is removed",
+                    "SELECT count(*) AS files, pg_size_pretty(sum(size)) AS size FROM pg_ls_waldir();",
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "wal_keep_size, against the size of its disk".to_string())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::rules::statement::explain_it;
 use crate::units;
-use record::finding::{Level, NodeTime, StatementTime};
+use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
 use record::watched::COLUMN_KINDS;
 
@@ -40,6 +40,10 @@ const COMPUTING_MIN: f64 = 0.6;
 const BYTES_MIN: f64 = 10e6;
 /// The part of a table that padded columns make up at most.
 const PADDED_SHARE_MIN: f64 = 0.5;
+/// Characters of these columns in a row: a code or a hash of full length has no blanks.
+const CHARACTERS_MIN: f64 = 200.0;
+/// Blocks of an execution.
+const BLOCKS_MIN: f64 = 1_000.0;
 /// Characters of names in a claim.
 const NAME_CHARS: usize = 120;
 
@@ -61,8 +65,9 @@ fn named<'a>(case: &'a Case, time: &'a NodeTime, statement: &StatementTime) -> V
         .collect()
 }
 
-/// How often a text takes something from a column by an operator or a function for documents.
-fn fields_of(text: &str, column: &str) -> usize {
+/// How often a text takes something from a column by an operator or a function for documents. `names`: what the table is called in front of a column; with
+/// several tables a column without that may be another one's.
+fn fields_of(text: &str, column: &str, (names, is_only): (&[&str], bool)) -> usize {
     let name = column.trim_matches('"');
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let ends = text
@@ -72,12 +77,43 @@ fn fields_of(text: &str, column: &str) -> usize {
     ends.filter(|(at, end)| {
         let after = text[*end..].trim_start_matches('"').trim_start();
         // The column may have its table in front.
-        let before = text[..*at].trim_end_matches(|c| is_name(c) || c == '.' || c == '"');
+        let whole = &text[..*at];
+        let before = whole.trim_end_matches(|c| is_name(c) || c == '.' || c == '"');
+        let table = whole[before.len()..]
+            .trim_end_matches(['.', '"'])
+            .rsplit('.')
+            .next()
+            .unwrap_or_default()
+            .trim_matches('"');
+        let is_its = if table.is_empty() { is_only } else { names.contains(&table) };
         let call = before.strip_suffix('(').unwrap_or_default();
         let function = call.rsplit(|c| !is_name(c)).next().unwrap_or_default().to_lowercase();
-        after.starts_with("->") || after.starts_with("#>") || function.starts_with("json_")
+        is_its && (after.starts_with("->") || after.starts_with("#>") || function.starts_with("json_"))
     })
     .count()
+}
+
+/// The same for a table of a statement.
+fn fields_in(one: &StatementTime, relation: &str, column: &str) -> usize {
+    let Ok(parsed) = statement::parse(&one.text) else { return 0 };
+    let own = parsed.tables.iter().filter(|table| is_name_of(table, relation));
+    let names: Vec<&str> =
+        own.flat_map(|table| [Some(table.name.as_str()), table.alias.as_deref()]).flatten().collect();
+    fields_of(&one.text, column, (&names, parsed.tables.len() == 1))
+}
+
+/// Rows of the table that a statement reads: for a few the fields are no work.
+const ROWS_MIN: f64 = 500.0;
+
+fn reads_many(case: &Case, time: &NodeTime, one: &StatementTime, relation: &str) -> bool {
+    let mut nodes =
+        case.at("plan_node", &time.node).filter(|node| node.lines.word("query_id") == one.query_id);
+    nodes.any(|node| {
+        let rows = |field: &str| node.lines.last(field).unwrap_or(0.0);
+        let is_scan = node.lines.word("kind") == "Seq Scan";
+        node.lines.word("relation") == relation
+            && rows(if is_scan { "table_rows" } else { "rows_planned" }) >= ROWS_MIN
+    })
 }
 
 fn parsed(case: &Case) -> Answer {
@@ -91,7 +127,8 @@ fn parsed(case: &Case) -> Answer {
                 .flat_map(|(table, value)| kinds(value).map(move |(column, kind)| (table, column, kind)));
             let found = found
                 .filter(|(_, _, kind)| *kind == "json")
-                .map(|(table, column, _)| (table, column, fields_of(&one.text, column)))
+                .filter(|(table, ..)| reads_many(case, time, one, table))
+                .map(|(table, column, _)| (table, column, fields_in(one, table, column)))
                 .filter(|(.., fields)| *fields >= FIELDS_MIN)
                 .max_by_key(|(.., fields)| *fields);
             let Some((table, column, fields)) = found.filter(|_| computing >= COMPUTING_MIN) else {
@@ -163,7 +200,12 @@ fn padded(case: &Case) -> Answer {
                 let of_row = padded_characters(value);
                 let share = of_row * rows / bytes.max(1.0);
                 // More than the table has: the values are compressed or moved out.
-                if bytes < BYTES_MIN || !(PADDED_SHARE_MIN..=1.1).contains(&share) {
+                let is_scan = one.blocks.is_none_or(|blocks| blocks >= BLOCKS_MIN);
+                if bytes < BYTES_MIN
+                    || of_row < CHARACTERS_MIN
+                    || !is_scan
+                    || !(PADDED_SHARE_MIN..=1.1).contains(&share)
+                {
                     continue;
                 }
                 claims.push(of_blanks(case, time, one, (name, value, of_row, bytes, rows)));
@@ -186,10 +228,11 @@ fn of_blanks(case: &Case, time: &NodeTime, one: &StatementTime, found: (&str, &s
         .map(|(column, _)| format!("ALTER COLUMN {column} TYPE text USING rtrim({column})"))
         .collect();
     Claim::new(
-        severity(one.share),
+        severity(one.share).min(Severity::Medium),
         Level::CoOccurrence,
         format!(
-            "{}: {} of the session time is a statement on {name}, whose rows are wide because {} {} padded with blanks to the full length: {} of {} a row",
+            "{}: {} of the session time is a statement on {name}, whose rows seem to be wide because {} {} padded with blanks to the full length: {} of \
+                {} a row",
             time.node,
             units::percent(one.share),
             plain(&columns.join(", "), NAME_CHARS),
@@ -224,9 +267,11 @@ mod tests {
     fn fields_of_a_document_are_counted_by_its_column() {
         let text = "select avg((body ->> 'a')::int), max((r.body->'b'->>'c')::int), json_extract_path(body, 'd'), antibody ->> 'e', abody from r where \
             body is not null";
-        assert_eq!(fields_of(text, "body"), 3);
-        assert_eq!(fields_of("select \"Doc\" ->> 'a'", "\"Doc\""), 1);
-        assert_eq!(fields_of("", "x"), 0);
+        assert_eq!(fields_of(text, "body", (&["r"], true)), 3);
+        assert_eq!(fields_of(text, "body", (&["r"], false)), 1, "which table has it is not written");
+        assert_eq!(fields_of(text, "body", (&["other"], true)), 2);
+        assert_eq!(fields_of("select \"Doc\" ->> 'a'", "\"Doc\"", (&[], true)), 1);
+        assert_eq!(fields_of("", "x", (&[], true)), 0);
     }
 
     #[test]

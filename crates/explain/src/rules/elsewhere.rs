@@ -40,7 +40,7 @@ const SHARE_MIN: f64 = 0.2;
 /// Blocks for each row that it writes.
 const BLOCKS_PER_ROW_MIN: f64 = 50.0;
 /// The share of the blocks of a table that is not named.
-const OF_BLOCKS_MIN: f64 = 0.5;
+const OF_BLOCKS_MIN: f64 = 0.4;
 /// A statement with less of the time explains nothing.
 const NAMING_SHARE_MIN: f64 = 0.05;
 /// Statements a second on the catalog.

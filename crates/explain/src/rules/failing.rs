@@ -307,6 +307,25 @@ fn own_value<'a>(case: &'a Case, node: &'a str, known: Option<&'static Known>) -
     case.own_settings(node, name).find(|(owner, _)| case.is_at_work(node, owner, ""))
 }
 
+/// Whether most sessions give up waiting for a lock so early that this is what makes them fail.
+fn gives_up_early(case: &Case, node: &str, known: Option<&'static Known>, own: Option<(&str, &str)>) -> bool {
+    known.is_some_and(|known| known.sqlstate == LOCK_TIMEOUT)
+        && own.is_some_and(|(owner, value)| {
+            units::setting(value).is_some_and(|ms| ms > 0.0 && ms < SHORT_MS) && has_most(case, node, owner)
+        })
+}
+
+/// Whether most of the session time belongs to a role or database.
+fn has_most(case: &Case, node: &str, owner: &str) -> bool {
+    let Some((kind, name)) = owner.split_once(' ') else { return false };
+    let dimension = if kind == "role" { "user" } else { "database" };
+    let of_node = crate::node_time::all(case).iter().find(|time| time.node == node);
+    let by = of_node.and_then(|time| time.by.iter().find(|by| by.name == dimension));
+    by.is_some_and(|by| by.shares.iter().any(|(other, share)| other == name && *share >= MOST))
+}
+
+/// Most of the session time.
+const MOST: f64 = 0.5;
 /// Waiting for a lock for less than this (milliseconds) gives up where another transaction only does its work.
 const SHORT_MS: f64 = 1_000.0;
 /// SQLSTATE of it.
@@ -327,8 +346,7 @@ fn of_kind(
     let state = Case::word_of(first, "sqlstate");
     let share = per_s / transactions.max(per_s);
     let own = own_value(case, server.place, known);
-    let is_short = known.is_some_and(|known| known.sqlstate == LOCK_TIMEOUT)
-        && own.and_then(|(_, value)| units::setting(value)).is_some_and(|ms| ms > 0.0 && ms < SHORT_MS);
+    let is_short = gives_up_early(case, server.place, known, own);
     let severity = match known {
         Some(_) if share >= SHARE_HIGH || is_short => Severity::High,
         Some(_) => Severity::Medium,

@@ -3,6 +3,7 @@
 mod behind;
 mod late;
 mod maximum;
+mod vain;
 
 use crate::case::{Case, Lines};
 use crate::rule::Need::{Any, Driven, Field, Filled};
@@ -161,6 +162,7 @@ fn collisions(case: &Case) -> Answer {
         );
     }
     if claims.is_empty() {
+        claims.extend(vain::claims(case));
         claims.extend(case.nodes().into_iter().filter_map(|node| logged_collisions(case, node)));
     }
     if claims.is_empty() {
@@ -183,7 +185,7 @@ fn logged_collisions(case: &Case, node: &str) -> Option<Claim> {
     let transactions = server.sum("xact_commit").unwrap_or(0.0) + server.sum("xact_rollback").unwrap_or(0.0);
     let first = events.first()?;
     let behind = behind::Behind::of_message(case, node, &first.message);
-    let maximum = maximum::statement(case);
+    let maximum = maximum::statement(case, &first.message);
     (count >= COLLISIONS_MIN && count >= transactions * COLLISION_SHARE_MIN).then(|| {
         Claim::new(
             Severity::Medium,

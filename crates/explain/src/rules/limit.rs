@@ -195,7 +195,7 @@ fn refused(case: &Case) -> Answer {
                 if count > 0.0 || own.is_some() { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
                 match count > 0.0 {
-                    true => format!("{}: {} refused: all {} are in use", server.place, units::counted(count as usize, "connection"), units::short(most)),
+                    true => format!("{}: {} refused: {}", server.place, units::counted(count as usize, "connection"), in_use(case, server.place, most)),
                     false => format!("{}: all {} connections are in use in {} of the samples", server.place, units::short(most), units::percent(full)),
                 },
             )
@@ -224,6 +224,28 @@ fn refused(case: &Case) -> Answer {
         );
     }
     Answer::of(claims, || "refused connections in the log, and sessions against max_connections".to_string())
+}
+
+/// Connections that the server keeps for superusers are refused to all others, also when none uses them: 3 by default.
+const RESERVED_MANY: f64 = 10.0;
+
+/// What is in use of so many connections.
+fn in_use(case: &Case, node: &str, most: f64) -> String {
+    let reserved =
+        |name: &str| case.setting(node, name).and_then(|value| value.parse::<f64>().ok()).unwrap_or(0.0);
+    let (of_superusers, of_roles) =
+        (reserved("superuser_reserved_connections"), reserved("reserved_connections"));
+    let kept = of_superusers + of_roles;
+    if kept < RESERVED_MANY {
+        return format!("all {} are in use", units::short(most));
+    }
+    format!(
+        "the {} that are for all roles are in use; {} of the {} are reserved for superusers and roles with pg_use_reserved_connections \
+         (superuser_reserved_connections = {of_superusers}, reserved_connections = {of_roles})",
+        units::short((most - kept).max(0.0)),
+        units::short(kept),
+        units::short(most)
+    )
 }
 
 /// That other nodes take connections, too, and what limits them.

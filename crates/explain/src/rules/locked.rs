@@ -1,15 +1,16 @@
 //! TXN-19: rows are locked by SELECT ... FOR UPDATE although hardly any of them is changed.
 
-use super::costly::{busy, in_a_line, lowered, names_table, severity};
-use crate::case::Case;
+use super::costly::{busy, in_a_line, is_name_of, lowered, parts_of, severity};
+use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::finding::{Level, NodeTime, StatementTime};
+use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement::{self, TableName, Verb};
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "TXN-19",
-    title: "rows are locked that are only read",
+    title: "rows are locked, and hardly any of them is changed",
     needs: &[Field("statement", "rows"), Field("table", "rows_updated"), Field("server", "sessions_active")],
     limits: "20 % of the session time in a SELECT ... FOR UPDATE or FOR SHARE that locks 20 rows each time and 100 a second, and writes WAL, while its tables \
         have a tenth as many changes (ours)",
@@ -26,6 +27,10 @@ const ROWS_PER_S_MIN: f64 = 100.0;
 const CHANGED_MAX: f64 = 0.1;
 /// WAL of a row's lock: a record of 54 bytes or more (`xl_heap_lock`), less where the row was locked by the same transaction.
 const WAL_PER_ROW_MIN: f64 = 20.0;
+/// Blocks of an execution, for each row that it locks: what finds them touches as many.
+const BLOCKS_PER_ROW_MAX: f64 = 10.0;
+/// Other writes, for each execution.
+const GUARDED_MIN: f64 = 0.5;
 /// How a statement locks, in lower case.
 const LOCKS: [&str; 4] = ["for no key update", "for key share", "for update", "for share"];
 
@@ -37,17 +42,58 @@ fn lock_of(text: &str) -> Option<&'static str> {
     LOCKS.into_iter().find(|lock| is_select && !is_of_queue && text.contains(&format!(" {lock}")))
 }
 
+/// The tables that a statement names: their own lines, and those of their partitions. `None` if one is something else, as a view, or is not recorded.
+fn tables<'a>(case: &'a Case, time: &'a NodeTime, names: &[TableName]) -> Option<Vec<Thing<'a>>> {
+    let mut found = vec![];
+    for name in names {
+        let of_name = case.at("table", time.node.as_str()).filter(|table| {
+            let parent = table.lines.word("partition_of");
+            is_name_of(name, table.lines.word("relation"))
+                || !parent.is_empty() && parts_of(parent).1 == name.name
+        });
+        let before = found.len();
+        found.extend(of_name);
+        if found.len() == before {
+            return None;
+        }
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+/// The tables of a SELECT that locks, also where the parser does not know the kind of lock.
+fn named(text: &str) -> Option<Vec<TableName>> {
+    let at = LOCKS.iter().filter_map(|lock| lowered(text).rfind(&format!(" {lock}"))).min()?;
+    statement::parse(&lowered(text)[..at]).ok().map(|parsed| parsed.tables)
+}
+
 /// Rows that a statement locks in a second, and the changes of its tables.
 fn locked(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<(f64, f64)> {
     let (rows, calls, wal) = (statement.rows?, statement.calls_per_s?, statement.wal_bytes?);
     let per_s = rows * calls;
     let is_much = rows >= ROWS_MIN && per_s >= ROWS_PER_S_MIN && wal >= rows * WAL_PER_ROW_MIN;
-    let tables =
-        case.at("table", &time.node).filter(|table| names_table(statement, table.lines.word("relation")));
+    // Otherwise the time goes to finding the rows.
+    let is_of_locks = statement.blocks.is_none_or(|blocks| blocks <= rows * BLOCKS_PER_ROW_MAX);
+    if !is_much || !is_of_locks {
+        return None;
+    }
+    let names = named(&statement.text)?;
     let rate = |lines: &crate::case::Lines, field: &str| lines.rate(field).unwrap_or(0.0);
-    let changed: f64 =
-        tables.map(|table| rate(table.lines, "rows_updated") + rate(table.lines, "rows_deleted")).sum();
-    (is_much && changed <= per_s * CHANGED_MAX).then_some((per_s, changed))
+    let tables = tables(case, time, &names)?;
+    let changed: f64 = tables
+        .iter()
+        .map(|table| rate(table.lines, "rows_updated") + rate(table.lines, "rows_deleted"))
+        .sum();
+    (changed <= per_s * CHANGED_MAX).then_some((per_s, changed))
+}
+
+/// Whether as many other statements write, so that the locks may guard something else.
+fn guards(time: &NodeTime, statement: &StatementTime) -> bool {
+    let writes = |one: &&StatementTime| {
+        let verb = statement::parse(&one.text).map(|parsed| parsed.verb);
+        matches!(verb, Ok(Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge))
+    };
+    let written: f64 = time.statements.iter().filter(writes).filter_map(|one| one.calls_per_s).sum();
+    written >= statement.calls_per_s.unwrap_or(0.0) * GUARDED_MIN
 }
 
 fn judge(case: &Case) -> Answer {
@@ -60,8 +106,8 @@ fn judge(case: &Case) -> Answer {
             let wal = statement.wal_bytes.unwrap_or(0.0);
             claims.push(
                 Claim::new(
-                    severity(statement.share),
-                    Level::DiscriminatingCounter,
+                    if guards(time, statement) { Severity::Low } else { severity(statement.share) },
+                    Level::CoOccurrence,
                     format!(
                         "{}: {} of the session time is a SELECT ... {lock} that locks {} rows each time, {} times a second, while only {} rows a second of its \
                          tables are changed: each row lock is written into the row and into the WAL, {} for each execution",

@@ -3,6 +3,7 @@
 use super::costly::severity as of_share;
 use super::plan::{Planned, planned};
 use crate::case::Case;
+use crate::case::engine::reset_command;
 use crate::node_time;
 use crate::rule::Need::{Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
@@ -414,13 +415,7 @@ fn odd(case: &Case) -> Answer {
             let Some(Cost { share, figure, evidence }) = (odd.cost)(case, time, value) else { continue };
             let of_owner = owner.map_or(String::new(), |owner| format!(" for {owner}"));
             let command = match (owner, odd.restarts) {
-                (Some(owner), _) => {
-                    format!(
-                        "ALTER {} RESET {};",
-                        owner.replacen("role", "ROLE", 1).replacen("database", "DATABASE", 1),
-                        odd.name
-                    )
-                }
+                (Some(owner), _) => reset_command(owner, odd.name),
                 (None, true) => format!("ALTER SYSTEM RESET {}; -- then restart: all sessions end", odd.name),
                 (None, false) => format!("ALTER SYSTEM RESET {}; SELECT pg_reload_conf();", odd.name),
             };

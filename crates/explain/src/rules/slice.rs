@@ -9,7 +9,7 @@ use crate::rule::{Answer, Claim, Need, Rule};
 use crate::units;
 use crate::waits::Who;
 use record::escape::one_line;
-use record::finding::Level;
+use record::finding::{Level, Severity};
 use record::watched::Fact;
 
 const NEEDS: &[Need] = &[Looked("wait")];
@@ -28,9 +28,25 @@ struct Kind {
     not: &'static str,
     /// What else the recording shows of it.
     evidence: fn(&Case, &str) -> Vec<String>,
+    /// By the share of the DB time, if nothing else decides.
+    severity: fn(&Case, &str, f64) -> Severity,
     /// What to do.
     text: &'static str,
     commands: &'static [&'static str],
+}
+
+fn by_share(_: &Case, _: &str, share: f64) -> Severity {
+    severity(share)
+}
+
+/// A VACUUM that is slow on purpose does harm where dead rows are many meanwhile.
+fn by_dead_rows(case: &Case, node: &str, share: f64) -> Severity {
+    const DEAD_MIN: f64 = 10_000.0;
+    let is_full = case.at("table", node).any(|table| {
+        let rows = |field: &str| table.lines.last(field).unwrap_or(0.0);
+        rows("dead_rows") >= DEAD_MIN && rows("dead_rows") >= rows("live_rows")
+    });
+    if is_full { severity(share) } else { Severity::Low }
 }
 
 fn no_more(_: &Case, _: &str) -> Vec<String> {
@@ -66,6 +82,7 @@ const EXTEND: Kind = Kind {
     what: "until a table's file is made longer",
     not: "rows: those waits have other names (Lock:tuple, Lock:transactionid)",
     evidence: |case, node| per_second(case, node, "tup_inserted", "rows are inserted"),
+    severity: by_share,
     text: "let fewer sessions insert, with more rows each (COPY); spread the rows over partitions; PostgreSQL 16 adds several blocks at once",
     commands: &[
         "SELECT relation::regclass, count(*) FROM pg_locks WHERE locktype = 'extend' GROUP BY 1 ORDER BY 2 DESC;",
@@ -84,6 +101,7 @@ const VIRTUAL_XID: Kind = Kind {
             .into_iter()
             .collect()
     },
+    severity: by_share,
     text: "end the oldest transactions, or start the command when there are none",
     commands: &[
         "SELECT pid, backend_start, state, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity \
@@ -116,6 +134,7 @@ const BUFFER_PIN: Kind = Kind {
     what: "for a cleanup lock: until no session looks at a page any more, which an open cursor does as long as it stands on it",
     not: "a lock of the table or of a row: the statement has what it needs of these",
     evidence: with_open_transactions,
+    severity: by_share,
     text: "close the cursor, or end its transaction: a program that reads in portions should read them by key and commit in between; VACUUM without FREEZE and \
         autovacuum skip such a page",
     commands: &[
@@ -144,6 +163,7 @@ const LOCK_MANAGER: Kind = Kind {
             .into_iter()
             .collect()
     },
+    severity: by_share,
     text: "lock less per statement: a condition on the partition key that prunes while planning, prepared statements (locks of a generic plan are \
         taken for what \
            it runs), fewer partitions and indexes; from PostgreSQL 18 on the places grow with max_locks_per_transaction",
@@ -161,6 +181,7 @@ const SUBTRANSACTIONS: Kind = Kind {
     what: "for the cache of subtransactions",
     not: "shared_buffers: these pages have a cache of their own",
     evidence: |case, node| cache_reads(case, node, "subtrans"),
+    severity: by_share,
     text: "use fewer than 64 savepoints or exception blocks in a transaction, and end long transactions: while one is open, each of the others must look up \
            parents; from PostgreSQL 17 on the cache has a size",
     commands: &[
@@ -176,6 +197,7 @@ const MULTIXACTS: Kind = Kind {
     what: "for the caches of multixacts: several sessions lock the same rows together",
     not: "the row itself: those waits are of kind Lock",
     evidence: |case, node| cache_reads(case, node, "multixact"),
+    severity: by_share,
     text: "let fewer transactions refer to the same row at a time (foreign keys lock the row they refer to; SELECT FOR SHARE does so, too); \
            from PostgreSQL 17 on the caches have sizes",
     commands: &[
@@ -194,6 +216,7 @@ const PREDICATES: Kind = Kind {
     what: "for the lists of predicate locks, which only SERIALIZABLE transactions need",
     not: "row locks: those waits are of kind Lock",
     evidence: |case, node| per_second(case, node, "xact_rollback", "transactions are rolled back"),
+    severity: by_share,
     text: "use REPEATABLE READ where it is enough, declare readers READ ONLY (long ones DEFERRABLE), and keep transactions short; the command shows \
         who uses it",
     commands: &[
@@ -208,6 +231,7 @@ const WAL_INSERT: Kind = Kind {
     what: "to copy their changes into the WAL buffers",
     not: "the disk of the WAL: those waits are LWLock:WALWrite, IO:WALWrite and IO:WALSync",
     evidence: |case, node| per_second(case, node, "wal_fpi", "full page images are written"),
+    severity: by_share,
     text: "write less WAL: fewer indexes, rarer checkpoints (full page images), unlogged tables for data that may be lost; larger wal_buffers if \
         WALBufMapping is named",
     commands: &[
@@ -234,6 +258,7 @@ const SNAPSHOTS: Kind = Kind {
         .into_iter()
         .collect()
     },
+    severity: by_share,
     text: "connect fewer sessions (a pool), and put more rows into a transaction",
     commands: &[
         "SELECT application_name, state, count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' GROUP BY 1, 2 ORDER BY 3 DESC;",
@@ -258,6 +283,7 @@ const WRITING: Kind = Kind {
         ));
         words
     },
+    severity: by_share,
     text: "let the background writer work ahead, and give the sessions more shared_buffers; if most of it is CREATE INDEX, COPY or VACUUM, this is their work",
     commands: &[
         "ALTER SYSTEM SET bgwriter_lru_maxpages = 1000; ALTER SYSTEM SET bgwriter_delay = '50ms'; SELECT pg_reload_conf();",
@@ -270,6 +296,7 @@ const CLIENT_WRITE: Kind = Kind {
     what: "until their client takes the rows they send",
     not: "the server: it has the rows",
     evidence: no_more,
+    severity: by_share,
     text: "read fewer rows or columns, read them faster (the client stops while it works on a row), or use a faster network; the command shows which clients",
     commands: &[
         "SELECT application_name, client_addr, left(query, 60) AS query, count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite' GROUP BY 1, \
@@ -283,6 +310,7 @@ const VACUUM_DELAY: Kind = Kind {
     what: "in a VACUUM by command that sleeps for its cost limit",
     not: "autovacuum: these are sessions of clients",
     evidence: no_more,
+    severity: by_dead_rows,
     text: "run it without the delay while the host has capacity",
     commands: &["SET vacuum_cost_delay = 0; -- in the session that runs VACUUM"],
 };
@@ -297,6 +325,7 @@ const EMPTYING: Kind = Kind {
         transaction could have used",
     not: "written blocks: those waits have other names",
     evidence: |case, node| per_second(case, node, "xact_commit", "transactions are committed"),
+    severity: by_share,
     text: "create temporary tables only in the sessions, and when, they are needed (at COMMIT the server truncates all of a session that may have been \
         touched); \
         keep rows that belong to a transaction in an array or a CTE; DELETE instead of TRUNCATE for a few rows",
@@ -313,6 +342,7 @@ const FOREIGN: Kind = Kind {
     what: "until a foreign server sends rows",
     not: "this server's own disks and locks",
     evidence: no_more,
+    severity: by_share,
     text: "look at Remote SQL in the plan: a condition that is not in it is checked here, after all rows were fetched. Use functions and operators that both \
            servers have (IMMUTABLE built-in ones, or those of an extension named in the server's option extensions), fetch more rows at a time, and let \
            ANALYZE know the foreign tables",
@@ -398,7 +428,7 @@ fn judge(case: &Case, kind: &Kind) -> Answer {
         events.sort_by(|left, right| right.1.total_cmp(&left.1));
         let names: Vec<&str> = events.iter().take(3).map(|(name, _)| name.as_str()).collect();
         let mut claim = Claim::new(
-            severity(share),
+            (kind.severity)(case, &time.node, share),
             Level::DiscriminatingCounter,
             format!("{}: sessions wait {} of their time {}", time.node, units::percent(share), kind.what),
         )

@@ -9,6 +9,7 @@ use crate::units;
 use crate::waits::{Waits, Who};
 use record::event::{self, Event};
 use record::finding::{Level, Severity, Window};
+use record::statement;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -99,17 +100,18 @@ fn held_up(case: &Case) -> Answer {
                 session.lines.word("state")
             )
         });
-        let end = holder.and_then(|session| {
+        let open = case.at("session", server.place).filter(|session| age(session) >= OPEN_S).count();
+        let end = holder.filter(|_| open <= 1).and_then(|session| {
             let start = session.lines.word("backend_start");
             super::ddl::end_of("pg_terminate_backend", session.name.parse().ok()?, start)
         });
-        let look = "SELECT pid, state, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE xact_start IS NOT NULL ORDER BY \
-            xact_start LIMIT 5; -- on the standby";
+        let look = "SELECT b.pid, b.state, now() - b.xact_start AS age, left(b.query, 60) AS query FROM pg_stat_activity s CROSS JOIN LATERAL \
+            unnest(pg_blocking_pids(s.pid)) p JOIN pg_stat_activity b ON b.pid = p WHERE s.backend_type = 'startup'; -- on the standby";
         claims.push(
             Claim::new(
                 Severity::High,
                 Level::DiscriminatingCounter,
-                format!("{}: the replay of WAL waits for a session of the standby{who}{}", server.place, exclusive(case, server.place, waits)),
+                format!("{}: the replay of WAL waits for a session of the standby{who}{}{}", server.place, among(open), exclusive(case, server.place, waits)),
             )
             .on_node(server.place)
             .during(waits.windows(Who::Background, is_held))
@@ -136,18 +138,36 @@ fn held_up(case: &Case) -> Answer {
     Answer::of(claims, || "what the process that replays waited for on standbys".to_string())
 }
 
+/// A transaction that is open for so long (seconds) may be what replay waits for.
+const OPEN_S: f64 = 1.0;
+
+/// That other sessions may be the one.
+fn among(open: usize) -> String {
+    if open <= 1 {
+        String::new()
+    } else {
+        format!(" (the oldest of {open} transactions that are open there)")
+    }
+}
+
 /// Where the process that replays waits for the lock of a table: which kind, and what on the primary may have taken it, as the end of a sentence.
 fn exclusive(case: &Case, standby: &str, waits: &Waits) -> String {
     let is_table = |kind: &str, event: &str| kind == "Lock" && event == "relation";
     if waits.seen_in(Who::Background, is_table) <= 0.0 {
         return String::new();
     }
+    let here: Vec<String> = case
+        .at("session", standby)
+        .flat_map(|session| statement::names(session.lines.word("query")))
+        .collect();
     let sessions = case.things("session").filter(|session| session.place != standby);
     let texts = sessions.map(|session| session.lines.word("query"));
     let texts = texts.chain(case.events_of(event::QUERY).map(|event| Case::word_of(event, "text")));
     let is_such = |text: &&str| {
         let first = super::costly::lowered(text);
+        // What a session of the standby has named may be the table that it keeps.
         EXCLUSIVE.iter().any(|word| first.starts_with(word))
+            && statement::names(text).iter().any(|name| here.contains(name))
     };
     let taken = texts.filter(|text| !text.is_empty()).find(is_such).map_or(String::new(), |text| {
         format!("; the primary ran {}", super::costly::plain(text, HOLDER_CHARS))

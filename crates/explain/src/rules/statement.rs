@@ -5,7 +5,7 @@ mod planning;
 mod scan;
 mod spill;
 
-pub(super) use planning::share as planning_share;
+pub(super) use planning::{joined_tables, share as planning_share};
 pub(super) use scan::explain_it;
 
 use super::costly::{busy, in_a_line, severity};

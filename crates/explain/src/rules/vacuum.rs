@@ -238,7 +238,7 @@ fn delayed(case: &Case) -> Answer {
         let Some(phase) = Phase::of(waits, is_delay) else { continue };
         let share = phase.share;
         let forced = vacuums(case, node).any(|progress| progress.lines.word("wraparound") == "true");
-        let soon = left(case, node).filter(|left| *left <= SOON_S);
+        let soon = left(case, node).filter(|left| *left <= SOON_S && vacuums(case, node).count() == 1);
         // The value at that time: after a change, the finding must not blame a delay of 0 for the sleep.
         let setting = |name: &str| case.setting_at(node, name, phase.within.from_us);
         let delay = setting("autovacuum_vacuum_cost_delay").unwrap_or("2ms");
@@ -258,7 +258,7 @@ fn delayed(case: &Case) -> Answer {
                 units::counted(workers as usize, "autovacuum worker"),
                 units::percent(share),
                 if forced { " although they must prevent wraparound" } else { "" },
-                soon.map_or(String::new(), |left| format!("; at this pace they end in {}", units::seconds(left)))
+                soon.map_or(String::new(), |left| format!("; at this pace the table at work ends in {}", units::seconds(left)))
             ),
         )
         .on_node(node)

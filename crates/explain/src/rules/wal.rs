@@ -2,6 +2,7 @@
 
 mod group;
 mod peaks;
+mod switched;
 
 use super::paste::{columns_of_a_key, data_directory};
 use super::vacuum::is_wal;
@@ -20,6 +21,14 @@ use record::watched::own;
 use std::collections::BTreeSet;
 
 pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "WAL-13",
+        title: "files of the WAL are closed by command again and again",
+        needs: &[Field("statement", "calls")],
+        limits: "pg_switch_wal() every 2 s; medium or high by the share of the session time in the WAL from one a second on (ours)",
+        judge: switched::switched,
+        links: &["https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-ADMIN-BACKUP"],
+    },
     Rule {
         id: "WAL-01",
         title: "commits wait for the WAL to reach the disk",

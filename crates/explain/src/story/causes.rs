@@ -6,6 +6,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     // Sessions that wait for a table wait behind the replay.
     ("REP-12", &["REP-01", "REP-11", "LCK-01", "CPU-05"]),
     ("CPU-06", &["SES-02", "WAL-01", "WAL-05", "TXN-01", "DIST-06", "SES-03", "CPU-05", "WAL-06", "GEN-03"]),
+    ("WAL-13", &["TXN-01", "WAL-01", "WAL-05", "WAL-07", "CPU-05", "IO-09", "CFG-01"]),
     ("WAL-10", &["IO-10", "TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("TXN-13", &["DIST-06"]),
     ("GEN-02", &["DIST-06", "LCK-01", "CPU-05"]),
@@ -22,6 +23,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("VAC-12", &["VAC-04", "VAC-11"]),
     ("VAC-05", &["VAC-04", "VAC-03", "VAC-11", "VAC-13", "PLAN-27"]),
     ("VAC-08", &["VAC-09", "PLAN-05", "VAC-11", "VAC-13"]),
+    ("VAC-10", &["VAC-11", "VAC-04", "VAC-13"]),
     ("VAC-11", &["VAC-13", "VAC-14", "PLAN-05", "PLAN-12", "MEM-04", "SES-03"]),
     ("SES-02", &["SES-03", "GEN-03"]),
     ("LCK-08", &["LCK-04", "LCK-01", "CPU-05"]),
@@ -29,6 +31,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("LCK-07", &["CPU-05", "TXN-07"]),
     ("REP-14", &["PLAN-02", "TXN-02"]),
     ("PLAN-02", &["PLAN-01"]),
+    ("SES-12", &["DIST-06", "LCK-01", "PLAN-25", "PLAN-62", "PLAN-45", "CPU-05", "TXN-01"]),
     ("LCK-01", &["DIST-06", "CPU-05", "TXN-01"]),
     (
         "TXN-12",
@@ -92,6 +95,8 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         "PLAN-76",
         &["VAC-14", "PLAN-01", "PLAN-24", "PLAN-45", "PLAN-12", "MEM-04", "SES-03", "PLAN-06", "PLAN-29"],
     ),
+    ("PLAN-81", &["PLAN-45", "PLAN-24", "PLAN-27", "PLAN-01", "SES-03", "MEM-04"]),
+    ("PLAN-82", &["PLAN-45", "PLAN-24", "PLAN-52", "PLAN-12", "PLAN-13", "SES-03", "MEM-04"]),
     ("PLAN-79", &["PLAN-45", "PLAN-24", "PLAN-34", "SES-03"]),
     ("PLAN-80", &["PLAN-29", "PLAN-45", "PLAN-24", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("TXN-19", &["PLAN-33", "PLAN-45", "WAL-01", "WAL-03", "WAL-05", "WAL-06", "WAL-12", "SES-03"]),

@@ -25,7 +25,7 @@ fn compared(scene: &mut Scene, rows: f64, filter: &str) {
         2,
         1,
         "Index Only Scan",
-        json!({"relation": "public.state", "alias": "x", "index": "state_pkey", "subquery": true}),
+        json!({"relation": "public.state", "alias": "x", "index": "state_pkey", "subquery": true, "condition": "(x.id = s.id)"}),
     );
 }
 
@@ -81,6 +81,7 @@ fn list(scene: &mut Scene, text: &str, changed: u64) {
 /// Fields of a document, and the types of the table's columns.
 fn document(scene: &mut Scene, text: &str, kinds: &str) {
     statement(scene, text, json!({}), json!({}));
+    node(scene, 1, 0, "Index Scan", json!({"relation": "public.report", "rows_planned": 1_500.0}));
     let keys = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "CPU", "wait_event": "CPU", "query_id": "9"});
     scene.set("wait", keys, json!({"sessions": 3}));
     scene.fact(json!({"node": "n1"}), "column_kinds", "public.report", kinds);
@@ -108,15 +109,16 @@ fn backends() -> Value {
 
 /// Sessions that wait for a CPU for so many microseconds in a second.
 fn waiting(scene: &mut Scene, us: fn(u64) -> f64) {
-    scene.set("schedule", backends(), json!({"tasks": 20, "looked": 20, "run_us": 500_000}));
+    scene.set("schedule", backends(), json!({"tasks": 20, "looked": 20}));
+    scene.vary("schedule", backends(), "run_us", us);
     scene.set("server", json!({"node": "n1"}), json!({"active_ms": 12_000.0}));
     scene.vary("schedule", backends(), "wait_us", us);
 }
 
 /// A setting of the planner, and a statement over many tables that is planned for longer than it runs.
 fn orders(scene: &mut Scene, setting: (&str, &str), tables: usize) {
-    let joins: Vec<String> = (0..tables).map(|at| format!("t{at}")).collect();
-    let text = format!("select 1 from {}", joins.join(" natural join "));
+    let joins: Vec<String> = (1..tables).map(|at| format!("join t{at} on t{at}.id = t0.id")).collect();
+    let text = format!("select 1 from t0 {}", joins.join(" "));
     statement(scene, &text, json!({"plan_ms": 30_000.0, "total_ms": 3_000.0}), json!({}));
     scene.fact(json!({"node": "n1"}), "setting", setting.0, setting.1);
 }
@@ -129,19 +131,123 @@ fn compiled(scene: &mut Scene, cost: f64, setting: (&str, &str)) {
         json!({"jit_ms": 28_000.0}),
         json!({"cost_total": cost}),
     );
+    node(scene, 1, 0, "Seq Scan", json!({"relation": "public.t"}));
     scene.fact(json!({"node": "n1"}), "setting", setting.0, setting.1);
 }
 
+/// A statement that sleeps somewhere inside, for so many of ten samples.
+fn sleeps(scene: &mut Scene, text: &str) {
+    statement(scene, text, json!({"calls": 20, "total_ms": 90_000.0}), json!({}));
+    for (kind, event, sessions) in [("Timeout", "PgSleep", 3), ("CPU", "CPU", 1)] {
+        let keys = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": kind, "wait_event": event, "query_id": "9"});
+        scene.set("wait", keys, json!({"sessions": sessions}));
+    }
+}
+
+/// A command that closes files of the WAL so often in a second.
+fn switches(scene: &mut Scene, per_s: u64) {
+    scene.event(1, record::event::QUERY, "", json!({"query_id": "70", "text": "SELECT pg_switch_wal()"}));
+    let keys = json!({"node": "n1", "database": "db", "query_id": "70"});
+    scene.set("statement", keys, json!({"calls": per_s, "rows": per_s, "total_ms": 5.0}));
+    scene.set("wait", wait("n1", "LWLock", "WALWrite"), json!({"sessions": 4}));
+}
+
+/// WAL that is kept on a disk of a gigabyte.
+fn keeps(scene: &mut Scene, setting: &str) {
+    scene.fact(json!({"node": "n1"}), "setting", "wal_keep_size", setting);
+    let keys = json!({"host": "h1", "mount": "/small"});
+    scene.set(
+        "mount",
+        keys,
+        json!({"size_bytes": 1_000_000_000, "free_bytes": 400_000_000, "used_for": "wal"}),
+    );
+}
+
+/// Rows that a condition locks, or compares.
+fn taken(scene: &mut Scene, filter: &str) {
+    statement(
+        scene,
+        "select id from job j where pg_try_advisory_xact_lock(id) order by at limit $1",
+        json!({}),
+        json!({}),
+    );
+    node(scene, 1, 0, "Limit", json!({}));
+    node(scene, 2, 1, "Sort", json!({}));
+    node(
+        scene,
+        3,
+        2,
+        "Seq Scan",
+        json!({"relation": "public.job", "alias": "j", "filter": filter, "table_rows": 4_000.0}),
+    );
+}
+
+/// Two tables of so many rows that are joined by this condition, with this on the inner side.
+fn pairs(scene: &mut Scene, rows: f64, condition: &str, inner: &str) {
+    statement(scene, "select distinct c.id from client c, kind k where c.region = $1", json!({}), json!({}));
+    node(scene, 1, 0, "Nested Loop", json!({"filter": condition, "condition": condition}));
+    node(
+        scene,
+        2,
+        1,
+        "Seq Scan",
+        json!({"relation": "public.client", "alias": "c", "rows_planned": rows, "table_rows": rows}),
+    );
+    let fields = json!({"relation": "public.kind", "alias": "k", "rows_planned": rows, "table_rows": rows, "condition": inner});
+    node(scene, 3, 1, "Index Scan", fields);
+}
+
+/// Inserts that are tried so often, of which so many store a row.
+fn tried(scene: &mut Scene, calls: u64, rows: u64) {
+    let text = "insert into code (no) values ($1) on conflict (no) do nothing";
+    statement(scene, text, json!({"calls": calls, "rows": rows, "total_ms": 9_000.0}), json!({}));
+}
+
+/// A search of a BRIN index that touches all blocks, and how far the column is in the order of the table.
+fn of_ranges(scene: &mut Scene, correlation: f64) {
+    statement(
+        scene,
+        "select max(level) from gauge where at > $1",
+        json!({"calls": 100, "rows": 100, "shared_hit": 900_000}),
+        json!({}),
+    );
+    let fields = json!({"relation": "public.gauge", "index": "gauge_at", "condition": "(gauge.at > $1)", "rows_planned": 100.0, "table_rows": 900_000.0});
+    node(scene, 1, 0, "Bitmap Heap Scan", fields);
+    node(scene, 2, 1, "Bitmap Index Scan", json!({"index": "gauge_at", "condition": "(gauge.at > $1)"}));
+    let keys = json!({"node": "n1", "relation": "public.gauge", "index": "gauge_at"});
+    let fields = json!({"database": "db", "columns": "at", "method": "brin", "valid": true, "partial": false, "correlation": correlation});
+    scene.set("plan_index", keys, fields);
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.gauge"});
+    scene.set("table", keys, json!({"bytes": 73_728_000, "live_rows": 900_000}));
+}
+
+/// Sessions that are refused while most connections are reserved.
+fn reserved(scene: &mut Scene) {
+    scene.fact(json!({"node": "n1"}), "setting", "superuser_reserved_connections", "44");
+    scene.fact(json!({"node": "n1"}), "setting", "max_connections", "60");
+    let message = "remaining connection slots are reserved for non-replication superuser connections";
+    for second in 2..40 {
+        let more = json!({"node": "n1", "severity": "FATAL", "sqlstate": "53300"});
+        scene.event(second, record::event::SERVER_LOG, message, more);
+    }
+}
+
 pub(crate) const CASES: &[Fires] = &[
+    ("PLAN-82", Co, |scene| pairs(scene, 3_000.0, "", "")),
+    ("PLAN-82", Co, |scene| pairs(scene, 3_000.0, "((k.at >= c.at) AND (k.at < (c.at + $2)))", "")),
+    ("PLAN-81", Co, |scene| taken(scene, "pg_try_advisory_xact_lock(j.id)")),
+    ("SES-12", Counter, |scene| sleeps(scene, "update stock set n = n - $1 where id = $2")),
+    ("WAL-13", Counter, |scene| switches(scene, 6)),
+    ("CAP-05", Counter, |scene| keeps(scene, "30GB")),
+    ("GEN-01", Counter, |scene| tried(scene, 60_000, 60)),
+    ("PLAN-38", Co, |scene| of_ranges(scene, 0.99)),
     ("PLAN-76", Co, |scene| compared(scene, 9_000.0, "(s.at = (SubPlan ?))")),
     ("PLAN-77", Co, |scene| page(scene, 25_000.0, "COUNT(*) OVER()")),
     ("PLAN-78", Co, |scene| by_pattern(scene, "(o.path ~~ (r.path || $2))")),
     ("PLAN-79", Co, |scene| document(scene, FIELDS, "body json")),
     ("PLAN-80", Co, |scene| wide(scene, 40_000_000, "name character(400); town character(200)")),
-    ("TXN-19", Counter, |scene| {
-        list(scene, "select id from line where wave = $1 order by slot for update", 3)
-    }),
-    ("VAC-17", Counter, |scene| session_table(scene, "400 900000")),
+    ("TXN-19", Co, |scene| list(scene, "select id from line where wave = $1 order by slot for update", 3)),
+    ("VAC-17", Counter, |scene| session_table(scene, "400 900000 90000000")),
     ("CPU-07", Counter, |scene| waiting(scene, |second| if second % 4 == 1 { 30e6 } else { 2e3 })),
     ("CFG-01", Co, |scene| orders(scene, ("join_collapse_limit", "20"), 13)),
     ("CFG-01", Co, |scene| orders(scene, ("geqo", "off"), 13)),
@@ -159,6 +265,15 @@ pub(crate) const CASES: &[Fires] = &[
 
 /// What only looks like it.
 pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    ("PLAN-82", |scene| pairs(scene, 100.0, "", "")),
+    ("PLAN-82", |scene| pairs(scene, 3_000.0, "(k.id = c.kind)", "")),
+    ("PLAN-82", |scene| pairs(scene, 3_000.0, "", "(k.id = c.kind)")),
+    ("PLAN-81", |scene| taken(scene, "(j.state = $2)")),
+    ("SES-12", |scene| sleeps(scene, "select pg_sleep($1)")),
+    ("WAL-13", |scene| switches(scene, 0)),
+    ("CAP-05", |scene| keeps(scene, "256MB")),
+    ("GEN-01", |scene| tried(scene, 60_000, 50_000)),
+    ("GEN-01", |scene| tried(scene, 60, 0)),
     ("PLAN-76", |scene| compared(scene, 400.0, "(s.at = (SubPlan ?))")),
     ("PLAN-76", |scene| compared(scene, 9_000.0, "(hashed SubPlan ?)")),
     ("PLAN-77", |scene| page(scene, 40.0, "count(*) over ()")),
@@ -173,8 +288,8 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("TXN-19", |scene| list(scene, "select id from line where wave = $1 for update", 900_000)),
     ("TXN-19", |scene| list(scene, "select id from line where wave = $1 for update skip locked", 3)),
     ("TXN-19", |scene| list(scene, "select id from line where wave = $1", 3)),
-    ("VAC-17", |scene| session_table(scene, "400 300")),
-    ("VAC-17", |scene| session_table(scene, "900000 20000")),
+    ("VAC-17", |scene| session_table(scene, "400 300 90000")),
+    ("VAC-17", |scene| session_table(scene, "900000 20000 90000000")),
     ("CPU-07", |scene| waiting(scene, |_| 8e6)),
     ("CPU-06", |scene| waiting(scene, |second| if second % 4 == 1 { 30e6 } else { 2e3 })),
     ("CFG-01", |scene| orders(scene, ("join_collapse_limit", "20"), 5)),
@@ -191,6 +306,12 @@ fn replayed(scene: &mut Scene) {
     scene.set("server", json!({"node": "n2"}), json!({"in_recovery": true}));
     let startup = json!({"node": "n2", "backend": "startup", "state": "", "wait_type": "Lock", "wait_event": "relation"});
     scene.set("wait", startup, json!({"sessions": 1}));
+    let session = json!({"node": "n2", "pid": 77, "backend": "client backend", "user": "report"});
+    scene.set(
+        "session",
+        session,
+        json!({"state": "active", "xact_age_s": 9.0, "query": "select count(*) from integration.queue"}),
+    );
     scene.event(1, record::event::QUERY, "", json!({"query_id": "77", "text": "VACUUM integration.queue"}));
 }
 
@@ -213,6 +334,11 @@ fn loaded(scene: &mut Scene) {
 
 /// Rules, changes, and what their claims must say.
 pub(crate) const TOLD: &[(&str, Change, &str)] = &[
+    ("PLAN-38", |scene| of_ranges(scene, 0.99), "the values of at are in the order of the table"),
+    ("PLAN-38", |scene| of_ranges(scene, 0.1), "whose values are not in the order of the table"),
+    ("SES-04", reserved, "44 of the 100 are reserved for superusers"),
+    ("PLAN-82", |scene| pairs(scene, 3_000.0, "", ""), "no condition joins them: a cross product"),
+    ("GEN-01", |scene| tried(scene, 60_000, 60), "one in 1,000 executions stores a row"),
     (
         "PLAN-76",
         |scene| compared(scene, 9_000.0, "(s.at = (SubPlan ?))"),
@@ -220,8 +346,8 @@ pub(crate) const TOLD: &[(&str, Change, &str)] = &[
     ),
     (
         "PLAN-77",
-        |scene| page(scene, 25_000.0, "sum(x) over ()"),
-        "sum(x) OVER () is a window over all of them",
+        |scene| page(scene, 25_000.0, "count(*) over ()"),
+        "count(*) OVER () is a window over all of them",
     ),
     (
         "PLAN-78",

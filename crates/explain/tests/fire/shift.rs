@@ -176,7 +176,7 @@ pub(super) const CASES: &[Fires] = &[
         statement(scene, "update orders set n = n + $1 where id = $2", json!({}), json!({}));
         scene.fact(n1(), record::watched::PECULIAR, "public.orders", "rule sums on UPDATE");
     }),
-    ("VAC-14", Counter, |scene| loose(scene, 10, 0)),
+    ("VAC-14", Co, |scene| loose(scene, 10, 0)),
     ("TXN-13", Counter, |scene| {
         let fields = json!({"node": "n1", "severity": "FATAL", "sqlstate": "57P01", "repeated": 3});
         scene.event(

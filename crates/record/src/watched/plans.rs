@@ -114,6 +114,8 @@ line! {
         valid: Option<bool>,
         /// Whether it has a condition.
         partial: Option<bool>,
+        /// How far the values of its first column are in the order of the table's rows, by the statistics: 1 or -1 for all of them; absent if not known.
+        correlation: Option<f64>,
     }
 }
 

@@ -46,8 +46,10 @@ pub(crate) fn question() -> String {
            'own_settings', (select json_agg(r) from (select pg_catalog.split_part(c, '=', 1) as name,
              pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1) as value,
                case when s.setrole <> '0' then pg_catalog.pg_get_userbyid(s.setrole) end as of_role,
-               (select datname from pg_catalog.pg_database d where d.oid = s.setdatabase) as of_database
+               (select datname from pg_catalog.pg_database d where d.oid = s.setdatabase) as of_database, null::name as of_tablespace
              from pg_catalog.pg_db_role_setting s cross join lateral unnest(s.setconfig) c where pg_catalog.split_part(c, '=', 1) ~ '{OWN_SETTINGS}'
+             union all select pg_catalog.split_part(c, '=', 1), pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1), null, null, s.spcname
+             from pg_catalog.pg_tablespace s cross join lateral unnest(s.spcoptions) c
                limit {OWN_SETTINGS_MAX}) r),
            'event_triggers', (select json_agg(json_build_array(evtname, evtfoid::regproc::text || ' at ' || evtevent)) from pg_catalog.pg_event_trigger
              where evtenabled in ('O', 'A')),
@@ -102,10 +104,12 @@ pub(crate) const AGES: &str =
     "select json_build_object('xids', (select max(pg_catalog.age(datfrozenxid)) from pg_catalog.pg_database),
   'mxids', (select max(pg_catalog.mxid_age(datminmxid)) from pg_catalog.pg_database))::text";
 
-/// A setting of a role or database instead of the server's.
+/// A setting of a role, a database or a tablespace instead of the server's.
 fn own_setting(place: &Place, row: &Value) -> Option<Fact> {
     let (role, database) = (text(row, "of_role"), text(row, "of_database"));
+    let tablespace = text(row, "of_tablespace");
     let owner = match (role.is_empty(), database.is_empty()) {
+        _ if !tablespace.is_empty() => format!("tablespace {tablespace}"),
         (false, true) => format!("role {role}"),
         (true, false) => format!("database {database}"),
         (false, false) => format!("role {role} in database {database}"),

@@ -6,11 +6,17 @@ use crate::rules::costly::{lowered, plain};
 /// Characters of the statement in a claim.
 const TEXT_CHARS: usize = 120;
 
-/// The statement that does it, if one of the recording does.
-pub(super) fn statement(case: &Case) -> Option<String> {
+/// The statement that does it for the constraint of this error, if one of the recording does: by its default name a constraint has the table and the
+/// column in it.
+pub(super) fn statement(case: &Case, error: &str) -> Option<String> {
+    let constraint = error.split('"').nth(1)?.to_ascii_lowercase();
     let texts = case.events_of(record::event::QUERY).map(|event| Case::word_of(event, "text"));
     let seen = case.things("session").map(|session| session.lines.word("query"));
-    texts.chain(seen).find(|text| is_it(text)).map(|text| plain(text, TEXT_CHARS))
+    let fits = |text: &&str| {
+        of_key(text)
+            .is_some_and(|(table, column)| constraint.contains(&table) && constraint.contains(&column))
+    };
+    texts.chain(seen).find(fits).map(|text| plain(text, TEXT_CHARS))
 }
 
 /// The same as the end of a claim.
@@ -28,12 +34,13 @@ pub(super) const BY_SEQUENCE: &str = "take the number from a sequence or an iden
     each transaction \
     updates first (UPDATE counter SET last = last + 1 ... RETURNING last), which makes them wait for each other and not fail";
 
-/// Whether a text inserts `max(...) + 1` of the table that it inserts into, or selects that for an INSERT of its own.
-fn is_it(text: &str) -> bool {
+/// Whether a text inserts `max(...) + 1` of the table that it inserts into, or selects that for an INSERT of its own: the table, and
+/// the column.
+fn of_key(text: &str) -> Option<(String, String)> {
     let text = lowered(text);
-    let Some((before, after)) = text.split_once("max(") else { return false };
+    let (before, after) = text.split_once("max(")?;
     // coalesce(max(number), 0) + 1
-    let Some((column, rest)) = after.split_once(')') else { return false };
+    let (column, rest) = after.split_once(')')?;
     let adds = rest.chars().take(16).any(|c| c == '+');
     let from = rest.split_once(" from ").map_or("", |(_, from)| from);
     let source = from.split([' ', ';', ')']).next().unwrap_or_default();
@@ -41,7 +48,8 @@ fn is_it(text: &str) -> bool {
     let is_own = target.is_some_and(|target| target == source);
     // A mapper asks first and inserts then.
     let is_alone = before.trim_end_matches("coalesce(").trim() == "select" && !rest.contains(" group by ");
-    adds && !column.is_empty() && (is_own || is_alone)
+    let bare = |name: &str| name.rsplit('.').next().unwrap_or(name).trim_matches('"').to_string();
+    (adds && !column.is_empty() && (is_own || is_alone)).then(|| (bare(source), bare(column)))
 }
 
 #[cfg(test)]
@@ -61,7 +69,7 @@ mod tests {
             ("insert into daily select max(price) + $1 from sale", false),
             ("select shop, max(price) + 1 from sale group by shop", false),
         ] {
-            assert_eq!(is_it(text), is, "{text}");
+            assert_eq!(of_key(text).is_some(), is, "{text}");
         }
     }
 }

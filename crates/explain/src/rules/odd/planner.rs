@@ -3,11 +3,10 @@
 use super::{Cost, Odd, SHARE_MIN, below, is_off};
 use crate::case::Case;
 use crate::node_time;
-use crate::rules::costly::in_a_line;
-use crate::rules::statement::{compiled_share, planning_share};
+use crate::rules::costly::{in_a_line, lowered};
+use crate::rules::statement::{compiled_share, joined_tables, planning_share};
 use crate::units;
 use record::finding::{NodeTime, StatementTime};
-use record::statement;
 
 /// What a forbidden kind of step adds to a plan's cost before PostgreSQL 18 (`disable_cost` in `costsize.c`).
 const DISABLE_COST: f64 = 1e10;
@@ -15,8 +14,6 @@ const DISABLE_COST: f64 = 1e10;
 const TABLES_MIN: usize = 9;
 /// Sessions opened a second.
 const OPENED_PER_S_MIN: f64 = 5.0;
-/// The default of scram_iterations is 4096.
-const ITERATIONS_MIN: f64 = 20_000.0;
 /// Far below the default of jit_above_cost, 100000.
 const JIT_COST_MAX: f64 = 20_000.0;
 
@@ -26,15 +23,15 @@ const FORBIDDEN: &str = "a plan that needs such a step all the same counts as on
 const ALLOW: &str =
     "switch it on again; a statement that needs it gets it for its own transaction (SET LOCAL)";
 
-const fn forbids(name: &'static str) -> Odd {
-    Odd { name, is_odd: is_off, cost: compiled_for_its_price, what: FORBIDDEN, text: ALLOW, restarts: false }
+const fn forbids(name: &'static str, cost: fn(&Case, &NodeTime, &str) -> Option<Cost>) -> Odd {
+    Odd { name, is_odd: is_off, cost, what: FORBIDDEN, text: ALLOW, restarts: false }
 }
 
-pub(super) const ODD: [Odd; 15] = [
+pub(super) const ODD: [Odd; 14] = [
     Odd {
         name: "join_collapse_limit",
         is_odd: |value| !below(value, 12.0),
-        cost: tries_all_orders,
+        cost: |case, time, _| tries_all_orders(case, time, |text| text.matches(" join ").count() + 1),
         what: ALL_ORDERS,
         text: DEFAULT_ORDERS,
         restarts: false,
@@ -42,7 +39,9 @@ pub(super) const ODD: [Odd; 15] = [
     Odd {
         name: "from_collapse_limit",
         is_odd: |value| !below(value, 12.0),
-        cost: tries_all_orders,
+        cost: |case, time, _| {
+            tries_all_orders(case, time, |text| if text.contains("(select ") { usize::MAX } else { 0 })
+        },
         what: ALL_ORDERS,
         text: DEFAULT_ORDERS,
         restarts: false,
@@ -50,32 +49,24 @@ pub(super) const ODD: [Odd; 15] = [
     Odd {
         name: "geqo",
         is_odd: is_off,
-        cost: tries_all_orders,
+        cost: beyond_the_threshold,
         what: ALL_ORDERS,
         text: "switch it on again: from geqo_threshold tables on it looks for a good order without trying all",
         restarts: false,
     },
-    forbids("enable_seqscan"),
-    forbids("enable_indexscan"),
-    forbids("enable_bitmapscan"),
-    forbids("enable_nestloop"),
-    forbids("enable_hashjoin"),
-    forbids("enable_mergejoin"),
-    forbids("enable_sort"),
+    forbids("enable_seqscan", |case, time, _| compiled_for_its_price(case, time, "Seq Scan")),
+    forbids("enable_indexscan", |case, time, _| compiled_for_its_price(case, time, "Index Scan")),
+    forbids("enable_bitmapscan", |case, time, _| compiled_for_its_price(case, time, "Bitmap Heap Scan")),
+    forbids("enable_nestloop", |case, time, _| compiled_for_its_price(case, time, "Nested Loop")),
+    forbids("enable_hashjoin", |case, time, _| compiled_for_its_price(case, time, "Hash Join")),
+    forbids("enable_mergejoin", |case, time, _| compiled_for_its_price(case, time, "Merge Join")),
+    forbids("enable_sort", |case, time, _| compiled_for_its_price(case, time, "Sort")),
     Odd {
         name: "jit_above_cost",
         is_odd: |value| below(value, JIT_COST_MAX),
         cost: compiled,
         what: "short statements are compiled, which takes longer than to run them",
         text: "set it back to its default of 100000, or switch jit off",
-        restarts: false,
-    },
-    Odd {
-        name: "scram_iterations",
-        is_odd: |value| !below(value, ITERATIONS_MIN),
-        cost: opened,
-        what: "each new session computes so many hashes to check its password, here or in the client",
-        text: "set it back to its default of 4096 and set the passwords anew, and keep sessions open (a pool)",
         restarts: false,
     },
     Odd {
@@ -116,19 +107,33 @@ fn of_statement(share: f64, statement: &StatementTime, figure: (&'static str, f6
     }
 }
 
-/// Statements over many tables are planned for longer than they run.
-fn tries_all_orders(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+/// A statement over many tables is planned for longer than it runs. `bound`: how many of them the setting lets be joined in any order.
+fn tries_all_orders(case: &Case, time: &NodeTime, bound: fn(&str) -> usize) -> Option<Cost> {
     let (share, statement) = planning_share(case, time).filter(|(share, _)| *share >= SHARE_MIN)?;
-    let tables = statement::parse(&statement.text).map_or(0, |parsed| parsed.tables.len());
+    let tables = joined_tables(&statement.text).min(bound(&lowered(&statement.text)));
     let what = format!("planning, most of it of a statement over {tables} tables");
     (tables >= TABLES_MIN).then(|| of_statement(share, &statement, ("tables", tables as f64), &what))
 }
 
+/// With geqo on, from this many tables on not all orders are tried (`geqo_threshold`).
+fn beyond_the_threshold(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+    let threshold = case
+        .setting(&time.node, "geqo_threshold")
+        .and_then(|value| value.parse::<f64>().ok())
+        .unwrap_or(12.0);
+    tries_all_orders(case, time, |_| usize::MAX).filter(|cost| cost.figure.1 >= threshold)
+}
+
 /// A statement is compiled whose plan has a cost that only a forbidden step has.
-fn compiled_for_its_price(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+fn compiled_for_its_price(case: &Case, time: &NodeTime, kind: &str) -> Option<Cost> {
+    let has = |id: &str| {
+        let mut nodes = case.at("plan_node", &time.node).filter(|node| node.lines.word("query_id") == id);
+        nodes.any(|node| node.lines.word("kind") == kind)
+    };
     let mut plans = case.at("plan", &time.node).filter_map(|plan| {
         let cost = plan.lines.last("cost_total").filter(|cost| *cost >= DISABLE_COST)?;
-        let statement = time.statements.iter().find(|one| one.query_id == plan.lines.word("query_id"))?;
+        let id = plan.lines.word("query_id");
+        let statement = time.statements.iter().find(|one| one.query_id == id && has(id))?;
         Some((compiled_share(statement), statement, cost))
     });
     let (share, statement, cost) = plans.find(|(share, ..)| *share >= SHARE_MIN)?;

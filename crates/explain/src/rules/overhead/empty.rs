@@ -6,14 +6,14 @@ use crate::case::Case;
 use crate::case::Lines;
 use crate::rule::{Answer, Claim};
 use crate::units;
-use record::finding::{Level, NodeTime};
+use record::finding::{Level, NodeTime, Severity};
 
 /// Scans a second.
 const SCANS_PER_S_MIN: f64 = 0.5;
 /// Blocks of a scan.
 const BLOCKS_PER_SCAN_MIN: f64 = 1_000.0;
-/// Rows for each block. A row that is not in a TOAST table takes a quarter of a page at most, so a full page has four or more.
-const ROWS_PER_BLOCK_MAX: f64 = 1.0;
+/// Rows for each block. A row that is not in a TOAST table takes a quarter of a page at most, unless its values are stored plain: then it may take a page.
+const ROWS_PER_BLOCK_MAX: f64 = 0.5;
 /// The share of pages that a vacuum found free of dead rows: of the others it is not known.
 const VISIBLE_SHARE_MIN: f64 = 0.5;
 
@@ -32,10 +32,12 @@ const CHANGED_SHARE: f64 = 0.01;
 fn loose(time: &NodeTime, relation: &str, lines: &Lines, (share, blocks, rows): (f64, f64, f64)) -> Claim {
     let fill = lines.last("fillfactor").unwrap_or(100.0);
     Claim::new(
-        severity(share),
-        Level::DiscriminatingCounter,
+        severity(share).min(Severity::Medium),
+        Level::CoOccurrence,
         format!(
-            "{}: {} of the session time is in {relation}, whose fillfactor is {fill:.0}: that much of each page is filled, and a scan reads {} blocks \
+            "{}: {} of the session time is in {relation}, whose fillfactor is {fill:.0}: that much of each page is filled with rows that were written \
+                since it was \
+             set, and a scan reads {} blocks \
                 for {} rows",
             time.node,
             units::percent(share),
@@ -49,7 +51,7 @@ fn loose(time: &NodeTime, relation: &str, lines: &Lines, (share, blocks, rows): 
     .number("blocks_per_scan", blocks)
     .number("rows_per_scan", rows)
     .because("hardly a row of it is updated here: the room is for other versions of rows in the same page")
-    .lacking("whether it is updated at other times")
+    .lacking("whether it is updated at other times, and how many of its rows were written before the setting: for these VACUUM FULL saves nothing")
     .remedy(
         "set fillfactor to 100, or 90 for rows that are updated, and write the table anew: VACUUM FULL keeps all other sessions out while it does, \
             pg_repack and \

@@ -2,7 +2,7 @@
 //! another index would change nothing.
 
 use super::index::{self, Scan};
-use super::{Planned, SHARE_MIN, planned, severity};
+use super::{Planned, SHARE_MIN, below, planned, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Answer;
 use crate::rules::costly::{scanned, wasteful};
@@ -160,9 +160,47 @@ fn contradiction<'a>(case: &'a Case, planned: &Planned<'a>) -> Option<(Thing<'a>
             || !other.text.contains(relation.rsplit('.').next().unwrap_or(relation))
     });
     // Without a condition the index gives the rows in an order, and is no way to few of them.
-    let index = if scan.lines.word("condition").is_empty() { "" } else { scan.lines.word("index") };
+    let index = if scan.lines.word("condition").is_empty() { "" } else { index_of(planned, scan) };
     (rows < ROWS_MANY && !is_anothers && is_alone && !index.is_empty()).then_some((table, scans, index))
 }
+
+/// The index of a scan: that of a bitmap stands in the node below.
+fn index_of<'a>(planned: &Planned<'a>, scan: &Thing<'a>) -> &'a str {
+    let own = scan.lines.word("index");
+    let below = || below(planned, scan).map(|node| node.lines.word("index")).find(|index| !index.is_empty());
+    if own.is_empty() { below().unwrap_or_default() } else { own }
+}
+
+/// Operators that the extension intarray has for arrays of integers beside those of the server, as a condition has them.
+const OF_INTARRAY: [&str; 3] = [" @> ", " && ", " <@ "];
+
+/// Whether sessions may use another operator of that name than the one whose index the plan uses: that of the extension fits arrays of integers better.
+fn has_other_operator(case: &Case, planned: &Planned<'_>, relation: &str) -> bool {
+    let scans = planned.nodes.iter().filter(|node| node.lines.word("relation") == relation);
+    let mut conditions = scans.map(|node| node.lines.word("condition"));
+    let has_operator = conditions.any(|text| OF_INTARRAY.iter().any(|operator| text.contains(operator)));
+    let mut extensions = case.facts("extension");
+    has_operator && extensions.any(|fact| fact.node == planned.time.node && fact.name == "intarray")
+}
+
+/// Whether an index has trigrams.
+fn has_trigrams(case: &Case, planned: &Planned<'_>, index: &str) -> bool {
+    let mut indexes = case.at("plan_index", planned.time.node.as_str());
+    indexes.any(|one| {
+        one.lines.word("index") == index && one.lines.word("operator_classes").contains("trgm_ops")
+    })
+}
+
+const TRIGRAMS: &str = "a pattern with fewer than three letters or digits in a row has no trigram to look for, and one that most rows fit is no use";
+const OTHER_OPERATOR: &str = "the extension intarray has an operator of the same name for arrays of integers, which fits better, and to whose operator class \
+    (gin__int_ops) the index does not belong";
+
+const OPERATOR_REMEDY: &str = "create an index for the operator that sessions use (USING gin (column gin__int_ops)), write OPERATOR(pg_catalog.@>) where the \
+    index shall serve, or take the extension out of the search_path of these sessions (ALTER EXTENSION intarray SET SCHEMA ...)";
+const SETTINGS_REMEDY: &str = "look for planner settings (enable_..., random_page_cost, plan_cache_mode) of the role, the database, a function or the \
+    connection; \
+                        reset them for the role or database. A session that prepared its statement before the index existed needs DISCARD PLANS, or a new \
+                        connection. Unlike the plan for watch, one for given values may scan if the value is frequent";
 
 pub(super) fn unlike_the_plan(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -175,9 +213,13 @@ pub(super) fn unlike_the_plan(case: &Case) -> Answer {
             let is_inner = planned.plan.lines.word("function") == fact.name;
             fact.node == planned.time.node && (is_inner || called.contains(&fact.name))
         });
-        let why = function.map_or("its sessions have other settings or older plans".to_string(), |fact| {
-            format!("function {}() has settings of its own: {}", fact.name, fact.value)
-        });
+        let has_other = function.is_none() && has_other_operator(case, &planned, relation);
+        let why = match function {
+            Some(fact) => format!("function {}() has settings of its own: {}", fact.name, fact.value),
+            None if has_other => OTHER_OPERATOR.to_string(),
+            None if has_trigrams(case, &planned, index) => TRIGRAMS.to_string(),
+            None => "its sessions have other settings or older plans".to_string(),
+        };
         let text = format!(
             "a statement that takes {} of the session time scans {relation}, but for the role of watch the planner uses index {index}: {why}",
             planned.share()
@@ -200,9 +242,7 @@ pub(super) fn unlike_the_plan(case: &Case) -> Answer {
                 .not("a missing index: the planner has one, and uses it elsewhere")
                 .lacking("the plan in the application's own session: auto_explain with log_min_duration and a sample rate shows it")
                 .remedy(
-                    "look for planner settings (enable_..., random_page_cost, plan_cache_mode) of the role, the database, a function or the connection; \
-                        reset them for the role or database. A session that prepared its statement before the index existed needs DISCARD PLANS, or a new \
-                        connection. Unlike the plan for watch, one for given values may scan if the value is frequent",
+                    if has_other { OPERATOR_REMEDY } else { SETTINGS_REMEDY },
                     &[
                         "SELECT coalesce(d.datname, '(all databases)') AS database, coalesce(r.rolname, '(all roles)') AS role, s.setconfig \
                             FROM pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid = s.setrole;",

@@ -1,8 +1,8 @@
-//! PLAN-76 to PLAN-78: what is done for each row although few are wanted: a subquery in a condition, a window over all rows below a LIMIT, and a pattern that
-//! comes from another table.
+//! PLAN-76 to PLAN-78, PLAN-81, PLAN-82: what is done for each row although few are wanted: a subquery in a condition, a window over all rows below a
+//! LIMIT, a pattern that comes from another table, advisory locks, and pairs of all rows of two tables.
 
 use super::index::indexes;
-use super::{NEEDS, Planned, SHARE_MIN, below, number, planned, severity};
+use super::{NEEDS, Planned, SHARE_MIN, below, inputs, number, planned, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim, Rule};
 use crate::rules::costly::{lowered, plain};
@@ -31,12 +31,29 @@ pub(in crate::rules) const RULES: &[Rule] = &[
     },
     Rule {
         id: "PLAN-78",
-        title: "a pattern comes from another table, so that no index is searched for it",
+        title: "a pattern comes from another table, so that no B-tree is searched for it",
         needs: NEEDS,
         limits: "10 % of the session time in a join that compares 1,000 rows or more with a pattern (LIKE, ~, starts_with) made of another table's column \
             (ours)",
         judge: |case| judge(case, joined_by_pattern, "patterns in the conditions of joins"),
         links: &["https://www.postgresql.org/docs/current/indexes-opclass.html"],
+    },
+    Rule {
+        id: "PLAN-81",
+        title: "a condition takes advisory locks while rows are looked through",
+        needs: NEEDS,
+        limits: "10 % of the session time in a statement whose condition calls pg_try_advisory_lock or the like for the rows that a scan reads (ours)",
+        judge: |case| judge(case, locks_rows, "advisory locks in the conditions of scans"),
+        links: &["https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS"],
+    },
+    Rule {
+        id: "PLAN-82",
+        title: "each row of one table is combined with each row of another",
+        needs: NEEDS,
+        limits: "10 % of the session time in a nested loop without a condition, or with one that has no equality, over 100,000 pairs of rows or more, 100 for \
+            each row that is returned (ours)",
+        judge: |case| judge(case, combined, "nested loops without an equality"),
+        links: &["https://www.postgresql.org/docs/current/queries-table-expressions.html#QUERIES-JOIN"],
     },
 ];
 
@@ -46,6 +63,8 @@ const ROWS_MIN: f64 = 1_000.0;
 const BLOCKS_MIN: f64 = 100.0;
 /// Rows that a window reads, for each one that is returned.
 const ROWS_PER_RESULT_MIN: f64 = 10.0;
+/// Rows of a scan that fit, of those that it reads.
+const KEPT_SHARE_MIN: f64 = 0.1;
 /// Characters of a condition in a claim.
 const CONDITION_CHARS: usize = 120;
 
@@ -58,7 +77,9 @@ fn judge(case: &Case, look: Look, looked_at: &str) -> Answer {
 
 /// Whether one of these rules explains what a statement reads.
 pub(super) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool {
-    [correlated, windowed, joined_by_pattern].iter().any(|look| look(case, planned).is_some())
+    [correlated, windowed, joined_by_pattern, locks_rows, combined]
+        .iter()
+        .any(|look| look(case, planned).is_some())
 }
 
 /// The first table in a part of a plan, with all below it.
@@ -73,6 +94,16 @@ fn first_table<'a>(planned: &Planned<'a>, node: Thing<'a>) -> Option<Thing<'a>> 
     None
 }
 
+/// A part of a plan with all below it.
+fn tree_of<'a>(planned: &Planned<'a>, node: Thing<'a>) -> Vec<Thing<'a>> {
+    let (mut open, mut found) = (vec![node], vec![]);
+    while let Some(node) = open.pop() {
+        open.extend(below(planned, &node));
+        found.push(node);
+    }
+    found
+}
+
 /// PLAN-76. A hashed subquery is run once.
 fn correlated(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     planned.nodes.iter().find_map(|node| {
@@ -84,15 +115,26 @@ fn correlated(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             return None;
         }
         let mut subqueries = below(planned, node).filter(|one| one.lines.flag("subquery") == Some(true));
-        let inner = subqueries.find_map(|one| first_table(planned, one))?;
+        // One without a column of the outer table is run once.
+        let alias = format!("{}.", node.lines.word("alias"));
+        let inner = subqueries.find_map(|one| {
+            let is_correlated = tree_of(planned, one).iter().any(|part| {
+                part.lines.word("condition").contains(&alias) || part.lines.word("filter").contains(&alias)
+            });
+            first_table(planned, one).filter(|_| is_correlated)
+        })?;
+        // A missing index of the subquery is what other rules report.
+        if inner.lines.word("index").is_empty() {
+            return None;
+        }
+        let each = if filter.contains(" AND ") { "each of up to" } else { "each of" };
         let (outer, of_inner) = (node.lines.word("relation"), inner.lines.word("relation"));
         let text = format!(
-            "a statement that takes {} of the session time runs a correlated subquery on {of_inner} once for each of {} rows of {outer}: {}",
+            "a statement that takes {} of the session time runs a correlated subquery on {of_inner} once for {each} {} rows of {outer}: {}",
             planned.share(),
             units::count(rows),
             plain(filter, CONDITION_CHARS)
         );
-        let by_index = !inner.lines.word("index").is_empty();
         Some(
             planned
                 .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
@@ -103,8 +145,7 @@ fn correlated(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
                     inner.lines.word("index")
                 ))
                 .because(planned.file())
-                .with(by_index.then_some("a missing index of the subquery: it uses one, but so many times"), Claim::not)
-                .with((!by_index).then_some("whether an index on the compared columns would be enough"), Claim::lacking)
+                .not("a missing index of the subquery: it uses one, but so many times")
                 .remedy(
                     "compute it once for all rows: join with a grouped subquery (SELECT key, max(...) GROUP BY key), take the newest row of each key with \
                      DISTINCT ON (key) ... ORDER BY key, time DESC, or keep the present state in a table of its own",
@@ -142,7 +183,19 @@ fn windowed(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     if rows < ROWS_MIN || rows < returned * ROWS_PER_RESULT_MIN || !is_touching {
         return None;
     }
-    let relation = first_table(planned, *window).map_or("", |node| node.lines.word("relation"));
+    // Groups and their aggregates need all rows anyway; and a scan for a few rows lacks an index first.
+    let is_grouped = tree_of(planned, *window)
+        .iter()
+        .any(|part| ["Aggregate", "Group"].contains(&part.lines.word("kind")));
+    let scan = first_table(planned, *window)?;
+    let is_scan = scan.lines.word("kind") == "Seq Scan";
+    if is_grouped
+        || !call.starts_with("count(")
+        || is_scan && rows < number(&scan, "table_rows") * KEPT_SHARE_MIN
+    {
+        return None;
+    }
+    let relation = scan.lines.word("relation");
     let text = format!(
         "a statement that takes {} of the session time reads all rows of {relation} that fit, about {}, to return {}: {call} is a window over all of them, \
          which is computed before the LIMIT, so that it cannot stop after the page",
@@ -156,11 +209,48 @@ fn windowed(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             .number("rows_planned", rows)
             .because("the plan has WindowAgg below Limit: every row that fits passes it, and is kept until the last one has come")
             .because(planned.file())
-            .not("a missing index: one in the order of the page would let a LIMIT without the window stop early")
+            .with((!is_scan).then_some("a missing index: one in the order of the page would let a LIMIT without the window stop early"), Claim::not)
             .remedy(
                 "leave the window out, and fetch one row more than a page has, to know whether there is a next one; count separately and seldom, up to a limit \
                  (SELECT count(*) FROM (SELECT 1 ... LIMIT 1001) part), or show the planner's estimate",
                 &[&explain_it(case, &planned.time.node, planned.statement)],
+            ),
+    )
+}
+
+/// PLAN-81. The server may evaluate the condition for any row before it sorts and cuts off.
+fn locks_rows(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    let node = planned.nodes.iter().find(|node| node.lines.word("filter").contains("advisory_"))?;
+    let filter = node.lines.word("filter");
+    let relation = planned.relation_of(node);
+    let is_cut = planned.above(node).contains(&"Limit");
+    let sorted = planned.above(node).iter().any(|kind| kind.ends_with("Sort"));
+    let why = match (is_cut, sorted) {
+        (true, true) => ", and all rows are locked before they are sorted and LIMIT keeps one",
+        (true, false) => ", also for rows that LIMIT does not keep",
+        (false, _) => "",
+    };
+    let text = format!(
+        "a statement that takes {} of the session time takes an advisory lock for each row of {relation} that it looks at, not only for those that it \
+            returns{why}: \
+         {}",
+        planned.share(),
+        plain(filter, CONDITION_CHARS)
+    );
+    Some(
+        planned
+            .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+            .number("rows_planned", number(node, "rows_planned"))
+            .because("the lock is part of the filter of a scan: other sessions find all of these rows locked, and the table of locks fills")
+            .because(planned.file())
+            .remedy(
+                "take rows from a queue with FOR UPDATE SKIP LOCKED and LIMIT, which locks only what it returns; or choose the rows in a subquery with \
+                    LIMIT first \
+                 (WITH next AS MATERIALIZED (SELECT ... LIMIT 10)) and lock those",
+                &[
+                    "SELECT pid, count(*) FROM pg_locks WHERE locktype = 'advisory' GROUP BY pid ORDER BY 2 DESC LIMIT 10;",
+                    &explain_it(case, &planned.time.node, planned.statement),
+                ],
             ),
     )
 }
@@ -175,6 +265,7 @@ fn pattern_of_join(condition: &str) -> Option<(&str, &str, &str)> {
     let own = [" AND ", " OR "].iter().fold(left, |own, word| own.rsplit(word).next().unwrap_or(own));
     // A cast may follow the name.
     let (alias, column) = own.rsplit(|c| !is_name(c)).find(|word| word.contains('.'))?.rsplit_once('.')?;
+    let right = [" AND ", " OR "].iter().fold(right, |right, word| right.split(word).next().unwrap_or(right));
     let other = right.split(|c| !is_name(c)).find_map(|word| word.rsplit_once('.'))?.0;
     let is_alias = other.chars().next().is_some_and(|c| !c.is_ascii_digit());
     (other != alias && is_alias).then_some((alias, column.trim_matches('"'), other))
@@ -186,6 +277,10 @@ fn joined_by_pattern(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         |alias: &str| planned.nodes.iter().find(|node| node.lines.word("alias") == alias.trim_matches('"'));
     let (condition, node, column) = planned.nodes.iter().find_map(|join| {
         let condition = join.lines.word("filter");
+        // Otherwise only rows that fit another condition are compared.
+        if join.lines.word("kind") != "Nested Loop" || condition.contains(" = ") {
+            return None;
+        }
         let (alias, column, other) = pattern_of_join(condition)?;
         let (own, _) = (of_alias(alias)?, of_alias(other)?);
         (number(own, "table_rows") >= ROWS_MIN).then_some((condition, own, column))
@@ -194,7 +289,7 @@ fn joined_by_pattern(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let indexes = indexes(case, planned, relation);
     let index = indexes.iter().find(|(_, columns)| columns.first() == Some(&column));
     let obstacle = index.map_or(String::new(), |(index, _)| {
-        format!(", although there is index {} on it: an index is searched for the beginning of a constant pattern alone", index.lines.word("index"))
+        format!(", although there is index {} on it: a B-tree is searched for the beginning of a constant pattern alone", index.lines.word("index"))
     });
     let text = format!(
         "a statement that takes {} of the session time compares all {} rows of {relation} with a pattern that comes from another table and is no constant when \
@@ -212,10 +307,70 @@ fn joined_by_pattern(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             .remedy(
                 "read the pattern first and send it as a value, or write the prefix as a range that a B-tree in the order of C can search: column >= \
                     prefix AND \
-                 column < prefix || chr(1114111); for paths of a tree, ltree with GiST, or the pairs of ancestor and descendant in a table of their own",
+                 column < prefix || chr(1114111); an index of trigrams (GIN, pg_trgm) serves such a join, and for the beginning of texts SP-GiST with \
+                 ^@; for paths of a tree, ltree with GiST, or the pairs of ancestor and descendant in a table of their own",
                 &[&explain_it(case, &planned.time.node, planned.statement)],
             ),
     )
+}
+
+/// Pairs of rows.
+const PAIRS_MIN: f64 = 100_000.0;
+/// Pairs for each row that is returned.
+const PAIRS_PER_RESULT_MIN: f64 = 100.0;
+
+/// PLAN-82.
+fn combined(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    planned.nodes.iter().filter(|node| node.lines.word("kind") == "Nested Loop").find_map(|join| {
+        let condition = join.lines.word("filter");
+        let sides: Vec<Thing<'_>> = inputs(planned, join).collect();
+        let [outer, inner] = sides.as_slice() else { return None };
+        let pairs = number(outer, "rows_planned").max(1.0) * number(inner, "rows_planned").max(1.0);
+        let is_plain = !condition.contains(" = ") && !condition.contains(" OR ") && pattern_of_join(condition).is_none();
+        let is_much = pairs >= PAIRS_MIN && pairs >= planned.statement.rows.unwrap_or(1.0).max(1.0) * PAIRS_PER_RESULT_MIN;
+        // An index that is searched for each row of the other side is a condition as well.
+        let aliases: Vec<String> = tree_of(planned, *outer).iter().map(|part| format!("{}.", part.lines.word("alias"))).collect();
+        let is_looked_up = tree_of(planned, *inner).iter().any(|part| {
+            let texts = [part.lines.word("condition"), part.lines.word("filter")];
+            aliases.iter().any(|alias| alias.len() > 1 && texts.iter().any(|text| text.contains(alias.as_str())))
+        });
+        if !is_plain || !is_much || is_looked_up || !["", "Left"].contains(&join.lines.word("join")) {
+            return None;
+        }
+        let name = |side: &Thing<'_>| {
+            first_table(planned, *side).map_or("a function or VALUES".to_string(), |node| node.lines.word("relation").to_string())
+        };
+        let how = match condition.is_empty() {
+            true => "no condition joins them: a cross product".to_string(),
+            false => format!("the condition that joins them has no equality: {}", plain(condition, CONDITION_CHARS)),
+        };
+        let text = format!(
+            "a statement that takes {} of the session time combines every row of {} with every row of {}, about {} pairs for {} rows of the result; {how}",
+            planned.share(),
+            name(outer),
+            name(inner),
+            units::count(pairs),
+            units::short(planned.statement.rows.unwrap_or(0.0))
+        );
+        let remedy = if condition.is_empty() {
+            "add the condition that joins the tables, if it was forgotten (DISTINCT and GROUP BY hide that), or leave the table out; what is only looked \
+                for belongs \
+             into EXISTS"
+        } else {
+            "join by an equality: round both sides to the same steps (date_trunc, a column of the hour) and compare those; for ranges an index on the \
+                compared column \
+             or expression, so that each row looks up its part, or a range type with GiST"
+        };
+        Some(
+            planned
+                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+                .number("pairs", pairs)
+                .because("the plan has a nested loop whose inner side does not depend on the outer row")
+                .because(planned.file())
+                .not("a missing index for an equality: there is none between the two")
+                .remedy(remedy, &[&explain_it(case, &planned.time.node, planned.statement)]),
+        )
+    })
 }
 
 #[cfg(test)]

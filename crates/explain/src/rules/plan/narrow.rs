@@ -188,6 +188,12 @@ fn searched_inside(
     Some((statement::quoted(&column), method))
 }
 
+/// Whether an index of documents has an operator class without the operator of a filter: `jsonb_path_ops` does not look for keys.
+fn lacks_operator(index: &Thing<'_>, filter: &str) -> bool {
+    let asks_keys = [" ? ", " ?| ", " ?& "].iter().any(|operator| filter.contains(operator));
+    asks_keys && index.lines.word("operator_classes").contains("jsonb_path_ops")
+}
+
 fn by_reading(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let alias_of = |relation: &str| {
         let mut nodes = planned.nodes.iter();
@@ -200,16 +206,25 @@ fn by_reading(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             let holds =
                 index.lines.word("definition").contains("to_tsvector") && what.starts_with("to_tsvector(");
             ["gin", "gist"].contains(&index.lines.word("method"))
+                && !lacks_operator(index, scan.filter)
                 && (columns.contains(&what.trim_matches('"')) || holds)
         });
         (!is_there).then_some((scan, what, method))
     });
     let (scan, what, method) = found?;
     let is_text = what.starts_with("to_tsvector(");
+    let of_table = indexes(case, planned, scan.relation);
+    let other = of_table.iter().find(|(index, _)| lacks_operator(index, scan.filter));
+    let other = other.map_or(String::new(), |(index, _)| {
+        format!(
+            "; index {} is one of jsonb_path_ops, an operator class that knows @> and jsonpath, and not ?",
+            index.lines.word("index")
+        )
+    });
     let kind =
         if is_text { "a full-text search that parses each row" } else { "a search inside of its values" };
     let text = format!(
-        "a statement that takes {} of the session time reads {} ({} rows) for {kind}: no {} index is on {what}",
+        "a statement that takes {} of the session time reads {} ({} rows) for {kind}: no {} index is on {what}{other}",
         planned.share(),
         scan.relation,
         units::short(scan.rows),

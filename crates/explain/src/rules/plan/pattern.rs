@@ -247,6 +247,23 @@ impl<'a> Key<'a> {
         }
     }
 
+    /// A pattern that trigrams do not serve, although an index has them.
+    fn too_short(&self, index: &str) -> Advice {
+        Advice {
+            obstacle: Some(format!(
+                "index {index} has the trigrams of {}, and the table is scanned all the same: a pattern with fewer than three letters or digits in a row \
+                    (or one that most rows fit) has no useful \
+                 trigram to look for",
+                self.expression()
+            )),
+            evidence: format!("{} of {} is searched by a pattern", self.expression(), self.relation),
+            lacking: Some("how long the patterns are: pg_stat_statements has no constants".to_string()),
+            text: "do not search before three characters are typed; for shorter ones show the rows that begin with them (text_pattern_ops, LIKE \
+                'ab%')".to_string(),
+            commands: vec![self.prefix_command()],
+        }
+    }
+
     /// `indexes`: those of the table, if they are known. Beside a range the pattern has the advice only if an index is known to serve it better.
     fn advice(
         mut self,
@@ -261,6 +278,9 @@ impl<'a> Key<'a> {
         };
         let obstacles: Vec<Option<(String, Begin)>> =
             own.iter().filter(|index| is_tree(index)).map(|index| self.obstacle(index)).collect();
+        if let Some(short) = own.iter().find(|index| is_scanned && class_of(index).ends_with("_trgm_ops")) {
+            return Some(self.too_short(short.lines.word("index")));
+        }
         // Trigrams serve every pattern with three characters in a row; of another index nothing may be known that speaks against it.
         if own.iter().any(|index| class_of(index).ends_with("_trgm_ops"))
             || obstacles.iter().any(Option::is_none)

@@ -3,7 +3,7 @@
 use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::{busy, in_a_line, severity};
+use crate::rules::costly::{busy, in_a_line, lowered, severity};
 use crate::units;
 use record::finding::{Level, NodeTime, StatementTime};
 use record::statement;
@@ -182,7 +182,11 @@ fn of_uncounted(case: &Case, time: &NodeTime, found: &Unplanned<'_>) -> Claim {
 fn reason(plan: Option<&Thing<'_>>, statement: &StatementTime) -> Option<(String, &'static str)> {
     let number = |field: &str| plan.and_then(|plan| plan.lines.last(field)).unwrap_or(0.0);
     let (partitions, removed) = (number("partitions"), number("partitions_removed"));
-    let tables = statement::parse(&statement.text).map_or(0, |parsed| parsed.tables.len());
+    let tables = joined_tables(&statement.text);
+    // Where all are left out, the key is compared with a parameter of our own plan: of a constant the planner knows the value.
+    if partitions >= PARTITIONS_MIN && removed >= partitions {
+        return (tables >= TABLES_MIN).then(|| (of_tables(tables), TABLES_REMEDY));
+    }
     if partitions >= PARTITIONS_MIN && removed > 0.0 {
         let why = format!(
             ": all {} partitions are planned, and only when it runs {} of them are left out, because the planner does not know the value of the condition",
@@ -194,8 +198,17 @@ fn reason(plan: Option<&Thing<'_>>, statement: &StatementTime) -> Option<(String
     if partitions >= PARTITIONS_MIN {
         return Some((format!(": {} partitions are planned", units::short(partitions)), KEY_REMEDY));
     }
-    let why = || format!(": it joins {tables} tables, whose orders the planner compares");
-    (tables >= TABLES_MIN).then(|| (why(), TABLES_REMEDY))
+    (tables >= TABLES_MIN).then(|| (of_tables(tables), TABLES_REMEDY))
+}
+
+fn of_tables(tables: usize) -> String {
+    format!(": it joins {tables} tables, whose orders the planner compares")
+}
+
+/// Tables that a statement joins; those of the branches of a UNION are not joined with each other.
+pub(in crate::rules) fn joined_tables(text: &str) -> usize {
+    let is_union = [" union ", " except ", " intersect "].iter().any(|word| lowered(text).contains(word));
+    statement::parse(text).map_or(0, |parsed| if is_union { 0 } else { parsed.tables.len() })
 }
 
 const KEY_REMEDY: &str = "compare the partition key with a constant or a parameter, of which the planner knows the value (instead of a function such as \

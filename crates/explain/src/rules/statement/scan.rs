@@ -78,6 +78,13 @@ fn is_of_others(statement: &StatementTime, each: f64) -> bool {
     statement.rows.is_some_and(|rows| rows >= each * wanted) || compiled >= COMPILED_MAX || inspects
 }
 
+/// Whether a trigger or a function scans the table whose own statement is known: that one has the finding.
+fn is_of_another(time: &NodeTime, statement: &StatementTime, relation: &str) -> bool {
+    time.statements.iter().any(|other| {
+        other.query_id != statement.query_id && names_table(other, relation) && wasteful(other).is_some()
+    })
+}
+
 pub(super) fn scan(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -89,13 +96,7 @@ pub(super) fn scan(case: &Case) -> Answer {
                 continue;
             }
             let is_named = names_table(statement, relation);
-            // A trigger or a function scans the table; where its own statement is known, that one has the finding.
-            let is_other = |other: &&StatementTime| {
-                other.query_id != statement.query_id
-                    && names_table(other, relation)
-                    && wasteful(other).is_some()
-            };
-            if !is_named && time.statements.iter().any(|other| is_other(&other)) {
+            if !is_named && is_of_another(time, statement, relation) {
                 continue;
             }
             let planned = plan::plan_of(case, time, statement);
@@ -108,7 +109,9 @@ pub(super) fn scan(case: &Case) -> Answer {
             }
             let proposal = planned.as_ref().and_then(|planned| plan::proposal(case, planned));
             let scan = Scan { time, statement, table, each, scans, blocks, calls, is_named };
-            if let Some(gone) = come_and_gone(case, relation) {
+            if let Some(gone) =
+                come_and_gone(case, relation, &compared(statement, relation, proposal.as_ref()))
+            {
                 claims.push(with_index_away(case, &scan, gone));
                 continue;
             }
@@ -149,11 +152,21 @@ pub(super) fn scan(case: &Case) -> Answer {
     Answer::of(claims, || "statements that take the time, and sequential scans of tables".to_string())
 }
 
-/// That an index of a table is dropped and made again by statements of the recording.
-fn come_and_gone(case: &Case, relation: &str) -> Option<String> {
+/// Columns of a table that a statement compares: by its text, and by the index that its plan lacks.
+fn compared(statement: &StatementTime, relation: &str, proposal: Option<&plan::Proposal>) -> Vec<String> {
+    let by_text = of_table(statement, relation).into_iter().map(|condition| condition.column);
+    let proposed =
+        proposal.filter(|one| one.relation == relation).into_iter().flat_map(|one| one.columns.clone());
+    by_text.chain(proposed).collect()
+}
+
+/// That an index of a table which begins with one of these columns is dropped and made again by statements of the recording.
+fn come_and_gone(case: &Case, relation: &str, compared: &[String]) -> Option<String> {
     let texts = || case.events_of(record::event::QUERY).map(|event| lowered(Case::word_of(event, "text")));
-    let (_, table) = parts_of(relation);
-    let made = texts().filter_map(|text| made_index(&text, &table).map(str::to_string));
+    let made = texts().filter_map(|text| {
+        let (name, column) = made_index(&text, relation)?;
+        compared.iter().any(|one| *one == column).then(|| name.to_string())
+    });
     let gone = |name: &String| {
         texts().any(|text| text.starts_with("drop index") && statement::names(&text).contains(name))
     };
@@ -179,15 +192,18 @@ fn with_index_away(case: &Case, scan: &Scan<'_>, gone: String) -> Claim {
         )
 }
 
-/// The name of the index in the text of a command that makes one on this table, in lower case.
-fn made_index<'t>(text: &'t str, table: &str) -> Option<&'t str> {
+/// The name of the index in the text of a command that makes one on this table, in lower case, and its first column.
+fn made_index<'t>(text: &'t str, relation: &str) -> Option<(&'t str, &'t str)> {
     let rest = text.strip_prefix("create ")?;
     let rest = rest.strip_prefix("unique ").unwrap_or(rest).strip_prefix("index ")?;
     let rest = rest.strip_prefix("concurrently ").unwrap_or(rest);
     let rest = rest.strip_prefix("if not exists ").unwrap_or(rest);
     let (name, rest) = rest.split_once(" on ")?;
     let on = rest.strip_prefix("only ").unwrap_or(rest).split([' ', '(']).next()?;
-    (parts_of(on).1 == table && !name.contains(' ')).then_some(name)
+    let ((schema, table), (written, named)) = (parts_of(relation), parts_of(on));
+    let is_it = named == table && (written.is_empty() || written == schema) && !name.contains(' ');
+    let column = rest.split_once('(')?.1.split([',', ')', ' ']).next()?.trim_matches('"');
+    is_it.then_some((name, column))
 }
 
 /// The index for a search by a pattern: by the plan, else by the text.

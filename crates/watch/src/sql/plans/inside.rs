@@ -136,8 +136,11 @@ fn question_of_relations(names: &[String]) -> String {
             (select string_agg(pg_catalog.quote_ident(a.attname) || ' ' || case when a.atttypid = {JSON} then 'json'
                 else 'character(' || a.atttypmod - 4 || ')' end, '; ' order by a.attnum) from pg_catalog.pg_attribute a
               where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-                and (a.atttypid = {JSON} or a.atttypid = {BPCHAR} and a.atttypmod >= 50 + 4)) as kinds,
+                and (a.atttypid = {JSON} or a.atttypid = {BPCHAR} and a.atttypmod >= 50 + 4 and not exists (select from pg_catalog.pg_stats s
+                  where s.schemaname = n.nspname and s.tablename = c.relname and s.attname = a.attname and s.null_frac > 0.5))
+                and c.relkind in ('r', 'p')) as kinds,
             case when c.relpersistence = 't' then pg_catalog.pg_stat_get_live_tuples(c.oid) || ' ' || pg_catalog.pg_stat_get_dead_tuples(c.oid)
+              || ' ' || pg_catalog.pg_relation_size(c.oid)
               end as temporary
           from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
           where c.relname in ({}) and c.relkind in ('r', 'p', 'v', 'm', 'f') and n.nspname not in ('pg_catalog', 'information_schema')

@@ -147,6 +147,8 @@ pub(super) fn details() -> String {
       a.attnum > 0 and not a.attisdropped and a.attcollation <> 0) collations,
     (select json_agg(json_build_object('index', x.relname, 'definition', pg_catalog.pg_get_indexdef(i.indexrelid), 'method', m.amname, 'valid',
       i.indisvalid, 'partial', i.indpred is not null,
+       'correlation', (select s.correlation from pg_catalog.pg_stats s join pg_catalog.pg_attribute a on a.attname = s.attname
+          where s.schemaname = n.nspname and s.tablename = c.relname and not s.inherited and a.attrelid = c.oid and a.attnum = i.indkey[0] limit 1),
        'columns', (select json_agg(coalesce(a.attname::text, '') order by k.ord) from pg_catalog.unnest(i.indkey::smallint[]) with ordinality k(attnum, ord)
           left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum = k.attnum and k.attnum > 0 where k.ord <= i.indnkeyatts),
        'classes', (select json_agg(o.opcname order by k.ord) from pg_catalog.unnest(i.indclass::oid[]) with ordinality k(class, ord)

@@ -1,6 +1,6 @@
 //! A plan as EXPLAIN returns it in JSON, as a flat list of its nodes, and the hash of its shape.
 
-use super::{PlanIndex, flag, list, text};
+use super::{PlanIndex, flag, list, number, text};
 use record::statement::{self, mask};
 use serde_json::Value;
 
@@ -205,6 +205,7 @@ pub(super) fn index(node: &str, database: &str, table: &Value, index: &Value) ->
         method: text(index, "method"),
         valid: flag(index, "valid"),
         partial: flag(index, "partial"),
+        correlation: number(index, "correlation"),
     }
 }
 
