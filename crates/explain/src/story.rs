@@ -338,6 +338,8 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
             true
         }
         (_, "PLAN-27") => only_with(DEAD_ROWS),
+        // A statement that is planned poorly for its price lacks no index.
+        ("CFG-01", "PLAN-01") => cause.numbers.contains_key("blocks_per_call"),
         // Those that wait so shortly have no other reason to fail than the limit.
         ("TXN-13", "DIST-06") => cause.numbers.contains_key(GIVES_UP_EARLY),
         ("PLAN-02", "PLAN-01") => cause.numbers.contains_key(OWN_LIMIT),

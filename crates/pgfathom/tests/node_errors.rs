@@ -48,8 +48,8 @@ fn wrong_nodes() {
                 "a workload is named by -b: pgfathom run -b ycsb-a ...",
             ),
             usage(
-                "run -b ycsb-a --cluster twice.toml",
-                "the nodes \"n1\" and \"n2\" are the same database",
+                "run -b ycsb-a --cluster twice.toml --connect each",
+                "twice.toml is wrong",
                 "name each node once",
             ),
             usage("matrix --cluster nothing.toml", "cannot read nothing.toml", "cluster.toml"),

@@ -124,7 +124,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         "CFG-01",
         &[
             "PLAN-06", "PLAN-45", "WAL-03", "WAL-01", "WAL-05", "WAL-06", "LWL-05", "MEM-04", "SES-03",
-            "CPU-05", "TXN-02", "PLAN-03", "PLAN-04", "SES-02",
+            "CPU-05", "TXN-02", "PLAN-01", "PLAN-03", "PLAN-04", "SES-02",
         ],
     ),
     ("PLAN-57", &["PLAN-45", "PLAN-02", "PLAN-16", "MEM-04", "SES-03", "PLAN-06"]),
