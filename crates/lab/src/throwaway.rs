@@ -215,7 +215,8 @@ impl Throwaway {
         // Some children of the killed postmaster have not ended yet.
         let has_orphans = |error: &LocalError| {
             let LocalError::Start { log, .. } = error else { return false };
-            log.lines().rev().take(4).any(|line| line.contains("pre-existing shared memory block"))
+            // They may write their last words behind those of this start.
+            log.contains("pre-existing shared memory block")
         };
         poll::retry(ORPHANS_TIMEOUT, has_orphans, || self.start_once())
     }

@@ -57,6 +57,10 @@ impl Cluster {
         {
             return Ok(());
         }
+        // Whether the servers are of this engine at all is what `prove engine` finds out.
+        if self.check_engine(control).is_err() {
+            return Ok(());
+        }
         let here = addresses(&self.rows_of_nodes(control));
         for (index, node) in self.nodes.iter().enumerate().skip(1) {
             let mut spec = node.spec.clone().without_jit();
