@@ -392,7 +392,7 @@ fn uncovered(case: &Case, findings: &[Finding]) -> Vec<Uncovered> {
             let Some(slice) = SLICES.iter().find(|slice| slice.part == part.name) else { continue };
             let is_large = part.share >= SLICE_SHARE_MIN && part.sessions >= SLICE_ANY_MIN
                 || slice.is_wait && part.sessions > SLICE_SESSIONS_MIN;
-            if !is_large || slice.rules.iter().any(|rule| rules.contains(rule)) {
+            if !is_large || slice.rules().any(|rule| rules.contains(rule)) {
                 continue;
             }
             let events: Vec<String> = part

@@ -115,10 +115,10 @@ fn a_node_of_another_cluster_is_refused(lab: &ClusterLab) {
             ("elsewhere.toml", "belong to two clusters: the catalog of "),
             ("twice.toml", "are the same database"),
         ] {
-            let (code, told) = command(verb, file);
+            let (code, printed) = command(verb, file);
             assert!(
-                code == Some(1) && told.contains(words) && told.contains("hint: "),
-                "{verb} {file}: {code:?} {told}"
+                code == Some(1) && printed.contains(words) && printed.contains("hint: "),
+                "{verb} {file}: {code:?} {printed}"
             );
         }
     }

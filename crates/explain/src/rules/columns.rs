@@ -175,6 +175,11 @@ fn of_document(case: &Case, time: &NodeTime, one: &StatementTime, found: (&str, 
     )
 }
 
+/// The padded columns, with their types.
+fn padded_columns(value: &str) -> impl Iterator<Item = (&str, &str)> {
+    kinds(value).filter(|(_, kind)| kind.starts_with("character("))
+}
+
 /// Characters of the padded columns in a row.
 fn padded_characters(value: &str) -> f64 {
     let length = |kind: &str| kind.strip_prefix("character(")?.strip_suffix(')')?.parse::<f64>().ok();
@@ -219,12 +224,9 @@ fn padded(case: &Case) -> Answer {
 
 fn of_blanks(case: &Case, time: &NodeTime, one: &StatementTime, found: (&str, &str, f64, f64, f64)) -> Claim {
     let (name, value, of_row, bytes, rows) = found;
-    let columns: Vec<String> = kinds(value)
-        .filter(|(_, kind)| kind.starts_with("character("))
-        .map(|(column, kind)| format!("{column} {kind}"))
-        .collect();
-    let changes: Vec<String> = kinds(value)
-        .filter(|(_, kind)| kind.starts_with("character("))
+    let columns: Vec<String> =
+        padded_columns(value).map(|(column, kind)| format!("{column} {kind}")).collect();
+    let changes: Vec<String> = padded_columns(value)
         .map(|(column, _)| format!("ALTER COLUMN {column} TYPE text USING rtrim({column})"))
         .collect();
     Claim::new(
@@ -252,7 +254,7 @@ fn of_blanks(case: &Case, time: &NodeTime, one: &StatementTime, found: (&str, &s
     .remedy(
         "make them text or varchar (the table is written anew, and no other session can use it meanwhile): blanks at the end then count in comparisons",
         &[
-            &format!("SELECT {} FROM {name} TABLESAMPLE SYSTEM (1);", kinds(value).filter(|(_, kind)| kind.starts_with("character("))
+            &format!("SELECT {} FROM {name} TABLESAMPLE SYSTEM (1);", padded_columns(value)
                 .map(|(column, _)| format!("avg(length({column}))")).collect::<Vec<_>>().join(", ")),
             &format!("ALTER TABLE {name} {}; -- writes the table anew, and keeps all others out", changes.join(", ")),
         ],

@@ -62,8 +62,10 @@ fn tables<'a>(case: &'a Case, time: &'a NodeTime, names: &[TableName]) -> Option
 
 /// The tables of a SELECT that locks, also where the parser does not know the kind of lock.
 fn named(text: &str) -> Option<Vec<TableName>> {
-    let at = LOCKS.iter().filter_map(|lock| lowered(text).rfind(&format!(" {lock}"))).min()?;
-    statement::parse(&lowered(text)[..at]).ok().map(|parsed| parsed.tables)
+    // Names keep their case.
+    let small = text.to_ascii_lowercase();
+    let at = LOCKS.iter().filter_map(|lock| small.rfind(lock)).min()?;
+    statement::parse(&text[..at]).ok().map(|parsed| parsed.tables)
 }
 
 /// Rows that a statement locks in a second, and the changes of its tables.

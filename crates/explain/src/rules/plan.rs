@@ -43,6 +43,15 @@ const USE_PLANS: &[&str] = &["https://www.postgresql.org/docs/current/using-expl
 pub(super) const ALL: [&[Rule]; 7] =
     [RULES, declared::RULES, narrow::RULES, order::RULES, surplus::RULES, fit::RULES, each::RULES];
 
+/// What a rule sees in a plan.
+type Look = fn(&Case, &Planned<'_>) -> Option<Claim>;
+
+/// Looks at the plan of each statement that takes its share of the time.
+fn judge(case: &Case, look: Look, looked_at: &str) -> Answer {
+    let claims = planned(case, SHARE_MIN).filter_map(|planned| look(case, &planned)).collect();
+    Answer::of(claims, || looked_at.to_string())
+}
+
 const RULES: &[Rule] = &[
     Rule {
         id: "PLAN-10",

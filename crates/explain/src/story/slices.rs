@@ -11,8 +11,8 @@ pub(super) struct Slice {
     pub(super) part: &'static str,
     /// Whether sessions wait in it: computing and sleeping by design are no waits.
     pub(super) is_wait: bool,
-    /// Rules that explain it when they fire.
-    pub(super) rules: &'static [&'static str],
+    /// Rules that explain it when they fire, in groups.
+    rules: &'static [&'static [&'static str]],
     /// Where to look.
     words: &'static str,
     /// What to type.
@@ -22,26 +22,30 @@ pub(super) struct Slice {
 /// Who waits for what now.
 const NOW: &str = "SELECT wait_event_type, wait_event, state, count(*) FROM pg_stat_activity WHERE state <> 'idle' GROUP BY 1, 2, 3 ORDER BY 4 DESC;";
 
+/// Rules about what makes sessions compute, and so wait for a CPU.
+const COMPUTES: &[&str] = &[
+    "CFG-01", "EXT-02", "EXT-04", "LOG-01", "LOG-03", "LWL-08", "MEM-07", "PLAN-01", "PLAN-03", "PLAN-04",
+    "PLAN-06", "PLAN-08", "PLAN-09", "PLAN-10", "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-14", "PLAN-15",
+    "PLAN-16", "PLAN-17", "PLAN-18", "PLAN-19", "PLAN-20", "PLAN-21", "PLAN-22", "PLAN-23", "PLAN-24",
+    "PLAN-25", "PLAN-27", "PLAN-28", "PLAN-29", "PLAN-30", "PLAN-31", "PLAN-32", "PLAN-33", "PLAN-34",
+    "PLAN-35", "PLAN-36", "PLAN-37", "PLAN-38", "PLAN-39", "PLAN-40", "PLAN-41", "PLAN-45", "PLAN-46",
+    "PLAN-47", "PLAN-48", "PLAN-49", "PLAN-50", "PLAN-51", "PLAN-52", "PLAN-53", "PLAN-54", "PLAN-55",
+    "PLAN-56", "PLAN-57", "PLAN-58", "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-64", "PLAN-65", "PLAN-66",
+    "PLAN-67", "PLAN-68", "PLAN-69", "PLAN-70", "PLAN-71", "PLAN-72", "PLAN-73", "PLAN-74", "PLAN-75",
+    "PLAN-76", "PLAN-77", "PLAN-78", "PLAN-79", "PLAN-80", "REP-14", "REP-17", "SES-01", "SES-07", "SES-08",
+    "SES-10", "SES-11", "TXN-06", "TXN-07", "TXN-08", "TXN-12", "TXN-13", "TXN-14", "TXN-15", "TXN-16",
+    "TXN-17", "TXN-18", "TXN-19", "VAC-11", "VAC-13", "VAC-14", "VAC-15", "VAC-16", "VAC-17", "WAL-11",
+    "PLAN-81", "PLAN-82", "SES-12",
+];
+
 /// Every part but the sleeping by design, which loses nothing.
 pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: ON_CPU,
         is_wait: false,
         rules: &[
-            "PLAN-01", "PLAN-02", "PLAN-03", "PLAN-04", "PLAN-05", "PLAN-06", "PLAN-08", "PLAN-09",
-            "PLAN-10", "PLAN-14", "PLAN-15", "PLAN-25", "PLAN-26", "PLAN-27", "LOG-01", "MEM-04", "SES-01",
-            "CPU-01", "SEC-01", "FS-01", "FS-02", "FS-03", "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-16",
-            "PLAN-17", "PLAN-18", "PLAN-19", "PLAN-20", "PLAN-21", "PLAN-22", "PLAN-23", "PLAN-24",
-            "PLAN-28", "PLAN-29", "PLAN-30", "PLAN-31", "PLAN-32", "PLAN-33", "PLAN-34", "PLAN-35",
-            "PLAN-36", "PLAN-37", "PLAN-38", "PLAN-39", "PLAN-40", "PLAN-41", "PLAN-45", "VAC-15", "REP-14",
-            "EXT-02", "CFG-01", "PLAN-57", "PLAN-58", "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-46", "PLAN-47",
-            "PLAN-48", "PLAN-49", "PLAN-50", "PLAN-51", "PLAN-52", "PLAN-53", "PLAN-54", "PLAN-55",
-            "PLAN-56", "VAC-14", "TXN-13", "SES-07", "SES-08", "VAC-13", "MEM-07", "TXN-12", "TXN-14",
-            "LOG-03", "PLAN-64", "PLAN-65", "PLAN-66", "PLAN-67", "TXN-15", "WAL-11", "LWL-08", "VAC-11",
-            "TXN-06", "TXN-07", "TXN-08", "PLAN-68", "PLAN-69", "PLAN-70", "PLAN-71", "TXN-16", "TXN-17",
-            "SES-10", "EXT-04", "VAC-16", "REP-17", "PLAN-72", "PLAN-73", "PLAN-74", "PLAN-75", "PLAN-76",
-            "PLAN-77", "PLAN-78", "PLAN-81", "PLAN-82", "SES-12", "TXN-18", "SES-11", "PLAN-79", "PLAN-80",
-            "TXN-19", "VAC-17",
+            COMPUTES,
+            &["PLAN-02", "PLAN-05", "PLAN-26", "MEM-04", "CPU-01", "SEC-01", "FS-01", "FS-02", "FS-03"],
         ],
         words: "the sessions compute: that is work, and no rule found waste in it",
         commands: &[
@@ -51,59 +55,31 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: FOR_CPU,
         is_wait: true,
-        rules: &[
-            "SES-02", "SES-03", "CPU-04", "CPU-06", "CPU-07", "SES-01", "PLAN-01", "PLAN-03", "PLAN-04",
-            "PLAN-06", "PLAN-08", "PLAN-09", "PLAN-10", "PLAN-14", "PLAN-15", "PLAN-25", "PLAN-27", "LOG-01",
-            "CPU-01", "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-16", "PLAN-17", "PLAN-18", "PLAN-19", "PLAN-20",
-            "PLAN-21", "PLAN-22", "PLAN-23", "PLAN-24", "PLAN-28", "PLAN-29", "PLAN-30", "PLAN-31",
-            "PLAN-32", "PLAN-33", "PLAN-34", "PLAN-35", "PLAN-36", "PLAN-37", "PLAN-38", "PLAN-39",
-            "PLAN-40", "PLAN-41", "PLAN-45", "VAC-15", "REP-14", "EXT-02", "CFG-01", "PLAN-57", "PLAN-58",
-            "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-46", "PLAN-47", "PLAN-48", "PLAN-49", "PLAN-50",
-            "PLAN-51", "PLAN-52", "PLAN-53", "PLAN-54", "PLAN-55", "PLAN-56", "VAC-14", "TXN-13", "SES-07",
-            "SES-08", "VAC-13", "MEM-07", "TXN-12", "TXN-14", "LOG-03", "PLAN-64", "PLAN-65", "PLAN-66",
-            "PLAN-67", "TXN-15", "WAL-11", "LWL-08", "VAC-11", "TXN-06", "TXN-07", "TXN-08", "PLAN-68",
-            "PLAN-69", "PLAN-70", "PLAN-71", "TXN-16", "TXN-17", "SES-10", "EXT-04", "VAC-16", "REP-17",
-            "PLAN-72", "PLAN-73", "PLAN-74", "PLAN-75", "PLAN-76", "PLAN-77", "PLAN-78", "PLAN-81",
-            "PLAN-82", "SES-12", "TXN-18", "SES-11", "PLAN-79", "PLAN-80", "TXN-19", "VAC-17",
-        ],
+        rules: &[COMPUTES, &["SES-02", "SES-03", "CPU-04", "CPU-06", "CPU-07", "CPU-01"]],
         words: "more sessions are ready to run than CPUs are free",
         commands: &["$ vmstat 1 5", "$ top -b -n 1 -o %CPU | head -n 15"],
     },
     Slice {
         part: CPU,
         is_wait: false,
-        rules: &[
-            "PLAN-01", "PLAN-03", "PLAN-04", "PLAN-05", "PLAN-06", "PLAN-08", "PLAN-09", "PLAN-10",
-            "PLAN-14", "PLAN-15", "PLAN-25", "PLAN-27", "LOG-01", "MEM-04", "SES-01", "SES-02", "SES-03",
-            "CPU-04", "CPU-06", "CPU-07", "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-16", "PLAN-17", "PLAN-18",
-            "PLAN-19", "PLAN-20", "PLAN-21", "PLAN-22", "PLAN-23", "PLAN-24", "PLAN-28", "PLAN-29",
-            "PLAN-30", "PLAN-31", "PLAN-32", "PLAN-33", "PLAN-34", "PLAN-35", "PLAN-36", "PLAN-37",
-            "PLAN-38", "PLAN-39", "PLAN-40", "PLAN-41", "PLAN-45", "VAC-15", "REP-14", "EXT-02", "CFG-01",
-            "PLAN-57", "PLAN-58", "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-46", "PLAN-47", "PLAN-48",
-            "PLAN-49", "PLAN-50", "PLAN-51", "PLAN-52", "PLAN-53", "PLAN-54", "PLAN-55", "PLAN-56", "VAC-14",
-            "TXN-13", "SES-07", "SES-08", "VAC-13", "MEM-07", "TXN-12", "TXN-14", "LOG-03", "PLAN-64",
-            "PLAN-65", "PLAN-66", "PLAN-67", "TXN-15", "WAL-11", "LWL-08", "VAC-11", "TXN-06", "TXN-07",
-            "TXN-08", "PLAN-68", "PLAN-69", "PLAN-70", "PLAN-71", "TXN-16", "TXN-17", "SES-10", "EXT-04",
-            "VAC-16", "REP-17", "PLAN-72", "PLAN-73", "PLAN-74", "PLAN-75", "PLAN-76", "PLAN-77", "PLAN-78",
-            "TXN-18", "SES-11", "PLAN-79", "PLAN-80", "TXN-19", "VAC-17",
-        ],
+        rules: &[COMPUTES, &["PLAN-05", "MEM-04", "SES-02", "SES-03", "CPU-04", "CPU-06", "CPU-07"]],
         words: "the sessions compute or wait for a CPU; the server's processes could not be read, so the two are one",
         commands: &["$ vmstat 1 5"],
     },
     Slice {
         part: "WAL and commit",
         is_wait: true,
-        rules: &[
+        rules: &[&[
             "WAL-01", "TXN-01", "TXN-10", "WAL-11", "WAL-06", "WAL-07", "WAL-12", "WAL-13", "VAC-02",
             "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06", "SES-02",
-        ],
+        ]],
         words: "sessions wait for the WAL, but for less than a rule needs, or a flush is too fast to be the reason",
         commands: &["SELECT * FROM pg_stat_wal;", NOW],
     },
     Slice {
         part: "synchronous replication",
         is_wait: true,
-        rules: &["REP-01", "REP-10", "REP-12"],
+        rules: &[&["REP-01", "REP-10", "REP-12"]],
         words: "commits wait for a standby",
         commands: &[
             "SELECT application_name, sync_state, write_lag, flush_lag, replay_lag FROM pg_stat_replication;",
@@ -112,14 +88,16 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: AGREEMENT,
         is_wait: true,
-        rules: &["TXN-01"],
+        rules: &[&["TXN-01"]],
         words: "commits wait until the other nodes agree: several messages between the nodes for each, however few rows it writes",
         commands: &[NOW],
     },
     Slice {
         part: "locks",
         is_wait: true,
-        rules: &["LCK-01", "LCK-03", "LCK-04", "LCK-05", "LCK-06", "LCK-07", "LCK-09", "VAC-15", "DIST-06"],
+        rules: &[&[
+            "LCK-01", "LCK-03", "LCK-04", "LCK-05", "LCK-06", "LCK-07", "LCK-09", "VAC-15", "DIST-06",
+        ]],
         words: "sessions wait for each other; the table of lock roots shows behind whom",
         commands: &[
             "SELECT pid, pg_blocking_pids(pid) AS blocked_by, wait_event, left(query, 60) AS query FROM pg_stat_activity WHERE wait_event_type = 'Lock';",
@@ -128,20 +106,22 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "lightweight locks",
         is_wait: true,
-        rules: &["LWL-01", "LWL-02", "LWL-03", "LWL-04", "LWL-05", "LWL-06", "LWL-07", "DIST-06", "MEM-04"],
+        rules: &[&[
+            "LWL-01", "LWL-02", "LWL-03", "LWL-04", "LWL-05", "LWL-06", "LWL-07", "DIST-06", "MEM-04",
+        ]],
         words: "sessions queue inside of the server for a lightweight lock that no rule knows; its name is in the manual's table of wait events",
         commands: &[NOW],
     },
     Slice {
         part: "reading",
         is_wait: true,
-        rules: &[
+        rules: &[&[
             "IO-01", "IO-02", "IO-05", "IO-06", "IO-07", "IO-09", "IO-10", "MEM-04", "MEM-06", "PLAN-01",
             "PLAN-06", "PLAN-10", "PLAN-45", "VAC-15", "REP-14", "EXT-02", "CFG-01", "PLAN-57", "PLAN-58",
             "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-46", "PLAN-48", "PLAN-49", "PLAN-50", "PLAN-51",
             "PLAN-52", "PLAN-53", "PLAN-54", "PLAN-55", "PLAN-56", "VAC-14", "TXN-13", "SES-07", "SES-08",
             "VAC-13", "PLAN-64", "PLAN-65", "PLAN-66", "PLAN-80", "VAC-17",
-        ],
+        ]],
         words: "sessions wait for blocks that are not in shared_buffers",
         commands: &[
             "SELECT relname, heap_blks_read, heap_blks_hit FROM pg_statio_user_tables ORDER BY heap_blks_read DESC LIMIT 5;",
@@ -150,17 +130,17 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "writing and other I/O",
         is_wait: true,
-        rules: &[
+        rules: &[&[
             "IO-01", "IO-05", "IO-06", "IO-08", "IO-09", "IO-10", "IO-11", "WAL-02", "WAL-03", "FS-01",
             "FS-02", "SEC-02",
-        ],
+        ]],
         words: "sessions write or sync files themselves",
         commands: &["SELECT * FROM pg_stat_bgwriter;", NOW],
     },
     Slice {
         part: "extending files",
         is_wait: true,
-        rules: &["LCK-05", "IO-05", "IO-06", "IO-09", "FS-01", "FS-02"],
+        rules: &[&["LCK-05", "IO-05", "IO-06", "IO-09", "FS-01", "FS-02"]],
         words: "tables grow faster than the file system adds blocks to their files",
         commands: &[
             "SELECT relid::regclass, n_tup_ins FROM pg_stat_user_tables ORDER BY n_tup_ins DESC LIMIT 5;",
@@ -169,7 +149,7 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "temporary files",
         is_wait: true,
-        rules: &["PLAN-02"],
+        rules: &[&["PLAN-02"]],
         words: "sorts, hash tables or CTEs do not fit into work_mem",
         commands: &[
             "SELECT queryid, calls, temp_blks_written / calls AS blocks FROM pg_stat_statements ORDER BY temp_blks_written DESC LIMIT 5;",
@@ -178,21 +158,21 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "buffer pins",
         is_wait: true,
-        rules: &["REP-09", "LCK-08"],
+        rules: &[&["REP-09", "LCK-08"]],
         words: "a process waits until no session looks at a page: an open cursor holds it",
         commands: &[NOW],
     },
     Slice {
         part: "the client",
         is_wait: true,
-        rules: &["NET-03", "NET-06"],
+        rules: &[&["NET-03", "NET-06"]],
         words: "statements wait for their client: it sends slowly (COPY FROM STDIN), or reads its result slowly",
         commands: &[NOW],
     },
     Slice {
         part: FOR_NODES,
         is_wait: true,
-        rules: &["NET-03", "NET-06"],
+        rules: &[&["NET-03", "NET-06"]],
         words: "sessions wait for other nodes, which do the work of their statements, or for their client: this engine shows both as one wait; the account of \
                 each other node has what it does meanwhile",
         commands: &[NOW],
@@ -200,35 +180,35 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "parallel workers",
         is_wait: true,
-        rules: &["PLAN-01", "PLAN-02", "PLAN-06", "PLAN-11", "PLAN-23"],
+        rules: &[&["PLAN-01", "PLAN-02", "PLAN-06", "PLAN-11", "PLAN-23"]],
         words: "leaders wait for their parallel workers, whose own time is counted with the statement",
         commands: &["SHOW max_parallel_workers;", NOW],
     },
     Slice {
         part: "other processes",
         is_wait: true,
-        rules: &["REP-09", "REP-01", "PLAN-23"],
+        rules: &[&["REP-09", "REP-01", "PLAN-23"]],
         words: "sessions wait for another process of the server",
         commands: &[NOW],
     },
     Slice {
         part: "extensions",
         is_wait: true,
-        rules: &["EXT-01", "EXT-05", "DIST-02", "DIST-03"],
+        rules: &[&["EXT-01", "EXT-05", "DIST-02", "DIST-03"]],
         words: "sessions wait in an extension: for another server, by postgres_fdw and its relatives or by the engine of a cluster",
         commands: &["SELECT srvname, srvoptions FROM pg_foreign_server;", NOW],
     },
     Slice {
         part: "cost limit of vacuum",
         is_wait: true,
-        rules: &["VAC-01", "VAC-10"],
+        rules: &[&["VAC-01", "VAC-10"]],
         words: "a VACUUM by command sleeps for vacuum_cost_delay",
         commands: &["SHOW vacuum_cost_delay;"],
     },
     Slice {
         part: "spinlocks",
         is_wait: true,
-        rules: &["SES-03", "CPU-06"],
+        rules: &[&["SES-03", "CPU-06"]],
         words: "sessions back off from a spinlock: too many of them on too many CPUs, or a holder that lost its CPU",
         commands: &[NOW],
     },
@@ -242,9 +222,9 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: UNACCOUNTED,
         is_wait: true,
-        rules: &[
+        rules: &[&[
             "LOG-01", "LOG-03", "SES-01", "CPU-06", "FS-01", "FS-02", "SEC-02", "MEM-02", "MEM-05", "IO-09",
-        ],
+        ]],
         words: "the server counts this time, and neither the scheduler nor a wait event explains it: sleeps in the kernel that PostgreSQL does not \
             report (page \
                 faults, reads of memory that was swapped out, writing to the log or a pipe), or waits too short and too many for samples",
@@ -255,6 +235,11 @@ pub(super) const SLICES: &[Slice] = &[
 ];
 
 impl Slice {
+    /// Rules that explain it when they fire.
+    pub(super) fn rules(&self) -> impl Iterator<Item = &'static str> {
+        self.rules.iter().copied().flatten().copied()
+    }
+
     /// Where to look, with the figures that are known.
     pub(super) fn look_at(&self, case: &Case, time: &NodeTime) -> String {
         let mut words = self.words.to_string();

@@ -152,7 +152,7 @@ fn the_tables_name_rules_and_parts_that_exist() {
     let known: BTreeSet<&str> = crate::rules::all().map(|rule| rule.id).collect();
     let mut named: Vec<&str> = SAVED.iter().map(|(rule, _, _)| *rule).collect();
     named.extend(CAUSES.iter().flat_map(|(cause, symptoms)| symptoms.iter().chain([cause])));
-    named.extend(SLICES.iter().flat_map(|slice| slice.rules));
+    named.extend(SLICES.iter().flat_map(slices::Slice::rules));
     named.extend(OTHER_SHARES);
     let unknown: Vec<&str> = named.into_iter().filter(|rule| !known.contains(rule)).collect();
     assert!(unknown.is_empty(), "{unknown:?}");

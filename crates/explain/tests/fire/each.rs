@@ -1,6 +1,7 @@
 //! Work that is done for each row, for each field or for each session at once: plans and counters in which their rules fire, and what only looks like it.
 
 use super::plan::{index, node, statement};
+use super::steps::replay;
 use super::{Change, Co, Counter, Fires};
 use crate::scene::{Scene, wait};
 use serde_json::{Value, json};
@@ -265,6 +266,79 @@ pub(crate) const CASES: &[Fires] = &[
 
 /// What only looks like it.
 pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    // The inner side lacks an index, or the subquery is run once.
+    ("PLAN-76", |scene| {
+        compared(scene, 9_000.0, "(s.at = (SubPlan ?))");
+        node(scene, 2, 1, "Seq Scan", json!({"index": "", "subquery": true}));
+    }),
+    ("PLAN-76", |scene| {
+        compared(scene, 9_000.0, "(s.at > (SubPlan ?))");
+        node(scene, 2, 1, "Index Only Scan", json!({"condition": "(x.id = 1)"}));
+    }),
+    // Groups need all rows, and a scan for few of them an index.
+    ("PLAN-77", |scene| {
+        page(scene, 5_000.0, "count(*) over ()");
+        node(scene, 3, 2, "Aggregate", json!({"relation": "", "index": ""}));
+    }),
+    ("PLAN-77", |scene| {
+        page(scene, 1_500.0, "count(*) over ()");
+        node(scene, 3, 2, "Seq Scan", json!({"index": "", "table_rows": 400_000.0}));
+    }),
+    // Only rows with an equal key are compared, or the pattern is a constant.
+    ("PLAN-78", |scene| {
+        by_pattern(scene, "(o.path ~~ (r.path || $2))");
+        node(scene, 1, 0, "Hash Join", json!({}));
+    }),
+    ("PLAN-78", |scene| by_pattern(scene, "((o.kind = r.kind) AND (o.path ~~ (r.path || $2)))")),
+    ("PLAN-78", |scene| by_pattern(scene, "((o.path ~~ $1) OR r.flag)")),
+    // The column is another table's, or there are few documents.
+    ("PLAN-79", |scene| {
+        let text =
+            "select d.body ->> $1, d.body ->> $2, d.body -> $3 from docs d join report r on r.id = d.id";
+        document(scene, text, "body json");
+    }),
+    ("PLAN-79", |scene| {
+        document(scene, FIELDS, "body json");
+        node(scene, 1, 0, "Index Scan", json!({"rows_planned": 1.0}));
+    }),
+    // A code of full length.
+    ("PLAN-80", |scene| wide(scene, 10_500_000, "hash character(128)")),
+    // Rows that are changed through a partition, a view that is in no record, and the time of finding them.
+    ("TXN-19", |scene| {
+        list(scene, "select id from line where wave = $1 for update", 0);
+        let keys = json!({"node": "n1", "database": "db", "relation": "public.line_1"});
+        scene.set("table", keys, json!({"partition_of": "public.line", "rows_updated": 900_000}));
+    }),
+    ("TXN-19", |scene| list(scene, "select id from line_view where wave = $1 for update", 0)),
+    ("TXN-19", |scene| {
+        list(scene, "select id from line where wave = $1 for update", 0);
+        let keys = json!({"node": "n1", "database": "db", "query_id": "9"});
+        scene.set("statement", keys, json!({"shared_hit": 90_000_000}));
+    }),
+    // The file is empty, as after TRUNCATE; or the statements mean a table that is not temporary.
+    ("VAC-17", |scene| session_table(scene, "0 3000000 0")),
+    ("VAC-17", |scene| {
+        session_table(scene, "400 900000 90000000");
+        let keys = json!({"node": "n1", "database": "db", "relation": "public.recent"});
+        scene.set("table", keys, json!({"live_rows": 5_000}));
+    }),
+    ("CPU-07", |scene| {
+        waiting(scene, |second| if second % 4 == 1 { 30e6 } else { 2e3 });
+        scene.vary("host", json!({"host": "h1"}), "cpu_user_pct", |second| 95.0 + (second % 3) as f64);
+    }),
+    // Orders that the setting does not let be tried, and a step that the plan does not have.
+    ("CFG-01", |scene| orders(scene, ("geqo", "off"), 9)),
+    ("CFG-01", |scene| orders(scene, ("from_collapse_limit", "20"), 13)),
+    ("CFG-01", |scene| compiled(scene, 1e10, ("enable_hashjoin", "off"))),
+    // A page that is 95 % full: one plain value fills it.
+    ("VAC-14", |scene| {
+        let text = "select sum(length(e)) from vector";
+        statement(scene, text, json!({"calls": 100, "rows": 100, "shared_hit": 600_000}), json!({}));
+        let keys = json!({"node": "n1", "database": "db", "relation": "public.vector"});
+        let fields = json!({"bytes": 49_152_000, "live_rows": 5_700, "planned_rows": 5_700, "seq_scans": 100, "seq_rows": 570_000,
+            "blocks_hit": 600_000, "all_visible_share": 0.99, "index_rows": 0});
+        scene.set("table", keys, fields);
+    }),
     ("PLAN-82", |scene| pairs(scene, 100.0, "", "")),
     ("PLAN-82", |scene| pairs(scene, 3_000.0, "(k.id = c.kind)", "")),
     ("PLAN-82", |scene| pairs(scene, 3_000.0, "", "(k.id = c.kind)")),
@@ -301,22 +375,16 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     }),
 ];
 
-/// Replay that waits for a lock which VACUUM took on the primary.
-fn replayed(scene: &mut Scene) {
-    scene.set("server", json!({"node": "n2"}), json!({"in_recovery": true}));
-    let startup = json!({"node": "n2", "backend": "startup", "state": "", "wait_type": "Lock", "wait_event": "relation"});
-    scene.set("wait", startup, json!({"sessions": 1}));
+/// Replay that waits for a lock which this command took on the primary.
+fn replayed(scene: &mut Scene, command: &str) {
+    replay(scene, "Lock", "relation");
     let session = json!({"node": "n2", "pid": 77, "backend": "client backend", "user": "report"});
-    scene.set(
-        "session",
-        session,
-        json!({"state": "active", "xact_age_s": 9.0, "query": "select count(*) from integration.queue"}),
-    );
-    scene.event(1, record::event::QUERY, "", json!({"query_id": "77", "text": "VACUUM integration.queue"}));
+    scene.set("session", session, json!({"query": "select count(*) from integration.queue"}));
+    scene.event(1, record::event::QUERY, "", json!({"query_id": "77", "text": command}));
 }
 
 /// A table that is scanned while a loader has its index away.
-fn loaded(scene: &mut Scene) {
+fn loaded(scene: &mut Scene, made: &str) {
     statement(
         scene,
         "select count(*) from orders where customer = $1",
@@ -325,9 +393,7 @@ fn loaded(scene: &mut Scene) {
     );
     let keys = json!({"node": "n1", "database": "db", "relation": "public.orders"});
     scene.set("table", keys, json!({"seq_scans": 6_000, "seq_rows": 1_200_000_000u64}));
-    for (id, text) in
-        [("70", "DROP INDEX orders_customer"), ("71", "CREATE INDEX orders_customer ON orders (customer)")]
-    {
+    for (id, text) in [("70", "DROP INDEX orders_customer"), ("71", made)] {
         scene.event(1, record::event::QUERY, "", json!({"query_id": id, "text": text}));
     }
 }
@@ -359,6 +425,61 @@ pub(crate) const TOLD: &[(&str, Change, &str)] = &[
         |scene| orders(scene, ("geqo", "on"), 11),
         "it joins 11 tables, whose orders the planner compares",
     ),
-    ("REP-12", replayed, "the primary ran VACUUM integration.queue"),
-    ("PLAN-01", loaded, "its index orders_customer is away, which is dropped and created again"),
+    (
+        "REP-12",
+        |scene| replayed(scene, "VACUUM integration.queue"),
+        "the primary ran VACUUM integration.queue",
+    ),
+    (
+        "PLAN-01",
+        |scene| loaded(scene, "CREATE INDEX orders_customer ON orders (customer)"),
+        "its index orders_customer is away, which is dropped and created again",
+    ),
 ];
+
+/// Rules, changes, and what their claims must not say.
+const NOT_TOLD: &[(&str, Change, &str)] = &[
+    // The index is on another column, or another schema's.
+    ("PLAN-01", |scene| loaded(scene, "CREATE INDEX orders_customer ON orders (created)"), "is away"),
+    (
+        "PLAN-01",
+        |scene| loaded(scene, "CREATE INDEX orders_customer ON archive.orders (customer)"),
+        "is away",
+    ),
+    // No session of the standby has named the table.
+    ("REP-12", |scene| replayed(scene, "VACUUM branches"), "the primary ran"),
+    // A UNION joins nothing.
+    (
+        "PLAN-04",
+        |scene| {
+            let parts: Vec<String> = (0..11).map(|at| format!("select a from t{at}")).collect();
+            let text = parts.join(" union all ");
+            statement(scene, &text, json!({"plan_ms": 30_000.0, "total_ms": 3_000.0}), json!({}));
+        },
+        "joins",
+    ),
+    // All partitions are left out: the parameter is that of our own plan.
+    (
+        "PLAN-04",
+        |scene| {
+            let figures = json!({"plan_ms": 30_000.0, "total_ms": 3_000.0});
+            statement(
+                scene,
+                "select a from t where d = $1",
+                figures,
+                json!({"partitions": 64, "partitions_removed": 64}),
+            );
+        },
+        "partitions",
+    ),
+];
+
+#[test]
+fn claims_leave_out_what_others_do() {
+    for (rule, change, words) in NOT_TOLD {
+        let claim = super::surplus::claim_of(rule, *change);
+        assert!(!claim.contains(words), "{rule}: {claim}");
+    }
+    let other = super::again::refused_by("select max(no) + $1 as next_round from ticket", "");
+    assert!(!other.contains("same next number"), "{other}");
+}

@@ -105,7 +105,7 @@ fn phases(scene: &mut Scene, texts: [&str; 2]) {
     }
 }
 
-fn replay(scene: &mut Scene, kind: &str, event: &str) {
+pub(crate) fn replay(scene: &mut Scene, kind: &str, event: &str) {
     scene.set("server", json!({"node": "n2"}), json!({"in_recovery": true}));
     let startup =
         json!({"node": "n2", "backend": "startup", "state": "", "wait_type": kind, "wait_event": event});

@@ -27,6 +27,17 @@ const fn forbids(name: &'static str, cost: fn(&Case, &NodeTime, &str) -> Option<
     Odd { name, is_odd: is_off, cost, what: FORBIDDEN, text: ALLOW, restarts: false }
 }
 
+const fn preloads(name: &'static str) -> Odd {
+    Odd {
+        name,
+        is_odd: |value| !value.is_empty(),
+        cost: opened,
+        what: "each new session loads these libraries before its first statement",
+        text: "load them once, when the server starts (shared_preload_libraries), and keep sessions open (a pool)",
+        restarts: false,
+    }
+}
+
 pub(super) const ODD: [Odd; 14] = [
     Odd {
         name: "join_collapse_limit",
@@ -69,22 +80,8 @@ pub(super) const ODD: [Odd; 14] = [
         text: "set it back to its default of 100000, or switch jit off",
         restarts: false,
     },
-    Odd {
-        name: "session_preload_libraries",
-        is_odd: |value| !value.is_empty(),
-        cost: opened,
-        what: "each new session loads these libraries before its first statement",
-        text: "load them once, when the server starts (shared_preload_libraries), and keep sessions open (a pool)",
-        restarts: false,
-    },
-    Odd {
-        name: "local_preload_libraries",
-        is_odd: |value| !value.is_empty(),
-        cost: opened,
-        what: "each new session loads these libraries before its first statement",
-        text: "load them once, when the server starts (shared_preload_libraries), and keep sessions open (a pool)",
-        restarts: false,
-    },
+    preloads("session_preload_libraries"),
+    preloads("local_preload_libraries"),
     Odd {
         name: "backend_flush_after",
         is_odd: |value| !below(value, 1.0),

@@ -1,9 +1,9 @@
 //! PLAN-61: estimates that are wrong because they were declared: rows of a function, distinct values of a column.
 
 use super::hidden::does_more;
-use super::{NEEDS, Planned, SHARE_MIN, planned, severity};
+use super::{NEEDS, Planned, judge, severity};
 use crate::case::{Case, Thing};
-use crate::rule::{Answer, Claim, Rule};
+use crate::rule::{Claim, Rule};
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::Level;
@@ -16,10 +16,7 @@ pub(in crate::rules) const RULES: &[Rule] = &[Rule {
     needs: NEEDS,
     limits: "10 % of the session time in a statement that touches far more blocks than its plan costs, by a nested loop, and reads a function that is declared \
         with few rows, or a table with n_distinct set for a column of its conditions (ours)",
-    judge: |case| {
-        let claims = planned(case, SHARE_MIN).filter_map(|planned| claim(case, &planned)).collect();
-        Answer::of(claims, || "declared rows of functions, and declared numbers of values".to_string())
-    },
+    judge: |case| judge(case, claim, "declared rows of functions, and declared numbers of values"),
     links: &["https://www.postgresql.org/docs/current/sql-createfunction.html"],
 }];
 

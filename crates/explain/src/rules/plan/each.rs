@@ -2,9 +2,9 @@
 //! LIMIT, a pattern that comes from another table, advisory locks, and pairs of all rows of two tables.
 
 use super::index::indexes;
-use super::{NEEDS, Planned, SHARE_MIN, below, inputs, number, planned, severity};
+use super::{NEEDS, Planned, below, inputs, judge, number, severity};
 use crate::case::{Case, Thing};
-use crate::rule::{Answer, Claim, Rule};
+use crate::rule::{Claim, Rule};
 use crate::rules::costly::{lowered, plain};
 use crate::rules::statement::explain_it;
 use crate::units;
@@ -68,13 +68,6 @@ const KEPT_SHARE_MIN: f64 = 0.1;
 /// Characters of a condition in a claim.
 const CONDITION_CHARS: usize = 120;
 
-type Look = fn(&Case, &Planned<'_>) -> Option<Claim>;
-
-fn judge(case: &Case, look: Look, looked_at: &str) -> Answer {
-    let claims = planned(case, SHARE_MIN).filter_map(|planned| look(case, &planned)).collect();
-    Answer::of(claims, || looked_at.to_string())
-}
-
 /// Whether one of these rules explains what a statement reads.
 pub(super) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool {
     [correlated, windowed, joined_by_pattern, locks_rows, combined]
@@ -82,26 +75,21 @@ pub(super) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool {
         .any(|look| look(case, planned).is_some())
 }
 
-/// The first table in a part of a plan, with all below it.
-fn first_table<'a>(planned: &Planned<'a>, node: Thing<'a>) -> Option<Thing<'a>> {
-    let mut open = vec![node];
-    while let Some(node) = open.pop() {
-        if !node.lines.word("relation").is_empty() {
-            return Some(node);
-        }
-        open.extend(below(planned, &node));
-    }
-    None
-}
-
-/// A part of a plan with all below it.
+/// A part of a plan with all below it, in the order of EXPLAIN.
 fn tree_of<'a>(planned: &Planned<'a>, node: Thing<'a>) -> Vec<Thing<'a>> {
     let (mut open, mut found) = (vec![node], vec![]);
     while let Some(node) = open.pop() {
-        open.extend(below(planned, &node));
+        let mut inside: Vec<Thing<'a>> = below(planned, &node).collect();
+        inside.reverse();
+        open.extend(inside);
         found.push(node);
     }
     found
+}
+
+/// The first table in a part of a plan.
+fn first_table<'a>(planned: &Planned<'a>, node: Thing<'a>) -> Option<Thing<'a>> {
+    tree_of(planned, node).into_iter().find(|node| !node.lines.word("relation").is_empty())
 }
 
 /// PLAN-76. A hashed subquery is run once.

@@ -2,9 +2,9 @@
 //! of an order in other directions, and partitioned tables without statistics of their own.
 
 use super::index::indexes;
-use super::{NEEDS, Planned, SHARE_MIN, below, does_more, inputs, number, planned, severity};
+use super::{NEEDS, Planned, SHARE_MIN, below, does_more, inputs, judge, number, severity};
 use crate::case::{Case, Thing};
-use crate::rule::{Answer, Claim, Rule};
+use crate::rule::{Claim, Rule};
 use crate::rules::costly::{peculiar_of, plain};
 use crate::rules::statement::explain_it;
 use crate::units;
@@ -66,11 +66,6 @@ const SHARE_UNSURE_MIN: f64 = 0.2;
 const SHARE_MOST: f64 = 0.5;
 /// Characters of an expression or a name in a claim.
 const WORDS_CHARS: usize = 100;
-
-fn judge(case: &Case, look: fn(&Case, &Planned<'_>) -> Option<Claim>, looked_at: &str) -> Answer {
-    let claims = planned(case, SHARE_MIN).filter_map(|planned| look(case, &planned)).collect();
-    Answer::of(claims, || looked_at.to_string())
-}
 
 /// Whether one of these rules explains what a statement reads.
 pub(super) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool {

@@ -2,9 +2,9 @@
 //! plans of a kind that a setting forbids.
 
 use super::index::{KEPT_SHARE_MAX, indexes, scans_of, serves};
-use super::{NEEDS, Planned, SHARE_MIN, number, planned, severity};
+use super::{NEEDS, Planned, judge, number, severity};
 use crate::case::{Case, Thing};
-use crate::rule::{Answer, Claim, Rule};
+use crate::rule::{Claim, Rule};
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::{Level, Severity};
@@ -17,7 +17,7 @@ pub(in crate::rules) const RULES: &[Rule] = &[
         needs: NEEDS,
         limits: "10 % of the session time; 100 blocks, ten for each row returned; an index that finds 1,000 rows, of which a filter by equality with \
             other columns keeps a tenth (ours)",
-        judge: found_too_many,
+        judge: |case| judge(case, too_many, "rows that indexes find, and rows that conditions keep"),
         links: &["https://www.postgresql.org/docs/current/indexes-multicolumn.html"],
     },
     Rule {
@@ -26,7 +26,7 @@ pub(in crate::rules) const RULES: &[Rule] = &[
         needs: NEEDS,
         limits: "10 % of the session time; a sequential scan of 1,000 rows or more by a full-text search, or by @>, <@, && or ? on a document, an array \
             or a range without a GIN or GiST index (ours)",
-        judge: searched_by_reading,
+        judge: |case| judge(case, by_reading, "operators in the conditions of sequential scans"),
         links: &["https://www.postgresql.org/docs/current/textsearch-indexes.html"],
     },
     Rule {
@@ -35,7 +35,7 @@ pub(in crate::rules) const RULES: &[Rule] = &[
         needs: NEEDS,
         limits: "10 % of the session time; a sequential scan of 1,000 rows or more for a tenth of them or less, by OR of comparisons of which one has \
             no index (ours)",
-        judge: half_indexed,
+        judge: |case| judge(case, half, "OR in the conditions of sequential scans"),
         links: &["https://www.postgresql.org/docs/current/indexes-bitmap-scans.html"],
     },
     Rule {
@@ -44,7 +44,7 @@ pub(in crate::rules) const RULES: &[Rule] = &[
         needs: NEEDS,
         limits: "10 % of the session time in a statement that touches 100 blocks, ten for each row, while enable_nestloop, enable_hashjoin, \
             enable_seqscan or the like is off and the plan has what takes its place (ours)",
-        judge: forbidden,
+        judge: |case| judge(case, off, "settings that forbid kinds of plans"),
         links: &["https://www.postgresql.org/docs/current/runtime-config-query.html"],
     },
 ];
@@ -352,29 +352,4 @@ fn off(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
 /// Whether one of these rules explains what a statement reads.
 pub(super) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool {
     [too_many, by_reading, half, off].iter().any(|look| look(case, planned).is_some())
-}
-
-fn all(case: &Case, look: fn(&Case, &Planned<'_>) -> Option<Claim>, looked_at: &str) -> Answer {
-    let claims = planned(case, SHARE_MIN).filter_map(|planned| look(case, &planned)).collect();
-    Answer::of(claims, || looked_at.to_string())
-}
-
-/// PLAN-53.
-fn found_too_many(case: &Case) -> Answer {
-    all(case, too_many, "rows that indexes find, and rows that conditions keep")
-}
-
-/// PLAN-54.
-fn searched_by_reading(case: &Case) -> Answer {
-    all(case, by_reading, "operators in the conditions of sequential scans")
-}
-
-/// PLAN-55.
-fn half_indexed(case: &Case) -> Answer {
-    all(case, half, "OR in the conditions of sequential scans")
-}
-
-/// PLAN-56.
-fn forbidden(case: &Case) -> Answer {
-    all(case, off, "settings that forbid kinds of plans")
 }

@@ -1,7 +1,7 @@
 //! PLAN-57 to PLAN-60: work that another form of the statement, or another kind of index, saves: duplicates removed where there are none, pages found
 //! by OR, the nearest rows found by sorting all, functions whose optional filters leave out no row by an index.
 
-use super::{NEEDS, Planned, SHARE_MIN, number, planned, severity};
+use super::{NEEDS, Planned, judge, number, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
@@ -64,11 +64,6 @@ const NAME_CHARS: usize = 80;
 const OPTIONAL_MIN: usize = 2;
 /// Operators that give a distance: of PostgreSQL, PostGIS and pgvector.
 const DISTANCES: [&str; 6] = ["<->", "<#>", "<=>", "<+>", "<<->>", "<->>"];
-
-fn judge(case: &Case, look: fn(&Case, &Planned<'_>) -> Option<Claim>, looked_at: &str) -> Answer {
-    let claims = planned(case, SHARE_MIN).filter_map(|planned| look(case, &planned)).collect();
-    Answer::of(claims, || looked_at.to_string())
-}
 
 /// PLAN-57.
 fn union(case: &Case, planned: &Planned<'_>) -> Option<Claim> {

@@ -1,9 +1,9 @@
 //! PLAN-68 to PLAN-70: work of a plan that its result does not need: outer joins of which no column is read, all rows for their few different values, and
 //! all rows for the few without a partner.
 
-use super::{NEEDS, Planned, SHARE_MIN, inputs, number, planned, severity};
+use super::{NEEDS, Planned, SHARE_MIN, inputs, judge, number, severity};
 use crate::case::{Case, Thing};
-use crate::rule::{Answer, Claim, Rule};
+use crate::rule::{Claim, Rule};
 use crate::rules::costly::{lowered, plain};
 use crate::rules::statement::explain_it;
 use crate::units;
@@ -51,13 +51,6 @@ const BLOCKS_MIN: f64 = 100.0;
 const NAMES_MAX: usize = 4;
 /// Characters of them.
 const NAMES_CHARS: usize = 160;
-
-type Look = fn(&Case, &Planned<'_>) -> Option<Claim>;
-
-fn judge(case: &Case, look: Look, looked_at: &str) -> Answer {
-    let claims = planned(case, SHARE_MIN).filter_map(|planned| look(case, &planned)).collect();
-    Answer::of(claims, || looked_at.to_string())
-}
 
 /// Whether one of these rules explains the scans of a statement.
 pub(in crate::rules) fn is_explained(planned: &Planned<'_>) -> bool {

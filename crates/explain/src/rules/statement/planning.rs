@@ -207,7 +207,8 @@ fn of_tables(tables: usize) -> String {
 
 /// Tables that a statement joins; those of the branches of a UNION are not joined with each other.
 pub(in crate::rules) fn joined_tables(text: &str) -> usize {
-    let is_union = [" union ", " except ", " intersect "].iter().any(|word| lowered(text).contains(word));
+    let lowered = lowered(text);
+    let is_union = [" union ", " except ", " intersect "].iter().any(|word| lowered.contains(word));
     statement::parse(text).map_or(0, |parsed| if is_union { 0 } else { parsed.tables.len() })
 }
 
