@@ -330,15 +330,6 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("CFG-01", |scene| orders(scene, ("geqo", "off"), 9)),
     ("CFG-01", |scene| orders(scene, ("from_collapse_limit", "20"), 13)),
     ("CFG-01", |scene| compiled(scene, 1e10, ("enable_hashjoin", "off"))),
-    // A page that is 95 % full: one plain value fills it.
-    ("VAC-14", |scene| {
-        let text = "select sum(length(e)) from vector";
-        statement(scene, text, json!({"calls": 100, "rows": 100, "shared_hit": 600_000}), json!({}));
-        let keys = json!({"node": "n1", "database": "db", "relation": "public.vector"});
-        let fields = json!({"bytes": 49_152_000, "live_rows": 5_700, "planned_rows": 5_700, "seq_scans": 100, "seq_rows": 570_000,
-            "blocks_hit": 600_000, "all_visible_share": 0.99, "index_rows": 0});
-        scene.set("table", keys, fields);
-    }),
     ("PLAN-82", |scene| pairs(scene, 100.0, "", "")),
     ("PLAN-82", |scene| pairs(scene, 3_000.0, "(k.id = c.kind)", "")),
     ("PLAN-82", |scene| pairs(scene, 3_000.0, "", "(k.id = c.kind)")),
