@@ -550,6 +550,11 @@ impl CancelToken {
         CancelToken { timeout, ..self }
     }
 
+    /// The process of the session, as the server named it; behind a pooler it is the pooler's number.
+    pub fn process_id(&self) -> u32 {
+        self.process_id
+    }
+
     /// Sends the request and waits until the server has taken it. The server does not report whether a query was still running.
     pub fn cancel(&self) -> io::Result<()> {
         let deadline = Some(Instant::now() + self.timeout);

@@ -4,6 +4,8 @@
 //! cancelled wait for a standby is a success with a warning. So proofs use this client, which is slow and blocking, and
 //! keeps everything.
 
+mod stuck;
+
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
@@ -20,6 +22,8 @@ const READ_BYTES: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct Client {
     connection: HotConnection,
+    /// How another session of the same server can be had.
+    spec: Option<ConnSpec>,
     /// Received bytes that were not consumed yet.
     received: Vec<u8>,
 }
@@ -95,15 +99,22 @@ pub fn text(column: &Option<Vec<u8>>) -> Option<String> {
 
 /// The connection broke, or the server sent nothing for too long, before the reply was complete.
 #[derive(Debug, thiserror::Error)]
-#[error("the connection broke: {cause}")]
+#[error("{}{cause}", if is_silent(cause) { "" } else { "the connection broke: " })]
 pub struct Broken {
     /// Whether the whole request had been handed to the kernel: then the server may have read it.
     pub was_sent: bool,
     /// What had come by then.
     pub reply: Box<Reply>,
+    /// What its session was waiting for in the server, and what to do about it, where that was looked at.
+    pub waits: Option<String>,
     /// Why.
     #[source]
     pub cause: io::Error,
+}
+
+/// Whether the connection stands, and only no answer has come.
+fn is_silent(cause: &io::Error) -> bool {
+    cause.kind() == io::ErrorKind::TimedOut
 }
 
 /// Why a request that must succeed failed.
@@ -137,15 +148,15 @@ impl ClientError {
                 Some("the tables of a proof stand in a schema of their own: GRANT CREATE ON DATABASE ... TO ..., or another role (-U)".to_owned())
             }
             ClientError::Refused { error, .. } => error.hint.clone(),
-            ClientError::Broken(broken) if broken.cause.kind() == io::ErrorKind::TimedOut => {
-                Some(WHAT_IT_WAITS_FOR.to_owned())
+            ClientError::Broken(broken) if is_silent(&broken.cause) => {
+                Some(broken.waits.clone().unwrap_or_else(|| WHAT_IT_WAITS_FOR.to_owned()))
             }
             ClientError::Broken(_) => None,
         }
     }
 }
 
-/// What shows why a statement does not return.
+/// How to see why a statement does not return, where that could not be looked at: behind a pooler, say.
 const WHAT_IT_WAITS_FOR: &str = "look at what its session waits for: select pid, wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 60) as \
     query from \
     pg_stat_activity where state <> 'idle'; with IPC and SyncRep a commit waits for a synchronous standby that is away (synchronous_standby_names), with \
@@ -176,7 +187,8 @@ impl Client {
         let mut spec = spec.pinned();
         let limit = host_timeout(spec.hosts.len(), timeout);
         spec.connect_timeout = Some(spec.connect_timeout.map_or(limit, |other| other.min(limit)));
-        let client = Client::of(hot::connect(&spec)?);
+        let mut client = Client::of(hot::connect(&spec)?);
+        client.spec = Some(spec.with_only_host(client.host_index()));
         // A socket that accepts no timeout could block until the server ends.
         let _ = client.connection.socket().set_timeout(Some(timeout));
         Ok(client)
@@ -184,7 +196,7 @@ impl Client {
 
     /// On an existing connection, without a time limit: the server may be waiting for a lock.
     pub fn of(connection: HotConnection) -> Client {
-        Client { connection, received: Vec::new() }
+        Client { connection, spec: None, received: Vec::new() }
     }
 
     /// Changes the time limit for the server; `None`: no limit.
@@ -230,7 +242,7 @@ impl Client {
         let mut out = Vec::new();
         frontend::query(&mut out, sql);
         let sent = self.connection.write_all(&out).and_then(|()| self.connection.flush());
-        sent.map_err(|cause| Broken { was_sent: false, reply: Box::default(), cause })
+        sent.map_err(|cause| Broken { was_sent: false, reply: Box::default(), waits: None, cause })
     }
 
     /// The second half of [`Client::ask`].
@@ -243,7 +255,9 @@ impl Client {
             match read_reply(&mut self.received, &mut reply) {
                 Ok(true) => return Ok(reply),
                 Ok(false) => {}
-                Err(cause) => return Err(Broken { was_sent: true, reply: Box::new(reply), cause }),
+                Err(cause) => {
+                    return Err(Broken { was_sent: true, reply: Box::new(reply), waits: None, cause });
+                }
             }
             let start = self.received.len();
             self.received.resize(start + READ_BYTES, 0);
@@ -259,16 +273,25 @@ impl Client {
                 }
                 Err(error) => error,
             };
-            return Err(Broken { was_sent: true, reply: Box::new(reply), cause });
+            return Err(Broken { was_sent: true, reply: Box::new(reply), waits: None, cause });
         }
     }
 
-    /// The same for statements that must succeed: a refusal is an error.
+    /// The same for statements that must succeed: a refusal is an error. When no answer comes, it is looked up what the session waits for, which can
+    /// take some seconds more.
     ///
     /// # Errors
     /// [`ClientError::Refused`] and [`ClientError::Broken`].
     pub fn execute(&mut self, sql: &str) -> Result<Reply, ClientError> {
-        let reply = self.request(sql)?;
+        let reply = self.request(sql).map_err(|mut broken| {
+            if is_silent(&broken.cause) {
+                broken.waits = self
+                    .spec
+                    .as_ref()
+                    .and_then(|spec| stuck::why(spec, self.cancel_token().process_id(), sql));
+            }
+            broken
+        })?;
         match reply.error {
             Some(error) => Err(ClientError::Refused { error: Box::new(error), sql: first_words(sql) }),
             None => Ok(reply),

@@ -358,13 +358,30 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Retries a step that a failover, a restart or a cluster manager may have interrupted, or a node that is no part of the cluster yet.
-fn again<T>(site: &Site, mut work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
+fn again<T>(site: &Site, work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
+    repeat(site, true, work)
+}
+
+/// The same for a step that begins while all answer: a server that cannot be reached at the first attempt is away, which is said at once.
+fn again_if_cut<T>(site: &Site, work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
+    repeat(site, false, work)
+}
+
+/// `was_cut`: something may have been interrupted before the first attempt.
+fn repeat<T>(
+    site: &Site,
+    mut was_cut: bool,
+    mut work: impl FnMut() -> Result<T, LiveError>,
+) -> Result<T, LiveError> {
     let begin = Instant::now();
     loop {
         match work() {
             Err(LiveError::Client(error))
-                if begin.elapsed() < AGAIN_TIMEOUT && is_passing(site.engine.node_lost, &error) =>
+                if begin.elapsed() < AGAIN_TIMEOUT
+                    && is_passing(site.engine.node_lost, &error)
+                    && (was_cut || !matches!(error, ClientError::Connect(_))) =>
             {
+                was_cut = true;
                 std::thread::sleep(AGAIN_PAUSE);
             }
             result => return result,

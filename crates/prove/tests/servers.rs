@@ -369,3 +369,63 @@ fn a_dead_host_does_not_use_up_the_time_of_the_others() {
         assert_eq!(connect::control::connect(&spec).unwrap().host_index(), 1);
     }
 }
+
+/// A statement that does not return is explained by the server, not by advice on how to ask it.
+#[test]
+fn what_a_statement_waits_for_that_does_not_return_is_asked_in_the_server() {
+    const PATIENCE: Duration = Duration::from_millis(700);
+    let server = Throwaway::start(&newest(), &[("synchronous_standby_names", "nosuch")]).unwrap();
+    server
+        .execute("set synchronous_commit = local; create table t (id int primary key, n int); insert into t values (1)")
+        .unwrap();
+    let hint = |sql: &str| {
+        let mut client = Client::connect(&server.spec(), PATIENCE).unwrap();
+        client.execute("set synchronous_commit = local").unwrap();
+        let error = client.execute(sql).expect_err("it does not return");
+        assert_eq!(error.to_string(), "no answer within the time limit");
+        error.hint().unwrap()
+    };
+    let commit = hint("set synchronous_commit = on; insert into public.t values (2)");
+    assert!(
+        commit.contains("synchronous_standby_names is \"nosuch\", and no standby is connected"),
+        "{commit}"
+    );
+    let mut holder = Client::connect(&server.spec(), Duration::from_mins(1)).unwrap();
+    holder.execute("set synchronous_commit = local; begin; update public.t set n = 1 where id = 1").unwrap();
+    let pid = holder.cancel_token().process_id();
+    let lock = hint("update public.t set n = 2 where id = 1");
+    assert!(
+        lock.contains(&format!("held by pid {pid} ")) && lock.contains("idle in transaction for"),
+        "{lock}"
+    );
+    assert!(lock.contains("update public.t set n = 1"), "{lock}");
+    let sleep = hint("select pg_sleep(5)");
+    assert!(sleep.contains("waits for Timeout PgSleep"), "{sleep}");
+}
+
+/// What is cut while the tables of a proof are made is made again; a server that is away from the begin is no reason to wait.
+#[test]
+fn tables_whose_making_is_cut_are_made_again() {
+    const SHAPE: Shape = Shape { name: "ack", columns: "client int not null, seq int not null", key: None };
+    let (dir, journal) = journal("cut");
+    let server = Throwaway::start(&newest(), &[]).unwrap();
+    server
+        .execute(
+            "create sequence cuts;
+             create function cut() returns event_trigger language plpgsql as
+             $$ begin if nextval('public.cuts') <= 2 then perform pg_terminate_backend(pg_backend_pid()); end if; end $$;
+             create event trigger cut on ddl_command_end when tag in ('CREATE TABLE') execute function cut()",
+        )
+        .unwrap();
+    let site = site_of_one(&server, &journal);
+    Tables::make(&site, &[SHAPE]).unwrap();
+    let cuts = server.value("select last_value > 2 from cuts").unwrap();
+    assert_eq!(cuts.as_deref(), Some("t"), "two attempts were cut");
+    assert_eq!(server.value("select count(*) from pgfathom_prove.ack").unwrap().as_deref(), Some("0"));
+    server.instance().kill9().unwrap();
+    let begin = Instant::now();
+    Tables::make(&site, &[SHAPE]).unwrap_err();
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    drop((site, server, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}

@@ -118,7 +118,7 @@ fn attempt(spec: &ConnSpec, token: &str) -> Lock {
 fn try_lock(client: &mut Client, token: &str) -> Result<Option<String>, ClientError> {
     let refused = |why: &str| {
         let cause = std::io::Error::other(why.to_owned());
-        ClientError::Broken(Broken { was_sent: true, reply: Box::default(), cause })
+        ClientError::Broken(Broken { was_sent: true, reply: Box::default(), waits: None, cause })
     };
     let [one, two] = KEY;
     client.execute("begin")?;

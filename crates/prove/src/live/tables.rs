@@ -11,7 +11,7 @@ use connect::sql::{identifier, literal};
 use engines::profile::{Arrival, Copies, Layout, REPLICATING_EXTENSIONS, Replication};
 use engines::trust::TRUSTED;
 
-use super::{LiveError, again};
+use super::{LiveError, again, again_if_cut};
 use crate::client::{Client, ClientError, text};
 use crate::fault::Site;
 
@@ -72,7 +72,8 @@ impl Tables {
                 site.move_entry();
                 Tables::build(site, &[site.primary()], shapes)
             }),
-            false => Tables::build(site, entries, shapes),
+            // A failover or a restart in the middle is no reason to give up before anything was proved.
+            false => again_if_cut(site, || Tables::build(site, entries, shapes)),
         };
         if made.is_err() {
             remove_everywhere(site);

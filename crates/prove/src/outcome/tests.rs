@@ -36,7 +36,7 @@ fn judge(engine: Engine, at: At, messages: &[Vec<u8>]) -> Outcome {
             of_reply(engine, at, &reply)
         } else {
             let cause = std::io::ErrorKind::UnexpectedEof.into();
-            of_broken(engine, at, &Broken { was_sent: true, reply: Box::new(reply), cause })
+            of_broken(engine, at, &Broken { was_sent: true, reply: Box::new(reply), waits: None, cause })
         };
         outcomes.push(ended.outcome);
     }
@@ -152,8 +152,12 @@ fn tags_warnings_codes_and_engines_decide() {
 /// A message that could not be handed over whole cannot have been read.
 #[test]
 fn a_commit_that_was_not_sent_has_failed() {
-    let broken =
-        |was_sent| Broken { was_sent, reply: Box::default(), cause: std::io::ErrorKind::BrokenPipe.into() };
+    let broken = |was_sent| Broken {
+        was_sent,
+        reply: Box::default(),
+        waits: None,
+        cause: std::io::ErrorKind::BrokenPipe.into(),
+    };
     assert_eq!(of_broken(Engine::default(), NARROW, &broken(false)).outcome, Outcome::Fail);
     assert_eq!(of_broken(Engine::default(), NARROW, &broken(true)).outcome, Outcome::Info);
     assert_eq!(of_broken(Engine::default(), At::BeforeCommit, &broken(true)).outcome, Outcome::Fail);
