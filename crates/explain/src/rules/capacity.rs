@@ -39,7 +39,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "CAP-05",
         title: "the WAL that the server must keep does not fit its disk",
         needs: &[Facts("setting"), Field("mount", "size_bytes")],
-        limits: "wal_keep_size above 80 % of the size of the disk that has the WAL (ours)",
+        limits: "wal_keep_size and max_wal_size together above the size of the disk that has the WAL, wal_keep_size above half of it (ours)",
         judge: kept_wal,
         links: &["https://www.postgresql.org/docs/current/runtime-config-replication.html#GUC-WAL-KEEP-SIZE"],
     },
@@ -376,8 +376,12 @@ fn bytes_differ(case: &Case) -> Answer {
     Answer::of(claims, || format!("bytes per row of {} on each node", units::counted(looked, "table")))
 }
 
-/// The part of a disk that kept WAL may take.
-const KEPT_SHARE_MAX: f64 = 0.8;
+/// The least part of a disk that kept WAL takes: with less another setting is what does not fit.
+const KEPT_SHARE_MIN: f64 = 0.5;
+/// `max_wal_size`, by default.
+const MAX_WAL_BYTES: f64 = 1_073_741_824.0;
+/// The part of the disk that the remedy keeps.
+const SHARE_TO_KEEP: f64 = 0.25;
 /// Free space below which the disk is nearly full already.
 const FREE_SHARE_LOW: f64 = 0.3;
 
@@ -400,17 +404,21 @@ fn kept_wal(case: &Case) -> Answer {
         else {
             continue;
         };
-        if size <= 0.0 || kept < size * KEPT_SHARE_MAX {
+        // Between two checkpoints so much is added to what is kept.
+        let added = case.setting(node, "max_wal_size").and_then(units::setting).unwrap_or(MAX_WAL_BYTES);
+        if size <= 0.0 || kept < size * KEPT_SHARE_MIN || kept + added <= size {
             continue;
         }
+        let enough_mb = (size * SHARE_TO_KEEP / 1_048_576.0).max(16.0).floor();
         claims.push(
             Claim::new(
                 if free < size * FREE_SHARE_LOW { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
                 format!(
-                    "{node}: wal_keep_size is {text}: the server keeps so much old WAL for standbys, and its disk has {} in all, {} of them free: it \
-                        will be full, \
+                    "{node}: wal_keep_size is {text}: the server keeps so much old WAL for standbys, and up to {} (max_wal_size) beside it, and its \
+                        disk has {} in all, {} of them free: it will be full, \
                      and the server stops then",
+                    units::bytes(added),
                     units::bytes(size),
                     units::bytes(free)
                 ),
@@ -419,6 +427,7 @@ fn kept_wal(case: &Case) -> Answer {
             .on_host(host)
             .during(case.one("server", node).map(|server| server.ticks.window()))
             .number("kept_bytes", kept)
+            .number("max_wal_bytes", added)
             .number("size_bytes", size)
             .number("free_bytes", free)
             .because("files of the WAL are removed only when more than this is there")
@@ -426,7 +435,9 @@ fn kept_wal(case: &Case) -> Answer {
                 "set it to what the standbys can miss and the disk can hold; a replication slot with max_slot_wal_keep_size keeps what its standby \
                     needs, and no more",
                 &[
-                    "ALTER SYSTEM SET wal_keep_size = '1GB'; SELECT pg_reload_conf(); -- at the next checkpoint the rest is removed",
+                    &format!(
+                        "ALTER SYSTEM SET wal_keep_size = '{enough_mb}MB'; SELECT pg_reload_conf(); -- at the next checkpoint the rest is removed"
+                    ),
                     "SELECT count(*) AS files, pg_size_pretty(sum(size)) AS size FROM pg_ls_waldir();",
                 ],
             ),

@@ -66,6 +66,8 @@ pub(super) const RULES: &[Rule] = &[
 const TOO_MANY_CONNECTIONS: &str = "53300";
 /// Parts of its messages, for logs without SQLSTATE.
 const REFUSALS: [&str; 3] = ["too many clients", "connection slots are reserved", "too many connections for"];
+/// The limit of the connections of standbys, which is another one.
+const FOR_STANDBYS: &str = "max_wal_senders";
 /// Where a limit of its own refuses a connection: what it belongs to.
 const OWN_LIMITS: [(&str, &str); 2] =
     [("too many connections for role \"", "role"), ("too many connections for database \"", "database")];
@@ -91,8 +93,10 @@ const LIMIT_SHARE_MIN: f64 = 0.5;
 const IO_SHARE_MIN: f64 = 0.2;
 
 fn is_refusal(event: &Event) -> bool {
-    Case::word_of(event, "sqlstate") == TOO_MANY_CONNECTIONS
-        || REFUSALS.iter().any(|words| event.message.contains(words))
+    // The server has the same SQLSTATE for a standby too many: walsender.c, InitWalSnd.
+    !event.message.contains(FOR_STANDBYS)
+        && (Case::word_of(event, "sqlstate") == TOO_MANY_CONNECTIONS
+            || REFUSALS.iter().any(|words| event.message.contains(words)))
 }
 
 /// The role or database whose own limit refused a connection: `role`, its name.

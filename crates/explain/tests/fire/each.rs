@@ -337,6 +337,11 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("SES-12", |scene| sleeps(scene, "select pg_sleep($1)")),
     ("WAL-13", |scene| switches(scene, 0)),
     ("CAP-05", |scene| keeps(scene, "256MB")),
+    // All of it fits: what is kept, and what is added between two checkpoints.
+    ("CAP-05", |scene| {
+        keeps(scene, "850MB");
+        scene.fact(json!({"node": "n1"}), "setting", "max_wal_size", "32MB");
+    }),
     ("GEN-01", |scene| tried(scene, 60_000, 50_000)),
     ("GEN-01", |scene| tried(scene, 60, 0)),
     ("PLAN-76", |scene| compared(scene, 400.0, "(s.at = (SubPlan ?))")),

@@ -344,6 +344,16 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         );
         scene.set("server", json!({"node": "n1"}), json!({"sessions_total": 90}));
     }),
+    ("SES-04", |scene| {
+        // The limit of the connections of standbys has the same SQLSTATE.
+        let words = "number of requested standby connections exceeds max_wal_senders (currently 1)";
+        scene.event(
+            60,
+            record::event::SERVER_LOG,
+            words,
+            json!({"node": "n1", "sqlstate": "53300", "repeated": 40}),
+        );
+    }),
     ("SES-05", |scene| {
         // 300 quiet connections on a host with memory.
         scene.set("server", json!({"node": "n1"}), json!({"sessions_total": 320, "sessions_max": 1000}));

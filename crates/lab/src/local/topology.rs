@@ -287,6 +287,14 @@ impl Topology {
                 ),
             );
         }
+        if let Topology::Mtm { nodes } = self
+            && *nodes > mtm::NODES_MAX
+        {
+            return wrong(
+                format!("{nodes} nodes of Multimaster"),
+                &format!("it knows {max} at most: --nodes {max}", max = mtm::NODES_MAX),
+            );
+        }
         if let Topology::Patroni(managed) = self {
             managed.check(installation)?;
         }
@@ -307,8 +315,8 @@ impl Topology {
             Topology::Sharded { .. } => sharded::settings(major),
             Topology::Multimaster { nodes } => multimaster::settings(*nodes, major),
             Topology::Citus { .. } => citus::settings(),
-            Topology::Mtm { .. } => mtm::settings(),
-            Topology::Pgactive { .. } => pgactive::settings(installation),
+            Topology::Mtm { nodes } => mtm::settings(*nodes),
+            Topology::Pgactive { nodes } => pgactive::settings(*nodes, installation),
             Topology::Pglogical { nodes } => pglogical::settings(*nodes, installation),
         };
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

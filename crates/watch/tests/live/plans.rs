@@ -303,3 +303,79 @@ fn what_the_other_partitions_have_and_where_a_key_comes_from_is_recorded() {
         assert_eq!(table("public.log_12").key_sequences, "");
     });
 }
+
+/// Types whose checks, built-in functions whose arguments, and policies whose conditions run mallory's function.
+const TRAPS: &str = "create function mallory.bad(text) returns bool language plpgsql as 'begin perform pg_catalog.pg_advisory_lock_shared(4711); return true; end'; \
+    create domain mallory.called as text check (mallory.bad(value)); \
+    create domain mallory.quoted as text check (pg_catalog.query_to_xml('select mallory.bad(''x'')', true, true, '') is not null); \
+    create domain mallory.nested as mallory.quoted; \
+    create domain mallory.mail as text check (value ~ '@' and length(value) < 300); \
+    create view mallory.postgres as select mallory.bad('x') e; \
+    create table mallory.arrays (id int, of_called mallory.called[], of_nested mallory.nested[]); create table mallory.plain (id int, name text, at mallory.mail); \
+    create table mallory.secret (id int, name text); alter table mallory.secret enable row level security; grant select on mallory.secret to public; \
+    create policy p on mallory.secret using (id < length(pg_catalog.table_to_xml('mallory.postgres', true, true, '')::text)); \
+    insert into mallory.arrays select generate_series(1, 20000); insert into mallory.secret select generate_series(1, 20000); \
+    insert into mallory.plain select i, i, i || '@' from generate_series(1, 20000) i";
+
+/// The same for the ways to a function that no dependency of the statement shows: the input of a type, SQL in an argument, a condition of a policy. That each of
+/// them is one is shown by planning it as the watcher without watch's care.
+#[test]
+fn what_planning_would_run_by_a_type_a_name_or_a_policy_is_not_planned() {
+    on_each(&[PRELOAD], |server| {
+        let mut setup = client(server, "setup");
+        setup.batch_execute("create extension pg_stat_statements").unwrap();
+        setup.batch_execute(ROLE).unwrap();
+        setup
+            .batch_execute(
+                "alter role mallory set search_path = mallory; create role watcher login; grant pg_monitor to watcher; \
+                 grant select on all tables in schema public to watcher",
+            )
+            .unwrap();
+        let mut mallory = client_of(server, "mallory", "mallory");
+        mallory.batch_execute(TRAPS).unwrap();
+        setup.batch_execute("grant usage on schema mallory to watcher; grant select on all tables in schema mallory to watcher").unwrap();
+        let of_superuser = [
+            "select count(*) from mallory.arrays where of_called = array[current_user]::text::mallory.called[] and id > 3",
+            "select count(*) from mallory.arrays where of_nested = array[current_user]::text::mallory.nested[] and id > 3",
+            "select count(*) from plain where id = length(table_to_xml(current_database()::text::regclass, current_user is not null, \
+               current_user is not null, current_user::text)::text)",
+        ];
+        let of_watcher = "select count(*) from mallory.secret where id > 3";
+        let held = |setup: &mut postgres::Client, application: &str| {
+            let held = format!(
+                "select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = '{application}'"
+            );
+            setup.query_one(&held, &[]).unwrap().get::<_, i64>(0)
+        };
+        let attacks = of_superuser.iter().map(|text| (*text, "postgres")).chain([(of_watcher, "watcher")]);
+        for (text, role) in attacks {
+            let mut careless = client_of(server, "careless", role);
+            careless.batch_execute(&format!("set search_path = mallory; explain {text}")).unwrap();
+            assert!(held(&mut setup, "careless") > 0, "{role} plans it without harm: {text}");
+            drop(careless);
+            let mut spec = server.spec();
+            spec.user = role.to_owned();
+            let mut watch = Watch::of(&spec);
+            watch.tick();
+            for _ in 0..5 {
+                mallory.batch_execute(text).unwrap();
+            }
+            watch.skip(std::time::Duration::from_secs(10));
+            watch.tick();
+            end(&mut watch);
+            assert_eq!(held(&mut setup, "pgfathom watch"), 0, "{text}");
+            let planned: Vec<String> = nodes(&watch).iter().map(|node| node.relation.clone()).collect();
+            assert!(planned.is_empty(), "{text}: {planned:?}");
+        }
+        // A domain whose check only compares is no danger.
+        let mut watch = Watch::of(&server.spec());
+        watch.tick();
+        for _ in 0..200 {
+            mallory.batch_execute("select count(*) from mallory.plain where at = 'x@y' and id > 3").unwrap();
+        }
+        watch.skip(std::time::Duration::from_secs(10));
+        watch.tick();
+        end(&mut watch);
+        assert!(nodes(&watch).iter().any(|node| node.relation == "mallory.plain"), "{:?}", watch.missing());
+    });
+}

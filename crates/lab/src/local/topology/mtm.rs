@@ -19,18 +19,29 @@ pub(super) const EXTENSION: Extension = Extension {
 /// The time limit until all nodes are online; it takes some seconds.
 const ONLINE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Settings of every node: those of its documentation for three nodes, with space for more.
-pub(super) fn settings() -> Vec<(&'static str, String)> {
+/// The most nodes that Multimaster knows: `MTM_MAX_NODES` in its multimaster.h.
+pub(super) const NODES_MAX: u32 = 16;
+/// Processes for each other node: a receiver, and `multimaster.max_workers` workers. Its `check_config` refuses to start with fewer.
+const WORKERS_PER_NODE: u32 = 101;
+/// Its own processes, those of the server, and some to spare.
+const WORKERS_SPARE: u32 = 16;
+/// Nodes that may join later.
+const NODES_SPARE: u32 = 1;
+
+/// Settings of every node: those of its documentation, for so many nodes.
+pub(super) fn settings(nodes: u32) -> Vec<(&'static str, String)> {
+    let peers = nodes.saturating_sub(1).saturating_add(NODES_SPARE);
+    let workers = peers.saturating_mul(WORKERS_PER_NODE).saturating_add(WORKERS_SPARE);
     [
-        ("shared_preload_libraries", "multimaster"),
-        ("wal_level", "logical"),
-        ("max_prepared_transactions", "300"),
-        ("max_worker_processes", "320"),
-        ("max_wal_senders", "20"),
-        ("max_replication_slots", "20"),
-        ("wal_sender_timeout", "0"),
+        ("shared_preload_libraries", "multimaster".to_owned()),
+        ("wal_level", "logical".to_owned()),
+        ("max_prepared_transactions", (100 * nodes.max(3)).to_string()),
+        ("max_worker_processes", workers.to_string()),
+        ("max_wal_senders", "20".to_owned()),
+        // A node that joins, or comes back, has a second one for a while.
+        ("max_replication_slots", (2 * NODES_MAX).to_string()),
+        ("wal_sender_timeout", "0".to_owned()),
     ]
-    .map(|(name, value)| (name, value.to_owned()))
     .into()
 }
 

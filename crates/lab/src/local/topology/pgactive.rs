@@ -16,18 +16,23 @@ const PLUGINS: &str = "output_plugin_libraries";
 /// How long a node may take to copy the others' tables and to catch up, in seconds.
 const READY_S: u32 = 120;
 
-/// Settings of every node.
-pub(super) fn settings(installation: &Installation) -> Vec<(&'static str, String)> {
-    let mut settings: Vec<(&'static str, String)> = [
-        ("shared_preload_libraries", "pgactive"),
-        ("wal_level", "logical"),
-        ("track_commit_timestamp", "on"),
-        ("max_worker_processes", "50"),
-        ("max_wal_senders", "20"),
-        ("max_replication_slots", "20"),
-    ]
-    .map(|(name, value)| (name, value.to_owned()))
-    .into();
+/// Senders and slots beside those of the group: a backup, a node that joins.
+const SPARE: u32 = 10;
+/// Processes of pgactive itself and of the server.
+const WORKERS_SPARE: u32 = 30;
+
+/// Settings of every node of a group of so many.
+pub(super) fn settings(nodes: u32, installation: &Installation) -> Vec<(&'static str, String)> {
+    // While a node joins, each of the others has two slots and two senders for it.
+    let senders = nodes.saturating_mul(2).saturating_add(SPARE);
+    let mut settings: Vec<(&'static str, String)> = vec![
+        ("shared_preload_libraries", "pgactive".to_owned()),
+        ("wal_level", "logical".to_owned()),
+        ("track_commit_timestamp", "on".to_owned()),
+        ("max_worker_processes", nodes.saturating_mul(3).saturating_add(WORKERS_SPARE).to_string()),
+        ("max_wal_senders", senders.to_string()),
+        ("max_replication_slots", senders.to_string()),
+    ];
     if installation.has_setting(PLUGINS) {
         settings.push((PLUGINS, "pgoutput, pgactive".to_owned()));
     }

@@ -1,22 +1,53 @@
 //! What may be planned by our role. The planner evaluates functions: those of the statement, of its tables' indexes, checks, defaults, policies and
-//! statistics. A function
-//! of another role would run with the privileges of ours. So a statement is planned only if each function that could be called belongs to a
-//! superuser or to our role.
+//! statistics, and of the types that it converts to: the input of a domain evaluates its checks, also inside an array, a row or a range. A function of
+//! another role would run with the privileges of ours. So a statement is planned only if each function that could be called belongs to a superuser or to
+//! our role, and none of them runs SQL or finds a type by a name that it is given.
 //!
 //! The tables are those that the server has locked for PREPARE, which analyses a statement and does not plan it; they are not those of the parser.
 
 use crate::sql::json::{flag, list, text};
 use serde_json::Value;
 
-/// Owners whose functions may run.
-const TRUSTED: &str =
-    "trusted as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname = current_user),
-  loose as materialized (select p.oid from pg_catalog.pg_proc p where p.proowner not in (select oid from trusted))";
+/// Built-in functions that run SQL that they are given, or make values of a type that they are given by name: xml.c, tsvector_op.c, tsquery_rewrite.c, misc.c,
+/// jsonfuncs.c.
+const RUNS_SQL: &str =
+    "_to_xml|^ts_stat$|^ts_rewrite$|^pg_input_|^jsonb?_populate_|^jsonb?_to_record|^currtid";
 
-/// About the names in a text: $1 all words, $2 names of tables without a schema.
+/// Common to the questions: owners whose functions may run; functions of others (`loose`); those and the built-in ones that run anything (`forbidden`);
+/// types whose input could call one of these (`tainted`): domains whose checks do, or that call any function written in SQL or a procedural language, and
+/// arrays, rows, ranges and domains over them. Goes behind `with recursive`.
+fn common() -> String {
+    format!(
+        "trusted as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname = current_user),
+  loose as materialized (select p.oid from pg_catalog.pg_proc p where p.proowner not in (select oid from trusted)),
+  forbidden as materialized (select oid from loose union all select p.oid from pg_catalog.pg_proc p where p.oid < 16384 and p.proname ~ '{RUNS_SQL}'),
+  written as materialized (select p.oid from pg_catalog.pg_proc p join pg_catalog.pg_language l on l.oid = p.prolang where p.oid >= 16384
+     and l.lanname not in ('c', 'internal')),
+  tainted as (select c.contypid oid from pg_catalog.pg_constraint c where c.contypid <> 0 and c.conbin is not null and ({}
+       or exists (select from pg_catalog.pg_depend d where d.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass and d.objid = c.oid
+            and (d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass and d.refobjid <> c.contypid
+              or d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass and d.refobjid in (select oid from written))))
+    union select t.oid from tainted x join pg_catalog.pg_type t on t.typelem = x.oid or t.typbasetype = x.oid
+       or t.oid in (select r.rngtypid from pg_catalog.pg_range r where r.rngsubtype = x.oid union all
+            select (pg_catalog.to_jsonb(r)->>'rngmultitypid')::oid from pg_catalog.pg_range r where r.rngsubtype = x.oid)
+       or t.typrelid <> 0 and t.typrelid in (select a.attrelid from pg_catalog.pg_attribute a where a.atttypid = x.oid and a.attnum > 0
+            and not a.attisdropped))",
+        calls_forbidden("c.conbin")
+    )
+}
+
+/// Whether a stored expression calls a function that is forbidden. The server keeps no dependency of it on built-in functions, but its tree names them.
+fn calls_forbidden(tree: &str) -> String {
+    format!(
+        "exists (select from pg_catalog.regexp_matches({tree}::text, ':(?:funcid|opfuncid) ([0-9]+)', 'g') called
+            where called[1]::oid in (select oid from forbidden))"
+    )
+}
+
+/// About the names in a text: $1 all words, $2 names of tables without a schema. A type is named by its own name or, as the type of rows, by that of its table.
 pub(super) fn of_names() -> String {
     format!(
-        "with {TRUSTED} select json_build_object('database', current_database(),
+        "with recursive {} select json_build_object('database', current_database(),
           'plans', exists (select from pg_catalog.pg_settings where name = 'plan_cache_mode'),
           'version_num', pg_catalog.current_setting('server_version_num')::int,
           'jit_above_cost', (select pg_catalog.current_setting('jit_above_cost', true)::float8),
@@ -27,12 +58,21 @@ pub(super) fn of_names() -> String {
             or exists (select from pg_catalog.pg_depend where classid = 'pg_catalog.pg_type'::pg_catalog.regclass
                  and refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass and refobjid in (select oid from loose)),
           'functions', (select min(proname::text) from pg_catalog.pg_proc where proname = any($1::text[]::name[]) and oid in (select oid from loose)),
-          'tables', (select json_agg(json_build_array(c.relname, pg_catalog.quote_ident(n.nspname))) from pg_catalog.pg_class c
+          'runs_sql', (select min(word) from pg_catalog.unnest($1::text[]) word where word ~ '{RUNS_SQL}'),
+          'types', coalesce((select min(typname::text) from pg_catalog.pg_type where typname = any($1::text[]::name[]) and oid in (select oid from tainted)),
+             (select min(proname::text) from pg_catalog.pg_proc where proname = any($1::text[]::name[]) and (prorettype in (select oid from tainted)
+                or proargtypes::oid[] && array(select oid from tainted) or proallargtypes && array(select oid from tainted)))),
+          'written', (select min(p.proname::text) from pg_catalog.pg_proc p where p.proname = any($1::text[]::name[]) and p.oid in (select oid from written)
+             and p.provolatile <> 'v' and not exists (select from pg_catalog.unnest(p.proconfig) setting where setting like 'search_path=%')),
+          'tables', (select json_agg(json_build_array(c.relname, pg_catalog.quote_ident(n.nspname), exists (select from
+               pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) a where a.privilege_type = 'CREATE'
+                 and a.grantee not in (select oid from trusted)))) from pg_catalog.pg_class c
              join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.relname = any($2::text[]::name[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
                and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'),
           'hypopg', (select pg_catalog.quote_ident(n.nspname) from pg_catalog.pg_extension e join pg_catalog.pg_namespace n on n.oid = e.extnamespace
              where e.extname = 'hypopg' and e.extowner in (select oid from trusted)),
-          'hypopg_there', exists (select from pg_catalog.pg_available_extensions where name = 'hypopg'))::text"
+          'hypopg_there', exists (select from pg_catalog.pg_available_extensions where name = 'hypopg'))::text",
+        common()
     )
 }
 
@@ -45,13 +85,15 @@ pub(super) fn of_tables() -> String {
         )
     };
     format!(
-        "with recursive {TRUSTED}, touched as (select l.relation from pg_catalog.pg_locks l where l.pid = pg_catalog.pg_backend_pid() and
+        "with recursive {}, touched as (select l.relation from pg_catalog.pg_locks l where l.pid = pg_catalog.pg_backend_pid() and
           l.locktype = 'relation' and l.relation >= 16384
             union select i.inhrelid from pg_catalog.pg_inherits i join touched t on i.inhparent = t.relation),
           mine as materialized (select c.oid, c.relname, c.relkind, c.relowner, c.relhasrules from pg_catalog.pg_class c join touched t on
             t.relation = c.oid where c.relkind in ('r', 'p', 'm', 'v', 'f')),
           used as (select d.classid, d.objid from pg_catalog.pg_depend d where d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass and
-            d.refobjid in (select oid from loose))
+              d.refobjid in (select oid from loose)
+            union all select d.classid, d.objid from pg_catalog.pg_depend d where d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass and
+              d.refobjid in (select oid from tainted))
          select json_build_object('tables', (select count(*) from mine),
           'foreign', (select min(relname::text) from mine where relkind = 'f'),
           'view', (select min(relname::text) from mine where relkind = 'v' and relowner not in (select oid from trusted)),
@@ -60,12 +102,20 @@ pub(super) fn of_tables() -> String {
           'hidden', exists (select from used d where {}
              or {} or {} or {} or {}
              or d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and (d.objid in (select oid from mine)
-                  or d.objid in (select indexrelid from pg_catalog.pg_index where indrelid in (select oid from mine)))))::text",
+                  or d.objid in (select indexrelid from pg_catalog.pg_index where indrelid in (select oid from mine))))
+            or exists (select from pg_catalog.pg_policy p where p.polrelid in (select oid from mine) and ({} or {}))
+            or exists (select from pg_catalog.pg_constraint c where c.conrelid in (select oid from mine) and {})
+            or exists (select from pg_catalog.pg_attrdef f where f.adrelid in (select oid from mine) and {}))::text",
+        common(),
         depends("pg_constraint", "conrelid"),
         depends("pg_attrdef", "adrelid"),
         depends("pg_policy", "polrelid"),
         depends("pg_rewrite", "ev_class"),
         depends("pg_statistic_ext", "stxrelid"),
+        calls_forbidden("p.polqual"),
+        calls_forbidden("p.polwithcheck"),
+        calls_forbidden("c.conbin"),
+        calls_forbidden("f.adbin"),
     )
 }
 
@@ -81,6 +131,25 @@ pub(super) fn schemas(answer: &Value, wanted: &[String]) -> Result<Vec<String>, 
     if !function.is_empty() {
         return Err(format!(
             "function {function} belongs to a role that is no superuser: planning could run it"
+        ));
+    }
+    let function = text(answer, "runs_sql");
+    if !function.is_empty() {
+        return Err(format!(
+            "function {function} runs SQL that it is given, or finds a type by its name: planning could run it"
+        ));
+    }
+    let kind = text(answer, "types");
+    if !kind.is_empty() {
+        return Err(format!(
+            "{kind} is, or has columns of, a domain whose check calls functions that planning could run"
+        ));
+    }
+    let written = text(answer, "written");
+    let is_open = |row: &Value| row[2] == Value::Bool(true);
+    if !written.is_empty() && list(answer, "tables").iter().any(is_open) {
+        return Err(format!(
+            "function {written} finds its tables by the search_path, and other roles may create tables there: alter function {written} ... set search_path"
         ));
     }
     let mut schemas: Vec<String> = vec![];
