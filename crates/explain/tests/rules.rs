@@ -203,6 +203,11 @@ fn waits_for_a_foreign_key_name_it_and_what_locks_its_rows() {
         other.contains("their foreign key to public.article can be checked") && !other.contains("FOR UPDATE"),
         "{other}"
     );
+    let changed = fire::again::changing_too();
+    assert!(
+        changed.contains("also changes a row of public.article") && !changed.contains("foreign key"),
+        "{changed}"
+    );
 }
 
 #[test]

@@ -418,7 +418,7 @@ fn hot(case: &Case) -> Answer {
             .filter(|relation| !relation.is_empty())
             .collect();
         let reference = statement.as_ref().and_then(|(text, _)| {
-            reference::Reference::of(case, text, relations.iter().next().copied().unwrap_or_default())
+            reference::Reference::of(case, node, text, relations.iter().next().copied().unwrap_or_default())
         });
         claims.push(
             Claim::new(
@@ -464,6 +464,7 @@ fn idle_roots_share(case: &Case, node: &str) -> f64 {
 fn remedy_of(reference: Option<&reference::Reference>, is_idle: bool) -> &'static str {
     match reference {
         Some(reference) if reference.locked_by.is_some() => reference::REMEDY,
+        Some(reference) if reference.is_change => reference::SPLIT,
         _ if is_idle => HELD_IDLE,
         _ => SPREAD,
     }

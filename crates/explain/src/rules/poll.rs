@@ -5,7 +5,7 @@ use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::finding::{Level, Severity};
+use record::finding::{Level, Severity, StatementTime};
 use record::statement::{self, Verb};
 
 pub(super) const RULES: &[Rule] = &[Rule {
@@ -30,6 +30,11 @@ const OF_CALLS_HIGH: f64 = 0.7;
 /// Characters of a statement in a claim.
 const STATEMENT_CHARS: usize = 100;
 
+/// What the program has sent: of a function or procedure a statement inside of it is shown, and the rows are those of the call.
+fn sent(statement: &StatementTime) -> &str {
+    if statement.outer.is_empty() { &statement.text } else { &statement.outer }
+}
+
 /// Whether a statement looks into tables, so that no row means that nothing was found.
 fn looks(text: &str) -> bool {
     let verbs = [Verb::Select, Verb::Update, Verb::Delete];
@@ -51,7 +56,7 @@ fn judge(case: &Case) -> Answer {
         for one in &time.statements {
             let (calls, rows) = (rate(&one.query_id, "calls"), rate(&one.query_id, "rows"));
             let share = calls / all.max(f64::MIN_POSITIVE);
-            if calls < CALLS_PER_S_MIN || share < OF_CALLS_MIN || rows > calls * ROWS_MAX || !looks(&one.text)
+            if calls < CALLS_PER_S_MIN || share < OF_CALLS_MIN || rows > calls * ROWS_MAX || !looks(sent(one))
             {
                 continue;
             }

@@ -339,6 +339,8 @@ fn walk_of_join<'a>(planned: &'a plan::Planned<'a>) -> Option<&'a Thing<'a>> {
     planned.nodes.iter().find(is_whole).filter(|_| ends_early)
 }
 
+/// The part of a statement's blocks that are of the table whose index it walks, and of that index.
+const OWN_BLOCKS_MIN: f64 = 0.3;
 /// Rows of a table whose index is walked for a join.
 const JOINED_ROWS_MIN: f64 = 10_000.0;
 
@@ -426,6 +428,19 @@ fn read_by_index(case: &Case, node: &str, statement: &StatementTime) -> Option<f
     (!is_scanned && by_index >= PER_ROW_MIN).then_some(by_index)
 }
 
+/// Whether most blocks of a statement are of another table than the one that its plan walks: a trigger or a foreign key reads them.
+fn reads_elsewhere(case: &Case, node: &Thing<'_>, statement: &StatementTime) -> bool {
+    let relation = node.lines.word("relation");
+    let Some(table) = case.at("table", node.place).find(|table| table.lines.word("relation") == relation)
+    else {
+        return false;
+    };
+    let Some(hit) = table.lines.rate("blocks_hit") else { return false };
+    let own = hit + table.lines.rate("blocks_read").unwrap_or(0.0);
+    let all = statement.blocks.unwrap_or(0.0) * statement.calls_per_s.unwrap_or(0.0);
+    own < all * OWN_BLOCKS_MIN
+}
+
 fn walked(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -439,6 +454,9 @@ fn walked(case: &Case) -> Answer {
             }
             let planned = plan::plan_of(case, time, statement);
             let node = planned.as_ref().and_then(|planned| walk(planned));
+            if node.is_some_and(|node| reads_elsewhere(case, node, statement)) {
+                continue;
+            }
             let by_index = read_by_index(case, &time.node, statement);
             // The plan is for unknown values, also of LIMIT: sessions whose plans know them may walk another index than it shows.
             // What is sorted is read to its end.

@@ -176,6 +176,17 @@ pub(crate) fn referring_to(holder: &str) -> String {
     found.unwrap_or_else(|| panic!("no DIST-06: {findings:#?}")).claim.clone()
 }
 
+/// The same where each insert also changes a row of the other table, and a trigger is known.
+pub(crate) fn changing_too() -> String {
+    let mut scene = Scene::healthy();
+    referring(&mut scene, "select name from article where id = $1 for no key update");
+    let tables = json!({"node": "n1", "database": "db", "relation": "public.article"});
+    scene.set("table", tables, json!({"rows_updated": 9_000, "rows_hot_updated": 9_000}));
+    let findings = scene.explain();
+    let found = findings.findings.iter().find(|finding| finding.rule == "DIST-06");
+    found.unwrap_or_else(|| panic!("no DIST-06: {findings:#?}")).claim.clone()
+}
+
 /// The severity of TXN-05 where so many transactions a second are rolled back, and this is said about the log.
 pub(crate) fn rolled_back(change: Change) -> Option<record::finding::Severity> {
     let mut scene = Scene::healthy();

@@ -36,6 +36,7 @@ pub(crate) fn on_name(scene: &mut Scene, method: &str, class: &str, collation: &
 
 const LIKE: &str = "((name)::text ~~ $1)";
 const ILIKE: &str = "(name ~~* $1)";
+const EITHER: &str = "((orders.name ~~* $1) OR (orders.code ~~* $2))";
 const LOWER: &str = "(lower(name) ~~ $1)";
 
 /// A search of the table by an index of a bitmap, whose name an index of another table or database has as well.
@@ -97,6 +98,19 @@ pub(super) const CASES: &[Fires] = &[
         pattern(scene, "lower(name) like $1", LOWER);
         on_name(scene, "btree", "text_ops", "C");
     }),
+    // OR connects two patterns, and the first rows in the order of the index are looked for.
+    ("PLAN-11", Co, |scene| {
+        pattern(scene, "name ilike $1 or code ilike $2 order by name limit $3", EITHER);
+        node(
+            scene,
+            1,
+            0,
+            "Index Scan",
+            json!({"index": "orders_name", "column_types": "name text; code text"}),
+        );
+        scanned(scene);
+        on_name(scene, "btree", "text_ops", "en-x-icu");
+    }),
     ("PLAN-01", Counter, |scene| {
         pattern(scene, "name like $1", LIKE);
         scanned(scene);
@@ -115,6 +129,31 @@ pub(super) const CASES: &[Fires] = &[
 
 /// What only looks like it.
 pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    // One side of the OR is no pattern: nothing is known of the two together.
+    ("PLAN-11", |scene| {
+        pattern(scene, "name ilike $1 or code = $2", "((orders.name ~~* $1) OR (orders.code = $2))");
+        scanned(scene);
+        on_name(scene, "btree", "text_ops", "en-x-icu");
+    }),
+    // A procedure returns nothing, whatever the statement inside of it finds.
+    ("SES-08", |scene| {
+        let figures = json!({"calls": 200_000, "total_ms": 50_000.0, "rows": 0, "shared_hit": 200_000});
+        statement(
+            scene,
+            "call book($1)",
+            figures,
+            json!({"inner": "select id from orders where id >= $1", "function": "book"}),
+        );
+    }),
+    // The blocks are those of another table, which a foreign key reads.
+    ("PLAN-27", |scene| {
+        let figures = json!({"calls": 1000, "total_ms": 50_000.0, "rows": 1000, "shared_hit": 2_000_000, "shared_read": 0});
+        let text = "delete from orders where id = (select id from orders where closed is not null order by id limit $1)";
+        statement(scene, text, figures, json!({}));
+        let fields = json!({"relation": "public.orders", "index": "orders_closed", "filter": "(closed IS NOT NULL)", "table_rows": 1_000_000.0});
+        node(scene, 1, 0, "Index Scan", fields);
+        scene.set("table", orders(), json!({"blocks_hit": 20_000, "blocks_read": 0}));
+    }),
     // A plan for unknown values never uses an index for a pattern: whether the table is scanned is not known.
     ("PLAN-11", |scene| {
         pattern(scene, "name like $1", LIKE);

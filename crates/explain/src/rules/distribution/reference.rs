@@ -1,7 +1,7 @@
-//! Waits for a row that a statement does not name: the check of a foreign key locks the row that it refers to.
+//! Waits for a row that a statement does not name: the check of a foreign key locks the row that it refers to, or a trigger changes a row of its own.
 
-use crate::case::Case;
-use crate::rules::costly::{is_name_of, lowered, plain};
+use crate::case::{Case, Thing};
+use crate::rules::costly::{is_name_of, lowered, peculiar_of, plain};
 use record::event;
 use record::statement::{self, Verb};
 
@@ -10,13 +10,26 @@ const STATEMENT_CHARS: usize = 80;
 /// The lock that a foreign key check waits for, and the one that it passes.
 const STRONG: &str = "for update";
 
-/// A check of a foreign key that waits.
+/// Locks of a tuple that a change of the row takes; a check of a foreign key takes weaker ones (`tupleLockExtraInfo` in heapam.c).
+const OF_A_CHANGE: [&str; 2] = ["ExclusiveLock", "AccessExclusiveLock"];
+/// Rows of the other table that are updated a second.
+const UPDATES_PER_S_MIN: f64 = 1.0;
+/// Characters of what is unusual about a table.
+const TRIGGER_CHARS: usize = 120;
+
+/// A wait for rows of a table that the statement does not name.
 pub(super) struct Reference {
     /// As the end of a claim.
     pub(super) words: String,
     /// The statement that locks the rows more strongly than it needs to, if one is known.
     pub(super) locked_by: Option<String>,
+    /// The row is changed, and not only referred to.
+    pub(super) is_change: bool,
 }
+
+/// What to do where a trigger changes the same row each time.
+pub(super) const SPLIT: &str = "let the trigger write a row of its own for each change, which a job adds up, or spread the row over several; else change it \
+    last, and commit before the program does anything else (a call of another service, a question to its user)";
 
 /// What to do about it.
 pub(super) const REMEDY: &str = "lock rows of the referenced table FOR NO KEY UPDATE, which lets foreign key checks (FOR KEY SHARE) pass, as long as \
@@ -25,7 +38,7 @@ pub(super) const REMEDY: &str = "lock rows of the referenced table FOR NO KEY UP
 
 impl Reference {
     /// What waits for rows of `relation`, if it writes another table.
-    pub(super) fn of(case: &Case, waiting: &str, relation: &str) -> Option<Reference> {
+    pub(super) fn of(case: &Case, node: &str, waiting: &str, relation: &str) -> Option<Reference> {
         let parsed = statement::parse(waiting).ok()?;
         let writes = matches!(parsed.verb, Verb::Insert | Verb::Update);
         let target = parsed.tables.first().filter(|_| writes)?;
@@ -41,7 +54,19 @@ impl Reference {
         let texts = case.events_of(event::QUERY).map(|event| Case::word_of(event, "text"));
         let locked_by = texts.into_iter().find(is_it).map(|text| plain(text, STATEMENT_CHARS));
         let target = statement::quoted(&target.name);
+        if locked_by.is_none() && is_changed(case, node, relation) {
+            let trigger = peculiar_of(case, node, waiting)
+                .into_iter()
+                .find(|fact| fact.value.contains("trigger "))
+                .map(|fact| format!(" ({})", plain(&fact.value, TRIGGER_CHARS)));
+            let words = format!(
+                ": each row written to {target} also changes a row of {relation}, as a trigger does{}",
+                trigger.unwrap_or_default()
+            );
+            return Some(Reference { words, locked_by, is_change: true });
+        }
         Some(Reference {
+            is_change: false,
             words: format!(
                 ": rows written to {target} wait until their foreign key to {relation} can be checked{}",
                 if locked_by.is_some() { ", whose rows are locked FOR UPDATE" } else { "" }
@@ -49,4 +74,13 @@ impl Reference {
             locked_by,
         })
     }
+}
+
+/// Whether sessions wait in order to change rows of this table, rather than to check that they are there.
+fn is_changed(case: &Case, node: &str, relation: &str) -> bool {
+    let mut waits = case.at("block", node).filter(|block| block.lines.word("relation") == relation);
+    let mut tables = case.at("table", node).filter(|table| table.lines.word("relation") == relation);
+    let updates = |table: Thing<'_>| table.lines.rate("rows_updated").unwrap_or(0.0);
+    waits.any(|block| OF_A_CHANGE.contains(&block.lines.word("mode")))
+        || tables.any(|table| updates(table) >= UPDATES_PER_S_MIN)
 }

@@ -71,7 +71,7 @@ pub(super) fn scans_of<'a>(planned: &Planned<'a>) -> Vec<Scan<'a>> {
 }
 
 /// A varchar is compared as text: the server shows a cast, which an index on the column does not mind.
-fn forgive_relabelling(condition: &mut Condition, types: &str) {
+pub(super) fn forgive_relabelling(condition: &mut Condition, types: &str) {
     let wanted = format!("{} character varying", condition.column);
     if condition.inside.as_deref() == Some("a cast to text")
         && types.split("; ").any(|column| column.starts_with(&wanted))

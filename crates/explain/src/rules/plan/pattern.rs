@@ -3,7 +3,7 @@
 //! A plan for unknown values never uses an index for a pattern, because the index is searched for what the pattern begins with. So counters must show that
 //! the table is scanned, except where no pattern at all could use the index.
 
-use super::index::{Scan, class_of, indexes};
+use super::index::{Scan, class_of, forgive_relabelling, indexes};
 use super::{Planned, scanned};
 use crate::case::{Case, Thing};
 use crate::rules::paste::literal;
@@ -333,16 +333,52 @@ pub(super) fn of_scan(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Op
     if case.setting(&planned.time.node, "plan_cache_mode") == Some("force_generic_plan") {
         return None;
     }
+    if scan.conditions.is_empty() {
+        return of_alternatives(case, planned, scan);
+    }
     let beside = Beside::of(&scan.conditions)?;
-    let mut of_each = scan
-        .conditions
-        .iter()
-        .map(|condition| Key::of(scan.relation, condition, scan.types, scan.collations));
+    of_conditions(case, planned, scan, &scan.conditions, beside)
+}
+
+/// The advice for the first pattern among conditions.
+fn of_conditions(
+    case: &Case,
+    planned: &Planned<'_>,
+    scan: &Scan<'_>,
+    conditions: &[Condition],
+    beside: Beside,
+) -> Option<Advice> {
+    let mut of_each =
+        conditions.iter().map(|condition| Key::of(scan.relation, condition, scan.types, scan.collations));
     let mut key = of_each.find_map(|key| key)?;
     key.begin = begin(case, &planned.time.node, planned.statement, scan.relation, key.column);
     let counted = scanned(case, &planned.time.node, planned.statement);
     let is_scanned = counted.is_some_and(|(table, _, _)| table.lines.word("relation") == scan.relation);
     key.advice(&indexes(case, planned, scan.relation), is_scanned, beside)
+}
+
+/// The same for patterns that OR connects: each side needs an index of its own, so that nothing is known if one of them is no pattern.
+fn of_alternatives(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<Advice> {
+    let sides = statement::alternatives(scan.filter).unwrap_or_default();
+    let advice: Vec<Advice> = sides
+        .into_iter()
+        .map(|mut side| {
+            side.iter_mut().for_each(|condition| forgive_relabelling(condition, scan.types));
+            let beside = Beside::of(&side)?;
+            of_conditions(case, planned, scan, &side, beside)
+        })
+        .collect::<Option<_>>()?;
+    let mut sides = advice.into_iter();
+    let mut all = sides.next()?;
+    all.text.push_str("; OR connects several, and each of them needs such an index");
+    for side in sides {
+        all.obstacle = all.obstacle.or(side.obstacle);
+        all.evidence = format!("{}, or {}", all.evidence, side.evidence);
+        let new: Vec<String> =
+            side.commands.into_iter().filter(|command| !all.commands.contains(command)).collect();
+        all.commands.extend(new);
+    }
+    Some(all)
 }
 
 /// The same for a statement without a plan, by the conditions in its text on a table that is scanned.
