@@ -235,8 +235,13 @@ fn fills(case: &Case) -> Answer {
         let now = free.last().unwrap_or(0.0);
         let falling = falling(free);
         let left_s = (falling > 0.0).then(|| now / falling);
+        // A load fills the disk of the data until its rows are there, which its own claim is about: nothing goes on at its rate.
+        let has_data = mount.lines.word("used_for").split(',').any(|one| one.trim() != "wal");
+        let to_the_end =
+            |load: &crate::case::Lines| load.ticks.window().to_us + AT_THE_END_US >= free.window().to_us;
+        let is_load = has_data && case.loads().iter().any(|(_, load)| to_the_end(load));
         // A slope over two samples is a guess.
-        let soon = left_s.is_some_and(|left| left < SOON_S) && free.readings() >= 5;
+        let soon = !is_load && left_s.is_some_and(|left| left < SOON_S) && free.readings() >= 5;
         let tight = size > 0.0 && now < size * FREE_SHARE_MIN;
         if (!soon && !tight) || !claims.is_empty() {
             continue;
@@ -376,6 +381,8 @@ fn bytes_differ(case: &Case) -> Answer {
     Answer::of(claims, || format!("bytes per row of {} on each node", units::counted(looked, "table")))
 }
 
+/// A load that ends at most so long before the readings was going on at their end.
+const AT_THE_END_US: u64 = 5_000_000;
 /// The least part of a disk that kept WAL takes: with less another setting is what does not fit.
 const KEPT_SHARE_MIN: f64 = 0.5;
 /// `max_wal_size`, by default.

@@ -412,6 +412,9 @@ fn queries_others(case: &Case, node: &str) -> bool {
         || node_time::share_waiting(case, node, is_named).is_some_and(|share| share > 0.0)
 }
 
+/// Sessions that were seen in such a wait, in all samples together.
+const SEEN_MIN: f64 = 5.0;
+
 fn judge(case: &Case, kind: &Kind) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -425,6 +428,10 @@ fn judge(case: &Case, kind: &Kind) -> Answer {
         let events = waits.of(Who::Client).filter(|(event, _)| (kind.fits)(&event.0, &event.1));
         let mut events: Vec<(String, f64)> =
             events.map(|(event, series)| (crate::waits::name(event), series.sum())).collect();
+        // A share of a handful of samples is an accident.
+        if events.iter().map(|(_, sum)| sum).sum::<f64>() < SEEN_MIN {
+            continue;
+        }
         events.sort_by(|left, right| right.1.total_cmp(&left.1));
         let names: Vec<&str> = events.iter().take(3).map(|(name, _)| name.as_str()).collect();
         let mut claim = Claim::new(

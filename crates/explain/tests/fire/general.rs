@@ -438,6 +438,11 @@ pub(super) const CASES: &[Fires] = &[
     ("CAP-03", Counter, |scene| {
         scene.set("load", json!({"step": "load"}), json!({"rows_goal": 100_000_000_000u64}));
     }),
+    ("CAP-03", Counter, |scene| {
+        scene.drop_source("load");
+        let mount = json!({"host": "h1", "mount": "/data"});
+        scene.vary("mount", mount, "free_bytes", |second| 5e12 - second as f64 * 20e9);
+    }),
     ("CAP-04", Peer, |scene| {
         for (index, (node, _)) in NODES.into_iter().enumerate() {
             let bytes = [1_000_000_000u64, 1_001_000_000, 1_300_000_000][index];

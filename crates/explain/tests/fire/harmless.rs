@@ -273,6 +273,13 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("LCK-05", |scene| {
         scene.set("wait", wait("n1", "Lock", "relation"), json!({"sessions": 4}));
     }),
+    // A disk falls while a load goes on, whose rows fit.
+    ("CAP-03", |scene| {
+        let mount = json!({"host": "h1", "mount": "/data"});
+        scene.set("mount", mount.clone(), json!({"size_bytes": 400_000_000_000u64}));
+        scene.vary("mount", mount, "free_bytes", |second| 2e11 - second as f64 * 0.3e9);
+        scene.set("load", json!({"step": "load"}), json!({"rows_goal": 1_900_000u64}));
+    }),
     ("LCK-06", |scene| {
         scene.set("wait", wait("n1", "Lock", "relation"), json!({"sessions": 4}));
     }),
