@@ -231,7 +231,11 @@ pub(crate) fn remove(client: &mut impl GenericClient, dataset: &Dataset) -> Resu
             ours.map(|relation| qualified(&dataset.schema_name, &relation.name)).collect();
         if names.is_empty() { String::new() } else { format!("drop {kind} {};", names.join(", ")) }
     };
-    let tables = drop("table if exists", |kind| matches!(kind, 'r' | 'p'));
+    let is_table = |kind: char| matches!(kind, 'r' | 'p');
+    for table in relations.iter().filter(|relation| relation.ours && is_table(relation.kind)) {
+        crate::peers::remove_by_call(client, &qualified(&dataset.schema_name, &table.name))?;
+    }
+    let tables = drop("table if exists", is_table);
     let foreign = drop("foreign table if exists", |kind| kind == 'f');
     client
         .batch_execute(&format!("{tables}{foreign}"))

@@ -48,6 +48,7 @@ const REPLICATIONS: [Replication; 1] = [Replication {
     own: &OWN,
     subscriptions: Some(SUBSCRIPTIONS),
     add_table: None,
+    remove_table: None,
     local_writes: None,
     needs_key: false,
     conflicts: None,

@@ -48,20 +48,28 @@ const PGLOGICAL_SUBSCRIPTIONS: &str = "\
     select subscription_name as subscription, status <> 'disabled' as enabled, status not in ('down', 'disabled') as running, slot_name as slot \
     from pglogical.show_subscription_status()";
 
-/// Without a copy of its rows. A table without a key cannot be in a set that replicates updates.
+/// Without a copy of its rows. A table without a key cannot be in a set that replicates updates. Of a partitioned table the changes are those of its
+/// partitions, and each of them has to be in a set.
 const PGLOGICAL_ADD_TABLE: &str = "\
     select pglogical.replication_set_add_table( \
                case when exists (select from pg_catalog.pg_index i where i.indrelid = t.oid and i.indisprimary) \
                     then 'default' else 'default_insert_only' end, t.oid::pg_catalog.regclass, false) \
     from pg_catalog.pg_class t \
-    where t.oid = {table} and not exists (select from pglogical.replication_set_table s where s.set_reloid = t.oid)";
+    where (t.oid = {table} or t.oid in (select relid from pg_catalog.pg_partition_tree({table}))) \
+          and not exists (select from pglogical.replication_set_table s where s.set_reloid = t.oid)";
+
+/// A table in a set is dropped with CASCADE only.
+const PGLOGICAL_REMOVE_TABLE: &str = "\
+    select pglogical.replication_set_remove_table(r.set_name, s.set_reloid) \
+    from pglogical.replication_set_table s join pglogical.replication_set r using (set_id) \
+    where s.set_reloid::oid = {table} or s.set_reloid::oid in (select relid from pg_catalog.pg_partition_tree({table}))";
 
 const SPOCK: &str = "\
     select n.node_id::text, n.node_name::text, null, null, null, 'peer', (l.node_id is not null)::text, null, i.if_dsn \
     from spock.node n join spock.node_interface i on i.if_nodeid = n.node_id \
     left join spock.local_node l on l.node_id = n.node_id order by n.node_name";
 
-/// As in pglogical, of which it is a fork; by its sources (`spock--5.0.0.sql`).
+/// As in pglogical, of which it is a fork; by its sources (`spock--5.0.0.sql`). It adds the partitions of a table by itself.
 const SPOCK_SUBSCRIPTIONS: &str = "\
     select subscription_name as subscription, status <> 'disabled' as enabled, status not in ('down', 'disabled') as running, slot_name as slot \
     from spock.sub_show_status()";
@@ -72,6 +80,10 @@ const SPOCK_ADD_TABLE: &str = "\
                     then 'default' else 'default_insert_only' end, t.oid::pg_catalog.regclass, false) \
     from pg_catalog.pg_class t \
     where t.oid = {table} and not exists (select from spock.replication_set_table s where s.set_reloid = t.oid)";
+
+const SPOCK_REMOVE_TABLE: &str = "\
+    select spock.repset_remove_table(r.set_name, s.set_reloid) \
+    from spock.replication_set_table s join spock.replication_set r using (set_id) where s.set_reloid::oid = {table}";
 
 /// `node_status` r is ready.
 const PGACTIVE: &str = "\
@@ -98,6 +110,7 @@ const REPLICATIONS: [Replication; 4] = [
         own: &Own { slots: &["pgl_"], libraries: &["pglogical"], ..Own::NOTHING },
         subscriptions: Some(PGLOGICAL_SUBSCRIPTIONS),
         add_table: Some(PGLOGICAL_ADD_TABLE),
+        remove_table: Some(PGLOGICAL_REMOVE_TABLE),
         local_writes: None,
         needs_key: true,
         conflicts: Some(
@@ -112,6 +125,7 @@ const REPLICATIONS: [Replication; 4] = [
         own: &Own { slots: &["spk_"], libraries: &["spock"], ..Own::NOTHING },
         subscriptions: Some(SPOCK_SUBSCRIPTIONS),
         add_table: Some(SPOCK_ADD_TABLE),
+        remove_table: Some(SPOCK_REMOVE_TABLE),
         local_writes: None,
         needs_key: true,
         conflicts: Some(
@@ -126,6 +140,7 @@ const REPLICATIONS: [Replication; 4] = [
         own: &Own { slots: &["pgactive_"], libraries: &["pgactive"], ..Own::NOTHING },
         subscriptions: Some(PGACTIVE_SUBSCRIPTIONS),
         add_table: None,
+        remove_table: None,
         local_writes: Some(("pgactive.do_not_replicate", "on")),
         needs_key: true,
         conflicts: Some(
@@ -143,6 +158,7 @@ const REPLICATIONS: [Replication; 4] = [
         own: &Own::NOTHING,
         subscriptions: None,
         add_table: None,
+        remove_table: None,
         local_writes: None,
         needs_key: false,
         conflicts: None,

@@ -35,6 +35,8 @@ pub struct Replication {
     /// SQL that replicates a table whose rows every node has already, unless it is replicated, where that is not done by publications. Placeholder:
     /// `{table}`, an expression for its oid.
     pub add_table: Option<&'static str>,
+    /// SQL that takes a table out of what is replicated, where it could not be dropped otherwise. Placeholder as above.
+    pub remove_table: Option<&'static str>,
     /// If it replicates a table from the moment at which it is created: the setting, given when a session begins, that keeps the session's writes
     /// on its node.
     pub local_writes: Option<(&'static str, &'static str)>,

@@ -59,6 +59,9 @@ pub(crate) fn clear_names(
                 droppable: kind.is_some(),
             });
         };
+        if matches!(foreign.kind, 'r' | 'p') {
+            crate::peers::remove_by_call(client, &qualified(schema_name, &foreign.name))?;
+        }
         client
             .batch_execute(&format!("drop {kind} {}", qualified(schema_name, &foreign.name)))
             .map_err(|source| LoadError::sql(format!("dropping {} (--force)", foreign.name), source))?;
