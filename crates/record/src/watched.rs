@@ -94,6 +94,8 @@ pub const COLUMN_KINDS: &str = "column_kinds";
 pub const TEMPORARY: &str = "temporary";
 /// In such a value: a partitioned table without statistics of its own. Autovacuum analyses partitions only.
 pub const NEVER_ANALYSED: &str = "never analysed as a whole";
+/// In such a value: a table with rows and without any statistics, as after an upgrade or a restore.
+pub const NO_STATISTICS: &str = "without statistics, never analysed";
 /// In such a value: a foreign table whose server is queried while statements are planned.
 pub const REMOTE_ESTIMATE: &str = "its server is queried for estimates (use_remote_estimate)";
 /// Topic of a fact: a setting of a role or a database, named `SETTING of OWNER`.

@@ -10,7 +10,7 @@ use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::{Level, Severity};
 use record::statement::{self, Use};
-use record::watched::{Fact, NEVER_ANALYSED};
+use record::watched::{Fact, NEVER_ANALYSED, NO_STATISTICS};
 
 pub(in crate::rules) const RULES: &[Rule] = &[
     Rule {
@@ -42,12 +42,11 @@ pub(in crate::rules) const RULES: &[Rule] = &[
     },
     Rule {
         id: "PLAN-75",
-        title: "a partitioned table has no statistics of its own",
+        title: "a table has no statistics, or a partitioned one has none of its own",
         needs: NEEDS,
-        limits: "20 % of the session time in a statement that joins or groups the rows of a partitioned table that was never analysed as a whole; low \
-            unless its \
-            plan has a nested loop with a filter, or does far more than its cost allows (ours)",
-        judge: |case| judge(case, unanalysed, "partitioned tables, and when they were analysed"),
+        limits: "20 % of the session time in a statement that joins or groups the rows of a table that was never analysed (a partitioned one: as a \
+            whole), and whose plan has a nested loop with a filter, or does far more than its cost allows; low without that for a partitioned table (ours)",
+        judge: |case| judge(case, unanalysed, "tables of joins, and whether they were analysed"),
         links: &["https://www.postgresql.org/docs/current/sql-analyze.html"],
     },
 ];
@@ -345,7 +344,7 @@ fn directions(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     )
 }
 
-/// A statement on a partitioned table without statistics.
+/// A statement on a table without statistics.
 struct Unanalysed<'a> {
     facts: Vec<&'a Fact>,
     /// Its plan compares each row of one side with each of the other.
@@ -354,6 +353,11 @@ struct Unanalysed<'a> {
 }
 
 impl Unanalysed<'_> {
+    /// Whether a table has none at all, rather than those of its partitions.
+    fn has_none(&self) -> bool {
+        self.facts.iter().any(|fact| fact.value.contains(NO_STATISTICS))
+    }
+
     /// Whether something shows that the plan is wrong for it.
     fn is_wrong(&self) -> bool {
         self.is_filtered_loop || self.does_more
@@ -362,7 +366,8 @@ impl Unanalysed<'_> {
 
 fn never_analysed<'a>(case: &'a Case, planned: &Planned<'_>) -> Option<Unanalysed<'a>> {
     let mut facts = peculiar_of(case, &planned.time.node, &planned.statement.text);
-    facts.retain(|fact| fact.value.contains(NEVER_ANALYSED));
+    facts.retain(|fact| [NEVER_ANALYSED, NO_STATISTICS].iter().any(|words| fact.value.contains(words)));
+    facts.sort_by_key(|fact| !fact.value.contains(NO_STATISTICS));
     let combines = planned.nodes.iter().map(|node| node.lines.word("kind")).any(|kind| {
         kind.ends_with("Join") || ["Nested Loop", "Aggregate", "Unique", "HashAggregate"].contains(&kind)
     });
@@ -376,9 +381,20 @@ fn never_analysed<'a>(case: &'a Case, planned: &Planned<'_>) -> Option<Unanalyse
     Some(Unanalysed { facts, is_filtered_loop, does_more: does_more(planned) })
 }
 
+const NO_ROWS: &str = "pg_stats has no row for any column of it";
+const WHOLE_ROWS: &str =
+    "pg_class.reltuples is -1 for a partitioned table without statistics (from PostgreSQL 14 on)";
+const NOW: &str =
+    "analyse it, and all tables after an upgrade or a restore: vacuumdb --all --analyze-in-stages";
+const REGULARLY: &str = "analyse the partitioned table itself, now and after each larger load: autovacuum never does (a job once a day, or vacuumdb \
+    --analyze-only)";
+
 /// PLAN-75.
 fn unanalysed(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let found = never_analysed(case, planned)?;
+    if found.has_none() && !found.is_wrong() {
+        return None;
+    }
     let shape = match (found.is_filtered_loop, found.does_more) {
         (true, _) => {
             ", and its plan compares each row of one side with each of the other (a nested loop with a filter), which is chosen for a few rows"
@@ -387,10 +403,21 @@ fn unanalysed(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         (false, false) => "",
     };
     let relation = plain(&found.facts[0].name, WORDS_CHARS);
-    let text = format!(
-        "a statement that takes {} of the session time joins or groups the rows of {relation}, a partitioned table that was never analysed as a whole: \
-            autovacuum \
-            analyses only its partitions, so that the planner guesses how many different values there are{shape}",
+    let (is, why, text) = match found.has_none() {
+        true => (
+            "a table without any statistics: nothing has analysed it, as after an upgrade (pg_upgrade), a restore or a load, and the planner guesses",
+            NO_ROWS,
+            NOW,
+        ),
+        false => (
+            "a partitioned table that was never analysed as a whole: autovacuum analyses only its partitions, so that the planner guesses how many \
+                different values there are",
+            WHOLE_ROWS,
+            REGULARLY,
+        ),
+    };
+    let claim = format!(
+        "a statement that takes {} of the session time joins or groups the rows of {relation}, {is}{shape}",
         planned.share()
     );
     let mut commands: Vec<String> =
@@ -400,14 +427,11 @@ fn unanalysed(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let severity = if found.is_wrong() { severity(planned.statement.share) } else { Severity::Low };
     Some(
         planned
-            .claim(case, Level::CoOccurrence, severity, text)
-            .because("pg_class.reltuples is -1 for a partitioned table without statistics (from PostgreSQL 14 on)")
+            .claim(case, Level::CoOccurrence, severity, claim)
+            .because(why)
             .because(planned.file())
             .lacking("the plan with statistics: EXPLAIN again after ANALYZE")
-            .remedy(
-                "analyse the partitioned table itself, now and after each larger load: autovacuum never does (a job once a day, or vacuumdb --analyze-only)",
-                &commands,
-            ),
+            .remedy(text, &commands),
     )
 }
 

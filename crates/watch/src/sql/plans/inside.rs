@@ -7,7 +7,8 @@ use crate::sql::facts::OWN_SETTINGS;
 use connect::sql::literal;
 use record::statement;
 use record::watched::{
-    COLUMN_KINDS, FUNCTION_SETTINGS, FUNCTION_TEXT, NEVER_ANALYSED, PECULIAR, REMOTE_ESTIMATE, TEMPORARY,
+    COLUMN_KINDS, FUNCTION_SETTINGS, FUNCTION_TEXT, NEVER_ANALYSED, NO_STATISTICS, PECULIAR, REMOTE_ESTIMATE,
+    TEMPORARY,
 };
 use serde_json::Value;
 
@@ -100,6 +101,9 @@ fn inner_of(function: &Value) -> Vec<Inner> {
 const JSON: u32 = 114;
 const BPCHAR: u32 = 1042;
 
+/// A table that is smaller is read in a moment, whatever the planner expects of it.
+const UNANALYSED_BYTES_MIN: u32 = 1 << 20;
+
 /// The query for tables and views with one of these names, with what is unusual about each.
 fn question_of_relations(names: &[String]) -> String {
     let names: Vec<String> = names.iter().take(NAMES_MAX).map(|name| literal(name)).collect();
@@ -107,6 +111,9 @@ fn question_of_relations(names: &[String]) -> String {
         "select json_build_object('relations', (select json_agg(r) from (select * from (select pg_catalog.format('%I.%I', n.nspname, c.relname) as relation,
             pg_catalog.concat_ws('; ',
               case when c.relpersistence = 'u' then 'it is unlogged' end,
+              case when c.relkind in ('r', 'm') and c.relpersistence <> 't' and pg_catalog.pg_relation_size(c.oid) >= {UNANALYSED_BYTES_MIN}
+                and pg_catalog.has_table_privilege(c.oid, 'select') and not c.relrowsecurity and not exists (select from pg_catalog.pg_stats s
+                  where s.schemaname = n.nspname and s.tablename = c.relname) then '{NO_STATISTICS}' end,
               (select 'foreign table of ' || w.fdwname from pg_catalog.pg_foreign_table f join pg_catalog.pg_foreign_server s on s.oid = f.ftserver
                 join pg_catalog.pg_foreign_data_wrapper w on w.oid = s.srvfdw where f.ftrelid = c.oid and w.fdwname <> 'postgres_fdw'),
               (select '{REMOTE_ESTIMATE}' from pg_catalog.pg_foreign_table f
