@@ -1,7 +1,7 @@
 //! What only looks like a condition because a name, a setting or a size is like that of one, and what is then still found.
 
 use super::plan::{node, statement};
-use super::{Change, Co, Fires};
+use super::{Change, Co, Counter, Fires};
 use crate::scene::Scene;
 use serde_json::{Value, json};
 
@@ -74,6 +74,41 @@ fn sampled(scene: &mut Scene, figures: Value) {
     statement(scene, "select count(*) from a join b on b.x = a.x where a.id = $1", figures, json!({}));
 }
 
+/// A scan of jobs with this filter below nodes of these kinds.
+fn locks(scene: &mut Scene, above: &[&str], kind: &str, relation: &str, filter: &str) {
+    statement(scene, "select id from job where state = $1", json!({}), json!({}));
+    for (number, kind) in (1..).zip(above) {
+        node(scene, number, number - 1, kind, json!({}));
+    }
+    let last = above.len() as u64;
+    let fields = json!({"relation": relation, "filter": filter, "table_rows": 60_000.0});
+    node(scene, last + 1, last, kind, fields);
+}
+
+const LOCK: &str = "pg_try_advisory_xact_lock((id)::bigint)";
+
+/// A table that is scanned at each execution although the plan has an index of such a class for a condition on columns of such a type.
+fn unlike(scene: &mut Scene, condition: &str, types: &str, class: &str) {
+    let text = "select count(*) from orders where note = $1";
+    statement(scene, text, json!({"calls": 1000, "rows": 1000, "shared_hit": 2_000_000}), json!({}));
+    let fields = json!({"relation": "public.orders", "condition": condition, "column_types": types});
+    node(scene, 1, 0, "Bitmap Heap Scan", fields);
+    node(scene, 2, 1, "Bitmap Index Scan", json!({"index": "orders_note", "condition": condition}));
+    let keys = json!({"node": "n1", "relation": "public.orders", "index": "orders_note"});
+    let index = json!({"columns": "note", "method": "gin", "operator_classes": class, "valid": true, "partial": false});
+    scene.set("plan_index", keys, index);
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.orders"});
+    scene.set("table", keys, json!({"seq_scans": 6000, "seq_rows": 1_200_000_000u64}));
+    scene.fact(n1(), "extension", "intarray", "1.5");
+}
+
+/// The same by a role that forbids what the plan does.
+fn forbidden(scene: &mut Scene, condition: &str, types: &str, class: &str) {
+    unlike(scene, condition, types, class);
+    own(scene, "enable_bitmapscan", "role clerk", "off");
+    at_work(scene, "clerk", 5);
+}
+
 /// Rules, levels and changes.
 pub(super) const CASES: &[Fires] = &[
     ("CFG-01", Co, |scene| {
@@ -94,6 +129,9 @@ pub(super) const CASES: &[Fires] = &[
         scene.fact(n1(), "setting", "default_statistics_target", "10000");
         statement(scene, "ANALYZE orders", json!({}), json!({}));
     }),
+    ("PLAN-81", Co, |scene| locks(scene, &["Limit"], "Seq Scan", "public.job", LOCK)),
+    ("PLAN-81", Co, |scene| locks(scene, &[], "Seq Scan", "public.job", "pg_advisory_lock_shared(id)")),
+    ("PLAN-21", Counter, |scene| forbidden(scene, "(note ~~ $1)", "note text", "gin_trgm_ops")),
 ];
 
 /// What only looks like these conditions.
@@ -129,20 +167,35 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     }),
     // The price of a database that is in memory: it is the same in any order.
     ("CFG-01", |scene| priced(scene, "0.1", "0.1")),
+    // A column with such a name, a lock that is given back, and rows that a subquery with LIMIT has chosen.
+    ("PLAN-81", |scene| {
+        locks(scene, &[], "Seq Scan", "public.job", "((advisory_level = $1) AND (advisory_kind = $2))")
+    }),
+    ("PLAN-81", |scene| locks(scene, &[], "Seq Scan", "public.job", "pg_advisory_unlock(id)")),
+    ("PLAN-81", |scene| locks(scene, &["Aggregate"], "CTE Scan", "", LOCK)),
     // Statistics whose price is not seen.
     ("CFG-01", |scene| sampled(scene, json!({"plan_ms": 30.0, "total_ms": 30_000.0}))),
 ];
 
 /// Claims, and words that they have.
-pub(crate) const TOLD: &[(&str, Change, &str)] = &[(
-    "CFG-01",
-    |scene| {
-        own(scene, "join_collapse_limit", "role clerk", "1");
-        at_work(scene, "clerk", 5);
-        joined(scene, JOINED);
-    },
-    "for role clerk",
-)];
+pub(crate) const TOLD: &[(&str, Change, &str)] = &[
+    (
+        "CFG-01",
+        |scene| {
+            own(scene, "join_collapse_limit", "role clerk", "1");
+            at_work(scene, "clerk", 5);
+            joined(scene, JOINED);
+        },
+        "for role clerk",
+    ),
+    (
+        "PLAN-21",
+        |scene| forbidden(scene, "(note ~~ $1)", "note text", "gin_trgm_ops"),
+        "enable_bitmapscan is off for role clerk",
+    ),
+    ("PLAN-21", |scene| unlike(scene, "(note ~~ $1)", "note text", "gin_trgm_ops"), "fewer than three"),
+    ("PLAN-21", |scene| unlike(scene, "(note @> $1)", "note integer[]", "array_ops"), "intarray"),
+];
 
 /// Claims, and words that they must not have.
 const NOT_TOLD: &[(&str, Change, &str)] =
