@@ -141,9 +141,9 @@ fn odd<'a>(case: &'a Case, planned: Planned<'a>, method: &str) -> Option<Odd<'a>
 }
 
 impl Odd<'_> {
-    /// How far the values of its column are in the order of the table.
-    fn correlation(&self) -> Option<f64> {
-        self.index.lines.last("correlation")
+    /// Whether the values of its column are in the order of the table.
+    fn is_in_order(&self) -> bool {
+        self.index.lines.last("correlation").is_some_and(|correlation| correlation.abs() >= IN_ORDER_MIN)
     }
 
     fn name(&self) -> &str {
@@ -238,7 +238,8 @@ fn mixed<'a>(case: &'a Case, planned: Planned<'a>) -> Option<(Odd<'a>, f64)> {
     let table = table(case, &odd.planned, odd.relation)?;
     let blocks = table.lines.last("bytes")? / BLOCK_BYTES;
     let fits = if odd.is_used { odd.blocks() >= blocks * OF_TABLE_MIN } else { odd.keeps_few() };
-    (fits && odd.blocks() >= BLOCKS_MIN).then_some((odd, blocks))
+    let is_rightly_read = odd.is_in_order() && unsummarized(case, &odd).is_none();
+    (fits && odd.blocks() >= BLOCKS_MIN && !is_rightly_read).then_some((odd, blocks))
 }
 
 /// From here on the values of a column are in the order of the table.
@@ -297,8 +298,7 @@ fn block_range(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
         let Some((odd, blocks)) = mixed(case, planned) else { continue };
-        let is_in_order = odd.correlation().is_some_and(|correlation| correlation.abs() >= IN_ORDER_MIN);
-        if is_in_order {
+        if odd.is_in_order() {
             let how_sure = unsummarized(case, &odd);
             claims.extend(how_sure.map(|severity| not_summarized(case, &odd, blocks, severity)));
             continue;
