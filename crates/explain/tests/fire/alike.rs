@@ -1,6 +1,7 @@
 //! What only looks like a condition because a name, a setting or a size is like that of one, and what is then still found.
 
 use super::plan::{node, statement};
+use super::search::{on_name, pattern, scanned};
 use super::{Change, Co, Counter, Fires};
 use crate::scene::Scene;
 use serde_json::{Value, json};
@@ -109,6 +110,84 @@ fn forbidden(scene: &mut Scene, condition: &str, types: &str, class: &str) {
     at_work(scene, "clerk", 5);
 }
 
+/// A scan of a table although its column has trigrams.
+fn short(scene: &mut Scene) {
+    pattern(scene, "name ilike $1", "(name ~~* $1)");
+    scanned(scene);
+    on_name(scene, "gin", "gin_trgm_ops", "en-x-icu");
+}
+
+/// A search of all blocks by a BRIN index in the order of the table, of which so much is known to vacuum.
+fn of_ranges(scene: &mut Scene, fields: Value) {
+    statement(
+        scene,
+        "select max(level) from gauge where at between $1 and $2",
+        json!({"calls": 100, "rows": 100, "shared_hit": 900_000}),
+        json!({}),
+    );
+    let condition = "((gauge.at >= $1) AND (gauge.at <= $2))";
+    let heap = json!({"relation": "public.gauge", "condition": condition, "rows_planned": 4_500.0, "table_rows": 900_000.0});
+    node(scene, 1, 0, "Bitmap Heap Scan", heap);
+    node(scene, 2, 1, "Bitmap Index Scan", json!({"index": "gauge_at", "condition": condition}));
+    let keys = json!({"node": "n1", "relation": "public.gauge", "index": "gauge_at"});
+    let index = json!({"database": "db", "columns": "at", "method": "brin", "valid": true, "partial": false, "correlation": 0.99});
+    scene.set("plan_index", keys, index);
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.gauge"});
+    scene.set(
+        "table",
+        keys.clone(),
+        json!({"bytes": 73_728_000, "live_rows": 900_000, "planned_rows": 900_000, "dead_rows": 0}),
+    );
+    scene.set("table", keys, fields);
+}
+
+/// A write of a table, and most of the blocks in another relation, which is a partition of this one.
+fn touched(scene: &mut Scene, relation: &str, partition_of: &str) {
+    let text = "update plan set n = n + $1 where n = $2";
+    statement(scene, text, json!({"rows": 50, "shared_hit": 4_650}), json!({}));
+    for (relation, hit) in [(relation, 26_000), ("public.usertable", 1_000)] {
+        let keys = json!({"node": "n1", "database": "db", "relation": relation});
+        scene.set("table", keys, json!({"bytes": 700_000, "live_rows": 20_000, "planned_rows": 20_000, "analyzes_total": 1, "analyzed_s": 60.0,
+            "blocks_hit": hit, "blocks_read": 0, "indexes": 1, "partition_of": partition_of}));
+    }
+}
+
+/// A part of the plan of that write.
+fn read(scene: &mut Scene, is_subquery: bool) {
+    touched(scene, "public.holiday", "");
+    node(scene, 1, 0, "ModifyTable", json!({"relation": "public.plan"}));
+    node(scene, 2, 1, "Append", json!({"subquery": is_subquery}));
+    node(scene, 3, 2, "Seq Scan", json!({"relation": "public.holiday"}));
+}
+
+/// A statement of which most samples sleep: its text, its mean time, and the oldest transaction.
+fn sleeps(scene: &mut Scene, text: &str, mean_ms: f64, oldest_s: f64) {
+    statement(scene, text, json!({"calls": 10, "total_ms": mean_ms * 10.0}), json!({}));
+    for (kind, event, sessions) in [("Timeout", "PgSleep", 3), ("CPU", "CPU", 1)] {
+        let keys = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": kind, "wait_event": event, "query_id": "9"});
+        scene.set("wait", keys, json!({"sessions": sessions}));
+    }
+    scene.set("server", n1(), json!({"oldest_transaction_s": oldest_s}));
+}
+
+/// Calls of pg_switch_wal in ten seconds, and by how many bytes the WAL goes on in one.
+fn switches(scene: &mut Scene, text: &str, calls: u64, bytes: f64) {
+    scene.event(1, record::event::QUERY, "", json!({"query_id": "70", "text": text}));
+    let keys = json!({"node": "n1", "database": "db", "query_id": "70"});
+    scene.set("statement", keys, json!({"calls": calls, "rows": calls, "total_ms": 5.0}));
+    scene.vary("server", n1(), "wal_position_bytes_total", move |second| 1e9 + second as f64 * bytes);
+}
+
+const SWITCH: &str = "select pg_switch_wal()";
+const SWITCH_IF: &str =
+    "select case when pg_wal_lsn_diff(pg_current_wal_insert_lsn(), $1) < $2 then pg_switch_wal() end";
+
+/// Inserts of keys that are there already.
+fn repeated(scene: &mut Scene, end: &str) {
+    let text = format!("insert into code (no) values ($1) on conflict (no) do nothing{end}");
+    statement(scene, &text, json!({"calls": 60_000, "rows": 60, "total_ms": 9_000.0}), json!({}));
+}
+
 /// Rules, levels and changes.
 pub(super) const CASES: &[Fires] = &[
     ("CFG-01", Co, |scene| {
@@ -131,6 +210,16 @@ pub(super) const CASES: &[Fires] = &[
     }),
     ("PLAN-81", Co, |scene| locks(scene, &["Limit"], "Seq Scan", "public.job", LOCK)),
     ("PLAN-81", Co, |scene| locks(scene, &[], "Seq Scan", "public.job", "pg_advisory_lock_shared(id)")),
+    ("PLAN-49", Co, |scene| touched(scene, "public.holiday", "")),
+    ("PLAN-49", Co, |scene| read(scene, true)),
+    ("WAL-13", Counter, |scene| switches(scene, SWITCH, 20, 2.0 * 16_777_216.0)),
+    ("WAL-13", Counter, |scene| switches(scene, SWITCH_IF, 20, 2.0 * 16_777_216.0)),
+    ("GEN-01", Counter, |scene| repeated(scene, " returning no")),
+    ("SES-12", Counter, |scene| sleeps(scene, "call poll_jobs()", 9_000.0, 9.0)),
+    ("PLAN-11", Co, short),
+    ("PLAN-38", Co, |scene| of_ranges(scene, json!({"all_visible_share": 0.0}))),
+    // Most of the rows came after the last vacuum.
+    ("PLAN-38", Co, |scene| of_ranges(scene, json!({"all_visible_share": 0.99, "planned_rows": 300_000}))),
     ("PLAN-21", Counter, |scene| forbidden(scene, "(note ~~ $1)", "note text", "gin_trgm_ops")),
 ];
 
@@ -173,6 +262,19 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     }),
     ("PLAN-81", |scene| locks(scene, &[], "Seq Scan", "public.job", "pg_advisory_unlock(id)")),
     ("PLAN-81", |scene| locks(scene, &["Aggregate"], "CTE Scan", "", LOCK)),
+    // A vacuum has summarized the ranges: the statement wants most of them, or each has a row that is out of order.
+    ("PLAN-38", |scene| of_ranges(scene, json!({"all_visible_share": 1.0}))),
+    // A partition of the table that is written, one of a partition, and what the plan itself reads.
+    ("PLAN-49", |scene| touched(scene, "public.plan_2", "public.plan")),
+    ("PLAN-49", |scene| {
+        touched(scene, "public.plan_2_a", "public.plan_2");
+        let keys = json!({"node": "n1", "database": "db", "relation": "public.plan_2"});
+        scene.set("table", keys, json!({"bytes": 0, "partition_of": "public.plan"}));
+    }),
+    ("PLAN-49", |scene| read(scene, false)),
+    // Calls that close no file: nothing was written since the last one, or the condition is not true.
+    ("WAL-13", |scene| switches(scene, SWITCH, 25, 16_777_216.0 / 10.0)),
+    ("WAL-13", |scene| switches(scene, SWITCH_IF, 50, 0.0)),
     // Statistics whose price is not seen.
     ("CFG-01", |scene| sampled(scene, json!({"plan_ms": 30.0, "total_ms": 30_000.0}))),
 ];
@@ -194,6 +296,25 @@ pub(crate) const TOLD: &[(&str, Change, &str)] = &[
         "enable_bitmapscan is off for role clerk",
     ),
     ("PLAN-21", |scene| unlike(scene, "(note ~~ $1)", "note text", "gin_trgm_ops"), "fewer than three"),
+    ("PLAN-11", short, "fewer than three"),
+    ("GEN-01", |scene| repeated(scene, " returning no"), "in vain"),
+    (
+        "WAL-13",
+        |scene| {
+            scene.fact(n1(), "setting", "wal_segment_size", "64MB");
+            switches(scene, SWITCH, 20, 2.0 * 67_108_864.0);
+        },
+        "64 MB",
+    ),
+    ("SES-12", |scene| sleeps(scene, "call poll_jobs()", 50_000.0, 0.5), "between its transactions"),
+    (
+        "PLAN-11",
+        |scene| {
+            scene.fact(n1(), "setting", "enable_bitmapscan", "off");
+            short(scene);
+        },
+        "enable_bitmapscan is off",
+    ),
     ("PLAN-21", |scene| unlike(scene, "(note @> $1)", "note integer[]", "array_ops"), "intarray"),
 ];
 
@@ -206,6 +327,31 @@ fn claims_of_what_is_alike_leave_out_the_wrong_reason() {
     for (rule, change, words) in NOT_TOLD {
         let claim = super::surplus::claim_of(rule, *change);
         assert!(!claim.is_empty() && !claim.contains(words), "{rule}: {claim}");
+    }
+}
+
+#[test]
+fn what_the_record_does_not_decide_is_low() {
+    use record::finding::Severity;
+    let cases: [(&str, Change, Severity); 8] = [
+        ("GEN-01", |scene| repeated(scene, " returning no"), Severity::Medium),
+        ("GEN-01", |scene| repeated(scene, ""), Severity::Low),
+        ("WAL-13", |scene| switches(scene, SWITCH, 20, 2.0 * 16_777_216.0), Severity::Medium),
+        ("WAL-13", |scene| switches(scene, SWITCH_IF, 20, 2.0 * 16_777_216.0), Severity::Low),
+        ("SES-12", |scene| sleeps(scene, "select login($1)", 9_000.0, 9.0), Severity::High),
+        ("SES-12", |scene| sleeps(scene, "call poll_jobs()", 9_000.0, 9.0), Severity::Low),
+        ("SES-12", |scene| sleeps(scene, "call poll_jobs()", 50_000.0, 0.5), Severity::Note),
+        (
+            "PLAN-38",
+            |scene| of_ranges(scene, json!({"all_visible_share": 0.0, "dead_rows": 90_000})),
+            Severity::Low,
+        ),
+    ];
+    for (rule, change, expected) in cases {
+        let mut scene = Scene::healthy();
+        change(&mut scene);
+        let found = scene.explain().findings.into_iter().find(|finding| finding.rule == rule);
+        assert_eq!(found.map(|finding| finding.severity), Some(expected), "{rule}");
     }
 }
 
