@@ -262,6 +262,11 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     }),
     ("PLAN-81", |scene| locks(scene, &[], "Seq Scan", "public.job", "pg_advisory_unlock(id)")),
     ("PLAN-81", |scene| locks(scene, &["Aggregate"], "CTE Scan", "", LOCK)),
+    ("PLAN-81", |scene| {
+        locks(scene, &["Nested Loop"], "Index Scan", "public.job", LOCK);
+        node(scene, 2, 1, "Index Scan", json!({"condition": "(id = next.id)"}));
+        node(scene, 3, 1, "Limit", json!({}));
+    }),
     // A vacuum has summarized the ranges: the statement wants most of them, or each has a row that is out of order.
     ("PLAN-38", |scene| of_ranges(scene, json!({"all_visible_share": 1.0}))),
     // A partition of the table that is written, one of a partition, and what the plan itself reads.
@@ -319,8 +324,24 @@ pub(crate) const TOLD: &[(&str, Change, &str)] = &[
 ];
 
 /// Claims, and words that they must not have.
-const NOT_TOLD: &[(&str, Change, &str)] =
-    &[("CFG-01", |scene| sampled(scene, json!({"plan_ms": 30_000.0, "total_ms": 3_000.0})), "300 times")];
+const NOT_TOLD: &[(&str, Change, &str)] = &[
+    ("CFG-01", |scene| sampled(scene, json!({"plan_ms": 30_000.0, "total_ms": 3_000.0})), "300 times"),
+    ("PLAN-21", |scene| forbidden(scene, "(note ~~ $1)", "note text", "gin_trgm_ops"), "fewer than three"),
+    (
+        "PLAN-11",
+        |scene| {
+            own(scene, "enable_bitmapscan", "role clerk", "off");
+            at_work(scene, "clerk", 5);
+            short(scene);
+        },
+        "fewer than three",
+    ),
+    ("GEN-01", |scene| repeated(scene, ""), "in vain"),
+    ("SES-12", |scene| sleeps(scene, "select login($1)", 9_000.0, 9.0), "between its transactions"),
+    ("SES-12", |scene| sleeps(scene, "call poll_jobs()", 50_000.0, 0.5), "on purpose"),
+    ("PLAN-21", |scene| unlike(scene, "(note @> $1)", "note jsonb", "jsonb_ops"), "intarray"),
+    ("PLAN-21", |scene| unlike(scene, "(note @> $1)", "note text[]", "array_ops"), "intarray"),
+];
 
 #[test]
 fn claims_of_what_is_alike_leave_out_the_wrong_reason() {
