@@ -13,8 +13,8 @@ const STORED_MAX: f64 = 0.05;
 /// Characters of the statement in a claim.
 const TEXT_CHARS: usize = 120;
 
-const DRAWN: &str = "do not look for a free key by trying: take the next one from a sequence (and disguise it, if it must not be guessed), keep the free ones in a \
-    table and take one with FOR UPDATE SKIP LOCKED, or make the range of the keys far larger than the number of rows";
+const DRAWN: &str = "do not look for a free key by trying: take the next one from a sequence (and disguise it, if it must not be guessed), keep the free \
+    ones in a table and take one with FOR UPDATE SKIP LOCKED, or make the range of the keys far larger than the number of rows";
 const EITHER: &str = "if the program looks for a free key by trying, take the next one from a sequence, or a free one from a table of them (FOR UPDATE SKIP \
     LOCKED); if it stores events that come several times, this is right, and a short memory of the last keys in the program would spare most of the calls";
 

@@ -2,6 +2,7 @@
 //! another index would change nothing.
 
 use super::index::{self, Scan};
+use super::settings::own_setting;
 use super::{Planned, SHARE_MIN, below, planned, severity};
 use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
@@ -11,7 +12,7 @@ use crate::rules::{access, form};
 use crate::units;
 use record::finding::Level;
 use record::statement::{self, Condition};
-use record::watched::{FUNCTION_SETTINGS, OWN_SETTING};
+use record::watched::FUNCTION_SETTINGS;
 
 /// A random page that costs more than this against a sequential one is no value for a disk that exists; 4 is the default.
 const RANDOM_PAGE_COST_MAX: f64 = 10.0;
@@ -195,30 +196,6 @@ fn has_other_operator(case: &Case, planned: &Planned<'_>, relation: &str) -> boo
     has_operator && extensions.any(|fact| fact.node == planned.time.node && fact.name == "intarray")
 }
 
-/// What the planner is set to for a role that may execute the statement and not for that of watch: the setting, its value, and whose it is.
-pub(super) fn own_setting<'a>(case: &'a Case, planned: &Planned<'_>) -> Option<(&'a str, &'a str, &'a str)> {
-    let own = case.facts(OWN_SETTING).filter(|fact| fact.node == planned.time.node);
-    let is_of_planner = |name: &str, value: &str| match name {
-        "plan_cache_mode" => value == "force_generic_plan",
-        "effective_cache_size" => true,
-        _ => {
-            name.starts_with("enable_") && value == "off"
-                || name.ends_with("_page_cost")
-                || name.starts_with("cpu_")
-        }
-    };
-    let settings = own.filter_map(|fact| {
-        let (name, owner) = fact.name.split_once(" of ")?;
-        Some((name, fact.value.as_str(), owner))
-    });
-    settings.into_iter().find(|(name, value, owner)| {
-        let is_role = owner.starts_with("role ");
-        is_role
-            && is_of_planner(name, value)
-            && case.may_execute(&planned.time.node, owner, planned.statement)
-    })
-}
-
 /// Whether an index has trigrams.
 fn has_trigrams(case: &Case, planned: &Planned<'_>, index: &str) -> bool {
     let mut indexes = case.at("plan_index", planned.time.node.as_str());
@@ -232,8 +209,8 @@ const TRIGRAMS: &str = "a pattern with fewer than three letters or digits in a r
 const OTHER_OPERATOR: &str = "the extension intarray has an operator of the same name for arrays of integers, which fits better, and to whose operator class \
     (gin__int_ops) the index does not belong";
 
-const OWN_REMEDY: &str = "take the setting of the role back, if it is not meant: sessions that connect from then on have the server's. A statement that needs it \
-    gets it for its own transaction (SET LOCAL)";
+const OWN_REMEDY: &str = "take the setting of the role back, if it is not meant: sessions that connect from then on have the server's. A statement \
+    that needs it gets it for its own transaction (SET LOCAL)";
 const SETTINGS_COMMAND: &str = "SELECT coalesce(d.datname, '(all databases)') AS database, coalesce(r.rolname, '(all roles)') AS role, s.setconfig \
     FROM pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid = s.setrole;";
 const FUNCTIONS_COMMAND: &str = "SELECT oid::regprocedure, proconfig FROM pg_proc WHERE proconfig::text ~ 'enable_|_cost|plan_cache_mode';";

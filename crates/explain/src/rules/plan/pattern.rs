@@ -3,8 +3,8 @@
 //! A plan for unknown values never uses an index for a pattern, because the index is searched for what the pattern begins with. So counters must show that
 //! the table is scanned, except where no pattern at all could use the index.
 
-use super::aside::own_setting;
 use super::index::{Scan, class_of, indexes};
+use super::settings::own_setting;
 use super::{Planned, scanned};
 use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
@@ -281,7 +281,8 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// `indexes`: those of the table, if they are known; `forbidden`: the setting that forbids bitmap scans, and the command that takes it back. Beside a range the pattern has the advice only if an index is known to serve it better.
+    /// `indexes`: those of the table, if they are known; `forbidden`: the setting that forbids bitmap scans, and the command that takes it back.
+    /// Beside a range the pattern has the advice only if an index is known to serve it better.
     fn advice(
         mut self,
         indexes: &[(Thing<'_>, Vec<&str>)],
