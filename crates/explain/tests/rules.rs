@@ -39,6 +39,7 @@ fn what_only_looks_like_a_condition_is_no_finding() {
         .chain(fire::HARMLESS_FORMS)
         .chain(fire::HARMLESS_SCOPES)
         .chain(fire::HARMLESS_NARROW)
+        .chain(fire::HARMLESS_ALIKE)
         .chain(fire::HARMLESS_SHIFTS)
         .chain(fire::HARMLESS_SPREAD)
         .chain(fire::HARMLESS_AGAIN)

@@ -577,9 +577,8 @@ fn peaks_of_seconds_at_checkpoints_are_not_hidden_by_peaks_of_milliseconds() {
 
 #[test]
 fn claims_name_the_reason_and_not_only_what_takes_the_time() {
-    for (rule, change, words) in
-        crate::fire::surplus::TOLD.iter().chain(crate::fire::fit::TOLD).chain(crate::fire::each::TOLD)
-    {
+    let all = crate::fire::surplus::TOLD.iter().chain(crate::fire::fit::TOLD).chain(crate::fire::each::TOLD);
+    for (rule, change, words) in all.chain(crate::fire::alike::TOLD) {
         let claim = crate::fire::surplus::claim_of(rule, *change);
         assert!(claim.contains(words), "{rule}: {claim}");
     }

@@ -1,6 +1,7 @@
 //! What is not a user's: settings of roles and databases instead of the server's, and what the engine of a cluster makes for itself.
 
 use super::{Case, Thing};
+use record::finding::StatementTime;
 use record::statement;
 use record::watched::{COMMIT_WAITS, NODE_WAITS, OWN, OWN_SETTING, own};
 
@@ -20,8 +21,20 @@ pub(crate) fn reset_command(owner: &str, setting: &str) -> String {
     }
 }
 
+/// Of the share of a statement, the least that a role has of the sessions at work if it executes the statement: samples are few.
+pub(crate) const OF_STATEMENT_MIN: f64 = 0.5;
+
 /// The server's program.
 const SERVER: &str = "postgres";
+
+/// Whether a group of sessions has what an owner of [`Case::own_settings`] set, in `database` if one is named.
+fn is_owned(group: &Thing<'_>, owner: &str, database: &str) -> bool {
+    let (user, place) = (group.lines.word("user"), group.lines.word("database"));
+    let is_wanted = database.is_empty() || place == database;
+    let names =
+        [format!("role {user}"), format!("database {place}"), format!("role {user} in database {place}")];
+    is_wanted && names.iter().any(|name| name == owner)
+}
 
 impl Case {
     /// What roles and databases set for themselves, instead of the server's setting of this name: whose it is, and the value.
@@ -38,16 +51,22 @@ impl Case {
 
     /// Whether sessions of an owner of [`Case::own_settings`] were at work, in `database` if one is named.
     pub(crate) fn is_at_work(&self, node: &str, owner: &str, database: &str) -> bool {
-        self.at("activity", node).any(|group| {
-            let (user, place) = (group.lines.word("user"), group.lines.word("database"));
-            let is_wanted = database.is_empty() || place == database;
-            let names = [
-                format!("role {user}"),
-                format!("database {place}"),
-                format!("role {user} in database {place}"),
-            ];
-            is_wanted && names.iter().any(|name| name == owner)
-        })
+        self.at("activity", node).any(|group| is_owned(&group, owner, database))
+    }
+
+    /// Of the sessions that were seen at work, those of an owner of [`Case::own_settings`], in `database` if one is named.
+    pub(crate) fn share_at_work(&self, node: &str, owner: &str, database: &str) -> f64 {
+        let sessions = |group: Thing<'_>| group.lines.sum("sessions").unwrap_or(0.0);
+        let all: f64 = self.at("activity", node).map(sessions).sum();
+        let its = self.at("activity", node).filter(|group| is_owned(group, owner, database));
+        its.map(sessions).sum::<f64>() / all.max(f64::MIN_POSITIVE)
+    }
+
+    /// Whether a role, as an owner of [`Case::own_settings`], may execute a statement. The record does not hold which one does: a role that is at work for
+    /// less time than the statement does not.
+    pub(crate) fn may_execute(&self, node: &str, owner: &str, statement: &StatementTime) -> bool {
+        let share = self.share_at_work(node, owner, &statement.database);
+        share > 0.0 && share >= statement.share * OF_STATEMENT_MIN
     }
 
     /// What the engine of a node has of its own, or how it ends it: a fact of `record::watched::own`.

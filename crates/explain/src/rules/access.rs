@@ -141,9 +141,9 @@ fn odd<'a>(case: &'a Case, planned: Planned<'a>, method: &str) -> Option<Odd<'a>
 }
 
 impl Odd<'_> {
-    /// How far the values of its column are in the order of the table.
-    fn correlation(&self) -> Option<f64> {
-        self.index.lines.last("correlation")
+    /// Whether the values of its column are in the order of the table.
+    fn is_in_order(&self) -> bool {
+        self.index.lines.last("correlation").is_some_and(|correlation| correlation.abs() >= IN_ORDER_MIN)
     }
 
     fn name(&self) -> &str {
@@ -238,14 +238,34 @@ fn mixed<'a>(case: &'a Case, planned: Planned<'a>) -> Option<(Odd<'a>, f64)> {
     let table = table(case, &odd.planned, odd.relation)?;
     let blocks = table.lines.last("bytes")? / BLOCK_BYTES;
     let fits = if odd.is_used { odd.blocks() >= blocks * OF_TABLE_MIN } else { odd.keeps_few() };
-    (fits && odd.blocks() >= BLOCKS_MIN).then_some((odd, blocks))
+    let is_rightly_read = odd.is_in_order() && unsummarized(case, &odd).is_none();
+    (fits && odd.blocks() >= BLOCKS_MIN && !is_rightly_read).then_some((odd, blocks))
 }
 
 /// From here on the values of a column are in the order of the table.
 const IN_ORDER_MIN: f64 = 0.9;
 
+/// Of the rows of a table, the share on pages of which no vacuum knows that makes a search read most of the table.
+const UNKNOWN_MIN: f64 = 0.5;
+/// Dead rows, for each living one, of a table whose rows are changed: then its pages are unknown although their ranges are summarized.
+const CHANGED_MIN: f64 = 0.05;
+
+/// How sure it is that most ranges of an index in order are not summarized: `None` if they are. A vacuum marks pages as visible to all and summarizes their
+/// ranges, so what it has marked is summarized, and then each range may have rows that are out of order, or the statement wants most of the table.
+fn unsummarized(case: &Case, odd: &Odd<'_>) -> Option<Severity> {
+    let table = table(case, &odd.planned, odd.relation)?;
+    let last = |field: &str| table.lines.last(field);
+    let Some(visible) = last("all_visible_share") else { return Some(Severity::Low) };
+    let live = last("live_rows").unwrap_or(0.0).max(1.0);
+    // Pages that came after the last VACUUM or ANALYZE are not part of the share.
+    let counted = last("planned_rows").map_or(1.0, |rows| (rows / live).min(1.0));
+    let is_changed = last("dead_rows").unwrap_or(0.0) >= live * CHANGED_MIN;
+    let share = odd.planned.statement.share;
+    (1.0 - visible * counted >= UNKNOWN_MIN).then(|| if is_changed { Severity::Low } else { severity(share) })
+}
+
 /// A BRIN index that would fit: then ranges of blocks are not in it yet.
-fn not_summarized(case: &Case, odd: &Odd<'_>, blocks: f64) -> Claim {
+fn not_summarized(case: &Case, odd: &Odd<'_>, blocks: f64, severity: Severity) -> Claim {
     let text = format!(
         "a statement that takes {} of the session time touches {} of the {} blocks of {}: the values of {} are in the order of the table, so BRIN index \
             {} would find \
@@ -259,7 +279,7 @@ fn not_summarized(case: &Case, odd: &Odd<'_>, blocks: f64) -> Claim {
     );
     let index = odd.with_schema();
     odd.planned
-        .claim(case, Level::CoOccurrence, severity(odd.planned.statement.share), text)
+        .claim(case, Level::CoOccurrence, severity, text)
         .number("blocks_per_call", odd.blocks())
         .number("table_blocks", blocks)
         .because("VACUUM summarizes new ranges, and autovacuum when autosummarize is on for the index; what is only inserted waits for the next vacuum")
@@ -278,9 +298,9 @@ fn block_range(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
         let Some((odd, blocks)) = mixed(case, planned) else { continue };
-        let is_in_order = odd.correlation().is_some_and(|correlation| correlation.abs() >= IN_ORDER_MIN);
-        if is_in_order {
-            claims.push(not_summarized(case, &odd, blocks));
+        if odd.is_in_order() {
+            let how_sure = unsummarized(case, &odd);
+            claims.extend(how_sure.map(|severity| not_summarized(case, &odd, blocks, severity)));
             continue;
         }
         let text = format!(

@@ -5,7 +5,7 @@ use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::finding::{Level, NodeTime, StatementTime};
+use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
 use record::watched::FUNCTION_TEXT;
 
@@ -29,6 +29,54 @@ const NAME_CHARS: usize = 80;
 fn asleep(statement: &StatementTime) -> f64 {
     let sleeps = statement.events.iter().filter(|(event, _)| event == "Timeout:PgSleep");
     sleeps.map(|(_, share)| share).sum()
+}
+
+/// Seconds of an execution that is long, and by how much it is longer than transactions are old.
+const LONG_S: f64 = 2.0;
+const LONGER: f64 = 2.0;
+
+/// Whether its sessions sleep between their own transactions, as a worker that looks for jobs does: executions are longer than the oldest transaction of the
+/// server is old, so they commit meanwhile, and hold nothing for which others wait. A statement without counts beside counted ones runs all the time.
+fn commits(case: &Case, time: &NodeTime, one: &StatementTime) -> bool {
+    let is_counting = case.at("statement", &time.node).next().is_some();
+    let running_s = match one.mean_ms {
+        Some(ms) => ms / 1e3,
+        None if is_counting => time.seconds,
+        None => 0.0,
+    };
+    let oldest_s = case.one("server", &time.node).and_then(|server| server.max("oldest_transaction_s"));
+    let is_shorter = |oldest_s: f64| running_s >= LONG_S && running_s >= oldest_s * LONGER;
+    oldest_s.is_some_and(is_shorter) && case.waiters(&time.node).next().is_none()
+}
+
+/// Whether it may commit before it sleeps, as a procedure and a block can. A text that is not known may be one.
+fn may_commit(case: &Case, time: &NodeTime, one: &StatementTime) -> bool {
+    let text = lowered(&one.text);
+    let is_able = text.is_empty() || ["call ", "do "].iter().any(|verb| text.starts_with(verb));
+    is_able && case.waiters(&time.node).next().is_none()
+}
+
+/// A worker that sleeps: its time is no work, and no fault.
+fn worker(case: &Case, time: &NodeTime, one: &StatementTime, share: f64) -> Claim {
+    let text = format!(
+        "{}: a statement that takes {} of the session time sleeps in {} of its samples, between its transactions, as a worker does that looks for jobs",
+        time.node,
+        units::percent(one.share),
+        units::percent(share)
+    );
+    Claim::new(Severity::Note, Level::DiscriminatingCounter, text)
+        .on_node(&time.node)
+        .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+        .number("share", one.share)
+        .number("asleep", share)
+        .because(format!("the statement: {}", in_a_line(one)))
+        .because("its sessions were seen in Timeout:PgSleep, and it runs for longer than any transaction is open: it commits meanwhile")
+        .not("locks and snapshots that it keeps while it sleeps: no session waits, and no transaction is old")
+        .remedy(
+            "nothing, if it is meant: it takes one connection and no CPU; a worker outside of the server, or LISTEN and NOTIFY, would take none while idle",
+            &["SELECT pid, usename, state, wait_event, now() - xact_start AS transaction, left(query, 60) AS query FROM pg_stat_activity WHERE wait_event = \
+                'PgSleep';"],
+        )
 }
 
 /// What may call it: a function that the statement names and whose text has it, or the triggers of its tables.
@@ -62,6 +110,10 @@ fn judge(case: &Case) -> Answer {
             if share < ASLEEP_MIN || lowered(&one.text).contains("pg_sleep") {
                 continue;
             }
+            if commits(case, time, one) {
+                claims.push(worker(case, time, one, share));
+                continue;
+            }
             let locks: f64 = one
                 .events
                 .iter()
@@ -72,7 +124,7 @@ fn judge(case: &Case) -> Answer {
                 if locks >= share { "; the others wait for the locks that it holds meanwhile" } else { "" };
             claims.push(
                 Claim::new(
-                    severity(one.share),
+                    if may_commit(case, time, one) { Severity::Low } else { severity(one.share) },
                     Level::DiscriminatingCounter,
                     format!(
                         "{}: a statement that takes {} of the session time sleeps in {} of its samples, on purpose: {}{behind}",

@@ -3,7 +3,8 @@
 
 use super::costly::{busy, in_a_line, plain, severity, table_named};
 use super::paste::literal;
-use crate::case::Case;
+use super::plan::plan_of;
+use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
@@ -54,18 +55,49 @@ const CATALOG_LONG_PER_S_MIN: f64 = 1.0;
 const SIZES: [&str; 5] =
     ["pg_total_relation_size", "pg_relation_size", "pg_table_size", "pg_indexes_size", "pg_database_size"];
 
-/// Tables of a statement as it names them; `None` if it cannot be parsed, and may name any.
-fn names(statement: &StatementTime, relation: &str) -> Option<bool> {
-    let parsed = statement::parse(&statement.text).ok()?;
-    Some(parsed.tables.iter().any(|table| super::costly::is_name_of(table, relation)))
+/// A relation with the tables that it is a partition of: a partition may be partitioned itself.
+fn with_parents<'a>(case: &'a Case, node: &'a str, relation: &'a str) -> Vec<&'a str> {
+    let mut found = vec![relation];
+    while let Some(parent) = case
+        .at("table", node)
+        .filter(|table| found.last() == Some(&table.lines.word("relation")))
+        .map(|table| table.lines.word("partition_of"))
+        .find(|parent| !parent.is_empty() && !found.contains(parent))
+    {
+        found.push(parent);
+    }
+    found
+}
+
+/// Whether a text names one of these relations; `None` if it cannot be parsed, and may name any.
+fn names(text: &str, relations: &[&str]) -> Option<bool> {
+    let parsed = statement::parse(text).ok()?;
+    let is_named =
+        |table: &statement::TableName| relations.iter().any(|one| super::costly::is_name_of(table, one));
+    Some(parsed.tables.iter().any(is_named))
+}
+
+/// Whether a plan of a statement reads a relation itself, as the table of a view or one that inherits. What constraints and functions read is in no plan,
+/// and what a policy reads is a subquery.
+fn reads(case: &Case, time: &NodeTime, statement: &StatementTime, relation: &str) -> bool {
+    let Some(planned) = plan_of(case, time, statement) else { return false };
+    planned.nodes.iter().any(|node| {
+        let is_part = |one: &Thing<'_>| one.lines.flag("subquery") == Some(true);
+        node.lines.word("relation") == relation
+            && !is_part(node)
+            && !planned.ancestors(node).iter().any(is_part)
+    })
 }
 
 /// The table with most of the blocks, its share, and its blocks a second, if no statement that matters names it.
 fn unnamed_table<'a>(case: &Case, time: &'a NodeTime) -> Option<(&'a str, f64, f64)> {
     let by = time.by.iter().find(|by| by.name == "relation")?;
     let (relation, share) = by.shares.iter().max_by(|left, right| left.1.total_cmp(&right.1))?;
+    let relations = with_parents(case, &time.node, relation);
     let mut felt = time.statements.iter().filter(|statement| statement.share >= NAMING_SHARE_MIN);
-    let is_named = felt.any(|statement| names(statement, relation).unwrap_or(true));
+    let is_named = felt.any(|statement| {
+        names(&statement.text, &relations).unwrap_or(true) || reads(case, time, statement, relation)
+    });
     let per_s = |field: &str| {
         let tables = case.at("table", time.node.as_str());
         tables
@@ -79,9 +111,7 @@ fn unnamed_table<'a>(case: &Case, time: &'a NodeTime) -> Option<(&'a str, f64, f
         .at("statement", &time.node)
         .filter(|one| {
             let text = case.query(one.lines.word("query_id")).unwrap_or_default();
-            statement::parse(text).is_ok_and(|parsed| {
-                parsed.tables.iter().any(|table| super::costly::is_name_of(table, relation))
-            })
+            names(text, &relations) == Some(true)
         })
         .filter_map(|one| Some(one.lines.rate("shared_hit")? + one.lines.rate("shared_read").unwrap_or(0.0)))
         .sum();

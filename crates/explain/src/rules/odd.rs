@@ -9,8 +9,11 @@ use crate::rule::Need::{Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity};
+use whose::Setting;
 
+mod join;
 mod planner;
+mod whose;
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "CFG-01",
@@ -46,13 +49,15 @@ struct Cost {
     /// A figure of the evidence, and its name.
     figure: (&'static str, f64),
     evidence: String,
+    /// What the record does not hold, if that decides: then the claim is low.
+    unknown: Option<&'static str>,
 }
 
 /// A setting, whether a value of it is odd, and what it costs where that shows.
 struct Odd {
     name: &'static str,
     is_odd: fn(&str) -> bool,
-    cost: fn(&Case, &NodeTime, &str) -> Option<Cost>,
+    cost: fn(&Case, &NodeTime, Setting<'_>) -> Option<Cost>,
     what: &'static str,
     text: &'static str,
     /// It takes effect after a restart only.
@@ -107,16 +112,17 @@ const ODD: [Odd; 21] = [
     Odd {
         name: "default_statistics_target",
         is_odd: |value| !below(value, 1_000.0),
-        cost: used,
-        what: "each ANALYZE reads a sample of 300 times as many rows, and each planning compares with that many values",
+        cost: planner::of_statistics,
+        what: "each ANALYZE reads a sample of 300 rows for each unit of it, and each planning compares with so many values, ten times or more those of the \
+            default",
         text: "set it back to its default of 100; a column that needs more gets it alone (ALTER TABLE ... ALTER COLUMN ... SET STATISTICS); then analyse",
         restarts: false,
     },
     Odd {
         name: "constraint_exclusion",
         is_odd: is_off,
-        cost: appended,
-        what: "tables that inherit from another one are all read, although their CHECK constraints exclude them",
+        cost: join::appended,
+        what: "tables that inherit from another one are all read: none is left out by its CHECK constraints",
         text: "set it back to its default, partition",
         restarts: false,
     },
@@ -163,7 +169,7 @@ const ODD: [Odd; 21] = [
     Odd {
         name: "join_collapse_limit",
         is_odd: |value| below(value, 3.0),
-        cost: joined,
+        cost: join::as_written,
         what: "the planner joins tables in the order in which they are written, however many rows that makes",
         text: "set it back to its default of 8; a statement that needs it gets it for its own transaction (SET LOCAL)",
         restarts: false,
@@ -171,7 +177,7 @@ const ODD: [Odd; 21] = [
     Odd {
         name: "from_collapse_limit",
         is_odd: |value| below(value, 3.0),
-        cost: joined,
+        cost: join::apart,
         what: "the planner does not join tables of subqueries with those around them in another order than they are written in",
         text: "set it back to its default of 8",
         restarts: false,
@@ -179,7 +185,7 @@ const ODD: [Odd; 21] = [
     Odd {
         name: "geqo_threshold",
         is_odd: |value| below(value, 6.0),
-        cost: joined,
+        cost: join::by_chance,
         what: "the order of joins of few tables is found by chance (the genetic optimizer) and not by trying all orders",
         text: "set it back to its default of 12",
         restarts: false,
@@ -221,7 +227,7 @@ const ODD: [Odd; 21] = [
         is_odd: |value| {
             value.parse::<f64>().is_ok_and(|cost| cost < RANDOM_FACTOR.0 || cost > RANDOM_FACTOR.1)
         },
-        cost: planned_poorly,
+        cost: whose::priced,
         what: "the planner's choice between indexes and scans is made with a price that fits no disk",
         text: "set it to 1.1 for memory and flash, 4 for rotating disks (with seq_page_cost = 1)",
         restarts: false,
@@ -245,23 +251,25 @@ const ODD: [Odd; 21] = [
 ];
 
 /// It is at work.
-fn used(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+fn used(case: &Case, time: &NodeTime, _: Setting<'_>) -> Option<Cost> {
     let rate = case.one("server", &time.node)?.rate("xact_commit")?;
     (rate >= COMMITS_MIN).then(|| Cost {
         share: None,
+        unknown: None,
         figure: ("commits_per_s", rate),
         evidence: format!("{} transactions a second commit", units::short(rate)),
     })
 }
 
 /// It writes: the WAL takes time, or there is much of it.
-fn wal(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+fn wal(case: &Case, time: &NodeTime, _: Setting<'_>) -> Option<Cost> {
     let share = node_time::share_waiting(case, &time.node, |kind, event| {
         event.to_lowercase().contains("wal") && (kind == "IO" || kind == "LWLock")
     })?;
     let rate = case.one("server", &time.node)?.rate("wal_bytes").unwrap_or(0.0);
     (share >= SHARE_MIN || rate >= 1e6).then(|| Cost {
         share: Some(share),
+        unknown: None,
         figure: ("wal_bytes_per_s", rate),
         evidence: format!(
             "{} of WAL a second, and {} of the session time waits for it",
@@ -272,7 +280,7 @@ fn wal(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
 }
 
 /// Sessions wait for parallel workers.
-fn parallel(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+fn parallel(case: &Case, time: &NodeTime, _: Setting<'_>) -> Option<Cost> {
     const EVENTS: [&str; 8] = [
         "BgWorkerShutdown",
         "BgWorkerStartup",
@@ -286,6 +294,7 @@ fn parallel(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
     let share = node_time::share_waiting(case, &time.node, |_, event| EVENTS.contains(&event))?;
     (share >= SHARE_MIN).then(|| Cost {
         share: Some(share),
+        unknown: None,
         figure: ("share_waiting", share),
         evidence: format!(
             "{} of the session time waits for parallel workers to start, to end and to answer",
@@ -294,38 +303,18 @@ fn parallel(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
     })
 }
 
-/// A statement takes the time whose plan joins several tables.
-fn joined(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
-    let all = planned(case, SHARE_MIN).filter(|planned| planned.time.node == time.node);
-    let tables = |planned: &Planned<'_>| {
-        let scans = planned.nodes.iter().filter(|node| node.lines.word("kind").ends_with("Scan"));
-        scans.filter(|node| !node.lines.word("relation").is_empty()).count()
-    };
-    let largest = all
-        .filter(|planned| tables(planned) >= TABLES_MIN)
-        .max_by(|left, right| left.statement.share.total_cmp(&right.statement.share))?;
-    Some(Cost {
-        share: Some(largest.statement.share),
-        figure: ("tables", tables(&largest) as f64),
-        evidence: format!(
-            "{} of the session time is a statement that joins {} tables: {}",
-            units::percent(largest.statement.share),
-            tables(&largest),
-            super::costly::in_a_line(largest.statement)
-        ),
-    })
-}
-
-/// The first statement of a node with this share of its time whose plan fits, with what it is, in words.
+/// The first statement of a node with this share of its time that a value is for and whose plan fits, with what it is, in words.
 fn of_statement(
     case: &Case,
     time: &NodeTime,
+    setting: Setting<'_>,
     fits: impl Fn(&Planned<'_>) -> bool,
     what: impl Fn(&Planned<'_>) -> String,
 ) -> Option<Cost> {
     let mut all = planned(case, SHARE_MIN).filter(|planned| planned.time.node == time.node);
-    let first = all.find(|planned| fits(planned))?;
+    let first = all.find(|planned| setting.is_for_plan(case, planned) && fits(planned))?;
     Some(Cost {
+        unknown: setting.unknown(case, time, first.statement),
         share: Some(first.statement.share),
         figure: ("blocks_per_call", first.statement.blocks.unwrap_or(0.0)),
         evidence: format!(
@@ -342,20 +331,14 @@ fn has(planned: &Planned<'_>, fits: impl Fn(&str) -> bool) -> bool {
     planned.nodes.iter().any(|node| fits(node.lines.word("kind")))
 }
 
-/// A statement takes the time whose plan reads several tables one after another.
-fn appended(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
-    let fits = |planned: &Planned<'_>| has(planned, |kind| kind.ends_with("Append"));
-    of_statement(case, time, fits, |_| "reads several tables one after another (Append)".to_string())
-}
-
 /// A statement takes the time whose plan has parallel workers.
-fn without_workers(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+fn without_workers(case: &Case, time: &NodeTime, setting: Setting<'_>) -> Option<Cost> {
     let fits = |planned: &Planned<'_>| has(planned, |kind| kind.starts_with("Gather"));
-    of_statement(case, time, fits, |_| "has a Gather in its plan".to_string())
+    of_statement(case, time, setting, fits, |_| "has a Gather in its plan".to_string())
 }
 
 /// Decoding wrote files, and sessions or senders spend time with them.
-fn decoded(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+fn decoded(case: &Case, time: &NodeTime, _: Setting<'_>) -> Option<Cost> {
     let spilled: f64 = case.at("slot", &time.node).filter_map(|slot| slot.lines.sum("spill_bytes")).sum();
     let share = node_time::share_waiting(case, &time.node, |_, event| event.starts_with("ReorderBuffer"))?;
     let of_functions: f64 = time
@@ -365,7 +348,7 @@ fn decoded(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
         .map(|statement| statement.share)
         .sum();
     (spilled > 0.0 || share > 0.0).then(|| Cost {
-        share: Some(share.max(of_functions)),
+        share: Some(share.max(of_functions)), unknown: None,
         figure: ("spill_bytes", spilled),
         evidence: format!(
             "slots wrote {} of changes to files, and {} of the session time is decoding or waits for these files",
@@ -376,17 +359,18 @@ fn decoded(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
 }
 
 /// Sessions wait for locks.
-fn locked(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+fn locked(case: &Case, time: &NodeTime, _: Setting<'_>) -> Option<Cost> {
     let share = node_time::share_waiting(case, &time.node, |kind, _| kind == "Lock")?;
     (share >= SHARE_MIN).then(|| Cost {
         share: Some(share),
+        unknown: None,
         figure: ("share_waiting", share),
         evidence: format!("{} of the session time waits for locks", units::percent(share)),
     })
 }
 
 /// A statement takes the time that touches far more blocks than it returns rows.
-fn planned_poorly(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
+fn planned_poorly(case: &Case, time: &NodeTime, setting: Setting<'_>) -> Option<Cost> {
     let work = |planned: &Planned<'_>| {
         (planned.statement.blocks.unwrap_or(0.0), planned.statement.rows.unwrap_or(0.0))
     };
@@ -394,25 +378,26 @@ fn planned_poorly(case: &Case, time: &NodeTime, _: &str) -> Option<Cost> {
         let (blocks, rows) = work(planned);
         blocks >= BLOCKS_MIN && blocks >= rows.max(1.0) * BLOCKS_PER_ROW_MIN
     };
-    of_statement(case, time, is_poor, |planned| {
+    of_statement(case, time, setting, is_poor, |planned| {
         let (blocks, rows) = work(planned);
         format!("touches {} blocks for {} rows", units::count(blocks), units::short(rows))
     })
 }
 
-/// Its values that are in force: the server's, and those of roles and databases.
-fn values<'a>(case: &'a Case, node: &'a str, name: &'a str) -> Vec<(Option<&'a str>, &'a str)> {
-    let own = case.own_settings(node, name).map(|(owner, value)| (Some(owner), value));
-    case.setting(node, name).map(|value| (None, value)).into_iter().chain(own).collect()
+/// The first odd value of a setting that costs something: the server's, or one of a role, a database or a tablespace.
+fn found<'a>(case: &'a Case, time: &'a NodeTime, odd: &Odd) -> Option<(Setting<'a>, Cost)> {
+    let values = whose::values(case, &time.node, odd.name).into_iter();
+    values
+        .filter(|setting| (odd.is_odd)(setting.value))
+        .find_map(|setting| Some((setting, (odd.cost)(case, time, setting)?)))
 }
 
 fn odd(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in node_time::all(case) {
         for odd in ODD.iter().chain(&planner::ODD) {
-            let value = values(case, &time.node, odd.name).into_iter().find(|(_, value)| (odd.is_odd)(value));
-            let Some((owner, value)) = value else { continue };
-            let Some(Cost { share, figure, evidence }) = (odd.cost)(case, time, value) else { continue };
+            let Some((Setting { owner, value }, cost)) = found(case, time, odd) else { continue };
+            let Cost { share, figure, evidence, unknown } = cost;
             let of_owner = owner.map_or(String::new(), |owner| format!(" for {owner}"));
             let command = match (owner, odd.restarts) {
                 (Some(owner), _) => reset_command(owner, odd.name),
@@ -426,9 +411,11 @@ fn odd(case: &Case) -> Answer {
             let shown = if value.is_empty() { "empty" } else { value };
             claims.push(
                 Claim::new(
-                    share.map_or(Severity::Medium, |share| {
-                        if share >= SHARE_MIN { of_share(share) } else { Severity::Medium }
-                    }),
+                    match share {
+                        _ if unknown.is_some() => Severity::Low,
+                        Some(share) if share >= SHARE_MIN => of_share(share),
+                        _ => Severity::Medium,
+                    },
                     Level::CoOccurrence,
                     format!("{}: {} is {shown}{of_owner}: {}", time.node, odd.name, odd.what),
                 )
@@ -437,6 +424,7 @@ fn odd(case: &Case) -> Answer {
                 .with(share, |claim, share| claim.number("share", share))
                 .number(figure.0, figure.1)
                 .because(evidence)
+                .with(unknown, Claim::lacking)
                 .lacking("how it would be without: set it back for one session, and compare")
                 .remedy(odd.text, &[&command, &look]),
             );

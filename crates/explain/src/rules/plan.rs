@@ -13,6 +13,7 @@ mod order;
 mod otherwise;
 mod pattern;
 mod scope;
+mod settings;
 mod spill;
 mod step;
 mod surplus;

@@ -292,6 +292,9 @@ pub(crate) const CASES: &[Fires] = &[
     ("PLAN-75", Co, |scene| {
         grouped(scene, "(visit.visitor = a.visitor)", "partitioned by RANGE (at), never analysed as a whole")
     }),
+    ("PLAN-75", Co, |scene| {
+        grouped(scene, "(visit.visitor = a.visitor)", "without statistics, never analysed")
+    }),
     ("PLAN-04", Co, |scene| planned_long(scene, 12.0, 2_000)),
     ("TXN-18", Counter, |scene| updated(scene, 90_000, 10)),
     ("EXT-05", Counter, |scene| foreign(scene, "its server is queried for estimates (use_remote_estimate)")),
@@ -321,6 +324,12 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("PLAN-74", |scene| ordered(scene, "o.weight DESC, o.at DESC", "board, weight, at")),
     ("PLAN-74", |scene| ordered(scene, "o.weight DESC, o.no", "board, weight, at")),
     ("PLAN-75", |scene| grouped(scene, "(visit.visitor = a.visitor)", "partitioned by RANGE (at)")),
+    // The plan without statistics is no bad one.
+    ("PLAN-75", |scene| {
+        grouped(scene, "", "without statistics, never analysed");
+        let keys = json!({"node": "n1", "query_id": "9", "hash": "c0"});
+        scene.set("plan", keys, json!({"cost_total": 90_000.0}));
+    }),
     // Planning that is short, or rare; and prepared once, so that sessions are seen in executions.
     ("PLAN-04", |scene| planned_long(scene, 0.1, 2_000)),
     ("PLAN-04", |scene| planned_long(scene, 12.0, 3)),

@@ -1,6 +1,7 @@
 //! For each rule a change that makes its condition true, and the proof level it must reach on it.
 
 pub(crate) mod again;
+pub(crate) mod alike;
 mod around;
 pub(crate) mod each;
 pub(crate) mod fit;
@@ -21,6 +22,7 @@ mod time;
 pub(crate) mod work;
 
 pub(crate) use again::HARMLESS as HARMLESS_AGAIN;
+pub(crate) use alike::HARMLESS as HARMLESS_ALIKE;
 pub(crate) use around::HARMLESS as HARMLESS_AROUND;
 pub(crate) use each::HARMLESS as HARMLESS_EACH;
 pub(crate) use fit::HARMLESS as HARMLESS_FIT;
@@ -58,6 +60,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(steps::CASES)
         .chain(scope::CASES)
         .chain(narrow::CASES)
+        .chain(alike::CASES)
         .chain(shift::CASES)
         .chain(spread::CASES)
         .chain(again::CASES)

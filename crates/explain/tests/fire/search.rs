@@ -75,6 +75,14 @@ fn of_kind(scene: &mut Scene, method: &str, class: &str) {
     scene.set("plan_index", keys, json!({"method": method, "operator_classes": class}));
 }
 
+/// The same in executions that do not scan it.
+fn of_kind_unscanned(scene: &mut Scene, method: &str, class: &str) {
+    of_kind(scene, method, class);
+    let figures = json!({"node": "n1", "database": "db", "query_id": "9"});
+    scene.set("statement", figures, json!({"calls": 1_000, "shared_hit": 200_000}));
+    scene.set("table", orders(), json!({"seq_scans": 0, "seq_rows": 0, "index_scans": 6_000}));
+}
+
 /// Part of [`super::all`].
 pub(super) const CASES: &[Fires] = &[
     ("PLAN-11", Co, |scene| {
@@ -134,6 +142,12 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         pattern(scene, "name ilike $1 or code = $2", "((orders.name ~~* $1) OR (orders.code = $2))");
         scanned(scene);
         on_name(scene, "btree", "text_ops", "en-x-icu");
+    }),
+    // The table is not scanned while the statement runs a hundred times a second: another plan is carried out.
+    ("PLAN-10", |scene| of_kind_unscanned(scene, "brin", "int4_minmax_ops")),
+    ("PLAN-20", |scene| {
+        scan(scene, "(made <= now())", "made timestamp with time zone");
+        index(scene, "orders_made", "made", true);
     }),
     // A procedure returns nothing, whatever the statement inside of it finds.
     ("SES-08", |scene| {

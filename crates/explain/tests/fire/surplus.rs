@@ -39,6 +39,29 @@ fn values(scene: &mut Scene, text: &str, rows: u64) {
     node(scene, 2, 1, "Index Only Scan", fields);
 }
 
+/// The newest rows of so many groups among 400,000 rows, which are read in the order of an index.
+fn newest(scene: &mut Scene, condition: &str, groups: u64) {
+    let text = "select distinct on (r.sensor) r.sensor, r.at, s.label from reading r join sensor s on s.id = r.sensor order by r.sensor, r.at desc";
+    statement(
+        scene,
+        text,
+        json!({"rows": groups * 10, "calls": 10, "shared_hit": 4_010_000}),
+        json!({"cost_total": 30_020.0}),
+    );
+    node(scene, 1, 0, "Unique", json!({"rows_planned": 150.0}));
+    node(scene, 2, 1, "Merge Join", json!({"rows_planned": 400_000.0}));
+    let fields = json!({"relation": "public.reading", "index": "reading_sensor_at", "condition": condition, "table_rows": 400_000.0,
+        "rows_planned": 400_000.0});
+    node(scene, 3, 2, "Index Scan", fields);
+    node(
+        scene,
+        4,
+        2,
+        "Index Scan",
+        json!({"relation": "public.sensor", "table_rows": 150.0, "rows_planned": 150.0}),
+    );
+}
+
 /// An anti join that leaves so many of 100,000 rows, with a table of this size.
 fn without_partner(scene: &mut Scene, rows: u64, partners: f64) {
     let text = "select i.id from invoice i where not exists (select $1 from sent s where s.invoice = i.id) order by i.id limit $2";
@@ -258,6 +281,7 @@ const PIECE: &str = "select substr(content, $1, $3) from file where id = $2";
 pub(crate) const CASES: &[Fires] = &[
     ("PLAN-68", Co, |scene| joined(scene, 60_000.0, true)),
     ("PLAN-69", Co, |scene| values(scene, DISTINCT, 24)),
+    ("PLAN-69", Co, |scene| newest(scene, "", 150)),
     ("PLAN-69", Co, |scene| values(scene, "select c.country from customer c group by c.country", 24)),
     ("PLAN-70", Co, |scene| without_partner(scene, 10, 90_000.0)),
     ("PLAN-71", Co, |scene| pieces(scene, PIECE, 70_000_000)),
@@ -292,6 +316,10 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("PLAN-68", |scene| joined(scene, 60.0, true)),
     // Many different values, an aggregate, a condition.
     ("PLAN-69", |scene| values(scene, DISTINCT, 20_000)),
+    ("PLAN-69", |scene| newest(scene, "", 90_000)),
+    ("PLAN-69", |scene| newest(scene, "(r.sensor = $1)", 150)),
+    // Each row that the plan fetches by the index is in a block of its own.
+    ("PLAN-24", |scene| newest(scene, "", 150)),
     ("PLAN-69", |scene| values(scene, "select c.country, count(*) from customer c group by c.country", 24)),
     ("PLAN-69", |scene| values(scene, "select distinct c.country from customer c where c.open = $1", 24)),
     // It finds many, or the other table is small.

@@ -82,7 +82,7 @@ line! {
         table_rows: Option<f64>,
         /// Whether the table is partitioned: an index is created on each partition first.
         partitioned: Option<bool>,
-        /// Types of the columns in the filter: `name type`, separated by `; `.
+        /// Types of the columns in the filter, and in the condition of an index: `name type`, separated by `; `.
         column_types: String,
         /// Their collations, likewise; `C` for every one in the order of the code points.
         column_collations: String,

@@ -180,7 +180,9 @@ impl Node {
 fn plan_node(node: &str, plan: &Plan, found: &TreeNode, details: &Value) -> PlanNode {
     let is_it = |table: &&Value| text(table, "schema") == found.schema && text(table, "name") == found.table;
     let table = list(details, "tables").iter().find(is_it).unwrap_or(&Value::Null);
-    let conditions = statement::conditions(&found.filter).unwrap_or_default();
+    // What an index is searched for may have several operators of one name, which differ in their types.
+    let of_text = |text: &String| statement::conditions(text).unwrap_or_default();
+    let conditions: Vec<_> = [&found.filter, &found.condition].into_iter().flat_map(of_text).collect();
     let of_columns = |what: &str| {
         let words = conditions.iter().filter_map(|condition| {
             Some(format!("{} {}", condition.column, table[what][&condition.column].as_str()?))

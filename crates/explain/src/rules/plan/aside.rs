@@ -2,14 +2,16 @@
 //! another index would change nothing.
 
 use super::index::{self, Scan};
+use super::settings::own_setting;
 use super::{Planned, SHARE_MIN, below, planned, severity};
+use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::Answer;
 use crate::rules::costly::{scanned, wasteful};
 use crate::rules::{access, form};
 use crate::units;
 use record::finding::Level;
-use record::statement;
+use record::statement::{self, Condition};
 use record::watched::FUNCTION_SETTINGS;
 
 /// A random page that costs more than this against a sequential one is no value for a disk that exists; 4 is the default.
@@ -21,6 +23,56 @@ const FORBIDS: [&str; 3] = ["enable_indexscan", "enable_bitmapscan", "enable_ind
 /// Words that stand in front of a parenthesis in a filter and are no functions.
 const NO_FUNCTIONS: [&str; 12] =
     ["and", "or", "not", "any", "all", "in", "row", "array", "coalesce", "nullif", "greatest", "least"];
+
+/// Functions of the server that conditions often call, none of them VOLATILE (`pg_proc.dat`).
+const NOT_VOLATILE: [&str; 46] = [
+    "now",
+    "transaction_timestamp",
+    "statement_timestamp",
+    "current_setting",
+    "current_database",
+    "current_schema",
+    "current_user",
+    "session_user",
+    "date_trunc",
+    "date_part",
+    "date_bin",
+    "timezone",
+    "age",
+    "make_date",
+    "make_interval",
+    "make_timestamp",
+    "make_timestamptz",
+    "to_char",
+    "to_date",
+    "to_timestamp",
+    "to_number",
+    "lower",
+    "upper",
+    "initcap",
+    "length",
+    "char_length",
+    "substr",
+    "substring",
+    "left",
+    "right",
+    "btrim",
+    "ltrim",
+    "rtrim",
+    "replace",
+    "concat",
+    "concat_ws",
+    "split_part",
+    "md5",
+    "abs",
+    "round",
+    "floor",
+    "ceil",
+    "mod",
+    "array_length",
+    "cardinality",
+    "to_tsvector",
+];
 
 /// A reason why the planner leaves an index aside, and what to do.
 struct Reason {
@@ -72,7 +124,8 @@ fn forbidden(case: &Case, node: &str) -> Option<Reason> {
 
 fn called(scan: &Scan<'_>) -> Option<Reason> {
     let functions = functions(scan.filter);
-    let name = functions.first()?.rsplit('.').next()?.to_string();
+    let bare = |name: &String| name.rsplit('.').next().unwrap_or(name).to_string();
+    let name = functions.iter().map(bare).find(|name| !NOT_VOLATILE.contains(&name.as_str()))?;
     Some(Reason {
         why: format!(
             "the condition calls {name}(), and a VOLATILE function is called for each row instead of once"
@@ -111,7 +164,8 @@ fn reason(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<(String
 
 fn first_reason<'a>(case: &'a Case, planned: &Planned<'a>) -> Option<(Scan<'a>, String, Reason)> {
     let few = index::scans_of(planned).into_iter().filter(index::Scan::keeps_few);
-    few.into_iter().find_map(|scan| {
+    let mut few = few.filter(|scan| index::is_carried_out(case, planned, scan.relation));
+    few.find_map(|scan| {
         let (name, reason) = reason(case, planned, &scan)?;
         Some((scan, name, reason))
     })
@@ -174,11 +228,22 @@ fn index_of<'a>(planned: &Planned<'a>, scan: &Thing<'a>) -> &'a str {
 /// Operators that the extension intarray has for arrays of integers beside those of the server, as a condition has them.
 const OF_INTARRAY: [&str; 3] = [" @> ", " && ", " <@ "];
 
-/// Whether sessions may use another operator of that name than the one whose index the plan uses: that of the extension fits arrays of integers better.
+/// Whether sessions use another operator of that name than the one whose index the plan uses: that of the extension fits arrays of integers better, and
+/// no other type.
 fn has_other_operator(case: &Case, planned: &Planned<'_>, relation: &str) -> bool {
+    let of_integers = |node: &Thing<'_>, condition: &Condition| {
+        let types = node.lines.word("column_types").split("; ");
+        let mut its =
+            types.filter_map(|text| text.strip_prefix(condition.column.as_str())?.strip_prefix(' '));
+        its.any(|kind| kind == "integer[]")
+    };
     let scans = planned.nodes.iter().filter(|node| node.lines.word("relation") == relation);
-    let mut conditions = scans.map(|node| node.lines.word("condition"));
-    let has_operator = conditions.any(|text| OF_INTARRAY.iter().any(|operator| text.contains(operator)));
+    let has_operator = scans.into_iter().any(|node| {
+        let text = node.lines.word("condition");
+        let conditions = statement::conditions(text).unwrap_or_default();
+        OF_INTARRAY.iter().any(|operator| text.contains(operator))
+            && conditions.iter().any(|condition| of_integers(node, condition))
+    });
     let mut extensions = case.facts("extension");
     has_operator && extensions.any(|fact| fact.node == planned.time.node && fact.name == "intarray")
 }
@@ -191,10 +256,16 @@ fn has_trigrams(case: &Case, planned: &Planned<'_>, index: &str) -> bool {
     })
 }
 
-const TRIGRAMS: &str = "a pattern with fewer than three letters or digits in a row has no trigram to look for, and one that most rows fit is no use";
+const TRIGRAMS: &str = "a pattern with fewer than three letters or digits in a row has no trigram to look for, and one that most rows fit is no use, or its \
+    sessions have other settings";
 const OTHER_OPERATOR: &str = "the extension intarray has an operator of the same name for arrays of integers, which fits better, and to whose operator class \
     (gin__int_ops) the index does not belong";
 
+const OWN_REMEDY: &str = "take the setting of the role back, if it is not meant: sessions that connect from then on have the server's. A statement \
+    that needs it gets it for its own transaction (SET LOCAL)";
+const SETTINGS_COMMAND: &str = "SELECT coalesce(d.datname, '(all databases)') AS database, coalesce(r.rolname, '(all roles)') AS role, s.setconfig \
+    FROM pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid = s.setrole;";
+const FUNCTIONS_COMMAND: &str = "SELECT oid::regprocedure, proconfig FROM pg_proc WHERE proconfig::text ~ 'enable_|_cost|plan_cache_mode';";
 const OPERATOR_REMEDY: &str = "create an index for the operator that sessions use (USING gin (column gin__int_ops)), write OPERATOR(pg_catalog.@>) where the \
     index shall serve, or take the extension out of the search_path of these sessions (ALTER EXTENSION intarray SET SCHEMA ...)";
 const SETTINGS_REMEDY: &str = "look for planner settings (enable_..., random_page_cost, plan_cache_mode) of the role, the database, a function or the \
@@ -202,24 +273,41 @@ const SETTINGS_REMEDY: &str = "look for planner settings (enable_..., random_pag
                         reset them for the role or database. A session that prepared its statement before the index existed needs DISCARD PLANS, or a new \
                         connection. Unlike the plan for watch, one for given values may scan if the value is frequent";
 
+/// Why the sessions execute another plan, and what to do: what is known of the statement comes before what may be.
+fn why_unlike(case: &Case, planned: &Planned<'_>, relation: &str, index: &str) -> Reason {
+    let called = statement::names(&planned.statement.text);
+    let function = case.facts(FUNCTION_SETTINGS).find(|fact| {
+        let is_inner = planned.plan.lines.word("function") == fact.name;
+        fact.node == planned.time.node && (is_inner || called.contains(&fact.name))
+    });
+    if let Some(fact) = function {
+        let why = format!("function {}() has settings of its own: {}", fact.name, fact.value);
+        return Reason { why, text: SETTINGS_REMEDY, commands: vec![] };
+    }
+    if let Some((name, value, owner)) = own_setting(case, planned) {
+        return Reason {
+            why: format!("{name} is {value} for {owner}"),
+            text: OWN_REMEDY,
+            commands: vec![reset_command(owner, name)],
+        };
+    }
+    let (why, text) = match () {
+        () if has_other_operator(case, planned, relation) => (OTHER_OPERATOR, OPERATOR_REMEDY),
+        () if has_trigrams(case, planned, index) => (TRIGRAMS, SETTINGS_REMEDY),
+        () => ("its sessions have other settings or older plans", SETTINGS_REMEDY),
+    };
+    Reason { why: why.to_string(), text, commands: vec![] }
+}
+
 pub(super) fn unlike_the_plan(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
         let Some((table, scans, index)) = contradiction(case, &planned) else { continue };
         let relation = table.lines.word("relation");
         let blocks = planned.statement.blocks.unwrap_or(0.0);
-        let called = statement::names(&planned.statement.text);
-        let function = case.facts(FUNCTION_SETTINGS).find(|fact| {
-            let is_inner = planned.plan.lines.word("function") == fact.name;
-            fact.node == planned.time.node && (is_inner || called.contains(&fact.name))
-        });
-        let has_other = function.is_none() && has_other_operator(case, &planned, relation);
-        let why = match function {
-            Some(fact) => format!("function {}() has settings of its own: {}", fact.name, fact.value),
-            None if has_other => OTHER_OPERATOR.to_string(),
-            None if has_trigrams(case, &planned, index) => TRIGRAMS.to_string(),
-            None => "its sessions have other settings or older plans".to_string(),
-        };
+        let Reason { why, text: remedy, mut commands } = why_unlike(case, &planned, relation, index);
+        commands.extend([SETTINGS_COMMAND, FUNCTIONS_COMMAND].map(String::from));
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         let text = format!(
             "a statement that takes {} of the session time scans {relation}, but for the role of watch the planner uses index {index}: {why}",
             planned.share()
@@ -241,14 +329,7 @@ pub(super) fn unlike_the_plan(case: &Case) -> Answer {
                 .with(user, |claim, user| claim.because(format!("most of the session time belongs to role {user}")))
                 .not("a missing index: the planner has one, and uses it elsewhere")
                 .lacking("the plan in the application's own session: auto_explain with log_min_duration and a sample rate shows it")
-                .remedy(
-                    if has_other { OPERATOR_REMEDY } else { SETTINGS_REMEDY },
-                    &[
-                        "SELECT coalesce(d.datname, '(all databases)') AS database, coalesce(r.rolname, '(all roles)') AS role, s.setconfig \
-                            FROM pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid = s.setrole;",
-                        "SELECT oid::regprocedure, proconfig FROM pg_proc WHERE proconfig::text ~ 'enable_|_cost|plan_cache_mode';",
-                    ],
-                ),
+                .remedy(remedy, &commands),
         );
     }
     Answer::of(claims, || "plans of statements, against the scans that were counted".to_string())

@@ -206,9 +206,34 @@ fn windowed(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     )
 }
 
+/// Functions that take advisory locks; each has a variant for shared locks as well.
+const LOCKS: [&str; 4] =
+    ["pg_advisory_lock", "pg_advisory_xact_lock", "pg_try_advisory_lock", "pg_try_advisory_xact_lock"];
+
+/// Whether a condition calls one of them: a column may have such a word in its name, and another function gives a lock back.
+fn takes_lock(filter: &str) -> bool {
+    let is_name = |c: char| c.is_alphanumeric() || "_$\"".contains(c);
+    LOCKS.iter().any(|name| {
+        filter.match_indices(name).any(|(at, _)| {
+            let rest = &filter[at + name.len()..];
+            !filter[..at].ends_with(is_name) && rest.strip_prefix("_shared").unwrap_or(rest).starts_with('(')
+        })
+    })
+}
+
+/// A scan of a table that takes locks. Rows that a subquery has chosen are no scan, nor are those that are looked up for the rows that a LIMIT left.
+fn scan_with_lock<'a, 'b>(planned: &'b Planned<'a>) -> Option<&'b Thing<'a>> {
+    let limits = planned.nodes.iter().filter(|node| node.lines.word("kind") == "Limit").count();
+    planned.nodes.iter().find(|node| {
+        let above = planned.above(node).iter().filter(|kind| **kind == "Limit").count();
+        let is_of_chosen = above < limits && !node.lines.word("condition").is_empty();
+        takes_lock(node.lines.word("filter")) && !node.lines.word("relation").is_empty() && !is_of_chosen
+    })
+}
+
 /// PLAN-81. The server may evaluate the condition for any row before it sorts and cuts off.
 fn locks_rows(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
-    let node = planned.nodes.iter().find(|node| node.lines.word("filter").contains("advisory_"))?;
+    let node = scan_with_lock(planned)?;
     let filter = node.lines.word("filter");
     let relation = planned.relation_of(node);
     let is_cut = planned.above(node).contains(&"Limit");
@@ -374,6 +399,20 @@ mod tests {
             ("select discover() from t", None),
         ] {
             assert_eq!(over_all(text).as_deref(), call, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_lock_is_taken_by_a_call_and_not_by_a_name() {
+        for (filter, takes) in [
+            ("pg_try_advisory_xact_lock(j.id)", true),
+            ("((state = $1) AND pg_catalog.pg_advisory_lock_shared((id)::bigint))", true),
+            ("(advisory_level = $1)", false),
+            ("(pg_advisory_lock = $1)", false),
+            ("pg_advisory_unlock(id)", false),
+            ("my_pg_advisory_lock(id)", false),
+        ] {
+            assert_eq!(takes_lock(filter), takes, "{filter}");
         }
     }
 

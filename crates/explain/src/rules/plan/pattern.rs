@@ -4,7 +4,9 @@
 //! the table is scanned, except where no pattern at all could use the index.
 
 use super::index::{Scan, class_of, forgive_relabelling, indexes};
+use super::settings::own_setting;
 use super::{Planned, scanned};
+use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rules::paste::literal;
 use record::finding::StatementTime;
@@ -264,10 +266,27 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// `indexes`: those of the table, if they are known. Beside a range the pattern has the advice only if an index is known to serve it better.
+    /// Trigrams that the planner is not allowed to look for.
+    fn forbidden(&self, index: &str, forbidden: &(String, String)) -> Advice {
+        let (setting, command) = forbidden;
+        Advice {
+            obstacle: Some(format!(
+                "index {index} has the trigrams of {}, but {setting}, and a GIN index is read by bitmap scans alone",
+                self.expression()
+            )),
+            evidence: format!("{} of {} is searched by a pattern", self.expression(), self.relation),
+            lacking: None,
+            text: "turn the setting on again; one that is meant for a single statement belongs into its transaction (SET LOCAL)".to_string(),
+            commands: vec![command.clone(), format!("ANALYZE {}; -- so that sessions plan prepared statements again", self.relation)],
+        }
+    }
+
+    /// `indexes`: those of the table, if they are known; `forbidden`: the setting that forbids bitmap scans, and the command that takes it back.
+    /// Beside a range the pattern has the advice only if an index is known to serve it better.
     fn advice(
         mut self,
         indexes: &[(Thing<'_>, Vec<&str>)],
+        forbidden: Option<(String, String)>,
         is_scanned: bool,
         beside: Beside,
     ) -> Option<Advice> {
@@ -279,7 +298,11 @@ impl<'a> Key<'a> {
         let obstacles: Vec<Option<(String, Begin)>> =
             own.iter().filter(|index| is_tree(index)).map(|index| self.obstacle(index)).collect();
         if let Some(short) = own.iter().find(|index| is_scanned && class_of(index).ends_with("_trgm_ops")) {
-            return Some(self.too_short(short.lines.word("index")));
+            let name = short.lines.word("index");
+            let forbidden = forbidden.filter(|_| short.lines.word("method") == "gin");
+            return Some(
+                forbidden.map_or_else(|| self.too_short(name), |reason| self.forbidden(name, &reason)),
+            );
         }
         // Trigrams serve every pattern with three characters in a row; of another index nothing may be known that speaks against it.
         if own.iter().any(|index| class_of(index).ends_with("_trgm_ops"))
@@ -327,6 +350,17 @@ impl<'a> Key<'a> {
     }
 }
 
+/// What forbids bitmap scans to the sessions of a statement, and the command that takes it back.
+fn no_bitmaps(case: &Case, planned: &Planned<'_>) -> Option<(String, String)> {
+    const NAME: &str = "enable_bitmapscan";
+    if case.setting(&planned.time.node, NAME) == Some("off") {
+        let command = format!("ALTER SYSTEM RESET {NAME}; SELECT pg_reload_conf();");
+        return Some((format!("{NAME} is off"), command));
+    }
+    let (_, value, owner) = own_setting(case, planned).filter(|(name, ..)| *name == NAME)?;
+    Some((format!("{NAME} is {value} for {owner}"), reset_command(owner, NAME)))
+}
+
 /// What is known about the search of a scan by a pattern; `None` if another condition narrows it, or an index serves it.
 pub(super) fn of_scan(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<Advice> {
     // A generic plan is forced: it never uses an index for a pattern.
@@ -354,7 +388,7 @@ fn of_conditions(
     key.begin = begin(case, &planned.time.node, planned.statement, scan.relation, key.column);
     let counted = scanned(case, &planned.time.node, planned.statement);
     let is_scanned = counted.is_some_and(|(table, _, _)| table.lines.word("relation") == scan.relation);
-    key.advice(&indexes(case, planned, scan.relation), is_scanned, beside)
+    key.advice(&indexes(case, planned, scan.relation), no_bitmaps(case, planned), is_scanned, beside)
 }
 
 /// The same for patterns that OR connects: each side needs an index of its own, so that nothing is known if one of them is no pattern.
@@ -393,7 +427,7 @@ pub(in crate::rules) fn of_text(
     let mut key = conditions.iter().find_map(|condition| Key::of(relation, condition, "", ""))?;
     key.begin = begin(case, node, statement, relation, key.column);
     let column = key.column.to_string();
-    let mut advice = key.advice(&[], true, beside)?;
+    let mut advice = key.advice(&[], None, true, beside)?;
     advice.commands.insert(
         0,
         format!(

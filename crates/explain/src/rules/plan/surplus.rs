@@ -183,8 +183,54 @@ fn different_in<'a>(planned: &Planned<'a>) -> Option<Different<'a>> {
     })
 }
 
+/// DISTINCT ON that reads a whole table for one row of each group: the table, and its rows.
+fn first_of_groups<'a>(planned: &Planned<'a>) -> Option<(&'a str, f64)> {
+    let text = lowered(&planned.statement.text);
+    let is_touching = planned.statement.blocks.is_none_or(|blocks| blocks >= BLOCKS_MIN);
+    if !text.starts_with("select distinct on") || super::is_limited(planned) || !is_touching {
+        return None;
+    }
+    let rows_of = |node: &Thing<'a>| number(node, "table_rows").max(number(node, "rows_planned"));
+    let scans = planned.nodes.iter().filter(|node| !node.lines.word("relation").is_empty());
+    let largest = scans.max_by(|left, right| rows_of(left).total_cmp(&rows_of(right)))?;
+    let is_whole = largest.lines.word("filter").is_empty()
+        && largest.lines.word("condition").is_empty()
+        && !planned.above(largest).contains(&"Nested Loop");
+    let rows = rows_of(largest);
+    let returned = planned.statement.rows?.max(1.0);
+    (is_whole && rows >= ROWS_MIN && rows >= returned * ROWS_PER_RESULT_MIN)
+        .then_some((largest.lines.word("relation"), rows))
+}
+
+/// The part of PLAN-69 about the first row of each group.
+fn one_of_each_group(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    let (relation, rows) = first_of_groups(planned)?;
+    let text = format!(
+        "a statement that takes {} of the session time reads all {} rows of {relation} to keep one of each group, {} in all (DISTINCT ON)",
+        planned.share(),
+        units::count(rows),
+        units::short(planned.statement.rows.unwrap_or(0.0))
+    );
+    Some(
+        planned
+            .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+            .number("rows_of_table", rows)
+            .because(planned.file())
+            .because("DISTINCT ON does not jump in an index from one group to the next: every row, or its index entry, is read, and the more history, the longer")
+            .not("a missing index: in its order all rows are read as well")
+            .remedy(
+                "look up each group's row by itself: FROM the table of the groups CROSS JOIN LATERAL (SELECT ... WHERE its key = the group's ORDER BY ... \
+                 LIMIT 1), which an index on the key and the order answers with a few blocks for each; or keep the newest row of each group in a table",
+                &[&explain_it(case, &planned.time.node, planned.statement)],
+            ),
+    )
+}
+
 /// PLAN-69.
 fn different(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    if let Some(claim) = one_of_each_group(case, planned) {
+        return Some(claim);
+    }
     let Different { relation, rows, keys } = different_in(planned)?;
     let by = if keys.is_empty() { String::new() } else { format!(" of {}", plain(keys, NAMES_CHARS)) };
     let text = format!(

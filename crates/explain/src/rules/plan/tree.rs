@@ -44,6 +44,20 @@ impl<'a> Planned<'a> {
         node.lines.word("relation")
     }
 
+    /// The nodes above one, the nearest first.
+    pub(in crate::rules) fn ancestors(&self, node: &Thing<'_>) -> Vec<Thing<'a>> {
+        let mut found: Vec<Thing<'a>> = vec![];
+        let mut above = number(node, "above");
+        while let Some(next) = self.nodes.iter().find(|next| number(next, "number") == above) {
+            if above <= 0.0 || found.len() > self.nodes.len() {
+                break;
+            }
+            found.push(*next);
+            above = number(next, "above");
+        }
+        found
+    }
+
     /// Kinds of the nodes above one.
     pub(super) fn above(&self, node: &Thing<'_>) -> Vec<&str> {
         let mut kinds = vec![];
