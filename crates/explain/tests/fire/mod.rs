@@ -2,6 +2,7 @@
 
 pub(crate) mod again;
 mod around;
+pub(crate) mod beside;
 pub(crate) mod each;
 pub(crate) mod fit;
 mod form;
@@ -67,4 +68,5 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(search::CASES)
         .chain(work::CASES)
         .chain(work::LISTS)
+        .chain(beside::CASES)
 }
