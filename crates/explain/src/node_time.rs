@@ -185,18 +185,7 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
             "{woken:.2} sessions of the waits had got what they waited for and had no CPU yet: on free CPUs these waits would be shorter"
         ));
     }
-    if scheduler.is_none() && parts.iter().any(|part| part.name == CPU) {
-        notes.push(
-            "the server's processes cannot be read from here, so CPU time and waiting for a CPU are one part"
-                .to_string(),
-        );
-    }
-    if case.gaps.iter().any(|gap| gap.node == node && HIDING_SESSIONS.contains(&gap.what.as_str())) {
-        notes.push(
-            "the monitoring role cannot see what sessions of other roles do (grant it pg_monitor): their waits are in the rest"
-                .to_string(),
-        );
-    }
+    notes.extend(unseen(case, node, &parts, scheduler.is_some()));
     notes.push(format!("waits are divided in proportion to {samples:.0} samples of the sessions"));
     Some(NodeTime {
         node: node.to_string(),
@@ -212,6 +201,24 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
         statements: statements(case, node, windows, waits, active),
         notes,
     })
+}
+
+/// What could not be seen of a node's sessions.
+fn unseen(case: &Case, node: &str, parts: &[NodePart], is_scheduled: bool) -> Vec<String> {
+    let mut notes = vec![];
+    if !is_scheduled && parts.iter().any(|part| part.name == CPU) {
+        notes.push(
+            "the server's processes cannot be read from here, so CPU time and waiting for a CPU are one part"
+                .to_string(),
+        );
+    }
+    if case.gaps.iter().any(|gap| gap.node == node && HIDING_SESSIONS.contains(&gap.what.as_str())) {
+        notes.push(
+            "the monitoring role cannot see what sessions of other roles do (grant it pg_monitor): their waits are in the rest"
+                .to_string(),
+        );
+    }
+    notes
 }
 
 /// Seconds of executions that ended in these windows and lie before them.
