@@ -254,13 +254,20 @@ fn what_began_before_the_recording_counts_as_far_as_it_lies_in_it() {
     };
     let seen = |second: u64| {
         format!(
-            r#"{{"t_us":{},"interval_us":1000000,"source":"wait","node":"n1","backend":"client backend","state":"active","wait_type":"CPU","wait_event":"CPU","query_id":"77","sessions":1}}"#,
+            concat!(
+                r#"{{"t_us":{},"interval_us":1000000,"source":"wait","node":"n1","backend":"client backend","#,
+                r#""state":"active","wait_type":"CPU","wait_event":"CPU","query_id":"77","sessions":1}}"#
+            ),
             second * 1_000_000
         )
     };
     let counted = |query_id: &str, calls: u64, total_ms: u64| {
         format!(
-            r#"{{"t_us":10000000,"interval_us":10000000,"source":"statement","node":"n1","database":"db","query_id":"{query_id}","calls":{calls},"total_ms":{total_ms}}}"#
+            concat!(
+                r#"{{"t_us":10000000,"interval_us":10000000,"source":"statement","node":"n1","database":"db","#,
+                r#""query_id":"{}","calls":{},"total_ms":{}}}"#
+            ),
+            query_id, calls, total_ms
         )
     };
     let lines = [seen(1), seen(2), counted("77", 1, 53_000), counted("42", 900, 19_000)];
