@@ -9,6 +9,7 @@
 //! much of it was *woken*. How long sessions waited for a CPU before their statement was read, which no view shows, follows from the number of statements:
 //! each is one of the turns on a CPU that the scheduler counts.
 
+mod before;
 mod dimensions;
 mod same_text;
 
@@ -148,9 +149,17 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
     // A statement is counted when it has ended: one that outlasts the recording is known to the samples alone.
     // The server counts the time of sessions, and not that of their parallel workers.
     let parallel = waits.parallel_within(windows) / samples;
+    let begun = begun_before(case, node, windows) / seconds(server, windows).max(f64::MIN_POSITIVE);
+    // It is taken away as far as the samples do not show it: a statement inside of another is counted twice.
+    let by_server = by_server.map(|sessions| (sessions - begun).max(seen.min(sessions)));
     let by_server = by_server.map(|sessions| sessions + parallel);
     let is_counted = by_server.is_some_and(|sessions| sessions >= seen * COUNTED_SHARE_MIN);
     let mut notes = vec![];
+    if begun > 0.0 {
+        notes.push(
+            "a statement that began before this time ended in it: only what lies in it counts".to_string(),
+        );
+    }
     if let Some(sessions) = by_server.filter(|_| !is_counted) {
         notes.push(format!(
             "the server has counted {sessions:.2} active sessions so far: a statement is counted when it ends, so the samples are used instead"
@@ -176,18 +185,7 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
             "{woken:.2} sessions of the waits had got what they waited for and had no CPU yet: on free CPUs these waits would be shorter"
         ));
     }
-    if scheduler.is_none() && parts.iter().any(|part| part.name == CPU) {
-        notes.push(
-            "the server's processes cannot be read from here, so CPU time and waiting for a CPU are one part"
-                .to_string(),
-        );
-    }
-    if case.gaps.iter().any(|gap| gap.node == node && HIDING_SESSIONS.contains(&gap.what.as_str())) {
-        notes.push(
-            "the monitoring role cannot see what sessions of other roles do (grant it pg_monitor): their waits are in the rest"
-                .to_string(),
-        );
-    }
+    notes.extend(unseen(case, node, &parts, scheduler.is_some()));
     notes.push(format!("waits are divided in proportion to {samples:.0} samples of the sessions"));
     Some(NodeTime {
         node: node.to_string(),
@@ -203,6 +201,29 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
         statements: statements(case, node, windows, waits, active),
         notes,
     })
+}
+
+/// What could not be seen of a node's sessions.
+fn unseen(case: &Case, node: &str, parts: &[NodePart], is_scheduled: bool) -> Vec<String> {
+    let mut notes = vec![];
+    if !is_scheduled && parts.iter().any(|part| part.name == CPU) {
+        notes.push(
+            "the server's processes cannot be read from here, so CPU time and waiting for a CPU are one part"
+                .to_string(),
+        );
+    }
+    if case.gaps.iter().any(|gap| gap.node == node && HIDING_SESSIONS.contains(&gap.what.as_str())) {
+        notes.push(
+            "the monitoring role cannot see what sessions of other roles do (grant it pg_monitor): their waits are in the rest"
+                .to_string(),
+        );
+    }
+    notes
+}
+
+/// Seconds of executions that ended in these windows and lie before them.
+fn begun_before(case: &Case, node: &str, windows: &[Window]) -> f64 {
+    case.at("statement", node).map(|thing| before::of(thing.lines, windows)).sum::<f64>() / 1e3
 }
 
 /// The time that the readings of a node cover.
@@ -329,10 +350,19 @@ fn parts(
 /// The statements that took the most of the time: as pg_stat_statements counted them, else as the samples show them.
 fn statements(case: &Case, node: &str, windows: &[Window], waits: &Waits, active: f64) -> Vec<StatementTime> {
     let covered_s = polled_s(case, node, windows);
-    let mut all: Vec<StatementTime> =
-        case.at("statement", node).filter_map(|thing| counted(thing.lines, windows, covered_s)).collect();
-    // A statement is counted when it ends, so one that runs for longer than the recording is only in the samples.
     let samples = case.looks(node, &[Window::new(0, u64::MAX)]).max(1.0);
+    let in_time = |thing: Thing<'_>| {
+        let mut found = counted(thing.lines, windows, covered_s)?;
+        let before_s = before::of(thing.lines, windows) / 1e3;
+        if before_s > 0.0 {
+            // What remains is at most the time since the beginning; samples of its sessions show how much of it. They have no statement inside of another.
+            let (most, seen) = (found.sessions - before_s / covered_s, waits.sessions_with(&found.query_id));
+            found.sessions = if seen > 0.0 { most.min((seen + 1.0) / samples) } else { most };
+        }
+        Some(found)
+    };
+    let mut all: Vec<StatementTime> = case.at("statement", node).filter_map(in_time).collect();
+    // A statement is counted when it ends, so one that runs for longer than the recording is only in the samples.
     let least = if all.is_empty() { 0.0 } else { samples * UNENDED_LOOKS_MIN };
     let ids: BTreeSet<String> = all.iter().map(|one| one.query_id.clone()).collect();
     let is_uncounted = |(query_id, sessions): &(&str, f64)| !ids.contains(*query_id) && *sessions >= least;

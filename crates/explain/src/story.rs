@@ -326,10 +326,30 @@ fn under_their_causes(case: &Case, findings: &mut [Finding]) {
     }
 }
 
+/// Causes of one statement's plan by name, which lie in a table or in a setting, so that other statements suffer as well.
+const OF_ALL_STATEMENTS: [&str; 7] =
+    ["PLAN-02", "PLAN-05", "PLAN-07", "PLAN-08", "PLAN-09", "PLAN-61", "PLAN-75"];
+
+/// The statement that a finding is about.
+fn statement_of(finding: &Finding) -> Option<&str> {
+    finding.evidence.iter().find_map(|sentence| sentence.strip_prefix("the statement: "))
+}
+
+/// Whether the two are about different statements, of which the one is not run inside of the other.
+fn is_of_another_statement(cause: &Finding, symptom: &Finding) -> bool {
+    let is_of_one = cause.rule.starts_with("PLAN-") && !OF_ALL_STATEMENTS.contains(&cause.rule.as_str());
+    let (Some(own), Some(other)) = (statement_of(cause), statement_of(symptom)) else { return false };
+    let is_inside = |inner: &str, outer: &str| inner.contains(&format!("(inside of: {outer}"));
+    is_of_one && own != other && !is_inside(own, other) && !is_inside(other, own)
+}
+
 /// Whether a finding can be a symptom of this cause: sessions behind another transaction than one of the engine's have a cause of their own, and so has a
 /// statement that walks over living rows.
 fn is_its(cause: &Finding, symptom: &Finding) -> bool {
     let only_with = |number: &str| symptom.numbers.contains_key(number);
+    if is_of_another_statement(cause, symptom) {
+        return false;
+    }
     match (cause.rule.as_str(), symptom.rule.as_str()) {
         ("REP-13", "LCK-01") => only_with(ENGINES),
         // Rows before the page, and what a policy asks of each row, are what the walk touches.

@@ -51,6 +51,7 @@ fn what_only_looks_like_a_condition_is_no_finding() {
         .chain(fire::live::HARMLESS)
         .chain(fire::search::HARMLESS)
         .chain(fire::work::HARMLESS)
+        .chain(fire::beside::HARMLESS)
     {
         let mut scene = Scene::healthy();
         change(&mut scene);

@@ -242,3 +242,42 @@ fn statements_are_ranked_by_the_time_that_was_counted_for_them() {
         (1, 4.0, false)
     );
 }
+
+/// A procedure of 53 s ends in the tenth second: at most ten of them are of this time, and samples saw it at work in two.
+#[test]
+fn what_began_before_the_recording_counts_as_far_as_it_lies_in_it() {
+    let recording = Recording {
+        seconds: 12,
+        active_ms: Some(6_000.0),
+        run_wait_ms: None,
+        waits: vec![("CPU", "CPU", 2)],
+    };
+    let seen = |second: u64| {
+        format!(
+            concat!(
+                r#"{{"t_us":{},"interval_us":1000000,"source":"wait","node":"n1","backend":"client backend","#,
+                r#""state":"active","wait_type":"CPU","wait_event":"CPU","query_id":"77","sessions":1}}"#
+            ),
+            second * 1_000_000
+        )
+    };
+    let counted = |query_id: &str, calls: u64, total_ms: u64| {
+        format!(
+            concat!(
+                r#"{{"t_us":10000000,"interval_us":10000000,"source":"statement","node":"n1","database":"db","#,
+                r#""query_id":"{}","calls":{},"total_ms":{}}}"#
+            ),
+            query_id, calls, total_ms
+        )
+    };
+    let lines = [seen(1), seen(2), counted("77", 1, 53_000), counted("42", 900, 19_000)];
+    let time = only(&recording.case(&lines.each_ref().map(String::as_str)));
+    assert!((2.1..2.5).contains(&time.active), "{}", time.active);
+    let of = |id: &str| time.statements.iter().find(|one| one.query_id == id).map_or(0.0, |one| one.sessions);
+    assert!((1.8..2.0).contains(&of("42")) && of("77") <= 0.25, "{:?}", time.statements);
+    assert!(time.notes.iter().any(|note| note.contains("began before")), "{:?}", time.notes);
+    // One that began in this time has all of it.
+    let lines = [counted("77", 2, 18_000), counted("42", 900, 19_000)];
+    let time = only(&recording.case(&lines.each_ref().map(String::as_str)));
+    assert_eq!((time.active, time.notes.iter().any(|note| note.contains("began before"))), (6.0, false));
+}

@@ -15,8 +15,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-79",
         title: "documents of type json are parsed for each of their fields",
         needs: &[Field("server", "sessions_active")],
-        limits: "20 % of the session time in a statement that takes three fields or more from a column of type json (->, ->>, json_...), and computes in 60 % \
-            of the samples (ours)",
+        limits: "20 % of the session time in a statement that takes three fields or more from a column of type json (->, ->>, json_...) of 500 rows or more, \
+            and computes in 60 % of the samples (ours)",
         judge: parsed,
         links: &["https://www.postgresql.org/docs/current/datatype-json.html"],
     },
@@ -24,7 +24,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-80",
         title: "a table is large because its values are padded with blanks",
         needs: &[Field("table", "bytes"), Field("server", "sessions_active")],
-        limits: "20 % of the session time in a statement on a table with columns of type character(n) that make up half of its size, 10 MB or more (ours)",
+        limits: "20 % of the session time in a statement on a table with columns of type character(n) that make up half of its size, 10 MB or more; low where \
+            they are shorter than 200 (ours)",
         judge: padded,
         links: &["https://www.postgresql.org/docs/current/datatype-character.html"],
     },
@@ -40,8 +41,10 @@ const COMPUTING_MIN: f64 = 0.6;
 const BYTES_MIN: f64 = 10e6;
 /// The part of a table that padded columns make up at most.
 const PADDED_SHARE_MIN: f64 = 0.5;
-/// Characters of these columns in a row: a code or a hash of full length has no blanks.
+/// Characters of these columns in a row.
 const CHARACTERS_MIN: f64 = 200.0;
+/// Characters of one column: a code or a hash of full length, which has no blanks, is shorter.
+const COLUMN_MIN: f64 = 200.0;
 /// Blocks of an execution.
 const BLOCKS_MIN: f64 = 1_000.0;
 /// Characters of names in a claim.
@@ -102,17 +105,28 @@ fn fields_in(one: &StatementTime, relation: &str, column: &str) -> usize {
     fields_of(&one.text, column, (&names, parsed.tables.len() == 1))
 }
 
-/// Rows of the table that a statement reads: for a few the fields are no work.
+/// Rows whose fields a statement takes: for a few they are no work.
 const ROWS_MIN: f64 = 500.0;
+/// Steps above a scan that need the fields of each of its rows, and return fewer.
+const REDUCES: [&str; 5] = ["Aggregate", "Group", "Unique", "WindowAgg", "Sort"];
 
-fn reads_many(case: &Case, time: &NodeTime, one: &StatementTime, relation: &str) -> bool {
-    let mut nodes =
-        case.at("plan_node", &time.node).filter(|node| node.lines.word("query_id") == one.query_id);
-    nodes.any(|node| {
+/// Whether the fields of a column are taken in many rows: in all that a scan reads if its filter takes them, in those that fit if they are summed up or
+/// sorted, and else in those that are returned.
+fn reads_many(case: &Case, time: &NodeTime, one: &StatementTime, (relation, column): (&str, &str)) -> bool {
+    let nodes =
+        || case.at("plan_node", &time.node).filter(|node| node.lines.word("query_id") == one.query_id);
+    let is_reduced = nodes().any(|node| REDUCES.contains(&node.lines.word("kind")));
+    nodes().filter(|node| node.lines.word("relation") == relation).any(|node| {
         let rows = |field: &str| node.lines.last(field).unwrap_or(0.0);
-        let is_scan = node.lines.word("kind") == "Seq Scan";
-        node.lines.word("relation") == relation
-            && rows(if is_scan { "table_rows" } else { "rows_planned" }) >= ROWS_MIN
+        let filter = node.lines.word("filter");
+        let is_in_filter = ["->", "#>", "json_"].iter().any(|taken| filter.contains(taken))
+            && statement::names(filter).iter().any(|name| name == column.trim_matches('"'));
+        let most = match (is_in_filter && node.lines.word("kind") == "Seq Scan", is_reduced) {
+            (true, _) => rows("table_rows"),
+            (false, true) => rows("rows_planned"),
+            (false, false) => one.rows.unwrap_or(rows("rows_planned")),
+        };
+        most >= ROWS_MIN
     })
 }
 
@@ -127,7 +141,7 @@ fn parsed(case: &Case) -> Answer {
                 .flat_map(|(table, value)| kinds(value).map(move |(column, kind)| (table, column, kind)));
             let found = found
                 .filter(|(_, _, kind)| *kind == "json")
-                .filter(|(table, ..)| reads_many(case, time, one, table))
+                .filter(|(table, column, _)| reads_many(case, time, one, (table, column)))
                 .map(|(table, column, _)| (table, column, fields_in(one, table, column)))
                 .filter(|(.., fields)| *fields >= FIELDS_MIN)
                 .max_by_key(|(.., fields)| *fields);
@@ -180,10 +194,10 @@ fn padded_columns(value: &str) -> impl Iterator<Item = (&str, &str)> {
     kinds(value).filter(|(_, kind)| kind.starts_with("character("))
 }
 
-/// Characters of the padded columns in a row.
-fn padded_characters(value: &str) -> f64 {
+/// Characters of the padded columns in a row that have so many at least.
+fn padded_characters(value: &str, least: f64) -> f64 {
     let length = |kind: &str| kind.strip_prefix("character(")?.strip_suffix(')')?.parse::<f64>().ok();
-    kinds(value).filter_map(|(_, kind)| length(kind)).sum()
+    kinds(value).filter_map(|(_, kind)| length(kind)).filter(|length| *length >= least).sum()
 }
 
 /// Rows of a table, as the last ANALYZE or VACUUM has found them, else as the counters have them: these count rows twice that were inserted before it.
@@ -202,8 +216,11 @@ fn padded(case: &Case) -> Answer {
                     continue;
                 };
                 let (bytes, rows) = (table.lines.last("bytes").unwrap_or(0.0), rows_of(&table));
-                let of_row = padded_characters(value);
-                let share = of_row * rows / bytes.max(1.0);
+                let of_row = padded_characters(value, 1.0);
+                let of_table = |of_row: f64| of_row * rows / bytes.max(1.0);
+                let share = of_table(of_row);
+                // Shorter columns may be hashes and codes that fill them: the record does not hold how long the values are.
+                let is_sure = of_table(padded_characters(value, COLUMN_MIN)) >= PADDED_SHARE_MIN;
                 // More than the table has: the values are compressed or moved out.
                 let is_scan = one.blocks.is_none_or(|blocks| blocks >= BLOCKS_MIN);
                 if bytes < BYTES_MIN
@@ -213,7 +230,7 @@ fn padded(case: &Case) -> Answer {
                 {
                     continue;
                 }
-                claims.push(of_blanks(case, time, one, (name, value, of_row, bytes, rows)));
+                claims.push(of_blanks(case, time, one, (name, value, of_row, bytes, rows), is_sure));
             }
         }
     }
@@ -222,7 +239,13 @@ fn padded(case: &Case) -> Answer {
     })
 }
 
-fn of_blanks(case: &Case, time: &NodeTime, one: &StatementTime, found: (&str, &str, f64, f64, f64)) -> Claim {
+fn of_blanks(
+    case: &Case,
+    time: &NodeTime,
+    one: &StatementTime,
+    found: (&str, &str, f64, f64, f64),
+    is_sure: bool,
+) -> Claim {
     let (name, value, of_row, bytes, rows) = found;
     let columns: Vec<String> =
         padded_columns(value).map(|(column, kind)| format!("{column} {kind}")).collect();
@@ -230,13 +253,14 @@ fn of_blanks(case: &Case, time: &NodeTime, one: &StatementTime, found: (&str, &s
         .map(|(column, _)| format!("ALTER COLUMN {column} TYPE text USING rtrim({column})"))
         .collect();
     Claim::new(
-        severity(one.share).min(Severity::Medium),
+        severity(one.share).min(if is_sure { Severity::Medium } else { Severity::Low }),
         Level::CoOccurrence,
         format!(
-            "{}: {} of the session time is a statement on {name}, whose rows seem to be wide because {} {} padded with blanks to the full length: {} of \
+            "{}: {} of the session time is a statement on {name}, whose rows {} be wide because {} {} padded with blanks to the full length: {} of \
                 {} a row",
             time.node,
             units::percent(one.share),
+            if is_sure { "seem to" } else { "may" },
             plain(&columns.join(", "), NAME_CHARS),
             if columns.len() == 1 { "is" } else { "are" },
             units::bytes(of_row),
@@ -278,7 +302,8 @@ mod tests {
 
     #[test]
     fn padded_characters_are_those_of_character_columns() {
-        assert_eq!(padded_characters("body json; name character(200); \"a b\" character(40)"), 240.0);
-        assert_eq!(padded_characters("body json"), 0.0);
+        assert_eq!(padded_characters("body json; name character(200); \"a b\" character(40)", 1.0), 240.0);
+        assert_eq!(padded_characters("name character(200); hash character(64)", COLUMN_MIN), 200.0);
+        assert_eq!(padded_characters("body json", 1.0), 0.0);
     }
 }

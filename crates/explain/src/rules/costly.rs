@@ -21,6 +21,8 @@ const SCAN_BLOCKS_MIN: f64 = 100.0;
 const SCAN_ROWS_MIN: f64 = 1_000.0;
 /// Scans of the table per execution; half, as the two are not polled at the same time.
 const SCANS_PER_CALL_MIN: f64 = 0.5;
+/// Rows that fit into a block (`MaxHeapTuplesPerPage`).
+const ROWS_OF_BLOCK_MAX: f64 = 291.0;
 /// Characters of a statement in a sentence.
 const STATEMENT_CHARS: usize = 160;
 
@@ -110,7 +112,50 @@ pub(super) fn table_named<'a>(
     only.filter(|_| found.next().is_none())
 }
 
-/// A table of the statement's database that is scanned about as often as the statement runs, and the rows of a scan.
+/// Whether a statement names the table whose partition this one is.
+pub(super) fn names_whole(statement: &StatementTime, table: &Thing<'_>) -> bool {
+    statement::parse(&statement.text).is_ok_and(|all| all.tables.iter().any(|one| is_part_of(one, table)))
+}
+
+/// Whether a table is a partition of the one with this name.
+fn is_part_of(named: &TableName, table: &Thing<'_>) -> bool {
+    let (schema, name) = parts_of(table.lines.word("partition_of"));
+    let is_schema = |written: &String| schema.is_empty() || *written == schema;
+    !name.is_empty() && named.name == name && named.schema.as_ref().is_none_or(is_schema)
+}
+
+/// Whether a statement reads a table by its text, or by its recorded plan, which has the tables of a view as well.
+fn reads(case: &Case, node: &str, statement: &StatementTime, table: &Thing<'_>) -> bool {
+    let relation = table.lines.word("relation");
+    let in_plan = || {
+        case.at("plan_node", node).any(|found| {
+            found.lines.word("query_id") == statement.query_id && found.lines.word("relation") == relation
+        })
+    };
+    names_table(statement, relation) || names_whole(statement, table) || in_plan()
+}
+
+/// Whether other statements that read a table may be those that scan it so often: each touches enough blocks to read all of its rows.
+fn is_scanned_by_others(
+    case: &Case,
+    node: &str,
+    statement: &StatementTime,
+    table: &Thing<'_>,
+    scans_per_s: f64,
+) -> bool {
+    let (scans, rows) = (table.lines.sum("seq_scans"), table.lines.sum("seq_rows"));
+    let blocks = rows.unwrap_or(0.0) / scans.unwrap_or(0.0).max(1.0) / ROWS_OF_BLOCK_MAX;
+    let times = node_time::all(case).iter().filter(|time| time.node == node);
+    let others = times.flat_map(|time| &time.statements).filter(|other| {
+        // One whose text is not known names any table.
+        let is_known = other.query_id != statement.query_id && !other.text.is_empty();
+        is_known && other.blocks.is_none_or(|touched| touched >= blocks) && reads(case, node, other, table)
+    });
+    others.filter_map(|other| other.calls_per_s).sum::<f64>() >= scans_per_s * SCANS_PER_CALL_MIN
+}
+
+/// A table of the statement's database that is scanned about as often as the statement runs, and the rows of a scan. One that the statement reads by its
+/// text or its plan comes first. Another one may be that of a trigger, a function or a view, if no other statement is known to scan it.
 pub(super) fn scanned<'a>(
     case: &'a Case,
     node: &'a str,
@@ -126,7 +171,15 @@ pub(super) fn scanned<'a>(
         let fits = same && each >= SCAN_ROWS_MIN && per_s >= calls_per_s * SCANS_PER_CALL_MIN;
         fits.then_some((table, each, per_s))
     });
-    scans.max_by(|left, right| (left.1 * left.2).total_cmp(&(right.1 * right.2)))
+    let (own, foreign): (Vec<_>, Vec<_>) =
+        scans.partition(|(table, _, _)| reads(case, node, statement, table));
+    let is_possible = |(table, _, per_s): &(Thing<'a>, f64, f64)| {
+        !is_scanned_by_others(case, node, statement, table, *per_s)
+    };
+    let most = |left: &(Thing<'a>, f64, f64), right: &(Thing<'a>, f64, f64)| {
+        (left.1 * left.2).total_cmp(&(right.1 * right.2))
+    };
+    own.into_iter().max_by(most).or_else(|| foreign.into_iter().filter(is_possible).max_by(most))
 }
 
 /// Executions a second, and blocks of each, of a statement that touches many for few rows.

@@ -88,13 +88,35 @@ fn locked(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<(f6
     (changed <= per_s * CHANGED_MAX).then_some((per_s, changed))
 }
 
-/// Whether as many other statements write, so that the locks may guard something else.
-fn guards(time: &NodeTime, statement: &StatementTime) -> bool {
-    let writes = |one: &&StatementTime| {
-        let verb = statement::parse(&one.text).map(|parsed| parsed.verb);
-        matches!(verb, Ok(Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge))
+/// Whether a statement writes: by its verb, or, if it names no table itself, as the call of a function, by the WAL of an execution. What only ends a
+/// transaction, writes the record of that.
+fn writes(text: &str, wal_bytes: f64) -> bool {
+    let is_call = || {
+        let first = lowered(text).split([' ', ';']).next().unwrap_or_default().to_string();
+        wal_bytes >= WAL_OF_WRITE_MIN && !TRANSACTION.contains(&first.as_str())
     };
-    let written: f64 = time.statements.iter().filter(writes).filter_map(|one| one.calls_per_s).sum();
+    match statement::parse(text) {
+        Ok(parsed) if matches!(parsed.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge) => true,
+        Ok(parsed) => parsed.tables.is_empty() && is_call(),
+        Err(_) => !text.is_empty() && lock_of(text).is_none() && is_call(),
+    }
+}
+
+/// Bytes of WAL of an execution that writes a row: the record of an insert has more.
+const WAL_OF_WRITE_MIN: f64 = 60.0;
+/// First words of statements that begin or end a transaction.
+const TRANSACTION: [&str; 8] =
+    ["begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release"];
+
+/// Whether as many other statements write, so that the locks may guard something else. They may be too short for the list of the costliest.
+fn guards(case: &Case, time: &NodeTime, statement: &StatementTime) -> bool {
+    let others = case.at("statement", &time.node).filter(|one| {
+        let id = one.lines.word("query_id");
+        let calls = one.lines.sum("calls").unwrap_or(0.0).max(1.0);
+        let wal = one.lines.sum("wal_bytes").unwrap_or(0.0) / calls;
+        id != statement.query_id && writes(case.query(id).unwrap_or_default(), wal)
+    });
+    let written: f64 = others.filter_map(|one| one.lines.rate("calls")).sum();
     written >= statement.calls_per_s.unwrap_or(0.0) * GUARDED_MIN
 }
 
@@ -108,7 +130,7 @@ fn judge(case: &Case) -> Answer {
             let wal = statement.wal_bytes.unwrap_or(0.0);
             claims.push(
                 Claim::new(
-                    if guards(time, statement) { Severity::Low } else { severity(statement.share) },
+                    if guards(case, time, statement) { Severity::Low } else { severity(statement.share) },
                     Level::CoOccurrence,
                     format!(
                         "{}: {} of the session time is a SELECT ... {lock} that locks {} rows each time, {} times a second, while only {} rows a second of its \
@@ -157,6 +179,22 @@ mod tests {
             ("update t set a = $1", None),
         ] {
             assert_eq!(lock_of(text), lock, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_call_writes_if_its_executions_have_wal() {
+        for (text, wal, is_write) in [
+            ("insert into t values ($1)", 0.0, true),
+            ("select post($1)", 7_400.0, true),
+            ("select post($1)", 0.0, false),
+            ("call post($1)", 7_400.0, true),
+            ("COMMIT", 90.0, false),
+            // Pages that it tidies up.
+            ("select a from t where b = $1", 300.0, false),
+            ("", 300.0, false),
+        ] {
+            assert_eq!(writes(text, wal), is_write, "{text} {wal}");
         }
     }
 }

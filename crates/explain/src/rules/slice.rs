@@ -39,12 +39,22 @@ fn by_share(_: &Case, _: &str, share: f64) -> Severity {
     severity(share)
 }
 
-/// A VACUUM that is slow on purpose does harm where dead rows are many meanwhile.
+/// A VACUUM that is slow on purpose does harm where dead rows of its table are many meanwhile. Which table that is, its progress shows.
 fn by_dead_rows(case: &Case, node: &str, share: f64) -> Severity {
     const DEAD_MIN: f64 = 10_000.0;
+    let is_at_work = |table: &str| {
+        case.at("progress", node).any(|progress| {
+            let lines = progress.lines;
+            lines.word("command") == "vacuum"
+                && lines.flag("auto") != Some(true)
+                && lines.word("relation") == table
+        })
+    };
     let is_full = case.at("table", node).any(|table| {
         let rows = |field: &str| table.lines.last(field).unwrap_or(0.0);
-        rows("dead_rows") >= DEAD_MIN && rows("dead_rows") >= rows("live_rows")
+        is_at_work(table.lines.word("relation"))
+            && rows("dead_rows") >= DEAD_MIN
+            && rows("dead_rows") >= rows("live_rows")
     });
     if is_full { severity(share) } else { Severity::Low }
 }

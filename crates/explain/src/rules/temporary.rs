@@ -33,7 +33,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "VAC-17",
         title: "a temporary table is full of dead rows, which no autovacuum removes",
         needs: &[Field("server", "sessions_active")],
-        limits: "20 % of the session time in statements that name a temporary table with 10,000 dead rows or more, five for each live one (ours)",
+        limits: "20 % of the session time in statements that name a temporary table with 10,000 dead rows or more, five for each live one, as far as the \
+            blocks that they read are its own (ours)",
         judge: dead,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM"],
     },
@@ -97,12 +98,21 @@ const DEAD_PER_LIVE_MIN: f64 = 5.0;
 /// Bytes of a row at least: its header, and an item of the page.
 const ROW_BYTES_MIN: f64 = 28.0;
 
-/// Live and dead rows, as the record has them: no more than the file has room for.
-fn rows_of(value: &str) -> Option<(f64, f64)> {
+/// Bytes of a block, by default.
+const BLOCK_BYTES: f64 = 8192.0;
+
+/// Live and dead rows, as the record has them: no more than the file has room for, and the bytes of the file.
+fn rows_of(value: &str) -> Option<(f64, f64, f64)> {
     let mut parts = value.split(' ').map(str::parse::<f64>);
     let (live, dead, bytes) = (parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?);
     // TRUNCATE, also that of ON COMMIT DELETE ROWS, leaves the counters as they are.
-    Some((live, dead.min(bytes / ROW_BYTES_MIN)))
+    Some((live, dead.min(bytes / ROW_BYTES_MIN), bytes))
+}
+
+/// The part of what a statement reads that is the temporary table: its own blocks, which `shared_buffers` does not count, and those that it counts.
+fn part_of(statement: &StatementTime, bytes: f64) -> f64 {
+    let own = bytes / BLOCK_BYTES;
+    statement.blocks.map_or(1.0, |shared| own / (own + shared).max(1.0))
 }
 
 /// VAC-17.
@@ -110,7 +120,7 @@ fn dead(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         let full = case.facts(TEMPORARY).filter(|fact| fact.node == time.node).filter_map(|fact| {
-            let (live, dead) = rows_of(&fact.value)?;
+            let (live, dead, bytes) = rows_of(&fact.value)?;
             let name = parts_of(&fact.name).1;
             // A statement of other sessions may mean the table that is not temporary.
             if case.at("table", &time.node).any(|table| parts_of(table.lines.word("relation")).1 == name) {
@@ -120,7 +130,9 @@ fn dead(case: &Case) -> Answer {
                 statement::parse(&one.text)
                     .is_ok_and(|parsed| parsed.tables.iter().any(|table| table.name == name))
             };
-            let share: f64 = time.statements.iter().filter(reads).map(|one| one.share).sum();
+            // Of a statement that reads a large table beside it, the time goes there.
+            let of_it = |one: &StatementTime| one.share * part_of(one, bytes);
+            let share: f64 = time.statements.iter().filter(reads).map(of_it).sum();
             let first = time.statements.iter().find(reads)?;
             let is_full = dead >= DEAD_MIN && dead >= live * DEAD_PER_LIVE_MIN && share >= SHARE_MIN;
             is_full.then_some((name, live, dead, share.min(1.0), first))

@@ -62,6 +62,25 @@ fn the_same_cause_on_several_nodes_is_one_finding() {
 }
 
 #[test]
+fn a_symptom_is_about_the_statement_of_its_cause() {
+    let about = |rule: &str, text: &str| Finding {
+        evidence: vec![format!("the statement: {text}")],
+        ..finding(rule, "n1", Severity::Medium, "x")
+    };
+    for (cause, own, other, is_symptom) in [
+        ("PLAN-78", "select a", "select a", true),
+        ("PLAN-78", "select a", "select b", false),
+        ("PLAN-78", "select a", "select b (inside of: select a)", true),
+        // Statistics of a table that are old are so for all statements.
+        ("PLAN-05", "select a", "select b", true),
+    ] {
+        let mut all = vec![about(cause, own), about("PLAN-24", other)];
+        under_their_causes(&Case::default(), &mut all);
+        assert_eq!(all[1].symptom_of.is_some(), is_symptom, "{cause}: {own}, {other}");
+    }
+}
+
+#[test]
 fn a_symptom_stands_under_its_cause_on_the_same_node() {
     let mut all = vec![
         finding("LCK-01", "n1", Severity::High, "x"),

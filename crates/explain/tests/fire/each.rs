@@ -81,7 +81,7 @@ fn list(scene: &mut Scene, text: &str, changed: u64) {
 
 /// Fields of a document, and the types of the table's columns.
 fn document(scene: &mut Scene, text: &str, kinds: &str) {
-    statement(scene, text, json!({}), json!({}));
+    statement(scene, text, json!({"rows": 15_000}), json!({}));
     node(scene, 1, 0, "Index Scan", json!({"relation": "public.report", "rows_planned": 1_500.0}));
     let keys = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "CPU", "wait_event": "CPU", "query_id": "9"});
     scene.set("wait", keys, json!({"sessions": 3}));
@@ -100,7 +100,8 @@ fn wide(scene: &mut Scene, bytes: u64, kinds: &str) {
 
 /// A temporary table with these rows.
 fn session_table(scene: &mut Scene, rows: &str) {
-    statement(scene, "select machine, avg(value) from recent group by machine", json!({}), json!({}));
+    let figures = json!({"shared_hit": 100});
+    statement(scene, "select machine, avg(value) from recent group by machine", figures, json!({}));
     scene.fact(json!({"node": "n1"}), "temporary", "pg_temp_3.recent", rows);
 }
 
@@ -299,7 +300,8 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     }),
     ("PLAN-79", |scene| {
         document(scene, FIELDS, "body json");
-        node(scene, 1, 0, "Index Scan", json!({"rows_planned": 1.0}));
+        let keys = json!({"node": "n1", "database": "db", "query_id": "9"});
+        scene.set("statement", keys, json!({"rows": 10}));
     }),
     // A code of full length.
     ("PLAN-80", |scene| wide(scene, 10_500_000, "hash character(128)")),

@@ -3,6 +3,7 @@
 pub(crate) mod again;
 pub(crate) mod alike;
 mod around;
+pub(crate) mod beside;
 pub(crate) mod each;
 pub(crate) mod fit;
 mod form;
@@ -70,4 +71,5 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(search::CASES)
         .chain(work::CASES)
         .chain(work::LISTS)
+        .chain(beside::CASES)
 }

@@ -194,6 +194,16 @@ fn elements_of(text: &str) -> Option<(&'static str, String, String)> {
     })
 }
 
+/// How the elements of a value are chosen: by the condition of the scan that asks a subquery for them, or by that of the step that makes them rows.
+/// Without one, all of them are wanted.
+fn choice<'a>(planned: &Planned<'a>, scan: &crate::case::Thing<'a>) -> Option<&'a str> {
+    let of_scan = Some(scan.lines.word("filter")).filter(|filter| filter.contains("SubPlan"));
+    let makes_rows = ["Function Scan", "Table Function Scan", "Subquery Scan", "ProjectSet", "Result"];
+    let steps = planned.nodes.iter().filter(|node| makes_rows.contains(&node.lines.word("kind")));
+    let of_step = steps.map(|node| node.lines.word("filter")).find(|filter| !filter.is_empty());
+    of_step.or(of_scan)
+}
+
 /// A scan of all rows that takes a value apart in each, to look for something among its elements.
 fn of_elements(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let (function, written, column) = elements_of(&planned.statement.text)?;
@@ -216,6 +226,9 @@ fn of_elements(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     if rows < ROWS_MIN || returned > rows * KEPT_SHARE_MAX {
         return None;
     }
+    let choice = choice(planned, scan)?;
+    // An order among values, as > or <, is none of containment, which a GIN index answers.
+    let is_ordered = [" > ", " < ", " >= ", " <= "].iter().any(|operator| choice.contains(operator));
     let gin = indexes(case, planned, relation).into_iter().find(|(index, columns)| {
         index.lines.word("method") == "gin" && columns.first() == Some(&column.as_str())
     });
@@ -228,7 +241,7 @@ fn of_elements(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         planned.share(),
         units::short(rows),
     );
-    let command = gin.is_none().then(|| {
+    let command = (gin.is_none() && !is_ordered).then(|| {
         format!(
             "CREATE INDEX CONCURRENTLY ON {relation} USING gin ({}); -- for {column} @> value",
             statement::quoted(&column)
@@ -242,14 +255,17 @@ fn of_elements(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             .number("rows_of_table", rows)
             .because(planned.file())
             .not("a missing index on a column: the condition is on elements that the function makes")
-            .lacking("whether it looks for elements: it may need all of them")
-            .remedy(
-                "write the search as containment (documents: doc @> '{\"items\": [{\"no\": 7}]}'; arrays: column @> ARRAY[value]), which a GIN index \
-                 answers; or keep the elements as rows of a table of their own",
-                &commands,
-            ),
+            .because(format!("the condition on the elements: {}", plain(choice, CALL_CHARS)))
+            .lacking("whether few rows have such an element: it may need most of them")
+            .remedy(if is_ordered { OF_ROWS } else { BY_CONTAINMENT }, &commands),
     )
 }
+
+/// What to do about a search for equal elements, and about one by their order.
+const BY_CONTAINMENT: &str = "write the search as containment (documents: doc @> '{\"items\": [{\"no\": 7}]}'; arrays: column @> ARRAY[value]), which a GIN \
+    index answers; or keep the elements as rows of a table of their own";
+const OF_ROWS: &str = "keep the elements as rows of a table of their own, with an index on what is compared: no index of the documents or arrays is in the \
+    order of their elements";
 
 /// Rows of a table that are taken apart.
 const ROWS_MIN: f64 = 1_000.0;

@@ -9,6 +9,7 @@ use crate::rules::costly::{lowered, plain};
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::Level;
+use record::statement::{self, Use};
 
 pub(in crate::rules) const RULES: &[Rule] = &[
     Rule {
@@ -16,7 +17,7 @@ pub(in crate::rules) const RULES: &[Rule] = &[
         title: "a subquery in a condition is run for each row",
         needs: NEEDS,
         limits: "10 % of the session time in a statement that scans 1,000 rows or more and compares each with a subquery of its own that is not hashed, and \
-            touches a block for each (ours)",
+            touches a block for each, where other conditions stand beside it without those of the table (ours)",
         judge: |case| judge(case, correlated, "subqueries in the conditions of scans"),
         links: &["https://www.postgresql.org/docs/current/functions-subquery.html"],
     },
@@ -25,7 +26,7 @@ pub(in crate::rules) const RULES: &[Rule] = &[
         title: "a window over all rows keeps LIMIT from stopping early",
         needs: NEEDS,
         limits: "10 % of the session time in a statement with LIMIT that returns a tenth or less of the 1,000 rows or more below a window function over all \
-            of them (OVER ()), and touches 100 blocks (ours)",
+            of them (OVER ()), not sorted unless an index has the order, and touches 100 blocks (ours)",
         judge: |case| judge(case, windowed, "window functions below LIMIT"),
         links: &["https://www.postgresql.org/docs/current/tutorial-window.html"],
     },
@@ -51,7 +52,7 @@ pub(in crate::rules) const RULES: &[Rule] = &[
         title: "each row of one table is combined with each row of another",
         needs: NEEDS,
         limits: "10 % of the session time in a nested loop without a condition, or with one that has no equality, over 100,000 pairs of rows or more, 100 for \
-            each row that is returned (ours)",
+            each row that is returned, and 10 rows or more on each side (ours)",
         judge: |case| judge(case, combined, "nested loops without an equality"),
         links: &["https://www.postgresql.org/docs/current/queries-table-expressions.html#QUERIES-JOIN"],
     },
@@ -70,9 +71,9 @@ const CONDITION_CHARS: usize = 120;
 
 /// Whether one of these rules explains what a statement reads.
 pub(super) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool {
-    [correlated, windowed, joined_by_pattern, locks_rows, combined]
-        .iter()
-        .any(|look| look(case, planned).is_some())
+    // A window over all rows needs them, so that no index in the order of the page spares any.
+    let looks = [correlated, joined_by_pattern, locks_rows, combined];
+    counted_page(planned).is_some() || looks.iter().any(|look| look(case, planned).is_some())
 }
 
 /// A part of a plan with all below it, in the order of EXPLAIN.
@@ -92,16 +93,41 @@ fn first_table<'a>(planned: &Planned<'a>, node: Thing<'a>) -> Option<Thing<'a>> 
     tree_of(planned, node).into_iter().find(|node| !node.lines.word("relation").is_empty())
 }
 
+/// The counters of a table, in the database of the statement.
+fn counters<'a>(case: &'a Case, planned: &Planned<'a>, relation: &str) -> Option<Thing<'a>> {
+    let wanted = planned.statement.database.as_str();
+    case.at("table", planned.time.node.as_str()).find(|table| {
+        let database = table.lines.word("database");
+        table.lines.word("relation") == relation
+            && (database.is_empty() || wanted.is_empty() || database == wanted)
+    })
+}
+
+/// Bytes of a block, by default.
+const BLOCK_BYTES: f64 = 8192.0;
+
+/// How often a subquery can have run for the rows that a scan reads: each run touches a block, beside those of the table. Where nothing else is compared,
+/// it runs for each row; else the cheaper conditions are looked at first, and only what fits them reaches it. Without the counters that is not known.
+fn runs(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, rows: f64) -> Option<f64> {
+    if !scan.lines.word("filter").contains(" AND ") {
+        return planned.statement.blocks.is_none_or(|blocks| blocks >= rows).then_some(rows);
+    }
+    let table = counters(case, planned, scan.lines.word("relation"))?;
+    let of_table = table.lines.last("bytes")? / BLOCK_BYTES;
+    let most = (planned.statement.blocks? - of_table).min(rows);
+    (most >= ROWS_MIN).then_some(most)
+}
+
 /// PLAN-76. A hashed subquery is run once.
 fn correlated(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     planned.nodes.iter().find_map(|node| {
         let filter = node.lines.word("filter");
         let rows = number(node, "table_rows");
         let is_each = filter.contains("(SubPlan") && !filter.contains("hashed SubPlan") && !filter.contains("NOT (SubPlan");
-        let is_touching = planned.statement.blocks.is_none_or(|blocks| blocks >= rows);
-        if !is_each || node.lines.word("kind") != "Seq Scan" || rows < ROWS_MIN || !is_touching {
+        if !is_each || node.lines.word("kind") != "Seq Scan" || rows < ROWS_MIN {
             return None;
         }
+        let runs = runs(case, planned, node, rows)?;
         let mut subqueries = below(planned, node).filter(|one| one.lines.flag("subquery") == Some(true));
         // One without a column of the outer table is run once.
         let alias = format!("{}.", node.lines.word("alias"));
@@ -120,7 +146,7 @@ fn correlated(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         let text = format!(
             "a statement that takes {} of the session time runs a correlated subquery on {of_inner} once for {each} {} rows of {outer}: {}",
             planned.share(),
-            units::count(rows),
+            units::count(runs),
             plain(filter, CONDITION_CHARS)
         );
         Some(
@@ -159,8 +185,39 @@ fn over_all(text: &str) -> Option<String> {
     Some(if is_whole { format!("{call} OVER ()") } else { "OVER ()".to_string() })
 }
 
-/// PLAN-77.
-fn windowed(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+/// Whether no index could deliver the rows of a scan in the order in which the plan sorts them: without the window all of them are read as well.
+fn is_sorted_anyway(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>) -> bool {
+    let is_above = |node: &&Thing<'_>| {
+        let inside = tree_of(planned, **node);
+        inside.iter().any(|part| number(part, "number") == number(scan, "number"))
+    };
+    let mut sorts = planned.nodes.iter().filter(|node| node.lines.word("kind").ends_with("Sort"));
+    let Some(sort) = sorts.find(is_above) else { return false };
+    let column = |key: &str| {
+        let name = key.split(' ').next().unwrap_or_default();
+        name.rsplit('.').next().unwrap_or_default().trim_matches('"').to_string()
+    };
+    let first = sort.lines.word("condition").split(", ").next().unwrap_or_default();
+    let wanted = column(first);
+    let texts = [scan.lines.word("condition"), scan.lines.word("filter")];
+    let is_fixed = |name: &str| {
+        texts.iter().any(|text| {
+            let all = statement::conditions(text).unwrap_or_default();
+            all.iter().any(|one| one.column == name && one.how == Use::Equality)
+        })
+    };
+    let in_order = |columns: &[&str]| {
+        let at = columns.iter().position(|one| column(one) == wanted);
+        at.is_some_and(|at| columns[..at].iter().all(|one| is_fixed(&column(one))))
+    };
+    // What is computed is in the order of no column.
+    let is_column = !first.contains('(');
+    let relation = scan.lines.word("relation");
+    !is_column || !indexes(case, planned, relation).iter().any(|(_, columns)| in_order(columns))
+}
+
+/// A count over all rows that fit below a LIMIT: its call, the scan, the rows that it counts, and those that are returned.
+fn counted_page<'a>(planned: &Planned<'a>) -> Option<(String, Thing<'a>, f64, f64)> {
     let call = over_all(&planned.statement.text)?;
     let window = planned
         .nodes
@@ -176,13 +233,18 @@ fn windowed(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         .iter()
         .any(|part| ["Aggregate", "Group"].contains(&part.lines.word("kind")));
     let scan = first_table(planned, *window)?;
-    let is_scan = scan.lines.word("kind") == "Seq Scan";
-    if is_grouped
-        || !call.starts_with("count(")
-        || is_scan && rows < number(&scan, "table_rows") * KEPT_SHARE_MIN
-    {
+    let is_for_few =
+        scan.lines.word("kind") == "Seq Scan" && rows < number(&scan, "table_rows") * KEPT_SHARE_MIN;
+    (!is_grouped && !is_for_few && call.starts_with("count(")).then_some((call, scan, rows, returned))
+}
+
+/// PLAN-77.
+fn windowed(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    let (call, scan, rows, returned) = counted_page(planned)?;
+    if is_sorted_anyway(case, planned, &scan) {
         return None;
     }
+    let is_scan = scan.lines.word("kind") == "Seq Scan";
     let relation = scan.lines.word("relation");
     let text = format!(
         "a statement that takes {} of the session time reads all rows of {relation} that fit, about {}, to return {}: {call} is a window over all of them, \
@@ -320,7 +382,8 @@ fn joined_by_pattern(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             .remedy(
                 "read the pattern first and send it as a value, or write the prefix as a range that a B-tree in the order of C can search: column >= \
                     prefix AND \
-                 column < prefix || chr(1114111); an index of trigrams (GIN, pg_trgm) serves such a join, and for the beginning of texts SP-GiST with \
+                 column < prefix || chr(1114111), the last character of UTF8 (a database with an encoding of one byte has chr(255)); an index of \
+                 trigrams (GIN, pg_trgm) serves such a join, and for the beginning of texts SP-GiST with \
                  ^@; for paths of a tree, ltree with GiST, or the pairs of ancestor and descendant in a table of their own",
                 &[&explain_it(case, &planned.time.node, planned.statement)],
             ),
@@ -332,13 +395,31 @@ const PAIRS_MIN: f64 = 100_000.0;
 /// Pairs for each row that is returned.
 const PAIRS_PER_RESULT_MIN: f64 = 100.0;
 
+/// Rows of a side: with fewer there is little more to do than for the rows of the other side.
+const SIDE_ROWS_MIN: f64 = 10.0;
+
+/// Rows of a side of a join. For a table that was never analysed the planner assumes ten pages, so that what its counters have is the truth; without
+/// them it is not known.
+fn rows_of_side(case: &Case, planned: &Planned<'_>, side: Thing<'_>) -> f64 {
+    let expected = number(&side, "rows_planned").max(1.0);
+    let parts = tree_of(planned, side);
+    let tables = parts.iter().filter(|part| !part.lines.word("relation").is_empty());
+    let unknown = tables.filter(|part| part.lines.last("table_rows").is_none_or(|rows| rows < 0.0));
+    let most = unknown.map(|part| {
+        let table = counters(case, planned, part.lines.word("relation"));
+        table.and_then(|table| table.lines.last("live_rows")).unwrap_or(0.0)
+    });
+    most.fold(expected, f64::min)
+}
+
 /// PLAN-82.
 fn combined(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     planned.nodes.iter().filter(|node| node.lines.word("kind") == "Nested Loop").find_map(|join| {
         let condition = join.lines.word("filter");
         let sides: Vec<Thing<'_>> = inputs(planned, join).collect();
         let [outer, inner] = sides.as_slice() else { return None };
-        let pairs = number(outer, "rows_planned").max(1.0) * number(inner, "rows_planned").max(1.0);
+        let (left, right) = (rows_of_side(case, planned, *outer), rows_of_side(case, planned, *inner));
+        let pairs = left * right;
         let is_plain = !condition.contains(" = ") && !condition.contains(" OR ") && pattern_of_join(condition).is_none();
         let is_much = pairs >= PAIRS_MIN && pairs >= planned.statement.rows.unwrap_or(1.0).max(1.0) * PAIRS_PER_RESULT_MIN;
         // An index that is searched for each row of the other side is a condition as well.
@@ -347,7 +428,7 @@ fn combined(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             let texts = [part.lines.word("condition"), part.lines.word("filter")];
             aliases.iter().any(|alias| alias.len() > 1 && texts.iter().any(|text| text.contains(alias.as_str())))
         });
-        if !is_plain || !is_much || is_looked_up || !["", "Left"].contains(&join.lines.word("join")) {
+        if !is_plain || !is_much || left.min(right) < SIDE_ROWS_MIN || is_looked_up || !["", "Left"].contains(&join.lines.word("join")) {
             return None;
         }
         let name = |side: &Thing<'_>| {

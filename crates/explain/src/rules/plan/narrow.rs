@@ -25,7 +25,8 @@ pub(in crate::rules) const RULES: &[Rule] = &[
         title: "a search inside of values reads each row, because no index looks into them",
         needs: NEEDS,
         limits: "10 % of the session time; a sequential scan of 1,000 rows or more by a full-text search, or by @>, <@, && or ? on a document, an array \
-            or a range without a GIN or GiST index (ours)",
+            or a range without a GIN or GiST index, for a tenth of the rows or less, half of them by a full-text search; low where keys are searched and \
+            only sums are returned (ours)",
         judge: |case| judge(case, by_reading, "operators in the conditions of sequential scans"),
         links: &["https://www.postgresql.org/docs/current/textsearch-indexes.html"],
     },
@@ -188,9 +189,19 @@ fn searched_inside(
     Some((statement::quoted(&column), method))
 }
 
+/// Operators that ask for keys of a document.
+const KEYS: [&str; 3] = [" ? ", " ?| ", " ?& "];
+/// Of the rows of a table, those that fit, from which on an index that spares reading and parsing the others gains nothing.
+const MOST: f64 = 0.5;
+/// Steps after which the rows that a scan returns are no longer counted.
+const REDUCES: [&str; 5] = ["Aggregate", "Group", "Unique", "Limit", "SetOp"];
+/// What the record does not show of a statement that sums up.
+const OF_FEW: &str =
+    "how many rows fit: the index gains where few do, and is left aside where most have what is searched for";
+
 /// Whether an index of documents has an operator class without the operator of a filter: `jsonb_path_ops` does not look for keys.
 fn lacks_operator(index: &Thing<'_>, filter: &str) -> bool {
-    let asks_keys = [" ? ", " ?| ", " ?& "].iter().any(|operator| filter.contains(operator));
+    let asks_keys = KEYS.iter().any(|operator| filter.contains(operator));
     asks_keys && index.lines.word("operator_classes").contains("jsonb_path_ops")
 }
 
@@ -213,6 +224,14 @@ fn by_reading(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     });
     let (scan, what, method) = found?;
     let is_text = what.starts_with("to_tsvector(");
+    // A text is parsed in each row that a scan reads, so that an index gains more.
+    let most = scan.rows * if is_text { MOST } else { KEPT_SHARE_MAX };
+    let is_reduced = planned.nodes.iter().any(|node| REDUCES.contains(&node.lines.word("kind")));
+    if !is_reduced && planned.statement.rows.is_some_and(|rows| rows > most) {
+        return None;
+    }
+    // A key may be in every document: how many have it, no counter shows where they are summed up.
+    let is_guess = is_reduced && KEYS.iter().any(|operator| scan.filter.contains(operator));
     let of_table = indexes(case, planned, scan.relation);
     let other = of_table.iter().find(|(index, _)| lacks_operator(index, scan.filter));
     let other = other.map_or(String::new(), |(index, _)| {
@@ -236,8 +255,9 @@ fn by_reading(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let create = format!("CREATE INDEX CONCURRENTLY ON {} USING {method} ({written});{note}", scan.relation);
     Some(
             planned
-                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+                .claim(case, Level::CoOccurrence, if is_guess { Severity::Low } else { severity(planned.statement.share) }, text)
                 .number("rows_of_table", scan.rows)
+                .with(is_reduced.then_some(OF_FEW), Claim::lacking)
                 .because(format!("the plan filters {} by {}", scan.relation, scan.filter))
                 .because(planned.file())
                 .not("a B-tree that is missing: it does not serve this operator")

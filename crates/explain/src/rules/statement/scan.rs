@@ -3,7 +3,7 @@
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::{
-    busy, in_a_line, lowered, names_table, parts_of, plain, scanned, severity, wasteful,
+    busy, in_a_line, lowered, names_table, names_whole, parts_of, plain, scanned, severity, wasteful,
 };
 use crate::rules::paste::literal;
 use crate::rules::{inspect, plan};
@@ -95,7 +95,7 @@ pub(super) fn scan(case: &Case) -> Answer {
             if is_of_others(statement, each) {
                 continue;
             }
-            let is_named = names_table(statement, relation);
+            let is_named = names_table(statement, relation) || names_whole(statement, &table);
             if !is_named && is_of_another(time, statement, relation) {
                 continue;
             }
