@@ -379,3 +379,30 @@ fn what_planning_would_run_by_a_type_a_name_or_a_policy_is_not_planned() {
         assert!(nodes(&watch).iter().any(|node| node.relation == "mallory.plain"), "{:?}", watch.missing());
     });
 }
+
+#[test]
+fn a_table_without_statistics_is_recorded_and_one_that_was_analysed_is_not() {
+    on_each(&[PRELOAD], |server| {
+        let mut user = client(server, "user");
+        user.batch_execute(
+            "create extension pg_stat_statements; create table bare (id int, note text) with (autovacuum_enabled = off); \
+             create table known (id int, note text); insert into bare select i, i from generate_series(1, 20000) i; \
+             insert into known select i, i from generate_series(1, 20000) i; analyze known",
+        )
+        .unwrap();
+        let mut watch = Watch::of(&server.spec());
+        watch.tick();
+        for _ in 0..20 {
+            user.batch_execute("select count(*) from bare join known using (id) where bare.note <> 'x'")
+                .unwrap();
+        }
+        end(&mut watch);
+        let seen = format!("{:?} {:?}", watch.seen.lines, watch.seen.events);
+        let facts: Vec<&str> = seen
+            .match_indices(record::watched::NO_STATISTICS)
+            .map(|(at, _)| &seen[at.saturating_sub(120)..at])
+            .collect();
+        assert!(facts.iter().any(|fact| fact.contains("public.bare")), "{seen}");
+        assert!(facts.iter().all(|fact| !fact.contains("public.known")), "{facts:?}");
+    });
+}

@@ -102,7 +102,7 @@ const JSON: u32 = 114;
 const BPCHAR: u32 = 1042;
 
 /// A table that is smaller is read in a moment, whatever the planner expects of it.
-const UNANALYSED_BYTES_MIN: u32 = 1 << 20;
+const UNANALYSED_BYTES_MIN: u32 = 1 << 16;
 
 /// The query for tables and views with one of these names, with what is unusual about each.
 fn question_of_relations(names: &[String]) -> String {
