@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use connect::sql::literal;
-use postgres::{Client, GenericClient};
+use postgres::Client;
 
 use crate::dataset::{Table, table_names};
 use crate::error::LoadError;
@@ -172,20 +172,6 @@ fn add_by_call(client: &mut Client, dataset: &Dataset, table: &Table) -> Result<
         client.batch_execute(&call.replace("{table}", &oid)).map_err(failed)?;
     }
     Ok(found.len().min(1))
-}
-
-/// Takes a table out of what is replicated where it could not be dropped otherwise.
-pub(crate) fn remove_by_call(client: &mut impl GenericClient, table: &str) -> Result<(), LoadError> {
-    let failed = |source| LoadError::sql("taking the table out of the replication", source);
-    let found = engines::engine::replications(
-        |replication: &Replication| replication.remove_table.is_some(),
-        |sign| Ok(client.query_one(&format!("select {sign}"), &[])?.get::<_, bool>(0)),
-    );
-    let oid = format!("pg_catalog.to_regclass({})::oid", literal(table));
-    for call in found.map_err(failed)?.iter().filter_map(|replication| replication.remove_table) {
-        client.batch_execute(&call.replace("{table}", &oid)).map_err(failed)?;
-    }
-    Ok(())
 }
 
 /// Makes the subscriptions of this node see what is published now. Rows that are there are not copied: they are here too.

@@ -10,6 +10,7 @@
 
 mod check;
 mod create;
+mod replication;
 pub(crate) mod sharded;
 
 use std::time::Duration;
@@ -233,7 +234,7 @@ pub(crate) fn remove(client: &mut impl GenericClient, dataset: &Dataset) -> Resu
     };
     let is_table = |kind: char| matches!(kind, 'r' | 'p');
     for table in relations.iter().filter(|relation| relation.ours && is_table(relation.kind)) {
-        crate::peers::remove_by_call(client, &qualified(&dataset.schema_name, &table.name))?;
+        replication::leave(client, &qualified(&dataset.schema_name, &table.name))?;
     }
     let tables = drop("table if exists", is_table);
     let foreign = drop("foreign table if exists", |kind| kind == 'f');

@@ -362,7 +362,7 @@ fn again<T>(site: &Site, work: impl FnMut() -> Result<T, LiveError>) -> Result<T
     repeat(site, true, work)
 }
 
-/// The same for a step that begins while all answer: a server that cannot be reached at the first attempt is away, which is said at once.
+/// The same for a step that begins while all answer: a server that cannot be reached at the first attempt is away, which is an error at once.
 fn again_if_cut<T>(site: &Site, work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
     repeat(site, false, work)
 }

@@ -60,7 +60,7 @@ pub(crate) fn clear_names(
             });
         };
         if matches!(foreign.kind, 'r' | 'p') {
-            crate::peers::remove_by_call(client, &qualified(schema_name, &foreign.name))?;
+            super::replication::leave(client, &qualified(schema_name, &foreign.name))?;
         }
         client
             .batch_execute(&format!("drop {kind} {}", qualified(schema_name, &foreign.name)))

@@ -1,4 +1,4 @@
-//! What a statement waits for that has not returned, asked in another session of the same server.
+//! What a statement waits for that has not returned, by a question in another session of the same server.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use connect::{ConnSpec, sql};
 
 use super::{Client, first_words, number, text};
 
-/// How long the other session may take: whoever waits for the answer has waited long already.
+/// How long the other session may take: the answer comes after a long wait already.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Sessions in the way that are named.
 const BLOCKERS_MAX: usize = 3;
-/// So much of a statement tells it from others.
+/// So much of a statement distinguishes it from others.
 const BEGIN_CHARS: usize = 60;
 /// What a commit waits for while it waits for a standby; pgstat's `WAIT_EVENT_SYNC_REP`.
 const SYNC_REP: &str = "SyncRep";
 
-/// The wait of one backend that runs `statement`, and what the server says of standbys. No row if the backend is gone, or is another one: a pooler gives numbers
+/// The wait of one backend that runs `statement`, and the standbys of the server. No row if the backend is gone, or is another one: a pooler gives numbers
 /// of its own.
 fn question(pid: u32, statement: &str) -> String {
     let begin: String = statement.chars().take(BEGIN_CHARS).collect();
@@ -23,7 +23,8 @@ fn question(pid: u32, statement: &str) -> String {
         "select coalesce(wait_event_type, ''), coalesce(wait_event, ''), pg_catalog.current_setting('synchronous_standby_names'), \
          (select coalesce(pg_catalog.string_agg(pg_catalog.format('%s (%s)', application_name, sync_state), ', ' order by pid), '') \
          from pg_catalog.pg_stat_replication), \
-         pg_catalog.array_to_string(pg_catalog.pg_blocking_pids(pid), ',') from pg_catalog.pg_stat_activity where pid = {pid} and pg_catalog.left(query, {BEGIN_CHARS}) = {}",
+         pg_catalog.array_to_string(pg_catalog.pg_blocking_pids(pid), ',') \
+         from pg_catalog.pg_stat_activity where pid = {pid} and pg_catalog.left(query, {BEGIN_CHARS}) = {}",
         sql::literal(&begin)
     )
 }

@@ -216,7 +216,8 @@ fn one_of_each_group(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
             .number("rows_of_table", rows)
             .because(planned.file())
-            .because("DISTINCT ON does not jump in an index from one group to the next: every row, or its index entry, is read, and the more history, the longer")
+            .because("DISTINCT ON does not jump in an index from one group to the next: every row, or its index entry, is read, and the more history, the \
+                longer")
             .not("a missing index: in its order all rows are read as well")
             .remedy(
                 "look up each group's row by itself: FROM the table of the groups CROSS JOIN LATERAL (SELECT ... WHERE its key = the group's ORDER BY ... \
