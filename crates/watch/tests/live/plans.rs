@@ -7,6 +7,9 @@ use watch::{Batch, Collect, Tick};
 
 const PRELOAD: (&str, &str) = ("shared_preload_libraries", "pg_stat_statements");
 const ROLE: &str = "create role mallory login; create schema mallory authorization mallory; grant create on schema public to mallory";
+/// A role to watch with.
+const WATCHER: &str = "create role watcher login; grant pg_monitor to watcher; grant usage on schema mallory to watcher; \
+    grant select on all tables in schema mallory to watcher";
 /// Leaves a lock with the session that ran it.
 const EVIL: &str = "create function public.evil(int) returns int language sql immutable as 'select 1 from (select pg_catalog.pg_advisory_lock(4711)) x'; \
     create function mallory.evil(int) returns int language plpgsql immutable as 'begin perform pg_catalog.pg_advisory_lock(4711); return 1; end'";
@@ -223,7 +226,12 @@ fn functions_of_plain_roles_are_never_run_by_planning() {
         assert!(watch.missing().contains(&"plans".to_string()), "{:?}", watch.missing());
         let held = "select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'pgfathom watch'";
         assert_eq!(setup.query_one(held, &[]).unwrap().get::<_, i64>(0), 0);
-        // The same role's table without functions is planned.
+        // Nothing is planned by a superuser beside functions of a role that can log in; the same role's table is by one that may only read.
+        setup.batch_execute(WATCHER).unwrap();
+        let mut spec = server.spec();
+        spec.user = "watcher".to_owned();
+        let mut watch = Watch::of(&spec);
+        watch.tick();
         for _ in 0..200 {
             mallory.batch_execute("select count(*) from mallory.plain where a % 7 = 3").unwrap();
         }
@@ -334,20 +342,37 @@ fn what_planning_would_run_by_a_type_a_name_or_a_policy_is_not_planned() {
         let mut mallory = client_of(server, "mallory", "mallory");
         mallory.batch_execute(TRAPS).unwrap();
         setup.batch_execute("grant usage on schema mallory to watcher; grant select on all tables in schema mallory to watcher").unwrap();
+        setup
+            .batch_execute(
+                "set check_function_bodies = off; create function public.trusting(int) returns int language sql as 'select helper($1) + 1'",
+            )
+            .unwrap();
+        mallory
+            .batch_execute(
+                "create function mallory.helper(int) returns int language plpgsql immutable strict as \
+                   'begin perform mallory.bad(''x''); return 1; end'; revoke create on schema mallory from mallory",
+            )
+            .unwrap();
         let of_superuser = [
             "select count(*) from mallory.arrays where of_called = array[current_user]::text::mallory.called[] and id > 3",
             "select count(*) from mallory.arrays where of_nested = array[current_user]::text::mallory.nested[] and id > 3",
             "select count(*) from plain where id = length(table_to_xml(current_database()::text::regclass, current_user is not null, \
                current_user is not null, current_user::text)::text)",
         ];
-        let of_watcher = "select count(*) from mallory.secret where id > 3";
+        let of_watcher = [
+            "select count(*) from mallory.secret where id > 3",
+            // The body of a trusted function finds a function of mallory by the path of the plan.
+            "select count(*) from plain where id = public.trusting(floor(pi())::int) and id > 3",
+        ];
         let held = |setup: &mut postgres::Client, application: &str| {
             let held = format!(
                 "select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = '{application}'"
             );
             setup.query_one(&held, &[]).unwrap().get::<_, i64>(0)
         };
-        let attacks = of_superuser.iter().map(|text| (*text, "postgres")).chain([(of_watcher, "watcher")]);
+        // A superuser plans nothing beside functions of mallory; each way is closed by itself, as the other role shows.
+        let attacks = of_superuser.iter().take(1).map(|text| (*text, "postgres"));
+        let attacks = attacks.chain(of_superuser.iter().chain(&of_watcher).map(|text| (*text, "watcher")));
         for (text, role) in attacks {
             let mut careless = client_of(server, "careless", role);
             careless.batch_execute(&format!("set search_path = mallory; explain {text}")).unwrap();
@@ -367,8 +392,10 @@ fn what_planning_would_run_by_a_type_a_name_or_a_policy_is_not_planned() {
             let planned: Vec<String> = nodes(&watch).iter().map(|node| node.relation.clone()).collect();
             assert!(planned.is_empty(), "{text}: {planned:?}");
         }
-        // A domain whose check only compares is no danger.
-        let mut watch = Watch::of(&server.spec());
+        // A domain whose check only compares is no danger to a role that may only read.
+        let mut spec = server.spec();
+        spec.user = "watcher".to_owned();
+        let mut watch = Watch::of(&spec);
         watch.tick();
         for _ in 0..200 {
             mallory.batch_execute("select count(*) from mallory.plain where at = 'x@y' and id > 3").unwrap();

@@ -3,6 +3,10 @@
 //! another role would run with the privileges of ours. So a statement is planned only if each function that could be called belongs to a superuser or to
 //! our role, and none of them runs SQL or finds a type by a name that it is given.
 //!
+//! That is a sieve, and a sieve has holes: an operator of a plain role over a built-in function, an object id that is computed, a body that another function
+//! is inlined into. What would run by one has the rights of our role. So a role with the rights of the server's user plans nothing in a database where a
+//! plain role that can log in owns functions, operators or domains with checks, which every such way needs.
+//!
 //! The tables are those that the server has locked for PREPARE, which analyses a statement and does not plan it; they are not those of the parser.
 
 use crate::sql::json::{flag, list, text};
@@ -18,31 +22,44 @@ const RUNS_SQL: &str =
 /// arrays, rows, ranges and domains over them. Goes behind `with recursive`.
 fn common() -> String {
     format!(
-        "trusted as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname = current_user),
+        "trusted as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname = current_user or rolname = 'pg_database_owner' and exists
+     (select from pg_catalog.pg_database d join pg_catalog.pg_roles o on o.oid = d.datdba where d.datname = current_database()
+        and (o.rolsuper or o.rolname = current_user))),
   loose as materialized (select p.oid from pg_catalog.pg_proc p where p.proowner not in (select oid from trusted)),
   forbidden as materialized (select oid from loose union all select p.oid from pg_catalog.pg_proc p where p.oid < 16384 and p.proname ~ '{RUNS_SQL}'),
+  fit as materialized (select p.oid from pg_catalog.pg_proc p where p.oid < 16384 and p.provolatile = 'i' and p.proname !~ '{RUNS_SQL}'),
   written as materialized (select p.oid from pg_catalog.pg_proc p join pg_catalog.pg_language l on l.oid = p.prolang where p.oid >= 16384
      and l.lanname not in ('c', 'internal')),
   tainted as (select c.contypid oid from pg_catalog.pg_constraint c where c.contypid <> 0 and c.conbin is not null and ({}
        or exists (select from pg_catalog.pg_depend d where d.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass and d.objid = c.oid
-            and (d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass and d.refobjid <> c.contypid
-              or d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass and d.refobjid in (select oid from written))))
+            and d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass and d.refobjid <> c.contypid))
     union select t.oid from tainted x join pg_catalog.pg_type t on t.typelem = x.oid or t.typbasetype = x.oid
        or t.oid in (select r.rngtypid from pg_catalog.pg_range r where r.rngsubtype = x.oid union all
             select (pg_catalog.to_jsonb(r)->>'rngmultitypid')::oid from pg_catalog.pg_range r where r.rngsubtype = x.oid)
        or t.typrelid <> 0 and t.typrelid in (select a.attrelid from pg_catalog.pg_attribute a where a.atttypid = x.oid and a.attnum > 0
             and not a.attisdropped))",
-        calls_forbidden("c.conbin")
+        calls("c.conbin", "not in (select oid from fit)")
+    )
+}
+
+/// Whether a stored expression calls a function of which this is true.
+fn calls(tree: &str, is_so: &str) -> String {
+    format!(
+        "exists (select from pg_catalog.regexp_matches({tree}::text, ':(?:funcid|opfuncid) ([0-9]+)', 'g') called where called[1]::oid {is_so})"
     )
 }
 
 /// Whether a stored expression calls a function that is forbidden. The server keeps no dependency of it on built-in functions, but its tree names them.
 fn calls_forbidden(tree: &str) -> String {
-    format!(
-        "exists (select from pg_catalog.regexp_matches({tree}::text, ':(?:funcid|opfuncid) ([0-9]+)', 'g') called
-            where called[1]::oid in (select oid from forbidden))"
-    )
+    calls(tree, "in (select oid from forbidden)")
 }
+
+/// Whether our role has the rights of the server's user and a plain role that can log in owns what could use them by planning.
+const OVERPOWERED: &str = "(exists (select from pg_catalog.pg_roles where rolname = current_user and rolsuper)
+      or pg_catalog.pg_has_role('pg_execute_server_program', 'member') or pg_catalog.pg_has_role('pg_write_server_files', 'member'))
+    and exists (select from pg_catalog.pg_roles where rolcanlogin and oid not in (select oid from trusted))
+    and (exists (select from loose) or exists (select from pg_catalog.pg_operator where oprowner not in (select oid from trusted))
+      or exists (select from pg_catalog.pg_type t join pg_catalog.pg_constraint c on c.contypid = t.oid where t.typowner not in (select oid from trusted)))";
 
 /// About the names in a text: $1 all words, $2 names of tables without a schema. A type is named by its own name or, as the type of rows, by that of its table.
 pub(super) fn of_names() -> String {
@@ -52,7 +69,9 @@ pub(super) fn of_names() -> String {
           'version_num', pg_catalog.current_setting('server_version_num')::int,
           'jit_above_cost', (select pg_catalog.current_setting('jit_above_cost', true)::float8),
           'work_mem_kb', (select setting::bigint from pg_catalog.pg_settings where name = 'work_mem'),
-          'hidden', exists (select from pg_catalog.pg_operator where oprcode in (select oid from loose))
+          'overpowered', {OVERPOWERED},
+          'hidden', exists (select from pg_catalog.pg_operator where oprcode in (select oid from loose)
+                or oprowner not in (select oid from trusted) or oid >= 16384 and oprcode in (select oid from forbidden union all select oid from written))
             or exists (select from pg_catalog.pg_cast where castfunc in (select oid from loose))
             or exists (select from pg_catalog.pg_range where rngsubdiff in (select oid from loose) or rngcanonical in (select oid from loose))
             or exists (select from pg_catalog.pg_depend where classid = 'pg_catalog.pg_type'::pg_catalog.regclass
@@ -63,10 +82,13 @@ pub(super) fn of_names() -> String {
              (select min(proname::text) from pg_catalog.pg_proc where proname = any($1::text[]::name[]) and (prorettype in (select oid from tainted)
                 or proargtypes::oid[] && array(select oid from tainted) or proallargtypes && array(select oid from tainted)))),
           'written', (select min(p.proname::text) from pg_catalog.pg_proc p where p.proname = any($1::text[]::name[]) and p.oid in (select oid from written)
-             and p.provolatile <> 'v' and not exists (select from pg_catalog.unnest(p.proconfig) setting where setting like 'search_path=%')),
-          'tables', (select json_agg(json_build_array(c.relname, pg_catalog.quote_ident(n.nspname), exists (select from
-               pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) a where a.privilege_type = 'CREATE'
-                 and a.grantee not in (select oid from trusted)))) from pg_catalog.pg_class c
+             and (p.provolatile <> 'v' or p.prolang = (select oid from pg_catalog.pg_language where lanname = 'sql')) and not exists (select from
+               pg_catalog.unnest(p.proconfig) setting where setting like 'search_path=%')),
+          'tables', (select json_agg(json_build_array(c.relname, pg_catalog.quote_ident(n.nspname), n.nspowner not in (select oid from trusted)
+               or exists (select from pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) a
+                 where a.privilege_type = 'CREATE' and a.grantee not in (select oid from trusted))
+               or exists (select from pg_catalog.pg_class o where o.relnamespace = n.oid and o.relowner not in (select oid from trusted)))) from
+                 pg_catalog.pg_class c
              join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.relname = any($2::text[]::name[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
                and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'),
           'hypopg', (select pg_catalog.quote_ident(n.nspname) from pg_catalog.pg_extension e join pg_catalog.pg_namespace n on n.oid = e.extnamespace
@@ -123,6 +145,11 @@ pub(super) fn of_tables() -> String {
 pub(super) fn schemas(answer: &Value, wanted: &[String]) -> Result<Vec<String>, String> {
     if flag(answer, "plans") != Some(true) {
         return Err("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
+    }
+    if flag(answer, "overpowered") != Some(false) {
+        return Err("our role has the rights of the server's user, and a plain role owns functions, operators or domains with checks here, which planning \
+            could run: watch as a role in pg_monitor and pg_read_all_data instead"
+            .to_string());
     }
     if flag(answer, "hidden") != Some(false) {
         return Err("the database has operators, casts or types with functions of roles that are not superusers: planning could run them".to_string());
