@@ -376,6 +376,16 @@ fn a_primary_that_was_replaced_is_not_started_beside_the_new_one() {
 }
 
 #[test]
+fn more_nodes_than_multimaster_knows_are_refused_before_anything_is_made() {
+    let place = Place::new();
+    let options = UpOptions { topology: Topology::Mtm { nodes: 17 }, ..place.options(&installations()[0]) };
+    let error = up(&options).unwrap_err();
+    assert!(error.to_string().contains("17 nodes of Multimaster"), "{error}");
+    assert!(error.hint().unwrap().contains("--nodes 16"));
+    assert!(!options.dir.exists());
+}
+
+#[test]
 fn what_goes_wrong_on_one_node_names_it() {
     let place = Place::new();
     let installation = &installations()[0];

@@ -36,7 +36,7 @@ const LONG_S: f64 = 2.0;
 const LONGER: f64 = 2.0;
 
 /// Whether its sessions sleep between their own transactions, as a worker that looks for jobs does: executions are longer than the oldest transaction of the
-/// server is old, so they commit meanwhile, and hold nothing for which others wait. A statement without counts beside counted ones runs all the time.
+/// server is old, so they commit in between, and hold nothing for which others wait. A statement without counts beside counted ones runs all the time.
 fn commits(case: &Case, time: &NodeTime, one: &StatementTime) -> bool {
     let is_counting = case.at("statement", &time.node).next().is_some();
     let running_s = match one.mean_ms {
@@ -70,7 +70,7 @@ fn worker(case: &Case, time: &NodeTime, one: &StatementTime, share: f64) -> Clai
         .number("share", one.share)
         .number("asleep", share)
         .because(format!("the statement: {}", in_a_line(one)))
-        .because("its sessions were seen in Timeout:PgSleep, and it runs for longer than any transaction is open: it commits meanwhile")
+        .because("its sessions were seen in Timeout:PgSleep, and it runs for longer than any transaction is open: it commits in between")
         .not("locks and snapshots that it keeps while it sleeps: no session waits, and no transaction is old")
         .remedy(
             "nothing, if it is meant: it takes one connection and no CPU; a worker outside of the server, or LISTEN and NOTIFY, would take none while idle",
@@ -120,8 +120,11 @@ fn judge(case: &Case) -> Answer {
                 .filter(|(event, _)| event.starts_with("Lock:"))
                 .map(|(_, share)| share)
                 .sum();
-            let behind =
-                if locks >= share { "; the others wait for the locks that it holds meanwhile" } else { "" };
+            let behind = if locks >= share {
+                "; the others wait for the locks that it holds while it sleeps"
+            } else {
+                ""
+            };
             claims.push(
                 Claim::new(
                     if may_commit(case, time, one) { Severity::Low } else { severity(one.share) },

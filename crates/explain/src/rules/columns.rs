@@ -177,7 +177,7 @@ fn of_document(case: &Case, time: &NodeTime, one: &StatementTime, found: (&str, 
     .lacking("the time of the same statement on jsonb: compare it on a copy")
     .remedy(
         "change the column to jsonb (the order of keys, blanks and duplicate keys are lost; the table is written anew, and no other session can use it \
-            meanwhile), or give \
+            until that is done), or give \
          the fields in use columns of their own, generated ones for instance; a statement can also parse once: FROM t, json_to_record(body) AS \
          r(...)",
         &[
@@ -276,7 +276,7 @@ fn of_blanks(
     .because("character(n) stores n characters, blanks at the end included, in the table, in its indexes and in memory")
     .lacking("how long the values are without the blanks: the first command shows it")
     .remedy(
-        "make them text or varchar (the table is written anew, and no other session can use it meanwhile): blanks at the end then count in comparisons",
+        "make them text or varchar (the table is written anew, and no other session can use it until that is done): blanks at the end then count in comparisons",
         &[
             &format!("SELECT {} FROM {name} TABLESAMPLE SYSTEM (1);", padded_columns(value)
                 .map(|(column, _)| format!("avg(length({column}))")).collect::<Vec<_>>().join(", ")),

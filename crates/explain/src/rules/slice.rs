@@ -39,7 +39,7 @@ fn by_share(_: &Case, _: &str, share: f64) -> Severity {
     severity(share)
 }
 
-/// A VACUUM that is slow on purpose does harm where dead rows of its table are many meanwhile. Which table that is, its progress shows.
+/// A VACUUM that is slow on purpose does harm where dead rows of its table are many. Which table that is, its progress shows.
 fn by_dead_rows(case: &Case, node: &str, share: f64) -> Severity {
     const DEAD_MIN: f64 = 10_000.0;
     let is_at_work = |table: &str| {

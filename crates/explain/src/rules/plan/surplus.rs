@@ -202,58 +202,63 @@ fn first_of_groups<'a>(planned: &Planned<'a>) -> Option<(&'a str, f64)> {
         .then_some((largest.lines.word("relation"), rows))
 }
 
-/// The part of PLAN-69 about the first row of each group.
-fn one_of_each_group(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
-    let (relation, rows) = first_of_groups(planned)?;
-    let text = format!(
-        "a statement that takes {} of the session time reads all {} rows of {relation} to keep one of each group, {} in all (DISTINCT ON)",
-        planned.share(),
-        units::count(rows),
-        units::short(planned.statement.rows.unwrap_or(0.0))
-    );
-    Some(
-        planned
-            .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
-            .number("rows_of_table", rows)
-            .because(planned.file())
-            .because("DISTINCT ON does not jump in an index from one group to the next: every row, or its index entry, is read, and the more history, the \
-                longer")
-            .not("a missing index: in its order all rows are read as well")
-            .remedy(
-                "look up each group's row by itself: FROM the table of the groups CROSS JOIN LATERAL (SELECT ... WHERE its key = the group's ORDER BY ... \
-                 LIMIT 1), which an index on the key and the order answers with a few blocks for each; or keep the newest row of each group in a table",
-                &[&explain_it(case, &planned.time.node, planned.statement)],
-            ),
-    )
+/// What PLAN-69 says of a table that is read as a whole.
+struct ReadWhole<'a> {
+    relation: &'a str,
+    rows: f64,
+    /// For what, as the end of the claim.
+    purpose: String,
+    because: &'static str,
+    not: &'static str,
+    remedy: &'static str,
+}
+
+const ONE_OF_EACH: &str = "look up each group's row by itself: FROM the table of the groups CROSS JOIN LATERAL (SELECT ... WHERE its key = the group's ORDER BY \
+    ... LIMIT 1), which an index on the key and the order answers with a few blocks for each; or keep the newest row of each group in a table";
+const ALL_VALUES: &str = "keep the values in a table of their own, to which the rows refer; or jump from value to value with WITH RECURSIVE: the least value, \
+    then the least one above it, which reads one index entry for each";
+
+fn read_whole<'a>(planned: &Planned<'a>) -> Option<ReadWhole<'a>> {
+    let found = units::short(planned.statement.rows.unwrap_or(0.0));
+    if let Some((relation, rows)) = first_of_groups(planned) {
+        return Some(ReadWhole {
+            relation,
+            rows,
+            purpose: format!("keep one of each group, {found} in all (DISTINCT ON)"),
+            because: "DISTINCT ON does not jump in an index from one group to the next: every row, or its index entry, is read, and the more history, the longer",
+            not: "a missing index: in its order all rows are read as well",
+            remedy: ONE_OF_EACH,
+        });
+    }
+    let Different { relation, rows, keys } = different_in(planned)?;
+    let by = if keys.is_empty() { String::new() } else { format!(" of {}", plain(keys, NAMES_CHARS)) };
+    Some(ReadWhole {
+        relation,
+        rows,
+        purpose: format!("find {found} different values{by} (DISTINCT)"),
+        because: "neither DISTINCT nor GROUP BY jumps in an index from one value to the next: each row, or its index entry, is read (PostgreSQL 18 skips \
+            only for conditions on later columns)",
+        not: "a missing index: with one on the column all of its entries are read",
+        remedy: ALL_VALUES,
+    })
 }
 
 /// PLAN-69.
 fn different(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
-    if let Some(claim) = one_of_each_group(case, planned) {
-        return Some(claim);
-    }
-    let Different { relation, rows, keys } = different_in(planned)?;
-    let by = if keys.is_empty() { String::new() } else { format!(" of {}", plain(keys, NAMES_CHARS)) };
+    let ReadWhole { relation, rows, purpose, because, not, remedy } = read_whole(planned)?;
     let text = format!(
-        "a statement that takes {} of the session time reads all {} rows of {relation} to find {} different values{by} (DISTINCT)",
+        "a statement that takes {} of the session time reads all {} rows of {relation} to {purpose}",
         planned.share(),
-        units::count(rows),
-        units::short(planned.statement.rows.unwrap_or(0.0))
+        units::count(rows)
     );
     Some(
         planned
             .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
             .number("rows_of_table", rows)
             .because(planned.file())
-            .because("neither DISTINCT nor GROUP BY jumps in an index from one value to the next: each row, or its index entry, is read (PostgreSQL 18 \
-                skips only \
-                for conditions on later columns)")
-            .not("a missing index: with one on the column all of its entries are read")
-            .remedy(
-                "keep the values in a table of their own, to which the rows refer; or jump from value to value with WITH RECURSIVE: the least value, then \
-                 the least one above it, which reads one index entry for each",
-                &[&explain_it(case, &planned.time.node, planned.statement)],
-            ),
+            .because(because)
+            .not(not)
+            .remedy(remedy, &[&explain_it(case, &planned.time.node, planned.statement)]),
     )
 }
 
