@@ -17,6 +17,7 @@ use crate::units;
 use causes::CAUSES;
 use record::Findings;
 use record::finding::{Benefit, Finding, GENERAL, Health, Severity, Uncovered};
+use record::watched::{MORE_THAN_READ, Missing};
 use slices::SLICES;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -370,9 +371,13 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
 /// Why "nothing found" would prove little here, and what to do first.
 fn blind(case: &Case, findings: &Findings) -> Vec<String> {
     let mut reasons = vec![];
+    let is_refused = |gap: &&Missing| gap.why.contains(MORE_THAN_READ);
+    reasons.extend(
+        case.gaps.iter().filter(is_refused).map(|gap| format!("{}: no {}: {}", gap.node, gap.what, gap.why)),
+    );
     for (what, words) in FIRST_AID {
-        let places: BTreeSet<&str> =
-            case.gaps.iter().filter(|gap| gap.what == *what).map(|gap| gap.node.as_str()).collect();
+        let gaps = case.gaps.iter().filter(|gap| gap.what == *what && !is_refused(gap));
+        let places: BTreeSet<&str> = gaps.map(|gap| gap.node.as_str()).collect();
         if !places.is_empty() {
             reasons.push(format!("{}: {words}", places.into_iter().collect::<Vec<_>>().join(", ")));
         }

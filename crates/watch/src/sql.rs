@@ -18,6 +18,7 @@ pub mod json;
 pub mod own;
 mod parts;
 mod plans;
+mod powers;
 mod probe;
 mod progress;
 mod relations;

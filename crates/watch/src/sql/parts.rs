@@ -1,6 +1,7 @@
 //! The queries that do not run at every tick: each part has its own interval.
 
 use super::counters::Counters;
+use super::probe::Call;
 use super::session::Failed;
 use super::{
     Link, Node, REFUSED_FACTOR, Up, clock, core, facts, functions, is_local, json, progress, relations, slru,
@@ -213,18 +214,17 @@ impl Node {
         };
         let t_us = tick.clock.now_us();
         let place = Place::Node(self.name.clone());
-        for (what, is_there, lost) in [
-            ("pg_stat_statements", !up.probe.statements.columns.is_empty(), Part::Statements.words().1),
-            ("pg_stat_kcache", !up.probe.kcache.columns.is_empty(), "CPU time by statement"),
-            ("pg_wait_sampling", !up.probe.wait_sampling.columns.is_empty(), Part::WaitProfile.words().1),
-            ("pg_stat_io", !up.probe.io.is_empty(), Part::Io.words().1),
+        let of_call = |call: &Call| (!call.columns.is_empty(), call.why_not.clone());
+        let probe = &up.probe;
+        for (what, (is_there, why), lost) in [
+            ("pg_stat_statements", of_call(&probe.statements), Part::Statements.words().1),
+            ("pg_stat_kcache", of_call(&probe.kcache), "CPU time by statement"),
+            ("pg_wait_sampling", of_call(&probe.wait_sampling), Part::WaitProfile.words().1),
+            ("pg_stat_io", (!probe.io.is_empty(), None), Part::Io.words().1),
         ] {
             if !is_there {
-                self.recorded.missing(
-                    batch,
-                    t_us,
-                    place.missing(what, "missing, or not readable for our role", lost),
-                );
+                let why = why.unwrap_or_else(|| "missing, or not readable for our role".to_string());
+                self.recorded.missing(batch, t_us, place.missing(what, why, lost));
             }
         }
         let (known, changed) =

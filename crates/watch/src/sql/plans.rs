@@ -22,7 +22,7 @@ use due::{Figures, Wanted};
 use inside::Inner;
 use record::event;
 use record::statement;
-use record::watched::{Plan, PlanIndex, PlanNode};
+use record::watched::{MORE_THAN_READ, Plan, PlanIndex, PlanNode};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -91,13 +91,21 @@ struct Looked {
 }
 
 impl Plans {
-    /// The reasons in one line.
+    /// The reasons in one line, those of most statements first.
     fn why_not(&self) -> String {
-        let listed: Vec<String> =
-            self.reasons.iter().take(REASONS_MAX).map(|(id, why)| format!("statement {id}: {why}")).collect();
-        let more = self.reasons.len().saturating_sub(REASONS_MAX);
-        let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
-        listed.join("; ") + &rest
+        let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (id, why) in &self.reasons {
+            by_reason.entry(why).or_default().push(id);
+        }
+        let mut all: Vec<(&str, Vec<&str>)> = by_reason.into_iter().collect();
+        all.sort_by_key(|(why, ids)| (!why.contains(MORE_THAN_READ), std::cmp::Reverse(ids.len())));
+        let listed = all.iter().take(REASONS_MAX).map(|(why, ids)| match ids.as_slice() {
+            [id] => format!("statement {id}: {why}"),
+            ids => format!("{} statements: {why}", ids.len()),
+        });
+        let more = all.len().saturating_sub(REASONS_MAX);
+        let rest = if more > 0 { format!("; and {more} more reasons") } else { String::new() };
+        listed.collect::<Vec<_>>().join("; ") + &rest
     }
 }
 

@@ -1,9 +1,12 @@
 //! The columns and views of this server: they are looked up by name, never inferred from a version number, because relatives of PostgreSQL have the
 //! number of one version and the views of another.
 
+use crate::sql::json::text;
 use crate::sql::own;
+use crate::sql::powers::{IS_POWERFUL, TRUSTED};
 use crate::sql::session::{Failed, Session};
 use engines::profile::Own;
+use record::watched::MORE_THAN_READ;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -50,30 +53,41 @@ pub(crate) struct Call {
     pub(crate) sql: String,
     /// Its columns; empty if it does not exist.
     pub(crate) columns: BTreeSet<String>,
+    /// Why it is not used although it is there.
+    pub(crate) why_not: Option<String>,
 }
 
 impl Call {
     /// The schema is the extension's own choice, and need not be in the search path. An object of this name outside of the extension
-    /// is not trusted, and not called.
+    /// is not trusted, and not called. Nor is one in a schema whose owner is not trusted, if our role may do more than read: the owner can rename the schema
+    /// and put another function in its place, and statements find it by its name each time they are analysed.
     /// `None` if no such extension is installed: to try it all the same would write an error into the server's log.
     fn find(session: &mut Session, name: &str, arguments: &str) -> Result<Option<Call>, Failed> {
         let schema = session.query(
-            "select to_json((select min(pg_catalog.quote_ident(n.nspname))
+            &format!("with {TRUSTED} select (select json_build_object('schema', min(pg_catalog.quote_ident(n.nspname)),
+                'owner', (min(r.rolname::text) filter (where n.nspowner not in (select oid from trusted) and {IS_POWERFUL})))
               from (select 'pg_catalog.pg_proc'::pg_catalog.regclass c, oid, pronamespace s from pg_catalog.pg_proc where proname = $1 and $2
                 union all select 'pg_catalog.pg_class'::pg_catalog.regclass, oid, relnamespace from pg_catalog.pg_class where relname = $1 and not $2) o
               join pg_catalog.pg_depend d on d.classid = o.c and d.objid = o.oid and d.deptype = 'e'
               join pg_catalog.pg_extension e on d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass and e.oid = d.refobjid
-              join pg_catalog.pg_namespace n on n.oid = o.s
-              where e.extname in ('pg_stat_statements', 'pg_stat_kcache', 'pg_wait_sampling')))::text",
+              join pg_catalog.pg_namespace n on n.oid = o.s join pg_catalog.pg_roles r on r.oid = n.nspowner
+              where e.extname in ('pg_stat_statements', 'pg_stat_kcache', 'pg_wait_sampling'))::text"),
             &[&name, &!arguments.is_empty()],
         );
-        let schema = match schema {
-            Ok(Value::String(schema)) => format!("{schema}."),
-            Ok(_) => return Ok(None),
-            Err(Failed::Refused { .. }) => String::new(),
-            Err(gone) => return Err(gone),
+        let (schema, owner) = match &schema {
+            Ok(found) if text(found, "schema").is_empty() => return Ok(None),
+            Ok(found) => (format!("{}.", text(found, "schema")), text(found, "owner")),
+            Err(Failed::Refused { .. }) => (String::new(), String::new()),
+            Err(_) => return Err(schema.expect_err("it is one")),
         };
-        Ok(Some(Call { sql: format!("{schema}{name}{arguments}"), columns: BTreeSet::new() }))
+        let why_not = (!owner.is_empty()).then(|| {
+            let place = schema.trim_end_matches('.');
+            format!(
+                "its schema {place} belongs to {owner}, who could put another function in its place, and {MORE_THAN_READ}; watch as a role that is only in \
+                    pg_monitor, or move it into a schema of a superuser: ALTER EXTENSION ... SET SCHEMA ..."
+            )
+        });
+        Ok(Some(Call { sql: format!("{schema}{name}{arguments}"), columns: BTreeSet::new(), why_not }))
     }
 }
 
@@ -125,8 +139,10 @@ impl Probe {
             (&mut probe.wait_sampling, "pg_wait_sampling_profile", ""),
         ] {
             let Some(call) = Call::find(session, name, arguments)? else { continue };
-            at.columns = session.columns(&call.sql)?;
-            at.sql = call.sql;
+            if call.why_not.is_none() {
+                at.columns = session.columns(&call.sql)?;
+            }
+            (at.sql, at.why_not) = (call.sql, call.why_not);
         }
         for name in PROGRESS {
             let columns = session.columns(&format!("pg_catalog.pg_stat_progress_{name}"))?;

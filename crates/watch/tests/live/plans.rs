@@ -2,7 +2,7 @@
 
 use super::watched::{NODE, Watch, client, client_of, major, on_each};
 use record::event;
-use record::watched::{PlanIndex, PlanNode, Sampled, WhatIf};
+use record::watched::{MORE_THAN_READ, PlanIndex, PlanNode, Sampled, WhatIf};
 use watch::{Batch, Collect, Tick};
 
 const PRELOAD: (&str, &str) = ("shared_preload_libraries", "pg_stat_statements");
@@ -206,8 +206,14 @@ fn functions_of_plain_roles_are_never_run_by_planning() {
                  create table public.abs (a int)",
             )
             .unwrap();
-        let mut watch = Watch::of(&server.spec());
-        watch.tick();
+        setup.batch_execute(WATCHER).unwrap();
+        let watch_as = |user: &str| {
+            let mut spec = server.spec();
+            spec.user = user.to_owned();
+            let mut watch = Watch::of(&spec);
+            watch.tick();
+            watch
+        };
         let texts = [
             "select count(*) from mallory.plain where public.evil(5) = 7 and a > 3",
             "select count(*), (plain.a).evil from mallory.plain where a > 3 group by plain.a",
@@ -215,23 +221,21 @@ fn functions_of_plain_roles_are_never_run_by_planning() {
             "select count(*) from mallory.guarded where a > 3",
             "select count(*) from mallory.seen where v > 3",
         ];
-        for _ in 0..5 {
-            for text in texts {
+        for user in ["postgres", "watcher"] {
+            let mut watch = watch_as(user);
+            for text in texts.iter().cycle().take(25) {
                 let _ = mallory.batch_execute(text);
             }
+            end(&mut watch);
+            let planned: Vec<String> = nodes(&watch).iter().map(|node| node.relation.clone()).collect();
+            assert!(planned.is_empty(), "{user}: {planned:?}");
+            let why = watch.why_missing("plans");
+            assert_eq!(why.contains(MORE_THAN_READ), user == "postgres", "{user}: {why}");
+            let held = "select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'pgfathom watch'";
+            assert_eq!(setup.query_one(held, &[]).unwrap().get::<_, i64>(0), 0);
         }
-        end(&mut watch);
-        let planned: Vec<String> = nodes(&watch).iter().map(|node| node.relation.clone()).collect();
-        assert!(planned.is_empty(), "{planned:?}");
-        assert!(watch.missing().contains(&"plans".to_string()), "{:?}", watch.missing());
-        let held = "select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'pgfathom watch'";
-        assert_eq!(setup.query_one(held, &[]).unwrap().get::<_, i64>(0), 0);
-        // Nothing is planned by a superuser beside functions of a role that can log in; the same role's table is by one that may only read.
-        setup.batch_execute(WATCHER).unwrap();
-        let mut spec = server.spec();
-        spec.user = "watcher".to_owned();
-        let mut watch = Watch::of(&spec);
-        watch.tick();
+        // The same role's table without functions is planned by one that may only read.
+        let mut watch = watch_as("watcher");
         for _ in 0..200 {
             mallory.batch_execute("select count(*) from mallory.plain where a % 7 = 3").unwrap();
         }
@@ -431,5 +435,34 @@ fn a_table_without_statistics_is_recorded_and_one_that_was_analysed_is_not() {
             .collect();
         assert!(facts.iter().any(|fact| fact.contains("public.bare")), "{seen}");
         assert!(facts.iter().all(|fact| !fact.contains("public.known")), "{facts:?}");
+    });
+}
+
+/// The owner of a schema can rename it and put another function in the place of the extension's, which statements find by its name.
+#[test]
+fn an_extension_in_a_schema_of_a_plain_role_is_used_only_by_one_that_may_only_read() {
+    on_each(&[PRELOAD], |server| {
+        let mut setup = client(server, "setup");
+        setup.batch_execute(ROLE).unwrap();
+        setup.batch_execute("create extension pg_stat_statements schema mallory").unwrap();
+        setup.batch_execute(WATCHER).unwrap();
+        for (user, is_used) in [("postgres", false), ("watcher", true)] {
+            let mut spec = server.spec();
+            spec.user = user.to_owned();
+            let mut watch = Watch::of(&spec);
+            watch.tick();
+            end(&mut watch);
+            let why = watch.why_missing("pg_stat_statements");
+            assert_eq!(why.is_empty(), is_used, "{user}: {why}");
+            assert!(is_used || why.contains(MORE_THAN_READ) && why.contains("mallory"), "{why}");
+        }
+        setup
+            .batch_execute(
+                "create schema monitoring; alter extension pg_stat_statements set schema monitoring",
+            )
+            .unwrap();
+        let mut watch = Watch::of(&server.spec());
+        watch.tick();
+        assert_eq!(watch.why_missing("pg_stat_statements"), "");
     });
 }

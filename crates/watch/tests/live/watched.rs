@@ -84,6 +84,12 @@ impl Watch {
         }
     }
 
+    /// Why something is missing; empty if it is not.
+    pub(super) fn why_missing(&self, wanted: &str) -> String {
+        let mut all = self.node.missing();
+        all.find(|(what, ..)| *what == wanted).map(|(_, why, _)| why.to_string()).unwrap_or_default()
+    }
+
     pub(super) fn missing(&self) -> Vec<String> {
         self.node.missing().map(|(what, _, _)| what.to_string()).collect()
     }

@@ -4,12 +4,14 @@
 //! our role, and none of them runs SQL or finds a type by a name that it is given.
 //!
 //! That is a sieve, and a sieve has holes: an operator of a plain role over a built-in function, an object id that is computed, a body that another function
-//! is inlined into. What would run by one has the rights of our role. So a role with the rights of the server's user plans nothing in a database where a
-//! plain role that can log in owns functions, operators or domains with checks, which every such way needs.
+//! is inlined into, a function that is committed between the check and the plan. What would run by one has the rights of our role. So a role that may do
+//! more than read plans nothing in a database where a plain role that can log in makes objects or has some, which every such way needs.
 //!
 //! The tables are those that the server has locked for PREPARE, which analyses a statement and does not plan it; they are not those of the parser.
 
 use crate::sql::json::{flag, list, text};
+use crate::sql::powers::{IS_POWERFUL, MAKERS, TRUSTED};
+use record::watched::MORE_THAN_READ;
 use serde_json::Value;
 
 /// Built-in functions that run SQL that they are given, or make values of a type that they are given by name: xml.c, tsvector_op.c, tsquery_rewrite.c, misc.c,
@@ -22,9 +24,7 @@ const RUNS_SQL: &str =
 /// arrays, rows, ranges and domains over them. Goes behind `with recursive`.
 fn common() -> String {
     format!(
-        "trusted as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname = current_user or rolname = 'pg_database_owner' and exists
-     (select from pg_catalog.pg_database d join pg_catalog.pg_roles o on o.oid = d.datdba where d.datname = current_database()
-        and (o.rolsuper or o.rolname = current_user))),
+        "{TRUSTED},
   loose as materialized (select p.oid from pg_catalog.pg_proc p where p.proowner not in (select oid from trusted)),
   forbidden as materialized (select oid from loose union all select p.oid from pg_catalog.pg_proc p where p.oid < 16384 and p.proname ~ '{RUNS_SQL}'),
   fit as materialized (select p.oid from pg_catalog.pg_proc p where p.oid < 16384 and p.provolatile = 'i' and p.proname !~ '{RUNS_SQL}'),
@@ -54,30 +54,23 @@ fn calls_forbidden(tree: &str) -> String {
     calls(tree, "in (select oid from forbidden)")
 }
 
-/// Whether our role has the rights of the server's user and a plain role that can log in owns what could use them by planning.
-const OVERPOWERED: &str = "(exists (select from pg_catalog.pg_roles where rolname = current_user and rolsuper)
-      or pg_catalog.pg_has_role('pg_execute_server_program', 'member') or pg_catalog.pg_has_role('pg_write_server_files', 'member'))
-    and exists (select from pg_catalog.pg_roles where rolcanlogin and oid not in (select oid from trusted))
-    and (exists (select from loose) or exists (select from pg_catalog.pg_operator where oprowner not in (select oid from trusted))
-      or exists (select from pg_catalog.pg_type t join pg_catalog.pg_constraint c on c.contypid = t.oid where t.typowner not in (select oid from trusted)))";
-
 /// About the names in a text: $1 all words, $2 names of tables without a schema. A type is named by its own name or, as the type of rows, by that of its table.
 pub(super) fn of_names() -> String {
     format!(
-        "with recursive {} select json_build_object('database', current_database(),
+        "with recursive {}, {MAKERS} select json_build_object('database', current_database(),
           'plans', exists (select from pg_catalog.pg_settings where name = 'plan_cache_mode'),
           'version_num', pg_catalog.current_setting('server_version_num')::int,
           'jit_above_cost', (select pg_catalog.current_setting('jit_above_cost', true)::float8),
           'work_mem_kb', (select setting::bigint from pg_catalog.pg_settings where name = 'work_mem'),
-          'overpowered', {OVERPOWERED},
+          'maker', (select min(rolname::text) from makers where {IS_POWERFUL}),
           'hidden', exists (select from pg_catalog.pg_operator where oprcode in (select oid from loose)
                 or oprowner not in (select oid from trusted) or oid >= 16384 and oprcode in (select oid from forbidden union all select oid from written))
-            or exists (select from pg_catalog.pg_cast where castfunc in (select oid from loose))
+            or exists (select from pg_catalog.pg_cast where castfunc in (select oid from forbidden))
             or exists (select from pg_catalog.pg_range where rngsubdiff in (select oid from loose) or rngcanonical in (select oid from loose))
             or exists (select from pg_catalog.pg_depend where classid = 'pg_catalog.pg_type'::pg_catalog.regclass
                  and refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass and refobjid in (select oid from loose)),
           'functions', (select min(proname::text) from pg_catalog.pg_proc where proname = any($1::text[]::name[]) and oid in (select oid from loose)),
-          'runs_sql', (select min(word) from pg_catalog.unnest($1::text[]) word where word ~ '{RUNS_SQL}'),
+          'runs_sql', (select min(word) from pg_catalog.unnest($1::text[]) word where word ~ '{RUNS_SQL}|^pg_(toast_)?temp'),
           'types', coalesce((select min(typname::text) from pg_catalog.pg_type where typname = any($1::text[]::name[]) and oid in (select oid from tainted)),
              (select min(proname::text) from pg_catalog.pg_proc where proname = any($1::text[]::name[]) and (prorettype in (select oid from tainted)
                 or proargtypes::oid[] && array(select oid from tainted) or proallargtypes && array(select oid from tainted)))),
@@ -92,7 +85,7 @@ pub(super) fn of_names() -> String {
              join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.relname = any($2::text[]::name[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
                and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'),
           'hypopg', (select pg_catalog.quote_ident(n.nspname) from pg_catalog.pg_extension e join pg_catalog.pg_namespace n on n.oid = e.extnamespace
-             where e.extname = 'hypopg' and e.extowner in (select oid from trusted)),
+             where e.extname = 'hypopg' and e.extowner in (select oid from trusted) and n.nspowner in (select oid from trusted)),
           'hypopg_there', exists (select from pg_catalog.pg_available_extensions where name = 'hypopg'))::text",
         common()
     )
@@ -146,10 +139,12 @@ pub(super) fn schemas(answer: &Value, wanted: &[String]) -> Result<Vec<String>, 
     if flag(answer, "plans") != Some(true) {
         return Err("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
     }
-    if flag(answer, "overpowered") != Some(false) {
-        return Err("our role has the rights of the server's user, and a plain role owns functions, operators or domains with checks here, which planning \
-            could run: watch as a role in pg_monitor and pg_read_all_data instead"
-            .to_string());
+    let maker = text(answer, "maker");
+    if !maker.is_empty() {
+        return Err(format!(
+            "role {maker} makes objects in this database or has some, and {MORE_THAN_READ}: planning could run its code with our rights; watch as a role that is \
+                only in pg_monitor and pg_read_all_data"
+        ));
     }
     if flag(answer, "hidden") != Some(false) {
         return Err("the database has operators, casts or types with functions of roles that are not superusers: planning could run them".to_string());
