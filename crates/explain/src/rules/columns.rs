@@ -276,7 +276,8 @@ fn of_blanks(
     .because("character(n) stores n characters, blanks at the end included, in the table, in its indexes and in memory")
     .lacking("how long the values are without the blanks: the first command shows it")
     .remedy(
-        "make them text or varchar (the table is written anew, and no other session can use it until that is done): blanks at the end then count in comparisons",
+        "make them text or varchar (the table is written anew, and no other session can use it until that is done): blanks at the end then \
+            count in comparisons",
         &[
             &format!("SELECT {} FROM {name} TABLESAMPLE SYSTEM (1);", padded_columns(value)
                 .map(|(column, _)| format!("avg(length({column}))")).collect::<Vec<_>>().join(", ")),

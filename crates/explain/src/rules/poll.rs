@@ -1,6 +1,6 @@
 //! SES-08: programs that ask again and again for work that is not there.
 
-use super::costly::{busy, in_a_line, plain};
+use super::costly::{busy, in_a_line, lowered, plain};
 use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
@@ -13,7 +13,7 @@ pub(super) const RULES: &[Rule] = &[Rule {
     title: "a program asks again and again, and finds nothing",
     needs: &[Field("statement", "calls"), Field("statement", "rows"), Field("server", "sessions_active")],
     limits: "a SELECT, UPDATE or DELETE of a table that runs 500 times a second, 40 % of all statements, and returns or changes one row in 1,000 executions \
-        or fewer; high with 1,000 a second and 70 % (ours)",
+        or fewer; high with 1,000 a second and 70 %; low without an order or a limit, where it compares a column with a value (ours)",
     judge,
     links: &["https://www.postgresql.org/docs/current/sql-notify.html"],
 }];
@@ -33,6 +33,14 @@ const STATEMENT_CHARS: usize = 100;
 /// What the program has sent: of a function or procedure a statement inside of it is shown, and the rows are those of the call.
 fn sent(statement: &StatementTime) -> &str {
     if statement.outer.is_empty() { &statement.text } else { &statement.outer }
+}
+
+/// Whether a statement takes the next row of an order, as the worker of a queue does, or compares no column with a value: one that compares a key with
+/// changing values looks the same as one that asks for a state.
+fn takes_the_next(text: &str) -> bool {
+    let text = lowered(text);
+    let ordered = [" limit ", " order by ", "skip locked", " fetch first "];
+    ordered.iter().any(|words| text.contains(words)) || !text.contains("= $") && !text.contains("=$")
 }
 
 /// Whether a statement looks into tables, so that no row means that nothing was found.
@@ -61,12 +69,22 @@ fn judge(case: &Case) -> Answer {
                 continue;
             }
             let is_high = calls >= CALLS_PER_S_HIGH && share >= OF_CALLS_HIGH;
+            let is_queue = takes_the_next(sent(one));
+            let as_what = if is_queue {
+                ", as a program does that polls without a pause"
+            } else {
+                ": a program polls without a pause, or looks for keys that are mostly not there"
+            };
             claims.push(
                 Claim::new(
-                    if is_high { Severity::High } else { Severity::Medium },
+                    match (is_queue, is_high) {
+                        (false, _) => Severity::Low,
+                        (true, false) => Severity::Medium,
+                        (true, true) => Severity::High,
+                    },
                     Level::DiscriminatingCounter,
                     format!(
-                        "{}: {} of all statements are one that finds nothing, {} times a second, as a program does that polls without a pause: {}",
+                        "{}: {} of all statements are one that finds nothing, {} times a second{as_what}: {}",
                         time.node,
                         units::percent(share),
                         units::short(calls),

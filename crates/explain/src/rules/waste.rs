@@ -475,6 +475,12 @@ fn walked(case: &Case) -> Answer {
     Answer::of(claims, || "statements with ORDER BY and LIMIT among those that take the time".to_string())
 }
 
+const IN_ORDER: &str = "the planner expects the rows that fit to be spread evenly in that order; an index that has the columns of the condition first, and \
+    those of ORDER BY behind them, finds them at once (CONCURRENTLY does not block writes)";
+const EITHER: &str = "no index serves both sides of an OR in that order: write a branch for each side, with ORDER BY and LIMIT of its own, \
+    and an index that fits \
+    it, and take the first rows of their UNION";
+
 fn of_walk(
     case: &Case,
     time: &NodeTime,
@@ -490,6 +496,7 @@ fn of_walk(
     let mut commands = vec![super::statement::explain_it(case, &time.node, statement)];
     commands.extend(index);
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let is_either = node.is_some_and(|node| node.word("filter").contains(" OR "));
     Claim::new(
         if dead.is_some() { Severity::Low } else { severity(statement.share) },
         Level::CoOccurrence,
@@ -523,11 +530,7 @@ fn of_walk(
         ))
     })
     .with(node.is_none().then_some(()), |claim, ()| claim.lacking("the plan: an index scan in the order of ORDER BY, with a filter"))
-    .remedy(
-        "the planner expects the rows that fit to be spread evenly in that order; an index that has the columns of the condition first, and those of \
-         ORDER BY behind them, finds them at once (CONCURRENTLY does not block writes)",
-        &commands,
-    )
+    .remedy(if is_either { EITHER } else { IN_ORDER }, &commands)
 }
 
 /// Dead rows of the one table of a statement, if they are more than its live ones.

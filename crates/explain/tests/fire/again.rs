@@ -176,12 +176,14 @@ pub(crate) fn referring_to(holder: &str) -> String {
     found.unwrap_or_else(|| panic!("no DIST-06: {findings:#?}")).claim.clone()
 }
 
-/// The same where each insert also changes a row of the other table, and a trigger is known.
-pub(crate) fn changing_too() -> String {
+/// The same where one more session waits for the row itself, with this lock.
+pub(crate) fn waiting_with(mode: &str) -> String {
     let mut scene = Scene::healthy();
     referring(&mut scene, "select name from article where id = $1 for no key update");
-    let tables = json!({"node": "n1", "database": "db", "relation": "public.article"});
-    scene.set("table", tables, json!({"rows_updated": 9_000, "rows_hot_updated": 9_000}));
+    let keys = json!({"node": "n1", "pid": 40, "root": 100});
+    let fields = json!({"blocked_by": 20, "root_state": "idle in transaction", "depth": 2, "wait_s": 0.1, "lock_type": "tuple", "mode": mode,
+        "relation": "public.article", "query": "insert into movement (article, n) values ($1, $2)"});
+    scene.set("block", keys, fields);
     let findings = scene.explain();
     let found = findings.findings.iter().find(|finding| finding.rule == "DIST-06");
     found.unwrap_or_else(|| panic!("no DIST-06: {findings:#?}")).claim.clone()

@@ -317,6 +317,32 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     // Many different values, an aggregate, a condition.
     ("PLAN-69", |scene| values(scene, DISTINCT, 20_000)),
     ("PLAN-69", |scene| newest(scene, "", 90_000)),
+    // Every row is needed for what is computed of it.
+    ("PLAN-69", |scene| values(scene, "select distinct count(*) from customer c group by c.country", 24)),
+    ("PLAN-69", |scene| {
+        newest(scene, "", 150);
+        node(scene, 5, 1, "WindowAgg", json!({}));
+    }),
+    // A frequent value: its rows are fetched by the index, which the plan expects for the average one only.
+    ("PLAN-24", |scene| {
+        let figures = json!({"calls": 10, "shared_hit": 40_110});
+        statement(
+            scene,
+            "select count(*) from reading where tenant = $1",
+            figures,
+            json!({"cost_total": 8.46}),
+        );
+        node(scene, 1, 0, "Aggregate", json!({}));
+        node(
+            scene,
+            2,
+            1,
+            "Index Scan",
+            json!({"relation": "public.reading", "index": "by_tenant", "rows_planned": 1.0}),
+        );
+        let keys = json!({"node": "n1", "database": "db", "relation": "public.reading"});
+        scene.set("table", keys, json!({"index_rows": 600_060, "index_scans": 60, "seq_scans": 0}));
+    }),
     ("PLAN-69", |scene| newest(scene, "(r.sensor = $1)", 150)),
     // Each row that the plan fetches by the index is in a block of its own.
     ("PLAN-24", |scene| newest(scene, "", 150)),

@@ -1,6 +1,6 @@
 //! Waits for a row that a statement does not name: the check of a foreign key locks the row that it refers to, or a trigger changes a row of its own.
 
-use crate::case::{Case, Thing};
+use crate::case::Case;
 use crate::rules::costly::{is_name_of, lowered, peculiar_of, plain};
 use record::event;
 use record::statement::{self, Verb};
@@ -12,8 +12,6 @@ const STRONG: &str = "for update";
 
 /// Locks of a tuple that a change of the row takes; a check of a foreign key takes weaker ones (`tupleLockExtraInfo` in heapam.c).
 const OF_A_CHANGE: [&str; 2] = ["ExclusiveLock", "AccessExclusiveLock"];
-/// Rows of the other table that are updated a second.
-const UPDATES_PER_S_MIN: f64 = 1.0;
 /// Characters of what is unusual about a table.
 const TRIGGER_CHARS: usize = 120;
 
@@ -76,11 +74,11 @@ impl Reference {
     }
 }
 
-/// Whether sessions wait in order to change rows of this table, rather than to check that they are there.
+/// Whether sessions wait in order to change rows of this table, rather than to check that they are there. The first in the queue waits for a transaction, and
+/// only those behind it for the row, with the lock that they want. A table that is changed by others as well shows nothing.
 fn is_changed(case: &Case, node: &str, relation: &str) -> bool {
     let mut waits = case.at("block", node).filter(|block| block.lines.word("relation") == relation);
-    let mut tables = case.at("table", node).filter(|table| table.lines.word("relation") == relation);
-    let updates = |table: Thing<'_>| table.lines.rate("rows_updated").unwrap_or(0.0);
-    waits.any(|block| OF_A_CHANGE.contains(&block.lines.word("mode")))
-        || tables.any(|table| updates(table) >= UPDATES_PER_S_MIN)
+    waits.any(|block| {
+        block.lines.word("lock_type") == "tuple" && OF_A_CHANGE.contains(&block.lines.word("mode"))
+    })
 }

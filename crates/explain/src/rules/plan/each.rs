@@ -109,7 +109,8 @@ const BLOCK_BYTES: f64 = 8192.0;
 /// How often a subquery can have run for the rows that a scan reads: each run touches a block, beside those of the table. Where nothing else is compared,
 /// it runs for each row; else the cheaper conditions are looked at first, and only what fits them reaches it. Without the counters that is not known.
 fn runs(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, rows: f64) -> Option<f64> {
-    if !scan.lines.word("filter").contains(" AND ") {
+    let is_joined = [" AND ", " OR ", "CASE "].iter().any(|word| scan.lines.word("filter").contains(word));
+    if !is_joined {
         return planned.statement.blocks.is_none_or(|blocks| blocks >= rows).then_some(rows);
     }
     let table = counters(case, planned, scan.lines.word("relation"))?;

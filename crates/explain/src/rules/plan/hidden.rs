@@ -11,6 +11,7 @@ use crate::rules::versions;
 use crate::units;
 use record::finding::Level;
 use record::statement::{self, Verb};
+use std::collections::BTreeSet;
 
 /// The share of the session time in starting workers, waiting for them, and their ends.
 const WORKERS_SHARE_MIN: f64 = 0.25;
@@ -97,6 +98,18 @@ pub(in crate::rules) fn does_more(planned: &Planned<'_>) -> bool {
     })
 }
 
+/// Rows that executions fetch by indexes, by the counters, where no loop repeats a search: of a frequent value they are many more than of the average one,
+/// for which the plan is.
+fn fetched(case: &Case, planned: &Planned<'_>) -> f64 {
+    let calls = planned.statement.calls_per_s.unwrap_or(0.0);
+    let has_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
+    let relations: BTreeSet<&str> = planned.nodes.iter().map(|node| node.lines.word("relation")).collect();
+    let tables =
+        case.at("table", &planned.time.node).filter(|table| relations.contains(table.lines.word("relation")));
+    let rows: f64 = tables.filter_map(|table| table.lines.rate("index_rows")).sum();
+    if has_loop || calls <= 0.0 { 0.0 } else { rows / calls }
+}
+
 /// Blocks for each row that an index scan fetches: one of the table, and a part of one of the index.
 const BLOCKS_PER_FETCH: f64 = 1.5;
 
@@ -126,6 +139,9 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         // With LIMIT it is a walk of an index until enough rows fit (PLAN-27).
         let sorts = planned.nodes.iter().any(|node| node.lines.word("kind").ends_with("Sort"));
         if !does_more(&planned) || super::is_limited(&planned) && !sorts || is_other {
+            continue;
+        }
+        if blocks <= fetched(case, &planned) * BLOCKS_PER_FETCH {
             continue;
         }
         // The rows of a batch that a trigger goes through one by one are no error of its plan (TXN-18).

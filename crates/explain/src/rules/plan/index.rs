@@ -232,6 +232,8 @@ fn also_by_pattern(scan: &Scan<'_>) -> Option<String> {
     ))
 }
 
+/// Bytes of a page, by default.
+const PAGE_BYTES: f64 = 8_192.0;
 /// Executions a second from which on counters show whether a plan is the one that is carried out.
 const CALLS_PER_S_KNOWN: f64 = 1.0;
 
@@ -239,12 +241,17 @@ const CALLS_PER_S_KNOWN: f64 = 1.0;
 pub(super) fn is_carried_out(case: &Case, planned: &Planned<'_>, relation: &str) -> bool {
     let is_of_it = |node: &Thing<'_>| node.lines.word("relation") == relation;
     let calls = planned.statement.calls_per_s.unwrap_or(0.0);
+    let blocks = planned.statement.blocks.unwrap_or(0.0);
+    // Of some executions only, which touch the most.
+    let sizes =
+        case.at("table", &planned.time.node).filter(is_of_it).filter_map(|table| table.lines.last("bytes"));
+    let pages = sizes.fold(0.0, f64::max) / PAGE_BYTES;
     let tables = case.at("table", &planned.time.node).filter(is_of_it);
     let scans = tables.filter_map(|table| table.lines.rate("seq_scans")).max_by(f64::total_cmp);
     let is_scan = |node: &Thing<'_>| is_of_it(node) && node.lines.word("kind") == "Seq Scan";
     !planned.nodes.iter().any(is_scan)
         || calls < CALLS_PER_S_KNOWN
-        || scans.is_none_or(|scans| scans * 2.0 >= calls)
+        || scans.is_none_or(|scans| scans * 2.0 >= calls || scans * pages >= calls * blocks / 2.0)
 }
 
 pub(super) fn missing(case: &Case) -> Answer {

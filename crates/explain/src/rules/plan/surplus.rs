@@ -153,9 +153,10 @@ struct Different<'a> {
 
 fn different_in<'a>(planned: &Planned<'a>) -> Option<Different<'a>> {
     let text = lowered(&planned.statement.text);
-    let is_distinct = text.starts_with("select distinct ") && !text.starts_with("select distinct on");
-    let is_grouped =
-        text.contains(" group by ") && !text.split(" from ").next().is_some_and(|list| list.contains('('));
+    // What is computed of groups, or of windows, needs all of their rows.
+    let is_plain = !text.split(" from ").next().is_some_and(|list| list.contains('('));
+    let is_distinct = text.starts_with("select distinct ") && is_plain && !text.contains(" group by ");
+    let is_grouped = text.contains(" group by ") && !text.starts_with("select distinct") && is_plain;
     let ordered = text.split(" order by ").nth(1).unwrap_or_default();
     // With LIMIT it stops early, and with a condition on groups, or an order by an aggregate, it wants more than the different values.
     let is_more =
@@ -187,7 +188,11 @@ fn different_in<'a>(planned: &Planned<'a>) -> Option<Different<'a>> {
 fn first_of_groups<'a>(planned: &Planned<'a>) -> Option<(&'a str, f64)> {
     let text = lowered(&planned.statement.text);
     let is_touching = planned.statement.blocks.is_none_or(|blocks| blocks >= BLOCKS_MIN);
-    if !text.starts_with("select distinct on") || super::is_limited(planned) || !is_touching {
+    let computes = planned
+        .nodes
+        .iter()
+        .any(|node| matches!(node.lines.word("kind"), "Aggregate" | "Group" | "WindowAgg"));
+    if !text.starts_with("select distinct on") || super::is_limited(planned) || !is_touching || computes {
         return None;
     }
     let rows_of = |node: &Thing<'a>| number(node, "table_rows").max(number(node, "rows_planned"));
@@ -202,7 +207,7 @@ fn first_of_groups<'a>(planned: &Planned<'a>) -> Option<(&'a str, f64)> {
         .then_some((largest.lines.word("relation"), rows))
 }
 
-/// What PLAN-69 says of a table that is read as a whole.
+/// The words of PLAN-69 for a table that is read as a whole.
 struct ReadWhole<'a> {
     relation: &'a str,
     rows: f64,
@@ -213,8 +218,11 @@ struct ReadWhole<'a> {
     remedy: &'static str,
 }
 
-const ONE_OF_EACH: &str = "look up each group's row by itself: FROM the table of the groups CROSS JOIN LATERAL (SELECT ... WHERE its key = the group's ORDER BY \
+const ONE_OF_EACH: &str = "look up each group's row by itself: FROM the table of the groups CROSS JOIN LATERAL (SELECT ... WHERE its key = \
+    the group's ORDER BY \
     ... LIMIT 1), which an index on the key and the order answers with a few blocks for each; or keep the newest row of each group in a table";
+const ONE_BY_ONE: &str = "DISTINCT ON does not jump in an index from one group to the next: every row, or its index entry, is read, and the more history, \
+    the longer";
 const ALL_VALUES: &str = "keep the values in a table of their own, to which the rows refer; or jump from value to value with WITH RECURSIVE: the least value, \
     then the least one above it, which reads one index entry for each";
 
@@ -225,7 +233,7 @@ fn read_whole<'a>(planned: &Planned<'a>) -> Option<ReadWhole<'a>> {
             relation,
             rows,
             purpose: format!("keep one of each group, {found} in all (DISTINCT ON)"),
-            because: "DISTINCT ON does not jump in an index from one group to the next: every row, or its index entry, is read, and the more history, the longer",
+            because: ONE_BY_ONE,
             not: "a missing index: in its order all rows are read as well",
             remedy: ONE_OF_EACH,
         });

@@ -142,7 +142,8 @@ pub(super) fn schemas(answer: &Value, wanted: &[String]) -> Result<Vec<String>, 
     let maker = text(answer, "maker");
     if !maker.is_empty() {
         return Err(format!(
-            "role {maker} makes objects in this database or has some, and {MORE_THAN_READ}: planning could run its code with our rights; watch as a role that is \
+            "role {maker} makes objects in this database or has some, and {MORE_THAN_READ}: planning could run its code with our rights; watch as a
+              role that is \
                 only in pg_monitor and pg_read_all_data"
         ));
     }
