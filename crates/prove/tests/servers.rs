@@ -293,6 +293,12 @@ fn a_failover_by_somebody_else_ends_in_a_verdict() {
                 count.and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
             };
             wait_for("rows on the standby", || rows(cluster.node(1)) > 20);
+            // On a busy host the first rows may be there before the settings were read once.
+            wait_for("a look at the primary's settings", || {
+                let asked = "select count(*) > 0 from pg_stat_activity where query like '%synchronous_standby_names%' and state = 'idle' \
+                             and pid <> pg_backend_pid()";
+                cluster.node(0).value(asked).ok().flatten().as_deref() == Some("t")
+            });
             if is_cut {
                 // What the primary acknowledges from now on never reaches the standby.
                 cluster.node(1).execute("alter system set primary_conninfo = ''").unwrap();

@@ -73,7 +73,11 @@ pub(super) fn observe(site: &Site, watch: &Watch<'_>) {
 
 fn answers(session: &mut Lasting) -> Result<(), String> {
     let refused = match session.get() {
-        Some(client) => client.execute("select 1").err().map(|error| error.to_string()),
+        // Without a look at what it waits for: every node is due again in a moment.
+        Some(client) => match client.request("select 1") {
+            Ok(reply) => reply.error.map(|error| format!("{error}, at: select 1")),
+            Err(broken) => Some(broken.to_string()),
+        },
         None => {
             Some(session.refused.as_ref().map_or_else(|| "no connection".to_owned(), ToString::to_string))
         }
