@@ -6,7 +6,7 @@ use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
-use record::statement;
+use record::statement::{self, Verb};
 use record::watched::FUNCTION_TEXT;
 
 pub(super) const RULES: &[Rule] = &[Rule {
@@ -102,6 +102,17 @@ fn caller(case: &Case, time: &NodeTime, one: &StatementTime) -> String {
     }
 }
 
+/// A read for which nobody waits may be meant to sleep until there is something to return (a long poll).
+fn severity_of(case: &Case, time: &NodeTime, one: &StatementTime) -> Severity {
+    let parsed = statement::parse(&one.text);
+    let is_read = parsed.is_ok_and(|parsed| parsed.verb == Verb::Select && !parsed.tables.is_empty());
+    match severity(one.share) {
+        _ if may_commit(case, time, one) => Severity::Low,
+        found if is_read && case.waiters(&time.node).next().is_none() => found.min(Severity::Medium),
+        found => found,
+    }
+}
+
 fn judge(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -127,7 +138,7 @@ fn judge(case: &Case) -> Answer {
             };
             claims.push(
                 Claim::new(
-                    if may_commit(case, time, one) { Severity::Low } else { severity(one.share) },
+                    severity_of(case, time, one),
                     Level::DiscriminatingCounter,
                     format!(
                         "{}: a statement that takes {} of the session time sleeps in {} of its samples, on purpose: {}{behind}",

@@ -8,7 +8,7 @@ use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
-use record::watched::COLUMN_KINDS;
+use record::watched::{COLUMN_KINDS, FUNCTION_TEXT};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -154,10 +154,18 @@ fn parsed(case: &Case) -> Answer {
     Answer::of(claims, || "columns of type json in the statements that take the time".to_string())
 }
 
+/// A function of the application that a statement calls: it may be what computes.
+fn function_of<'a>(case: &'a Case, time: &NodeTime, one: &StatementTime) -> Option<&'a str> {
+    let called = statement::names(&one.text);
+    let mut functions = case.facts(FUNCTION_TEXT).filter(|fact| fact.node == time.node);
+    functions.find(|fact| called.contains(&fact.name)).map(|fact| fact.name.as_str())
+}
+
 fn of_document(case: &Case, time: &NodeTime, one: &StatementTime, found: (&str, &str, usize)) -> Claim {
     let (table, column, fields) = found;
+    let function = function_of(case, time, one);
     Claim::new(
-        severity(one.share),
+        if function.is_some() { Severity::Low } else { severity(one.share) },
         Level::CoOccurrence,
         format!(
             "{}: {} of the session time is a statement that takes {fields} fields from {}, a column of type json: it is kept as text, and each -> or ->> \
@@ -174,6 +182,9 @@ fn of_document(case: &Case, time: &NodeTime, one: &StatementTime, found: (&str, 
     .number("fields", fields as f64)
     .because(format!("the statement: {}", in_a_line(one)))
     .because("its sessions were seen computing, not waiting")
+    .with(function, |claim, name| {
+        claim.lacking(format!("the time within {}(), which it calls as well: track_functions counts it", plain(name, NAME_CHARS)))
+    })
     .lacking("the time of the same statement on jsonb: compare it on a copy")
     .remedy(
         "change the column to jsonb (the order of keys, blanks and duplicate keys are lost; the table is written anew, and no other session can use it \

@@ -116,7 +116,10 @@ fn unnamed_table<'a>(case: &Case, time: &'a NodeTime) -> Option<(&'a str, f64, f
         .filter_map(|one| Some(one.lines.rate("shared_hit")? + one.lines.rate("shared_read").unwrap_or(0.0)))
         .sum();
     let is_touched_by_name = of_naming >= blocks * OF_BLOCKS_MIN;
-    (*share >= OF_BLOCKS_MIN && !is_named && !is_touched_by_name).then_some((
+    // Rows that are deleted or changed with the row that they refer to (ON DELETE CASCADE), each found by an index, need these blocks.
+    let written = per_s("rows_deleted") + per_s("rows_updated") + per_s("rows_inserted");
+    let is_written = written * BLOCKS_PER_ROW_MIN >= blocks;
+    (*share >= OF_BLOCKS_MIN && !is_named && !is_touched_by_name && !is_written).then_some((
         relation.as_str(),
         *share,
         blocks,

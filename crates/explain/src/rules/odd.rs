@@ -11,6 +11,7 @@ use crate::units;
 use record::finding::{Level, NodeTime, Severity};
 use whose::Setting;
 
+mod choice;
 mod join;
 mod planner;
 mod whose;
@@ -29,9 +30,6 @@ pub(super) const RULES: &[Rule] = &[Rule {
 const SHARE_MIN: f64 = 0.1;
 /// Transactions a second of a server that is in use.
 const COMMITS_MIN: f64 = 1.0;
-/// Blocks of an execution, and for each row, of a statement whose plan is poor.
-const BLOCKS_MIN: f64 = 100.0;
-const BLOCKS_PER_ROW_MIN: f64 = 10.0;
 /// Tables in a plan whose order matters.
 const TABLES_MIN: usize = 3;
 /// How many times dearer a page read at random may look than one read in order, at least and at most.
@@ -42,6 +40,8 @@ const DECODING_DEFAULT: f64 = 64.0 * 1024.0 * 1024.0;
 const ARCHIVE_MS: f64 = 30_000.0;
 /// The default of deadlock_timeout is one second; below this, in milliseconds, the check itself is what sessions do.
 const DEADLOCK_MS: f64 = 50.0;
+/// The share of the session time that waits for the table of locks.
+const SEARCHING_MIN: f64 = 0.03;
 
 /// What it costs: the share of the session time if it is one, and how that shows.
 struct Cost {
@@ -129,7 +129,7 @@ const ODD: [Odd; 21] = [
     Odd {
         name: "archive_timeout",
         is_odd: |value| units::setting(value).is_some_and(|ms| ms > 0.0 && ms < ARCHIVE_MS),
-        cost: used,
+        cost: archived,
         what: "so often a WAL file is closed and archived, however little is in it: each takes 16 MB there, and a run of archive_command",
         text: "set it to a minute or more; a standby or pg_receivewal that follows the stream loses less, and needs no files closed early",
         restarts: false,
@@ -227,7 +227,7 @@ const ODD: [Odd; 21] = [
         is_odd: |value| {
             value.parse::<f64>().is_ok_and(|cost| cost < RANDOM_FACTOR.0 || cost > RANDOM_FACTOR.1)
         },
-        cost: whose::priced,
+        cost: choice::priced,
         what: "the planner's choice between indexes and scans is made with a price that fits no disk",
         text: "set it to 1.1 for memory and flash, 4 for rotating disks (with seq_page_cost = 1)",
         restarts: false,
@@ -235,7 +235,7 @@ const ODD: [Odd; 21] = [
     Odd {
         name: "effective_cache_size",
         is_odd: |value| units::setting(value).is_some_and(|bytes| bytes < 64.0 * 1024.0 * 1024.0),
-        cost: planned_poorly,
+        cost: choice::cached,
         what: "the planner believes that hardly a page is found in memory, so indexes look dear",
         text: "set it to what shared_buffers and the page cache have together: half of the memory or more",
         restarts: false,
@@ -243,7 +243,7 @@ const ODD: [Odd; 21] = [
     Odd {
         name: "cpu_tuple_cost",
         is_odd: |value| value.parse::<f64>().is_ok_and(|cost| !(0.001..=0.1).contains(&cost)),
-        cost: planned_poorly,
+        cost: choice::weighed,
         what: "the planner weighs the work for rows against reading pages with a price far from its default",
         text: "set it back to its default of 0.01",
         restarts: false,
@@ -259,6 +259,13 @@ fn used(case: &Case, time: &NodeTime, _: Setting<'_>) -> Option<Cost> {
         figure: ("commits_per_s", rate),
         evidence: format!("{} transactions a second commit", units::short(rate)),
     })
+}
+
+/// WAL is written and archived: without changes no file is closed early.
+fn archived(case: &Case, time: &NodeTime, setting: Setting<'_>) -> Option<Cost> {
+    let is_archived = case.setting(&time.node, "archive_mode").is_none_or(|mode| mode != "off");
+    let writes = case.one("server", &time.node)?.rate("wal_bytes").unwrap_or(0.0) > 0.0;
+    (is_archived && writes).then(|| used(case, time, setting))?
 }
 
 /// It writes: the WAL takes time, or there is much of it.
@@ -358,29 +365,21 @@ fn decoded(case: &Case, time: &NodeTime, _: Setting<'_>) -> Option<Cost> {
     })
 }
 
-/// Sessions wait for locks.
+/// Sessions wait for locks, and for the searches of others: a search holds all parts of the table of locks, and who wants one waits for that.
 fn locked(case: &Case, time: &NodeTime, _: Setting<'_>) -> Option<Cost> {
     let share = node_time::share_waiting(case, &time.node, |kind, _| kind == "Lock")?;
-    (share >= SHARE_MIN).then(|| Cost {
-        share: Some(share),
+    let share_searching = node_time::share_waiting(case, &time.node, |kind, event| {
+        kind == "LWLock" && event.to_lowercase().replace('_', "") == "lockmanager"
+    })?;
+    (share >= SHARE_MIN && share_searching >= SEARCHING_MIN).then(|| Cost {
+        share: Some(share_searching),
         unknown: None,
-        figure: ("share_waiting", share),
-        evidence: format!("{} of the session time waits for locks", units::percent(share)),
-    })
-}
-
-/// A statement takes the time that touches far more blocks than it returns rows.
-fn planned_poorly(case: &Case, time: &NodeTime, setting: Setting<'_>) -> Option<Cost> {
-    let work = |planned: &Planned<'_>| {
-        (planned.statement.blocks.unwrap_or(0.0), planned.statement.rows.unwrap_or(0.0))
-    };
-    let is_poor = |planned: &Planned<'_>| {
-        let (blocks, rows) = work(planned);
-        blocks >= BLOCKS_MIN && blocks >= rows.max(1.0) * BLOCKS_PER_ROW_MIN
-    };
-    of_statement(case, time, setting, is_poor, |planned| {
-        let (blocks, rows) = work(planned);
-        format!("touches {} blocks for {} rows", units::count(blocks), units::short(rows))
+        figure: ("share_searching", share_searching),
+        evidence: format!(
+            "{} of the session time waits for locks, and {} for the table of locks, which a search for deadlocks holds (LWLock:LockManager)",
+            units::percent(share),
+            units::percent(share_searching)
+        ),
     })
 }
 

@@ -45,6 +45,8 @@ fn function_in(text: &str) -> Option<(&'static str, String)> {
         let inside = &returned[at + name.len()..];
         let argument: String =
             inside.chars().take_while(|c| c.is_alphanumeric() || "_.\"".contains(*c)).collect();
+        // What another function returns is no column.
+        let is_column = !inside[argument.len()..].trim_start().starts_with('(');
         let column = argument.rsplit('.').next().unwrap_or_default().trim_matches('"').to_string();
         // A value that is returned as a whole as well has to be fetched.
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -53,7 +55,7 @@ fn function_in(text: &str) -> Option<(&'static str, String)> {
             .iter()
             .map(|name| returned.matches(&format!("{name}{argument}")).count())
             .sum::<usize>();
-        (!column.is_empty() && named <= called).then(|| (name.trim_end_matches('('), column))
+        (is_column && !column.is_empty() && named <= called).then(|| (name.trim_end_matches('('), column))
     });
     calls.into_iter().next()
 }
@@ -129,6 +131,7 @@ mod tests {
             "SELECT left(body, 20) FROM f",
             "SELECT body, length(body) FROM f",
             "SELECT id, body FROM f WHERE length(title) > $1",
+            "SELECT sum(length(md5(body))) FROM f",
         ] {
             assert_eq!(of(other), None, "{other}");
         }

@@ -14,6 +14,7 @@ mod otherwise;
 mod pattern;
 mod scope;
 mod settings;
+mod skew;
 mod spill;
 mod step;
 mod surplus;

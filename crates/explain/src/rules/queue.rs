@@ -58,8 +58,9 @@ const NAMED_SHARE_MIN: f64 = 0.3;
 const NAMED_PER_SERVER_MIN: f64 = 0.5;
 /// Programs that are named.
 const NAMED_MAX: usize = 3;
-/// Programs that belong to the measurement: the server, and what is written for driving one.
-const OURS: [&str; 4] = ["postgres", "pgfathom", "pgbench", "psql"];
+/// Programs that are written for driving a server. `postgres` is none: the processes of the server itself are not among the programs, and those of another
+/// one are a neighbour's.
+const OURS: [&str; 3] = ["pgfathom", "pgbench", "psql"];
 /// The share of the time waiting for a CPU with too many sessions.
 const TOO_MANY_SHARE_MIN: f64 = 0.5;
 /// Active sessions for each CPU.
@@ -262,7 +263,7 @@ fn clients_beside(case: &Case, node: &str, queue: &Queue<'_>) -> Option<Claim> {
     if clients < cores * OTHERS_SHARE_MIN || clients < own * OTHERS_PER_SERVER_MIN {
         return None;
     }
-    let rate = |program: &Thing<'_>| program.lines.rate("client_cpu_us").unwrap_or(0.0);
+    let rate = |program: &Thing<'_>| of_clients(case, node, program);
     let most = case.other_programs(host).max_by(|left, right| rate(left).total_cmp(&rate(right)))?;
     let text = format!(
         "{node}: sessions wait for a CPU in {} of their time, while the server's clients on the same host use {} of the {} CPUs of {host}, {} most of all",

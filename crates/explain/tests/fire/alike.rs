@@ -3,7 +3,7 @@
 use super::plan::{node, statement};
 use super::search::{on_name, pattern, scanned};
 use super::{Change, Co, Counter, Fires};
-use crate::scene::Scene;
+use crate::scene::{Scene, wait};
 use serde_json::{Value, json};
 
 fn n1() -> Value {
@@ -29,6 +29,8 @@ fn searched(scene: &mut Scene, tablespace: &str) {
     node(scene, 1, 0, "Seq Scan", fields);
     let keys = json!({"node": "n1", "database": "db", "relation": "public.orders"});
     scene.set("table", keys, json!({"tablespace": tablespace, "index_tablespaces": "pg_default"}));
+    let keys = json!({"node": "n1", "relation": "public.orders", "index": "orders_note"});
+    scene.set("plan_index", keys, json!({"columns": "note", "method": "btree", "valid": true, "partial": false}));
 }
 
 /// The same with these two prices of pages.
@@ -101,6 +103,12 @@ fn unlike(scene: &mut Scene, condition: &str, types: &str, class: &str) {
     let keys = json!({"node": "n1", "database": "db", "relation": "public.orders"});
     scene.set("table", keys, json!({"seq_scans": 6000, "seq_rows": 1_200_000_000u64}));
     scene.fact(n1(), "extension", "intarray", "1.5");
+}
+
+/// The same for a column with frequent values.
+fn frequent(scene: &mut Scene, most: &str) {
+    unlike(scene, "(tenant = $1)", "tenant integer", "int4_ops");
+    node(scene, 1, 0, "Bitmap Heap Scan", json!({"column_most": most}));
 }
 
 /// The same by a role that forbids what the plan does.
@@ -202,7 +210,20 @@ pub(super) const CASES: &[Fires] = &[
     ("CFG-01", Co, |scene| children(scene, false, 300.0, "40 tables inherit from it")),
     ("CFG-01", Co, |scene| with(scene, "from_collapse_limit", "1", NESTED)),
     ("CFG-01", Co, |scene| with(scene, "geqo_threshold", "3", FLAT)),
-    ("CFG-01", Co, |scene| priced(scene, "0.1", "1")),
+    ("CFG-01", Co, |scene| {
+        priced(scene, "0.1", "1");
+        let fields = json!({"index": "orders_note", "rows_planned": 5_000.0, "filter": "", "condition": "(note = $1)"});
+        node(scene, 1, 0, "Index Scan", fields);
+    }),
+    ("CFG-01", Co, |scene| {
+        scene.fact(n1(), "setting", "effective_cache_size", "32MB");
+        searched(scene, "pg_default");
+    }),
+    ("CFG-01", Co, |scene| {
+        scene.fact(n1(), "setting", "deadlock_timeout", "1ms");
+        scene.set("wait", wait("n1", "Lock", "transactionid"), json!({"sessions": 5}));
+        scene.set("wait", wait("n1", "LWLock", "LockManager"), json!({"sessions": 2}));
+    }),
     ("CFG-01", Co, |scene| sampled(scene, json!({"plan_ms": 30_000.0, "total_ms": 3_000.0}))),
     ("CFG-01", Co, |scene| {
         scene.fact(n1(), "setting", "default_statistics_target", "10000");
@@ -280,6 +301,31 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     // Calls that close no file: nothing was written since the last one, or the condition is not true.
     ("WAL-13", |scene| switches(scene, SWITCH, 25, 16_777_216.0 / 10.0)),
     ("WAL-13", |scene| switches(scene, SWITCH_IF, 50, 0.0)),
+    // Rows that are deleted with the one that they refer to, each by an index.
+    ("PLAN-49", |scene| {
+        touched(scene, "public.holiday", "");
+        let keys = json!({"node": "n1", "database": "db", "relation": "public.holiday"});
+        scene.set("table", keys, json!({"rows_deleted": 12_000}));
+    }),
+    // Prices of pages and rows where the plan had no choice, and a limit of time that nothing reaches.
+    ("CFG-01", |scene| {
+        scene.fact(n1(), "setting", "random_page_cost", "0.3");
+        searched(scene, "pg_default");
+    }),
+    ("CFG-01", |scene| {
+        scene.fact(n1(), "setting", "effective_cache_size", "32MB");
+        statement(scene, "select sum(note) from orders", json!({}), json!({}));
+        node(scene, 1, 0, "Aggregate", json!({}));
+        node(scene, 2, 1, "Seq Scan", json!({"relation": "public.orders"}));
+    }),
+    ("CFG-01", |scene| {
+        scene.fact(n1(), "setting", "deadlock_timeout", "40ms");
+        scene.set("wait", wait("n1", "Lock", "transactionid"), json!({"sessions": 5}));
+    }),
+    ("CFG-01", |scene| {
+        scene.fact(n1(), "setting", "archive_timeout", "10s");
+        scene.fact(n1(), "setting", "archive_mode", "off");
+    }),
     // Statistics whose price is not seen.
     ("CFG-01", |scene| sampled(scene, json!({"plan_ms": 30.0, "total_ms": 30_000.0}))),
 ];
@@ -321,6 +367,7 @@ pub(crate) const TOLD: &[(&str, Change, &str)] = &[
         "enable_bitmapscan is off",
     ),
     ("PLAN-21", |scene| unlike(scene, "(note @> $1)", "note integer[]", "array_ops"), "intarray"),
+    ("PLAN-21", |scene| frequent(scene, "tenant 0.93"), "one value of tenant is in 93 % of the rows"),
 ];
 
 /// Claims, and words that they must not have.
@@ -341,6 +388,7 @@ const NOT_TOLD: &[(&str, Change, &str)] = &[
     ("SES-12", |scene| sleeps(scene, "call poll_jobs()", 50_000.0, 0.5), "on purpose"),
     ("PLAN-21", |scene| unlike(scene, "(note @> $1)", "note jsonb", "jsonb_ops"), "intarray"),
     ("PLAN-21", |scene| unlike(scene, "(note @> $1)", "note text[]", "array_ops"), "intarray"),
+    ("PLAN-21", |scene| frequent(scene, "tenant 0.02; state 0.93"), "one value of"),
 ];
 
 #[test]
@@ -354,12 +402,13 @@ fn claims_of_what_is_alike_leave_out_the_wrong_reason() {
 #[test]
 fn what_the_record_does_not_decide_is_low() {
     use record::finding::Severity;
-    let cases: [(&str, Change, Severity); 8] = [
+    let cases: [(&str, Change, Severity); 9] = [
         ("GEN-01", |scene| repeated(scene, " returning no"), Severity::Medium),
         ("GEN-01", |scene| repeated(scene, ""), Severity::Low),
         ("WAL-13", |scene| switches(scene, SWITCH, 20, 2.0 * 16_777_216.0), Severity::Medium),
         ("WAL-13", |scene| switches(scene, SWITCH_IF, 20, 2.0 * 16_777_216.0), Severity::Low),
         ("SES-12", |scene| sleeps(scene, "select login($1)", 9_000.0, 9.0), Severity::High),
+        ("SES-12", |scene| sleeps(scene, "select m.id from mail m where next_mail(m.id)", 9_000.0, 9.0), Severity::Medium),
         ("SES-12", |scene| sleeps(scene, "call poll_jobs()", 9_000.0, 9.0), Severity::Low),
         ("SES-12", |scene| sleeps(scene, "call poll_jobs()", 50_000.0, 0.5), Severity::Note),
         (

@@ -86,6 +86,8 @@ line! {
         column_types: String,
         /// Their collations, likewise; `C` for every one in the order of the code points.
         column_collations: String,
+        /// Of a column with frequent values, the share of the rows that have the most frequent one: `name share`, separated by `; `.
+        column_most: String,
     }
 }
 

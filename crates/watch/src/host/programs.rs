@@ -157,11 +157,14 @@ fn find_clients(files: &mut dyn Files, servers: &[Server], programs: &mut [(Stri
 
 /// The main process of each server: the parent of all others.
 fn main_processes(files: &mut dyn Files, servers: &[Server]) -> BTreeSet<u32> {
+    let mut stat = |pid: u32| files.text(&format!("/proc/{pid}/stat")).ok().and_then(process::stat);
     let of_one = |pid: u32| {
-        files.text(&format!("/proc/{pid}/stat")).ok().and_then(process::stat).map(|stat| stat.parent)
+        let session = stat(pid)?;
+        // A process whose parent is 1 would take every daemon of the host for one of the server, except in a container that the server was started as.
+        let is_main = session.parent > 1 || stat(1).is_some_and(|first| first.command == session.command);
+        is_main.then_some(session.parent)
     };
-    // A process whose parent is 1 would take every daemon of the host for one of the server.
-    servers.iter().filter_map(|server| server.pid).filter_map(of_one).filter(|pid| *pid > 1).collect()
+    servers.iter().filter_map(|server| server.pid).filter_map(of_one).collect()
 }
 
 #[cfg(test)]
@@ -220,5 +223,32 @@ mod tests {
             found,
             [("gzip", Some(2), Some(4_500_000), Some(0)), ("backup (x)", Some(1), Some(0), Some(50 << 20))]
         );
+    }
+
+    #[test]
+    fn the_server_may_be_the_first_process_of_a_container_and_another_server_is_a_program() {
+        let of = |first: &'static str, parent: u32, ticks: u64| {
+            [
+                (1, first, 0, 0, 1, 0),
+                (101, "postgres", parent, ticks, 5, 0),
+                (102, "postgres", parent, ticks, 5, 0),
+                (60, "postgres", 1, 0, 5, 0),
+                (61, "postgres", 60, ticks, 5, 0),
+            ]
+        };
+        for (first, parent, expected) in
+            [("postgres", 1, vec![("postgres", 3_000_000)]), ("systemd", 60, vec![]), ("systemd", 1, vec![])]
+        {
+            let mut programs = Programs::default();
+            looked(&mut programs, 0, &of(first, parent, 0));
+            let lines = looked(&mut programs, 5_000_000, &of(first, parent, 300));
+            let found: Vec<_> = lines.iter().map(|line| (line.program.as_str(), line.cpu_us.unwrap())).collect();
+            let expected = match (first, parent) {
+                // No main process is known: nothing is taken for the server's.
+                ("systemd", 1) => vec![("postgres", 9_000_000)],
+                _ => expected,
+            };
+            assert_eq!(found, expected, "{first} {parent}");
+        }
     }
 }

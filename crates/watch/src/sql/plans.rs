@@ -219,6 +219,7 @@ fn plan_node(node: &str, plan: &Plan, found: &TreeNode, details: &Value) -> Plan
         partitioned: flag(table, "partitioned"),
         column_types: of_columns("columns"),
         column_collations: of_columns("collations"),
+        column_most: of_columns("most"),
     }
 }
 

@@ -242,7 +242,8 @@ pub(super) fn of(query: &str, age_s: f64, (lock_type, held): (&str, &str), waiti
         "relation" => of_table(query).or_else(|| of_mode(held)),
         // An INSERT waits for the end of a transaction only because of a key: its own, or one that it refers to.
         "transactionid" if first == "INSERT" => Some(Deed {
-            what: "the others wait to insert the same unique key as its transaction, which has not ended (or a row that refers to one it has locked)",
+            what: "the others wait to insert until its transaction ends: it has inserted the same unique key, or changed, deleted or locked a row that they \
+                refer to",
             text: "commit soon after such an INSERT; where rows of one key keep work apart, take pg_advisory_xact_lock instead, which leaves no dead rows, or \
                 pg_try_advisory_xact_lock, which does not wait",
             commands: vec!["SELECT pg_try_advisory_xact_lock(hashtext('name of the work')); -- false: another session holds it".to_string()],
@@ -297,7 +298,7 @@ mod tests {
         assert_eq!(of("insert into a values (1)", 0.0, ("relation", "RowExclusiveLock"), ""), None);
         let insert =
             of("select 1", 0.0, ("transactionid", ""), "insert into job_lock values ($1)").expect("a key");
-        assert!(insert.what.contains("same unique key"));
+        assert!(insert.what.contains("same unique key") && insert.what.contains("refer to"), "{insert:?}");
         assert_eq!(of("select 1", 0.1, ("transactionid", ""), "update a set b = 1"), None);
         assert_eq!(of("select 1", 0.0, ("tuple", ""), "insert into a values (1)"), None);
         let long =

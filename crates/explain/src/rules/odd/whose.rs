@@ -1,6 +1,5 @@
 //! Whose a value of a setting is: that of a role, a database or a tablespace is for their own statements only.
 
-use super::{Cost, RANDOM_FACTOR, planned_poorly};
 use crate::case::Case;
 use crate::case::engine::OF_STATEMENT_MIN;
 use crate::rules::plan::Planned;
@@ -59,17 +58,4 @@ impl Setting<'_> {
         (of_others >= statement.share * OF_STATEMENT_MIN)
             .then_some("which role executes the statement: other roles are at work for as long as it takes")
     }
-}
-
-/// A statement is planned poorly, and a page that is read at random has a price that no disk has, against one that is read in order: where both have
-/// the same price, as for a database in memory, it is right.
-pub(super) fn priced(case: &Case, time: &NodeTime, setting: Setting<'_>) -> Option<Cost> {
-    const IN_ORDER: &str = "seq_page_cost";
-    let of_owner = setting.owner.and_then(|owner| {
-        let mut own = case.own_settings(&time.node, IN_ORDER);
-        own.find(|(other, _)| *other == owner).map(|(_, value)| value)
-    });
-    let in_order = of_owner.or_else(|| case.setting(&time.node, IN_ORDER)).unwrap_or("1");
-    let factor = setting.value.parse::<f64>().ok()? / in_order.parse::<f64>().ok()?;
-    (factor < RANDOM_FACTOR.0 || factor > RANDOM_FACTOR.1).then(|| planned_poorly(case, time, setting))?
 }

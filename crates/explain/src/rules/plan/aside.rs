@@ -3,14 +3,14 @@
 
 use super::index::{self, Scan};
 use super::settings::own_setting;
-use super::{Planned, SHARE_MIN, below, planned, severity};
+use super::{Planned, SHARE_MIN, below, planned, severity, skew};
 use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::Answer;
 use crate::rules::costly::{scanned, wasteful};
 use crate::rules::{access, form};
 use crate::units;
-use record::finding::Level;
+use record::finding::{Level, Severity};
 use record::statement::{self, Condition};
 use record::watched::FUNCTION_SETTINGS;
 
@@ -266,12 +266,19 @@ const OWN_REMEDY: &str = "take the setting of the role back, if it is not meant:
 const SETTINGS_COMMAND: &str = "SELECT coalesce(d.datname, '(all databases)') AS database, coalesce(r.rolname, '(all roles)') AS role, s.setconfig \
     FROM pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid = s.setrole;";
 const FUNCTIONS_COMMAND: &str = "SELECT oid::regprocedure, proconfig FROM pg_proc WHERE proconfig::text ~ 'enable_|_cost|plan_cache_mode';";
+const FREQUENT_REMEDY: &str = "keep what such executions compute from most of the table (a summary table, a materialized view), or let them ask for fewer \
+    rows: a second condition with an index for both. For one value alone, a partial index or a partition of its own leaves the other rows out";
 const OPERATOR_REMEDY: &str = "create an index for the operator that sessions use (USING gin (column gin__int_ops)), write OPERATOR(pg_catalog.@>) where the \
     index shall serve, or take the extension out of the search_path of these sessions (ALTER EXTENSION intarray SET SCHEMA ...)";
 const SETTINGS_REMEDY: &str = "look for planner settings (enable_..., random_page_cost, plan_cache_mode) of the role, the database, a function or the \
     connection; \
                         reset them for the role or database. A session that prepared its statement before the index existed needs DISCARD PLANS, or a new \
                         connection. Unlike the plan for watch, one for given values may scan if the value is frequent";
+
+/// A column whose most frequent value is in so many rows that a scan for it is right.
+fn frequent(planned: &Planned<'_>, relation: &str) -> Option<(String, f64)> {
+    skew::most_frequent(planned, relation).filter(|(_, share)| *share >= skew::FREQUENT_MIN)
+}
 
 /// Why the sessions execute another plan, and what to do: what is known of the statement comes before what may be.
 fn why_unlike(case: &Case, planned: &Planned<'_>, relation: &str, index: &str) -> Reason {
@@ -291,6 +298,13 @@ fn why_unlike(case: &Case, planned: &Planned<'_>, relation: &str, index: &str) -
             commands: vec![reset_command(owner, name)],
         };
     }
+    if let Some((column, share)) = frequent(planned, relation) {
+        let why = format!(
+            "one value of {column} is in {} of the rows, and for it a scan is right: executions seem to ask for such a value",
+            units::percent(share)
+        );
+        return Reason { why, text: FREQUENT_REMEDY, commands: vec![] };
+    }
     let (why, text) = match () {
         () if has_other_operator(case, planned, relation) => (OTHER_OPERATOR, OPERATOR_REMEDY),
         () if has_trigrams(case, planned, index) => (TRIGRAMS, SETTINGS_REMEDY),
@@ -306,7 +320,15 @@ pub(super) fn unlike_the_plan(case: &Case) -> Answer {
         let relation = table.lines.word("relation");
         let blocks = planned.statement.blocks.unwrap_or(0.0);
         let Reason { why, text: remedy, mut commands } = why_unlike(case, &planned, relation, index);
-        commands.extend([SETTINGS_COMMAND, FUNCTIONS_COMMAND].map(String::from));
+        // Then the values that are given decide, and none is recorded.
+        let is_frequent = remedy == FREQUENT_REMEDY;
+        if !is_frequent {
+            commands.extend([SETTINGS_COMMAND, FUNCTIONS_COMMAND].map(String::from));
+        }
+        let (level, severity) = match (is_frequent, severity(planned.statement.share)) {
+            (true, severity) => (Level::CoOccurrence, severity.min(Severity::Medium)),
+            (false, severity) => (Level::DiscriminatingCounter, severity),
+        };
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         let text = format!(
             "a statement that takes {} of the session time scans {relation}, but for the role of watch the planner uses index {index}: {why}",
@@ -316,7 +338,7 @@ pub(super) fn unlike_the_plan(case: &Case) -> Answer {
         let user = users.and_then(|by| by.shares.first()).map(|(name, _)| name.clone());
         claims.push(
             planned
-                .claim(case, Level::DiscriminatingCounter, severity(planned.statement.share), text)
+                .claim(case, level, severity, text)
                 .number("seq_scans_per_s", scans)
                 .number("blocks_per_call", blocks)
                 .because(format!(

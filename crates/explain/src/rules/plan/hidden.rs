@@ -1,7 +1,7 @@
 //! What a plan does not show by its scans: workers that cost more than they help, work far above the planner's cost, and lists of NOT IN that are
 //! searched row by row.
 
-use super::{Planned, SHARE_MIN, planned, severity, statistics};
+use super::{Planned, SHARE_MIN, planned, severity, skew, statistics};
 use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::{Answer, Claim};
@@ -98,8 +98,8 @@ pub(in crate::rules) fn does_more(planned: &Planned<'_>) -> bool {
     })
 }
 
-/// Rows that executions fetch by indexes, by the counters, where no loop repeats a search: of a frequent value they are many more than of the average one,
-/// for which the plan is.
+/// Rows that executions fetch by indexes where no loop repeats a search, by the counters, or by how many rows the most frequent value has: of it they are
+/// many more than of the average one, for which the plan is.
 fn fetched(case: &Case, planned: &Planned<'_>) -> f64 {
     let calls = planned.statement.calls_per_s.unwrap_or(0.0);
     let has_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
@@ -107,7 +107,12 @@ fn fetched(case: &Case, planned: &Planned<'_>) -> f64 {
     let tables =
         case.at("table", &planned.time.node).filter(|table| relations.contains(table.lines.word("relation")));
     let rows: f64 = tables.filter_map(|table| table.lines.rate("index_rows")).sum();
-    if has_loop || calls <= 0.0 { 0.0 } else { rows / calls }
+    let of_frequent = planned.nodes.iter().filter_map(|node| {
+        let (_, share) = skew::most_frequent(planned, node.lines.word("relation"))?;
+        Some(share * node.lines.last("table_rows")?)
+    });
+    let of_frequent = of_frequent.fold(0.0, f64::max);
+    if has_loop || calls <= 0.0 { 0.0 } else { (rows / calls).max(of_frequent) }
 }
 
 /// Blocks for each row that an index scan fetches: one of the table, and a part of one of the index.

@@ -303,14 +303,26 @@ pub(in crate::rules) fn with_proposal(claim: Claim, proposal: &Proposal) -> Clai
     )
 }
 
+/// Whether an index can hold what a function makes of a column: it has that one argument, and no time zone of the session decides.
+fn can_be_indexed(condition: &Condition, function: &str, types: &str) -> bool {
+    let has_one = condition.computed.as_ref().is_some_and(|computed| {
+        let inside = computed.strip_suffix(')').and_then(|text| text.split_once('('));
+        inside.is_some_and(|(name, argument)| {
+            name.eq_ignore_ascii_case(function) && !argument.contains([',', '$', '(', ' '])
+        })
+    });
+    let zoned = format!("{} timestamp with time zone", condition.column);
+    has_one && !types.split("; ").any(|column| column == zoned)
+}
+
 /// Why an index on the column of a condition is not used, and what to do.
 fn obstacle(
     condition: &Condition,
-    conditions: &[Condition],
+    scan: &Scan<'_>,
     index: &Thing<'_>,
     columns: &[&str],
-    relation: &str,
 ) -> Option<(String, Option<String>)> {
+    let (conditions, relation) = (&scan.conditions, scan.relation);
     let name = index.lines.word("index");
     let position = columns.iter().position(|column| *column == condition.column)?;
     if index.lines.flag("valid") == Some(false) {
@@ -328,12 +340,15 @@ fn obstacle(
     if position == 0
         && let Some(inside) = &condition.inside
     {
-        let command = inside.strip_prefix("function ").map(|function| {
-            format!(
-                "CREATE INDEX CONCURRENTLY ON {relation} ({function}({}));",
-                statement::quoted(&condition.column)
-            )
-        });
+        let command = inside
+            .strip_prefix("function ")
+            .filter(|function| can_be_indexed(condition, function, scan.types))
+            .map(|function| {
+                format!(
+                    "CREATE INDEX CONCURRENTLY ON {relation} ({function}({}));",
+                    statement::quoted(&condition.column)
+                )
+            });
         return Some((
             format!("index {name} is on {}, and the condition compares {inside} of it", condition.column),
             command,
@@ -385,7 +400,7 @@ pub(super) fn obstacle_of(
     // Patterns are served by other indexes.
     let compared = scan.conditions.iter().filter(|c| !c.how.is_pattern());
     let mut obstacles = found.iter().filter(|_| !usable).flat_map(|(index, columns)| {
-        compared.clone().filter_map(|c| obstacle(c, &scan.conditions, index, columns, scan.relation))
+        compared.clone().filter_map(|c| obstacle(c, scan, index, columns))
     });
     obstacles.next().or_else(|| {
         let of_array = found

@@ -229,6 +229,7 @@ fn collation(oid: &str) -> String {
 
 /// Rows, types of columns and indexes of tables: $1 schemas, $2 names.
 pub(super) fn details() -> String {
+    const FREQUENT_MIN: f64 = 0.01;
     let (of_column, of_key) = (collation("a.attcollation"), collation("k.\"collation\""));
     format!("select json_build_object('tables', (select json_agg(r) from (
   select n.nspname::text as schema, c.relname::text as name, pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.reltuples::float8 as
@@ -237,6 +238,8 @@ pub(super) fn details() -> String {
       a.attnum > 0 and not a.attisdropped) as columns,
     (select json_object_agg(a.attname, {of_column}) from pg_catalog.pg_attribute a where a.attrelid = c.oid and
       a.attnum > 0 and not a.attisdropped and a.attcollation <> 0) collations,
+    (select json_object_agg(s.attname, round(s.most_common_freqs[1]::numeric, 4)::text) from pg_catalog.pg_stats s
+      where s.schemaname = n.nspname and s.tablename = c.relname and not s.inherited and s.most_common_freqs[1] >= {FREQUENT_MIN}) most,
     (select json_agg(json_build_object('index', x.relname, 'definition', pg_catalog.pg_get_indexdef(i.indexrelid), 'method', m.amname, 'valid',
       i.indisvalid, 'partial', i.indpred is not null,
        'correlation', (select s.correlation from pg_catalog.pg_stats s join pg_catalog.pg_attribute a on a.attname = s.attname

@@ -1,0 +1,36 @@
+//! Values that are far more frequent than the average one, for which a plan for unknown values is made.
+
+use super::Planned;
+use crate::case::Thing;
+use record::statement::{self, Use};
+
+/// The share of a table's rows that the most frequent value has, if a scan that reads it all is no worse than its index.
+pub(super) const FREQUENT_MIN: f64 = 0.05;
+
+/// The columns of a table that a statement compares with one value each, as its plan has them, and the share of the rows that have the most frequent value of
+/// the rarest of them: no execution finds more. `None` if there is no such column, or one without frequent values.
+pub(super) fn most_frequent(planned: &Planned<'_>, relation: &str) -> Option<(String, f64)> {
+    let of_table = planned.nodes.iter().filter(|node| planned.relation_of(node) == relation);
+    let shares: Vec<(String, f64)> =
+        of_table.flat_map(|node| compared(node).into_iter().map(|column| share_of(node, planned, column))).collect();
+    shares.into_iter().min_by(|left, right| left.1.total_cmp(&right.1)).filter(|(_, share)| *share > 0.0)
+}
+
+fn compared(node: &Thing<'_>) -> Vec<String> {
+    let conditions = ["condition", "filter"]
+        .into_iter()
+        .flat_map(|field| statement::conditions(node.lines.word(field)).unwrap_or_default());
+    conditions.filter(|one| one.how == Use::Equality && one.inside.is_none()).map(|one| one.column).collect()
+}
+
+/// The figure stands at the node that has the table: that of a bitmap is above its index.
+fn share_of(node: &Thing<'_>, planned: &Planned<'_>, column: String) -> (String, f64) {
+    let own = node.lines.word("column_most");
+    let above = || planned.ancestors(node).first().map_or("", |above| above.lines.word("column_most"));
+    let all = if own.is_empty() && node.lines.word("relation").is_empty() { above() } else { own };
+    let share = all.split("; ").find_map(|one| {
+        let (name, share) = one.rsplit_once(' ')?;
+        (name == column).then(|| share.parse().ok())?
+    });
+    (column, share.unwrap_or(0.0))
+}
