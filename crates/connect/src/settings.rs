@@ -327,6 +327,11 @@ pub(crate) fn open<S>(
     Ok(Started::By(way.usable().map_err(plain)?, Settings::of(spec).map_err(plain)?))
 }
 
+/// The settings among the options of the user.
+pub(crate) fn of_options(spec: &ConnSpec) -> Vec<(String, String)> {
+    parse(spec.options.as_deref().unwrap_or_default()).unwrap_or_default()
+}
+
 /// The settings in a line of options, as `postgres` reads it: words separated by blanks, a backslash before a literal character, `-c name=value` or
 /// `--name=value`. Fails with the first option that is something else.
 fn parse(options: &str) -> Result<Vec<(String, String)>, String> {

@@ -10,16 +10,18 @@ use connect::hot::{HotConnection, QueryError};
 macro_rules! trusted {
     () => {
         "select r.oid from pg_catalog.pg_roles r \
-         cross join (select pg_catalog.bool_or(s.rolsuper or exists (select 1 from pg_catalog.pg_roles f \
-                            where f.rolname in ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files') \
-                              and pg_catalog.pg_has_role(s.oid, f.oid, 'MEMBER'))) as is_mighty \
-                     from pg_catalog.pg_roles s where s.rolname in (current_user, session_user)) me \
-         cross join (select o.oid, o.rolsuper or o.rolname = current_user as is_safe \
+         cross join (select o.oid, o.rolsuper or o.rolname = session_user as is_safe, \
+                       (select pg_catalog.bool_or(s.rolsuper or s.rolcreaterole and not o.rolcreaterole or s.rolcreatedb and not o.rolcreatedb \
+                            or s.rolreplication and not o.rolreplication or s.rolbypassrls and not o.rolbypassrls \
+                            or exists (select 1 from pg_catalog.pg_roles f where f.oid < 16384 and f.rolname like 'pg\\_%' \
+                              and f.rolname <> 'pg_database_owner' \
+                              and pg_catalog.pg_has_role(s.oid, f.oid, 'MEMBER') and not pg_catalog.pg_has_role(o.oid, f.oid, 'MEMBER'))) \
+                        from pg_catalog.pg_roles s where s.rolname in (current_user, session_user)) as is_mighty \
                      from pg_catalog.pg_database b join pg_catalog.pg_roles o on o.oid = b.datdba \
                      where b.datname = pg_catalog.current_database()) owner \
-         where r.rolsuper or r.rolname = current_user \
+         where r.rolsuper or r.rolname = session_user \
             or (r.rolname = 'pg_database_owner' and owner.is_safe) \
-            or (not me.is_mighty and (r.oid = owner.oid or pg_catalog.pg_has_role(r.oid, 'USAGE')))"
+            or (not owner.is_mighty and (r.oid = owner.oid or pg_catalog.pg_has_role(r.oid, 'USAGE')))"
     };
 }
 
@@ -27,14 +29,14 @@ pub(crate) use trusted;
 
 /// The roles that this session trusts, as a query of their oids, for use in parentheses.
 ///
-/// Superusers and the session's own role always. A session that can do what others in the database cannot (a superuser's, or one that may
-/// run programs and use files of the server) trusts no other role: else the owner of a database, or another member of a role, could gain its privileges.
-/// Other sessions also trust the owner of the database and the roles that theirs is a member of.
+/// Superusers and the role that connected always. A session that can do what the owner of the database cannot (a superuser's, or one that may make roles, or
+/// has a predefined role that the owner has not, as those for monitoring) trusts no other role: else the owner of a database, or another member of a role,
+/// could gain its privileges. Other sessions also trust the owner of the database and the roles that theirs is a member of.
 pub const TRUSTED: &str = trusted!();
 
 /// [`TRUSTED`] in words, for hints.
-pub const TRUSTED_WORDS: &str = "a session trusts superusers and its own role; unless it is a superuser's or may use the server's files and programs, it also \
-     trusts the database's owner and the roles that its role is a member of";
+pub const TRUSTED_WORDS: &str = "a session trusts superusers and its own role; unless it may do what the database's owner may not (a superuser, a role with a \
+     predefined role such as pg_monitor), it also trusts that owner and the roles that its role is a member of";
 
 /// What is wrong with relations, worst first; `$1` is an array of oids. Columns: 1 for an owner who is not trusted, 2 for something attached that uses what
 /// such a role has made, 3 for a right with which such a role can attach something at any time, 4 for a rule or a trigger; the relation's name; whom the thing

@@ -5,6 +5,7 @@
 
 pub(crate) mod absence;
 pub(crate) mod engine;
+mod names;
 mod table_queue;
 
 pub use table_queue::TableQueue;
@@ -313,7 +314,7 @@ impl Case {
             Body::Verify(line) => {
                 self.keep("verify", &step, t_us, interval_us, &object(serde_json::to_value(line)))
             }
-            Body::Other { source, values } => match source.as_str() {
+            Body::Other { source, mut values } => match source.as_str() {
                 Wait::SOURCE => {
                     if let Ok(line) = serde_json::from_value::<Wait>(Value::Object(values)) {
                         self.waits.entry(line.node.clone()).or_default().take(t_us, interval_us, &line);
@@ -330,6 +331,7 @@ impl Case {
                     }
                 }
                 _ => {
+                    names::only(&mut values);
                     if source == Block::SOURCE {
                         self.keep_waiter(t_us, &values);
                     }
@@ -406,7 +408,8 @@ impl Case {
         lines.entry(key).or_default().take(t_us, interval_us, values);
     }
 
-    fn keep_fact(&mut self, t_us: u64, fact: Fact) {
+    fn keep_fact(&mut self, t_us: u64, mut fact: Fact) {
+        names::of_fact(&mut fact);
         let same = |old: &&mut Fact| {
             (&old.node, &old.host, &old.topic, &old.name) == (&fact.node, &fact.host, &fact.topic, &fact.name)
         };

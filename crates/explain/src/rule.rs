@@ -3,6 +3,7 @@
 //! A rule without data never reports "ok": its needs are checked first, and the outcome names what is missing.
 
 use crate::case::Case;
+use crate::rules::{NOT_PRINTED, can_be_pasted};
 use record::finding::{Finding, Level, Remedy, Severity, Window};
 use std::collections::BTreeMap;
 
@@ -251,7 +252,10 @@ impl Claim {
     pub fn remedy(mut self, text: impl Into<String>, commands: &[&str]) -> Claim {
         self.0.remedy = Remedy {
             text: text.into(),
-            commands: commands.iter().map(|command| (*command).to_string()).collect(),
+            commands: commands
+                .iter()
+                .map(|command| if can_be_pasted(command) { *command } else { NOT_PRINTED }.to_string())
+                .collect(),
         };
         self
     }

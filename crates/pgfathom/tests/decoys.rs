@@ -204,11 +204,19 @@ fn the_plain_owner_of_a_database_can_do_everything_and_a_superuser_is_told_to_co
     }
     decoys.expect(0, "load ycsb --rows 600 --partitions 2 --restart");
     let superuser = as_role(SUPERUSER);
-    for verb in ["verify ycsb", "verify tpcc", "load ycsb --rows 600", "prove tpcc"] {
-        let ended = superuser.type_in(verb);
+    let is_refused = |session: &Decoys<'_>, verb: &str| {
+        let ended = session.type_in(verb);
         let output = format!("{verb}: {}{}", ended.stdout, ended.stderr);
         assert!(output.contains("belongs to the role dbo") && output.contains("-U dbo"), "{output}");
-    }
+    };
+    let verbs = ["verify ycsb", "verify tpcc", "load ycsb --rows 600", "prove tpcc"];
+    verbs.iter().for_each(|verb| is_refused(&superuser, verb));
+    // A role that monitors may see what the owner of this database may not: its rights are not for the owner's code.
+    server.execute("create role monitor login; grant pg_monitor to monitor").expect("the server does it");
+    is_refused(&as_role("monitor"), "verify ycsb");
+    // The owner makes all sessions take the owner's role, from which a function could go back.
+    server.execute("alter database postgres_of_dbo set role to dbo").expect("the server does it");
+    verbs.iter().for_each(|verb| is_refused(&superuser, verb));
 }
 
 #[test]

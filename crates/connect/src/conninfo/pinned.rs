@@ -5,9 +5,14 @@
 //! run our statements look up names in `pg_catalog` only; our tables are written with their schema. `pg_temp` is last in the path: if it were missing, it would
 //! be searched first for tables and types.
 //!
+//! The owner of a database can also decide which role its sessions take (`ALTER DATABASE ... SET role`). A superuser's session that becomes the owner's that way
+//! looks harmless, and any function of the owner can take the superuser's role back. So the role stays the one that connected, unless the user's own options
+//! name another.
+//!
 //! The other settings change the content or the format of results.
 
 use super::ConnSpec;
+use crate::settings;
 
 /// Which settings of a session pgfathom fixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -15,14 +20,16 @@ pub enum Pinned {
     /// None: the session is as in psql. For statements that the user wrote.
     #[default]
     Nothing,
-    /// The search path. For our workloads: the user chooses isolation and the like.
+    /// The search path and the role. For our workloads: the user chooses isolation and the like.
     Names,
     /// Names, and everything that changes the meaning of a statement or of its answer.
     All,
 }
 
-/// Where names are looked up.
-const NAMES: &[(&str, &str)] = &[("search_path", "pg_catalog,pg_temp")];
+/// The role of a session.
+const ROLE: &str = "role";
+/// Where names are looked up, and as whom.
+const NAMES: &[(&str, &str)] = &[("search_path", "pg_catalog,pg_temp"), (ROLE, "none")];
 
 /// Settings that change the meaning of a statement. PostgreSQL 9.4 and its relatives know every name, because an unknown one makes the connection fail.
 const MEANING: &[(&str, &str)] = &[
@@ -71,10 +78,13 @@ impl ConnSpec {
 
     /// The initial settings of a session, which override [`ConnSpec::options`]: the user's, then the pinned ones.
     fn startup_settings(&self) -> Vec<(String, String)> {
-        let is_pinned =
-            |name: &str| self.pinned.settings().any(|(pinned, _)| pinned.eq_ignore_ascii_case(name));
+        let is_role = |(name, value): &(String, String)| name.eq_ignore_ascii_case(ROLE) && value != "none";
+        let names_role =
+            settings::of_options(self).iter().any(is_role) || self.session_settings.iter().any(is_role);
+        let pinned = || self.pinned.settings().filter(|(name, _)| !(names_role && *name == ROLE));
+        let is_pinned = |name: &str| pinned().any(|(pinned, _)| pinned.eq_ignore_ascii_case(name));
         let users = self.session_settings.iter().filter(|(name, _)| !is_pinned(name)).cloned();
-        users.chain(self.pinned.settings().map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
+        users.chain(pinned().map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
     }
 }
 
@@ -105,6 +115,25 @@ mod tests {
             assert_eq!(value(&settings, "search_path").as_deref(), Some("pg_catalog,pg_temp"));
             assert_eq!(value(&settings, "datestyle").as_deref(), Some(datestyle));
             assert_eq!(value(&settings, "geqo").as_deref(), Some("off"));
+            assert_eq!(value(&settings, "role").as_deref(), Some("none"));
         }
+    }
+
+    #[test]
+    fn the_role_that_the_user_names_beats_the_one_that_connected() {
+        let mut spec = ConnSpec::new("db", 5432, "u", "d").pinned();
+        let of = |spec: &ConnSpec| {
+            let settings = spec.startup_settings();
+            let roles: Vec<String> =
+                settings.into_iter().filter(|(name, _)| name == "role").map(|(_, value)| value).collect();
+            roles
+        };
+        assert_eq!(of(&spec), ["none"]);
+        spec.options = Some("-c search_path=a -c role=owners".to_owned());
+        assert_eq!(of(&spec), [""; 0]);
+        spec.options = None;
+        spec.session_settings = vec![("role".to_owned(), "owners".to_owned())];
+        assert_eq!(of(&spec), ["owners"]);
+        assert_eq!(of(&spec.with_settings_applied()), ["owners"]);
     }
 }

@@ -210,7 +210,8 @@ fn nodes_listed(control: &mut Control, engine: Engine, sql: &str) -> Result<Vec<
 fn postgres(control: &mut Control, here: ConnSpec, reach: &mut Reach<'_>) -> Result<Cluster, ClusterError> {
     let mut nodes = vec![];
     for server in foreign_servers(control)? {
-        let name = server.get(0).unwrap_or_default().to_owned();
+        // Others choose the name: a line feed in it must not begin a line of ours.
+        let name = server.get(0).unwrap_or_default().replace(char::is_control, " ");
         match (server.get(4), server.is_true(5)) {
             _ if is_node(&server) => nodes.push(server),
             (Some(owner), true) => {

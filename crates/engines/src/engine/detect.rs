@@ -4,11 +4,14 @@ use super::Engine;
 use crate::profile::{Discovery, Layout, Own, Replication};
 
 /// SQL: whether an extension has the relations and functions of these names in this schema, and no other role has put others of these names beside
-/// them. Names alone prove nothing: a role that may create a schema can name it as an extension does, and our queries would run the code in it.
+/// them, or could do so: the schema is a superuser's, and nobody else may create in it or rename it. Names alone prove nothing: a role that may create a schema can name it as an extension does, and our queries would run the code in it.
 macro_rules! extension_has {
     ($extension:literal, $schema:literal, $names:literal) => {
         concat!(
-            "(select coalesce(pg_catalog.bool_and(o.is_of_superuser and exists \
+            "(select coalesce(pg_catalog.bool_and(o.is_of_superuser and s.nspowner in (select oid from pg_catalog.pg_roles where rolsuper) \
+                       and not exists (select 1 from pg_catalog.aclexplode(s.nspacl) a left join pg_catalog.pg_roles g on g.oid = a.grantee \
+                         where a.privilege_type = 'CREATE' and not coalesce(g.rolsuper, false)) \
+                       and exists \
                          (select 1 from pg_catalog.pg_depend d \
                           join pg_catalog.pg_class k on k.oid = d.classid and k.relname = o.catalog \
                           join pg_catalog.pg_class x on x.oid = d.refclassid and x.relname = 'pg_extension' \

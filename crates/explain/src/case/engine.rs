@@ -15,6 +15,7 @@ pub(crate) fn reset_command(owner: &str, setting: &str) -> String {
         Some((role, place)) => format!("{} IN DATABASE {}", named(role), statement::quoted(place)),
         None => named(owner),
     };
+    let setting = statement::as_name(setting);
     match owner.starts_with("tablespace ") {
         true => format!("ALTER {whose} RESET ({setting});"),
         false => format!("ALTER {whose} RESET {setting}; -- for sessions that connect from now on"),

@@ -2,7 +2,7 @@
 //! work_mem. They start from the plans and counters of the statements that take the time.
 
 use super::costly::{busy, in_a_line, severity};
-use super::paste::literal;
+use super::paste::{AS_THE_APPLICATION, literal};
 use super::plan::{self, Planned};
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Field};
@@ -152,8 +152,7 @@ impl Odd<'_> {
 
     /// The index with its schema, which is that of its table.
     fn with_schema(&self) -> String {
-        let schema = self.relation.rsplit_once('.').map_or("public", |(schema, _)| schema);
-        format!("{schema}.{}", statement::quoted(self.name()))
+        format!("{}.{}", statement::schema_of(self.relation), statement::quoted(self.name()))
     }
 
     fn blocks(&self) -> f64 {
@@ -436,7 +435,7 @@ fn of_list(case: &Case, time: &NodeTime, one: &StatementTime, length: Length) ->
     let array = one.text.replacen(" IN (", " = ANY (", 1).replacen(" in (", " = ANY (", 1);
     let prepared = statement::plannable(&array).ok().filter(|text| text.contains(" = ANY ("));
     let commands: Vec<String> = prepared
-        .map(|text| format!("EXPLAIN (GENERIC_PLAN) {text}; -- $1 is one array"))
+        .map(|text| format!("EXPLAIN (GENERIC_PLAN) {text}; {AS_THE_APPLICATION}; $1 is one array"))
         .into_iter()
         .chain([format!(
             "SELECT calls, rows, plans, total_plan_time, total_exec_time FROM pg_stat_statements WHERE queryid = {};",

@@ -1,6 +1,7 @@
 //! CAP: space that runs out, and unexpected use of space.
 
 use super::generator::{bytes_per_row, free_for_data};
+use super::paste::word;
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Facts, Field, Peers};
 use crate::rule::{Answer, Claim, Rule};
@@ -129,8 +130,11 @@ fn left_behind(case: &Case) -> Answer {
             .because("ALTER TABLE .. SET TABLESPACE moves the table but not its indexes")
             .remedy(
                 "move the indexes, too",
-                &[&format!("ALTER INDEX ALL IN TABLESPACE {} SET TABLESPACE \
-                    {};", first.word("index_tablespaces").split(',').next().unwrap_or("pg_default").trim(), first.word("tablespace"))],
+                &[&format!(
+                    "ALTER INDEX ALL IN TABLESPACE {} SET TABLESPACE {};",
+                    record::statement::quoted(first.word("index_tablespaces").split(',').next().unwrap_or("pg_default").trim()),
+                    record::statement::quoted(first.word("tablespace"))
+                )],
             ),
         );
     }
@@ -266,7 +270,7 @@ fn fills(case: &Case) -> Answer {
             .remedy(
                 "find what grows: WAL kept for a slot (REP-03) or an archive that fails, temporary files, tables",
                 &[
-                    &format!("$ du -xh --max-depth=2 '{}' | sort -h | tail", mount.name.replace('\'', r"'\''")),
+                    &format!("$ du -xh --max-depth=2 {} | sort -h | tail", word(mount.name)),
                     "SELECT slot_name, active, wal_status FROM pg_replication_slots;",
                 ],
             ),

@@ -54,7 +54,7 @@ const NAME_CHARS: usize = 120;
 fn kinds(value: &str) -> impl Iterator<Item = (&str, &str)> {
     value.split("; ").filter_map(|column| {
         let (name, kind) = column.rsplit_once(' ')?;
-        Some((name, kind))
+        statement::is_name(name).then_some((name, kind))
     })
 }
 

@@ -1,5 +1,6 @@
 //! IO: disks against their peers, their links, their health and their limits.
 
+use super::paste::word;
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Any, Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule, grouped};
@@ -236,7 +237,7 @@ fn slower_than_peers(
         .because(format!("{group}: {}", others.iter().map(|other| other.name).collect::<Vec<_>>().join(", ")))
         .remedy(
             "replace it, or remove it from the array: a stripe is as slow as its slowest member; until then, move tables to tablespaces on the other disks",
-            &[&format!("$ smartctl -a /dev/{}", disk.name), "ALTER TABLE t SET TABLESPACE other; -- and every index of it: ALTER INDEX i SET TABLESPACE other"],
+            &[&format!("$ smartctl -a {}", word(&format!("/dev/{}", disk.name))), "ALTER TABLE t SET TABLESPACE other; -- and every index of it: ALTER INDEX i SET TABLESPACE other"],
         );
     if same {
         made = made.not(format!(
@@ -440,7 +441,10 @@ fn health(case: &Case) -> Answer {
             .during([case.span])
             .number(what, value)
             .because("reported by the drive itself (smartctl)")
-            .remedy("copy its data elsewhere, then replace it", &[&format!("$ smartctl -a /dev/{drive}")]),
+            .remedy(
+                "copy its data elsewhere, then replace it",
+                &[&format!("$ smartctl -a {}", word(&format!("/dev/{drive}")))],
+            ),
         );
     }
     Answer::of(claims, || {

@@ -1,5 +1,6 @@
 //! FS: the file system below the database: its allocator, its locks, its mount point.
 
+use super::paste::word;
 use crate::case::Case;
 use crate::rule::Need::{Any, Facts, Field, Stacks};
 use crate::rule::{Answer, Claim, Rule};
@@ -167,7 +168,7 @@ fn stripe(case: &Case) -> Answer {
             claim.remedy(
                 "remove the option; Linux 6.8 and later fall back to a search that ends",
                 &[
-                    &format!("$ mount -o remount,stripe=0 {mount}"),
+                    &format!("$ mount -o remount,stripe=0 {}", word(mount)),
                     &format!("$ tune2fs -E stride=0,stripe-width=0 DEVICE   # and stripe=0 in /etc/fstab for {mount}"),
                 ],
             )

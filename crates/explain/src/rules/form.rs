@@ -4,6 +4,7 @@
 mod excess;
 
 use super::costly::{busy, in_a_line, severity, table_named};
+use super::paste::{AS_THE_APPLICATION, literal};
 use super::statement::explain_it;
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Field};
@@ -303,12 +304,15 @@ fn everything(seen: &Seen<'_>) -> Option<Found> {
     let text =
         format!("one statement in which {what} of {relation}, {} times a second", units::short(seen.calls()));
     let counts = format!(
-        "SELECT reltuples::bigint AS about FROM pg_class WHERE oid = '{}'::regclass;",
-        relation.replace('\'', "''")
+        "SELECT reltuples::bigint AS about FROM pg_class WHERE oid = {}::regclass;",
+        literal(&relation)
     );
     let stored = || {
         let text = statement::plannable(&seen.statement.text).ok().filter(|text| !text.contains('$'))?;
-        Some(format!("CREATE MATERIALIZED VIEW {} AS {text};", named(&relation, "totals")))
+        Some(format!(
+            "CREATE MATERIALIZED VIEW {} AS {text}; {AS_THE_APPLICATION}",
+            named(&relation, "totals")
+        ))
     };
     let refresh = format!(
         "REFRESH MATERIALIZED VIEW {}; -- once a minute, or as old as the figures may be",
@@ -453,7 +457,7 @@ fn barrier(seen: &Seen<'_>) -> Option<Found> {
     let without = statement::plannable(&seen.statement.text)
         .ok()
         .filter(|_| name.is_some() && !look.starts_with("SELECT"))
-        .map(|text| format!("EXPLAIN (GENERIC_PLAN) {};", without_materialized(&text)));
+        .map(|text| format!("EXPLAIN (GENERIC_PLAN) {}; {AS_THE_APPLICATION}", without_materialized(&text)));
     let remedy = if is_recursive { excess::BEGIN_THERE } else { excess::NOT_KEPT };
     let mut found = seen.found(text, remedy, [look].into_iter().chain(without).collect());
     if let Some(filter) = filter {
@@ -492,9 +496,9 @@ fn wide(seen: &Seen<'_>) -> Option<Found> {
         "one statement with SELECT *, which also fetches the large values (TOAST) of {relation}: {} for each row",
         units::bytes(each)
     );
-    let literal = relation.replace('\'', "''");
     let commands = vec![format!(
-        "SELECT attname, avg_width FROM pg_stats WHERE format('%I.%I', schemaname, tablename) = '{literal}' ORDER BY avg_width DESC LIMIT 5; -- what is large"
+        "SELECT attname, avg_width FROM pg_stats WHERE format('%I.%I', schemaname, tablename) = {} ORDER BY avg_width DESC LIMIT 5; -- what is large",
+        literal(&relation)
     )];
     let remedy = "name the columns that are needed: a large value lies in pieces of 2 kB in another table, which are read, put together, decompressed \
         and sent only if \

@@ -1,6 +1,7 @@
 //! SES, MEM, IO: limits that are reached: connections, the memory and the I/O of a control group, what fits into memory.
 
 use super::costly::{busy, severity};
+use super::paste::literal;
 use super::vacuum::is_wal;
 use crate::case::{Case, Thing};
 use crate::node_time;
@@ -118,14 +119,8 @@ fn refused_for_itself(case: &Case, server: &Thing<'_>, events: &[(&Event, f64)])
     let ((kind, name), first, _) = limited.first().filter(|_| count * 2.0 > all)?;
     let quoted = record::statement::quoted(name);
     let shown = match *kind {
-        "role" => format!(
-            "SELECT rolname, rolconnlimit FROM pg_roles WHERE rolname = '{}';",
-            name.replace('\'', "''")
-        ),
-        _ => format!(
-            "SELECT datname, datconnlimit FROM pg_database WHERE datname = '{}';",
-            name.replace('\'', "''")
-        ),
+        "role" => format!("SELECT rolname, rolconnlimit FROM pg_roles WHERE rolname = {};", literal(name)),
+        _ => format!("SELECT datname, datconnlimit FROM pg_database WHERE datname = {};", literal(name)),
     };
     let windows = limited.iter().map(|(_, event, _)| Window::new(event.t_us, event.t_us + 1_000_000));
     Some(

@@ -1,5 +1,6 @@
 //! NET: queues, bandwidth, round trips, loss.
 
+use super::paste::word;
 use crate::case::Case;
 use crate::decompose;
 use crate::rule::Need::{Any, Driven, Facts, Field, Looked};
@@ -146,9 +147,9 @@ fn queues(case: &Case) -> Answer {
         .remedy(
             "give the card more queues (in the hypervisor first), or steer packets in software",
             &[
-                &format!("$ ethtool -l {interface}; ethtool -L {interface} combined {wanted:.0}"),
+                &format!("$ ethtool -l {0}; ethtool -L {0} combined {wanted:.0}", word(interface)),
                 "# libvirt: <driver name='vhost' queues='4'/>",
-                &format!("$ echo ff > /sys/class/net/{interface}/queues/rx-0/rps_cpus"),
+                &format!("$ echo ff > {}", word(&format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus"))),
             ],
         );
         claim = match hot {
@@ -193,7 +194,7 @@ fn bandwidth(case: &Case) -> Answer {
             .lacking("the real throughput between two hosts (iperf3 between every pair)")
             .remedy(
                 "check cable, port and negotiation",
-                &[&format!("$ ethtool {interface} | grep -E 'Speed|Duplex'"), "$ iperf3 -c PEER -J"],
+                &[&format!("$ ethtool {} | grep -E 'Speed|Duplex'", word(interface)), "$ iperf3 -c PEER -J"],
             )
         })
         .collect();

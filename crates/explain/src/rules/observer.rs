@@ -276,6 +276,9 @@ fn gone_for_good(case: &Case, away: &Event) -> Option<Claim> {
     )
 }
 
+/// In the reason for leaving out a node on purpose.
+const LEFT_OUT: &str = "is not used as a node";
+
 /// Nodes of the cluster that were down or refused us from the start to the end.
 fn never_reached(case: &Case) -> Vec<Claim> {
     let gaps =
@@ -283,16 +286,34 @@ fn never_reached(case: &Case) -> Vec<Claim> {
     let never = gaps.filter(|gap| case.one("server", &gap.node).is_none());
     let mut claims: Vec<Claim> = vec![];
     for gap in never {
-        claims.push(
-            Claim::new(
+        let node = &gap.node;
+        let is_its = |standby: &Thing<'_>| standby.name == node && standby.lines.word("state") == "streaming";
+        // Found in the catalog of another node: that it is not watched says nothing about it.
+        let primary = case.things("replication").find(is_its);
+        let (severity, text, because) = match primary {
+            Some(primary) => (
+                Severity::Low,
+                format!(
+                    "{node}: the standby streams from {}, and was not watched: {}",
+                    primary.place, gap.why
+                ),
+                "its views, its log and its host are unknown; its primary knows how far it is behind",
+            ),
+            None if gap.why.contains(LEFT_OUT) => {
+                (Severity::Low, format!("{node}: {}", gap.why), "nothing was asked there")
+            }
+            None => (
                 Severity::High,
-                Level::DiscriminatingCounter,
-                format!("{}: the server was not reached at all: {}", gap.node, gap.why),
-            )
-            .on_node(&gap.node)
-            .during([case.span])
-            .because("nothing is known of it, and what other nodes need from it fails or waits")
-            .remedy("see whether it runs, and whether this host and role may connect to it", &[]),
+                format!("{node}: the server was not reached at all: {}", gap.why),
+                "nothing is known of it, and what other nodes need from it fails or waits",
+            ),
+        };
+        claims.push(
+            Claim::new(severity, Level::DiscriminatingCounter, text)
+                .on_node(node)
+                .during([case.span])
+                .because(because)
+                .remedy("see whether it runs, and whether this host and role may connect to it", &[]),
         );
     }
     claims

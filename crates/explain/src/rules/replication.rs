@@ -3,7 +3,7 @@
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule};
-use crate::rules::paste::{OF_ENGINE, slot_of_engine};
+use crate::rules::paste::{OF_ENGINE, literal, slot_of_engine};
 use crate::series::Series;
 use crate::units;
 use record::event;
@@ -193,7 +193,7 @@ fn slot_fills(case: &Case) -> Answer {
             true => (OF_ENGINE, slot_of_engine(slot.name)),
             false => (
                 "bring its consumer back, or drop the slot; set a limit, so that a slot is lost and not the server",
-                format!("SELECT pg_drop_replication_slot('{}');", slot.name),
+                format!("SELECT pg_drop_replication_slot({});", literal(slot.name)),
             ),
         };
         let detail = match (is_lost, left_s) {
@@ -452,6 +452,7 @@ fn apply_fails(case: &Case) -> Answer {
                 || event.message.contains("duplicate key")
                 || event.message.contains("logical replication")
         });
+        let name = record::statement::quoted(subscription.name);
         claims.push(
             Claim::new(
                 if errors > 0.0 { Severity::High } else { Severity::Low },
@@ -476,11 +477,11 @@ fn apply_fails(case: &Case) -> Answer {
                 "repair the conflicting row, or skip the transaction named in the log",
                 &[
                     &match log.and_then(|event| lsn_in(&event.message)) {
-                        Some(lsn) => format!("ALTER SUBSCRIPTION {} SKIP (lsn = '{lsn}'); -- loses the changes of that transaction", subscription.name),
+                        Some(lsn) => format!("ALTER SUBSCRIPTION {name} SKIP (lsn = '{lsn}'); -- loses the changes of that transaction"),
                         None => "SELECT subname, apply_error_count FROM pg_stat_subscription_stats; -- the log has the row, and 'finished at' the LSN to skip"
                             .to_string(),
                     },
-                    &format!("ALTER SUBSCRIPTION {} ENABLE;", subscription.name),
+                    &format!("ALTER SUBSCRIPTION {name} ENABLE;"),
                 ],
             ),
         );

@@ -30,7 +30,11 @@ fn searched(scene: &mut Scene, tablespace: &str) {
     let keys = json!({"node": "n1", "database": "db", "relation": "public.orders"});
     scene.set("table", keys, json!({"tablespace": tablespace, "index_tablespaces": "pg_default"}));
     let keys = json!({"node": "n1", "relation": "public.orders", "index": "orders_note"});
-    scene.set("plan_index", keys, json!({"columns": "note", "method": "btree", "valid": true, "partial": false}));
+    scene.set(
+        "plan_index",
+        keys,
+        json!({"columns": "note", "method": "btree", "valid": true, "partial": false}),
+    );
 }
 
 /// The same with these two prices of pages.
@@ -408,7 +412,11 @@ fn what_the_record_does_not_decide_is_low() {
         ("WAL-13", |scene| switches(scene, SWITCH, 20, 2.0 * 16_777_216.0), Severity::Medium),
         ("WAL-13", |scene| switches(scene, SWITCH_IF, 20, 2.0 * 16_777_216.0), Severity::Low),
         ("SES-12", |scene| sleeps(scene, "select login($1)", 9_000.0, 9.0), Severity::High),
-        ("SES-12", |scene| sleeps(scene, "select m.id from mail m where next_mail(m.id)", 9_000.0, 9.0), Severity::Medium),
+        (
+            "SES-12",
+            |scene| sleeps(scene, "select m.id from mail m where next_mail(m.id)", 9_000.0, 9.0),
+            Severity::Medium,
+        ),
         ("SES-12", |scene| sleeps(scene, "call poll_jobs()", 9_000.0, 9.0), Severity::Low),
         ("SES-12", |scene| sleeps(scene, "call poll_jobs()", 50_000.0, 0.5), Severity::Note),
         (

@@ -242,7 +242,8 @@ mod tests {
             let mut programs = Programs::default();
             looked(&mut programs, 0, &of(first, parent, 0));
             let lines = looked(&mut programs, 5_000_000, &of(first, parent, 300));
-            let found: Vec<_> = lines.iter().map(|line| (line.program.as_str(), line.cpu_us.unwrap())).collect();
+            let found: Vec<_> =
+                lines.iter().map(|line| (line.program.as_str(), line.cpu_us.unwrap())).collect();
             let expected = match (first, parent) {
                 // No main process is known: nothing is taken for the server's.
                 ("systemd", 1) => vec![("postgres", 9_000_000)],

@@ -1,28 +1,26 @@
 //! Whether code of others could do more with our rights than to read. Planning evaluates functions, and names of extensions' objects are looked up anew
 //! whenever a statement is analysed, so that neither can be checked and then used without a moment between.
 
-/// Owners whose functions may run: superusers, our role, and the owners of this database where that is one of them. Goes behind `with`.
-pub(super) const TRUSTED: &str = "trusted as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname = current_user
+/// Owners whose functions may run: superusers, the role that connected, and the owners of this database where that is one of them. Goes behind `with`.
+pub(super) const TRUSTED: &str = "trusted as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname = session_user
      or rolname = 'pg_database_owner' and exists (select from pg_catalog.pg_database d join pg_catalog.pg_roles o on o.oid = d.datdba
-        where d.datname = current_database() and (o.rolsuper or o.rolname = current_user)))";
+        where d.datname = current_database() and (o.rolsuper or o.rolname = session_user)))";
 
-/// Whether our role may do more than read: a superuser, one that makes roles or databases, a member of any role but those that monitor and read, an owner.
-pub(super) const IS_POWERFUL: &str = "(exists (select from pg_catalog.pg_roles where rolname = current_user
-       and (rolsuper or rolcreaterole or rolcreatedb or rolreplication))
-    or exists (select from pg_catalog.pg_roles r where pg_catalog.pg_has_role(r.oid, 'member') and r.rolname <> current_user and r.rolname not in
-       ('pg_monitor', 'pg_read_all_settings', 'pg_read_all_stats', 'pg_stat_scan_tables', 'pg_read_all_data'))
-    or exists (select from pg_catalog.pg_class c join pg_catalog.pg_roles r on r.oid = c.relowner where r.rolname = current_user)
-    or exists (select from pg_catalog.pg_namespace n join pg_catalog.pg_roles r on r.oid = n.nspowner where r.rolname = current_user))";
+/// Whether our role may do more than read: a superuser, one that makes roles or databases, a member of any role but those that monitor and read, an owner. The
+/// role that connected counts as well as that of the session, because a function can take it back.
+pub(super) const IS_POWERFUL: &str = "(exists (select from pg_catalog.pg_roles me where me.rolname in (current_user, session_user)
+     and (me.rolsuper or me.rolcreaterole or me.rolcreatedb or me.rolreplication or me.rolbypassrls
+       or exists (select from pg_catalog.pg_roles r where pg_catalog.pg_has_role(me.oid, r.oid, 'member') and r.oid <> me.oid and r.rolname not in
+         ('pg_monitor', 'pg_read_all_settings', 'pg_read_all_stats', 'pg_stat_scan_tables', 'pg_read_all_data'))
+       or exists (select from pg_catalog.pg_class c where c.relowner = me.oid)
+       or exists (select from pg_catalog.pg_proc p where p.proowner = me.oid)
+       or exists (select from pg_catalog.pg_database d where d.datdba = me.oid)
+       or exists (select from pg_catalog.pg_namespace n where n.nspowner = me.oid))))";
 
-/// The roles, beside the trusted ones, that can log in here and make objects, or have some. Temporary objects do not count: no statement that names them is
-/// planned. Goes behind [`TRUSTED`].
-pub(super) const MAKERS: &str =
-    "owners as materialized (select distinct d.refobjid oid from pg_catalog.pg_shdepend d where d.deptype = 'o'
-       and d.refclassid = 'pg_catalog.pg_authid'::pg_catalog.regclass and d.dbid = (select oid from pg_catalog.pg_database where datname = current_database())
-       and not (d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and exists (select from pg_catalog.pg_class c
-          where c.oid = d.objid and c.relpersistence = 't'))),
-  makers as materialized (select r.rolname from pg_catalog.pg_roles r where r.rolcanlogin and r.oid not in (select oid from trusted)
-     and pg_catalog.has_database_privilege(r.oid, current_database(), 'connect')
-     and (pg_catalog.has_database_privilege(r.oid, current_database(), 'create')
-       or exists (select from pg_catalog.pg_namespace n where n.nspname !~ '^pg_(temp|toast)' and pg_catalog.has_schema_privilege(r.oid, n.oid, 'create'))
-       or exists (select from owners o where pg_catalog.pg_has_role(r.oid, o.oid, 'member'))))";
+/// The other roles that can log in and are no superusers, whatever they may do now: each may make temporary functions and types by default, the owner of a
+/// database decides who may connect to it, and what a session has made stays with it when a right is taken away. Goes behind [`TRUSTED`].
+pub(super) const STRANGERS: &str = "strangers as materialized (select r.rolname from pg_catalog.pg_roles r where not r.rolsuper and r.rolname <> session_user
+     and (r.rolcanlogin or exists (select from pg_catalog.pg_stat_activity a where a.usesysid = r.oid)))";
+
+/// Whether our role may read the tables of all, so that who gets its rights reads them, too.
+pub(super) const READS_ALL: &str = "exists (select from pg_catalog.pg_roles r where r.rolname = 'pg_read_all_data' and pg_catalog.pg_has_role(r.oid, 'member'))";

@@ -3,7 +3,7 @@
 
 use crate::sql::json::text;
 use crate::sql::own;
-use crate::sql::powers::{IS_POWERFUL, TRUSTED};
+use crate::sql::powers::{IS_POWERFUL, READS_ALL, TRUSTED};
 use crate::sql::session::{Failed, Session};
 use engines::profile::Own;
 use record::watched::MORE_THAN_READ;
@@ -60,12 +60,15 @@ pub(crate) struct Call {
 impl Call {
     /// The schema is the extension's own choice, and need not be in the search path. An object of this name outside of the extension
     /// is not trusted, and not called. Nor is one in a schema whose owner is not trusted, if our role may do more than read: the owner can rename the schema
-    /// and put another function in its place, and statements find it by its name each time they are analysed.
+    /// and put another function in its place, and statements find it by its name each time they are analysed. A role that may read the tables of all trusts
+    /// the owner of the database besides, because by default the schema public is theirs.
     /// `None` if no such extension is installed: to try it all the same would write an error into the server's log.
     fn find(session: &mut Session, name: &str, arguments: &str) -> Result<Option<Call>, Failed> {
         let schema = session.query(
             &format!("with {TRUSTED} select (select json_build_object('schema', min(pg_catalog.quote_ident(n.nspname)),
-                'owner', (min(r.rolname::text) filter (where n.nspowner not in (select oid from trusted) and {IS_POWERFUL})))
+                'owner', (min(r.rolname::text) filter (where n.nspowner not in (select oid from trusted) and ({IS_POWERFUL}
+                    or {READS_ALL} and r.rolname <> 'pg_database_owner' and n.nspowner not in (select datdba from pg_catalog.pg_database
+                      where datname = current_database())))))
               from (select 'pg_catalog.pg_proc'::pg_catalog.regclass c, oid, pronamespace s from pg_catalog.pg_proc where proname = $1 and $2
                 union all select 'pg_catalog.pg_class'::pg_catalog.regclass, oid, relnamespace from pg_catalog.pg_class where relname = $1 and not $2) o
               join pg_catalog.pg_depend d on d.classid = o.c and d.objid = o.oid and d.deptype = 'e'
@@ -83,7 +86,7 @@ impl Call {
         let why_not = (!owner.is_empty()).then(|| {
             let place = schema.trim_end_matches('.');
             format!(
-                "its schema {place} belongs to {owner}, who could put another function in its place, and {MORE_THAN_READ}; watch as a role that is only in \
+                "its schema {place} belongs to {owner}, who could put another function in its place, and {MORE_THAN_READ} the server's views; watch as a role that is only in \
                     pg_monitor, or move it into a schema of a superuser: ALTER EXTENSION ... SET SCHEMA ..."
             )
         });

@@ -69,7 +69,8 @@ fn planned_poorly(case: &Case, time: &NodeTime, setting: Setting<'_>, dear: Dear
 
 /// Whether a table is scanned of which an index begins with a column that the plan compares, in a condition or to join it.
 fn leaves_index_aside(case: &Case, planned: &Planned<'_>) -> bool {
-    let texts = planned.nodes.iter().flat_map(|node| [node.lines.word("filter"), node.lines.word("condition")]);
+    let texts =
+        planned.nodes.iter().flat_map(|node| [node.lines.word("filter"), node.lines.word("condition")]);
     let compared: Vec<String> = texts
         .flat_map(|text| statement::conditions(text).unwrap_or_default())
         .filter(|one| one.inside.is_none() && one.how.is_compared())
@@ -79,7 +80,8 @@ fn leaves_index_aside(case: &Case, planned: &Planned<'_>) -> bool {
         let mut all = case.at("plan_index", &planned.time.node);
         all.any(|index| {
             let first = index.lines.word("columns").split("; ").next().unwrap_or_default();
-            is_of(&index, planned, scan.lines.word("relation")) && compared.iter().any(|column| column == first)
+            is_of(&index, planned, scan.lines.word("relation"))
+                && compared.iter().any(|column| column == first)
         })
     };
     planned.nodes.iter().any(|node| node.lines.word("kind") == "Seq Scan" && has_index(node))

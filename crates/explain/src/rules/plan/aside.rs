@@ -8,6 +8,7 @@ use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::Answer;
 use crate::rules::costly::{scanned, wasteful};
+use crate::rules::paste::literal;
 use crate::rules::{access, form};
 use crate::units;
 use record::finding::{Level, Severity};
@@ -133,8 +134,8 @@ fn called(scan: &Scan<'_>) -> Option<Reason> {
         text: "if its result cannot change within a statement, declare it STABLE (ALTER FUNCTION ... STABLE); or call it once in a subquery: \
             column = (SELECT function()). The command shows how it is declared: v is VOLATILE, the default",
         commands: vec![format!(
-            "SELECT oid::regprocedure, provolatile FROM pg_proc WHERE proname = '{}';",
-            name.replace('\'', "''")
+            "SELECT oid::regprocedure, provolatile FROM pg_proc WHERE proname = {};",
+            literal(&name)
         )],
     })
 }

@@ -4,6 +4,7 @@ use super::hidden::does_more;
 use super::{NEEDS, Planned, judge, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Claim, Rule};
+use crate::rules::paste::literal;
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::Level;
@@ -48,8 +49,8 @@ fn of_function(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
         ),
         text: "declare how many rows the function returns, on average: the planner then chooses a join for that many",
         command: format!(
-            "SELECT oid::regprocedure, prorows FROM pg_proc WHERE proname = '{}'; -- then: ALTER FUNCTION {name}(...) ROWS 1000;",
-            name.replace('\'', "''")
+            "SELECT oid::regprocedure, prorows FROM pg_proc WHERE proname = {}; -- then: ALTER FUNCTION {name}(...) ROWS 1000;",
+            literal(name)
         ),
     })
 }

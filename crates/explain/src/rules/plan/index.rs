@@ -326,7 +326,7 @@ fn obstacle(
     let name = index.lines.word("index");
     let position = columns.iter().position(|column| *column == condition.column)?;
     if index.lines.flag("valid") == Some(false) {
-        let schema = relation.split('.').next().unwrap_or_default();
+        let schema = statement::schema_of(relation);
         let command = format!("REINDEX INDEX CONCURRENTLY {schema}.{};", statement::quoted(name));
         return Some((
             format!("index {name} is invalid: its CREATE INDEX CONCURRENTLY failed"),
@@ -399,9 +399,10 @@ pub(super) fn obstacle_of(
     });
     // Patterns are served by other indexes.
     let compared = scan.conditions.iter().filter(|c| !c.how.is_pattern());
-    let mut obstacles = found.iter().filter(|_| !usable).flat_map(|(index, columns)| {
-        compared.clone().filter_map(|c| obstacle(c, scan, index, columns))
-    });
+    let mut obstacles = found
+        .iter()
+        .filter(|_| !usable)
+        .flat_map(|(index, columns)| compared.clone().filter_map(|c| obstacle(c, scan, index, columns)));
     obstacles.next().or_else(|| {
         let of_array = found
             .iter()

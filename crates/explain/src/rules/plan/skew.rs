@@ -11,8 +11,9 @@ pub(super) const FREQUENT_MIN: f64 = 0.05;
 /// the rarest of them: no execution finds more. `None` if there is no such column, or one without frequent values.
 pub(super) fn most_frequent(planned: &Planned<'_>, relation: &str) -> Option<(String, f64)> {
     let of_table = planned.nodes.iter().filter(|node| planned.relation_of(node) == relation);
-    let shares: Vec<(String, f64)> =
-        of_table.flat_map(|node| compared(node).into_iter().map(|column| share_of(node, planned, column))).collect();
+    let shares: Vec<(String, f64)> = of_table
+        .flat_map(|node| compared(node).into_iter().map(|column| share_of(node, planned, column)))
+        .collect();
     shares.into_iter().min_by(|left, right| left.1.total_cmp(&right.1)).filter(|(_, share)| *share > 0.0)
 }
 

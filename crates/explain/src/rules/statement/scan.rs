@@ -5,7 +5,7 @@ use crate::rule::{Answer, Claim};
 use crate::rules::costly::{
     busy, in_a_line, lowered, names_table, names_whole, parts_of, plain, scanned, severity, wasteful,
 };
-use crate::rules::paste::literal;
+use crate::rules::paste::{AS_THE_APPLICATION, literal};
 use crate::rules::{inspect, plan};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
@@ -47,7 +47,7 @@ fn look_it_up(statement: &StatementTime) -> String {
 fn explain_generic(statement: &StatementTime) -> String {
     match statement::plannable(&statement.text) {
         Ok(text) if text.is_ascii() && text.len() <= PASTED_CHARS_MAX => {
-            format!("EXPLAIN (GENERIC_PLAN) {text};")
+            format!("EXPLAIN (GENERIC_PLAN) {text}; {AS_THE_APPLICATION}")
         }
         _ => look_it_up(statement),
     }
@@ -465,7 +465,8 @@ fn look_for_it(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>
     let writes: f64 =
         ["rows_inserted", "rows_updated"].iter().filter_map(|field| table.lines.rate(field)).sum();
     let known = format!(
-        "SELECT indexdef FROM pg_indexes WHERE format('%s.%s', schemaname, tablename) = '{relation}'; -- is there one already that begins with these columns?"
+        "SELECT indexdef FROM pg_indexes WHERE format('%s.%s', schemaname, tablename) = {}; -- is there one already that begins with these columns?",
+        literal(relation)
     );
     claim.number("index_bytes", bytes).remedy(
         format!(

@@ -12,7 +12,7 @@ fn only_one_whole_harmless_statement_is_offered_for_pasting() {
     };
     assert_eq!(
         of("select *\n  from t where a = $1;"),
-        "EXPLAIN (GENERIC_PLAN) select * from t where a = $1;"
+        "EXPLAIN (GENERIC_PLAN) select * from t where a = $1; -- as the application's role, not as a superuser: planning runs functions of the application"
     );
     let by_id = "SELECT query FROM pg_stat_statements WHERE queryid = 17;";
     let long = format!("select {}", "a, ".repeat(PASTED_CHARS_MAX));

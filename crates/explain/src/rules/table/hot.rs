@@ -151,7 +151,7 @@ fn with_reason(claim: Claim, table: &Thing<'_>, reason: Reason<'_>, fill: f64) -
     );
     match reason {
         Reason::Indexed { index, column, text, assigned } => {
-            let schema = relation.rsplit_once('.').map_or("public", |(schema, _)| schema);
+            let schema = statement::schema_of(relation);
             let drop = format!(
                 "DROP INDEX CONCURRENTLY {schema}.{}; -- only if idx_scan shows that no statement needs it, here and on the standbys",
                 statement::quoted(&index)

@@ -4,7 +4,7 @@ use super::{AGE_SHARE_HIGH, DEAD_ROWS_HARM, DEAD_SHARE_HARM};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::rules::ddl::end_of;
-use crate::rules::paste::{OF_ENGINE, ending, slot_of_engine};
+use crate::rules::paste::{OF_ENGINE, ending, literal, slot_of_engine};
 use crate::units;
 use record::finding::{Level, Severity};
 use record::watched::own;
@@ -92,7 +92,7 @@ fn other_end(
         "slot" if case.is_own(holder.place, own::SLOTS, name) => (OF_ENGINE, vec![slot_of_engine(name)]),
         "slot" => (
             "the slot has no consumer: bring its consumer back, or drop it",
-            vec![format!("SELECT pg_drop_replication_slot('{name}');")],
+            vec![format!("SELECT pg_drop_replication_slot({});", literal(name))],
         ),
         "standby" => (
             "the oldest query on the standby holds it back (hot_standby_feedback): end that query there",

@@ -4,13 +4,13 @@
 //! our role, and none of them runs SQL or finds a type by a name that it is given.
 //!
 //! That is a sieve, and a sieve has holes: an operator of a plain role over a built-in function, an object id that is computed, a body that another function
-//! is inlined into, a function that is committed between the check and the plan. What would run by one has the rights of our role. So a role that may do
-//! more than read plans nothing in a database where a plain role that can log in makes objects or has some, which every such way needs.
+//! is inlined into, an expression of an index that is committed between the check and the plan. What would run by one has the rights of our role. So a role
+//! that may do more than read plans nothing on a server where any other role can log in that is no superuser.
 //!
 //! The tables are those that the server has locked for PREPARE, which analyses a statement and does not plan it; they are not those of the parser.
 
 use crate::sql::json::{flag, list, text};
-use crate::sql::powers::{IS_POWERFUL, MAKERS, TRUSTED};
+use crate::sql::powers::{IS_POWERFUL, STRANGERS, TRUSTED};
 use record::watched::MORE_THAN_READ;
 use serde_json::Value;
 
@@ -18,6 +18,13 @@ use serde_json::Value;
 /// jsonfuncs.c.
 const RUNS_SQL: &str =
     "_to_xml|^ts_stat$|^ts_rewrite$|^pg_input_|^jsonb?_populate_|^jsonb?_to_record|^currtid";
+
+/// Whether a function is for the server's own use, as the inputs of types are: `domain_in` takes any type by its object id, which can be computed, and evaluates
+/// its checks. Such functions have arguments or results of these types (`pg_type.dat`), or check the bodies of functions.
+const OF_THE_SERVER: &str = "(prorettype in ('pg_catalog.cstring'::pg_catalog.regtype, 'pg_catalog.internal'::pg_catalog.regtype,
+    'pg_catalog.language_handler'::pg_catalog.regtype)
+  or proargtypes::oid[] && array['pg_catalog.cstring'::pg_catalog.regtype, 'pg_catalog.internal'::pg_catalog.regtype]::oid[]
+  or proname ~ '_validator$')";
 
 /// Common to the questions: owners whose functions may run; functions of others (`loose`); those and the built-in ones that run anything (`forbidden`);
 /// types whose input could call one of these (`tainted`): domains whose checks do, or that call any function written in SQL or a procedural language, and
@@ -57,12 +64,12 @@ fn calls_forbidden(tree: &str) -> String {
 /// About the names in a text: $1 all words, $2 names of tables without a schema. A type is named by its own name or, as the type of rows, by that of its table.
 pub(super) fn of_names() -> String {
     format!(
-        "with recursive {}, {MAKERS} select json_build_object('database', current_database(),
+        "with recursive {}, {STRANGERS} select json_build_object('database', current_database(),
           'plans', exists (select from pg_catalog.pg_settings where name = 'plan_cache_mode'),
           'version_num', pg_catalog.current_setting('server_version_num')::int,
           'jit_above_cost', (select pg_catalog.current_setting('jit_above_cost', true)::float8),
           'work_mem_kb', (select setting::bigint from pg_catalog.pg_settings where name = 'work_mem'),
-          'maker', (select min(rolname::text) from makers where {IS_POWERFUL}),
+          'stranger', (select min(rolname::text) from strangers where {IS_POWERFUL}),
           'hidden', exists (select from pg_catalog.pg_operator where oprcode in (select oid from loose)
                 or oprowner not in (select oid from trusted) or oid >= 16384 and oprcode in (select oid from forbidden union all select oid from written))
             or exists (select from pg_catalog.pg_cast where castfunc in (select oid from forbidden))
@@ -70,7 +77,8 @@ pub(super) fn of_names() -> String {
             or exists (select from pg_catalog.pg_depend where classid = 'pg_catalog.pg_type'::pg_catalog.regclass
                  and refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass and refobjid in (select oid from loose)),
           'functions', (select min(proname::text) from pg_catalog.pg_proc where proname = any($1::text[]::name[]) and oid in (select oid from loose)),
-          'runs_sql', (select min(word) from pg_catalog.unnest($1::text[]) word where word ~ '{RUNS_SQL}|^pg_(toast_)?temp'),
+          'runs_sql', coalesce((select min(word) from pg_catalog.unnest($1::text[]) word where word ~ '{RUNS_SQL}|^pg_(toast_)?temp'),
+             (select min(proname::text) from pg_catalog.pg_proc where proname = any($1::text[]::name[]) and {OF_THE_SERVER})),
           'types', coalesce((select min(typname::text) from pg_catalog.pg_type where typname = any($1::text[]::name[]) and oid in (select oid from tainted)),
              (select min(proname::text) from pg_catalog.pg_proc where proname = any($1::text[]::name[]) and (prorettype in (select oid from tainted)
                 or proargtypes::oid[] && array(select oid from tainted) or proallargtypes && array(select oid from tainted)))),
@@ -139,11 +147,10 @@ pub(super) fn schemas(answer: &Value, wanted: &[String]) -> Result<Vec<String>, 
     if flag(answer, "plans") != Some(true) {
         return Err("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
     }
-    let maker = text(answer, "maker");
-    if !maker.is_empty() {
+    let stranger = text(answer, "stranger");
+    if !stranger.is_empty() {
         return Err(format!(
-            "role {maker} makes objects in this database or has some, and {MORE_THAN_READ}: planning could run its code with our rights; watch as a
-              role that is \
+            "role {stranger} can log in and is no superuser, and {MORE_THAN_READ}: planning could run its code with our rights; watch as a role that is \
                 only in pg_monitor and pg_read_all_data"
         ));
     }
