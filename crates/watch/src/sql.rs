@@ -14,6 +14,7 @@ mod core;
 mod counters;
 mod facts;
 mod functions;
+mod held;
 pub mod json;
 pub mod own;
 mod parts;

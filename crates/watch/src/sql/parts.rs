@@ -1,6 +1,7 @@
 //! The queries that do not run at every tick: each part has its own interval.
 
 use super::counters::Counters;
+use super::held::{self, Held};
 use super::probe::Call;
 use super::session::Failed;
 use super::{
@@ -164,7 +165,13 @@ impl Node {
         // Parts that this server does not have were reported with the facts.
         let Some(sql) = sql else { return Ok(()) };
         let begin_us = tick.clock.now_us();
-        let answer = session.query(&sql, &[])?;
+        let of_part = match part {
+            Part::Statements => vec![&probe.statements, &probe.kcache],
+            Part::WaitProfile => vec![&probe.wait_sampling],
+            _ => vec![],
+        };
+        let held: Vec<&Held> = of_part.into_iter().filter_map(|call| call.held.as_ref()).collect();
+        let answer = held::query(session, &held, &sql, &[])?;
         let t_us = tick.clock.now_us();
         let interval_us = last_us.map_or(0, |last| t_us - last);
         let answered =
@@ -181,7 +188,7 @@ impl Node {
                 let unknown = relations::statements_answer(&answered, &answer, counters, &self.texts, batch);
                 if !unknown.is_empty() {
                     let ids: Vec<i64> = unknown.iter().filter_map(|id| id.parse().ok()).collect();
-                    let answer = match session.query(&relations::texts(probe), &[&ids]) {
+                    let answer = match held::query(session, &held, &relations::texts(probe), &[&ids]) {
                         // One text that is not valid in this database's encoding makes the server refuse all of them.
                         Err(Failed::Refused { message, .. }) => {
                             let lost = "texts of statements that were never seen running";

@@ -1,7 +1,8 @@
 //! The columns and views of this server: they are looked up by name, never inferred from a version number, because relatives of PostgreSQL have the
 //! number of one version and the views of another.
 
-use crate::sql::json::text;
+use crate::sql::held::{Held, SCHEMA_OF};
+use crate::sql::json::{flag, text};
 use crate::sql::own;
 use crate::sql::powers::{IS_POWERFUL, READS_ALL, TRUSTED};
 use crate::sql::session::{Failed, Session};
@@ -55,42 +56,45 @@ pub(crate) struct Call {
     pub(crate) columns: BTreeSet<String>,
     /// Why it is not used although it is there.
     pub(crate) why_not: Option<String>,
+    /// It is used only while its place is looked at and kept.
+    pub(crate) held: Option<Held>,
 }
 
 impl Call {
     /// The schema is the extension's own choice, and need not be in the search path. An object of this name outside of the extension
     /// is not trusted, and not called. Nor is one in a schema whose owner is not trusted, if our role may do more than read: the owner can rename the schema
-    /// and put another function in its place, and statements find it by its name each time they are analysed. A role that may read the tables of all trusts
+    /// and put another function in its place, and statements find it by its name each time they are analysed. A superuser on a primary keeps the schema in its place meanwhile ([`Held`]).
+    /// A role that may read the tables of all trusts
     /// the owner of the database besides, because by default the schema public is theirs.
     /// `None` if no such extension is installed: to try it all the same would write an error into the server's log.
     fn find(session: &mut Session, name: &str, arguments: &str) -> Result<Option<Call>, Failed> {
-        let schema = session.query(
-            &format!("with {TRUSTED} select (select json_build_object('schema', min(pg_catalog.quote_ident(n.nspname)),
+        let question = format!(
+            "with {TRUSTED} select (select json_build_object('schema', min(pg_catalog.quote_ident(n.nspname)),
+                'is_held', (select m.rolsuper from pg_catalog.pg_roles m where m.rolname = current_user) and not pg_catalog.pg_is_in_recovery(),
                 'owner', (min(r.rolname::text) filter (where n.nspowner not in (select oid from trusted) and ({IS_POWERFUL}
                     or {READS_ALL} and r.rolname <> 'pg_database_owner' and n.nspowner not in (select datdba from pg_catalog.pg_database
                       where datname = current_database())))))
-              from (select 'pg_catalog.pg_proc'::pg_catalog.regclass c, oid, pronamespace s from pg_catalog.pg_proc where proname = $1 and $2
-                union all select 'pg_catalog.pg_class'::pg_catalog.regclass, oid, relnamespace from pg_catalog.pg_class where relname = $1 and not $2) o
-              join pg_catalog.pg_depend d on d.classid = o.c and d.objid = o.oid and d.deptype = 'e'
-              join pg_catalog.pg_extension e on d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass and e.oid = d.refobjid
-              join pg_catalog.pg_namespace n on n.oid = o.s join pg_catalog.pg_roles r on r.oid = n.nspowner
-              where e.extname in ('pg_stat_statements', 'pg_stat_kcache', 'pg_wait_sampling'))::text"),
-            &[&name, &!arguments.is_empty()],
+              {SCHEMA_OF})::text"
         );
-        let (schema, owner) = match &schema {
+        let is_function = !arguments.is_empty();
+        let schema = session.query(&question, &[&name, &is_function]);
+        let (place, owner, is_held) = match &schema {
             Ok(found) if text(found, "schema").is_empty() => return Ok(None),
-            Ok(found) => (format!("{}.", text(found, "schema")), text(found, "owner")),
-            Err(Failed::Refused { .. }) => (String::new(), String::new()),
+            Ok(found) => (text(found, "schema"), text(found, "owner"), flag(found, "is_held") == Some(true)),
+            Err(Failed::Refused { .. }) => (String::new(), String::new(), false),
             Err(_) => return Err(schema.expect_err("it is one")),
         };
-        let why_not = (!owner.is_empty()).then(|| {
-            let place = schema.trim_end_matches('.');
+        let is_held = is_held && !owner.is_empty() && !session.is_shared();
+        let held = is_held.then(|| Held { name: name.to_string(), is_function, schema: place.clone() });
+        let why_not = (!owner.is_empty() && !is_held).then(|| {
             format!(
                 "its schema {place} belongs to {owner}, who could put another function in its place, and {MORE_THAN_READ} the server's views; watch as a role that is only in \
                     pg_monitor, or move it into a schema of a superuser: ALTER EXTENSION ... SET SCHEMA ..."
             )
         });
-        Ok(Some(Call { sql: format!("{schema}{name}{arguments}"), columns: BTreeSet::new(), why_not }))
+        let dot = if place.is_empty() { "" } else { "." };
+        let sql = format!("{place}{dot}{name}{arguments}");
+        Ok(Some(Call { sql, columns: BTreeSet::new(), why_not, held }))
     }
 }
 
@@ -145,7 +149,7 @@ impl Probe {
             if call.why_not.is_none() {
                 at.columns = session.columns(&call.sql)?;
             }
-            (at.sql, at.why_not) = (call.sql, call.why_not);
+            (at.sql, at.why_not, at.held) = (call.sql, call.why_not, call.held);
         }
         for name in PROGRESS {
             let columns = session.columns(&format!("pg_catalog.pg_stat_progress_{name}"))?;

@@ -446,9 +446,10 @@ fn a_table_without_statistics_is_recorded_and_one_that_was_analysed_is_not() {
     });
 }
 
-/// The owner of a schema can rename it and put another function in the place of the extension's, which statements find by its name.
+/// The owner of a schema can rename it, or drop it, and put another function in the place of the extension's, which statements find by its name. A superuser
+/// keeps the schema in its place meanwhile.
 #[test]
-fn an_extension_in_a_schema_of_a_plain_role_is_used_only_by_one_that_may_only_read() {
+fn an_extension_in_a_schema_of_a_plain_role_is_used_by_a_superuser_while_it_stays_there() {
     on_each(&[PRELOAD], |server| {
         let mut setup = client(server, "setup");
         setup.batch_execute(ROLE).unwrap();
@@ -461,23 +462,56 @@ fn an_extension_in_a_schema_of_a_plain_role_is_used_only_by_one_that_may_only_re
         if reads_all {
             setup.batch_execute("grant pg_read_all_data to reader").unwrap();
         }
-        for (user, is_used) in [("postgres", false), ("watcher", true), ("reader", !reads_all)] {
+        let watch_as = |user: &str| {
             let mut spec = server.spec();
             spec.user = user.to_owned();
             let mut watch = Watch::of(&spec);
             watch.tick();
+            watch
+        };
+        for (user, is_used) in [("postgres", true), ("watcher", true), ("reader", !reads_all)] {
+            let mut watch = watch_as(user);
             end(&mut watch);
             let why = watch.why_missing("pg_stat_statements");
             assert_eq!(why.is_empty(), is_used, "{user}: {why}");
             assert!(is_used || why.contains(MORE_THAN_READ) && why.contains("mallory"), "{why}");
         }
-        setup
-            .batch_execute(
-                "create schema monitoring; alter extension pg_stat_statements set schema monitoring",
-            )
-            .unwrap();
-        let mut watch = Watch::of(&server.spec());
-        watch.tick();
-        assert_eq!(watch.why_missing("pg_stat_statements"), "");
+        let columns = "select string_agg(format('null::%s %I', format_type(atttypid, null), attname), ', ' order by attnum) from pg_attribute
+            where attrelid = 'mallory.pg_stat_statements'::regclass and attnum > 0";
+        let columns: String = setup.query_one(columns, &[]).unwrap().get(0);
+        let decoy = format!(
+            "create schema mallory; grant usage on schema mallory to public; create function mallory.trap() returns bool language plpgsql immutable as
+               'begin perform pg_catalog.pg_advisory_lock_shared(4712); return true; end';
+             create view mallory.pg_stat_statements as select {columns} where mallory.trap();
+             create function mallory.pg_stat_statements(showtext bool) returns setof mallory.pg_stat_statements language sql
+               as 'select * from mallory.pg_stat_statements where mallory.trap()'"
+        );
+        let held = "select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'pgfathom watch'";
+        let mut mallory = client_of(server, "mallory", "mallory");
+        setup.batch_execute("grant create on database postgres to mallory").unwrap();
+        for away in ["alter schema mallory rename to elsewhere", "drop schema mallory cascade"] {
+            let mut watch = watch_as("postgres");
+            mallory.batch_execute(&format!("begin; {away}; {decoy}")).unwrap();
+            // Under way, and then done: the trap is in the place of the extension's function.
+            for step in ["select 1", "commit"] {
+                watch.skip(std::time::Duration::from_secs(10));
+                watch.tick();
+                assert!(!watch.why_missing("statements").is_empty(), "{away}, {step}: {:?}", watch.missing());
+                mallory.batch_execute(step).unwrap();
+            }
+            watch.skip(std::time::Duration::from_secs(10));
+            watch.tick();
+            assert!(!watch.why_missing("statements").is_empty(), "{away}: {:?}", watch.missing());
+            assert_eq!(setup.query_one(held, &[]).unwrap().get::<_, i64>(0), 0, "{away}");
+            setup.batch_execute("drop schema mallory cascade; drop schema if exists elsewhere cascade; create schema mallory authorization mallory").unwrap();
+            setup.batch_execute("drop extension if exists pg_stat_statements; create extension pg_stat_statements schema mallory").unwrap();
+        }
+        // The trap works on who does not look.
+        setup.batch_execute("drop extension pg_stat_statements; drop schema mallory").unwrap();
+        mallory.batch_execute(&decoy).unwrap();
+        let mut careless = client_of(server, "careless", "postgres");
+        careless.batch_execute("select * from mallory.pg_stat_statements(false)").unwrap();
+        let sprung = held.replace("pgfathom watch", "careless");
+        assert!(setup.query_one(&sprung, &[]).unwrap().get::<_, i64>(0) > 0);
     });
 }
