@@ -24,6 +24,18 @@ pub struct Rule {
     pub links: &'static [&'static str],
 }
 
+/// A command as it is printed.
+fn printable(command: &str) -> String {
+    match () {
+        () if !can_be_pasted(command) => NOT_PRINTED.to_string(),
+        () if command.contains("'***'") => format!("{} {HIDDEN}", command.trim_end()),
+        () => command.to_string(),
+    }
+}
+
+/// Behind a command with a constant that is not recorded.
+const HIDDEN: &str = "-- put the statement's own constants in the place of '***'";
+
 /// Data that a rule needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
@@ -252,10 +264,7 @@ impl Claim {
     pub fn remedy(mut self, text: impl Into<String>, commands: &[&str]) -> Claim {
         self.0.remedy = Remedy {
             text: text.into(),
-            commands: commands
-                .iter()
-                .map(|command| if can_be_pasted(command) { *command } else { NOT_PRINTED }.to_string())
-                .collect(),
+            commands: commands.iter().map(|command| printable(command)).collect(),
         };
         self
     }

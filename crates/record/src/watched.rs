@@ -83,6 +83,9 @@ pub const FUNCTION_TEXT: &str = "function";
 /// Topic of the settings that such a function has for itself (`ALTER FUNCTION ... SET`): `name=value`, separated by `, `.
 pub const FUNCTION_SETTINGS: &str = "function_settings";
 
+/// The kind of a `backend` line with the CPU time of processes that began and ended between two looks.
+pub const ENDED: &str = "ended processes";
+
 /// In the reason of a `missing` line: left out because code of another role could have run with rights that watching does not need.
 pub const MORE_THAN_READ: &str = "our role may do more than read";
 /// Topic of triggers that run at commands which define something: the name, and the function with its event.

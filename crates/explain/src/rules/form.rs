@@ -402,6 +402,11 @@ fn numbered(seen: &Seen<'_>) -> Option<Found> {
     if seen.blocks() < BLOCKS_MIN || seen.rows() >= seen.blocks() || seen.spills() {
         return None;
     }
+    let planned = super::plan::plan_of(seen.case, seen.time, seen.statement);
+    let filter = planned.as_ref().and_then(|planned| planned.filter_of("Subquery Scan"));
+    if filter.is_some_and(|filter| !excess::takes_the_first(filter)) {
+        return None;
+    }
     let relation = seen.relation();
     let by = seen.shape.numbered_by.join(", ");
     let text = format!(

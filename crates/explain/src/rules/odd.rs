@@ -76,7 +76,7 @@ fn below(value: &str, least: f64) -> bool {
     value.parse::<f64>().is_ok_and(|value| value >= 0.0 && value < least)
 }
 
-const ODD: [Odd; 21] = [
+const ODD: [Odd; 22] = [
     Odd {
         name: "vacuum_defer_cleanup_age",
         is_odd: |value| !below(value, 1.0),
@@ -205,6 +205,14 @@ const ODD: [Odd; 21] = [
         what: "plans with parallel workers are made, and none is ever started: the statement does their work alone",
         text: "allow some more than there are processors; replication and extensions need some as well",
         restarts: true,
+    },
+    Odd {
+        name: "io_workers",
+        is_odd: |value| below(value, 2.0),
+        cost: by_workers,
+        what: "one process reads for all sessions (io_method = worker), one request after another, and they wait for it",
+        text: "set it back to its default of 3, or more: each worker has one read under way; io_method = io_uring needs none",
+        restarts: false,
     },
     Odd {
         name: "logical_decoding_work_mem",
@@ -342,6 +350,22 @@ fn has(planned: &Planned<'_>, fits: impl Fn(&str) -> bool) -> bool {
 fn without_workers(case: &Case, time: &NodeTime, setting: Setting<'_>) -> Option<Cost> {
     let fits = |planned: &Planned<'_>| has(planned, |kind| kind.starts_with("Gather"));
     of_statement(case, time, setting, fits, |_| "has a Gather in its plan".to_string())
+}
+
+/// Sessions wait for reads that workers carry out (PostgreSQL 18).
+fn by_workers(case: &Case, time: &NodeTime, _: Setting<'_>) -> Option<Cost> {
+    let is_used = case.setting(&time.node, "io_method").is_none_or(|method| method == "worker");
+    let events = ["AioIoCompletion", "AioIoUringExecution", "AioWorkerFull"];
+    let share = node_time::share_waiting(case, &time.node, |_, event| events.contains(&event))?;
+    (is_used && share >= SHARE_MIN).then(|| Cost {
+        share: Some(share),
+        unknown: None,
+        figure: ("share_waiting", share),
+        evidence: format!(
+            "{} of the session time waits until a read is completed (AioIoCompletion)",
+            units::percent(share)
+        ),
+    })
 }
 
 /// Decoding wrote files, and sessions or senders spend time with them.

@@ -15,6 +15,7 @@ mod pattern;
 mod scope;
 mod settings;
 mod skew;
+mod skip;
 mod spill;
 mod step;
 mod surplus;
@@ -42,8 +43,16 @@ const NEEDS: &[Need] = &[Field("plan", "cost_total"), Field("server", "sessions_
 const USE_PLANS: &[&str] = &["https://www.postgresql.org/docs/current/using-explain.html"];
 
 /// The rules about plans, by their modules.
-pub(super) const ALL: [&[Rule]; 7] =
-    [RULES, declared::RULES, narrow::RULES, order::RULES, surplus::RULES, fit::RULES, each::RULES];
+pub(super) const ALL: [&[Rule]; 8] = [
+    RULES,
+    declared::RULES,
+    narrow::RULES,
+    order::RULES,
+    surplus::RULES,
+    fit::RULES,
+    each::RULES,
+    skip::RULES,
+];
 
 /// What a rule sees in a plan.
 type Look = fn(&Case, &Planned<'_>) -> Option<Claim>;

@@ -9,6 +9,7 @@ use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Need, Rule};
 use crate::units;
 use record::finding::{Level, NodePart, NodeTime, Severity};
+use record::watched::ENDED;
 
 /// What all of them read.
 const NEEDS: &[Need] = &[Field("schedule", "wait_us"), Field("host", "cpu_user_pct"), Field("host", "cores")];
@@ -58,6 +59,8 @@ const NAMED_SHARE_MIN: f64 = 0.3;
 const NAMED_PER_SERVER_MIN: f64 = 0.5;
 /// Programs that are named.
 const NAMED_MAX: usize = 3;
+/// Of the CPUs that others used by the host's account, the part that programs were seen to use.
+const EXPLAINED_MIN: f64 = 0.5;
 /// Programs that are written for driving a server. `postgres` is none: the processes of the server itself are not among the programs, and those of another
 /// one are a neighbour's.
 const OURS: [&str; 3] = ["pgfathom", "pgbench", "psql"];
@@ -202,9 +205,18 @@ fn crowded(case: &Case) -> Answer {
         let of_named: f64 = named.iter().map(|(_, cpus)| cpus).sum();
         // Processes that live for less than a sample are in no sample: those of sessions that are opened again and again are the server's.
         let is_churned = opened_per_s(case, host) >= OPENED_PER_S_MAX;
-        let is_much =
-            !is_churned && others >= cores * OTHERS_SHARE_MIN && others >= own * OTHERS_PER_SERVER_MIN;
-        let is_much_by_name = of_named >= cores * NAMED_SHARE_MIN && of_named >= own * NAMED_PER_SERVER_MIN;
+        // What no program explains are processes that lived for less than a look, as parallel workers of the server do. Those of the server may be counted.
+        let ended =
+            case.things("backend").find(|one| one.place == host && one.lines.word("backend") == ENDED);
+        let is_explained = named.is_empty() || ended.is_some() || of_named >= others * EXPLAINED_MIN;
+        let is_much = !is_churned
+            && is_explained
+            && others >= cores * OTHERS_SHARE_MIN
+            && others >= own * OTHERS_PER_SERVER_MIN;
+        // Programs and the host's account contradict each other where the sessions' CPU was read too high.
+        let is_much_by_name = of_named >= cores * NAMED_SHARE_MIN
+            && of_named >= own * NAMED_PER_SERVER_MIN
+            && others >= of_named * EXPLAINED_MIN;
         if waiting.share < QUEUE_SHARE_MIN {
             continue;
         }

@@ -4,7 +4,7 @@
 use super::costly::{busy, in_a_line, plain, severity};
 use crate::case::Case;
 use crate::node_time;
-use crate::rule::Need::{Any, Field};
+use crate::rule::Need::{Any, Field, Looked};
 use crate::rule::{Answer, Claim, Need, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
@@ -16,7 +16,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "VAC-15",
         title: "commands of maintenance are repeated all the time",
-        needs: NEEDS,
+        needs: &[Any(&[Field("statement", "calls"), Looked("wait")]), Field("server", "sessions_active")],
         limits: "15 % of the session time in ANALYZE, VACUUM, CHECKPOINT, CREATE INDEX, REINDEX, CLUSTER or REFRESH of one kind, with an execution in \
             5 s (ours)",
         judge: maintenance,
@@ -116,7 +116,7 @@ fn of_kind(time: &NodeTime, fits: impl Fn(&str) -> bool) -> Option<(&StatementTi
     let share: f64 = all.iter().map(|statement| statement.share).sum();
     let calls: f64 = all.iter().filter_map(|statement| statement.calls_per_s).sum();
     let largest = all.into_iter().max_by(|left, right| left.share.total_cmp(&right.share))?;
-    (share >= SHARE_MIN).then_some((largest, share, calls))
+    (share > 0.0).then_some((largest, share, calls))
 }
 
 fn claim(
@@ -147,16 +147,11 @@ fn maintenance(case: &Case) -> Answer {
         for one in &COMMANDS {
             let fits = |text: &str| command(text).is_some_and(|found| found.what == one.what);
             let Some((statement, share, calls)) = of_kind(time, fits) else { continue };
-            // Once in a recording it is what it is for, and samples alone do not count executions.
-            if !statement.is_counted || calls < CALLS_PER_S_MIN {
-                continue;
-            }
-            let text = format!(
-                "{}, {} times a second: it {}",
-                plain(&statement.text, STATEMENT_CHARS),
-                units::short(calls),
-                one.what
-            );
+            let text = plain(&statement.text, STATEMENT_CHARS);
+            let text = match calls > 0.0 {
+                true => format!("{text}, {} times a second: it {}", units::short(calls), one.what),
+                false => format!("{text}: it {}", one.what),
+            };
             let look = "SELECT application_name, usename, client_addr, left(query, 60) AS query FROM pg_stat_activity \
                 WHERE query ~* '^ *(analy|vacuum|checkpoint|create.*index|reindex|cluster|refresh)';";
             let is_refresh = one.begins == ["REFRESH MATERIALIZED VIEW"];
@@ -166,6 +161,11 @@ fn maintenance(case: &Case) -> Answer {
                     && *share >= SHARE_MIN
                     && !statement.text.to_ascii_uppercase().contains("CONCURRENTLY")
             });
+            // Once in a recording it is what it is for, and samples alone do not count executions; that others wait for it all the time, they show.
+            let is_often = statement.is_counted && calls >= CALLS_PER_S_MIN && share >= SHARE_MIN;
+            if !is_often && locked.is_none() {
+                continue;
+            }
             let (text, advice) = match locked {
                 Some(share) => (
                     format!(
@@ -189,7 +189,10 @@ fn decoding(case: &Case) -> Answer {
     for time in busy(case) {
         let is_peek = |text: &str| text.contains("pg_logical_slot_peek_");
         let fits = |text: &str| is_peek(text) || text.contains("pg_logical_slot_get_");
-        let Some((statement, share, calls)) = of_kind(time, fits) else { continue };
+        let Some((statement, share, calls)) = of_kind(time, fits).filter(|(_, share, _)| *share >= SHARE_MIN)
+        else {
+            continue;
+        };
         let (what, text) = match is_peek(&statement.text) {
             true => (
                 "pg_logical_slot_peek_changes, which does not move the slot on: each call decodes all changes since the slot's position again, and more of \

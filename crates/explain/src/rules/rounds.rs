@@ -2,7 +2,7 @@
 //! shows it:
 //! what shows it is that one statement runs as often as another returns rows.
 
-use super::costly::{busy, in_a_line, plain};
+use super::costly::{busy, plain};
 use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
@@ -31,6 +31,8 @@ const ROWS_MIN: f64 = 5.0;
 const NEAR: f64 = 0.1;
 /// A key finds no more.
 const ROWS_OF_KEY_MAX: f64 = 1.1;
+/// What belongs to one row of the result, as the lines of an order: more is a list of its own.
+const ROWS_OF_CHILDREN_MAX: f64 = 50.0;
 /// Of all executions.
 const OF_CALLS_MIN: f64 = 0.6;
 /// The same where no other statement returns as many rows.
@@ -40,7 +42,7 @@ const EACH: std::ops::RangeInclusive<f64> = 10.0..=2_000.0;
 /// Executions a second that are more than a hint.
 const CALLS_PER_S_MEDIUM: f64 = 1_000.0;
 
-/// Whether a statement looks up one row of one table by equality.
+/// Whether a statement looks up one row of one table by equality, or what belongs to one.
 fn is_lookup(statement: &StatementTime) -> bool {
     let Ok(parsed) = statement::parse(&statement.text) else { return false };
     let by_key = |one: &statement::Condition| one.how == Use::Equality && one.inside.is_none();
@@ -48,22 +50,52 @@ fn is_lookup(statement: &StatementTime) -> bool {
         && parsed.tables.len() == 1
         && !parsed.conditions.is_empty()
         && parsed.conditions.iter().all(by_key)
-        && statement.rows.is_some_and(|rows| rows > 0.0 && rows <= ROWS_OF_KEY_MAX)
+        && statement.rows.is_some_and(|rows| rows > 0.0 && rows <= ROWS_OF_CHILDREN_MAX)
 }
 
-/// The statement whose rows are looked up: it returns as many a second as the other runs.
-fn parent<'a>(all: &'a [StatementTime], lookup: &StatementTime) -> Option<&'a StatementTime> {
+/// Whether it finds one row at most.
+fn is_by_key(statement: &StatementTime) -> bool {
+    statement.rows.is_some_and(|rows| rows <= ROWS_OF_KEY_MAX)
+}
+
+/// A statement whose rows are looked up. It may take so little time that no account has it.
+struct Parent {
+    text: String,
+    calls_per_s: f64,
+    /// Of an execution.
+    rows: f64,
+}
+
+/// All statements that return rows, those of one text as one.
+fn parents(case: &Case, time: &NodeTime) -> Vec<Parent> {
+    let mut found: Vec<Parent> = vec![];
+    for one in case.at("statement", &time.node) {
+        let Some(text) = case.query(one.lines.word("query_id")) else { continue };
+        let (calls, rows) = (one.lines.rate("calls").unwrap_or(0.0), one.lines.rate("rows").unwrap_or(0.0));
+        match found.iter_mut().find(|other| other.text == text) {
+            Some(same) => {
+                let all = same.rows * same.calls_per_s + rows;
+                same.calls_per_s += calls;
+                same.rows = all / same.calls_per_s.max(f64::MIN_POSITIVE);
+            }
+            None => found.push(Parent {
+                text: text.to_string(),
+                calls_per_s: calls,
+                rows: rows / calls.max(f64::MIN_POSITIVE),
+            }),
+        }
+    }
+    found.retain(|one| one.rows >= ROWS_MIN && reads_a_table(&one.text));
+    found
+}
+
+/// The one that returns as many rows a second as the other runs.
+fn parent<'a>(all: &'a [Parent], lookup: &StatementTime) -> Option<&'a Parent> {
     let wanted = lookup.calls_per_s?;
-    let mut parents = all.iter().filter(|one| {
-        let rows = one.rows.unwrap_or(0.0);
-        let per_s = one.calls_per_s.unwrap_or(0.0) * rows;
-        let reads = statement::parse(&one.text).is_ok_and(|parsed| parsed.verb == Verb::Select);
-        one.query_id != lookup.query_id
-            && rows >= ROWS_MIN
-            && reads
-            && (per_s - wanted).abs() <= wanted * NEAR
-    });
-    parents.next()
+    let fits = |one: &&Parent| {
+        one.text != lookup.text && (one.calls_per_s * one.rows - wanted).abs() <= wanted * NEAR
+    };
+    all.iter().find(fits)
 }
 
 /// A statement for one row that is nearly all that runs, many times for each execution of another one: a program that walks through a list it has from there.
@@ -114,18 +146,20 @@ fn one_by_one(case: &Case) -> Answer {
     for time in busy(case) {
         let rates = case.at("statement", &time.node).filter_map(|statement| statement.lines.rate("calls"));
         let all: f64 = rates.sum::<f64>().max(f64::MIN_POSITIVE);
+        let parents = parents(case, time);
         let lookups = time
             .statements
             .iter()
             .filter(|one| one.calls_per_s.is_some_and(|calls| calls >= CALLS_PER_S_MIN));
         // An object mapper that saves a list reads and writes each of its rows: these belong together.
-        let mut rounds: Vec<(&StatementTime, Vec<&StatementTime>)> = vec![];
+        let mut rounds: Vec<(&Parent, Vec<&StatementTime>)> = vec![];
         for lookup in lookups.filter(|one| is_lookup(one)) {
-            let Some(parent) = parent(&time.statements, lookup) else {
-                claims.extend(among_few(case, time, lookup, all).filter(|_| !is_write(lookup)));
+            let Some(parent) = parent(&parents, lookup) else {
+                let is_alone = is_by_key(lookup) && !is_write(lookup);
+                claims.extend(among_few(case, time, lookup, all).filter(|_| is_alone));
                 continue;
             };
-            match rounds.iter_mut().find(|(other, _)| other.query_id == parent.query_id) {
+            match rounds.iter_mut().find(|(other, _)| other.text == parent.text) {
                 Some((_, of_it)) => of_it.push(lookup),
                 None => rounds.push((parent, vec![lookup])),
             }
@@ -142,15 +176,9 @@ fn is_write(statement: &StatementTime) -> bool {
 }
 
 /// Statements for one row each that run as often as another one returns rows.
-fn of_round(
-    case: &Case,
-    time: &NodeTime,
-    parent: &StatementTime,
-    of_it: &[&StatementTime],
-    all: f64,
-) -> Claim {
+fn of_round(case: &Case, time: &NodeTime, parent: &Parent, of_it: &[&StatementTime], all: f64) -> Claim {
     let calls: f64 = of_it.iter().filter_map(|one| one.calls_per_s).sum();
-    let rows = parent.rows.unwrap_or(0.0);
+    let rows = parent.rows;
     let is_most = calls >= all * OF_CALLS_MIN && calls >= CALLS_PER_S_MEDIUM;
     let writes = of_it.iter().any(|one| is_write(one));
     let each = units::short(rows * of_it.len() as f64);
@@ -166,7 +194,7 @@ fn of_round(
         if is_most { Severity::Medium } else { Severity::Low },
         Level::CoOccurrence,
         format!(
-            "{}: the rows of a result are {done} one by one (N+1): {} statements a second for one row each, {each} for each execution of another: {}",
+            "{}: the rows of a result are {done} one by one (N+1): {} statements a second for one row or what belongs to it, {each} for each execution of another: {}",
             time.node,
             units::short(calls),
             plain(shown.map_or("", |one| one.text.as_str()), 80)
@@ -178,8 +206,8 @@ fn of_round(
     .number("of_all_calls", calls / all)
     .because(format!(
         "the statement that returns the rows, {} times a second: {}",
-        units::short(parent.calls_per_s.unwrap_or(0.0)),
-        in_a_line(parent)
+        units::short(parent.calls_per_s),
+        plain(&parent.text, 200)
     ))
     .because(format!(
         "{} of all executions are for these single rows: each costs a round trip, parsing and planning, however short it is",

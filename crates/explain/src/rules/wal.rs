@@ -2,6 +2,7 @@
 
 mod group;
 mod peaks;
+mod single;
 mod switched;
 
 use super::paste::{columns_of_a_key, data_directory};
@@ -28,6 +29,15 @@ pub(super) const RULES: &[Rule] = &[
         limits: "pg_switch_wal() every 2 s; medium or high by the share of the session time in the WAL from one a second on (ours)",
         judge: switched::switched,
         links: &["https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-ADMIN-BACKUP"],
+    },
+    Rule {
+        id: "WAL-14",
+        title: "a program commits each row that it writes by itself",
+        needs: &[Field("statement", "calls"), Looked("wait")],
+        limits: "40 % of the session time in the WAL; 0.85 to 2.2 active sessions; 50 commits a second, of which three quarters are a statement for one row; high \
+            from 70 % on (ours)",
+        judge: single::judge,
+        links: &["https://www.postgresql.org/docs/current/populate.html#DISABLE-AUTOCOMMIT"],
     },
     Rule {
         id: "WAL-01",
@@ -97,6 +107,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// The part of the session time.
+const COMMITTING: &str = "WAL and commit";
 /// Of the active sessions.
 pub(crate) const WAL_SHARE: f64 = 0.3;
 /// The limit of a high finding.
@@ -274,7 +286,7 @@ fn commit_ms(case: &Case, node: &str, share: f64) -> Option<f64> {
 /// Whether most of the sessions that seem to wait for the WAL had been woken and had no CPU.
 fn is_woken(case: &Case, node: &str) -> bool {
     let time = node_time::all(case).iter().find(|time| time.node == node);
-    let part = time.and_then(|time| time.parts.iter().find(|part| part.name == "WAL and commit"));
+    let part = time.and_then(|time| time.parts.iter().find(|part| part.name == COMMITTING));
     part.is_some_and(|part| part.woken.unwrap_or(0.0) >= part.sessions * WOKEN_SHARE_MIN)
 }
 

@@ -95,6 +95,8 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         "PLAN-76",
         &["VAC-14", "PLAN-01", "PLAN-24", "PLAN-45", "PLAN-12", "MEM-04", "SES-03", "PLAN-06", "PLAN-29"],
     ),
+    ("PLAN-83", &["PLAN-45", "PLAN-24", "PLAN-27", "PLAN-53", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
+    ("WAL-14", &["WAL-01", "WAL-05", "CPU-05", "SES-03"]),
     ("PLAN-81", &["PLAN-45", "PLAN-24", "PLAN-27", "PLAN-01", "SES-03", "MEM-04"]),
     ("PLAN-82", &["PLAN-45", "PLAN-24", "PLAN-52", "PLAN-12", "PLAN-13", "SES-03", "MEM-04"]),
     ("PLAN-79", &["PLAN-45", "PLAN-24", "PLAN-34", "SES-03"]),

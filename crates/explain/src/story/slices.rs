@@ -35,7 +35,7 @@ const COMPUTES: &[&str] = &[
     "PLAN-76", "PLAN-77", "PLAN-78", "PLAN-79", "PLAN-80", "REP-14", "REP-17", "SES-01", "SES-07", "SES-08",
     "SES-10", "SES-11", "TXN-06", "TXN-07", "TXN-08", "TXN-12", "TXN-13", "TXN-14", "TXN-15", "TXN-16",
     "TXN-17", "TXN-18", "TXN-19", "VAC-11", "VAC-13", "VAC-14", "VAC-15", "VAC-16", "VAC-17", "WAL-11",
-    "PLAN-81", "PLAN-82", "SES-12",
+    "PLAN-81", "PLAN-82", "PLAN-83", "SES-12",
 ];
 
 /// Every part but the sleeping by design, which loses nothing.
@@ -70,8 +70,8 @@ pub(super) const SLICES: &[Slice] = &[
         part: "WAL and commit",
         is_wait: true,
         rules: &[&[
-            "WAL-01", "TXN-01", "TXN-10", "WAL-11", "WAL-06", "WAL-07", "WAL-12", "WAL-13", "VAC-02",
-            "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06", "SES-02",
+            "WAL-01", "WAL-14", "TXN-01", "TXN-10", "WAL-11", "WAL-06", "WAL-07", "WAL-12", "WAL-13",
+            "VAC-02", "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06", "SES-02",
         ]],
         words: "sessions wait for the WAL, but for less than a rule needs, or a flush is too fast to be the reason",
         commands: &["SELECT * FROM pg_stat_wal;", NOW],

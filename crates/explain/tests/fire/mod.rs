@@ -13,6 +13,7 @@ mod inside;
 pub(crate) mod live;
 mod narrow;
 pub(crate) mod plan;
+mod rows;
 mod scope;
 pub(crate) mod search;
 mod shift;
@@ -31,6 +32,7 @@ pub(crate) use form::HARMLESS as HARMLESS_FORMS;
 pub(crate) use harmless::HARMLESS;
 pub(crate) use narrow::HARMLESS as HARMLESS_NARROW;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
+pub(crate) use rows::HARMLESS as HARMLESS_ROWS;
 pub(crate) use scope::HARMLESS as HARMLESS_SCOPES;
 pub(crate) use shift::HARMLESS as HARMLESS_SHIFTS;
 pub(crate) use spread::HARMLESS as HARMLESS_SPREAD;
@@ -72,4 +74,5 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(work::CASES)
         .chain(work::LISTS)
         .chain(beside::CASES)
+        .chain(rows::CASES)
 }

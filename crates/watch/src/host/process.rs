@@ -21,6 +21,8 @@ pub struct Stat {
     pub user_ticks: u64,
     /// Kernel time in ticks.
     pub system_ticks: u64,
+    /// User and kernel time of its children that ended, and of theirs, in ticks.
+    pub ended_ticks: u64,
     /// When it started, in ticks since boot: distinguishes a process from a later one with the same pid.
     pub started_ticks: u64,
 }
@@ -39,6 +41,7 @@ pub fn stat(text: &str) -> Option<Stat> {
         parent: number(4).and_then(|parent| u32::try_from(parent).ok())?,
         user_ticks: number(14)?,
         system_ticks: number(15)?,
+        ended_ticks: number(16)? + number(17)?,
         started_ticks: number(22)?,
     })
 }

@@ -8,8 +8,8 @@ use super::files::Files;
 use super::process::{self, Io, TICK_US};
 use super::server::Server;
 use crate::collect::Batch;
-use record::watched::Program;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use record::watched::{Backend, ENDED, Program};
+use std::collections::{BTreeMap, HashMap};
 
 /// The interval of looks.
 const EVERY_US: u64 = 5_000_000;
@@ -38,6 +38,29 @@ pub(crate) struct Programs {
     due_us: u64,
     at_us: Option<u64>,
     before: HashMap<u32, Counters>,
+    /// The main processes of the servers.
+    mains: BTreeMap<u32, Main>,
+}
+
+/// The main process of a server: the kernel adds the time of its children to its own when they end.
+#[derive(Debug, Default)]
+struct Main {
+    node: String,
+    ended_ticks: u64,
+    /// Its children at the last look: when each began, and its time until then.
+    children: HashMap<u32, (u64, u64)>,
+}
+
+impl Main {
+    /// The CPU time of children that began and ended since the last look: parallel workers and short sessions are in no look. Of those that were seen, what they
+    /// used before is known.
+    fn unseen_us(&self, now: &Main) -> u64 {
+        let is_gone = |(pid, (started, _)): &(&u32, &(u64, u64))| {
+            now.children.get(pid).is_none_or(|(other, _)| other != started)
+        };
+        let known: u64 = self.children.iter().filter(is_gone).map(|(_, (_, ticks))| ticks).sum();
+        now.ended_ticks.saturating_sub(self.ended_ticks).saturating_sub(known) * TICK_US
+    }
 }
 
 /// What one program did.
@@ -87,29 +110,36 @@ impl Programs {
         }
         self.due_us = now_us + EVERY_US;
         let pids: Vec<u32> = files.entries("/proc").iter().filter_map(|name| name.parse().ok()).collect();
-        let mains = main_processes(files, servers);
+        let mut mains = main_processes(files, servers);
         let mut now: HashMap<u32, Counters> = HashMap::new();
         let mut programs: BTreeMap<String, Sum> = BTreeMap::new();
         for pid in pids.into_iter().take(PROCESSES_MAX) {
             let Some(stat) = files.text(&format!("/proc/{pid}/stat")).ok().and_then(process::stat) else {
                 continue;
             };
-            if mains.contains(&pid) || mains.contains(&stat.parent) {
+            let ticks = stat.user_ticks + stat.system_ticks;
+            if let Some(main) = mains.get_mut(&pid) {
+                main.ended_ticks = stat.ended_ticks;
+                continue;
+            }
+            if let Some(main) = mains.get_mut(&stat.parent) {
+                main.children.insert(pid, (stat.started_ticks, ticks));
                 continue;
             }
             let io = files.text(&format!("/proc/{pid}/io")).ok().and_then(process::io);
-            let counters = Counters {
-                started_ticks: stat.started_ticks,
-                ticks: stat.user_ticks + stat.system_ticks,
-                io,
-            };
+            let counters = Counters { started_ticks: stat.started_ticks, ticks, io };
             programs.entry(stat.command).or_default().add(pid, &counters, self.before.get(&pid));
             now.insert(pid, counters);
         }
         self.before = now;
+        let mains_before = std::mem::replace(&mut self.mains, mains);
         let Some(interval_us) = self.at_us.replace(now_us).map(|before| now_us.saturating_sub(before)) else {
             return;
         };
+        for (pid, main) in &self.mains {
+            let Some(before) = mains_before.get(pid) else { continue };
+            batch.counted(now_us, interval_us, ended(host, *pid, main, before.unseen_us(main)));
+        }
         let is_worth =
             |sum: &Sum| sum.cpu_us as f64 >= interval_us as f64 * SHARE_MIN || sum.bytes() >= BYTES_MIN;
         let mut found: Vec<(String, Sum)> = programs.into_iter().filter(|(_, sum)| is_worth(sum)).collect();
@@ -155,16 +185,33 @@ fn find_clients(files: &mut dyn Files, servers: &[Server], programs: &mut [(Stri
     }
 }
 
+/// The line of processes that began and ended between two looks.
+fn ended(host: &str, pid: u32, main: &Main, cpu_us: u64) -> Backend {
+    Backend {
+        host: host.to_string(),
+        node: main.node.clone(),
+        pid: u64::from(pid),
+        backend: ENDED.to_string(),
+        cpu_us: Some(cpu_us),
+        system_us: None,
+        read_bytes: None,
+        write_bytes: None,
+        run_queue_us: None,
+        state: String::new(),
+        wchan: String::new(),
+    }
+}
+
 /// The main process of each server: the parent of all others.
-fn main_processes(files: &mut dyn Files, servers: &[Server]) -> BTreeSet<u32> {
+fn main_processes(files: &mut dyn Files, servers: &[Server]) -> BTreeMap<u32, Main> {
     let mut stat = |pid: u32| files.text(&format!("/proc/{pid}/stat")).ok().and_then(process::stat);
-    let of_one = |pid: u32| {
-        let session = stat(pid)?;
+    let mut of_one = |server: &Server| {
+        let session = stat(server.pid?)?;
         // A process whose parent is 1 would take every daemon of the host for one of the server, except in a container that the server was started as.
         let is_main = session.parent > 1 || stat(1).is_some_and(|first| first.command == session.command);
-        is_main.then_some(session.parent)
+        is_main.then(|| (session.parent, Main { node: server.node.clone(), ..Main::default() }))
     };
-    servers.iter().filter_map(|server| server.pid).filter_map(of_one).collect()
+    servers.iter().filter_map(&mut of_one).collect()
 }
 
 #[cfg(test)]
@@ -223,6 +270,34 @@ mod tests {
             found,
             [("gzip", Some(2), Some(4_500_000), Some(0)), ("backup (x)", Some(1), Some(0), Some(50 << 20))]
         );
+    }
+
+    #[test]
+    fn processes_of_the_server_that_began_and_ended_between_two_looks_are_counted() {
+        let mut programs = Programs::default();
+        let mut look = |at_us: u64, ended: u64, children: &[(u32, u64, u64)]| {
+            let mut files = Shipped::default();
+            let mut put = |pid: u32, parent: u32, ticks: u64, ended: u64, started: u64| {
+                let stat = format!(
+                    "{pid} (postgres) R {parent} 1 1 0 -1 4194304 1 0 3 0 {ticks} 0 {ended} 0 20 0 1 0 {started} 2 3 0\n"
+                );
+                files.put(&format!("/proc/{pid}/stat"), stat);
+            };
+            put(100, 1, 9, ended, 5);
+            children.iter().for_each(|(pid, ticks, started)| put(*pid, 100, *ticks, 0, *started));
+            let servers = [Server { node: "n1".into(), pid: Some(101), ..Server::default() }];
+            let mut batch = Batch::default();
+            programs.tick(&mut files, "h", at_us, &servers, &mut batch);
+            let lines = batch.lines.into_iter().filter_map(|(_, _, line)| match line {
+                Sampled::Backend(line) => Some((line.node, line.backend, line.cpu_us)),
+                _ => None,
+            });
+            lines.collect::<Vec<_>>()
+        };
+        assert!(look(0, 1_000, &[(101, 50, 5), (102, 300, 6)]).is_empty());
+        // A session with 300 ticks ended after 20 more; workers took 80. Its pid is another one's now.
+        let lines = look(5_000_000, 1_400, &[(101, 60, 5), (102, 10, 9)]);
+        assert_eq!(lines, [("n1".to_string(), ENDED.to_string(), Some(1_000_000))]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::case::Thing;
 use crate::rules::plan::{below, inputs, number};
 use crate::units;
 use record::finding::Severity;
+use record::statement;
 
 /// Rows of a join for each one that DISTINCT leaves.
 const COPIES_MIN: f64 = 10.0;
@@ -126,6 +127,43 @@ pub(super) fn multiplied(seen: &Seen<'_>) -> Option<Found> {
     Some(found)
 }
 
+/// Names that a text gives to what its window functions compute.
+fn numbers_of(text: &str) -> Vec<String> {
+    let text = super::super::costly::lowered(text);
+    let ends = text.match_indices(" over ").map(|(at, over)| at + over.len());
+    let after = ends.filter_map(|at| {
+        let rest = text[at..].trim_start();
+        let end = match rest.starts_with('(') {
+            true => {
+                let mut depth = 0;
+                rest.find(|c| {
+                    depth += i32::from(c == '(') - i32::from(c == ')');
+                    depth == 0
+                })? + 1
+            }
+            false => rest.find(' ')?,
+        };
+        let rest = rest[end..].trim_start();
+        let name = rest.strip_prefix("as ").unwrap_or(rest).trim_start().trim_start_matches('"');
+        let name: String = name.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        Some(name).filter(|name| !name.is_empty() && name != "from")
+    });
+    after.collect()
+}
+
+/// Whether a filter compares nothing but what window functions compute.
+fn is_of_numbers(text: &str, filter: &str) -> bool {
+    let numbers = numbers_of(text);
+    let columns = statement::conditions(filter).unwrap_or_default();
+    !columns.is_empty() && columns.iter().all(|one| numbers.contains(&one.column.to_lowercase()))
+}
+
+/// Whether a filter takes the first rows of each group: it compares the number itself, and nothing that is computed from it.
+pub(super) fn takes_the_first(filter: &str) -> bool {
+    let columns = statement::conditions(filter).unwrap_or_default();
+    columns.is_empty() || columns.iter().any(|one| one.inside.is_none())
+}
+
 /// PLAN-32 without WITH: a condition on what a view or a subquery returns, which cannot be moved into it.
 pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -> Option<Found> {
     let is_late = |node: &&Thing<'_>| {
@@ -143,7 +181,10 @@ pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -
         _ => return None,
     };
     let (rows, kept) = (number(&below, "rows_planned"), number(scan, "rows_planned").max(1.0));
-    if rows < kept * COPIES_MIN {
+    // What a window function computes cannot be compared before it.
+    let is_of_window =
+        what == "a window function" && is_of_numbers(&seen.statement.text, scan.lines.word("filter"));
+    if rows < kept * COPIES_MIN || is_of_window {
         return None;
     }
     let alias = scan.lines.word("alias");

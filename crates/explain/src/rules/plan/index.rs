@@ -13,6 +13,8 @@ const ROWS_MIN: f64 = 1_000.0;
 pub(super) const KEPT_SHARE_MAX: f64 = 0.1;
 /// A condition that keeps more of the rows wants most of the table.
 const MOST: f64 = 0.5;
+/// Processes that the planner divides the rows of a parallel scan by, with two workers (`get_parallel_divisor` in costsize.c).
+const PROCESSES: f64 = 2.4;
 /// An index that was tried and does not make the plan cheaper than this is not proposed.
 const CHEAPER_FACTOR: f64 = 0.8;
 
@@ -147,7 +149,10 @@ pub(in crate::rules) fn keeps_most(planned: &Planned<'_>, relation: &str) -> boo
     let keeps = |node: &Thing<'_>| {
         let (rows, kept) = (node.lines.last("table_rows"), node.lines.last("rows_planned"));
         let is_filtered = node.lines.word("kind") == "Seq Scan" && !node.lines.word("filter").is_empty();
-        is_filtered && rows.zip(kept).is_some_and(|(rows, kept)| kept > rows * MOST)
+        // Of a scan by several processes these are the rows of each.
+        let is_shared = planned.above(node).iter().any(|kind| kind.starts_with("Gather"));
+        let most = if is_shared { MOST / PROCESSES } else { MOST };
+        is_filtered && rows.zip(kept).is_some_and(|(rows, kept)| kept > rows * most)
     };
     of_table.peek().is_some() && of_table.all(keeps)
 }

@@ -5,7 +5,7 @@ use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::{busy, in_a_line, plain, severity};
+use crate::rules::costly::{busy, in_a_line, lowered, plain, severity};
 use crate::rules::inspect;
 use crate::rules::paste::literal;
 use crate::rules::plan::{self, number};
@@ -41,7 +41,15 @@ const SPILL_REMEDY: &str = "let the sort or hash table stay in memory: each sort
      deliver the order";
 
 /// Whether a command that sorts in files by design ran in many of the looks: building an index in parallel always writes files.
-fn is_building(case: &Case, node: &str) -> bool {
+fn is_building(case: &Case, time: &NodeTime) -> bool {
+    let node = &time.node;
+    // Builds that end between two looks are still statements.
+    let begins = ["create index", "create unique index", "reindex", "cluster", "alter table"];
+    let is_build = |text: &str| begins.iter().any(|begin| lowered(text).starts_with(begin));
+    let writes = |one: &StatementTime| one.temp_bytes.is_some_and(|bytes| bytes > 0.0);
+    if time.statements.iter().any(|one| is_build(&one.text) && writes(one)) {
+        return true;
+    }
     let builds = case
         .at("progress", node)
         .filter(|line| ["create_index", "cluster"].contains(&line.lines.word("command")));
@@ -156,7 +164,7 @@ fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
     let megabytes = (each * MEMORY_PER_SPILLED / f64::from(1 << 20)).ceil().max(1.0) as u64;
     let needed = megabytes.next_power_of_two();
     let now = case.setting(&time.node, "work_mem").unwrap_or("unknown");
-    let is_building = is_building(case, &time.node);
+    let is_building = is_building(case, time);
     let mut commands = vec![
         "ALTER SYSTEM SET log_temp_files = 0; SELECT pg_reload_conf(); -- names the statements in the log"
             .to_string(),

@@ -1,0 +1,84 @@
+//! PLAN-83: indexes that are searched by their later columns.
+
+use super::index::indexes;
+use super::{NEEDS, Planned, judge, number, severity};
+use crate::case::{Case, Thing};
+use crate::rule::{Claim, Rule};
+use crate::rules::statement::explain_it;
+use crate::units;
+use record::finding::Level;
+use record::statement;
+
+pub(in crate::rules) const RULES: &[Rule] = &[Rule {
+    id: "PLAN-83",
+    title: "an index is searched by a column that is not its first",
+    needs: NEEDS,
+    limits: "10 % of the session time; a B-tree whose first column the statement does not compare, while no other index begins with one that it compares; 100 \
+        blocks, and twice as many as the planner expects rows (ours)",
+    judge: |case| judge(case, skipped, "first columns of the indexes that plans use"),
+    links: &["https://www.postgresql.org/docs/current/indexes-multicolumn.html"],
+}];
+
+/// Blocks of an execution.
+const BLOCKS_MIN: f64 = 100.0;
+/// Blocks for each row that is expected: one of the table and a part of one of the index are right.
+const BLOCKS_PER_ROW_MIN: f64 = 1.6;
+
+/// The columns that a node compares by its index.
+fn compared(node: &Thing<'_>) -> Vec<String> {
+    let all = statement::conditions(node.lines.word("condition")).unwrap_or_default();
+    let own = all.into_iter().filter(|one| one.inside.is_none() && one.how.is_compared());
+    let mut columns: Vec<String> = own.map(|one| one.column).collect();
+    columns.dedup();
+    columns
+}
+
+fn skipped(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    let blocks = planned.statement.blocks.unwrap_or(0.0);
+    planned.nodes.iter().filter(|node| !node.lines.word("index").is_empty()).find_map(|node| {
+        let (relation, index) = (planned.relation_of(node), node.lines.word("index"));
+        let columns = compared(node);
+        let all = indexes(case, planned, relation);
+        let (_, of_index) = all
+            .iter()
+            .find(|(one, _)| one.lines.word("index") == index && one.lines.word("method") == "btree")?;
+        let first = of_index.first().filter(|first| !first.is_empty())?;
+        let is_later = |column: &String| of_index[1..].contains(&column.as_str());
+        let begins = |(_, of_other): &(Thing<'_>, Vec<&str>)| {
+            of_other.first().is_some_and(|first| columns.iter().any(|column| column == first))
+        };
+        let wanted = number(node, "rows_planned").max(planned.statement.rows.unwrap_or(0.0)).max(1.0);
+        let is_wasteful = blocks >= BLOCKS_MIN && blocks >= wanted * BLOCKS_PER_ROW_MIN;
+        // What a loop repeats is searched by the other table's values.
+        let is_repeated = planned.above(node).contains(&"Nested Loop");
+        if !is_wasteful || is_repeated || !columns.iter().any(is_later) || all.iter().any(begins) {
+            return None;
+        }
+        let listed = columns.join(", ");
+        let text = format!(
+            "a statement that takes {} of the session time searches index {index} of {relation} by {listed}, but that index begins with {first}, and no index \
+             begins with {listed}: it reads the whole index, or (from PostgreSQL 18 on) skips from one value of {first} to the next",
+            planned.share()
+        );
+        Some(
+            planned
+                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+                .number("blocks_per_call", blocks)
+                .because(format!(
+                    "an execution touches {} blocks, and the planner expects {} rows",
+                    units::short(blocks),
+                    units::short(number(node, "rows_planned"))
+                ))
+                .because(planned.file())
+                .not("a missing index for other columns: the plan uses this one for the condition")
+                .lacking("how often it skips: EXPLAIN (ANALYZE) of PostgreSQL 18 has it as Index Searches")
+                .remedy(
+                    "create an index that begins with what is searched; the present one stays for statements that compare its first column",
+                    &[
+                        &statement::index_command(relation, &columns, true),
+                        &explain_it(case, &planned.time.node, planned.statement),
+                    ],
+                ),
+        )
+    })
+}

@@ -1,0 +1,172 @@
+//! Rows that are committed or fetched one by one, indexes that are searched by later columns, and what looks like that.
+
+use super::plan::{node, statement};
+use super::{Change, Co, Counter, Fires};
+use crate::scene::{Scene, wait};
+use record::event;
+use serde_json::{Value, json};
+
+fn n1() -> Value {
+    json!({"node": "n1"})
+}
+
+/// Sessions that wait for the WAL and do little else; the statement that they execute, its executions in ten seconds, and the commits.
+fn committed(scene: &mut Scene, text: &str, sessions: u64, calls: u64, commits: u64) {
+    scene.event(1, event::QUERY, "", json!({"query_id": "1", "text": text}));
+    let keys = json!({"node": "n1", "database": "db", "query_id": "1"});
+    scene.set("statement", keys, json!({"calls": calls, "rows": calls, "total_ms": 900.0}));
+    scene.set("server", n1(), json!({"xact_commit": commits / 10, "sessions_active": sessions, "active_ms": 1_000.0 * sessions as f64}));
+    for (kind, event, sessions) in [("CPU", "CPU", 0), ("IO", "DataFileRead", 0), ("IO", "WALSync", sessions)]
+    {
+        scene.set("wait", wait("n1", kind, event), json!({"sessions": sessions}));
+    }
+    let keys = json!({"host": "h1", "node": "n1", "who": "backends"});
+    scene.set("schedule", keys, json!({"run_us": 50_000, "wait_us": 10_000}));
+}
+
+const INSERT: &str = "insert into measurement (device, value) values ($1, $2)";
+
+/// A statement that searches an index by the columns of this condition.
+fn skipped(scene: &mut Scene, condition: &str, blocks: u64, rows: f64) {
+    let text = "select count(*) from reading where at > $1";
+    statement(scene, text, json!({"calls": 100, "rows": 100, "shared_hit": blocks * 100}), json!({}));
+    node(scene, 1, 0, "Aggregate", json!({}));
+    node(
+        scene,
+        2,
+        1,
+        "Bitmap Heap Scan",
+        json!({"relation": "public.reading", "condition": condition, "rows_planned": rows}),
+    );
+    node(
+        scene,
+        3,
+        2,
+        "Bitmap Index Scan",
+        json!({"index": "reading_key", "condition": condition, "rows_planned": rows}),
+    );
+    let keys = json!({"node": "n1", "relation": "public.reading", "index": "reading_key"});
+    scene.set(
+        "plan_index",
+        keys,
+        json!({"columns": "device; at", "method": "btree", "valid": true, "partial": false}),
+    );
+}
+
+/// A refresh that was seen at work, without counts, and sessions that wait for a table.
+fn refreshed(scene: &mut Scene, waiting: u64) {
+    scene.event(1, event::QUERY, "", json!({"query_id": "9", "text": "refresh materialized view totals"}));
+    let keys = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "CPU", "wait_event": "CPU", "query_id": "9"});
+    scene.set("wait", keys, json!({"sessions": 1}));
+    scene.set("wait", wait("n1", "Lock", "relation"), json!({"sessions": waiting}));
+}
+
+/// A list that is read under two ids, and the lines of each of its rows.
+fn lines(scene: &mut Scene, rows: [u64; 2]) {
+    let text = "select l.sku from line l where l.order_id = $1";
+    statement(scene, text, json!({"calls": 60_000, "rows": 180_000, "total_ms": 9_000.0}), json!({}));
+    for (id, rows) in [("21", rows[0]), ("22", rows[1])] {
+        scene.event(
+            1,
+            event::QUERY,
+            "",
+            json!({"query_id": id, "text": "select id from orders where shop = $1"}),
+        );
+        let keys = json!({"node": "n1", "database": "db", "query_id": id});
+        scene.set("statement", keys, json!({"calls": rows / 200, "rows": rows, "total_ms": 10.0}));
+    }
+}
+
+/// A scan by several processes whose condition keeps so many rows of each.
+fn aggregated(scene: &mut Scene, kept: f64) {
+    let text = "select kind, sum(bytes) from visit where kind <> $1 group by kind";
+    statement(scene, text, json!({"calls": 100, "rows": 600, "shared_hit": 900_000}), json!({}));
+    node(scene, 1, 0, "Aggregate", json!({}));
+    node(scene, 2, 1, "Gather Merge", json!({}));
+    let fields = json!({"relation": "public.visit", "filter": "(kind <> $1)", "table_rows": 900_000.0, "rows_planned": kept});
+    node(scene, 3, 2, "Seq Scan", fields);
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.visit"});
+    scene.set("table", keys, json!({"seq_scans": 1800, "seq_rows": 540_000_000u64}));
+}
+
+/// A condition on what a window function has computed.
+fn numbered(scene: &mut Scene, filter: &str, end: &str) {
+    let text =
+        format!("select * from (select *, rank() over (order by val desc) r from sample) x where {end}");
+    statement(scene, &text, json!({"calls": 10, "rows": 10, "shared_hit": 900_000}), json!({}));
+    node(scene, 1, 0, "Subquery Scan", json!({"alias": "x", "filter": filter, "rows_planned": 35.0}));
+    node(scene, 2, 1, "WindowAgg", json!({"rows_planned": 700_000.0}));
+    node(scene, 3, 2, "Sort", json!({"condition": "sample.val DESC", "rows_planned": 700_000.0}));
+    node(
+        scene,
+        4,
+        3,
+        "Seq Scan",
+        json!({"relation": "public.sample", "rows_planned": 700_000.0, "table_rows": 700_000.0}),
+    );
+}
+
+/// Rules, levels and changes.
+pub(super) const CASES: &[Fires] = &[
+    ("WAL-14", Counter, |scene| committed(scene, INSERT, 1, 9_000, 9_100)),
+    ("PLAN-83", Co, |scene| skipped(scene, "(at > $1)", 9_000, 3_000.0)),
+    ("VAC-15", Counter, |scene| refreshed(scene, 3)),
+    ("TXN-11", Co, |scene| lines(scene, [40_000, 20_000])),
+    ("PLAN-31", Counter, |scene| numbered(scene, "(x.r = $1)", "r = $1")),
+    ("CFG-01", Co, |scene| {
+        scene.fact(n1(), "setting", "io_workers", "1");
+        scene.set("wait", wait("n1", "IO", "AioIoCompletion"), json!({"sessions": 3}));
+    }),
+];
+
+/// What only looks like these conditions.
+pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    // A transaction of many rows, one with more statements, and sessions that commit together.
+    ("WAL-14", |scene| committed(scene, INSERT, 1, 9_000, 900)),
+    ("WAL-14", |scene| committed(scene, "select value from measurement where device = $1", 1, 9_000, 9_100)),
+    ("WAL-14", |scene| committed(scene, INSERT, 6, 9_000, 9_100)),
+    ("WAL-14", |scene| {
+        committed(scene, INSERT, 1, 9_000, 9_100);
+        scene.event(
+            1,
+            event::QUERY,
+            "",
+            json!({"query_id": "31", "text": "update device set seen = now() where id = $1"}),
+        );
+        let keys = json!({"node": "n1", "database": "db", "query_id": "31"});
+        scene.set("statement", keys, json!({"calls": 9_000, "rows": 9_000, "total_ms": 900.0}));
+    }),
+    // The first column is compared as well, another index begins with the column, and as many rows are wanted.
+    ("PLAN-83", |scene| skipped(scene, "((device = $2) AND (at > $1))", 9_000, 3_000.0)),
+    ("PLAN-83", |scene| {
+        skipped(scene, "(at > $1)", 9_000, 3_000.0);
+        let keys = json!({"node": "n1", "relation": "public.reading", "index": "reading_at"});
+        scene.set(
+            "plan_index",
+            keys,
+            json!({"columns": "at", "method": "btree", "valid": true, "partial": false}),
+        );
+    }),
+    ("PLAN-83", |scene| skipped(scene, "(at > $1)", 9_000, 9_000.0)),
+    // A refresh that hinders nobody is counted by executions.
+    ("VAC-15", |scene| refreshed(scene, 0)),
+    // Another number of rows.
+    ("TXN-11", |scene| lines(scene, [20_000, 10_000])),
+    // Six of seven kinds are wanted.
+    ("PLAN-01", |scene| aggregated(scene, 320_000.0)),
+    // What is computed of the number cannot be compared before it is known.
+    ("PLAN-31", |scene| numbered(scene, "((x.r % $1) = $2)", "r % $1 = $2")),
+    ("PLAN-32", |scene| numbered(scene, "((x.r % $1) = $2)", "r % $1 = $2")),
+    ("CFG-01", |scene| {
+        scene.fact(n1(), "setting", "io_workers", "1");
+        scene.fact(n1(), "setting", "io_method", "sync");
+        scene.set("wait", wait("n1", "IO", "AioIoCompletion"), json!({"sessions": 3}));
+    }),
+];
+
+#[test]
+fn a_scan_of_which_few_rows_are_kept_by_each_process_is_still_one() {
+    let mut scene = Scene::healthy();
+    aggregated(&mut scene, 9_000.0);
+    assert!(scene.explain().findings.iter().any(|finding| finding.rule == "PLAN-01"));
+}
