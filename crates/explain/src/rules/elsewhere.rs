@@ -89,8 +89,17 @@ fn reads(case: &Case, time: &NodeTime, statement: &StatementTime, relation: &str
     })
 }
 
-/// The table with most of the blocks, its share, and its blocks a second, if no statement that matters names it.
-fn unnamed_table<'a>(case: &Case, time: &'a NodeTime) -> Option<(&'a str, f64, f64)> {
+/// A table with most of the blocks that no statement that matters names.
+struct Unnamed<'a> {
+    relation: &'a str,
+    /// Of the blocks.
+    share: f64,
+    blocks_per_s: f64,
+    /// Its rows are changed, which explains the blocks.
+    is_updated: bool,
+}
+
+fn unnamed_table<'a>(case: &Case, time: &'a NodeTime) -> Option<Unnamed<'a>> {
     let by = time.by.iter().find(|by| by.name == "relation")?;
     let (relation, share) = by.shares.iter().max_by(|left, right| left.1.total_cmp(&right.1))?;
     let relations = with_parents(case, &time.node, relation);
@@ -116,20 +125,22 @@ fn unnamed_table<'a>(case: &Case, time: &'a NodeTime) -> Option<(&'a str, f64, f
         .filter_map(|one| Some(one.lines.rate("shared_hit")? + one.lines.rate("shared_read").unwrap_or(0.0)))
         .sum();
     let is_touched_by_name = of_naming >= blocks * OF_BLOCKS_MIN;
-    // Rows that are deleted or changed with the row that they refer to (ON DELETE CASCADE), each found by an index, need these blocks.
-    let written = per_s("rows_deleted") + per_s("rows_updated") + per_s("rows_inserted");
-    let is_written = written * BLOCKS_PER_ROW_MIN >= blocks;
-    (*share >= OF_BLOCKS_MIN && !is_named && !is_touched_by_name && !is_written).then_some((
-        relation.as_str(),
-        *share,
-        blocks,
-    ))
+    // Rows that are deleted with the row that they refer to (ON DELETE CASCADE), each found by an index, need these blocks.
+    let is_deleted = per_s("rows_deleted") * BLOCKS_PER_ROW_MIN >= blocks;
+    let is_updated = per_s("rows_updated") * BLOCKS_PER_ROW_MIN >= blocks;
+    (*share >= OF_BLOCKS_MIN && !is_named && !is_touched_by_name && !is_deleted).then_some(Unnamed {
+        relation,
+        share: *share,
+        blocks_per_s: blocks,
+        is_updated,
+    })
 }
 
 fn unnamed(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
-        let Some((relation, of_blocks, blocks_per_s)) = unnamed_table(case, time) else { continue };
+        let Some(unnamed) = unnamed_table(case, time) else { continue };
+        let Unnamed { relation, share: of_blocks, blocks_per_s, is_updated } = unnamed;
         for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
             let Ok(parsed) = statement::parse(&statement.text) else { continue };
             let (blocks, rows) = (statement.blocks.unwrap_or(0.0), statement.rows.unwrap_or(0.0));
@@ -153,10 +164,15 @@ fn unnamed(case: &Case) -> Answer {
             );
             let text = format!(
                 "{}: a statement that takes {} of the session time writes {written}, and {} of the blocks are those of {relation}, which no statement \
-                 names: a CHECK constraint, a foreign key, a default, a generated column or a policy reads it for each row",
+                 names: {}",
                 time.node,
                 units::percent(statement.share),
-                units::percent(of_blocks)
+                units::percent(of_blocks),
+                if is_updated {
+                    "its rows are changed with those that they refer to, as a foreign key does with ON UPDATE CASCADE when a key changes"
+                } else {
+                    "a CHECK constraint, a foreign key, a default, a generated column or a policy reads it for each row"
+                }
             );
             let oid = literal(&written);
             claims.push(

@@ -61,9 +61,11 @@ const NAMED_PER_SERVER_MIN: f64 = 0.5;
 const NAMED_MAX: usize = 3;
 /// Of the CPUs that others used by the host's account, the part that programs were seen to use.
 const EXPLAINED_MIN: f64 = 0.5;
-/// Programs that are written for driving a server. `postgres` is none: the processes of the server itself are not among the programs, and those of another
-/// one are a neighbour's.
+/// Programs that are written for driving a server.
 const OURS: [&str; 3] = ["pgfathom", "pgbench", "psql"];
+/// The processes of the server itself are not among the programs, so this is another one, a neighbour; in recordings that do not count its ended processes it may
+/// be the server, which was not known at once.
+const SERVER: &str = "postgres";
 /// The share of the time waiting for a CPU with too many sessions.
 const TOO_MANY_SHARE_MIN: f64 = 0.5;
 /// Active sessions for each CPU.
@@ -137,10 +139,16 @@ fn queue<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Queue<'a>> {
     Some(Queue { waiting, host, others, clients, own, idle, cores })
 }
 
+/// Whether the record has the processes of servers that began and ended between two looks.
+fn counts_ended(case: &Case) -> bool {
+    case.things("backend").any(|one| one.lines.word("backend") == ENDED)
+}
+
 /// Whether a program is a client of the node by its name: one for driving servers, or the name that sessions give.
 fn is_client(case: &Case, node: &str, name: &str) -> bool {
     let is_its = |group: Thing<'_>| !name.is_empty() && group.lines.word("application").starts_with(name);
-    OURS.iter().any(|own| name.starts_with(own)) || case.at("activity", node).any(is_its)
+    let is_server = name == SERVER && !counts_ended(case);
+    is_server || OURS.iter().any(|own| name.starts_with(own)) || case.at("activity", node).any(is_its)
 }
 
 /// CPUs that processes of a program use which are clients of the server, by its name or by their connections.
@@ -206,9 +214,7 @@ fn crowded(case: &Case) -> Answer {
         // Processes that live for less than a sample are in no sample: those of sessions that are opened again and again are the server's.
         let is_churned = opened_per_s(case, host) >= OPENED_PER_S_MAX;
         // What no program explains are processes that lived for less than a look, as parallel workers of the server do. Those of the server may be counted.
-        let ended =
-            case.things("backend").find(|one| one.place == host && one.lines.word("backend") == ENDED);
-        let is_explained = named.is_empty() || ended.is_some() || of_named >= others * EXPLAINED_MIN;
+        let is_explained = named.is_empty() || counts_ended(case) || of_named >= others * EXPLAINED_MIN;
         let is_much = !is_churned
             && is_explained
             && others >= cores * OTHERS_SHARE_MIN

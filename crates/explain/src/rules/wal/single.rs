@@ -17,6 +17,8 @@ const ACTIVE: std::ops::RangeInclusive<f64> = 0.85..=2.2;
 const COMMITS_PER_S_MIN: f64 = 50.0;
 /// Of all commits, those of the statement.
 const OF_COMMITS_MIN: f64 = 0.75;
+/// WAL of an execution: with more it is its volume that takes the time (WAL-11).
+const WAL_BYTES_MAX: f64 = 8_192.0;
 /// Rows that an execution writes.
 const ROWS_MAX: f64 = 1.1;
 
@@ -28,7 +30,8 @@ fn single<'a>(case: &Case, time: &'a NodeTime) -> Option<(&'a StatementTime, f64
         let parsed = statement::parse(&one.text);
         let is_write =
             parsed.is_ok_and(|parsed| matches!(parsed.verb, Verb::Insert | Verb::Update | Verb::Delete));
-        is_write && one.rows.is_some_and(|rows| rows > 0.0 && rows <= ROWS_MAX)
+        let is_small = one.wal_bytes.is_none_or(|bytes| bytes <= WAL_BYTES_MAX);
+        is_write && is_small && one.rows.is_some_and(|rows| rows > 0.0 && rows <= ROWS_MAX)
     };
     let rate = |one: &StatementTime| one.calls_per_s.unwrap_or(0.0);
     let most =
