@@ -36,7 +36,7 @@ fn judge(case: &Case) -> Answer {
         let blocks = planned.statement.blocks.unwrap_or(0.0);
         let text = format!(
             "a statement that takes {} of the session time touches {} blocks per execution of {table}, which has row-level security: what its policies ask is \
-             evaluated for each row, by a query or a function that is not STABLE",
+             evaluated for each row, by a query or a function (one that is not STABLE, or that takes a column of the row)",
             units::percent(planned.statement.share),
             units::short(blocks)
         );
@@ -50,8 +50,8 @@ fn judge(case: &Case) -> Answer {
                 ))
                 .lacking("the policies' own work: EXPLAIN (ANALYZE, BUFFERS) as the role of the application shows it")
                 .remedy(
-                    "let a policy compare columns with a value that is computed once: (SELECT f()) instead of f(), and f() declared STABLE; give its \
-                     columns an index",
+                    "let a policy compare columns with a value that is computed once: (SELECT f()) instead of f(), and f() declared STABLE; where f takes a column, \
+                     let a function without one return all permitted keys at once: column = ANY (ARRAY(SELECT permitted())); give the columns an index",
                     &[
                         &format!("SELECT polname, pg_get_expr(polqual, polrelid) FROM pg_policy WHERE polrelid = {}::regclass;", literal(table)),
                         "SELECT oid::regprocedure, provolatile FROM pg_proc WHERE provolatile = 'v' AND pronamespace::regnamespace::text !~ \

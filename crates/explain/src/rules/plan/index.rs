@@ -3,6 +3,7 @@
 use super::{Planned, SHARE_MIN, otherwise, planned, scans, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
+use crate::rules::statement::compiled_share;
 use crate::units;
 use record::finding::Level;
 use record::statement::{self, Condition, Use};
@@ -15,6 +16,8 @@ pub(super) const KEPT_SHARE_MAX: f64 = 0.1;
 const MOST: f64 = 0.5;
 /// Processes that the planner divides the rows of a parallel scan by, with two workers (`get_parallel_divisor` in costsize.c).
 const PROCESSES: f64 = 2.4;
+/// Of the time of a statement, that of its compilation.
+const COMPILED_MAX: f64 = 0.6;
 /// An index that was tried and does not make the plan cheaper than this is not proposed.
 const CHEAPER_FACTOR: f64 = 0.8;
 
@@ -264,6 +267,10 @@ pub(super) fn missing(case: &Case) -> Answer {
     for planned in planned(case, SHARE_MIN) {
         // Where counters show the scans as well, PLAN-01 has the same proposal.
         if scans(case, &planned.time.node, planned.statement) {
+            continue;
+        }
+        // Most of it is compilation: an index takes none of that away.
+        if compiled_share(planned.statement) >= planned.statement.share * COMPILED_MAX {
             continue;
         }
         let Some(proposal) = proposal(case, &planned) else { continue };

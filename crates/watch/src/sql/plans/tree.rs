@@ -7,6 +7,9 @@ use serde_json::Value;
 /// Nodes that are kept; a plan over thousands of partitions is cut.
 pub(super) const NODES_MAX: usize = 200;
 
+/// Nodes among which partitions are counted.
+const COUNTED_MAX: usize = 20_000;
+
 /// A node.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct TreeNode {
@@ -43,7 +46,7 @@ pub(super) fn nodes(explained: &Value) -> (Vec<TreeNode>, u64) {
             continue;
         }
         count += 1;
-        if found.len() < NODES_MAX {
+        if found.len() < COUNTED_MAX {
             found.push(node(plan, count, above));
         }
         for below in plan["Plans"].as_array().into_iter().flatten().rev() {
