@@ -11,7 +11,7 @@ use connect::sql::{identifier, literal};
 use engines::profile::{Arrival, Copies, Layout, REPLICATING_EXTENSIONS, Replication};
 use engines::trust::TRUSTED;
 
-use super::{LiveError, again, again_if_cut};
+use super::{LiveError, again, again_if_cut, arrival};
 use crate::client::{Client, ClientError, text};
 use crate::fault::Site;
 
@@ -115,7 +115,11 @@ impl Tables {
             }
         }
         if layout.publishes() && !shapes.is_empty() {
-            publish(site, &holders, shapes)?;
+            for node in &holders {
+                create(&mut client(site, *node)?, layout, &arrival::SHAPE, needs_key)?;
+            }
+            publish(site, &holders, &[shapes, &[arrival::SHAPE]].concat())?;
+            arrival::check(site, &holders)?;
         }
         Ok(Tables { shards, is_spread: layout.is_spread() })
     }
