@@ -207,7 +207,7 @@ pub fn explained(site: &Site, error: LiveError) -> LiveError {
                 std::thread::sleep(AGAIN_PAUSE);
                 nodes = absent();
             }
-            tables::remove_everywhere(site);
+            tables::remove_everywhere(site, tables::ABSENT_PATIENCE);
             LiveError::Lost { nodes, source }
         }
         error => error,

@@ -110,7 +110,7 @@ fn at_level(
             seen: happened.len() as u64,
             witness: happened.first().map(|answer| script(answer)).unwrap_or_default(),
             why: match expected {
-                None => format!("the profile of {} states nothing about it", engine.title),
+                None => format!("the profile of the engine ({}) states nothing about it", engine.name()),
                 Some(_) => why(engine, level).to_owned(),
             },
             change: if happened.is_empty() { String::new() } else { change(level).to_owned() },
