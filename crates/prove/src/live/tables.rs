@@ -45,6 +45,9 @@ pub struct Shape {
     pub key: Option<&'static str>,
 }
 
+/// The table in which each node writes a row that all others must show.
+const ARRIVED: Shape = Shape { name: "arrived", columns: "mark bigint not null", key: Some("shard, mark") };
+
 /// Tables that were made. They are dropped by [`Tables::remove`].
 #[derive(Clone, Debug)]
 pub struct Tables {
@@ -118,10 +121,14 @@ impl Tables {
         }
         if layout.publishes() && !shapes.is_empty() {
             for node in &holders {
-                create(&mut client(site, *node)?, layout, &arrival::SHAPE, needs_key)?;
+                create(&mut client(site, *node)?, layout, &ARRIVED, needs_key)?;
             }
-            publish(site, &holders, &[shapes, &[arrival::SHAPE]].concat())?;
-            arrival::check(site, &holders)?;
+            publish(site, &holders, &[shapes, &[ARRIVED]].concat())?;
+            let members =
+                holders.iter().map(|node| Ok((*node, &*site.nodes[*node].name, client(site, *node)?)));
+            let mut members = members.collect::<Result<Vec<_>, ClientError>>()?;
+            let table = format!("{SCHEMA}.{}", ARRIVED.name);
+            arrival::check(&mut members, &table, |client| replications(client, |_| true))?;
         }
         Ok(Tables { shards, is_spread: layout.is_spread() })
     }
