@@ -63,9 +63,10 @@ impl Explained for prove::conditions::ProveError {
 
     /// Whatever happens before there is an answer leaves none.
     fn exit(&self) -> Exit {
-        use prove::conditions::ProveError::{Connect, Empty, Interrupted, NoTable};
+        use prove::conditions::ProveError::{Connect, Empty, Interrupted, NoTable, OnNode};
         match self {
             Connect(_) | NoTable { .. } | Empty { .. } => Exit::Usage,
+            OnNode { source, .. } => source.exit(),
             Interrupted => Exit::Interrupted,
             _ => Exit::CannotTell,
         }

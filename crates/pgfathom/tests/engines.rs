@@ -269,7 +269,30 @@ fn pglogical_is_loaded_verified_driven_and_proved() {
         return testing::skip(&testing::Lack::new(NEED, "no PostgreSQL here has the extension pglogical"));
     };
     let servers = ThrowawayCluster::start(&installation, &topology, &[]).expect("a throwaway cluster starts");
-    every_node_has_what_one_wrote(&Trial::new(ClusterLab::new(servers), "pglogical", Some("pglogical")));
+    let trial = Trial::new(ClusterLab::new(servers), "pglogical", Some("pglogical"));
+    every_node_has_what_one_wrote(&trial);
+    a_node_that_receives_nothing_is_no_verdict(&trial.lab);
+}
+
+/// Replication that did not work before the proof says nothing about the engine.
+fn a_node_that_receives_nothing_is_no_verdict(lab: &ClusterLab) {
+    lab.execute(1, "select pglogical.alter_subscription_disable('m2_from_m1', true)");
+    let left = "select count(*)::text from pg_catalog.pg_replication_slots where active and slot_name like '%m2_from_m1'";
+    testing::wait_for("the slot is free", || lab.sql(0, left) == "0");
+    lab.execute(
+        0,
+        "select pg_catalog.pg_drop_replication_slot(slot_name) from pg_catalog.pg_replication_slots where slot_name like '%m2_from_m1'",
+    );
+    lab.execute(1, "select pglogical.alter_subscription_enable('m2_from_m1', true)");
+    for what in ["conflict", "bank"] {
+        let ended = lab.expect(8, &format!("prove {what} -T 1")).stdout;
+        let words = ended.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            words.contains("node m2 does not receive from m1") && words.contains("m2_from_m1"),
+            "{ended}"
+        );
+        assert!(!words.contains("acknowledged increments"), "{ended}");
+    }
 }
 
 /// Of engines that replicate after the commit: loads, runs and proofs through one node leave the others with the same rows.
@@ -283,6 +306,9 @@ fn every_node_has_what_one_wrote(trial: &Trial) {
         let promises = trial.proved(what);
         assert!(!promises.to_string().contains("not_tested"), "{what}: {promises}");
     }
+    // Each node is judged, not only the first one.
+    let judged = trial.lab.expect(0, "prove tpcb").stdout;
+    assert!(judged.contains("B1   sum(TBALANCE) = sum(BBALANCE): kept by 2 sums"), "{judged}");
     trial.lab.expect_at(0, "verify ycsb", 1);
     // A load that begins again drops tables that are replicated, and each partition is replicated.
     let lab = &trial.lab;

@@ -92,6 +92,12 @@ impl Trial {
     pub(crate) fn prove(&self) {
         if self.names().any(|name| name == "tpcc") {
             self.lab.expect(0, "prove tpcc");
+            let asked = self.lab.expect(0, "prove tpcc --conditions X15,X21").stdout;
+            assert!(asked.contains("  X15  ") && asked.contains("  X21  "), "{asked}");
+        }
+        if self.names().any(|name| name == "tpcb") {
+            let judged = self.lab.expect(0, "prove tpcb").stdout;
+            assert!(judged.contains("6 conditions kept"), "{judged}");
         }
         self.lab.expect(0, "prove engine -o profile");
         let claims = crate::conformance::claims(&self.lab.folder.path().join("profile"));

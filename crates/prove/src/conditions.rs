@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use connect::hot::{self, CancelToken, HotConnection, QueryError};
 use connect::{ConnSpec, sql};
 use engines::Cluster;
+use engines::profile::Layout;
 
 pub use condition::{Access, Condition, Names, Others, Probe, Table};
 pub use error::ProveError;
@@ -193,6 +194,58 @@ impl Report {
     }
 }
 
+impl Report {
+    /// The same with the name of the node before what was found on it.
+    fn of_node(mut self, name: &str) -> Report {
+        let at = |words: &mut String| *words = format!("{name}: {words}");
+        for answer in &mut self.answers {
+            match &mut answer.outcome {
+                Outcome::Broken { witnesses, .. } => witnesses.iter_mut().for_each(at),
+                Outcome::Failed { error } => at(error),
+                Outcome::DoesNotApply { .. } | Outcome::Kept => {}
+            }
+        }
+        self.notes.iter_mut().for_each(at);
+        self
+    }
+
+    /// What two nodes come to together.
+    fn and(mut self, other: Report) -> Report {
+        for (answer, other) in self.answers.iter_mut().zip(other.answers) {
+            answer.looked_at += other.looked_at;
+            answer.outcome = std::mem::replace(&mut answer.outcome, Outcome::Kept).and(other.outcome);
+        }
+        self.notes.extend(other.notes);
+        Report {
+            jobs: self.jobs.max(other.jobs),
+            snapshots: self.snapshots + other.snapshots,
+            duration: self.duration + other.duration,
+            ..self
+        }
+    }
+}
+
+impl Outcome {
+    /// The worse one of two nodes; what breaks a condition on both is counted together.
+    fn and(self, other: Outcome) -> Outcome {
+        match (self, other) {
+            (
+                Outcome::Broken { count, mut witnesses },
+                Outcome::Broken { count: more, witnesses: others },
+            ) => {
+                witnesses.extend(others);
+                witnesses.truncate(WITNESSES_MAX);
+                Outcome::Broken { count: count + more, witnesses }
+            }
+            (broken @ Outcome::Broken { .. }, _) | (_, broken @ Outcome::Broken { .. }) => broken,
+            (failed @ Outcome::Failed { .. }, _) | (_, failed @ Outcome::Failed { .. }) => failed,
+            // Where it proves nothing about one of the nodes, it does not hold for all.
+            (not @ Outcome::DoesNotApply { .. }, _) | (_, not @ Outcome::DoesNotApply { .. }) => not,
+            (Outcome::Kept, Outcome::Kept) => Outcome::Kept,
+        }
+    }
+}
+
 /// How far a proof is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
@@ -218,7 +271,8 @@ pub fn prove(
     prove_on(what, &Cluster::single(spec.clone()), options, stop, observer)
 }
 
-/// The same on a cluster: one sharded by `postgres_fdw` is judged node by node, any other through its first node.
+/// The same on a cluster: one sharded by `postgres_fdw` is judged node by node. Where every node holds every row, each is judged by itself. Any other is
+/// judged through its first node.
 ///
 /// # Errors
 /// As [`prove`].
@@ -232,7 +286,10 @@ pub fn prove_on(
     let watch = Watch { stop, cancels: Mutex::default(), is_over: AtomicBool::new(false) };
     let outcome = std::thread::scope(|scope| {
         std::thread::Builder::new().name("stop".into()).spawn_scoped(scope, || watch.keep())?;
-        let outcome = prove_watched(what, cluster, options, &watch, observer);
+        let outcome = match copies(cluster).as_slice() {
+            [] => prove_watched(what, cluster, options, &watch, observer),
+            copies => prove_each(what, copies, options, &watch, observer),
+        };
         watch.is_over.store(true, Ordering::Relaxed);
         outcome
     });
@@ -268,6 +325,45 @@ impl Watch<'_> {
         begin(&mut connection)?;
         Ok(connection)
     }
+}
+
+/// The nodes that each hold every row and take writes, if there are several: what one has proves nothing about another.
+fn copies(cluster: &Cluster) -> Vec<(String, Cluster)> {
+    if !matches!(cluster.engine.layout, Layout::Copies(_)) || cluster.nodes.len() < 2 {
+        return Vec::new();
+    }
+    cluster
+        .data_nodes()
+        .map(|node| &cluster.nodes[node])
+        .map(|node| (node.name.clone(), Cluster::single(node.spec.clone())))
+        .collect()
+}
+
+/// Judges each of these nodes by itself. A condition is kept if all of them keep it.
+fn prove_each(
+    what: &dyn Conditions,
+    copies: &[(String, Cluster)],
+    options: &Options,
+    watch: &Watch<'_>,
+    observer: &mut dyn FnMut(Progress),
+) -> Result<Report, ProveError> {
+    let mut all: Option<Report> = None;
+    for (name, cluster) in copies {
+        let report = prove_watched(what, cluster, options, watch, observer)
+            .map_err(|source| ProveError::OnNode { node: name.clone(), source: Box::new(source) })?
+            .of_node(name);
+        all = Some(match all {
+            None => report,
+            Some(all) => all.and(report),
+        });
+    }
+    let mut all = all.ok_or(ProveError::Answer { doing: "looking for the nodes" })?;
+    let names: Vec<&str> = copies.iter().map(|(name, _)| name.as_str()).collect();
+    all.notes.push(format!(
+        "each of the nodes {} holds every row and was judged by itself, in its own snapshot; whether they have the same rows is what verify shows",
+        names.join(", ")
+    ));
+    Ok(all)
 }
 
 fn prove_watched(
@@ -357,4 +453,33 @@ fn run_quietly(connection: &mut HotConnection, sql: &str) -> Result<(), QueryErr
 fn text(connection: &mut HotConnection, sql: &str) -> Result<String, QueryError> {
     let rows = connection.simple_query(sql)?;
     Ok(rows.first().and_then(|row| row.first()).map(|value| text_of(value.as_deref())).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_node_breaks_no_other_node_mends() {
+        const A: Condition = Condition::new(1, "A", "a", "row");
+        let report = |outcome: Outcome| Report {
+            answers: vec![Answer { condition: A, looked_at: 3, outcome }],
+            extent: Extent { from: 1, to: 1, count: 1, added: None, is_part: false },
+            jobs: 1,
+            snapshots: 1,
+            notes: vec!["as it came".to_owned()],
+            duration: Duration::ZERO,
+        };
+        let broken = || Outcome::Broken { count: 1, witnesses: vec!["aid 1".to_owned()] };
+        let failed = || Outcome::Failed { error: "no".to_owned() };
+        let both = |one: Outcome, other: Outcome| report(one).of_node("m1").and(report(other).of_node("m3"));
+        let found = both(Outcome::Kept, broken());
+        assert!(found.is_broken() && found.snapshots == 2 && found.answers[0].looked_at == 6);
+        let Outcome::Broken { count: 1, witnesses } = &found.answers[0].outcome else { panic!("{found:?}") };
+        assert_eq!(witnesses, &["m3: aid 1"]);
+        assert_eq!(found.notes, ["m1: as it came", "m3: as it came"]);
+        assert!(both(broken(), failed()).is_broken());
+        assert!(both(failed(), Outcome::Kept).has_failed());
+        assert!(matches!(both(broken(), broken()).answers[0].outcome, Outcome::Broken { count: 2, .. }));
+    }
 }

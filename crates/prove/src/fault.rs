@@ -216,7 +216,7 @@ impl FaultError {
             FaultError::Local(error) => error.hint(),
             FaultError::Client(error) => error.hint(),
             FaultError::NotPossible { .. } => {
-                Some("pgfathom prove --local KIND makes its own cluster for faults".to_owned())
+                Some("pgfathom prove --local KIND makes its own cluster of PostgreSQL for faults".to_owned())
             }
             FaultError::Program { .. } | FaultError::Io { .. } => {
                 Some("remove what is left of it: pgfathom prove --heal".to_owned())

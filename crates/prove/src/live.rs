@@ -13,6 +13,7 @@
 //! nothing, a zero proves nothing.
 
 pub mod ack;
+mod arrival;
 pub mod bank;
 pub mod claim;
 pub mod conflict;
@@ -126,6 +127,9 @@ pub enum LiveError {
     /// Another proof has come between.
     #[error("the proof was disturbed: {0}")]
     Disturbed(String),
+    /// A node did not receive what the others wrote before the proof began.
+    #[error("{0}")]
+    Deaf(String),
     /// After the measurement the cluster does not take writes, or its rows cannot be read.
     #[error("the cluster did not recover from it")]
     NotBack(#[source] Box<LiveError>),
@@ -160,6 +164,7 @@ impl LiveError {
                 "use another database, or another cluster of this engine, that replicates only the tables that it names".to_owned(),
             ),
             LiveError::Disturbed(_) => Some("run pgfathom prove again when no other one runs on these tables".to_owned()),
+            LiveError::Deaf(_) => Some("let replication work first; verify and the log of that node show more".to_owned()),
             LiveError::NotBack(error) => error.hint(),
             LiveError::Lost { .. } => Some(format!(
                 "run pgfathom prove again when all nodes answer; what is left in schema {} is replaced then",
@@ -202,7 +207,7 @@ pub fn explained(site: &Site, error: LiveError) -> LiveError {
                 std::thread::sleep(AGAIN_PAUSE);
                 nodes = absent();
             }
-            tables::remove_everywhere(site);
+            tables::remove_everywhere(site, tables::ABSENT_PATIENCE);
             LiveError::Lost { nodes, source }
         }
         error => error,

@@ -7,6 +7,7 @@ mod failover;
 mod heartbeat;
 mod hermitage;
 mod least;
+mod possible;
 mod repeat;
 mod settings;
 mod verreg;
@@ -15,6 +16,7 @@ mod wide;
 pub use engines::profile::Rule;
 pub use heartbeat::heartbeat;
 pub use hermitage::hermitage;
+pub use possible::not_possible;
 pub use repeat::together;
 pub use settings::{Settings, Span, rule};
 pub use verreg::verreg;
@@ -33,21 +35,6 @@ use crate::live::{Isolation, ack, bank, conflict, skew, twin};
 
 fn has_standbys(site: &Site) -> bool {
     site.nodes.iter().any(|node| node.role == Role::Standby)
-}
-
-/// What can be reported when nothing was promised to be injected: the fault is not possible here.
-pub fn not_possible(workload: &str, setting: &str, plan: &Plan, fault: Fault, why: &str) -> Promise {
-    Promise {
-        workload: workload.to_owned(),
-        promise: "no acknowledged write is lost".to_owned(),
-        setting: setting.to_owned(),
-        fault: plan.to_string(),
-        standing: Standing::NotPossible,
-        unit: "transactions".to_owned(),
-        why: format!("{}: {why}", fault.description()),
-        change: "pgfathom prove --local KIND makes its own cluster for faults".to_owned(),
-        ..Promise::default()
-    }
 }
 
 /// The cluster did not come back, or not with what has to be there: after a fault that a setting makes deadly that is known, else it is broken.
@@ -252,7 +239,7 @@ fn torn(site: &Site, report: &ack::Report, settings: &Settings, setting: &str) -
             Rule::Forbidden => {
                 "check the witnesses: a driver or proxy repeats statements, or a coordinator does not finish"
             }
-            _ => "keep related rows on one shard, or use an engine with two-phase commit",
+            _ => site.engine.reasons.torn_commit_change,
         },
     });
     torn.figures = figures(json!({
@@ -346,12 +333,8 @@ fn last_sum(
         }),
         rule: rule(site, settings, Span::Entry, level, Anomaly::TornCommit),
         reading: Reading::Statements,
-        why: (
-            "both sides of a transfer are committed together",
-            "a transfer over several nodes is not committed in one step: half of it can be lost in a crash, or when the entry node refuses its part \
-             at COMMIT (40001) after the others have committed theirs",
-        ),
-        change: "keep both sides of a transfer on one shard, or use an engine with two-phase commit",
+        why: ("both sides of a transfer are committed together", site.engine.reasons.torn_commit),
+        change: site.engine.reasons.torn_commit_change,
     });
     let is_at_rest = report.last_control && report.last_sum == report.later_sum;
     if is_off && is_at_rest {

@@ -114,10 +114,16 @@ fn no_outcome(error: ProveError) -> NoOutcome {
         ProveError::Interrupted => {
             NoOutcome::Interrupted("interrupted before a verdict; nothing was changed")
         }
-        ProveError::NoTable { .. } | ProveError::Empty { .. } | ProveError::NotTrusted(_) => {
-            NoOutcome::Refused(error.into())
-        }
+        error if is_refusal(&error) => NoOutcome::Refused(error.into()),
         error => NoOutcome::Failed(error.into()),
+    }
+}
+
+fn is_refusal(error: &ProveError) -> bool {
+    match error {
+        ProveError::NoTable { .. } | ProveError::Empty { .. } | ProveError::NotTrusted(_) => true,
+        ProveError::OnNode { source, .. } => is_refusal(source),
+        _ => false,
     }
 }
 

@@ -511,6 +511,10 @@ fn once(
             &format!("{}; {LEFT_TABLES}", chain(&error)),
             &error.hint().unwrap_or_else(|| "run pgfathom prove again when it is at rest".to_owned()),
         ),
+        Err(error @ LiveError::Deaf(_)) => not_tested(
+            &format!("replication did not work before the proof began: {error}"),
+            &error.hint().unwrap_or_default(),
+        ),
         Err(error @ LiveError::Disturbed(_)) => {
             not_tested(&error.to_string(), "run pgfathom prove again when no other one runs on these tables")
         }

@@ -20,8 +20,9 @@ pub(super) struct Trial {
 impl Trial {
     /// What is reported when a fault of the plan cannot be injected here.
     pub(super) fn objection(&self, site: &Site, place: &str) -> Option<Promise> {
-        let impossible =
-            |fault, why: &str| verdicts::not_possible(self.what.word(), place, &self.plan, fault, why);
+        let impossible = |fault, why: &str| {
+            verdicts::not_possible(site.engine, (self.what.word(), place), &self.plan, fault, why)
+        };
         if let Some((fault, why)) = site.objection(&self.plan) {
             return Some(impossible(fault, &why));
         }

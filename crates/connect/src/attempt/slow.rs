@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// An attempt that takes longer is slow: a server that answers does so within milliseconds, and under heavy load within this.
 const SLOW: Duration = Duration::from_secs(3);
-/// The same server is not named again within this time.
+/// The same server is not named again within this time, unless a later attempt may take longer than the one that was reported.
 const AGAIN: Duration = Duration::from_secs(60);
 /// How often the attempts are looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -61,7 +61,7 @@ impl Drop for Waiting {
 struct Attempts {
     next: u64,
     open: BTreeMap<u64, Open>,
-    reported: BTreeMap<String, Instant>,
+    reported: BTreeMap<String, (Instant, Duration)>,
 }
 
 struct Open {
@@ -79,12 +79,13 @@ impl Attempts {
 
     /// A sentence for each server that is slow and was not named lately.
     fn slow(&mut self, now: Instant) -> Vec<String> {
-        self.reported.retain(|_, at| now.duration_since(*at) < AGAIN);
+        self.reported.retain(|_, (at, _)| now.duration_since(*at) < AGAIN);
         let mut words = Vec::new();
         for Open { place, limit, began } in self.open.values() {
             let waited = now.duration_since(*began);
-            if waited >= SLOW && *limit > SLOW && !self.reported.contains_key(place) {
-                self.reported.insert(place.clone(), now);
+            let is_news = self.reported.get(place).is_none_or(|(_, reported)| limit > reported);
+            if waited >= SLOW && *limit > SLOW && is_news {
+                self.reported.insert(place.clone(), (now, *limit));
                 words.push(format!(
                     "{place} has not answered a new session for {} s; the limit is {} s (connect_timeout)",
                     waited.as_secs(),
@@ -112,6 +113,18 @@ mod tests {
         assert_eq!(words, ["n2 has not answered a new session for 3 s; the limit is 30 s (connect_timeout)"]);
         assert!(attempts.slow(begin + Duration::from_secs(20)).is_empty());
         assert_eq!(attempts.slow(begin + Duration::from_secs(70)).len(), 1);
+    }
+
+    #[test]
+    fn an_attempt_that_may_take_longer_is_reported_although_a_short_one_was() {
+        let (mut attempts, begin) = (Attempts::default(), Instant::now());
+        let short = attempts.begin("n2".to_owned(), Duration::from_secs(5), begin);
+        assert_eq!(attempts.slow(begin + Duration::from_secs(4)).len(), 1);
+        attempts.open.remove(&short);
+        attempts.begin("n2".to_owned(), LIMIT, begin + Duration::from_secs(5));
+        let words = attempts.slow(begin + Duration::from_secs(9));
+        assert_eq!(words, ["n2 has not answered a new session for 4 s; the limit is 30 s (connect_timeout)"]);
+        assert!(attempts.slow(begin + Duration::from_secs(20)).is_empty());
     }
 
     #[test]

@@ -71,8 +71,9 @@ pub(super) static PROFILE: Profile = Profile {
     reasons: Reasons {
         fractured_read: "each node takes its own snapshot when a statement first reaches it: between two of them a transfer can commit, at every \
                          isolation level",
-        torn_commit: "postgres_fdw commits its nodes one after another, without two-phase commit: a node that crashes in between leaves half of the \
-                      transaction",
+        torn_commit: "postgres_fdw commits its nodes one after another, without two-phase commit: half of a transaction stays when a node \
+                      crashes in between, or when the entry node refuses its part at COMMIT (40001) after the others have committed theirs",
+        torn_commit_change: Reasons::GENERAL.torn_commit_change,
         order: "each node has its own snapshot, which begins with its first use",
         order_change: "keep rows that must agree on one shard, or use an engine with one snapshot for all nodes",
     },

@@ -247,6 +247,9 @@ pub(super) static PROFILE: Profile = Profile {
         },
     ],
     reasons: Reasons {
+        torn_commit: "a transaction commits on one node and reaches the others afterwards, where a change that arrives overwrites a row or cannot be \
+                      applied: what another node writes to the same rows leaves only a part of it",
+        torn_commit_change: "let each row be written on one node only (ownership)",
         order: "each node applies the writes of the others in its own order",
         order_change: "let each row be written on one node only (ownership)",
         ..Reasons::GENERAL

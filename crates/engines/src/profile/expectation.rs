@@ -117,6 +117,8 @@ pub struct Reasons {
     pub fractured_read: &'static str,
     /// Why a transaction may be there in part.
     pub torn_commit: &'static str,
+    /// What to change about that.
+    pub torn_commit_change: &'static str,
     /// Why nodes may show commits in different orders.
     pub order: &'static str,
     /// What to change about that.
@@ -128,6 +130,7 @@ impl Reasons {
     pub(crate) const GENERAL: Reasons = Reasons {
         fractured_read: "the engine does not promise one snapshot for all nodes",
         torn_commit: "the engine does not promise that a commit is one step for all nodes",
+        torn_commit_change: "keep rows that are written together on one shard, or use an engine with two-phase commit",
         order: "the engine's documentation",
         order_change: "read on one node what must be in order",
     };

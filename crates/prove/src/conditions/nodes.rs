@@ -77,11 +77,19 @@ pub(super) fn open(
     let node_wise = what.is_read_by_node() && cluster.has_foreign_partitions();
     if !node_wise {
         // Any other cluster answers through its first node, as a single server does.
-        let spec = cluster.nodes[0].spec.clone();
+        let first = &cluster.nodes[0];
+        let spec = first.spec.clone();
         let mut control = watch.connect(&spec)?;
         let names = names(what, &spec, &mut control)?;
         let node = Node { name: String::new(), spec, control, names };
-        return Ok(Opened { nodes: vec![node], notes: Vec::new() });
+        let notes = match cluster.nodes.len() {
+            0 | 1 => Vec::new(),
+            _ => vec![format!(
+                "all rows were read through {}; copies of the same rows on other nodes were not (standbys, tables that every node has)",
+                first.name
+            )],
+        };
+        return Ok(Opened { nodes: vec![node], notes });
     }
     let mut connected = Vec::new();
     for node in data {

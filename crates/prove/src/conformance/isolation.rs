@@ -3,9 +3,6 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use engines::Engine;
-use engines::profile::{Anomaly, Arrangement, Place, Rule};
-
 use super::{Agreement, Line, Outcome, Stage};
 use crate::fault::Site;
 use crate::hermitage::cluster::{self, Chance};
@@ -44,16 +41,14 @@ fn ended(stage: &mut Stage<'_>, check: &str, played: Result<Vec<Answer>, Hermita
 
 fn add(stage: &mut Stage<'_>, answer: &Answer) {
     let level = answer.level.map(|level| format!(" at {level}")).unwrap_or_default();
-    let expected = answer.expected.or_else(|| promised(stage.site.engine, answer));
-    let claimed = match expected {
+    let claimed = match answer.expected {
         Some(true) => "may happen",
         Some(false) => "must not happen",
         None => "no claim",
     };
     let happened = if answer.happened == Some(true) { "happens" } else { "does not happen" };
     let found = format!("{happened}: {}", answer.line);
-    let verdict = Answer { expected, ..answer.clone() }.verdict();
-    let outcome = match (verdict, expected) {
+    let outcome = match (answer.verdict(), answer.expected) {
         (Verdict::NotTested | Verdict::NotPossible, _) => Outcome::NotChecked(answer.line.clone()),
         (Verdict::Broken, _) => Outcome::Differs(found),
         (_, None) => Outcome::NotChecked(format!("the profile claims nothing; it {found}")),
@@ -63,23 +58,6 @@ fn add(stage: &mut Stage<'_>, answer: &Answer) {
         _ => Outcome::Agrees(found),
     };
     stage.add(format!("isolation: {}{level}", answer.case), format!("{}: {claimed}", answer.title), outcome);
-}
-
-/// What the promises of an engine say about a script of one server, where the script itself is known for PostgreSQL only.
-fn promised(engine: Engine, answer: &Answer) -> Option<bool> {
-    let anomaly = match answer.case {
-        "G0" | "G1a" | "G1b" | "G1c" => Anomaly::DirtyOrCircular,
-        "P4" => Anomaly::LostUpdate,
-        "G-single" | "G-single-predicate" | "G-single-write" => Anomaly::ReadSkew,
-        "G2-item" | "G2" | "G2-fekete" => Anomaly::WriteSkew,
-        _ => return None,
-    };
-    let place = Place { level: answer.level?, at: Arrangement::Plain, is_spread: false, is_set: &|_| None };
-    match engine.rule(&place, anomaly) {
-        Rule::Forbidden => Some(false),
-        Rule::Allowed => Some(true),
-        Rule::Measured => None,
-    }
 }
 
 /// The round trips of a commit: those of its protocol, and those that were measured by a delay between the nodes. A count that differs is measured a second

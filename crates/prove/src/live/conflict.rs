@@ -15,7 +15,7 @@ use engines::profile::Layout;
 use super::failures::Failures;
 use super::tables::{self, SCHEMA, Shape, Tables, converge};
 use super::{Lasting, LiveError, Options, Watch, after_all, again, lost_rows, under_faults};
-use crate::client::{Client, number};
+use crate::client::{Client, Reply, number};
 use crate::fault::{Happened, Site};
 use crate::outcome::{At, Outcome, of_broken, of_reply};
 use crate::simulate::Draw;
@@ -154,8 +154,9 @@ fn measure(
     // All nodes have the counters before the first increment.
     let stuck = converge(site, nodes)?;
     if !stuck.is_empty() {
-        return Err(LiveError::Unfit(format!("replication does not work: {}", stuck.join("; "))));
+        return Err(LiveError::Deaf(format!("replication does not work: {}", stuck.join("; "))));
     }
+    every_node_has(site, nodes, counters)?;
     let ran = under_faults(site, options, stop, writers, |number, watch| {
         let spec = options.dressed(site.nodes[nodes[number % nodes.len()]].client_spec());
         let session = Lasting::new(spec, options.patience);
@@ -175,6 +176,21 @@ fn measure(
     again(site, || compare(site, nodes, &mut results)).map_err(lost_rows)?;
     tables.remove(site);
     Ok(results)
+}
+
+/// Makes sure that each node has all counters: an update of one that is not there would change nothing.
+fn every_node_has(site: &Site, nodes: &[usize], counters: usize) -> Result<(), LiveError> {
+    for node in nodes {
+        let held = tables::client(site, *node)?
+            .execute(&format!("select count(*) from {SCHEMA}.conflict"))?
+            .number()
+            .unwrap_or_default();
+        if usize::try_from(held) != Ok(counters) {
+            let name = &site.nodes[*node].name;
+            return Err(LiveError::Deaf(format!("node {name} has {held} of {counters} counters")));
+        }
+    }
+    Ok(())
 }
 
 /// Increments until the end: acknowledged, refused, unknown.
@@ -238,7 +254,8 @@ fn change(client: &mut Client, engine: Engine, sql: &str, watch: &Watch<'_>) -> 
     let requested = client.request(sql);
     requested.iter().for_each(|reply| watch.count(reply));
     match requested {
-        Ok(reply) if reply.error.is_none() => {
+        // An update that finds no row increments nothing, whatever its COMMIT answers.
+        Ok(reply) if has_changed(&reply) => {
             let at = At::Commit { wide: false };
             match client.request("commit") {
                 Ok(reply) => {
@@ -251,6 +268,11 @@ fn change(client: &mut Client, engine: Engine, sql: &str, watch: &Watch<'_>) -> 
         Ok(_) => (Outcome::Fail, client.request("rollback").is_err()),
         Err(_) => (Outcome::Fail, true),
     }
+}
+
+/// Whether the change was made, to the one row that it is about.
+fn has_changed(reply: &Reply) -> bool {
+    reply.error.is_none() && reply.tag() == "UPDATE 1"
 }
 
 fn compare(site: &Site, nodes: &[usize], results: &mut ConflictResults) -> Result<(), LiveError> {
@@ -283,4 +305,23 @@ fn compare(site: &Site, nodes: &[usize], results: &mut ConflictResults) -> Resul
     let most = results.sums.iter().map(|(_, sum)| *sum).max().unwrap_or(0);
     results.overwritten = results.acknowledged.saturating_sub(u64::try_from(most).unwrap_or(0));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Done;
+
+    #[test]
+    fn an_update_of_no_row_is_no_increment() {
+        let reply = |tag: &str| Reply {
+            done: ["BEGIN", tag]
+                .map(|tag| Done { tag: tag.to_owned(), rows: Vec::new() })
+                .into_iter()
+                .collect(),
+            ..Reply::default()
+        };
+        assert!(has_changed(&reply("UPDATE 1")));
+        assert!(!has_changed(&reply("UPDATE 0")) && !has_changed(&Reply::default()));
+    }
 }

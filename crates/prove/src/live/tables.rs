@@ -11,7 +11,7 @@ use connect::sql::{identifier, literal};
 use engines::profile::{Arrival, Copies, Layout, REPLICATING_EXTENSIONS, Replication};
 use engines::trust::TRUSTED;
 
-use super::{LiveError, again, again_if_cut};
+use super::{LiveError, again, again_if_cut, arrival};
 use crate::client::{Client, ClientError, text};
 use crate::fault::Site;
 
@@ -19,12 +19,14 @@ use crate::fault::Site;
 pub const SCHEMA: &str = "pgfathom_prove";
 /// The begin of the schema's comment: we may drop a schema with it. The name of the proof follows.
 const MARK: &str = "made by pgfathom prove";
+/// The time limit for a new session: while the tables are made all nodes have to answer, and one that hangs would hold up the proof.
+const SESSION_PATIENCE: Duration = Duration::from_secs(10);
 /// The time limit for our statements.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long each step of the cleaning up may take: the result is printed after it.
 const CLEANUP_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a node may take that need not answer.
-const ABSENT_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const ABSENT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long replication may take until every node has everything.
 const CONVERGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often that is looked at.
@@ -42,6 +44,9 @@ pub struct Shape {
     /// Its primary key, which begins with the shard; `None` if duplicates must be possible.
     pub key: Option<&'static str>,
 }
+
+/// The table in which each node writes a row that all others must show.
+const ARRIVED: Shape = Shape { name: "arrived", columns: "mark bigint not null", key: Some("shard, mark") };
 
 /// Tables that were made. They are dropped by [`Tables::remove`].
 #[derive(Clone, Debug)]
@@ -76,7 +81,7 @@ impl Tables {
             false => again_if_cut(site, || Tables::build(site, entries, shapes)),
         };
         if made.is_err() {
-            remove_everywhere(site);
+            remove_everywhere(site, ABSENT_PATIENCE);
         }
         made
     }
@@ -115,7 +120,15 @@ impl Tables {
             }
         }
         if layout.publishes() && !shapes.is_empty() {
-            publish(site, &holders, shapes)?;
+            for node in &holders {
+                create(&mut client(site, *node)?, layout, &ARRIVED, needs_key)?;
+            }
+            publish(site, &holders, &[shapes, &[ARRIVED]].concat())?;
+            let members =
+                holders.iter().map(|node| Ok((*node, &*site.nodes[*node].name, client(site, *node)?)));
+            let mut members = members.collect::<Result<Vec<_>, ClientError>>()?;
+            let table = format!("{SCHEMA}.{}", ARRIVED.name);
+            arrival::check(&mut members, &table, |client| replications(client, |_| true))?;
         }
         Ok(Tables { shards, is_spread: layout.is_spread() })
     }
@@ -143,7 +156,7 @@ impl Tables {
             let peers: Vec<usize> = (0..site.nodes.len()).collect();
             let _ = converge(site, &peers);
         }
-        remove_everywhere(site);
+        remove_everywhere(site, CLEANUP_PATIENCE);
     }
 
     /// The numbers of the shards.
@@ -152,11 +165,12 @@ impl Tables {
     }
 }
 
-pub(super) fn remove_everywhere(site: &Site) {
+/// Drops our schema on every node that answers; `patience`: how long a new session with one of the others than the entry may take.
+pub(super) fn remove_everywhere(site: &Site, patience: Duration) {
     let entry = site.primary();
     let others = (0..site.nodes.len()).filter(|node| *node != entry && holds_tables(site, *node));
     for node in std::iter::once(entry).chain(others) {
-        if let Err(error) = remove_from(site, node) {
+        if let Err(error) = remove_from(site, node, patience) {
             site.note(format!(
                 "the schema {SCHEMA} is left on {}: {error}; to remove it: drop schema {SCHEMA} cascade; the next proof does it, too",
                 site.nodes[node].name
@@ -229,16 +243,19 @@ fn holds_tables(site: &Site, node: usize) -> bool {
 }
 
 pub(super) fn client(site: &Site, node: usize) -> Result<Client, ClientError> {
-    Ok(Client::connect(&site.nodes[node].spec, PATIENCE)?)
+    let client = Client::connect(&site.nodes[node].spec, SESSION_PATIENCE)?;
+    client.set_timeout(Some(PATIENCE));
+    Ok(client)
 }
 
 /// Drops our schema on one node, as long as it is this proof's.
-fn remove_from(site: &Site, node: usize) -> Result<(), LiveError> {
+fn remove_from(site: &Site, node: usize, patience: Duration) -> Result<(), LiveError> {
     // The primary may have changed again, or need another address.
     let mut client = match node == site.primary() {
         true => site.enter(CLEANUP_PATIENCE)?,
-        false => Client::connect(&site.nodes[node].spec, CLEANUP_PATIENCE)?,
+        false => Client::connect(&site.nodes[node].spec, patience)?,
     };
+    client.set_timeout(Some(CLEANUP_PATIENCE));
     let is_ours = match owner(&mut client)? {
         Some(Some(owner)) => owner.contains(site.proof().token()),
         Some(None) | None => false,

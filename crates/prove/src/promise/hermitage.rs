@@ -94,18 +94,24 @@ fn at_level(
     if !forbidden.is_empty() {
         promises.push(prevented(engine, level, &forbidden, all, base.clone()));
     }
-    let happened = chosen(&|answer| answer.expected != Some(false) && answer.happened == Some(true));
-    let allowed = chosen(&|answer| answer.expected != Some(false) && answer.happened.is_some());
-    if !allowed.is_empty() {
+    for expected in [Some(true), None] {
+        let allowed = chosen(&|answer| answer.expected == expected && answer.happened.is_some());
+        let happened: Vec<&&Answer> = allowed.iter().filter(|answer| answer.happened == Some(true)).collect();
+        if allowed.is_empty() {
+            continue;
+        }
         promises.push(Promise {
-            promise: format!("{level} does not promise to prevent {}", codes(&allowed)),
+            promise: match expected {
+                Some(_) => format!("{level} does not promise to prevent {}", codes(&allowed)),
+                None => format!("no promise of {level} was found about {}", codes(&allowed)),
+            },
             standing: if happened.is_empty() { Standing::AllowedNotSeen } else { Standing::ByDesign },
             n: allowed.len() as u64,
             seen: happened.len() as u64,
             witness: happened.first().map(|answer| script(answer)).unwrap_or_default(),
-            why: match allowed.iter().any(|answer| answer.expected.is_none()) {
-                true => "the promises of this engine are unknown".to_owned(),
-                false => why(engine, level).to_owned(),
+            why: match expected {
+                None => format!("the profile of the engine ({}) states nothing about it", engine.name()),
+                Some(_) => why(engine, level).to_owned(),
             },
             change: if happened.is_empty() { String::new() } else { change(level).to_owned() },
             figures: lines(&allowed),

@@ -1,5 +1,6 @@
 //! The settings that weaken promises.
 
+use connect::sql::literal;
 use connect::{ConnSpec, cluster_file::Role};
 use engines::profile::{Anomaly, Arrangement, Isolation, Place, Rule, Setting};
 
@@ -62,7 +63,9 @@ impl Settings {
             "select count(*) > 0 and bool_and(sync_state = 'sync') from pg_catalog.pg_stat_replication",
         )?;
         let mut show = |name: &str| -> Result<String, LiveError> {
-            let reply = client.request(&format!("show {name}"))?;
+            // Not SHOW: an engine's own setting would be an error in the log of every other server.
+            let reply =
+                client.request(&format!("select pg_catalog.current_setting({}, true)", literal(name)))?;
             Ok(reply.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default())
         };
         let ours = options.settings.iter().rev().find(|(name, _)| name == "synchronous_commit");

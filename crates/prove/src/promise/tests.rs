@@ -76,6 +76,33 @@ fn zero_is_evidence_only_with_a_control_that_shows_something() {
 }
 
 #[test]
+fn reasons_and_advice_fit_the_engine() {
+    let transfers = ack::Outcomes { ok: 1000, ..ack::Outcomes::default() };
+    let report = bank::Report {
+        expected: 8000,
+        last_sum: 8100,
+        later_sum: 8100,
+        last_control: true,
+        transfers,
+        ..bank::Report::default()
+    };
+    let peers = site(Engine::parse("multimaster").unwrap(), &[Role::Peer, Role::Peer]);
+    let last = bank(&peers, &report, &Settings::default(), Isolation::ReadCommitted, "").remove(1);
+    assert_eq!(last.standing, Standing::ByDesign);
+    // Each transfer runs on one node.
+    assert!(last.why.contains("commits on one node") && !last.change.contains("shard"), "{last:?}");
+    let plan: Plan = Plan::default();
+    let change = |engine: &str| {
+        let engine = Engine::parse(engine).unwrap();
+        not_possible(engine, ("ack", ""), &plan, Fault::Partition, "why").change
+    };
+    for engine in ["mtm", "citus"] {
+        assert!(!change(engine).contains("--local KIND"), "{}", change(engine));
+    }
+    assert!(change("multimaster").contains("--local KIND"));
+}
+
+#[test]
 fn a_last_sum_that_still_changes_is_no_lost_money() {
     let citus = site(Engine::parse("citus").unwrap(), &[Role::Coordinator, Role::Worker]);
     let judge = |last_sum, later_sum, last_control| {
