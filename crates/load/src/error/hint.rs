@@ -67,6 +67,7 @@ impl LoadError {
             | LoadError::NoSchema
             | LoadError::SplitTablespace { .. } => return self.hint_of_objects(),
             LoadError::ReplicatesAll { .. }
+            | LoadError::PartOfGroup { .. }
             | LoadError::Routing { .. }
             | LoadError::Engine { .. }
             | LoadError::OnlyStandbys
@@ -137,6 +138,9 @@ impl LoadError {
         Some(match self {
             LoadError::ReplicatesAll { .. } => {
                 "create your own tables on each node, fill them through one node, and drive them: pgfathom run -f SCRIPT.sql".into()
+            }
+            LoadError::PartOfGroup { .. } => {
+                "name every node of the group in the cluster file, or take the others out of the group first".into()
             }
             LoadError::Routing { .. } => {
                 "load without --partitions, and report this bug: it must not happen on PostgreSQL 11 or later with a \
