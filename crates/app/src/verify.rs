@@ -351,8 +351,30 @@ fn describe(step: &mut Step, report: &VerifyReport) {
         kinds: kinds.map(|(name, count)| (name.to_string(), count)).collect(),
     });
     step.verdict = Verdict { valid: is_exact, reasons: vec![], notes: report.notes.clone() };
-    if !is_exact {
-        step.verdict.reasons.push(detail);
+    match report.verdict() {
+        load::verify::Verdict::Exact => {}
+        load::verify::Verdict::Different => step.verdict.reasons.push(detail),
+        load::verify::Verdict::CannotTell => {
+            step.checks.iter_mut().for_each(doubt);
+            step.verdict.reasons.push(why_open(report, &detail));
+        }
+    }
+}
+
+/// A check that found something which a node that is behind explains: it found no difference yet.
+fn doubt(check: &mut Check) {
+    if check.result == CheckResult::Fail {
+        check.result = CheckResult::Skipped;
+    }
+}
+
+/// Why there is no verdict: the first doubt by name, or what was counted.
+fn why_open(report: &VerifyReport, counted: &str) -> String {
+    let mut doubts = report.problems.iter().filter(|problem| problem.is_doubt());
+    let Some(first) = doubts.next() else { return format!("cannot tell: {counted}") };
+    match doubts.count() {
+        0 => format!("cannot tell: {first}"),
+        more => format!("cannot tell: {first}, and {more} more"),
     }
 }
 

@@ -99,6 +99,12 @@ fn the_questions_of_the_profiles_are_sql_and_their_answers_are_understood() {
             assert_eq!((cluster.engine.name(), cluster.nodes.len()), (expected, 2), "{name}");
             assert!(cluster.nodes.iter().all(|node| node.role == Role::Peer), "{name}");
             assert!(read(&cluster, "usertable").unwrap().on_every_node(), "{name}");
+            // The group's own catalog has the nodes that a cluster file leaves out.
+            let spec = server.spec().with_dbname(name);
+            let mut control = control::connect(&spec).unwrap();
+            assert_eq!(cluster.larger_group(&mut control).unwrap(), None, "{name}");
+            let part = Cluster::single(spec);
+            assert_eq!(part.larger_group(&mut control).unwrap(), Some((name, 2)));
         }
         // None of them leaks into a database that has nothing of it.
         assert_eq!(Cluster::discover(&server.spec()).unwrap().engine, Engine::default());

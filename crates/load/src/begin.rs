@@ -41,6 +41,7 @@ pub fn load(
     check_cluster(cluster, content, options)?;
     let started = Instant::now();
     let mut sessions = NodeSessions::connect(cluster)?;
+    peers::refuse_part(cluster, &mut sessions)?;
     peers::refuse_extensions(&mut sessions)?;
     let recorded = if options.restart { None } else { recorded(&mut sessions, content)? };
     let content = recorded.as_deref().unwrap_or(content);

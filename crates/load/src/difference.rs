@@ -241,7 +241,7 @@ impl Difference {
     /// What is wrong with a row that is named by its table and a condition.
     fn of_condition(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
-            DifferenceKind::Missing => f.write_str("missing"),
+            DifferenceKind::Missing => write!(f, "missing{}", self.of_node()),
             DifferenceKind::Duplicate { copies: 2 } => f.write_str("is present twice"),
             DifferenceKind::Duplicate { copies } => write!(f, "is present {copies} times"),
             DifferenceKind::Extra { .. } => f.write_str("extra row, not made by the load"),
@@ -326,6 +326,13 @@ impl Difference {
 
     fn of_lost_insert(&self, f: &mut fmt::Formatter<'_>, by: Version) -> fmt::Result {
         write!(f, "missing{}, but its insert by {by} was acknowledged", self.node())
+    }
+
+    /// In a cluster, the node that lacks a row of a table that is named before.
+    fn of_node(&self) -> String {
+        let is_named = self.subject.as_ref().is_some_and(|subject| subject.node.is_some());
+        let node = self.table.node.as_ref().filter(|_| !is_named);
+        node.map(|node| format!(" from {node}")).unwrap_or_default()
     }
 
     /// In a cluster, where the row is, behind the name of a field.
@@ -419,6 +426,15 @@ mod tests {
             let table = TableName::local("item_p3");
             Difference { kind, key: "i_id = 7".into(), row: None, table, subject }.to_string()
         };
+        assert_eq!(of(DifferenceKind::Missing, Some("n2")), "item on n2 where i_id = 7: missing");
+        let on_node = Difference {
+            kind: DifferenceKind::Missing,
+            key: "doc_id = 1".into(),
+            row: None,
+            table: TableName { table: "documents".into(), node: Some("n2".into()) },
+            subject: Some(TableName::local("documents")),
+        };
+        assert_eq!(on_node.to_string(), "documents where doc_id = 1: missing from n2");
         let damaged = || DifferenceKind::OtherValues { columns: vec!["i_name", "i_data"] };
         assert_eq!(of(DifferenceKind::Missing, None), "item where i_id = 7: missing");
         assert_eq!(of(damaged(), Some("n2")), "item on n2 where i_id = 7: i_name, i_data damaged");

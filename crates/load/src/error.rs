@@ -125,6 +125,18 @@ pub enum LoadError {
         /// The extension.
         extension: String,
     },
+    /// The nodes to be loaded are some of a group whose others would not have the tables.
+    #[error(
+        "the server is part of a group of {system} with {nodes} nodes, and {named} of them would be loaded: replication to the others would stop for good"
+    )]
+    PartOfGroup {
+        /// The replication system.
+        system: &'static str,
+        /// The nodes in its catalog.
+        nodes: usize,
+        /// The nodes that take writes in the cluster.
+        named: usize,
+    },
     /// A relation of a name we need belongs to another dataset.
     #[error("{name} is a table of the dataset {dataset}, which this dataset needs as well")]
     TableOfOther {

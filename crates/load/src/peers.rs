@@ -10,17 +10,22 @@ use connect::sql::literal;
 use postgres::Client;
 
 use crate::dataset::{Table, table_names};
+use crate::directions;
 use crate::error::LoadError;
 use crate::fill::{Fill, Reporter};
 use crate::ledger::{Dataset, qualified, quoted};
-use crate::node_sessions::NodeSessions;
+use crate::node_sessions::{NodeSession, NodeSessions};
 use crate::options::{Stop, StopLevel};
 use crate::progress::LoadEvent;
 use crate::shape::Shape;
+use engines::Cluster;
 use engines::profile::{REPLICATING_EXTENSIONS, Replication};
 
 /// How long nodes are waited for that lag behind what others wrote before the table was published.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(300);
+
+/// How long a subscription is waited for that has stopped: pgactive starts one again 5 s after an error.
+const RESTART_LIMIT: Duration = Duration::from_secs(10);
 
 /// How often they are looked at.
 const CATCH_UP_LOOK: Duration = Duration::from_millis(200);
@@ -60,6 +65,19 @@ pub(crate) fn refuse_extensions(sessions: &mut NodeSessions) -> Result<(), LoadE
             found.map_err(|source| LoadError::sql("reading the extensions", source).at(&member.name))?;
         if let Some(row) = found {
             return Err(LoadError::ReplicatesAll { extension: row.get(0) }.at(&member.name));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses some nodes of a group, before anything is made: what is made on them, the ledger too, is replicated to others that do not have the tables.
+pub(crate) fn refuse_part(cluster: &Cluster, sessions: &mut NodeSessions) -> Result<(), LoadError> {
+    for member in &mut sessions.members {
+        let larger = cluster.larger_group(&mut member.control);
+        let larger = larger.map_err(|source| LoadError::sql("reading the nodes of the group", source));
+        if let Some((system, nodes)) = larger.map_err(|error| error.at(&member.name))? {
+            let named = cluster.data_nodes().count();
+            return Err(LoadError::PartOfGroup { system, nodes, named }.at(&member.name));
         }
     }
     Ok(())
@@ -112,8 +130,16 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
             return Ok(false);
         }
     }
+    let faults = if published == 0 { Vec::new() } else { await_directions(members, stop)? };
     let message = match published {
         0 => "no node subscribes to a publication of another node: the table is not replicated".to_owned(),
+        _ if !faults.is_empty() => format!(
+            "{} was loaded on {} nodes separately and added to what they replicate, but replication does not work: {}; repair it before you write, then run \
+             pgfathom verify",
+            names(content.tables()),
+            members.len(),
+            faults.join("; ")
+        ),
         _ => format!(
             "{} was loaded on {} nodes separately and added to what they replicate; all nodes have caught up",
             names(content.tables()),
@@ -126,6 +152,32 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
         duration: Some(begun.elapsed()),
     });
     Ok(true)
+}
+
+/// The directions in which nothing is replicated, in words, after a moment for processes that are started again. A node without a slot on another one waits for
+/// nothing, so the positions of slots do not show it.
+fn await_directions(members: &mut [NodeSession], stop: &Stop) -> Result<Vec<String>, LoadError> {
+    let begun = Instant::now();
+    loop {
+        let found = directions::find(members.iter_mut().map(|member| &mut *member.control));
+        let found = found.map_err(|source| LoadError::sql("reading the subscriptions", source))?;
+        let faults: Vec<String> = found
+            .cut()
+            .into_iter()
+            .chain(found.halted())
+            .map(|(follower, source, why)| {
+                let why = if why.is_empty() { "it has no subscription".to_owned() } else { why };
+                format!(
+                    "{} does not get what {} writes ({why})",
+                    members[follower].name, members[source].name
+                )
+            })
+            .collect();
+        if faults.is_empty() || stop.level() > StopLevel::Run || begun.elapsed() >= RESTART_LIMIT {
+            return Ok(faults);
+        }
+        std::thread::sleep(CATCH_UP_LOOK);
+    }
 }
 
 /// The tables in words.

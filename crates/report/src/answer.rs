@@ -150,7 +150,13 @@ fn step_clause(step: &StepFacts) -> String {
         },
         "verify" => match (step.badge(), summary.rows) {
             (Badge::Difference, _) => format!("verification found a difference: {}", failed_checks(step)),
-            (Badge::Invalid, _) => "verification reached no verdict".to_string(),
+            (Badge::Invalid, _) => step
+                .step
+                .verdict
+                .reasons
+                .first()
+                .cloned()
+                .unwrap_or_else(|| "verification reached no verdict".to_string()),
             (_, Some(rows)) => format!("verified {}", number::counted(rows, "row")),
             (_, None) => "verification recorded no totals".to_string(),
         },

@@ -316,6 +316,18 @@ impl<'a> StepFacts<'a> {
         }
     }
 
+    /// The badge in a word. A verification that cannot tell is not invalid: it has read all rows, and has a reason.
+    pub(crate) fn word(&self) -> String {
+        const CANNOT_TELL: &str = "cannot tell";
+        let mut reasons = self.step.verdict.reasons.iter();
+        match self.badge() {
+            Badge::Invalid if reasons.any(|reason| reason.starts_with(CANNOT_TELL)) => {
+                CANNOT_TELL.to_string()
+            }
+            badge => badge.word().to_lowercase(),
+        }
+    }
+
     /// It is a cell of a node matrix, which has one table for all cells.
     pub(crate) fn is_cell(&self) -> bool {
         self.step.verb == record::matrix::VERB

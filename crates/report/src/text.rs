@@ -93,7 +93,7 @@ fn waits(out: &mut String, facts: &Facts) {
 
 /// A step in one line; the title takes at least `width` characters.
 pub(crate) fn step_line(step: &StepFacts, width: usize) -> String {
-    let badge = step.badge().word().to_lowercase();
+    let badge = step.word();
     let fields = answer::step_fields(step).join("   ");
     format!("{:width$}   {fields}   {badge}", step.title())
 }

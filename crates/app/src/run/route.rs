@@ -158,7 +158,10 @@ impl Route {
             let node = node_named(&cluster, "--data", name)?;
             if self.connect == Some(Way::Owner) {
                 return Err(Failure::usage("--connect owner already decides which rows each session reads")
-                    .hint(format!("omit --data, or pin the sessions as well: --connect {name}")));
+                    .hint(format!(
+                        "omit --data, or pin the sessions as well: --connect {}",
+                        as_typed(name)
+                    )));
             }
             if cluster.nodes[node].role == Role::Coordinator {
                 return Err(Failure::usage(format!("--data: {name} is a coordinator and owns no rows"))
@@ -268,7 +271,7 @@ impl Route {
             ))
             .hint(format!(
                 "add --connect {}, or drive a workload that only reads: {}",
-                names_of(cluster, cluster.data_nodes()),
+                as_typed(&names_of(cluster, cluster.data_nodes())),
                 workloads::driving::held_to_nodes().0.join(", ")
             )));
         }
@@ -284,7 +287,7 @@ impl Route {
             ))
             .hint(format!(
                 "add --connect {}; prove conflict shows what becomes of conflicting writes",
-                cluster.nodes[usize::from(*first)].name
+                as_typed(&cluster.nodes[usize::from(*first)].name)
             )));
         }
         let Some(flag) = self.holding() else { return Ok(()) };
@@ -335,6 +338,15 @@ impl Route {
     }
 }
 
+/// A value of a flag as a shell takes it for one word.
+fn as_typed(value: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_.,:/@".contains(c);
+    match !value.is_empty() && value.chars().all(is_plain) {
+        true => value.to_string(),
+        false => format!("'{}'", value.replace('\'', "'\\''")),
+    }
+}
+
 /// Names of some nodes, for a message or a flag.
 fn names_of(cluster: &Cluster, nodes: impl Iterator<Item = usize>) -> String {
     nodes.map(|node| cluster.nodes[node].name.as_str()).collect::<Vec<&str>>().join(",")
@@ -344,6 +356,13 @@ fn names_of(cluster: &Cluster, nodes: impl Iterator<Item = usize>) -> String {
 mod tests {
     use super::*;
     use engines::{ClusterNode, Engine};
+
+    #[test]
+    fn names_that_a_shell_would_split_are_quoted() {
+        assert_eq!(as_typed("n1,n2"), "n1,n2");
+        assert_eq!(as_typed("Node 0"), "'Node 0'");
+        assert_eq!(as_typed("it's"), "'it'\\''s'");
+    }
 
     fn cluster(roles: &[Role]) -> Cluster {
         let node = |(at, role): (usize, &Role)| {

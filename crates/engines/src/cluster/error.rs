@@ -94,6 +94,20 @@ pub enum ClusterError {
         /// The database that its connection names.
         dbname: String,
     },
+    /// The cluster file names several nodes, and the database of the first one has no other: all rows would be there.
+    #[error(
+        "the cluster file names {named} nodes, and in the database {dbname:?} of node {node:?} {title} has no node beside it: all rows would be there"
+    )]
+    NoOthers {
+        /// The engine.
+        title: &'static str,
+        /// The node.
+        node: String,
+        /// The database that its connection names.
+        dbname: String,
+        /// The nodes of the file.
+        named: usize,
+    },
     /// A node's address is not ours to send a password to.
     #[error(
         "the role {owner} chose the address of node {node:?}, and this session does not trust that role: user and password are not sent there"
@@ -170,6 +184,9 @@ impl ClusterError {
             ClusterError::OtherCluster { .. } => Some("correct the connection of one [[node]] in the cluster file, or remove it".to_owned()),
             ClusterError::NotTheEngine { .. } => Some(
                 "name the database that is (dbname in each connection, or -d), or write engine = \"postgres\" for servers that do not work together".to_owned(),
+            ),
+            ClusterError::NoOthers { .. } => Some(
+                "add the other nodes in that database, name another database (-d), or name the node alone (-h, -p) to load it all the same".to_owned(),
             ),
             ClusterError::NodeState { .. } => Some(
                 "start it, or write a cluster file without it, and name it with --cluster".to_owned(),

@@ -4,8 +4,8 @@ use super::discover::{self, Reach};
 use super::survey::PROBE_TIMEOUT;
 use super::{Cluster, ClusterError};
 use crate::catalog::{self, TextRow};
-use crate::engine::{Engine, Signs, signs};
-use crate::profile::Discovery;
+use crate::engine::{Engine, Signs, replications, signs};
+use crate::profile::{Discovery, Replication};
 
 use connect::conninfo::HostSpec;
 use connect::control::Control;
@@ -25,9 +25,23 @@ impl Cluster {
     /// Checks that the database of the first node, to which `control` is a connection, is part of the engine that a cluster file names.
     ///
     /// # Errors
-    /// [`ClusterError::NotTheEngine`] if it is not; those of [`Cluster::engine_of`].
+    /// [`ClusterError::NotTheEngine`] if it is not, [`ClusterError::NoOthers`] if it has no other nodes there; those of [`Cluster::engine_of`].
     pub fn check_engine(&self, control: &mut Control) -> Result<(), ClusterError> {
-        self.check_engine_of(0, control)
+        self.check_engine_of(0, control)?;
+        let Discovery::Catalog(known) = self.engine.discovery else { return Ok(()) };
+        if self.nodes.len() < 2 || !known.reach_nodes {
+            return Ok(());
+        }
+        match catalog::rows(&mut **control, known.nodes) {
+            Ok(rows) if rows.len() < 2 => Err(ClusterError::NoOthers {
+                title: self.engine.title,
+                node: self.nodes[0].name.clone(),
+                dbname: self.nodes[0].spec.dbname.clone(),
+                named: self.nodes.len(),
+            }),
+            // A catalog that this role may not read is reported by the step that needs it.
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn check_engine_of(&self, index: usize, control: &mut Control) -> Result<(), ClusterError> {
@@ -89,6 +103,33 @@ impl Cluster {
             return Vec::new();
         }
         rows.iter().filter(|row| !row.is_true(6)).filter_map(|row| self.unlisted(row)).collect()
+    }
+
+    /// The replication system in whose own catalog the group of this server has more nodes than take writes in this cluster: its name, and how many. Tables
+    /// that are made on some nodes of a group alone stop the replication to the others for good. Subscriptions alone make no group.
+    ///
+    /// # Errors
+    /// When the server belongs to such a group whose nodes this role may not read, and the cluster has one node. With several it counts as complete.
+    pub fn larger_group(
+        &self,
+        client: &mut postgres::Client,
+    ) -> Result<Option<(&'static str, usize)>, postgres::Error> {
+        if !matches!(self.engine.discovery, Discovery::Native | Discovery::Copies(_)) {
+            return Ok(None);
+        }
+        let has_members = |replication: &Replication| replication.probe.is_none();
+        let found = replications(has_members, |sign| {
+            Ok::<bool, postgres::Error>(client.query_one(&format!("select {sign}"), &[])?.get(0))
+        })?;
+        let named = self.data_nodes().count();
+        for replication in found {
+            match catalog::rows(client, replication.nodes) {
+                Ok(rows) if rows.len() > named => return Ok(Some((replication.name, rows.len()))),
+                Err(error) if named < 2 => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(None)
     }
 
     /// The nodes by the catalog of this server, as the engine or the replication system in it lists them.

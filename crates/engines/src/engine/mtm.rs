@@ -18,7 +18,8 @@ const NODES: &str = "\
 
 /// Each node follows every other one by a slot there that has its own number.
 const SUBSCRIPTIONS: &str = "\
-    select 'node' || o.id as subscription, coalesce(o.enabled, false) as enabled, coalesce(o.connected, false) as running, 'mtm_slot_' || i.id as slot \
+    select 'node' || o.id as subscription, coalesce(o.enabled, false) as enabled, coalesce(o.connected, false) as running, 'mtm_slot_' || i.id as slot, \
+           o.id::text as source \
     from mtm.nodes() o cross join (select s.id from mtm.nodes() s where s.is_self) i where not o.is_self";
 
 /// By `MULTIMASTER_SLOT_PATTERN`, `MULTIMASTER_BROADCAST_SERVICE` and the names of transactions in `commit.c` of mmts. Its backends wait on the latch of the

@@ -45,8 +45,9 @@ const PGLOGICAL: &str = "\
 
 /// A worker that ended with an error is `down` until it is started again.
 const PGLOGICAL_SUBSCRIPTIONS: &str = "\
-    select subscription_name as subscription, status <> 'disabled' as enabled, status not in ('down', 'disabled') as running, slot_name as slot \
-    from pglogical.show_subscription_status()";
+    select s.subscription_name as subscription, s.status <> 'disabled' as enabled, s.status not in ('down', 'disabled') as running, \
+           s.slot_name as slot, n.node_id::text as source \
+    from pglogical.show_subscription_status() s left join pglogical.node n on n.node_name::text = s.provider_node::text";
 
 /// Without a copy of its rows. A table without a key cannot be in a set that replicates updates. Of a partitioned table the changes are those of its
 /// partitions, and each of them has to be in a set.
@@ -71,8 +72,9 @@ const SPOCK: &str = "\
 
 /// As in pglogical, of which it is a fork; by its sources (`spock--5.0.0.sql`). It adds the partitions of a table by itself.
 const SPOCK_SUBSCRIPTIONS: &str = "\
-    select subscription_name as subscription, status <> 'disabled' as enabled, status not in ('down', 'disabled') as running, slot_name as slot \
-    from spock.sub_show_status()";
+    select s.subscription_name as subscription, s.status <> 'disabled' as enabled, s.status not in ('down', 'disabled') as running, \
+           s.slot_name as slot, n.node_id::text as source \
+    from spock.sub_show_status() s left join spock.node n on n.node_name::text = s.provider_node::text";
 
 const SPOCK_ADD_TABLE: &str = "\
     select spock.repset_add_table( \
@@ -85,19 +87,20 @@ const SPOCK_REMOVE_TABLE: &str = "\
     select spock.repset_remove_table(r.set_name, s.set_reloid) \
     from spock.replication_set_table s join spock.replication_set r using (set_id) where s.set_reloid::oid = {table}";
 
-/// `node_status` r is ready.
+/// `node_status` r is ready, and k is a node that was taken out of the group.
 const PGACTIVE: &str = "\
     select n.node_sysid::text, n.node_name::text, null, null, null, 'peer', \
            (n.node_sysid = (select system_identifier from pg_catalog.pg_control_system())::text)::text, \
            case when n.node_status <> 'r' then 'in status ' || n.node_status::text end, n.node_dsn \
-    from pgactive.pgactive_nodes n order by n.node_name";
+    from pgactive.pgactive_nodes n where n.node_status <> 'k' order by n.node_name";
 
-/// A node follows every other one of its group. A worker whose change cannot be applied ends, and is started again 5 s later.
+/// A node follows every other one of its group, by a slot that has the same name on each of them if their databases have one oid. A worker whose change cannot be applied ends, and is started again 5 s later.
 const PGACTIVE_SUBSCRIPTIONS: &str = "\
     select n.node_name::text as subscription, n.node_status = 'r' as enabled, \
            exists (select from pgactive.pgactive_get_workers_info() w join pg_catalog.pg_stat_activity a on a.pid = w.pid \
                    where w.worker_type = 'apply' and (w.sysid, w.timeline, w.dboid) = (n.node_sysid, n.node_timeline, n.node_dboid)) as running, \
-           pgactive.pgactive_format_slot_name(i.sysid, i.timeline, i.dboid, n.node_dboid)::text as slot \
+           pgactive.pgactive_format_slot_name(i.sysid, i.timeline, i.dboid, n.node_dboid)::text as slot, \
+           n.node_sysid::text as source \
     from pgactive.pgactive_nodes n cross join pgactive.pgactive_get_local_nodeid() i \
     where n.node_status <> 'k' and (n.node_sysid, n.node_timeline, n.node_dboid) <> (i.sysid, i.timeline, i.dboid)";
 

@@ -1,6 +1,7 @@
 //! How an engine, its nodes and the placement of rows are found.
 
 use super::Own;
+use crate::catalog;
 
 /// How an engine, its nodes and the placement of rows are found.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +30,8 @@ pub struct Replication {
     pub nodes: &'static str,
     /// What it makes for itself.
     pub own: &'static Own,
-    /// SQL: its subscriptions, if they are not in PostgreSQL's catalog: `subscription`, as booleans `enabled` and `running`, and the `slot` on the
-    /// node that is followed.
+    /// SQL: its subscriptions, if they are not in PostgreSQL's catalog: `subscription`, as booleans `enabled` and `running`, the `slot` on the
+    /// node that is followed, and that node as `source`: its key in `nodes`.
     pub subscriptions: Option<&'static str>,
     /// SQL that replicates a table whose rows every node has already, unless it is replicated, where that is not done by publications. Placeholder:
     /// `{table}`, an expression for its oid.
@@ -44,6 +45,17 @@ pub struct Replication {
     pub needs_key: bool,
     /// What becomes of two nodes' writes of one row, where that differs from the profile's expectation.
     pub conflicts: Option<&'static str>,
+}
+
+impl Replication {
+    /// The key of this server in [`Replication::nodes`].
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn own_key(&self, client: &mut postgres::Client) -> Result<Option<String>, postgres::Error> {
+        let rows = catalog::rows(client, self.nodes)?;
+        Ok(rows.iter().find(|row| row.is_true(6)).and_then(|row| row.get(0)).map(str::to_owned))
+    }
 }
 
 /// The queries to an engine's own catalog. All results are text, by the simple protocol.

@@ -33,9 +33,7 @@ impl LoadError {
                 "if there is a proxy or pooler in between, connect to the server itself and run the same command again".into()
             }
             LoadError::RowCount { .. } => "if the table has a trigger or rule, drop it, then load again with --restart".into(),
-            LoadError::NotAwaited { .. } => {
-                "loaded chunks stay loaded; once that node answers again, the same command continues".into()
-            }
+            LoadError::NotAwaited { .. } => "loaded chunks stay loaded; once that node answers again, the same command continues".into(),
             LoadError::Interrupted => return None,
             LoadError::Emptied => "start over with --restart; without --unlogged a crash loses nothing".into(),
             LoadError::Unwatchable { .. } => {
@@ -66,8 +64,7 @@ impl LoadError {
             | LoadError::Contradiction { .. }
             | LoadError::NoSchema
             | LoadError::SplitTablespace { .. } => return self.hint_of_objects(),
-            LoadError::ReplicatesAll { .. }
-            | LoadError::Routing { .. }
+            LoadError::ReplicatesAll { .. } | LoadError::PartOfGroup { .. } | LoadError::Routing { .. }
             | LoadError::Engine { .. }
             | LoadError::OnlyStandbys
             | LoadError::Placement { .. }
@@ -137,6 +134,9 @@ impl LoadError {
         Some(match self {
             LoadError::ReplicatesAll { .. } => {
                 "create your own tables on each node, fill them through one node, and drive them: pgfathom run -f SCRIPT.sql".into()
+            }
+            LoadError::PartOfGroup { .. } => {
+                "name every node of the group in the cluster file, or take the others out of the group first".into()
             }
             LoadError::Routing { .. } => {
                 "load without --partitions, and report this bug: it must not happen on PostgreSQL 11 or later with a \

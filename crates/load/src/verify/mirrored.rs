@@ -58,7 +58,9 @@ pub(super) fn peers(
                 );
             }
             let mut problems = unfollowed.unwrap_or_default();
-            problems.extend(replication::await_logical(&mut sites, task.start, limit, stop)?);
+            let behind = replication::await_logical(&mut sites, task.start, limit, stop)?;
+            problems.extend(replication::halted(&mut sites, task.start, limit, &behind, stop)?);
+            problems.extend(behind);
             (problems, can_wait)
         }
     };

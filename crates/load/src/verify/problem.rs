@@ -96,6 +96,17 @@ pub enum Problem {
         node: String,
         /// Whose writes it does not get.
         source: String,
+        /// The subscription that would bring them, and what is wrong with it; empty if there is none.
+        why: String,
+    },
+    /// A node has what another one wrote so far, but its subscription does not work: what is written next does not arrive.
+    Halted {
+        /// The node.
+        node: String,
+        /// Whose writes it does not get any more.
+        source: String,
+        /// The subscription, and what is wrong with it.
+        why: String,
     },
     /// A node has not applied what others had written when the verification began, although it was waited for.
     Behind {
@@ -113,9 +124,10 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// Whether it leaves open if something is wrong with the rows: a node that is behind may still catch up.
+    /// Whether it leaves open if something is wrong with the rows: a node that is behind may still catch up, and one whose subscription has stopped
+    /// may lack what is written now.
     pub fn is_doubt(&self) -> bool {
-        matches!(self, Problem::Behind { .. })
+        matches!(self, Problem::Behind { .. } | Problem::Halted { .. })
     }
 
     /// A word for the kind, for scripts.
@@ -132,6 +144,7 @@ impl Problem {
             Problem::LedgerChecksum { .. } | Problem::LedgerChunks { .. } => "ledger with other keys",
             Problem::Definition { .. } => "table defined otherwise",
             Problem::NotReplicated { .. } => "node not replicated to",
+            Problem::Halted { .. } => "replication stopped",
             Problem::Behind { .. } => "node behind",
         }
     }
@@ -144,7 +157,7 @@ impl Problem {
             | Problem::LedgerRows { .. }
             | Problem::LedgerChecksum { .. }
             | Problem::LedgerChunks { .. } => "ledger",
-            Problem::Behind { .. } | Problem::NotReplicated { .. } => "replication",
+            Problem::Behind { .. } | Problem::Halted { .. } | Problem::NotReplicated { .. } => "replication",
             Problem::Definition { .. } => "definition",
             _ => "placement",
         }
@@ -159,6 +172,7 @@ impl Problem {
             | Problem::Dangling { node, .. }
             | Problem::OtherDataset { node, .. }
             | Problem::NotReplicated { node, .. }
+            | Problem::Halted { node, .. }
             | Problem::Behind { node, .. }
             | Problem::TwoOwners { other: node, .. } => Some(node),
             Problem::LedgerRows { node, .. }
@@ -208,8 +222,11 @@ impl fmt::Display for Problem {
                 write!(f, "{table} on {node}: {problem}")
             }
             Problem::Definition { node: None, table, problem } => write!(f, "{table}: {problem}"),
-            Problem::NotReplicated { node, source } => {
+            Problem::NotReplicated { node, source, why } if why.is_empty() => {
                 write!(f, "{node} has no subscription to the writes of {source}")
+            }
+            Problem::NotReplicated { node, source, why } | Problem::Halted { node, source, why } => {
+                write!(f, "{node} does not get what {source} writes: {why}")
             }
             Problem::Behind { node, source, bytes, waited_s, why } => {
                 write!(f, "{node} still lacks {bytes} bytes of what {source} wrote, after {waited_s} s")?;

@@ -12,39 +12,58 @@ use postgres::error::SqlState;
 use super::error::{VerifyError, sql};
 use super::problem::Problem;
 use super::site::Site;
+use crate::directions::{self, Direction, Directions};
 use crate::options::{Stop, StopLevel};
 
 const DOING: &str = "reading the progress of replication";
 /// How often.
 const POLL: Duration = Duration::from_millis(50);
 
+/// So long a process that applies is waited for: pgactive starts one again 5 s after an error.
+const RESTART: Duration = Duration::from_secs(10);
+
 /// So long nothing may arrive before a node has all: a vote takes some round trips, and a process that applies may wait for a lock.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// A follower and its source, both by place.
-struct Flow {
-    source: usize,
-    follower: usize,
-    slot: String,
-    enabled: bool,
-    /// The replication system that has the subscription in its own catalog: its query for them.
-    foreign: Option<&'static str>,
+/// Which nodes get nothing from which others, as no slot is between them. `None`: there is no subscription at all, so replication is not PostgreSQL's
+/// own and cannot be waited for.
+pub(super) fn unfollowed(sites: &mut [Site]) -> Result<Option<Vec<Problem>>, VerifyError> {
+    let directions = directions(sites)?;
+    let problem = |(follower, source, why): (usize, usize, String)| Problem::NotReplicated {
+        node: name(&sites[follower]),
+        source: name(&sites[source]),
+        why,
+    };
+    Ok(directions.exist().then(|| directions.cut().into_iter().map(problem).collect()))
 }
 
-/// Which nodes follow which others by no subscription. `None`: there is none at all, so replication is not PostgreSQL's own and cannot be
-/// waited for.
-pub(super) fn unfollowed(sites: &mut [Site]) -> Result<Option<Vec<Problem>>, VerifyError> {
-    let flows = flows(sites)?;
-    let mut problems = Vec::new();
-    for follower in 0..sites.len() {
-        for source in (0..sites.len()).filter(|&source| source != follower) {
-            if !flows.iter().any(|flow| (flow.source, flow.follower) == (source, follower)) {
-                let (node, source) = (name(&sites[follower]), name(&sites[source]));
-                problems.push(Problem::NotReplicated { node, source });
-            }
+/// The subscriptions that do not work although all that was written has arrived: what is written next does not. A process that is started again after an error
+/// is given a moment.
+pub(super) fn halted(
+    sites: &mut [Site],
+    begin: Instant,
+    limit: Duration,
+    behind: &[Problem],
+    stop: &Stop,
+) -> Result<Vec<Problem>, VerifyError> {
+    let is_known = |node: &str, source: &str| {
+        let is_it = |problem: &Problem| matches!(problem, Problem::Behind { node: n, source: s, .. } if n == node && s == source);
+        behind.iter().any(is_it)
+    };
+    loop {
+        let halted = directions(sites)?.halted().into_iter().map(|(follower, source, why)| Problem::Halted {
+            node: name(&sites[follower]),
+            source: name(&sites[source]),
+            why,
+        });
+        let is_new = |problem: &Problem| matches!(problem, Problem::Halted { node, source, .. } if !is_known(node, source));
+        let halted: Vec<Problem> = halted.filter(is_new).collect();
+        if halted.is_empty() || begin.elapsed() > limit.min(RESTART) {
+            return Ok(halted);
         }
+        check(stop)?;
+        thread::sleep(POLL);
     }
-    Ok((!flows.is_empty()).then_some(problems))
 }
 
 /// Waits until each node has applied what the others have written by now, at most until `limit` after `begin`. Those that have not are the
@@ -55,20 +74,21 @@ pub(super) fn await_logical(
     limit: Duration,
     stop: &Stop,
 ) -> Result<Vec<Problem>, VerifyError> {
-    let flows = flows(sites)?;
+    let directions = directions(sites)?;
     let mut targets = Vec::with_capacity(sites.len());
     for site in sites.iter_mut() {
         targets.push(position(&mut site.control, "pg_current_wal_lsn()")?);
     }
     let mut problems = Vec::new();
-    for flow in flows {
-        let Flow { source, follower, slot, enabled, foreign } = flow;
+    for direction in directions.all.iter().filter(|direction| direction.has_slot) {
+        let (source, follower) = (direction.source, direction.follower);
+        let (slot, enabled) = (&direction.subscription.slot, direction.subscription.enabled);
         loop {
             let control = &mut sites[source].control;
             let row = control.query_opt(
                 "select pg_wal_lsn_diff($2::text::pg_lsn, confirmed_flush_lsn)::int8, active
                  from pg_replication_slots where slot_name = $1",
-                &[&slot, &targets[source]],
+                &[slot, &targets[source]],
             );
             let row = sql(DOING, row)?;
             let (behind, active) =
@@ -80,9 +100,9 @@ pub(super) fn await_logical(
             // A subscription that is not applied does not catch up.
             if begin.elapsed() > limit || !enabled {
                 let control = &mut sites[follower].control;
-                let why = match foreign {
-                    Some(subscriptions) if enabled => why_foreign(control, &slot, subscriptions, active)?,
-                    _ => why(control, &slot, enabled, active)?,
+                let why = match direction.subscription.system {
+                    Some(_) => why_foreign(control, direction, active)?,
+                    None => why(control, slot, enabled, active)?,
                 };
                 problems.push(Problem::Behind {
                     node: name(&sites[follower]),
@@ -211,86 +231,19 @@ fn position(client: &mut Client, function: &str) -> Result<String, VerifyError> 
     Ok(sql(DOING, row)?.get(0))
 }
 
-/// Who follows whom: the subscriptions of each node, and on which node their slot is.
-fn flows(sites: &mut [Site]) -> Result<Vec<Flow>, VerifyError> {
-    let mut slots: Vec<Vec<String>> = Vec::with_capacity(sites.len());
-    let mut subscriptions: Vec<Vec<Subscription>> = Vec::with_capacity(sites.len());
-    for site in sites.iter_mut() {
-        let rows = site.control.query(
-            "select slot_name::text from pg_replication_slots where slot_type = 'logical' and database = current_database()",
-            &[],
-        );
-        slots.push(sql(DOING, rows)?.iter().map(|row| row.get(0)).collect());
-        let rows = site.control.query(
-            "select coalesce(subslotname, subname)::text, subenabled from pg_subscription
-             where subdbid = (select oid from pg_database where datname = current_database())",
-            &[],
-        );
-        let own = sql(DOING, rows)?.into_iter().map(|row| (row.get(0), row.get(1), None));
-        let mut of_site: Vec<Subscription> = own.collect();
-        of_site.extend(foreign(&mut site.control)?);
-        subscriptions.push(of_site);
-    }
-    let mut flows = Vec::new();
-    for (follower, subscriptions) in subscriptions.iter().enumerate() {
-        for (slot, enabled, foreign) in subscriptions {
-            let sources =
-                (0..sites.len()).filter(|&source| source != follower && slots[source].contains(slot));
-            for source in sources {
-                // Where a follower has the same name on every source, each of its subscriptions finds the slots of all.
-                if !flows
-                    .iter()
-                    .any(|flow: &Flow| (flow.source, flow.follower, &flow.slot) == (source, follower, slot))
-                {
-                    flows.push(Flow {
-                        source,
-                        follower,
-                        slot: slot.clone(),
-                        enabled: *enabled,
-                        foreign: *foreign,
-                    });
-                }
-            }
-        }
-    }
-    Ok(flows)
+/// Who follows whom.
+fn directions(sites: &mut [Site]) -> Result<Directions, VerifyError> {
+    sql(DOING, directions::find(sites.iter_mut().map(|site| &mut *site.control)))
 }
 
-/// A slot, whether its subscription is enabled, and the query of a replication system that has it in its own catalog.
-type Subscription = (String, bool, Option<&'static str>);
-
-/// The subscriptions of replication systems with catalogs of their own.
-fn foreign(client: &mut Client) -> Result<Vec<Subscription>, VerifyError> {
-    let found = engines::engine::replications(
-        |replication| replication.subscriptions.is_some(),
-        |sign| Ok(client.query_one(&format!("select {sign}"), &[])?.get::<_, bool>(0)),
-    );
-    let mut subscriptions = Vec::new();
-    for query in sql(DOING, found)?.iter().filter_map(|replication| replication.subscriptions) {
-        let rows = client.query(&format!("select f.slot::text, f.enabled from ({query}) f"), &[]);
-        let rows = sql(DOING, rows)?;
-        subscriptions.extend(rows.iter().map(|row| (row.get(0), row.get(1), Some(query))));
-    }
-    Ok(subscriptions)
-}
-
-/// The same for one of them.
-fn why_foreign(
-    client: &mut Client,
-    slot: &str,
-    subscriptions: &str,
-    active: bool,
-) -> Result<String, VerifyError> {
-    let row = client.query_opt(
-        &format!("select f.subscription::text, f.running from ({subscriptions}) f where f.slot::text = $1"),
-        &[&slot],
-    );
-    Ok(match sql(DOING, row)? {
-        Some(row) if !row.get::<_, bool>(1) => {
-            let name: String = row.get(0);
-            format!("the subscription {name} has stopped; the node's log has the reason")
-        }
-        _ if !active => format!("the slot {slot} has no consumer"),
+/// The same for one of a replication system, as its catalog on the follower shows it now.
+fn why_foreign(client: &mut Client, direction: &Direction, active: bool) -> Result<String, VerifyError> {
+    let known = &direction.subscription;
+    let found = sql(DOING, directions::subscriptions(client))?;
+    let now = found.into_iter().find(|one| one.name == known.name && one.system == known.system);
+    Ok(match now {
+        Some(now) if !(now.enabled && now.running) => now.state(),
+        _ if !active => format!("the slot {} has no consumer", known.slot),
         _ => String::new(),
     })
 }
