@@ -6,6 +6,7 @@
 //! The result is [`record::finding::Findings`], which is written into the directory and shown by `report` and the terminal.
 
 pub mod case;
+mod command;
 pub mod comparison;
 pub mod decompose;
 pub mod intervention;

@@ -3,7 +3,7 @@
 //! A rule without data never reports "ok": its needs are checked first, and the outcome names what is missing.
 
 use crate::case::Case;
-use crate::rules::{NOT_PRINTED, can_be_pasted};
+use crate::command::printable;
 use record::finding::{Finding, Level, Remedy, Severity, Window};
 use std::collections::BTreeMap;
 
@@ -23,18 +23,6 @@ pub struct Rule {
     /// Where to read more.
     pub links: &'static [&'static str],
 }
-
-/// A command as it is printed.
-fn printable(command: &str) -> String {
-    match () {
-        () if !can_be_pasted(command) => NOT_PRINTED.to_string(),
-        () if command.contains("'***'") => format!("{} {HIDDEN}", command.trim_end()),
-        () => command.to_string(),
-    }
-}
-
-/// Behind a command with a constant that is not recorded.
-const HIDDEN: &str = "-- put the statement's own constants in the place of '***'";
 
 /// Data that a rule needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

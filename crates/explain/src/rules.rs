@@ -68,7 +68,6 @@ pub(crate) mod wal;
 pub(crate) mod waste;
 
 use crate::rule::Rule;
-pub(crate) use paste::{NOT_PRINTED, can_be_pasted};
 
 /// The table.
 pub fn all() -> impl Iterator<Item = &'static Rule> {

@@ -7,6 +7,7 @@ mod scene;
 mod comparison;
 mod intervention;
 mod manual;
+mod pasted;
 mod rules;
 mod told;
 mod whose;

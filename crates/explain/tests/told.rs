@@ -596,22 +596,3 @@ fn standbys_that_are_there_are_not_missing() {
     let claim = crate::fire::fit::enough_standbys();
     assert!(claim.as_str().is_some_and(|claim| !claim.contains("must confirm")), "{claim}");
 }
-
-#[test]
-fn a_standby_that_streams_and_is_not_watched_is_no_fault() {
-    use record::finding::Severity;
-    let of = |streams: bool, why: &str| {
-        let mut scene = Scene::healthy();
-        let keys = json!({"node": "away", "what": "server"});
-        scene.set("missing", keys, json!({"why": why, "lost": "everything"}));
-        if streams {
-            let keys = json!({"node": "n1", "standby": "away"});
-            scene.set("replication", keys, json!({"state": "streaming", "sync_state": "async", "pid": 7}));
-        }
-        let found = scene.explain().findings.into_iter().filter(|finding| finding.rule == "OBS-01");
-        found.map(|finding| finding.severity).collect::<Vec<_>>()
-    };
-    assert_eq!(of(true, "it does not say at which port"), [Severity::Low]);
-    assert_eq!(of(false, "the foreign server away is not used as a node"), [Severity::Low]);
-    assert_eq!(of(false, "connection refused"), [Severity::High]);
-}

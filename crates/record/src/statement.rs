@@ -12,9 +12,7 @@ mod mask;
 mod shape;
 mod walk;
 
-pub use columns::{
-    as_name, index_columns, index_command, is_name, quoted, schema_of, split_name, statistics_command,
-};
+pub use columns::{as_name, index_columns, index_command, is_name, quoted, schema_of, statistics_command};
 pub use inner::inner;
 pub use interval::Interval;
 pub use mask::{mask, parameterized};

@@ -5,7 +5,8 @@
 //! run our statements look up names in `pg_catalog` only; our tables are written with their schema. `pg_temp` is last in the path: if it were missing, it would
 //! be searched first for tables and types.
 //!
-//! The owner of a database can also decide which role its sessions take (`ALTER DATABASE ... SET role`). A superuser's session that becomes the owner's that way
+//! The owner of a database can also decide which role its sessions take (`ALTER DATABASE ... SET role`). A superuser's session that becomes the owner's that
+//! way
 //! looks harmless, and any function of the owner can take the superuser's role back. So the role stays the one that connected, unless the user's own options
 //! name another.
 //!

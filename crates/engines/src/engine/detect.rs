@@ -4,7 +4,8 @@ use super::Engine;
 use crate::profile::{Discovery, Layout, Own, Replication};
 
 /// SQL: whether an extension has the relations and functions of these names in this schema, and no other role has put others of these names beside
-/// them, or could do so: the schema is a superuser's, and nobody else may create in it or rename it. Names alone prove nothing: a role that may create a schema can name it as an extension does, and our queries would run the code in it.
+/// them, or could do so: the schema is a superuser's, and no other role may create in it or rename it. Names alone prove nothing: a role that may create a
+/// schema can name it as an extension does, and our queries would run the code in it.
 macro_rules! extension_has {
     ($extension:literal, $schema:literal, $names:literal) => {
         concat!(

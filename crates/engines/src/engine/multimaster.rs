@@ -94,7 +94,8 @@ const PGACTIVE: &str = "\
            case when n.node_status <> 'r' then 'in status ' || n.node_status::text end, n.node_dsn \
     from pgactive.pgactive_nodes n where n.node_status <> 'k' order by n.node_name";
 
-/// A node follows every other one of its group, by a slot that has the same name on each of them if their databases have one oid. A worker whose change cannot be applied ends, and is started again 5 s later.
+/// A node follows every other one of its group, by a slot that has the same name on each of them if their databases have one oid. A worker whose change
+/// cannot be applied ends, and is started again 5 s later.
 const PGACTIVE_SUBSCRIPTIONS: &str = "\
     select n.node_name::text as subscription, n.node_status = 'r' as enabled, \
            exists (select from pgactive.pgactive_get_workers_info() w join pg_catalog.pg_stat_activity a on a.pid = w.pid \

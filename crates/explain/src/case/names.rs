@@ -16,7 +16,7 @@ pub(super) fn of_fact(fact: &mut Fact) {
     }
 }
 
-/// A record may come from somebody else: what should be a name in commands becomes one.
+/// A record may come from others: what should be a name in commands becomes one.
 pub(super) fn only(values: &mut Map<String, Value>) {
     for field in RELATIONS {
         if let Some(Value::String(text)) = values.get_mut(field)

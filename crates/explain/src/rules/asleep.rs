@@ -102,7 +102,7 @@ fn caller(case: &Case, time: &NodeTime, one: &StatementTime) -> String {
     }
 }
 
-/// A read for which nobody waits may be meant to sleep until there is something to return (a long poll).
+/// A read for which no session waits may be meant to sleep until there is something to return (a long poll).
 fn severity_of(case: &Case, time: &NodeTime, one: &StatementTime) -> Severity {
     let parsed = statement::parse(&one.text);
     let is_read = parsed.is_ok_and(|parsed| parsed.verb == Verb::Select && !parsed.tables.is_empty());

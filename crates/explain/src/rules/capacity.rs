@@ -9,6 +9,7 @@ use crate::series::Series;
 use crate::statistics::contrasts;
 use crate::units;
 use record::finding::{Level, Severity, Window};
+use record::statement::quoted;
 use std::collections::BTreeMap;
 
 pub(super) const RULES: &[Rule] = &[
@@ -68,6 +69,12 @@ const FREE_SHARE_MIN: f64 = 0.05;
 const DIFFERENCE: f64 = 0.05;
 /// Rows below which a node's bytes per row are meaningless.
 const ROWS_MIN: f64 = 10_000.0;
+
+/// Moves the indexes from the first of these tablespaces.
+fn move_indexes(from: &str, to: &str) -> String {
+    let first = from.split(',').next().unwrap_or("pg_default").trim();
+    format!("ALTER INDEX ALL IN TABLESPACE {} SET TABLESPACE {};", quoted(first), quoted(to))
+}
 
 fn left_behind(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -130,11 +137,7 @@ fn left_behind(case: &Case) -> Answer {
             .because("ALTER TABLE .. SET TABLESPACE moves the table but not its indexes")
             .remedy(
                 "move the indexes, too",
-                &[&format!(
-                    "ALTER INDEX ALL IN TABLESPACE {} SET TABLESPACE {};",
-                    record::statement::quoted(first.word("index_tablespaces").split(',').next().unwrap_or("pg_default").trim()),
-                    record::statement::quoted(first.word("tablespace"))
-                )],
+                &[&move_indexes(first.word("index_tablespaces"), first.word("tablespace"))],
             ),
         );
     }

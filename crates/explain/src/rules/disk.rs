@@ -237,7 +237,8 @@ fn slower_than_peers(
         .because(format!("{group}: {}", others.iter().map(|other| other.name).collect::<Vec<_>>().join(", ")))
         .remedy(
             "replace it, or remove it from the array: a stripe is as slow as its slowest member; until then, move tables to tablespaces on the other disks",
-            &[&format!("$ smartctl -a {}", word(&format!("/dev/{}", disk.name))), "ALTER TABLE t SET TABLESPACE other; -- and every index of it: ALTER INDEX i SET TABLESPACE other"],
+            &[&format!("$ smartctl -a {}", word(&format!("/dev/{}", disk.name))), "ALTER TABLE t SET TABLESPACE other; -- and every index of it: ALTER \
+                INDEX i SET TABLESPACE other"],
         );
     if same {
         made = made.not(format!(

@@ -288,7 +288,7 @@ fn never_reached(case: &Case) -> Vec<Claim> {
     for gap in never {
         let node = &gap.node;
         let is_its = |standby: &Thing<'_>| standby.name == node && standby.lines.word("state") == "streaming";
-        // Found in the catalog of another node: that it is not watched says nothing about it.
+        // Found in the catalog of another node: that it is not watched is no sign of anything.
         let primary = case.things("replication").find(is_its);
         let (severity, text, because) = match primary {
             Some(primary) => (
@@ -300,7 +300,7 @@ fn never_reached(case: &Case) -> Vec<Claim> {
                 "its views, its log and its host are unknown; its primary knows how far it is behind",
             ),
             None if gap.why.contains(LEFT_OUT) => {
-                (Severity::Low, format!("{node}: {}", gap.why), "nothing was asked there")
+                (Severity::Low, format!("{node}: {}", gap.why), "no query was sent there")
             }
             None => (
                 Severity::High,

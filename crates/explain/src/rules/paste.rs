@@ -32,53 +32,9 @@ pub(super) fn word(text: &str) -> String {
     }
 }
 
-/// Whether a command does nothing else than what it shows when it is pasted: no line ends in it, no quote stays open, and no backslash stands where psql takes
-/// it for a command of its own. Commands for the shell quote their words themselves.
-pub(crate) fn can_be_pasted(command: &str) -> bool {
-    if command.contains(char::is_control) {
-        return false;
-    }
-    if command.starts_with(['$', '#']) {
-        return true;
-    }
-    let mut rest = command.chars().peekable();
-    let mut before = ' ';
-    while let Some(c) = rest.next() {
-        match c {
-            '-' if rest.peek() == Some(&'-') => return true,
-            '\\' => return false,
-            '\'' | '"' => {
-                let has_escapes = c == '\'' && matches!(before, 'E' | 'e');
-                let mut is_open = true;
-                while let Some(inside) = rest.next() {
-                    match inside {
-                        '\\' if has_escapes => drop(rest.next()),
-                        '\\' if c == '\'' && rest.peek() == Some(&'\'') => return false,
-                        inside if inside == c => {
-                            is_open = false;
-                            break;
-                        }
-                        _ => {}
-                    }
-                }
-                if is_open {
-                    return false;
-                }
-            }
-            _ => {}
-        }
-        before = c;
-    }
-    true
-}
-
 /// Behind a command with a statement of an application, which may call its functions, operators and types.
 pub(super) const AS_THE_APPLICATION: &str =
     "-- as the application's role, not as a superuser: planning runs functions of the application";
-
-/// What stands in the place of a command that could do something else.
-pub(crate) const NOT_PRINTED: &str =
-    "-- left out: a name in this command has characters that psql or a shell would act on";
 
 /// What to do about a slot that the engine of the cluster made.
 pub(super) const OF_ENGINE: &str = "the cluster's engine made the slot for another of its nodes or for data that it moves: bring that node back or let the \
@@ -150,26 +106,6 @@ pub(super) fn set_for_all(setting: &str, value: &str) -> [String; 2] {
 mod tests {
     use super::*;
     use crate::case::fed;
-
-    #[test]
-    fn a_command_that_does_more_than_it_shows_is_not_printed() {
-        for fine in [
-            r"SELECT 1 FROM pg_stats WHERE tablename LIKE 'a\_b'; -- it's fine",
-            "DROP INDEX app.\"o.\".\"a;b\";",
-            r"SELECT E'a\\''b'::regclass;",
-            "$ pg_ctl restart -D '/srv/it'\\''s here' -m fast",
-        ] {
-            assert!(can_be_pasted(fine), "{fine}");
-        }
-        for bad in [
-            r"ALTER TABLE public.orders ; \! id",
-            r"SELECT 'o.\';alter role app superuser;--'::regclass;",
-            "ANALYZE a; -- b\nDROP TABLE a;",
-            "SELECT 'open",
-        ] {
-            assert!(!can_be_pasted(bad), "{bad}");
-        }
-    }
 
     #[test]
     fn a_literal_is_one_whatever_backslashes_mean() {

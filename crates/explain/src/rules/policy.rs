@@ -50,7 +50,8 @@ fn judge(case: &Case) -> Answer {
                 ))
                 .lacking("the policies' own work: EXPLAIN (ANALYZE, BUFFERS) as the role of the application shows it")
                 .remedy(
-                    "let a policy compare columns with a value that is computed once: (SELECT f()) instead of f(), and f() declared STABLE; where f takes a column, \
+                    "let a policy compare columns with a value that is computed once: (SELECT f()) instead of f(), and f() declared STABLE; where f takes \
+                        a column, \
                      let a function without one return all permitted keys at once: column = ANY (ARRAY(SELECT permitted())); give the columns an index",
                     &[
                         &format!("SELECT polname, pg_get_expr(polqual, polrelid) FROM pg_policy WHERE polrelid = {}::regclass;", literal(table)),

@@ -194,7 +194,8 @@ fn of_round(case: &Case, time: &NodeTime, parent: &Parent, of_it: &[&StatementTi
         if is_most { Severity::Medium } else { Severity::Low },
         Level::CoOccurrence,
         format!(
-            "{}: the rows of a result are {done} one by one (N+1): {} statements a second for one row or what belongs to it, {each} for each execution of another: {}",
+            "{}: the rows of a result are {done} one by one (N+1): {} statements a second for one row or what belongs to it, {each} for each execution of \
+                another: {}",
             time.node,
             units::short(calls),
             plain(shown.map_or("", |one| one.text.as_str()), 80)

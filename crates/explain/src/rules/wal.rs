@@ -34,7 +34,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "WAL-14",
         title: "a program commits each row that it writes by itself",
         needs: &[Field("statement", "calls"), Looked("wait")],
-        limits: "40 % of the session time in the WAL; 0.85 to 2.2 active sessions; 50 commits a second, of which three quarters are a statement for one row; high \
+        limits: "40 % of the session time in the WAL; 0.85 to 2.2 active sessions; 50 commits a second, of which three quarters are a statement for one \
+            row; high \
             from 70 % on (ours)",
         judge: single::judge,
         links: &["https://www.postgresql.org/docs/current/populate.html#DISABLE-AUTOCOMMIT"],

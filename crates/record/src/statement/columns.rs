@@ -56,7 +56,7 @@ fn end_of_name(text: &str) -> Option<usize> {
 }
 
 /// The schema of a table that is written as the server quotes it, and the name of the table alone. Both stay quoted.
-pub fn split_name(table: &str) -> (&str, &str) {
+fn split_name(table: &str) -> (&str, &str) {
     match end_of_name(table) {
         Some(end) if table[end..].starts_with('.') => (&table[..end], &table[end + 1..]),
         _ => ("public", table),
@@ -80,7 +80,7 @@ pub fn is_name(text: &str) -> bool {
     false
 }
 
-/// A text that should be such a name: what is none, as in a record that somebody has written, becomes one name in quotes.
+/// A text that should be such a name: what is none, as in a record that was forged, becomes one name in quotes.
 pub fn as_name(text: &str) -> std::borrow::Cow<'_, str> {
     if text.is_empty() || is_name(text) {
         return text.into();

@@ -1,8 +1,10 @@
-//! Extensions in a schema whose owner is not trusted, asked by a superuser.
+//! Extensions in a schema whose owner is not trusted, read by a superuser.
 //!
 //! The owner of a schema can rename it and put a function of the same name into another one that takes its name; a statement finds its functions by name
-//! each time it is analysed. A transaction that renames a schema keeps its lock on `pg_namespace` until it is committed (`RenameSchema` in schemacmds.c): while we
-//! have that table locked in SHARE mode no such change is under way, and none begins. A schema can also be dropped with all that is in it, and made anew: then the
+//! each time it is analysed. A transaction that renames a schema keeps its lock on `pg_namespace` until it is committed (`RenameSchema` in schemacmds.c):
+//! while we
+//! have that table locked in SHARE mode no such change is under way, and none begins. A schema can also be dropped with all that is in it, and made anew:
+//! then the
 //! extension's view is locked until that is committed, so we lock the view as well. Behind both locks, a look at where the extension's objects are stays true
 //! for one question. Who makes a schema, or the first temporary table of a session, waits for that long. A standby takes no such lock.
 
@@ -12,7 +14,8 @@ use postgres::types::ToSql;
 use serde_json::Value;
 
 /// Where the objects of the extensions are: $1 the name of a function or view, $2 whether it is a function. One column follows each row.
-pub(super) const SCHEMA_OF: &str = "from (select 'pg_catalog.pg_proc'::pg_catalog.regclass c, oid, pronamespace s from pg_catalog.pg_proc where proname = $1 and $2
+pub(super) const SCHEMA_OF: &str = "from (select 'pg_catalog.pg_proc'::pg_catalog.regclass c, oid, pronamespace s from pg_catalog.pg_proc where proname = \
+    $1 and $2
        union all select 'pg_catalog.pg_class'::pg_catalog.regclass, oid, relnamespace from pg_catalog.pg_class where relname = $1 and not $2) o
      join pg_catalog.pg_depend d on d.classid = o.c and d.objid = o.oid and d.deptype = 'e'
      join pg_catalog.pg_extension e on d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass and e.oid = d.refobjid

@@ -2,7 +2,7 @@
 
 use super::counters::Counters;
 use super::held::{self, Held};
-use super::probe::Call;
+use super::probe::{Call, Probe};
 use super::session::Failed;
 use super::{
     Link, Node, REFUSED_FACTOR, Up, clock, core, facts, functions, is_local, json, progress, relations, slru,
@@ -78,6 +78,18 @@ impl Part {
             Part::Subscriptions => ("subscriptions", "whether changes of other servers are applied"),
             Part::Progress => ("progress", "the progress of vacuums, index builds and copies"),
         }
+    }
+}
+
+impl Part {
+    /// What has to stay in its place while this part is read.
+    fn held(self, probe: &Probe) -> Vec<&Held> {
+        let calls = match self {
+            Part::Statements => vec![&probe.statements, &probe.kcache],
+            Part::WaitProfile => vec![&probe.wait_sampling],
+            _ => vec![],
+        };
+        calls.into_iter().filter_map(|call| call.held.as_ref()).collect()
     }
 }
 
@@ -165,12 +177,7 @@ impl Node {
         // Parts that this server does not have were reported with the facts.
         let Some(sql) = sql else { return Ok(()) };
         let begin_us = tick.clock.now_us();
-        let of_part = match part {
-            Part::Statements => vec![&probe.statements, &probe.kcache],
-            Part::WaitProfile => vec![&probe.wait_sampling],
-            _ => vec![],
-        };
-        let held: Vec<&Held> = of_part.into_iter().filter_map(|call| call.held.as_ref()).collect();
+        let held = part.held(probe);
         let answer = held::query(session, &held, &sql, &[])?;
         let t_us = tick.clock.now_us();
         let interval_us = last_us.map_or(0, |last| t_us - last);

@@ -19,8 +19,9 @@ pub(super) const IS_POWERFUL: &str = "(exists (select from pg_catalog.pg_roles m
 
 /// The other roles that can log in and are no superusers, whatever they may do now: each may make temporary functions and types by default, the owner of a
 /// database decides who may connect to it, and what a session has made stays with it when a right is taken away. Goes behind [`TRUSTED`].
-pub(super) const STRANGERS: &str = "strangers as materialized (select r.rolname from pg_catalog.pg_roles r where not r.rolsuper and r.rolname <> session_user
+pub(super) const OTHERS: &str = "others as materialized (select r.rolname from pg_catalog.pg_roles r where not r.rolsuper and r.rolname <> session_user
      and (r.rolcanlogin or exists (select from pg_catalog.pg_stat_activity a where a.usesysid = r.oid)))";
 
 /// Whether our role may read the tables of all, so that who gets its rights reads them, too.
-pub(super) const READS_ALL: &str = "exists (select from pg_catalog.pg_roles r where r.rolname = 'pg_read_all_data' and pg_catalog.pg_has_role(r.oid, 'member'))";
+pub(super) const READS_ALL: &str = "exists (select from pg_catalog.pg_roles r where r.rolname = 'pg_read_all_data' and pg_catalog.pg_has_role(r.oid, \
+    'member'))";

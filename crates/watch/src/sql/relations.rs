@@ -124,7 +124,8 @@ pub(crate) fn tables(probe: &Probe) -> String {
                from pg_catalog.pg_attribute a
                where a.attrelid = c.oid and a.attnum > 0 and a.attoptions::text like '%n\\_distinct%') column_options,
              pg_catalog.pg_stat_get_blocks_fetched(c.oid) + coalesce(i.fetched, 0) blocks_fetched, pg_catalog.pg_stat_get_blocks_hit(c.oid) + coalesce(i.hit, 0) blocks_hit,
-             pg_catalog.pg_stat_get_tuples_fetched(c.oid) + coalesce(i.rows, 0) index_rows, i.indexes, i.index_columns, i.unscanned_indexes, ({KEY_SEQUENCES}) key_sequences,
+             pg_catalog.pg_stat_get_tuples_fetched(c.oid) + coalesce(i.rows, 0) index_rows, i.indexes, i.index_columns, i.unscanned_indexes,
+               ({KEY_SEQUENCES}) key_sequences,
              case when c.relispartition and c.by_use <= {SEARCHED_MAX} and pg_catalog.pg_stat_get_numscans(c.oid) > 0
                then ({SIBLING_INDEXES}) end sibling_indexes,
              case when c.relispartition then (select h.inhparent::regclass::text from pg_catalog.pg_inherits h where h.inhrelid = c.oid limit 1) end partition_of,
@@ -141,7 +142,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
            from picked c cross join (select pg_catalog.current_setting('block_size')::bigint bytes) b
              left join pg_catalog.pg_class t on t.oid = c.reltoastrelid left join pg_catalog.pg_tablespace s on s.oid = c.reltablespace
              left join lateral (select sum(x.relpages)::bigint pages, sum(pg_catalog.pg_stat_get_numscans(x.oid))::bigint scans, count(*) as indexes,
-                 sum(pg_catalog.pg_stat_get_tuples_fetched(x.oid))::bigint as rows,
+               sum(pg_catalog.pg_stat_get_tuples_fetched(x.oid))::bigint as rows,
                  sum(pg_catalog.pg_stat_get_blocks_fetched(x.oid))::bigint fetched, sum(pg_catalog.pg_stat_get_blocks_hit(x.oid))::bigint hit, bool_or(k.indisprimary) has_key,
                  string_agg(distinct coalesce(s.spcname, (select spcname from home)), ',') tablespaces,
                  string_agg(x.relname || '(' || (select string_agg(a.attname, ', ' order by a.attnum) from pg_catalog.pg_attribute a

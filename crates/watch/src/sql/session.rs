@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::time::Duration;
 
-/// `application_name` of every connection that samples; samples leave out sessions of this name and our role: a name alone would hide anybody.
+/// `application_name` of every connection that samples; samples leave out sessions of this name and our role: a name alone would hide any session.
 pub const APPLICATION_NAME: &str = "pgfathom watch";
 /// The time limit for a query. On a host whose CPUs are full for seconds a short limit would cancel the sample just when it matters, and each would
 /// leave an error in the server's log; starts that pass meanwhile are missed and reported.

@@ -486,7 +486,8 @@ fn an_extension_in_a_schema_of_a_plain_role_is_used_by_a_superuser_while_it_stay
              create function mallory.pg_stat_statements(showtext bool) returns setof mallory.pg_stat_statements language sql
                as 'select * from mallory.pg_stat_statements where mallory.trap()'"
         );
-        let held = "select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'pgfathom watch'";
+        let held = "select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'pgfathom \
+            watch'";
         let mut mallory = client_of(server, "mallory", "mallory");
         setup.batch_execute("grant create on database postgres to mallory").unwrap();
         for away in ["alter schema mallory rename to elsewhere", "drop schema mallory cascade"] {

@@ -280,7 +280,8 @@ const SETTINGS_COMMAND: &str = "SELECT coalesce(d.datname, '(all databases)') AS
 const FUNCTIONS_COMMAND: &str = "SELECT oid::regprocedure, proconfig FROM pg_proc WHERE proconfig::text ~ 'enable_|_cost|plan_cache_mode';";
 const OTHER_TYPE: &str = "its sessions send a parameter of another type (numeric, as decimals of a driver, for a column of integers is compared by a cast of \
     the column), or have other settings or older plans";
-const TYPE_REMEDY: &str = "look at the type that the driver sends: bind an integer, or write CAST($1 AS bigint). If it is one already, look for planner settings \
+const TYPE_REMEDY: &str = "look at the type that the driver sends: bind an integer, or write CAST($1 AS bigint). If it is one already, look for planner \
+    settings \
     (enable_..., random_page_cost, plan_cache_mode) of the role, the database, a function or the connection; a session that prepared its statement before the \
     index existed needs DISCARD PLANS, or a new connection";
 const FREQUENT_REMEDY: &str = "keep what such executions compute from most of the table (a summary table, a materialized view), or let them ask for fewer \

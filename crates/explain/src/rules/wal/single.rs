@@ -85,7 +85,7 @@ pub(super) fn judge(case: &Case) -> Answer {
             .lacking("whether each row must be safe before the next one is sent: an import need not, a payment must")
             .remedy(
                 "put many rows into a transaction (BEGIN ... COMMIT around some thousand, autocommit off), or better into one INSERT of many rows or a COPY; \
-                 where the last moments may be lost in a crash, synchronous_commit = off for this session takes the wait away and keeps all else",
+                 where the last part of a second may be lost in a crash, synchronous_commit = off for this session takes the wait away and keeps all else",
                 &["SET synchronous_commit = off; -- in the session of the import: the last 0.6 s may be lost in a crash, nothing else"],
             ),
         );

@@ -145,7 +145,8 @@ fn question_of_relations(names: &[String]) -> String {
               where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
                 and (a.atttypid = {JSON} or a.atttypid = {BPCHAR} and a.atttypmod >= 50 + 4 and not exists (select from pg_catalog.pg_stats s
                   where s.schemaname = n.nspname and s.tablename = c.relname and s.attname = a.attname and (s.null_frac > 0.5
-                    or (select avg(pg_catalog.length(pg_catalog.rtrim(v))) from pg_catalog.unnest(coalesce(s.histogram_bounds, s.most_common_vals)::text::text[]) v)
+                    or (select avg(pg_catalog.length(pg_catalog.rtrim(v))) from pg_catalog.unnest(coalesce(s.histogram_bounds,
+                      s.most_common_vals)::text::text[]) v)
                       >= 0.5 * (a.atttypmod - 4))))
                 and c.relkind in ('r', 'p')) as kinds,
             case when c.relpersistence = 't' then pg_catalog.pg_stat_get_live_tuples(c.oid) || ' ' || pg_catalog.pg_stat_get_dead_tuples(c.oid)

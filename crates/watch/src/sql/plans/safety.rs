@@ -10,7 +10,7 @@
 //! The tables are those that the server has locked for PREPARE, which analyses a statement and does not plan it; they are not those of the parser.
 
 use crate::sql::json::{flag, list, text};
-use crate::sql::powers::{IS_POWERFUL, STRANGERS, TRUSTED};
+use crate::sql::powers::{IS_POWERFUL, OTHERS, TRUSTED};
 use record::watched::MORE_THAN_READ;
 use serde_json::Value;
 
@@ -19,7 +19,8 @@ use serde_json::Value;
 const RUNS_SQL: &str =
     "_to_xml|^ts_stat$|^ts_rewrite$|^pg_input_|^jsonb?_populate_|^jsonb?_to_record|^currtid";
 
-/// Whether a function is for the server's own use, as the inputs of types are: `domain_in` takes any type by its object id, which can be computed, and evaluates
+/// Whether a function is for the server's own use, as the inputs of types are: `domain_in` takes any type by its object id, which can be computed, and
+/// evaluates
 /// its checks. Such functions have arguments or results of these types (`pg_type.dat`), or check the bodies of functions.
 const OF_THE_SERVER: &str = "(prorettype in ('pg_catalog.cstring'::pg_catalog.regtype, 'pg_catalog.internal'::pg_catalog.regtype,
     'pg_catalog.language_handler'::pg_catalog.regtype)
@@ -64,12 +65,12 @@ fn calls_forbidden(tree: &str) -> String {
 /// About the names in a text: $1 all words, $2 names of tables without a schema. A type is named by its own name or, as the type of rows, by that of its table.
 pub(super) fn of_names() -> String {
     format!(
-        "with recursive {}, {STRANGERS} select json_build_object('database', current_database(),
+        "with recursive {}, {OTHERS} select json_build_object('database', current_database(),
           'plans', exists (select from pg_catalog.pg_settings where name = 'plan_cache_mode'),
           'version_num', pg_catalog.current_setting('server_version_num')::int,
           'jit_above_cost', (select pg_catalog.current_setting('jit_above_cost', true)::float8),
           'work_mem_kb', (select setting::bigint from pg_catalog.pg_settings where name = 'work_mem'),
-          'stranger', (select min(rolname::text) from strangers where {IS_POWERFUL}),
+          'other', (select min(rolname::text) from others where {IS_POWERFUL}),
           'hidden', exists (select from pg_catalog.pg_operator where oprcode in (select oid from loose)
                 or oprowner not in (select oid from trusted) or oid >= 16384 and oprcode in (select oid from forbidden union all select oid from written))
             or exists (select from pg_catalog.pg_cast where castfunc in (select oid from forbidden))
@@ -147,10 +148,10 @@ pub(super) fn schemas(answer: &Value, wanted: &[String]) -> Result<Vec<String>, 
     if flag(answer, "plans") != Some(true) {
         return Err("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
     }
-    let stranger = text(answer, "stranger");
-    if !stranger.is_empty() {
+    let other = text(answer, "other");
+    if !other.is_empty() {
         return Err(format!(
-            "role {stranger} can log in and is no superuser, and {MORE_THAN_READ}: planning could run its code with our rights; watch as a role that is \
+            "role {other} can log in and is no superuser, and {MORE_THAN_READ}: planning could run its code with our rights; watch as a role that is \
                 only in pg_monitor and pg_read_all_data"
         ));
     }
