@@ -151,8 +151,7 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
            from (select pid, backend_type, case when {daemons} then 'idle' else coalesce(state, '') end state, coalesce(wait_event_type, '') wait_type, coalesce(wait_event, '') wait_event, {query_id} query_id,
              {leader} leader_pid, xact_start, query_start, state_change, backend_start, backend_xid, backend_xmin, usesysid, datid, application_name, client_addr, {tls} tls,
              {sampled} sampled, pg_catalog.left(query, {QUERY_CHARS}) query
-           from {} where pid <> pg_catalog.pg_backend_pid() and not (coalesce(application_name, '') = '{}' and pg_catalog.pg_get_userbyid(usesysid) =
-             session_user)) r)
+           from {} where pid <> pg_catalog.pg_backend_pid() and (application_name = '{}' and pg_get_userbyid(usesysid) = session_user) is not true) r)
          select json_build_object({})::text",
         probe.activity,
         crate::sql::session::APPLICATION_NAME,

@@ -83,6 +83,10 @@ const KEY_SEQUENCES: &str = "select string_agg(pg_catalog.format('%I(%I) from %I
 /// Pages of an index from which on it is named if nothing has read it.
 const UNSCANNED_PAGES_MIN: u32 = 64;
 
+/// Whether all tables of a schema are published.
+const PUBLISHED_BY_SCHEMA: &str =
+    "exists (select from pg_catalog.pg_publication_namespace where pnnspid = c.relnamespace)";
+
 /// Tables of the current database.
 pub(crate) fn tables(probe: &Probe) -> String {
     let half = TABLES_MAX * 3 / 5;
@@ -91,11 +95,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
         true => ("pg_catalog.pg_stat_get_tuples_newpage_updated(c.oid)", format!("x.relam <> {BRIN}")),
         false => ("null::bigint", "true".to_string()),
     };
-    let by_schema = if probe.publication_namespace.is_empty() {
-        "false"
-    } else {
-        "exists (select from pg_catalog.pg_publication_namespace where pnnspid = c.relnamespace)"
-    };
+    let by_schema = if probe.publication_namespace.is_empty() { "false" } else { PUBLISHED_BY_SCHEMA };
     format!(
         "with c as materialized (select c.*, n.nspname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
             where c.relkind in ('r', 'm') and c.relpersistence <> 't' and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'),
