@@ -12,7 +12,7 @@ macro_rules! trusted {
         "select r.oid from pg_catalog.pg_roles r \
          cross join (select o.oid, o.rolsuper or o.rolname = session_user as is_safe, \
                        (select pg_catalog.bool_or(s.rolsuper or s.rolcreaterole and not o.rolcreaterole or s.rolcreatedb and not o.rolcreatedb \
-                            or s.rolreplication and not o.rolreplication or s.rolbypassrls and not o.rolbypassrls \
+                            or s.rolreplication and not o.rolreplication \
                             or exists (select 1 from pg_catalog.pg_roles f where f.oid < 16384 and f.rolname like 'pg\\_%' \
                               and f.rolname <> 'pg_database_owner' \
                               and pg_catalog.pg_has_role(s.oid, f.oid, 'MEMBER') and not pg_catalog.pg_has_role(o.oid, f.oid, 'MEMBER'))) \

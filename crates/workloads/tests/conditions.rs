@@ -304,6 +304,11 @@ fn a_fresh_load_keeps_every_condition_and_each_damage_is_named() {
         assert_eq!(report.extent.count, u64::from(WAREHOUSES));
         assert_eq!((report.extent.added, report.notes.len()), (Some(0), 0));
         for answer in &report.answers {
+            if answer.condition == X15 {
+                // One node has no copies to compare.
+                assert!(matches!(answer.outcome, Outcome::DoesNotApply { .. }), "{answer:?}");
+                continue;
+            }
             assert_eq!(answer.outcome, Outcome::Kept, "{installation:?} {answer:?}");
             let expected = match answer.condition.thing() {
                 "warehouse" => 2,
@@ -446,7 +451,7 @@ fn after_a_delivery_one_condition_does_not_apply() {
         // The other warehouse is still as it was loaded.
         let other = Options { range: Some((2, 2)), ..options() };
         for answer in judge(&cluster.spec(), &other).answers {
-            let is_about_all = matches!(answer.condition, X16 | X17);
+            let is_about_all = matches!(answer.condition, X15 | X16 | X17);
             match answer.outcome {
                 Outcome::DoesNotApply { .. } => assert!(is_about_all, "{}", answer.condition),
                 outcome => assert_eq!(outcome, Outcome::Kept, "{}", answer.condition),
