@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The interval of looks.
 const EVERY_US: u64 = 5_000_000;
+/// The time to the second look if no server was known at the first.
+const SOON_US: u64 = 1_500_000;
 /// Processes read in one look at most: with more of them, looks would be a cost themselves.
 const PROCESSES_MAX: usize = 2_000;
 /// Programs recorded of a look.
@@ -112,9 +114,12 @@ impl Programs {
         if now_us < self.due_us {
             return;
         }
-        self.due_us = now_us + EVERY_US;
         let pids: Vec<u32> = files.entries("/proc").iter().filter_map(|name| name.parse().ok()).collect();
         let mut mains = main_processes(files, servers);
+        // What ended is counted from the second look on at which the main process is known: so the next look is soon as long as it is not.
+        let is_known = !mains.is_empty() && mains.len() == servers.len();
+        let is_new = self.at_us.is_none();
+        self.due_us = now_us + if is_new && !is_known { SOON_US } else { EVERY_US };
         let mut now: HashMap<u32, Counters> = HashMap::new();
         let mut programs: BTreeMap<String, Sum> = BTreeMap::new();
         for pid in pids.into_iter().take(PROCESSES_MAX) {
