@@ -102,6 +102,12 @@ impl Sum {
 }
 
 impl Programs {
+    /// The time to the next look. What ended is counted from the second look on at which the main process of a server is known: it is soon if none was known at
+    /// the first.
+    fn next_us(&self, is_known: bool) -> u64 {
+        if self.at_us.is_none() && !is_known { SOON_US } else { EVERY_US }
+    }
+
     /// Reads all processes if it is time, and reports the programs that used the most. Processes of the servers are left out: they have lines of their own.
     pub(crate) fn tick(
         &mut self,
@@ -116,10 +122,7 @@ impl Programs {
         }
         let pids: Vec<u32> = files.entries("/proc").iter().filter_map(|name| name.parse().ok()).collect();
         let mut mains = main_processes(files, servers);
-        // What ended is counted from the second look on at which the main process is known: so the next look is soon as long as it is not.
-        let is_known = !mains.is_empty() && mains.len() == servers.len();
-        let is_new = self.at_us.is_none();
-        self.due_us = now_us + if is_new && !is_known { SOON_US } else { EVERY_US };
+        self.due_us = now_us + self.next_us(!mains.is_empty() && mains.len() == servers.len());
         let mut now: HashMap<u32, Counters> = HashMap::new();
         let mut programs: BTreeMap<String, Sum> = BTreeMap::new();
         for pid in pids.into_iter().take(PROCESSES_MAX) {
