@@ -274,7 +274,7 @@ fn pglogical_is_loaded_verified_driven_and_proved() {
     a_node_that_receives_nothing_is_no_verdict(&trial.lab);
 }
 
-/// Replication that did not work before the proof says nothing about the engine.
+/// Replication that did not work before the proof is no sign of what the engine promises.
 fn a_node_that_receives_nothing_is_no_verdict(lab: &ClusterLab) {
     lab.execute(1, "select pglogical.alter_subscription_disable('m2_from_m1', true)");
     let left = "select count(*)::text from pg_catalog.pg_replication_slots where active and slot_name like '%m2_from_m1'";

@@ -6,9 +6,8 @@
 //! be searched first for tables and types.
 //!
 //! The owner of a database can also decide which role its sessions take (`ALTER DATABASE ... SET role`). A superuser's session that becomes the owner's that
-//! way
-//! looks harmless, and any function of the owner can take the superuser's role back. So the role stays the one that connected, unless the user's own options
-//! name another.
+//! way looks harmless, and any function of the owner can take the superuser's role back. So the role stays the one that connected, unless the user's own
+//! options name another.
 //!
 //! The other settings change the content or the format of results.
 

@@ -63,9 +63,8 @@ const NAMED_MAX: usize = 3;
 const EXPLAINED_MIN: f64 = 0.5;
 /// Programs that are written for driving a server.
 const OURS: [&str; 3] = ["pgfathom", "pgbench", "psql"];
-/// The processes of the server itself are not among the programs, so this is another one, a neighbour; in recordings that do not count its ended processes
-/// it may
-/// be the server, which was not known at once.
+/// The processes of the server itself are not among the programs, so this is another one, a neighbour; in recordings that do not count its ended processes it
+/// may be the server, which was not known at once.
 const SERVER: &str = "postgres";
 /// The share of the time waiting for a CPU with too many sessions.
 const TOO_MANY_SHARE_MIN: f64 = 0.5;

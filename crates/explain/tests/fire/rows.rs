@@ -148,7 +148,7 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         );
     }),
     ("PLAN-83", |scene| skipped(scene, "(at > $1)", 9_000, 9_000.0)),
-    // A refresh that hinders nobody is counted by executions.
+    // A refresh for which no session waits is counted by executions.
     ("VAC-15", |scene| refreshed(scene, 0)),
     // Another number of rows.
     ("TXN-11", |scene| lines(scene, [20_000, 10_000])),

@@ -21,8 +21,8 @@ const STOPPED_TIMEOUT: Duration = Duration::from_secs(8);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// PostgreSQL's own, with the columns of [`Replication::subscriptions`].
-const NATIVE: &str = "select s.subname::text, s.subenabled, \
-        exists (select 1 from pg_catalog.pg_stat_subscription w where w.subid = s.oid and w.pid is not null), s.subslotname::text \
+const NATIVE: &str = "select s.subname as subscription, s.subenabled as enabled, s.subslotname as slot, \
+        exists (select 1 from pg_catalog.pg_stat_subscription w where w.subid = s.oid and w.pid is not null) as running \
     from pg_catalog.pg_subscription s join pg_catalog.pg_database d on d.oid = s.subdbid and d.datname = pg_catalog.current_database()";
 
 /// Writes a row into `table` on each of these nodes and waits until every other one shows it.
@@ -78,8 +78,11 @@ fn deaf(nodes: &[(usize, &str)], missing: &[(usize, &str)], stopped: &[String]) 
 fn stopped(members: &mut [Member<'_>], receiver: usize, finds: Finds) -> Result<Vec<String>, LiveError> {
     let mut words = Vec::new();
     let found = finds(&mut members[receiver].2)?;
-    for query in found.iter().map(|replication| replication.subscriptions.unwrap_or(NATIVE)) {
-        let rows = members[receiver].2.request(query)?.rows().to_vec();
+    let query_of = |subscriptions: &str| {
+        format!("select f.subscription::text, f.enabled, f.running, f.slot::text from ({subscriptions}) f")
+    };
+    for query in found.iter().map(|replication| query_of(replication.subscriptions.unwrap_or(NATIVE))) {
+        let rows = members[receiver].2.request(&query)?.rows().to_vec();
         for row in rows {
             let value = |column: usize| row.get(column).and_then(text).unwrap_or_default();
             let (name, slot) = (value(0), value(3));

@@ -58,8 +58,7 @@ struct Main {
 
 impl Main {
     /// The CPU time of children that began and ended since the last look: parallel workers and short sessions are in no look. Of those that were seen, what
-    /// they
-    /// used before is known.
+    /// they used before is known.
     fn unseen_us(&self, now: &Main) -> u64 {
         let is_gone = |(pid, (started, _)): &(&u32, &(u64, u64))| {
             now.children.get(pid).is_none_or(|(other, _)| other != started)

@@ -1,12 +1,10 @@
 //! Extensions in a schema whose owner is not trusted, read by a superuser.
 //!
-//! The owner of a schema can rename it and put a function of the same name into another one that takes its name; a statement finds its functions by name
-//! each time it is analysed. A transaction that renames a schema keeps its lock on `pg_namespace` until it is committed (`RenameSchema` in schemacmds.c):
-//! while we
-//! have that table locked in SHARE mode no such change is under way, and none begins. A schema can also be dropped with all that is in it, and made anew:
-//! then the
-//! extension's view is locked until that is committed, so we lock the view as well. Behind both locks, a look at where the extension's objects are stays true
-//! for one question. Who makes a schema, or the first temporary table of a session, waits for that long. A standby takes no such lock.
+//! The owner of a schema can rename it and put a function of the same name into another one that takes its name; a statement finds its functions by name each
+//! time it is analysed. A transaction that renames a schema keeps its lock on `pg_namespace` until it is committed (`RenameSchema` in schemacmds.c): while we
+//! have that table locked in SHARE mode no such change is under way, and none begins. A schema can also be dropped with all that is in it, and made anew: then
+//! the extension's view is locked until that is committed, so we lock the view as well. Behind both locks, a look at where the extension's objects are stays
+//! true for one question. Who makes a schema, or the first temporary table of a session, waits for that long. A standby takes no such lock.
 
 use super::json::text;
 use super::session::{Failed, Session};
@@ -51,7 +49,7 @@ impl Held {
     }
 }
 
-/// The same as [`Session::query`], with these objects in their places meanwhile.
+/// The same as [`Session::query`], with these objects kept in their places.
 pub(crate) fn query(
     session: &mut Session,
     held: &[&Held],

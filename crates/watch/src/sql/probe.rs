@@ -64,7 +64,7 @@ impl Call {
     /// The schema is the extension's own choice, and need not be in the search path. An object of this name outside of the extension
     /// is not trusted, and not called. Nor is one in a schema whose owner is not trusted, if our role may do more than read: the owner can rename the schema
     /// and put another function in its place, and statements find it by its name each time they are analysed. A superuser on a primary keeps the schema in
-    /// its place meanwhile ([`Held`]).
+    /// its place while it asks ([`Held`]).
     /// A role that may read the tables of all trusts
     /// the owner of the database besides, because by default the schema public is theirs.
     /// `None` if no such extension is installed: to try it all the same would write an error into the server's log.

@@ -1,6 +1,7 @@
 //! Plans of statements: what is recorded, what a pretended index does to them, and what is never planned.
 
 use super::watched::{NODE, Watch, client, client_of, major, on_each};
+use lab::throwaway::Throwaway;
 use record::event;
 use record::watched::{MORE_THAN_READ, PlanIndex, PlanNode, Sampled, WhatIf};
 use watch::{Batch, Collect, Tick};
@@ -13,6 +14,15 @@ const WATCHER: &str = "create role watcher login; grant pg_monitor to watcher; g
 /// Leaves a lock with the session that ran it.
 const EVIL: &str = "create function public.evil(int) returns int language sql immutable as 'select 1 from (select pg_catalog.pg_advisory_lock(4711)) x'; \
     create function mallory.evil(int) returns int language plpgsql immutable as 'begin perform pg_catalog.pg_advisory_lock(4711); return 1; end'";
+
+/// A watch as this role, after its first tick.
+fn watch_as(server: &Throwaway, user: &str) -> Watch {
+    let mut spec = server.spec();
+    spec.user = user.to_owned();
+    let mut watch = Watch::of(&spec);
+    watch.tick();
+    watch
+}
 
 /// The end of a recording.
 fn end(watch: &mut Watch) {
@@ -207,13 +217,6 @@ fn functions_of_plain_roles_are_never_run_by_planning() {
             )
             .unwrap();
         setup.batch_execute(WATCHER).unwrap();
-        let watch_as = |user: &str| {
-            let mut spec = server.spec();
-            spec.user = user.to_owned();
-            let mut watch = Watch::of(&spec);
-            watch.tick();
-            watch
-        };
         let texts = [
             "select count(*) from mallory.plain where public.evil(5) = 7 and a > 3",
             "select count(*), (plain.a).evil from mallory.plain where a > 3 group by plain.a",
@@ -222,7 +225,7 @@ fn functions_of_plain_roles_are_never_run_by_planning() {
             "select count(*) from mallory.seen where v > 3",
         ];
         for user in ["postgres", "watcher"] {
-            let mut watch = watch_as(user);
+            let mut watch = watch_as(server, user);
             for text in texts.iter().cycle().take(25) {
                 let _ = mallory.batch_execute(text);
             }
@@ -235,7 +238,7 @@ fn functions_of_plain_roles_are_never_run_by_planning() {
             assert_eq!(setup.query_one(held, &[]).unwrap().get::<_, i64>(0), 0);
         }
         // The same role's table without functions is planned by one that may only read.
-        let mut watch = watch_as("watcher");
+        let mut watch = watch_as(server, "watcher");
         for _ in 0..200 {
             mallory.batch_execute("select count(*) from mallory.plain where a % 7 = 3").unwrap();
         }
@@ -447,7 +450,7 @@ fn a_table_without_statistics_is_recorded_and_one_that_was_analysed_is_not() {
 }
 
 /// The owner of a schema can rename it, or drop it, and put another function in the place of the extension's, which statements find by its name. A superuser
-/// keeps the schema in its place meanwhile.
+/// keeps the schema in its place while it asks.
 #[test]
 fn an_extension_in_a_schema_of_a_plain_role_is_used_by_a_superuser_while_it_stays_there() {
     on_each(&[PRELOAD], |server| {
@@ -462,15 +465,8 @@ fn an_extension_in_a_schema_of_a_plain_role_is_used_by_a_superuser_while_it_stay
         if reads_all {
             setup.batch_execute("grant pg_read_all_data to reader").unwrap();
         }
-        let watch_as = |user: &str| {
-            let mut spec = server.spec();
-            spec.user = user.to_owned();
-            let mut watch = Watch::of(&spec);
-            watch.tick();
-            watch
-        };
         for (user, is_used) in [("postgres", true), ("watcher", true), ("reader", !reads_all)] {
-            let mut watch = watch_as(user);
+            let mut watch = watch_as(server, user);
             end(&mut watch);
             let why = watch.why_missing("pg_stat_statements");
             assert_eq!(why.is_empty(), is_used, "{user}: {why}");
@@ -491,7 +487,7 @@ fn an_extension_in_a_schema_of_a_plain_role_is_used_by_a_superuser_while_it_stay
         let mut mallory = client_of(server, "mallory", "mallory");
         setup.batch_execute("grant create on database postgres to mallory").unwrap();
         for away in ["alter schema mallory rename to elsewhere", "drop schema mallory cascade"] {
-            let mut watch = watch_as("postgres");
+            let mut watch = watch_as(server, "postgres");
             mallory.batch_execute(&format!("begin; {away}; {decoy}")).unwrap();
             // Under way, and then done: the trap is in the place of the extension's function.
             for step in ["select 1", "commit"] {

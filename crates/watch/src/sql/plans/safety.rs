@@ -20,8 +20,7 @@ const RUNS_SQL: &str =
     "_to_xml|^ts_stat$|^ts_rewrite$|^pg_input_|^jsonb?_populate_|^jsonb?_to_record|^currtid";
 
 /// Whether a function is for the server's own use, as the inputs of types are: `domain_in` takes any type by its object id, which can be computed, and
-/// evaluates
-/// its checks. Such functions have arguments or results of these types (`pg_type.dat`), or check the bodies of functions.
+/// evaluates its checks. Such functions have arguments or results of these types (`pg_type.dat`), or check the bodies of functions.
 const OF_THE_SERVER: &str = "(prorettype in ('pg_catalog.cstring'::pg_catalog.regtype, 'pg_catalog.internal'::pg_catalog.regtype,
     'pg_catalog.language_handler'::pg_catalog.regtype)
   or proargtypes::oid[] && array['pg_catalog.cstring'::pg_catalog.regtype, 'pg_catalog.internal'::pg_catalog.regtype]::oid[]
