@@ -9,6 +9,7 @@ mod columns;
 mod inner;
 mod interval;
 mod mask;
+mod qualify;
 mod shape;
 mod walk;
 
@@ -16,6 +17,7 @@ pub use columns::{as_name, index_columns, index_command, is_name, quoted, schema
 pub use inner::inner;
 pub use interval::Interval;
 pub use mask::{mask, parameterized};
+pub use qualify::{Chain, chains, qualified};
 pub use shape::Shape;
 
 use sqlparser::dialect::PostgreSqlDialect;
@@ -152,6 +154,13 @@ pub fn parse(text: &str) -> Result<Statement, Unread> {
     Ok(walk::statement(statement))
 }
 
+/// The tables of a text without a schema, each with its place.
+fn spans(text: &str) -> Result<Vec<(String, sqlparser::tokenizer::Location)>, Unread> {
+    let parsed = statements(text)?;
+    let [statement] = parsed.as_slice() else { return Err(Unread::NotOne) };
+    Ok(walk::spans(statement))
+}
+
 /// Reads the form of a text that is one statement.
 ///
 /// # Errors
@@ -262,20 +271,8 @@ pub fn names(text: &str) -> Vec<String> {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         if first == '"' {
-            let mut name = String::new();
-            let mut chars = rest[1..].char_indices().peekable();
-            let mut length = rest.len();
-            while let Some((at, c)) = chars.next() {
-                if c != '"' {
-                    name.push(c);
-                } else if chars.peek().is_some_and(|(_, next)| *next == '"') {
-                    chars.next();
-                    name.push('"');
-                } else {
-                    length = at + 2;
-                    break;
-                }
-            }
+            // What is not closed is a name to its end.
+            let (name, length) = qualify::quoted(rest).unwrap_or_else(|| (rest[1..].to_string(), rest.len()));
             found.insert(name);
             rest = &rest[length..];
         } else if mask::is_name_start(first) {

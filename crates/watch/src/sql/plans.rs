@@ -9,6 +9,7 @@
 mod due;
 mod inside;
 mod safety;
+mod superuser;
 mod tree;
 mod trial;
 mod types;
@@ -41,6 +42,8 @@ const QUIET: &str = "select pg_catalog.set_config('log_min_messages', 'fatal', t
     where rolname operator(pg_catalog.=) current_user and rolsuper";
 /// Where names are looked up by all statements but the one that is planned.
 const OWN_PATH: &str = "set local search_path = pg_catalog, pg_temp";
+/// The same for a statement that names all else with its schema.
+const OWN_NAMES: &str = "pg_catalog, pg_temp";
 /// `server_version_num` from which EXPLAIN has GENERIC_PLAN. An older server writes an error into its log when that is tried.
 const GENERIC_PLAN_SINCE: u64 = 160_000;
 /// From so many scans below one Append on, EXPLAIN EXECUTE shows whether partitions are left out when it runs.
@@ -135,7 +138,9 @@ impl Node {
                         self.record(tick, looked, before, trials, batch);
                     }
                 }
-                Err(NotPlanned::Why(why) | NotPlanned::Type(why)) => {
+                // A lock may be free at the next tick.
+                Err(NotPlanned::Locked(_)) if !is_end => {}
+                Err(NotPlanned::Why(why) | NotPlanned::Type(why) | NotPlanned::Locked(why)) => {
                     self.plans.seen.entry(wanted.query_id.clone()).or_insert(None);
                     self.plans.reasons.insert(wanted.query_id, why);
                     let lost = "how the server executes these statements";
@@ -228,6 +233,8 @@ struct Open {
     plain: String,
     path: String,
     names: Value,
+    /// As a superuser where other roles can log in.
+    is_beside_others: bool,
 }
 
 /// Plans a statement, and leaves nothing behind. An engine that cannot plan for unknown values gets some.
@@ -305,13 +312,25 @@ fn within_as<T>(
         let schemas = safety::schemas(&names, &tables).map_err(why)?;
         let path =
             [&["pg_catalog".to_string()], schemas.as_slice(), &["pg_temp".to_string()]].concat().join(", ");
-        let open = Open { plain: plain.clone(), path, names };
+        let is_beside_others = names["other"].is_string();
+        let open = match is_beside_others {
+            true => Open {
+                plain: superuser::lock(session, &plain, &names)?,
+                path: OWN_NAMES.to_string(),
+                names,
+                is_beside_others,
+            },
+            false => Open { plain: plain.clone(), path, names, is_beside_others },
+        };
         // The text has no semicolon, no literal and no comment: it cannot end here and go on as another statement.
         session.plain(&format!(
-            "set local search_path = {}; prepare pgfathom_plan as {plain}; {OWN_PATH}",
-            open.path
+            "set local search_path = {}; prepare pgfathom_plan as {}; {OWN_PATH}",
+            open.path, open.plain
         ))?;
         is_prepared = true;
+        if is_beside_others {
+            superuser::check_locked(session, &open.plain)?;
+        }
         safety::check_tables(&session.query(&safety::of_tables(), &[])?).map_err(why)?;
         work(session, &open)
     };
@@ -333,6 +352,9 @@ fn planned(
     let version = count(&open.names, "version_num").unwrap_or(0);
     let summary = if version >= SUMMARY_SINCE { "summary, " } else { "" };
     let command = match version >= GENERIC_PLAN_SINCE {
+        _ if values == Values::Any && open.is_beside_others => {
+            return Err(NotPlanned::Why("a superuser plans nothing with values".to_string()));
+        }
         _ if values == Values::Any => types::with_any_values(session)?,
         true => format!("explain ({summary}generic_plan, verbose, format json) {}", open.plain),
         false => executed(open, summary),

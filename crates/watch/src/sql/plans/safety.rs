@@ -4,11 +4,12 @@
 //! our role, and none of them runs SQL or finds a type by a name that it is given.
 //!
 //! That is a sieve, and a sieve has holes: an operator of a plain role over a built-in function, an object id that is computed, a body that another function
-//! is inlined into, an expression of an index that is committed between the check and the plan. What would run by one has the rights of our role. So a role
-//! that may do more than read plans nothing on a server where any other role can log in that is no superuser.
+//! is inlined into, an expression of an index that is committed between the check and the plan. What would run by one has the rights of our role. So where any
+//! other role can log in that is no superuser, a role that may do more than read plans nothing, but for what [`super::superuser`] lets a superuser plan.
 //!
 //! The tables are those that the server has locked for PREPARE, which analyses a statement and does not plan it; they are not those of the parser.
 
+use super::superuser::MAY_LOCK;
 use crate::sql::json::{flag, list, text};
 use crate::sql::powers::{IS_POWERFUL, OTHERS, TRUSTED};
 use record::watched::MORE_THAN_READ;
@@ -16,12 +17,12 @@ use serde_json::Value;
 
 /// Built-in functions that run SQL that they are given, or make values of a type that they are given by name: xml.c, tsvector_op.c, tsquery_rewrite.c, misc.c,
 /// jsonfuncs.c.
-const RUNS_SQL: &str =
+pub(super) const RUNS_SQL: &str =
     "_to_xml|^ts_stat$|^ts_rewrite$|^pg_input_|^jsonb?_populate_|^jsonb?_to_record|^currtid";
 
 /// Whether a function is for the server's own use, as the inputs of types are: `domain_in` takes any type by its object id, which can be computed, and
 /// evaluates its checks. Such functions have arguments or results of these types (`pg_type.dat`), or check the bodies of functions.
-const OF_THE_SERVER: &str = "(prorettype in ('pg_catalog.cstring'::pg_catalog.regtype, 'pg_catalog.internal'::pg_catalog.regtype,
+pub(super) const OF_THE_SERVER: &str = "(prorettype in ('pg_catalog.cstring'::pg_catalog.regtype, 'pg_catalog.internal'::pg_catalog.regtype,
     'pg_catalog.language_handler'::pg_catalog.regtype)
   or proargtypes::oid[] && array['pg_catalog.cstring'::pg_catalog.regtype, 'pg_catalog.internal'::pg_catalog.regtype]::oid[]
   or proname ~ '_validator$')";
@@ -50,7 +51,7 @@ fn common() -> String {
 }
 
 /// Whether a stored expression calls a function of which this is true.
-fn calls(tree: &str, is_so: &str) -> String {
+pub(super) fn calls(tree: &str, is_so: &str) -> String {
     format!(
         "exists (select from pg_catalog.regexp_matches({tree}::text, ':(?:funcid|opfuncid) ([0-9]+)', 'g') called where called[1]::oid {is_so})"
     )
@@ -69,7 +70,7 @@ pub(super) fn of_names() -> String {
           'version_num', pg_catalog.current_setting('server_version_num')::int,
           'jit_above_cost', (select pg_catalog.current_setting('jit_above_cost', true)::float8),
           'work_mem_kb', (select setting::bigint from pg_catalog.pg_settings where name = 'work_mem'),
-          'other', (select min(rolname::text) from others where {IS_POWERFUL}),
+          'other', (select min(rolname::text) from others where {IS_POWERFUL}), 'may_lock', {MAY_LOCK},
           'hidden', exists (select from pg_catalog.pg_operator where oprcode in (select oid from loose)
                 or oprowner not in (select oid from trusted) or oid >= 16384 and oprcode in (select oid from forbidden union all select oid from written))
             or exists (select from pg_catalog.pg_cast where castfunc in (select oid from forbidden))
@@ -148,7 +149,7 @@ pub(super) fn schemas(answer: &Value, wanted: &[String]) -> Result<Vec<String>, 
         return Err("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
     }
     let other = text(answer, "other");
-    if !other.is_empty() {
+    if !other.is_empty() && flag(answer, "may_lock") != Some(true) {
         return Err(format!(
             "role {other} can log in and is no superuser, and {MORE_THAN_READ}: planning could run its code with our rights; watch as a role that is \
                 only in pg_monitor and pg_read_all_data"

@@ -53,7 +53,7 @@ pub(super) fn all(
     });
     match tried {
         Ok(lines) => Ok(lines),
-        Err(NotPlanned::Why(why) | NotPlanned::Type(why)) => Ok(proposed
+        Err(NotPlanned::Why(why) | NotPlanned::Type(why) | NotPlanned::Locked(why)) => Ok(proposed
             .iter()
             .map(|index| WhatIf { why_not: why.clone(), ..line_of(looked, index) })
             .collect()),
@@ -105,6 +105,10 @@ fn try_index(
     index: &Proposed,
 ) -> Result<WhatIf, NotPlanned> {
     let line = line_of(looked, index);
+    if open.is_beside_others {
+        let why_not = "a superuser tries nothing where other roles can log in";
+        return Ok(WhatIf { why_not: why_not.to_string(), ..line });
+    }
     let schema = text(&open.names, "hypopg");
     if schema.is_empty() {
         let why_not = match flag(&open.names, "hypopg_there") {

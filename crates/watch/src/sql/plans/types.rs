@@ -20,6 +20,8 @@ pub(super) enum NotPlanned {
     Why(String),
     /// The server found no operator or function for the types of its parameters.
     Type(String),
+    /// One of its tables, or the catalog of schemas, is locked by another session.
+    Locked(String),
     /// The connection is gone.
     Gone(Failed),
 }
@@ -29,6 +31,9 @@ impl From<Failed> for NotPlanned {
         match failed {
             Failed::Refused { sqlstate, message } if OF_TYPES.contains(&sqlstate.as_str()) => {
                 NotPlanned::Type(message)
+            }
+            Failed::Refused { sqlstate, message } if sqlstate == LOCK_NOT_AVAILABLE => {
+                NotPlanned::Locked(message)
             }
             Failed::Refused { message, .. } => NotPlanned::Why(message),
             gone => NotPlanned::Gone(gone),
@@ -57,6 +62,9 @@ pub(super) enum Alone {
     /// It gets a type.
     Typed,
 }
+
+/// SQLSTATE of a lock that was not free within the limit.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 /// SQLSTATE: undefined function or operator, ambiguous function, datatype mismatch, indeterminate datatype.
 const OF_TYPES: [&str; 4] = ["42883", "42725", "42804", "42P18"];
