@@ -8,6 +8,7 @@ pub(crate) mod engine;
 mod names;
 mod table_queue;
 
+use table_queue::RootStatements;
 pub use table_queue::TableQueue;
 
 use crate::series::Series;
@@ -232,6 +233,7 @@ pub struct Case {
     left_out: BTreeMap<String, BTreeSet<String>>,
     waiters: BTreeMap<(String, u64), Waiter>,
     table_queues: BTreeMap<(String, String), TableQueue>,
+    root_statements: RootStatements,
     node_time: OnceLock<Vec<NodeTime>>,
 }
 

@@ -230,7 +230,7 @@ fn waiting_for_a_leader(count: u64, from: u64, root_state: &str) -> Scene {
 }
 
 /// Sessions of a service that wait for a leader by this statement, and so many others of the same service at work.
-fn electing(count: u64, query: &str, beside: u64) -> Scene {
+pub(crate) fn electing(count: u64, query: &str, beside: u64) -> Scene {
     let mut scene = waiting_for_a_leader(count, 1, "active");
     for pid in 11..11 + count {
         scene.set("block", json!({"node": "n1", "pid": pid, "root": 10}), json!({"query": query}));

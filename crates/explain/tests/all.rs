@@ -4,6 +4,7 @@ mod advice;
 mod fire;
 mod scene;
 
+mod calm;
 mod comparison;
 mod intervention;
 mod manual;

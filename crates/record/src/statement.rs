@@ -278,8 +278,10 @@ pub fn names(text: &str) -> Vec<String> {
         } else if mask::is_name_start(first) {
             let is_part = |c: char| mask::is_name_start(c) || c.is_ascii_digit() || c == '$';
             let length = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
-            // The server folds letters above ASCII in some encodings: both spellings are names.
+            // The server folds letters above ASCII in some encodings: all spellings are names.
             found.insert(rest[..length].to_lowercase());
+            // Letter by letter, as in encodings of one byte: a final sigma is one as any other, and a letter stays one.
+            found.insert(rest[..length].chars().map(|c| c.to_lowercase().next().unwrap_or(c)).collect());
             found.insert(rest[..length].to_ascii_lowercase());
             rest = &rest[length..];
         } else {

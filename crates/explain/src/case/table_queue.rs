@@ -20,7 +20,30 @@ pub struct TableQueue {
     pub statements: BTreeMap<String, u64>,
 }
 
+/// Statements that a session at the root of a lock queue was seen with: one that works on shows others, by hash.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RootStatements(BTreeMap<(String, u64), BTreeSet<u64>>);
+
+impl RootStatements {
+    fn keep(&mut self, node: &str, root: u64, statement: &str) {
+        let key = (node.to_string(), root);
+        if statement.is_empty() || self.0.len() >= THINGS_MAX && !self.0.contains_key(&key) {
+            return;
+        }
+        let seen = self.0.entry(key).or_default();
+        if seen.len() < STATEMENTS_MAX {
+            seen.insert(record::statement::fnv(statement.bytes()));
+        }
+    }
+}
+
 impl Case {
+    /// How many statements a session at the root of a lock queue was seen with.
+    pub(crate) fn statements_of_root(&self, node: &str, root: &str) -> usize {
+        let pid = root.parse().unwrap_or(0);
+        self.root_statements.0.get(&(node.to_string(), pid)).map_or(0, BTreeSet::len)
+    }
+
     /// Takes a wait: the session at the root, the relation, the mode that is wanted, the statement that wants it, and that at the root.
     pub(super) fn keep_queue(
         &mut self,
@@ -28,6 +51,7 @@ impl Case {
         root: u64,
         [relation, mode, query, blocker]: [String; 4],
     ) {
+        self.root_statements.keep(node, root, &blocker);
         if relation.is_empty() || self.table_queues.len() >= THINGS_MAX {
             return;
         }

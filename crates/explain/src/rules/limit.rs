@@ -341,6 +341,9 @@ fn killed(case: &Case) -> Answer {
     Answer::of(claims, || "kills in the control groups of the servers".to_string())
 }
 
+/// Active sessions below which reads from disk are no trouble: caches that fill, or a server with little to do.
+const READING_ACTIVE_MIN: f64 = 1.0;
+
 fn is_read(kind: &str, event: &str) -> bool {
     kind == "IO" && (event == "DataFileRead" || event == "DataFilePrefetch" || event.starts_with("Aio"))
 }
@@ -365,7 +368,7 @@ fn reading(case: &Case) -> Answer {
         let table = time.by.iter().find(|by| by.name == "relation").and_then(|by| by.shares.first());
         claims.push(
             Claim::new(
-                severity(share),
+                if time.active < READING_ACTIVE_MIN { Severity::Low } else { severity(share) },
                 Level::CoOccurrence,
                 format!(
                     "{}: sessions wait {} of their time for blocks from disk: {} a second, {} from {}",

@@ -220,6 +220,13 @@ const LOOKS_MIN: u64 = 5;
 /// The same where several sessions at once wait, and half of the time is lost behind it.
 const LOOKS_CROWDED_MIN: u64 = 3;
 
+/// The state of a session that is idle in its transaction between many statements.
+const WORKING: &str = "at work, one statement after another, in one long transaction";
+/// Statements that it was seen with.
+const STATEMENTS_MIN: usize = 5;
+/// The same, of the looks that saw it at the root.
+const OF_LOOKS_MIN: f64 = 0.25;
+
 /// What to do about a blocking session in this state, and the commands.
 fn advice(state: &str, session: &str, backend_start: &str, query: &str) -> (&'static str, Vec<String>) {
     let end = |function: &str| {
@@ -236,6 +243,11 @@ fn advice(state: &str, session: &str, backend_start: &str, query: &str) -> (&'st
             "a prepared transaction holds the lock: finish it as its coordinator decided",
             vec!["SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared; -- then COMMIT PREPARED or ROLLBACK PREPARED, as its coordinator \
                 decided".to_string()],
+        ),
+        WORKING => (
+            "the session works on in one long transaction, statement after statement, and keeps the lock of every row that it has changed until its \
+             commit: commit in portions, or change rows that others need last; a timeout for idle transactions does not end it",
+            vec![end("pg_terminate_backend")],
         ),
         state if state.starts_with("idle in transaction") => (
             "the application left its transaction open: end the session, and set a timeout that ends such sessions",
@@ -274,7 +286,11 @@ fn refreshed(query: &str) -> Option<&str> {
 
 /// The state of a session that blocks others.
 fn state_of<'a>(case: &'a Case, root: &Thing<'a>) -> &'a str {
+    let statements = case.statements_of_root(root.place, root.name);
+    let looks = root.lines.ticks.points().len() as f64;
+    let works_on = statements >= STATEMENTS_MIN && statements as f64 >= looks * OF_LOOKS_MIN;
     match root.lines.word("root_state") {
+        "idle in transaction" if works_on => WORKING,
         "" => {
             let session = case.at("session", root.place).find(|session| session.name == root.name);
             session.map_or("", |session| session.lines.word("state"))

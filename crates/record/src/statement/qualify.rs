@@ -13,24 +13,39 @@ const NAME_BYTES_MAX: usize = 63;
 /// A name with all that stands in front of it: `schema.table.column`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chain {
-    /// Each part as the server may spell it: a name without quotes is folded to lower case in two ways.
-    pub parts: Vec<[String; 2]>,
-    /// The word in lower case, or the sign, before it; empty at the start of the text.
+    /// Each part as the server spells it.
+    pub parts: Vec<String>,
+    /// The word in lower case, or the sign, before it; empty at the start of the text. A name in quotes keeps the first one.
     pub before: String,
     /// Whether an opening parenthesis follows: a call, a list of columns, or a word of the language.
     pub is_open: bool,
 }
 
-impl Chain {
-    /// The parts, in each spelling.
-    pub fn spellings(&self) -> impl Iterator<Item = &String> {
-        self.parts.iter().flatten()
-    }
+enum Token {
+    Name(String),
+    Quoted(String),
+    Sign(String),
 }
 
-enum Token {
-    Name([String; 2]),
-    Sign(String),
+impl Token {
+    fn into_name(self) -> Option<String> {
+        match self {
+            Token::Name(name) | Token::Quoted(name) => Some(name),
+            Token::Sign(_) => None,
+        }
+    }
+
+    /// As it stands before another one.
+    fn before(&self) -> String {
+        match self {
+            Token::Name(text) | Token::Sign(text) => text.clone(),
+            Token::Quoted(name) => format!("\"{name}"),
+        }
+    }
+
+    fn is_sign(&self, sign: &str) -> bool {
+        matches!(self, Token::Sign(other) if other == sign)
+    }
 }
 
 /// Every name of a text, those of the language as well.
@@ -42,24 +57,20 @@ pub fn chains(text: &str) -> Result<Vec<Chain>, Unread> {
     let mut found: Vec<Chain> = vec![];
     let mut before = String::new();
     while let Some(token) = tokens.next() {
-        let name = match token {
-            Token::Sign(sign) => {
-                before = sign;
-                continue;
-            }
-            Token::Name(name) => name,
+        let mut last = token.before();
+        let Some(name) = token.into_name() else {
+            before = last;
+            continue;
         };
         let mut parts = vec![name];
-        while tokens.peek().is_some_and(|next| matches!(next, Token::Sign(sign) if sign == ".")) {
-            tokens.next();
-            match tokens.next() {
-                Some(Token::Name(name)) => parts.push(name),
-                // `table.*`
-                _ => break,
-            }
+        while tokens.next_if(|next| next.is_sign(".")).is_some() {
+            // `table.*` ends with a sign.
+            let Some(next) = tokens.next() else { break };
+            last = next.before();
+            let Some(name) = next.into_name() else { break };
+            parts.push(name);
         }
-        let is_open = tokens.peek().is_some_and(|next| matches!(next, Token::Sign(sign) if sign == "("));
-        let last = parts.last().map(|part| part[1].clone()).unwrap_or_default();
+        let is_open = tokens.peek().is_some_and(|next| next.is_sign("("));
         found.push(Chain { parts, before, is_open });
         before = last;
     }
@@ -67,17 +78,24 @@ pub fn chains(text: &str) -> Result<Vec<Chain>, Unread> {
 }
 
 fn tokens(text: &str) -> Result<Vec<Token>, Unread> {
+    // `U&"..."` is a name with escapes. The server folds letters above ASCII as its locale wants.
+    if text.to_ascii_lowercase().contains("u&\"") {
+        return Err(Unread::NotPlain);
+    }
     let mut found = vec![];
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let length = if first == '"' {
             let (name, length) = quoted(rest).ok_or(Unread::NotPlain)?;
-            found.push(Token::Name([name.clone(), name]));
+            found.push(Token::Quoted(name));
             length
         } else if is_name_start(first) {
             let is_part = |c: char| is_name_start(c) || c.is_ascii_digit() || c == '$';
             let length = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
-            found.push(Token::Name([rest[..length].to_lowercase(), rest[..length].to_ascii_lowercase()]));
+            if !rest[..length].is_ascii() {
+                return Err(Unread::NotPlain);
+            }
+            found.push(Token::Name(rest[..length].to_ascii_lowercase()));
             length
         } else {
             let is_cast = rest.starts_with("::");
@@ -87,7 +105,7 @@ fn tokens(text: &str) -> Result<Vec<Token>, Unread> {
             }
             length
         };
-        if matches!(found.last(), Some(Token::Name(name)) if name.iter().any(|name| name.len() > NAME_BYTES_MAX))
+        if matches!(found.last(), Some(Token::Name(name) | Token::Quoted(name)) if name.len() > NAME_BYTES_MAX)
         {
             return Err(Unread::TooLarge);
         }
@@ -148,8 +166,7 @@ mod tests {
 
     fn of(text: &str) -> Vec<String> {
         let written = |chain: &Chain| {
-            let name = chain.parts.iter().map(|part| part[1].clone()).collect::<Vec<_>>().join(".");
-            format!("{} {name}{}", chain.before, if chain.is_open { "(" } else { "" })
+            format!("{} {}{}", chain.before, chain.parts.join("."), if chain.is_open { "(" } else { "" })
         };
         chains(text).unwrap().iter().map(written).collect()
     }
@@ -157,22 +174,25 @@ mod tests {
     #[test]
     fn names_are_read_with_what_stands_in_front_of_them_and_whether_they_may_be_calls() {
         assert_eq!(
-            of("select app . f (u.name) from App.\"Tab\"\"le\" u where $1::app.kind = u.*"),
+            of("select app . f (u.name, v.*) from App.\"Tab\"\"le\" \"from\" x.y where $1::app.kind = u.*"),
             [
                 " select",
                 "select app.f(",
                 "( u.name",
+                ", v",
                 ") from",
                 "from app.Tab\"le",
-                "Tab\"le u",
-                "u where",
+                "\"Tab\"le from",
+                "\"from x.y",
+                "y where",
                 ":: app.kind",
                 "= u"
             ]
         );
         // A number may end where a name begins.
         assert_eq!(of("select 1app.f(2)"), [" select", "1 app.f("]);
-        assert_eq!(of("select U&\"f\"($1)"), [" select", "select u", "& f("]);
+        assert!(chains("select \u{391}\u{3a3}.x").is_err() && chains("select \"\u{3a3}\".x").is_ok());
+        assert!(chains("select s.u&\"f\"($1)").is_err() && chains("select U&\"f\"").is_err());
         assert!(chains(&format!("select {}", "a".repeat(64))).is_err());
         assert!(chains("select \"a").is_err());
     }

@@ -58,6 +58,20 @@ fn application(case: &Case, node: &str, waiting: &[&Waiter]) -> Option<String> {
     Some(named.lines.word("application").to_string())
 }
 
+/// Whether a holder is of another application than those that wait: instances of a service call themselves alike, but for a number or a host.
+fn is_of_another(case: &Case, node: &str, holder: u64, application: &str) -> bool {
+    let stem = |name: &str| {
+        let end = name.find(|c: char| c.is_ascii_digit()).unwrap_or(name.len());
+        name[..end].trim_end_matches(['-', '_', ' ', ':', '/', '@', '#', '(']).to_ascii_lowercase()
+    };
+    let session = case.at("session", node).find(|session| session.name == holder.to_string());
+    let held_by = session.map_or("", |session| session.lines.word("application"));
+    !held_by.is_empty() && !application.is_empty() && {
+        let (left, right) = (stem(held_by), stem(application));
+        !left.starts_with(&right) && !right.starts_with(&left)
+    }
+}
+
 /// Active sessions of an application besides those that wait; `None` if the groups of sessions were not recorded.
 fn beside(case: &Case, node: &str, application: &str, sessions: f64, looks: f64) -> Option<f64> {
     let own = case.at("activity", node).filter(|group| group.lines.word("application") == application);
@@ -83,6 +97,9 @@ fn of_holder(case: &Case, node: &str, holder: u64, waiting: &[&Waiter]) -> Optio
         .as_ref()
         .and_then(|name| beside(case, node, name, sessions, looks))
         .map(|others| others <= BESIDE_MAX);
+    if application.as_ref().is_some_and(|name| is_of_another(case, node, holder, name)) {
+        return None;
+    }
     let is_few = waiting.len() <= FEW;
     let is_known = waiting.iter().all(|waiter| takes_session_lock(&waiter.query));
     let commits = case.one("server", node).and_then(|server| server.rate("xact_commit")).unwrap_or(0.0);

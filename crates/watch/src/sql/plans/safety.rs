@@ -28,7 +28,7 @@ pub(super) const OF_THE_SERVER: &str = "(prorettype in ('pg_catalog.cstring'::pg
   or proname ~ '_validator$')";
 
 /// Common to the questions: owners whose functions may run; functions of others (`loose`); those and the built-in ones that run anything (`forbidden`);
-/// types whose input could call one of these (`tainted`): domains whose checks do, or that call any function written in SQL or a procedural language, and
+/// types whose input could call one of these (`tainted`): domains whose checks or defaults do, or that call any function written in SQL or a procedural language, and
 /// arrays, rows, ranges and domains over them. Goes behind `with recursive`.
 fn common() -> String {
     format!(
@@ -41,19 +41,21 @@ fn common() -> String {
   tainted as (select c.contypid oid from pg_catalog.pg_constraint c where c.contypid <> 0 and c.conbin is not null and ({}
        or exists (select from pg_catalog.pg_depend d where d.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass and d.objid = c.oid
             and d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass and d.refobjid <> c.contypid))
+    union select t.oid from pg_catalog.pg_type t where t.typtype = 'd' and t.typdefaultbin is not null and {}
     union select t.oid from tainted x join pg_catalog.pg_type t on t.typelem = x.oid or t.typbasetype = x.oid
        or t.oid in (select r.rngtypid from pg_catalog.pg_range r where r.rngsubtype = x.oid union all
             select (pg_catalog.to_jsonb(r)->>'rngmultitypid')::oid from pg_catalog.pg_range r where r.rngsubtype = x.oid)
        or t.typrelid <> 0 and t.typrelid in (select a.attrelid from pg_catalog.pg_attribute a where a.atttypid = x.oid and a.attnum > 0
             and not a.attisdropped))",
-        calls("c.conbin", "not in (select oid from fit)")
+        calls("c.conbin", "not in (select oid from fit)"),
+        calls("t.typdefaultbin", "not in (select oid from fit)")
     )
 }
 
 /// Whether a stored expression calls a function of which this is true.
 pub(super) fn calls(tree: &str, is_so: &str) -> String {
     format!(
-        "exists (select from pg_catalog.regexp_matches({tree}::text, ':(?:funcid|opfuncid) ([0-9]+)', 'g') called where called[1]::oid {is_so})"
+        "exists (select from pg_catalog.regexp_matches({tree}::text, ':(?:funcid|opfuncid|aggfnoid|winfnoid) ([0-9]+)', 'g') called where called[1]::oid {is_so})"
     )
 }
 
@@ -65,7 +67,7 @@ fn calls_forbidden(tree: &str) -> String {
 /// About the names in a text: $1 all words, $2 names of tables without a schema. A type is named by its own name or, as the type of rows, by that of its table.
 pub(super) fn of_names() -> String {
     format!(
-        "with recursive {}, {OTHERS} select json_build_object('database', current_database(),
+        "with recursive {}, {OTHERS} select json_build_object('database', current_database(), 'encoding', pg_catalog.getdatabaseencoding(),
           'plans', exists (select from pg_catalog.pg_settings where name = 'plan_cache_mode'),
           'version_num', pg_catalog.current_setting('server_version_num')::int,
           'jit_above_cost', (select pg_catalog.current_setting('jit_above_cost', true)::float8),
