@@ -17,6 +17,7 @@ use connect::sql;
 use engines::{Cluster, trust};
 
 use super::condition::{Names, Others};
+use super::copied;
 use super::{Conditions, Job, ProveError, Watch, begin, run, text, text_of};
 
 /// One node.
@@ -64,6 +65,8 @@ impl Node {
 /// The nodes, each in a snapshot of its own.
 pub(super) struct Opened {
     pub(super) nodes: Vec<Node>,
+    /// Nodes of which only the copies of some tables are read.
+    pub(super) copies: Vec<Node>,
     pub(super) notes: Vec<String>,
 }
 
@@ -82,14 +85,20 @@ pub(super) fn open(
         let mut control = watch.connect(&spec)?;
         let names = names(what, &spec, &mut control)?;
         let node = Node { name: String::new(), spec, control, names };
-        let notes = match cluster.nodes.len() {
-            0 | 1 => Vec::new(),
-            _ => vec![format!(
+        let mut nodes = vec![node];
+        let copies = copied::open(what, cluster, &mut nodes[0], watch)?;
+        let notes = match (cluster.nodes.len(), copies.len()) {
+            (0 | 1, _) => Vec::new(),
+            (_, 0) => vec![format!(
                 "all rows were read through {}; copies of the same rows on other nodes were not (standbys, tables that every node has)",
                 first.name
             )],
+            _ => vec![format!(
+                "all rows were read through {}, and the tables that every node has also on each node by itself",
+                first.name
+            )],
         };
-        return Ok(Opened { nodes: vec![node], notes });
+        return Ok(Opened { nodes, copies, notes });
     }
     let mut connected = Vec::new();
     for node in data {
@@ -114,7 +123,7 @@ pub(super) fn open(
         nodes.len(),
         and(&wide)
     )];
-    Ok(Opened { nodes, notes })
+    Ok(Opened { nodes, copies: Vec::new(), notes })
 }
 
 /// `C10, X13 and X25`
