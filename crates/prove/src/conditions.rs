@@ -381,7 +381,12 @@ fn prove_watched(
     observer: &mut dyn FnMut(Progress),
 ) -> Result<Report, ProveError> {
     let begun = Instant::now();
-    let Opened { mut nodes, mut copies, mut notes } = nodes::open(what, cluster, watch)?;
+    let Opened { mut nodes, mut notes } = nodes::open(what, cluster, watch)?;
+    let mut copies = match nodes.as_mut_slice() {
+        [only] => copied::open(what, cluster, only, watch)?,
+        _ => Vec::new(),
+    };
+    notes.extend(copied::note(cluster, nodes.len(), copies.len()));
     let extent = what.extent(&mut nodes, options.range)?;
     let mut conditions = options.conditions.clone();
     let mut answers: BTreeMap<Condition, Answer> = BTreeMap::new();

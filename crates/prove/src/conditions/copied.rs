@@ -49,6 +49,20 @@ pub(super) fn open(
     copies.into_iter().map(open).collect()
 }
 
+/// What was read of a cluster of which so many nodes were read, and so many copies.
+pub(super) fn note(cluster: &Cluster, nodes: usize, copies: usize) -> Option<String> {
+    let first = &cluster.nodes.first()?.name;
+    match (cluster.nodes.len(), nodes, copies) {
+        (0 | 1, ..) | (_, 2.., _) => None,
+        (_, _, 0) => Some(format!(
+            "all rows were read through {first}; copies of the same rows on other nodes were not (standbys, tables that every node has)"
+        )),
+        _ => Some(format!(
+            "all rows were read through {first}, and the tables that every node has also on each node by itself"
+        )),
+    }
+}
+
 /// The parts of a table of this name, by the catalog of the first node.
 fn parts(cluster: &Cluster, session: &mut HotConnection, name: &str) -> Result<Option<Parts>, ProveError> {
     let query = format!(

@@ -17,7 +17,6 @@ use connect::sql;
 use engines::{Cluster, trust};
 
 use super::condition::{Names, Others};
-use super::copied;
 use super::{Conditions, Job, ProveError, Watch, begin, run, text, text_of};
 
 /// One node.
@@ -65,8 +64,6 @@ impl Node {
 /// The nodes, each in a snapshot of its own.
 pub(super) struct Opened {
     pub(super) nodes: Vec<Node>,
-    /// Nodes of which only the copies of some tables are read.
-    pub(super) copies: Vec<Node>,
     pub(super) notes: Vec<String>,
 }
 
@@ -85,20 +82,7 @@ pub(super) fn open(
         let mut control = watch.connect(&spec)?;
         let names = names(what, &spec, &mut control)?;
         let node = Node { name: String::new(), spec, control, names };
-        let mut nodes = vec![node];
-        let copies = copied::open(what, cluster, &mut nodes[0], watch)?;
-        let notes = match (cluster.nodes.len(), copies.len()) {
-            (0 | 1, _) => Vec::new(),
-            (_, 0) => vec![format!(
-                "all rows were read through {}; copies of the same rows on other nodes were not (standbys, tables that every node has)",
-                first.name
-            )],
-            _ => vec![format!(
-                "all rows were read through {}, and the tables that every node has also on each node by itself",
-                first.name
-            )],
-        };
-        return Ok(Opened { nodes, copies, notes });
+        return Ok(Opened { nodes: vec![node], notes: Vec::new() });
     }
     let mut connected = Vec::new();
     for node in data {
@@ -123,7 +107,7 @@ pub(super) fn open(
         nodes.len(),
         and(&wide)
     )];
-    Ok(Opened { nodes, copies: Vec::new(), notes })
+    Ok(Opened { nodes, notes })
 }
 
 /// `C10, X13 and X25`
