@@ -213,6 +213,7 @@ impl VerifyReport {
     /// Adds what the comparison of copies has shown.
     pub(super) fn add_compared(&mut self, compared: Compared) {
         self.notes.extend(compared.notes);
+        self.notes.extend(compared.unjudged.clone());
         self.values_unjudged += compared.rows_unjudged;
         self.differences.extend(compared.differences);
         self.unjudged = self.unjudged.take().or(compared.unjudged);
