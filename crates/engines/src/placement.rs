@@ -8,12 +8,14 @@
 mod catalogued;
 mod error;
 mod native;
+mod parts;
 mod places;
 mod route;
 
 use postgres::GenericClient;
 
 pub use error::PlacementError;
+pub use parts::{Part, Parts};
 pub use places::Places;
 pub use route::{KeyColumn, Routing, Rule};
 

@@ -8,7 +8,7 @@ use connect::control::{self, Control};
 use engines::cluster::{Cluster, ClusterError};
 use engines::engine::Engine;
 use engines::hash::Key;
-use engines::placement::{Bound, Placement, PlacementError, Routing};
+use engines::placement::{Bound, Parts, Placement, PlacementError, Routing};
 use engines::profile::Tried;
 use recorded::Recorded;
 
@@ -109,6 +109,33 @@ fn citus_is_found_routed_and_tested_against_its_oracle() {
     let (message, hint) = citus.wrong("nothing");
     assert_eq!(message, "there is no table public.nothing");
     assert!(hint.contains("load"));
+}
+
+#[test]
+fn every_copy_of_every_part_is_listed_with_its_node() {
+    let mut citus = found("citus.three");
+    let mut parts = |table: &str| {
+        Parts::read(&citus.cluster, &mut *citus.control, 0, "public", table)
+            .unwrap_or_else(|error| panic!("{table}: {error:?}"))
+    };
+    let users = parts("users").unwrap();
+    let nodes: Vec<&[Result<usize, String>]> = users.parts.iter().map(|part| &part.nodes[..]).collect();
+    assert_eq!(nodes, [&[Ok(1), Ok(2)][..], &[Ok(2)], &[Ok(1)], &[Ok(2)]]);
+    assert_eq!(
+        users.misplaced(&users.parts[1]).as_deref(),
+        Some("(pg_catalog.worker_hash(\"id\") between -1073741824 and -1) is not true")
+    );
+    assert_eq!(users.home(-28_094_569).map(|part| part.name.as_str()), Some("users_102113"));
+    let countries = parts("countries").unwrap();
+    assert_eq!((countries.parts.len(), &countries.hash), (1, &None));
+    assert_eq!(countries.parts[0].nodes, [Ok(0), Ok(1), Ok(2)]);
+    assert_eq!(countries.misplaced(&countries.parts[0]), None);
+    assert_eq!(parts("nothing"), None, "the engine does not spread it");
+    // A cluster file that lacks a node.
+    citus.cluster.nodes.truncate(2);
+    let users = Parts::read(&citus.cluster, &mut *citus.control, 0, "public", "users").unwrap().unwrap();
+    let unknown = users.parts[0].nodes[1].as_ref().unwrap_err();
+    assert!(unknown.starts_with("w2"), "{unknown}");
 }
 
 #[test]

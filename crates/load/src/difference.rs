@@ -61,6 +61,8 @@ pub enum DifferenceKind {
     Duplicate {
         /// How often.
         copies: u64,
+        /// In which parts of the table, where these are known: each once, however often the row is there.
+        places: Vec<TableName>,
     },
     /// The row is in a leaf table that its key is not routed to, on the right node.
     WrongPartition {
@@ -242,8 +244,13 @@ impl Difference {
     fn of_condition(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             DifferenceKind::Missing => write!(f, "missing{}", self.of_node()),
-            DifferenceKind::Duplicate { copies: 2 } => f.write_str("is present twice"),
-            DifferenceKind::Duplicate { copies } => write!(f, "is present {copies} times"),
+            DifferenceKind::Duplicate { copies, places } => {
+                match copies {
+                    2 => f.write_str("is present twice"),
+                    more => write!(f, "is present {more} times"),
+                }?;
+                if places.is_empty() { Ok(()) } else { write!(f, ", in {}", listed(places)) }
+            }
             DifferenceKind::Extra { .. } => f.write_str("extra row, not made by the load"),
             DifferenceKind::OtherValues { columns } => write!(f, "{} damaged", columns.join(", ")),
             DifferenceKind::WrongNode { home, .. } => {
@@ -258,7 +265,7 @@ impl Difference {
         match &self.kind {
             DifferenceKind::Missing => write!(f, "missing from {}", self.table),
             DifferenceKind::LostInsert { by } => self.of_lost_insert(f, *by),
-            DifferenceKind::Duplicate { copies } => write!(f, "{copies} copies in {}", self.table),
+            DifferenceKind::Duplicate { copies, places } => self.of_copies(f, *copies, places),
             DifferenceKind::WrongPartition { home } => write!(f, "is in {}, belongs in {home}", self.table),
             DifferenceKind::WrongNode { home, is_home_too: true } => {
                 write!(f, "is in {} as well as in {home}, where it belongs", self.table)
@@ -350,6 +357,19 @@ impl fmt::Display for Writer {
     }
 }
 
+impl Difference {
+    /// Where a row is that is there more than once: the parts of the table, if they are known.
+    fn of_copies(&self, f: &mut fmt::Formatter<'_>, copies: u64, places: &[TableName]) -> fmt::Result {
+        let places = if places.is_empty() { self.table.to_string() } else { listed(places) };
+        write!(f, "{copies} copies in {places}")
+    }
+}
+
+/// Tables in words.
+fn listed(tables: &[TableName]) -> String {
+    tables.iter().map(ToString::to_string).collect::<Vec<String>>().join(" and ")
+}
+
 /// Puts differences in order, and of each kind keeps as many as are named.
 pub(crate) fn keep_named(differences: &mut Vec<Difference>) {
     differences.sort();
@@ -382,7 +402,14 @@ mod tests {
         let version = Version::new(3, 2, 9);
         for (kind, text) in [
             (DifferenceKind::Missing, "missing from usertable_p1"),
-            (DifferenceKind::Duplicate { copies: 2 }, "2 copies in usertable_p1"),
+            (DifferenceKind::Duplicate { copies: 2, places: Vec::new() }, "2 copies in usertable_p1"),
+            (
+                DifferenceKind::Duplicate {
+                    copies: 3,
+                    places: vec![TableName::on("t_1", "w1"), TableName::on("t_2", "w2")],
+                },
+                "3 copies in t_1 on w1 and t_2 on w2",
+            ),
             (
                 DifferenceKind::WrongPartition { home: TableName::local("usertable_p0") },
                 "is in usertable_p1, belongs in usertable_p0",
@@ -438,7 +465,7 @@ mod tests {
         let damaged = || DifferenceKind::OtherValues { columns: vec!["i_name", "i_data"] };
         assert_eq!(of(DifferenceKind::Missing, None), "item where i_id = 7: missing");
         assert_eq!(of(damaged(), Some("n2")), "item on n2 where i_id = 7: i_name, i_data damaged");
-        let copies = |copies| of(DifferenceKind::Duplicate { copies }, None);
+        let copies = |copies| of(DifferenceKind::Duplicate { copies, places: Vec::new() }, None);
         assert_eq!(copies(2), "item where i_id = 7: is present twice");
         let by = Version::new(3, 2, 9);
         let replaced = DifferenceKind::Replaced { column: "i_version", found: 0, latest: 77, by };

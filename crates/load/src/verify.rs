@@ -53,6 +53,7 @@ mod grid;
 mod leaf;
 mod mirrored;
 mod names;
+mod parts;
 mod problem;
 mod prove;
 mod reader;
@@ -142,7 +143,7 @@ pub fn run(
     options: &VerifyOptions<'_>,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
-    let one = cluster.as_one_database();
+    let (spread, one) = (cluster, cluster.as_one_database());
     let cluster = one.as_ref().unwrap_or(cluster);
     let data: Vec<usize> = cluster.data_nodes().collect();
     if options.mirror.standbys
@@ -153,6 +154,10 @@ pub fn run(
         return Err(VerifyError::NoStandbys);
     }
     let task = Task { cluster, subject, options, start: Instant::now() };
+    if let Some(one) = &one {
+        let whole = Task { cluster: spread, ..task };
+        return cluster::spread(&Task { cluster: one, ..task }, &whole, data[0], observer);
+    }
     match (cluster.engine.layout, data.as_slice()) {
         (Layout::OneServer, &[primary]) if options.mirror.standbys => {
             let standbys: Vec<usize> = (0..cluster.nodes.len()).filter(|&node| node != primary).collect();
@@ -191,6 +196,8 @@ struct Loaded {
 struct Setting<'a> {
     content: &'a dyn Dataset,
     hashing: Option<Hashing>,
+    /// Rows are hashed in a way that every server has, for a comparison of servers with each other.
+    by_digest: bool,
     catalog: &'a Catalog,
     workers: Workers<'a>,
     jobs: usize,
@@ -215,6 +222,14 @@ impl Setting<'_> {
     /// The table that a leaf is of.
     fn table_of(&self, leaf: usize) -> usize {
         self.catalog.tables[self.catalog.leaves[leaf].at].table
+    }
+
+    /// The hash of a row in SQL.
+    fn row_hash_sql(&self, table: &crate::dataset::Table) -> String {
+        match self.by_digest {
+            true => content::row_digest_sql(table),
+            false => content::row_hash_sql(self.hashing.as_ref(), table),
+        }
     }
 
     /// The leaf that a row belongs to which was found in this one.

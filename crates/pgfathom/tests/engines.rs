@@ -59,6 +59,132 @@ fn citus_is_loaded_verified_driven_and_proved() {
     a_node_of_another_cluster_is_refused(lab);
 }
 
+/// What the coordinator does not return is looked for on each node.
+#[test]
+fn citus_is_verified_shard_by_shard() {
+    let Some(trial) = trial("engine-citus", &Topology::Citus { nodes: 3 }, None) else { return };
+    let lab = &trial.lab;
+    lab.expect(0, "load tpcc -s 1");
+    copies_of_a_reference_table_are_compared(lab);
+    rows_are_looked_for_in_each_shard(lab);
+    copies_of_a_shard_are_compared(lab);
+}
+
+/// What a session may do with a shard by itself.
+const BY_HAND: &str = "set citus.enable_manual_changes_to_shards = on";
+
+/// Another node may read another copy than the coordinator, which returns what was loaded.
+fn copies_of_a_reference_table_are_compared(lab: &ClusterLab) {
+    let copy = lab.sql(
+        0,
+        "select 'item_' || shardid from pg_catalog.pg_dist_shard where logicalrelid = 'item'::regclass",
+    );
+    lab.execute(2, &format!("{BY_HAND}; delete from {copy} where i_id = 77"));
+    lab.execute(1, &format!("{BY_HAND}; update {copy} set i_price = i_price + 1 where i_id = 78"));
+    let verified = lab.expect(3, "verify tpcc").stdout;
+    for words in [
+        format!("where i_id = 77: is in {copy} on coordinator, but not on w2"),
+        format!("where i_id = 78: differs between {copy} on w1 and coordinator"),
+    ] {
+        assert!(verified.contains(&words), "{words}: {verified}");
+    }
+    let proved = lab.expect(3, "prove tpcc --conditions X15").stdout;
+    for words in
+        [format!("i_id 77, missing on w2 ({copy})"), format!("i_id 78, on w1 ({copy}) it differs from")]
+    {
+        assert!(proved.contains(&words), "{words}: {proved}");
+    }
+    lab.execute(1, &format!("{BY_HAND}; update {copy} set i_price = i_price - 1 where i_id = 78"));
+}
+
+/// A row that a statement with its key does not find.
+fn rows_are_looked_for_in_each_shard(lab: &ClusterLab) {
+    lab.expect(0, "load ycsb --rows 3000");
+    let shard = |node: usize| {
+        let group = lab.sql(node, "select groupid::text from pg_catalog.pg_dist_local_group");
+        lab.sql(
+            0,
+            &format!(
+                "select 'usertable_' || shardid from pg_catalog.pg_dist_placement join pg_catalog.pg_dist_shard using (shardid) \
+                 where logicalrelid = 'usertable'::regclass and groupid = {group} order by shardid limit 1"
+            ),
+        )
+    };
+    let (other, home) = (shard(1), shard(2));
+    let key = lab.sql(2, &format!("select min(ycsb_key)::text from {home}"));
+    let values: Vec<String> = (0..10).map(|field| format!("quote_literal(field{field})")).collect();
+    let values = lab.sql(
+        2,
+        &format!(
+            "select concat_ws(', ', quote_literal(ycsb_key), {}) from {home} where ycsb_key = '{key}'",
+            values.join(", ")
+        ),
+    );
+    lab.execute(1, &format!("{BY_HAND}; insert into {other} values ({values})"));
+    let misplaced = format!("is in {other} on w1, belongs in {home} on w2");
+    let doubled = lab.expect(3, "verify ycsb").stdout;
+    for words in [misplaced.as_str(), "2 copies in ", &format!("{other} on w1"), &format!("{home} on w2")] {
+        assert!(doubled.contains(words), "{words}: {doubled}");
+    }
+    lab.execute(2, &format!("{BY_HAND}; delete from {home} where ycsb_key = '{key}'"));
+    assert_eq!(lab.sql(0, &format!("select count(*)::text from usertable where ycsb_key = '{key}'")), "0");
+    for how in ["", " --deep"] {
+        let found = lab.expect(3, &format!("verify ycsb{how}")).stdout;
+        assert!(found.contains(&misplaced), "{how}: {found}");
+    }
+    // Without the worker there is no way of finding it.
+    let whole = std::fs::read_to_string(lab.servers.cluster_toml()).expect("a cluster file");
+    let (short, _) = whole.rsplit_once("[[node]]").expect("nodes");
+    std::fs::write(lab.folder.path().join("less.toml"), short).expect("a file");
+    lab.execute(1, &format!("{BY_HAND}; delete from {other} where ycsb_key = '{key}'"));
+    lab.execute(2, &format!("{BY_HAND}; insert into {home} values ({values})"));
+    let mut command = pgfathom(lab.folder.path());
+    command.args(["verify", "ycsb", "--cluster", "less.toml"]);
+    let ended: Ended = command.output().expect("the command starts").into();
+    let printed = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(ended.exit == Some(8) && printed.contains("name all nodes in the cluster file"), "{printed}");
+    assert!(lab.expect(0, "verify ycsb").stdout.contains("3,000 rows exact"));
+}
+
+/// With two placements of each shard the coordinator reads one.
+fn copies_of_a_shard_are_compared(lab: &ClusterLab) {
+    let factor = |sql: &str| {
+        lab.execute(0, &format!("alter system {sql}"));
+        lab.execute(0, "select pg_catalog.pg_reload_conf()");
+    };
+    factor("set citus.shard_replication_factor = 2");
+    testing::wait_for("the setting holds", || lab.sql(0, "show citus.shard_replication_factor") == "2");
+    lab.expect(0, "load ycsb --rows 1000 --restart");
+    lab.expect(0, "load tpcb -s 1");
+    for what in ["ycsb", "ycsb --deep", "tpcb"] {
+        assert!(lab.expect(0, &format!("verify {what}")).stdout.contains("exact"));
+    }
+    let second = |table: &str| {
+        lab.sql(
+            0,
+            &format!(
+                "select '{table}_' || shardid from pg_catalog.pg_dist_shard where logicalrelid = '{table}'::regclass order by shardid limit 1"
+            ),
+        )
+    };
+    let shard = second("usertable");
+    let key = lab.sql(2, &format!("select min(ycsb_key)::text from {shard}"));
+    lab.execute(2, &format!("{BY_HAND}; update {shard} set field3 = field4 where ycsb_key = '{key}'"));
+    let found = lab.expect(3, "verify ycsb").stdout;
+    let words = format!("differs between {shard} on w2 and w1");
+    assert!(found.contains(&words) && found.contains(&key), "{found}");
+    lab.expect(0, "run -b tpcb -t 20 -o paid");
+    let shard = lab.sql(
+        0,
+        "select shard_name::text from citus_shards where table_name = 'pgbench_history'::regclass and shard_size > 0 order by shard_size desc limit 1",
+    );
+    lab.execute(2, &format!("{BY_HAND}; delete from {shard}"));
+    let found = lab.expect(3, "verify tpcb").stdout;
+    let words = format!("pgbench_history on w2 where true: differs between {shard} on w2 and w1");
+    assert!(found.contains(&words), "{found}");
+    factor("reset citus.shard_replication_factor");
+}
+
 /// A cluster file from before the last worker was added.
 fn a_node_that_the_file_lacks_is_named(lab: &ClusterLab) {
     let whole = std::fs::read_to_string(lab.servers.cluster_toml()).expect("a cluster file");

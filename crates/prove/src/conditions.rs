@@ -12,6 +12,7 @@
 //! snapshot, one connection does all the work, and a note reports it. A query that fails is a failure of its conditions, never a zero.
 
 mod condition;
+mod copied;
 mod error;
 mod jobs;
 mod nodes;
@@ -111,6 +112,12 @@ pub trait Conditions: std::fmt::Debug + Sync {
         _wanted: &mut BTreeSet<Condition>,
     ) -> Result<Vec<Answer>, ProveError> {
         Ok(Vec::new())
+    }
+
+    /// Judges what must be the same on all nodes, where the engine keeps whole tables on each of them: takes those conditions from `wanted`. The nodes have
+    /// only the tables of which every node has a copy.
+    fn judge_copies(&self, _copies: &mut [Node], _wanted: &mut BTreeSet<Condition>) -> Vec<Answer> {
+        Vec::new()
     }
 
     /// The condition of this code.
@@ -375,10 +382,17 @@ fn prove_watched(
 ) -> Result<Report, ProveError> {
     let begun = Instant::now();
     let Opened { mut nodes, mut notes } = nodes::open(what, cluster, watch)?;
+    let mut copies = match nodes.as_mut_slice() {
+        [only] => copied::open(what, cluster, only, watch)?,
+        _ => Vec::new(),
+    };
+    notes.extend(copied::note(cluster, nodes.len(), copies.len()));
     let extent = what.extent(&mut nodes, options.range)?;
     let mut conditions = options.conditions.clone();
     let mut answers: BTreeMap<Condition, Answer> = BTreeMap::new();
-    for answer in what.judge_whole(&mut nodes, &extent, &mut conditions)? {
+    let judged = if copies.len() > 1 { what.judge_copies(&mut copies, &mut conditions) } else { Vec::new() };
+    drop(copies);
+    for answer in judged.into_iter().chain(what.judge_whole(&mut nodes, &extent, &mut conditions)?) {
         answers.insert(answer.condition, answer);
     }
     let jobs = options.jobs.max(1);

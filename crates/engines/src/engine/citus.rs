@@ -106,6 +106,7 @@ pub(super) static PROFILE: Profile = Profile {
         table: TABLE,
         leaves: LEAVES,
         places: Some(PLACES),
+        part_hash: Some("pg_catalog.worker_hash({column})"),
         oracle: Oracle::Leaf(
             "select pg_catalog.get_shard_id_for_distribution_column({relation}, {keys})::text",
         ),

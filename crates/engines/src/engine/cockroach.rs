@@ -47,6 +47,7 @@ pub(super) static PROFILE: Profile = Profile {
         table: TABLE,
         leaves: LEAVES,
         places: None,
+        part_hash: None,
         oracle: Oracle::Leaf("select range_id::STRING from [show range from table {name} for row ({keys})]"),
         own: &Own::NOTHING,
     }),

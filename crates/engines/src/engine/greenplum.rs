@@ -50,6 +50,7 @@ pub(super) static PROFILE: Profile = Profile {
         table: TABLE,
         leaves: LEAVES,
         places: None,
+        part_hash: None,
         oracle: Oracle::Row("select gp_segment_id::text from {name} where {where} limit 1"),
         own: &Own::NOTHING,
     }),

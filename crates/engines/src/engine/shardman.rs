@@ -77,6 +77,7 @@ pub(super) static PROFILE: Profile = Profile {
         table: TABLE,
         leaves: LEAVES,
         places: None,
+        part_hash: None,
         oracle: Oracle::Leaf(
             "select coalesce(remote_relname, local_relname)::text \
              from shardman.get_partition_for_value({relation}::regclass, {keys})",

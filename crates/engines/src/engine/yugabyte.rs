@@ -52,6 +52,7 @@ pub(super) static PROFILE: Profile = Profile {
         table: TABLE,
         leaves: LEAVES,
         places: None,
+        part_hash: None,
         oracle: Oracle::Code("select pg_catalog.yb_hash_code({keys})::text"),
         own: &Own::NOTHING,
     }),

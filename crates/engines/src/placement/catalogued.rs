@@ -24,10 +24,10 @@ fn about(question: &str, schema: &str, table: &str) -> String {
 }
 
 /// A reading of one table's placement.
-struct Reading<'a> {
-    engine: Engine,
-    schema: &'a str,
-    table: &'a str,
+pub(super) struct Reading<'a> {
+    pub(super) engine: Engine,
+    pub(super) schema: &'a str,
+    pub(super) table: &'a str,
 }
 
 impl Reading<'_> {
@@ -38,7 +38,7 @@ impl Reading<'_> {
         }
     }
 
-    fn query(
+    pub(super) fn query(
         &self,
         control: &mut impl GenericClient,
         what: &str,
@@ -57,7 +57,7 @@ impl Reading<'_> {
         })
     }
 
-    fn bound(&self, kind: Kind, row: &TextRow) -> Result<Bound, PlacementError> {
+    pub(super) fn bound(&self, kind: Kind, row: &TextRow) -> Result<Bound, PlacementError> {
         let (low, high) = (row.get(3), row.get(4));
         Ok(match kind {
             Kind::Hash32 => {
@@ -91,18 +91,18 @@ impl Reading<'_> {
 }
 
 /// A node of the catalog.
-struct Place {
+pub(super) struct Place {
     /// What leaves call it.
-    key: String,
+    pub(super) key: String,
     /// Its name and address in the catalog.
-    name: String,
+    pub(super) name: String,
     address: String,
     /// Its index in the cluster, if it is there.
-    at: Option<usize>,
+    pub(super) at: Option<usize>,
 }
 
 /// The nodes of the catalog, and their indexes in the cluster.
-fn places(
+pub(super) fn places(
     reading: &Reading<'_>,
     catalog: &Catalog,
     cluster: &Cluster,

@@ -82,6 +82,9 @@ pub struct Catalog {
     pub leaves: &'static str,
     /// Where an engine moves parts of tables between its nodes: one row per part of any table and its node, by their names.
     pub places: Option<&'static str>,
+    /// SQL for the number of a key that the bounds of leaves are about, on the node of a leaf, where each leaf is a table that can be read there: then a
+    /// verification reads every copy of every leaf. Placeholder: `{column}`, an identifier.
+    pub part_hash: Option<&'static str>,
     /// Who decides where a key belongs.
     pub oracle: Oracle,
     /// What it makes for itself.

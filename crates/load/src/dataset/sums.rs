@@ -25,7 +25,7 @@ impl Sum {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hashing {
     /// The hash of a row's key in SQL, of type bigint.
-    pub key: &'static str,
+    pub key: String,
     /// The hash of a row in SQL, of type bigint.
     pub row: String,
     /// A query that hashes a key, and what it must come to.

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use super::catalog::{self, Catalog, Wanted};
 use super::chunks;
 use super::error::VerifyError;
+use super::parts;
 use super::problem::Problem;
 use super::prove::{Proved, prove};
 use super::report::{NodeReport, VerifyReport};
@@ -17,6 +18,7 @@ use super::site::Site;
 use super::workers::VerifyProgress;
 use super::{Loaded, Task, what_else};
 use crate::dataset::table_names;
+use crate::difference::keep_named;
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, Writer};
 use crate::{schema, writers};
@@ -27,6 +29,28 @@ pub(super) fn server(
     node: usize,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
+    Ok(alone(task, node, observer)?.0)
+}
+
+/// Verifies a database whose rows an engine spreads over nodes: through the engine, and then part by part. `whole`: the same for the cluster.
+pub(super) fn spread(
+    task: &Task<'_>,
+    whole: &Task<'_>,
+    node: usize,
+    observer: &mut dyn FnMut(&VerifyProgress),
+) -> Result<VerifyReport, VerifyError> {
+    let (mut report, loaded) = alone(task, node, observer)?;
+    let compared = parts::check(whole, &loaded, &mut report.differences, observer)?;
+    report.add_compared(compared);
+    keep_named(&mut report.differences);
+    Ok(VerifyReport { duration: task.start.elapsed(), ..report })
+}
+
+fn alone(
+    task: &Task<'_>,
+    node: usize,
+    observer: &mut dyn FnMut(&VerifyProgress),
+) -> Result<(VerifyReport, Loaded), VerifyError> {
     let mut site = Site::connect(&task.cluster.nodes[node].spec, None)?;
     let mut notes = Vec::new();
     site.open_snapshot(&mut notes)?;
@@ -52,7 +76,7 @@ pub(super) fn server(
     problems.sort();
     let mut report = VerifyReport { problems, ..found.into_report(task) };
     report.notes.splice(0..0, notes);
-    Ok(report)
+    Ok((report, loaded))
 }
 
 /// Verifies nodes that share the rows.

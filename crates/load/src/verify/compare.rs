@@ -8,7 +8,7 @@ use data::Version;
 use postgres::types::ToSql;
 
 use super::catalog::{Catalog, Leaf, TableAt};
-use super::content::{binary, condition, row_hash_sql};
+use super::content::{digests, identify, row_digest_sql, row_hash_sql};
 use super::error::{VerifyError, sql};
 use super::grid::{Grid, Part, Selection, Shape};
 use super::problem::Problem;
@@ -17,9 +17,11 @@ use super::site::{Site, split};
 use super::sums;
 use super::workers::{Coordinator, VerifyProgress, Workers, number};
 use super::{Loaded, Setting, Task};
-use crate::dataset::{Dataset, Table};
+use crate::dataset::{Dataset, Hashing, Table};
 use crate::difference::{Difference, DifferenceKind, KINDS, NAMED_MAX, TableName};
 use crate::ledger;
+
+mod keyless;
 
 /// Keys of a bucket that differs are held for all nodes at once, for about so many rows at a time: some 100 MB per node.
 const ROWS_AT_ONCE: u64 = 1 << 20;
@@ -39,6 +41,49 @@ pub(super) struct Compared {
     pub(super) totals: [u64; KINDS],
     /// Rows that were written all the time.
     pub(super) rows_unjudged: u64,
+    /// Why something could not be compared.
+    pub(super) unjudged: Option<String>,
+    /// Differences by the name of the table.
+    pub(super) of_table: BTreeMap<&'static str, u64>,
+}
+
+impl Compared {
+    /// Adds what another comparison came to.
+    pub(super) fn add(&mut self, other: Compared) {
+        let new = other.notes.into_iter().filter(|note| !self.notes.contains(note));
+        self.notes.extend(new.collect::<Vec<_>>());
+        self.problems.extend(other.problems);
+        self.differences.extend(other.differences);
+        self.totals.iter_mut().zip(other.totals).for_each(|(total, more)| *total += more);
+        self.rows_unjudged += other.rows_unjudged;
+        self.unjudged = self.unjudged.take().or(other.unjudged);
+        for (table, more) in other.of_table {
+            *self.of_table.entry(table).or_default() += more;
+        }
+    }
+}
+
+/// How copies of the same rows come to be equal: what is waited for before rows that differ are read again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wait {
+    /// Nothing: a node was behind, and has been waited for.
+    No,
+    /// Until slots have confirmed what others have written.
+    Slots,
+    /// Until nothing arrives any more.
+    Quiet,
+    /// A commit is one of all copies: until those that are under way have ended.
+    Commit,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sides<'a> {
+    /// One per node, with the same tables and leaves on all of them.
+    pub(super) catalogs: &'a [Catalog],
+    pub(super) wait: Wait,
+    /// Leaves are parts of tables that are read one by one, and only one copy of each has been verified; else tables, of which each node's copy has been.
+    pub(super) are_parts: bool,
 }
 
 /// The hash of a row on each node; `None`: it is not there.
@@ -47,31 +92,28 @@ type Hashes = Vec<Option<i64>>;
 /// A row: its table, and the columns of its key as text.
 type Key = (usize, Vec<String>);
 
-/// What is compared.
+/// What the comparison knows.
 struct Comparison<'a> {
     task: &'a Task<'a>,
     loaded: &'a Loaded,
+    sides: Sides<'a>,
     catalogs: &'a [Catalog],
+    /// A node has no hash of rows, so they are hashed in a way that all nodes have.
+    by_digest: bool,
 }
 
-/// Compares all rows of all nodes. `in_step`: no node was behind when its snapshot was taken; otherwise it is no use to wait again.
+/// Compares all rows of all nodes.
 pub(super) fn nodes(
     task: &Task<'_>,
     sites: &mut [Site],
-    catalogs: &[Catalog],
+    sides: Sides<'_>,
     loaded: &Loaded,
-    in_step: bool,
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<Compared, VerifyError> {
     let mut compared = Compared::default();
-    if !catalogs.iter().all(|catalog| catalog.record_hash) {
-        compared.notes.push(
-            "a node cannot hash rows (hash_record_extended, PostgreSQL 14), so nodes were compared only with the dataset, not with each other"
-                .to_owned(),
-        );
-        return Ok(compared);
-    }
-    let comparison = Comparison { task, loaded, catalogs };
+    let catalogs = sides.catalogs;
+    let by_digest = !catalogs.iter().all(|catalog| catalog.record_hash);
+    let comparison = Comparison { task, loaded, sides, catalogs, by_digest };
     let mut open = comparison.first_look(sites, observer)?;
     let total = open.len() as u64;
     if open.len() > ROWS_AGAIN_MAX {
@@ -82,11 +124,12 @@ pub(super) fn nodes(
         compared.totals[DifferenceKind::Diverged { fields: Vec::new(), other: String::new() }.index()] +=
             more;
     }
-    let diverged = match in_step {
-        true => comparison.look_again(sites, open, &mut compared)?,
-        false => open.into_keys().collect(),
+    let diverged = match sides.wait {
+        Wait::No => open.into_keys().collect(),
+        _ => comparison.look_again(sites, open, &mut compared)?,
     };
     comparison.name(sites, &diverged, &mut compared)?;
+    comparison.without_keys(sites, &mut compared)?;
     Ok(compared)
 }
 
@@ -113,6 +156,21 @@ fn key_columns(table: &Table) -> Vec<&'static str> {
 /// A row's columns on one node, as text.
 type Fields = Vec<Option<String>>;
 
+/// A row as one node has it.
+#[derive(Clone)]
+struct RowCopy {
+    fields: Fields,
+    /// Where, if parts of tables are read one by one.
+    leaf: Option<usize>,
+}
+
+/// Where a row was found that is read again.
+struct Found {
+    node: usize,
+    table: usize,
+    leaf: Option<usize>,
+}
+
 impl Comparison<'_> {
     fn content(&self) -> &dyn Dataset {
         &*self.loaded.content
@@ -122,6 +180,12 @@ impl Comparison<'_> {
         &self.content().tables()[number]
     }
 
+    /// The dataset's own hashes, or those that stand for them. A dataset that has its own has one table.
+    fn hashing(&self) -> Option<Hashing> {
+        let hashing = self.content().hashing();
+        if self.by_digest { hashing.map(|own| digests(own, self.table(0))) } else { hashing }
+    }
+
     /// Reads rows that differ until they are equal, or stay as they are.
     fn look_again(
         &self,
@@ -129,13 +193,10 @@ impl Comparison<'_> {
         mut open: BTreeMap<Key, Hashes>,
         compared: &mut Compared,
     ) -> Result<Vec<Key>, VerifyError> {
-        let (limit, stop, begin) =
-            (self.task.options.mirror.lag_limit, self.task.options.stop, Instant::now());
+        let (limit, begin) = (self.task.options.mirror.lag_limit, Instant::now());
         let mut diverged = BTreeMap::new();
         while !open.is_empty() {
-            let behind = replication::await_logical(sites, begin, limit, stop)?;
-            let late = !behind.is_empty();
-            compared.problems.extend(behind);
+            let late = self.await_others(sites, begin, compared)?;
             let now = self.read_hashes(sites, open.keys())?;
             open = now
                 .into_iter()
@@ -161,6 +222,34 @@ impl Comparison<'_> {
             }
         }
         Ok(diverged.into_keys().collect())
+    }
+
+    /// Gives what others have written the time to arrive. Whether a node is behind, so that it is no use to go on waiting.
+    fn await_others(
+        &self,
+        sites: &mut [Site],
+        begin: Instant,
+        compared: &mut Compared,
+    ) -> Result<bool, VerifyError> {
+        let (limit, stop) = (self.task.options.mirror.lag_limit, self.task.options.stop);
+        match self.sides.wait {
+            Wait::No => {}
+            Wait::Slots => {
+                let behind = replication::await_logical(sites, begin, limit, stop)?;
+                let late = !behind.is_empty();
+                compared.problems.extend(behind);
+                return Ok(late);
+            }
+            Wait::Quiet => {
+                replication::await_quiet(sites, Instant::now(), limit, stop)?;
+            }
+            Wait::Commit => {
+                let prepared = self.task.cluster.engine.own().flat_map(|own| own.prepared).copied();
+                let prepared: Vec<&str> = prepared.collect();
+                replication::await_commits(sites, &prepared, begin, limit, stop)?;
+            }
+        }
+        Ok(false)
     }
 
     /// The tables of all nodes side by side: table t of node n is table n * tables + t.
@@ -192,7 +281,8 @@ impl Comparison<'_> {
         let servers = openers.iter().map(|(connect, snapshot)| super::workers::Site::new(connect, *snapshot));
         let setting = Setting {
             content: self.content(),
-            hashing: self.content().hashing(),
+            hashing: self.hashing(),
+            by_digest: self.by_digest,
             catalog: &all,
             workers: Workers::new(servers.collect(), self.task.options.stop),
             jobs: self.task.options.jobs.max(1),
@@ -279,12 +369,19 @@ impl Comparison<'_> {
         Ok(hashes)
     }
 
+    /// The hash of a row in SQL.
+    fn row_hash(&self, table: usize) -> String {
+        match self.by_digest {
+            true => row_digest_sql(self.table(table)),
+            false => row_hash_sql(self.hashing().as_ref(), self.table(table)),
+        }
+    }
+
     /// Key and hash of a row.
     fn hash_columns(&self, table: usize) -> String {
-        let hashing = self.content().hashing();
         let mut columns: Vec<String> =
             key_columns(self.table(table)).into_iter().map(|column| format!("{column}::text")).collect();
-        columns.push(row_hash_sql(hashing.as_ref(), self.table(table)));
+        columns.push(self.row_hash(table));
         columns.join(", ")
     }
 
@@ -294,7 +391,7 @@ impl Comparison<'_> {
         sites: &mut [Site],
         keys: &[&Key],
         columns: &dyn Fn(usize) -> String,
-        each: &mut dyn FnMut(usize, usize, &postgres::Row),
+        each: &mut dyn FnMut(Found, &postgres::Row),
     ) -> Result<(), VerifyError> {
         const DOING: &str = "reading rows again that differ between nodes";
         look_anew(sites)?;
@@ -316,26 +413,41 @@ impl Comparison<'_> {
                 .enumerate()
                 .map(|(at, name)| format!("${}::text[]::{}[]", at + 1, kind(name)))
                 .collect();
-            let statement = format!(
-                "select {} from {} where ({}) in (select * from unnest({}) as w)",
-                columns(number),
-                ledger::qualified(&self.loaded.dataset.schema_name, table.name),
-                key.join(", "),
-                wanted.join(", ")
-            );
+            let statement = |relation: &str| {
+                format!(
+                    "select {} from {relation} where ({}) in (select * from unnest({}) as w)",
+                    columns(number),
+                    key.join(", "),
+                    wanted.join(", ")
+                )
+            };
             for some in of_table.chunks(KEYS_AT_ONCE) {
                 let parts: Vec<Vec<&String>> =
                     (0..key.len()).map(|part| some.iter().map(|key| &key.1[part]).collect()).collect();
                 let parts: Vec<&(dyn ToSql + Sync)> =
                     parts.iter().map(|part| part as &(dyn ToSql + Sync)).collect();
                 for (node, site) in sites.iter_mut().enumerate() {
-                    for row in sql(DOING, site.control.query(&statement, &parts))? {
-                        each(node, number, &row);
+                    for (leaf, relation) in self.relations(node, number) {
+                        for row in sql(DOING, site.control.query(&statement(&relation), &parts))? {
+                            each(Found { node, table: number, leaf }, &row);
+                        }
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// What to select a table's rows from on a node: the table, or its parts one by one.
+    fn relations(&self, node: usize, table: usize) -> Vec<(Option<usize>, String)> {
+        if !self.sides.are_parts {
+            let name = self.table(table).name;
+            return vec![(None, ledger::qualified(&self.loaded.dataset.schema_name, name))];
+        }
+        let catalog = &self.catalogs[node];
+        let is_of_table = |leaf: &Leaf| catalog.tables[leaf.at].table == table;
+        let leaves = catalog.leaves.iter().enumerate().filter(|(_, leaf)| is_of_table(leaf));
+        leaves.filter_map(|(number, leaf)| Some((Some(number), leaf.relation.clone()?))).collect()
     }
 
     /// Reads the hashes of these rows as they are now.
@@ -346,10 +458,10 @@ impl Comparison<'_> {
     ) -> Result<BTreeMap<Key, Hashes>, VerifyError> {
         let (count, mut hashes) = (sites.len(), BTreeMap::new());
         let keys: Vec<&Key> = keys.collect();
-        self.read_rows(sites, &keys, &|table| self.hash_columns(table), &mut |node, table, row| {
+        self.read_rows(sites, &keys, &|table| self.hash_columns(table), &mut |found, row| {
             let parts = row.len() - 1;
             let key = (0..parts).map(|part| row.get(part)).collect();
-            add_hash(&mut hashes, count, node, (table, key), row.get(parts));
+            add_hash(&mut hashes, count, found.node, (found.table, key), row.get(parts));
         })?;
         Ok(hashes)
     }
@@ -364,19 +476,21 @@ impl Comparison<'_> {
             let columns = self.table(table).columns.iter().map(|(name, _)| format!("{name}::text"));
             columns.collect::<Vec<_>>().join(", ")
         };
-        let mut rows: BTreeMap<Key, Vec<Option<Fields>>> = BTreeMap::new();
+        let mut rows: BTreeMap<Key, Vec<Option<RowCopy>>> = BTreeMap::new();
         let keys: Vec<&Key> = keys.iter().collect();
-        self.read_rows(sites, &keys, &columns, &mut |node, table, row| {
+        self.read_rows(sites, &keys, &columns, &mut |Found { node, table, leaf }, row| {
             let fields: Fields = (0..row.len()).map(|column| row.get(column)).collect();
             let place = |name: &str| self.table(table).columns.iter().position(|(column, _)| *column == name);
             let part = |name| place(name).and_then(|place| fields[place].clone()).unwrap_or_default();
             let key = key_columns(self.table(table)).into_iter().map(part).collect();
-            rows.entry((table, key)).or_insert_with(|| vec![None; nodes])[node] = Some(fields);
+            rows.entry((table, key)).or_insert_with(|| vec![None; nodes])[node] =
+                Some(RowCopy { fields, leaf });
         })?;
         for ((table, _), of_key) in &rows {
             for node in 1..nodes {
                 let Some((difference, index)) = self.compare(*table, of_key, node) else { continue };
                 compared.totals[index] += 1;
+                *compared.of_table.entry(self.table(*table).name).or_default() += 1;
                 if compared.differences.iter().filter(|d| d.kind.index() == index).count() < NAMED_MAX {
                     compared.differences.push(difference);
                 }
@@ -387,73 +501,73 @@ impl Comparison<'_> {
 
     /// How a row of one node differs from that of the first. What verification has already found on one of them alone is not named again:
     /// that it is missing there, or extra, or damaged.
-    fn compare(&self, table: usize, of_key: &[Option<Fields>], node: usize) -> Option<(Difference, usize)> {
-        let (content, columns) = (self.content(), &self.table(table).columns);
+    fn compare(&self, table: usize, of_key: &[Option<RowCopy>], node: usize) -> Option<(Difference, usize)> {
+        let content = self.content();
         let some = of_key[0].as_ref().or(of_key[node].as_ref())?;
-        let bytes: Vec<Option<Vec<u8>>> = std::iter::zip(columns, some)
-            .map(|((_, declared), text)| text.as_deref().map(|text| binary(declared, text)))
-            .collect();
-        let found: Vec<Option<&[u8]>> = bytes.iter().map(Option::as_deref).collect();
-        let row = content.number(table, &found)?;
-        let name = |node: usize| {
-            let catalog = &self.catalogs[node];
-            let at = catalog.tables.iter().find(|at| at.table == table)?;
-            let partition = content.partition_of(table, row, at.partitions).unwrap_or(0);
-            catalog.names.get(at.first_leaf + partition as usize)
-        };
+        let (row, key) = identify(content, table, &some.fields);
+        let name = |node: usize| self.name_of(node, table, row, some.leaf);
         let node_of = |name: &TableName| name.node.clone().unwrap_or_default();
         let (kind, name) = match (&of_key[0], &of_key[node]) {
             (None, None) => return None,
             (Some(_), None) | (None, Some(_)) => {
                 // A row that must be there, or must not, has been named for it.
-                if content.must_be(table, row) || !content.may_be(table, row) {
+                if !self.sides.are_parts && (content.must_be(table, row?) || !content.may_be(table, row?)) {
                     return None;
                 }
                 let (has, lacks) = if of_key[0].is_some() { (0, node) } else { (node, 0) };
-                (DifferenceKind::OnlyOn { other: node_of(name(lacks)?) }, name(has)?)
+                (DifferenceKind::OnlyOn { other: node_of(&name(lacks)?) }, name(has)?)
             }
             (Some(first), Some(other)) => {
-                let fields = self.versions(table, row, first, other)?;
-                (DifferenceKind::Diverged { fields, other: node_of(name(0)?) }, name(node)?)
+                let fields = self.versions(table, row, &first.fields, &other.fields)?;
+                (DifferenceKind::Diverged { fields, other: node_of(&name(0)?) }, name(node)?)
             }
         };
         let index = kind.index();
-        let (table_name, is_keyed) = (name.clone(), content.is_named_by_key());
-        let subject = TableName { table: self.table(table).name.to_owned(), node: table_name.node.clone() };
-        let key = match is_keyed {
-            true => content.key(row),
-            false => condition(self.table(table), &found),
-        };
-        let (row, subject) = if is_keyed { (Some(row), None) } else { (None, Some(subject)) };
-        Some((Difference { kind, key, row, table: table_name, subject }, index))
+        let is_keyed = content.is_named_by_key();
+        let subject = TableName { table: self.table(table).name.to_owned(), node: name.node.clone() };
+        let (row, subject) = if is_keyed { (row, None) } else { (None, Some(subject)) };
+        Some((Difference { kind, key, row, table: name, subject }, index))
+    }
+
+    /// What the table is called that a node has a row in.
+    fn name_of(&self, node: usize, table: usize, row: Option<u64>, leaf: Option<usize>) -> Option<TableName> {
+        let catalog = &self.catalogs[node];
+        let leaf = leaf.or_else(|| {
+            let at = catalog.tables.iter().find(|at| at.table == table)?;
+            let partition = self.content().partition_of(table, row?, at.partitions).unwrap_or(0);
+            Some(at.first_leaf + partition as usize)
+        });
+        catalog.names.get(leaf?).cloned()
     }
 
     /// The fields in which two copies of a row differ, with the writes that they come from, where values say so; `None`: what differs is damage.
     fn versions(
         &self,
         table: usize,
-        row: u64,
+        row: Option<u64>,
         first: &Fields,
         other: &Fields,
     ) -> Option<Vec<(usize, Version, Version)>> {
         let differing: Vec<usize> =
             (0..first.len()).filter(|&column| first[column] != other[column]).collect();
         let mutable = self.table(table).mutable;
+        // Damage in a copy that was not verified has not been named.
+        let any_counts = self.sides.are_parts && !differing.is_empty();
         if !self.content().is_named_by_key() {
             let is_mutable = |column: &usize| mutable.contains(&self.table(table).columns[*column].0);
             let diverged = !differing.is_empty() && (mutable.is_empty() || differing.iter().any(is_mutable));
-            return diverged.then(Vec::new);
+            return (diverged || any_counts).then(Vec::new);
         }
         let fields: Vec<(usize, Version, Version)> = differing
             .into_iter()
             .filter_map(|column| {
                 let field = column.checked_sub(1)?;
                 let version = |fields: &Fields| {
-                    self.content().version(table, row, field, fields[column].as_ref()?.as_bytes())
+                    self.content().version(table, row?, field, fields[column].as_ref()?.as_bytes())
                 };
                 Some((field, version(other)?, version(first)?))
             })
             .collect();
-        (!fields.is_empty()).then_some(fields)
+        (!fields.is_empty() || any_counts).then_some(fields)
     }
 }

@@ -84,8 +84,28 @@ pub(super) fn condition(table: &Table, fields: &[Option<&[u8]>]) -> String {
     named_by.split(", ").map(part).collect::<Vec<_>>().join(" and ")
 }
 
+/// The number of a row, if it has one, and what it is called, from all of its columns as text.
+pub(super) fn identify(
+    content: &dyn Dataset,
+    number: usize,
+    fields: &[Option<String>],
+) -> (Option<u64>, String) {
+    let table = &content.tables()[number];
+    let bytes: Vec<Option<Vec<u8>>> = std::iter::zip(&table.columns, fields)
+        .map(|((_, declared), text)| text.as_deref().map(|text| binary(declared, text)))
+        .collect();
+    let found: Vec<Option<&[u8]>> = bytes.iter().map(Option::as_deref).collect();
+    let row = content.number(number, &found);
+    let name = match (content.is_named_by_key(), row) {
+        (true, Some(row)) => content.key(row),
+        (true, None) => found.first().copied().flatten().map_or("null".to_owned(), printable),
+        (false, _) => condition(table, &found),
+    };
+    (row, name)
+}
+
 /// A value in binary form, of the types that keys have.
-pub(super) fn binary(declared: &str, text: &str) -> Vec<u8> {
+fn binary(declared: &str, text: &str) -> Vec<u8> {
     match (type_oid(declared), text.parse::<i64>()) {
         (23, Ok(number)) => (number as i32).to_be_bytes().to_vec(),
         (20, Ok(number)) => number.to_be_bytes().to_vec(),
@@ -111,6 +131,23 @@ pub(super) fn row_hash_sql(hashing: Option<&Hashing>, table: &Table) -> String {
         || format!("hash_record_extended(row(record_send(row({}))), 0)", table.column_list()),
         |hashing| hashing.row.clone(),
     )
+}
+
+/// A number in SQL for some bytes: servers of every release compute it alike.
+fn digest_sql(bytes: &str) -> String {
+    format!("('x' || left(md5({bytes}), 16))::bit(64)::bigint")
+}
+
+/// The number of a row where a server has no hash of rows. All types of the tables are PostgreSQL's own, whose binary form is the same on all releases and does
+/// not depend on settings of a session.
+pub(super) fn row_digest_sql(table: &Table) -> String {
+    digest_sql(&format!("record_send(row({}))", table.column_list()))
+}
+
+/// The same instead of a dataset's own hashes, for servers that are compared with each other and not with what we compute.
+pub(super) fn digests(hashing: Hashing, table: &Table) -> Hashing {
+    let key = digest_sql(&format!("record_send(row({}))", table.key.unwrap_or_default()));
+    Hashing { key, row: row_digest_sql(table), ..hashing }
 }
 
 /// Whether the server hashes keys and rows as we do.

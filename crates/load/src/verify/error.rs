@@ -85,6 +85,9 @@ pub enum VerifyError {
     /// The ledger cannot be read.
     #[error(transparent)]
     Ledger(#[from] LoadError),
+    /// The engine's catalog does not show the parts of a table.
+    #[error(transparent)]
+    Parts(#[from] engines::placement::PlacementError),
     /// No connection.
     #[error("cannot connect to {target}")]
     Connect {
@@ -213,6 +216,7 @@ impl VerifyError {
             VerifyError::Format { .. } => "use the older pgfathom that loaded it",
             VerifyError::ChangedTable { .. } => "undo the change, or load the dataset again with --restart",
             VerifyError::Ledger(error) => return error.hint(),
+            VerifyError::Parts(error) => return error.hint(),
             VerifyError::Connect { hint, .. } => return hint.clone(),
             VerifyError::Sql { source, .. } => return sqlstate_of(source).and_then(server_hint),
             VerifyError::Server { source, .. } => return server_hint(source.sqlstate),

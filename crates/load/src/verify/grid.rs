@@ -242,7 +242,7 @@ pub(super) fn cell_sql(content: &dyn Dataset, table: usize, shape: &Shape) -> St
 
 /// The bucket of a row in SQL. A NULL key counts as bucket 0.
 pub(super) fn bucket_sql(setting: &Setting<'_>, bits: u32) -> String {
-    let key = setting.hashing.as_ref().map_or("0", |hashing| hashing.key);
+    let key = setting.hashing.as_ref().map_or("0", |hashing| hashing.key.as_str());
     if bits == 0 { "0".to_owned() } else { format!("coalesce({key} & {}, 0)", (1u64 << bits) - 1) }
 }
 

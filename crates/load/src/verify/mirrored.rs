@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use super::catalog::Catalog;
 use super::cluster::{self, Agreed};
-use super::compare::{self, Compared};
+use super::compare::{self, Compared, Wait};
 use super::error::VerifyError;
 use super::problem::Problem;
 use super::prove::{Proved, prove};
@@ -84,8 +84,13 @@ pub(super) fn peers(
     }
     // Sums that are those of the dataset on every node are the same on every node.
     if whole.nodes.iter().any(|node| node.method != Method::Fast) {
-        let in_step = can_wait && !problems.iter().any(Problem::is_doubt);
-        let compared = compare::nodes(task, &mut sites, &catalogs, &loaded, in_step, observer)?;
+        let wait = match task.cluster.engine.layout {
+            _ if !can_wait || problems.iter().any(Problem::is_doubt) => Wait::No,
+            Layout::Copies(Copies { arrival: Arrival::Rows, .. }) => Wait::Quiet,
+            _ => Wait::Slots,
+        };
+        let sides = compare::Sides { catalogs: &catalogs, wait, are_parts: false };
+        let compared = compare::nodes(task, &mut sites, sides, &loaded, observer)?;
         whole.compared(compared, &mut problems);
     }
     Ok(whole.into_report(task, problems))
@@ -176,18 +181,17 @@ impl Whole {
     }
 
     /// Adds what the comparison of nodes has shown.
-    fn compared(&mut self, compared: Compared, problems: &mut Vec<Problem>) {
-        self.notes.extend(compared.notes);
-        problems.extend(compared.problems);
+    fn compared(&mut self, mut compared: Compared, problems: &mut Vec<Problem>) {
+        problems.append(&mut compared.problems);
         for node in &mut self.nodes {
             let named = |difference: &Difference| difference.table.node.as_ref() == Some(&node.name);
             node.tables_differing +=
                 u64::from(node.tables_differing == 0 && compared.differences.iter().any(named));
         }
         if let Some(sum) = &mut self.sum {
-            sum.values_unjudged += compared.rows_unjudged;
-            sum.differences.extend(compared.differences);
-            add_totals(&mut sum.totals, compared.totals);
+            sum.notes.clear();
+            sum.add_compared(compared);
+            self.notes.append(&mut sum.notes);
         }
     }
 
@@ -206,6 +210,19 @@ impl Whole {
 }
 
 impl VerifyReport {
+    /// Adds what the comparison of copies has shown.
+    pub(super) fn add_compared(&mut self, compared: Compared) {
+        self.notes.extend(compared.notes);
+        self.notes.extend(compared.unjudged.clone());
+        self.values_unjudged += compared.rows_unjudged;
+        self.differences.extend(compared.differences);
+        self.unjudged = self.unjudged.take().or(compared.unjudged);
+        add_totals(&mut self.totals, compared.totals);
+        for table in &mut self.tables {
+            table.differences += compared.of_table.get(table.table).copied().unwrap_or_default();
+        }
+    }
+
     /// Adds what was found on another node that holds the same rows.
     fn add(&mut self, report: VerifyReport) {
         self.method = self.method.max(report.method);

@@ -57,7 +57,7 @@ fn name_batch(
     for (at, rows) in found.iter().enumerate() {
         for copies in rows.chunk_by(|a, b| a == b).filter(|copies| copies.len() > 1) {
             let leaf = setting.leaf_of(at, copies[0]);
-            let kind = DifferenceKind::Duplicate { copies: copies.len() as u64 };
+            let kind = DifferenceKind::Duplicate { copies: copies.len() as u64, places: Vec::new() };
             judged.findings.add(leaf, kind, |kind| named(setting, kind, leaf, Some(copies[0]), None));
         }
     }

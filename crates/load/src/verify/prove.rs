@@ -78,6 +78,7 @@ pub(super) fn prove(
     let setting = Setting {
         content,
         hashing: content.hashing(),
+        by_digest: false,
         catalog,
         workers: Workers::new(servers, task.options.stop),
         jobs: task.options.jobs.max(1),

@@ -184,6 +184,31 @@ pub(super) fn await_quiet(
     }
 }
 
+/// Waits until the transactions have ended that an engine has prepared on some of the nodes; their names begin in one of these ways.
+pub(super) fn await_commits(
+    sites: &mut [Site],
+    prepared: &[&str],
+    begin: Instant,
+    limit: Duration,
+    stop: &Stop,
+) -> Result<(), VerifyError> {
+    thread::sleep(QUIET.min(limit));
+    let begins: Vec<String> =
+        prepared.iter().map(|begin| format!("{}%", begin.replace('_', "\\_"))).collect();
+    loop {
+        let mut left = 0;
+        for site in sites.iter_mut() {
+            let count = "select count(*) from pg_prepared_xacts where database = current_database() and gid like any ($1)";
+            left += sql(DOING, site.control.query_one(count, &[&begins]))?.get::<_, i64>(0);
+        }
+        check(stop)?;
+        if left == 0 || begin.elapsed() > limit {
+            return Ok(());
+        }
+        thread::sleep(POLL);
+    }
+}
+
 /// Waits until a standby has replayed what its primary has written by now.
 pub(super) fn await_standby(
     primary: &mut Site,

@@ -35,6 +35,8 @@ pub enum Phase {
     Judge,
     /// Keys are compared, where rows are missing or more than they should be.
     Name,
+    /// Rows are looked for in parts of tables that they do not belong in.
+    Place,
     /// Nodes that should hold the same are compared with each other.
     Compare,
     /// The keys that the ledgers of a cluster must account for are summed up.
@@ -49,6 +51,7 @@ impl Phase {
             Phase::Narrow => "narrow",
             Phase::Judge => "judge",
             Phase::Name => "name",
+            Phase::Place => "place",
             Phase::Compare => "compare",
             Phase::Ledger => "ledger",
         }

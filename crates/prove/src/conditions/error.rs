@@ -42,6 +42,9 @@ pub enum ProveError {
         /// What it was for.
         doing: &'static str,
     },
+    /// The engine's catalog does not show which nodes have copies of a table.
+    #[error(transparent)]
+    Copies(#[from] engines::placement::PlacementError),
     /// One of the nodes that hold every row.
     #[error("node {node} could not be judged")]
     OnNode {
@@ -68,6 +71,7 @@ impl ProveError {
             }
             ProveError::NotTrusted(distrust) => Some(distrust.hint()),
             ProveError::OnNode { source, .. } => source.hint(),
+            ProveError::Copies(error) => error.hint(),
             ProveError::Empty { hint, .. } => Some(hint.clone()),
             ProveError::Sql { source, .. } => match source.as_ref() {
                 QueryError::Server(error) => Some(server_hint(error.sqlstate.as_str()).to_owned()),

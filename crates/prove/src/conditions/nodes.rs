@@ -82,14 +82,7 @@ pub(super) fn open(
         let mut control = watch.connect(&spec)?;
         let names = names(what, &spec, &mut control)?;
         let node = Node { name: String::new(), spec, control, names };
-        let notes = match cluster.nodes.len() {
-            0 | 1 => Vec::new(),
-            _ => vec![format!(
-                "all rows were read through {}; copies of the same rows on other nodes were not (standbys, tables that every node has)",
-                first.name
-            )],
-        };
-        return Ok(Opened { nodes: vec![node], notes });
+        return Ok(Opened { nodes: vec![node], notes: Vec::new() });
     }
     let mut connected = Vec::new();
     for node in data {

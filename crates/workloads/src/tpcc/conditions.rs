@@ -126,6 +126,14 @@ impl Conditions for TpccConditions {
         Ok(Extent { from, to, count, added, is_part: only.is_some() })
     }
 
+    fn judge_copies(&self, copies: &mut [Node], wanted: &mut BTreeSet<Condition>) -> Vec<Answer> {
+        if !wanted.remove(&X15) {
+            return Vec::new();
+        }
+        let (looked_at, outcome) = warehouses::same_items(copies);
+        vec![Answer { condition: X15, looked_at, outcome }]
+    }
+
     fn judge_whole(
         &self,
         nodes: &mut [Node],

@@ -54,7 +54,15 @@ fn with_setting<T>(test: impl FnOnce(&Setting<'_>) -> T) -> T {
     let (ycsb, catalog, stop) = (ycsb(), catalog(), Stop::new());
     let hashing = ycsb.hashing();
     let workers = Workers::new(Vec::new(), &stop);
-    test(&Setting { content: &ycsb, hashing, catalog: &catalog, workers, jobs: 1, limits: LIMITS })
+    test(&Setting {
+        content: &ycsb,
+        hashing,
+        by_digest: false,
+        catalog: &catalog,
+        workers,
+        jobs: 1,
+        limits: LIMITS,
+    })
 }
 
 fn differences(rows: &[Vec<Vec<u8>>], missing: &[u64]) -> Vec<String> {

@@ -12,7 +12,15 @@ fn with_setting<T>(rows: u64, partitions: u32, test: impl FnOnce(&Setting<'_>) -
     let table = TableAt { table: 0, node: None, first_leaf: 0, partitions };
     let catalog = Catalog { tables: vec![table], ..Catalog::new() };
     let (hashing, workers) = (ycsb.hashing(), Workers::new(Vec::new(), &stop));
-    test(&Setting { content: &ycsb, hashing, catalog: &catalog, workers, jobs: 1, limits: LIMITS })
+    test(&Setting {
+        content: &ycsb,
+        hashing,
+        by_digest: false,
+        catalog: &catalog,
+        workers,
+        jobs: 1,
+        limits: LIMITS,
+    })
 }
 
 #[test]

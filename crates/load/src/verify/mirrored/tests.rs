@@ -80,6 +80,14 @@ fn check(cluster: &Cluster, deep: bool, mirror: MirrorOptions) -> VerifyReport {
     verify(cluster, &options).unwrap()
 }
 
+/// The same as on servers without a hash of rows, and with fewer options.
+fn check_without_hashes(cluster: &Cluster) -> VerifyReport {
+    let stop = Stop::new();
+    let options =
+        VerifyOptions { mirror: within(60), may_hash: false, ..VerifyOptions::new(false, 2, &stop) };
+    verify(cluster, &options).unwrap()
+}
+
 fn within(seconds: u64) -> MirrorOptions {
     MirrorOptions { lag_limit: Duration::from_secs(seconds), standbys: false }
 }
@@ -121,6 +129,8 @@ fn peers_are_compared_with_each_other() {
     let report = check(&cluster, false, within(60));
     assert_eq!(report.verdict(), Verdict::Exact, "{}", report.text());
     assert_eq!((report.method, report.updates_accepted), (Method::Deep, 200));
+    let report = check_without_hashes(&cluster);
+    assert_eq!((report.verdict(), report.notes.len()), (Verdict::Exact, 1), "{}", report.text());
 
     // A node that is late is waited for.
     servers[1].execute("alter subscription n2_from_n1 disable").unwrap();
@@ -168,6 +178,11 @@ fn peers_are_compared_with_each_other() {
     assert_eq!((fields.as_slice(), other.as_str()), (&[(3, ours, theirs)][..], "n1"));
     let tables: Vec<_> = report.nodes.iter().map(|node| node.tables_differing).collect();
     assert_eq!(tables, [0, 1]);
+    assert_eq!(report.tables[0].differences, 1);
+    // The same where the servers have no hash of rows: each node alone holds what its runs allow.
+    let report = check_without_hashes(&cluster);
+    assert_eq!(named(&report), diverged, "{}", report.text());
+    assert_eq!(report.verdict(), Verdict::Different);
 
     // What is wrong on one node alone is named for that, once.
     servers[0].execute("alter subscription n1_from_n2 disable").unwrap();

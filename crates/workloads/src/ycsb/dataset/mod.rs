@@ -150,7 +150,7 @@ impl Dataset for Ycsb {
     fn hashing(&self) -> Option<Hashing> {
         let key_hash = hash::text_extended(PROBE_KEY, 0);
         Some(Hashing {
-            key: "hashtextextended(ycsb_key, 0)",
+            key: "hashtextextended(ycsb_key, 0)".to_owned(),
             row: format!("hash_record_extended(row({}), hashtextextended(ycsb_key, 0))", column_names()),
             key_probe: ("select hashtextextended('user000000000000000042'::varchar, 0)", key_hash),
             row_probe: (

@@ -1,0 +1,78 @@
+//! The copies of tables that an engine keeps whole on several nodes, each read on its node: a query of the table reads one of them.
+
+use connect::control;
+use connect::hot::HotConnection;
+use connect::sql;
+use engines::Cluster;
+use engines::placement::Parts;
+
+use super::condition::Names;
+use super::nodes::Node;
+use super::{Conditions, ProveError, Watch, text_of};
+
+/// Every node's copies of the benchmark's tables that every node has, where these are parts that the engine's catalog lists; none otherwise.
+pub(super) fn open(
+    what: &dyn Conditions,
+    cluster: &Cluster,
+    first: &mut Node,
+    watch: &Watch<'_>,
+) -> Result<Vec<Node>, ProveError> {
+    let mut copies: Vec<(usize, Vec<String>, Names)> = Vec::new();
+    if cluster.nodes.len() < 2 {
+        return Ok(Vec::new());
+    }
+    for table in what.tables().iter().filter(|table| table.is_copied) {
+        let Some(parts) = parts(cluster, &mut first.control, first.names.get(table.place))? else { continue };
+        for part in parts.parts.iter().filter(|part| part.nodes.len() > 1) {
+            for node in part.nodes.iter().filter_map(|node| node.as_ref().ok()) {
+                let name = sql::qualified(&part.schema, &part.name);
+                match copies.iter_mut().find(|(known, ..)| known == node) {
+                    Some((_, parts, names)) => {
+                        parts.push(part.name.clone());
+                        names.set(table.place, name);
+                    }
+                    None => {
+                        let mut names = Names::default();
+                        names.set(table.place, name);
+                        copies.push((*node, vec![part.name.clone()], names));
+                    }
+                }
+            }
+        }
+    }
+    let open = |(node, parts, names): (usize, Vec<String>, Names)| {
+        let node = &cluster.nodes[node];
+        let control = watch.connect(&node.spec)?;
+        let name = format!("{} ({})", node.name, parts.join(", "));
+        Ok(Node { name, spec: node.spec.clone(), control, names })
+    };
+    copies.into_iter().map(open).collect()
+}
+
+/// What was read of a cluster of which so many nodes were read, and so many copies.
+pub(super) fn note(cluster: &Cluster, nodes: usize, copies: usize) -> Option<String> {
+    let first = &cluster.nodes.first()?.name;
+    match (cluster.nodes.len(), nodes, copies) {
+        (0 | 1, ..) | (_, 2.., _) => None,
+        (_, _, 0) => Some(format!(
+            "all rows were read through {first}; copies of the same rows on other nodes were not (standbys, tables that every node has)"
+        )),
+        _ => Some(format!(
+            "all rows were read through {first}, and the tables that every node has also on each node by itself"
+        )),
+    }
+}
+
+/// The parts of a table of this name, by the catalog of the first node.
+fn parts(cluster: &Cluster, session: &mut HotConnection, name: &str) -> Result<Option<Parts>, ProveError> {
+    let query = format!(
+        "select n.nspname, c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+         where c.oid = pg_catalog.to_regclass({})",
+        sql::literal(name)
+    );
+    let rows = session.simple_query(&query).map_err(ProveError::sql("looking for the copies of a table"))?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let text = |at: usize| text_of(row.get(at).and_then(|value| value.as_deref()));
+    let mut control = control::connect(&cluster.nodes[0].spec.pinned())?;
+    Ok(Parts::read(cluster, &mut *control, 0, &text(0), &text(1))?)
+}
