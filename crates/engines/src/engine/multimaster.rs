@@ -111,7 +111,14 @@ const REPLICATIONS: [Replication; 4] = [
         sign: extension_has!("pglogical", "pglogical", "'node', 'node_interface', 'local_node'"),
         probe: None,
         nodes: PGLOGICAL,
-        own: &Own { slots: &["pgl_"], libraries: &["pglogical"], ..Own::NOTHING },
+        own: &Own {
+            slots: &["pgl_"],
+            libraries: &["pglogical"],
+            enable: Some("SELECT pglogical.alter_subscription_enable({subscription}, true);"),
+            anew: "drop the subscription (pglogical.drop_subscription), empty its tables here, and make it again with synchronize_data, which makes the slot \
+                   and copies the rows",
+            ..Own::NOTHING
+        },
         subscriptions: Some(PGLOGICAL_SUBSCRIPTIONS),
         add_table: Some(PGLOGICAL_ADD_TABLE),
         remove_table: Some(PGLOGICAL_REMOVE_TABLE),
@@ -126,7 +133,14 @@ const REPLICATIONS: [Replication; 4] = [
         sign: extension_has!("spock", "spock", "'node', 'node_interface', 'local_node'"),
         probe: None,
         nodes: SPOCK,
-        own: &Own { slots: &["spk_"], libraries: &["spock"], ..Own::NOTHING },
+        own: &Own {
+            slots: &["spk_"],
+            libraries: &["spock"],
+            enable: Some("SELECT spock.sub_enable({subscription}, true);"),
+            anew: "drop the subscription (spock.sub_drop), empty its tables here, and make it again with synchronize_data, which makes the slot and copies \
+                   the rows",
+            ..Own::NOTHING
+        },
         subscriptions: Some(SPOCK_SUBSCRIPTIONS),
         add_table: Some(SPOCK_ADD_TABLE),
         remove_table: Some(SPOCK_REMOVE_TABLE),
@@ -141,7 +155,14 @@ const REPLICATIONS: [Replication; 4] = [
         sign: extension_has!("pgactive", "pgactive", "'pgactive_nodes'"),
         probe: None,
         nodes: PGACTIVE,
-        own: &Own { slots: &["pgactive_"], libraries: &["pgactive"], ..Own::NOTHING },
+        own: &Own {
+            slots: &["pgactive_"],
+            libraries: &["pgactive"],
+            enable: Some("SELECT pgactive.pgactive_apply_resume();"),
+            anew: "take this node out of the group (pgactive.pgactive_detach_nodes, at another node) and let it join again \
+                   (pgactive.pgactive_join_group), which makes the slots and copies the rows",
+            ..Own::NOTHING
+        },
         subscriptions: Some(PGACTIVE_SUBSCRIPTIONS),
         add_table: None,
         remove_table: None,
@@ -203,6 +224,7 @@ pub(super) static PROFILE: Profile = Profile {
     entry: EntryPoints::EveryNode,
     load: LoadPath::EachNode,
     links: NodeLinks::Subscriptions,
+    keyed_trips: None,
     has_wal: true,
     node_lost: &[],
     commit: Commit { protocol: Protocol::Asynchronous, error_undoes: true },
