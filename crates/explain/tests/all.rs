@@ -4,6 +4,7 @@ mod advice;
 mod fire;
 mod scene;
 
+mod clusters;
 mod comparison;
 mod intervention;
 mod manual;
