@@ -469,7 +469,8 @@ mod tests {
     #[test]
     fn a_pool_of_transactions_is_refused_for_the_reason_and_with_what_helps() {
         let of = |pinned: Pinned, options: Option<&str>| {
-            let spec = ConnSpec { options: options.map(str::to_owned), ..ConnSpec::default() };
+            let spec =
+                ConnSpec { options: options.map(str::to_owned), ..ConnSpec::new("db", 5432, "u", "d") };
             let spec = spec.with_pinned(pinned).with_settings_applied();
             lost(&spec, &Settings::of(&spec).unwrap())
         };
