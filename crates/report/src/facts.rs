@@ -336,7 +336,8 @@ impl<'a> StepFacts<'a> {
         }
     }
 
-    /// Whether it is without an answer, for a reason: a verification that has read all rows is not invalid then, and neither is a proof that could not be tried.
+    /// Whether it is without an answer, for a reason: a verification that has read all rows is not invalid then, nor is a proof that could not be
+    /// tried.
     fn is_open(&self) -> bool {
         let mut reasons = self.step.verdict.reasons.iter();
         let is_untested =
