@@ -95,9 +95,9 @@ const PGACTIVE: &str = "\
     from pgactive.pgactive_nodes n where n.node_status <> 'k' order by n.node_name";
 
 /// A node follows every other one of its group, by a slot that has the same name on each of them if their databases have one oid. A worker whose change
-/// cannot be applied ends, and is started again 5 s later.
+/// cannot be applied ends, and is started again 5 s later. A user stops all of a node's workers at once: they run on, and apply nothing.
 const PGACTIVE_SUBSCRIPTIONS: &str = "\
-    select n.node_name::text as subscription, n.node_status = 'r' as enabled, \
+    select n.node_name::text as subscription, n.node_status = 'r' and not pgactive.pgactive_is_apply_paused() as enabled, \
            exists (select from pgactive.pgactive_get_workers_info() w join pg_catalog.pg_stat_activity a on a.pid = w.pid \
                    where w.worker_type = 'apply' and (w.sysid, w.timeline, w.dboid) = (n.node_sysid, n.node_timeline, n.node_dboid)) as running, \
            pgactive.pgactive_format_slot_name(i.sysid, i.timeline, i.dboid, n.node_dboid)::text as slot, \
