@@ -82,7 +82,7 @@ fn disabled(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
     let claim = claim(subscription, severity, "is disabled: changes of the other node are not applied")
         .because("a user disabled it, or an error did (disable_on_error): the log of this node shows which");
     Some(match gone(case, subscription) {
-        Some(why) => claim.because(why).remedy(&again(case, subscription), &[]),
+        Some(why) => claim.because(why).remedy(again(case, subscription), &[]),
         None => claim
             .because("its slot on the publisher keeps WAL until it is enabled again, or dropped with its slot (REP-03)")
             .remedy("enable it again once nothing is in its way; what was written since is applied then", &[&enable]),
@@ -101,7 +101,7 @@ fn stopped(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
             lines.word("slot")
         );
         let claim = claim(subscription, Severity::High, &what).because(why);
-        return Some(claim.remedy(&again(case, subscription), &[]));
+        return Some(claim.remedy(again(case, subscription), &[]));
     }
     let log = case.events_of(event::SERVER_LOG).find(|event| event.message.contains("apply"));
     Some(
