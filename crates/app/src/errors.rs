@@ -83,6 +83,16 @@ impl Explained for prove::hermitage::HermitageError {
     fn hint(&self) -> Option<String> {
         prove::hermitage::HermitageError::hint(self)
     }
+
+    /// As for the other proofs: what was set up and then went away leaves no answer.
+    fn exit(&self) -> Exit {
+        use prove::hermitage::HermitageError::{Live, Refused, Session};
+        match self {
+            Live(error) => error.exit(),
+            Session(prove::session::SessionError::Connect(_)) | Refused { .. } => Exit::Usage,
+            _ => Exit::CannotTell,
+        }
+    }
 }
 
 impl Explained for prove::live::LiveError {
@@ -148,5 +158,23 @@ impl Explained for load::verify::VerifyError {
             Interrupted => Exit::Interrupted,
             _ => Exit::Usage,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prove::hermitage::HermitageError;
+    use prove::live::LiveError;
+
+    /// What keeps a proof from an answer leaves none in any of them; a wrong address is the user's to correct.
+    #[test]
+    fn scripts_end_like_other_proofs_where_replication_does_not_work() {
+        let deaf = || LiveError::Deaf("node m2 does not receive from m1".to_owned());
+        assert_eq!(HermitageError::from(deaf()).exit(), deaf().exit());
+        assert_eq!(HermitageError::from(deaf()).exit(), Exit::CannotTell);
+        assert_eq!(HermitageError::Io(std::io::ErrorKind::TimedOut.into()).exit(), Exit::CannotTell);
+        let refused = HermitageError::Refused { doing: "making the table", message: String::new() };
+        assert_eq!(refused.exit(), Exit::Usage);
     }
 }

@@ -16,6 +16,7 @@ use crate::recording::{Recording, fields};
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
 use cell::{Cell, Visit};
 use engines::Cluster;
+use engines::profile::KeyedTrips;
 use record::matrix as names;
 use record::{Exit, State};
 use run::client::SessionRecord;
@@ -75,6 +76,14 @@ impl Operation {
         match self {
             Operation::Select => "select",
             Operation::Update => "update",
+        }
+    }
+
+    /// Its round trips.
+    fn of(self, trips: KeyedTrips) -> f64 {
+        match self {
+            Operation::Select => trips.select,
+            Operation::Update => trips.update,
         }
     }
 }

@@ -11,7 +11,7 @@ use engines::Cluster;
 use load::verify::{
     KIND_NAMES, LIMITS, MirrorOptions, NodeReport, Subject, VerifyError, VerifyOptions, VerifyReport,
 };
-use record::model::{Check, CheckResult, Step};
+use record::model::{CANNOT_TELL, Check, CheckResult, Step};
 use record::summary::NodeResult;
 use record::totals::VerifyTotals;
 use record::{Exit, State, StepId, Verdict};
@@ -371,10 +371,10 @@ fn doubt(check: &mut Check) {
 /// Why there is no verdict: the first doubt by name, or what was counted.
 fn why_open(report: &VerifyReport, counted: &str) -> String {
     let mut doubts = report.problems.iter().filter(|problem| problem.is_doubt());
-    let Some(first) = doubts.next() else { return format!("cannot tell: {counted}") };
+    let Some(first) = doubts.next() else { return format!("{CANNOT_TELL}: {counted}") };
     match doubts.count() {
-        0 => format!("cannot tell: {first}"),
-        more => format!("cannot tell: {first}, and {more} more"),
+        0 => format!("{CANNOT_TELL}: {first}"),
+        more => format!("{CANNOT_TELL}: {first}, and {more} more"),
     }
 }
 

@@ -335,6 +335,7 @@ impl ControlPlane {
                 wanted.are_in_effect_of(session.client()).map_err(|error| statement_failed(&error))
             },
             |without| hot::learn(without, candidate, encryption, tls),
+            !self.takes_shared,
         )?;
         let (way, wanted) = match opened {
             Started::Session(session) => return Ok(session),

@@ -15,10 +15,10 @@ use wire::frontend;
 use wire::startup::{self, AuthMethod, Startup, StartupError, StartupOptions};
 
 use crate::attempt::{self, Candidate, Cause, ConnectError, Encryption, Endpoint, Failure, Plane, Role};
-use crate::conninfo::{ConnSpec, HostSpec, Keepalives, Pinned};
+use crate::conninfo::{ConnSpec, HostSpec, Keepalives};
 use crate::control::silence::Silent;
 use crate::os_user::OsUser;
-use crate::settings::{self, PoolerRefusal, Started, Way};
+use crate::settings::{self, Settings, Started, Way};
 pub use crate::socket::Socket;
 use crate::socket::{Deadline, Timed};
 use crate::tls::{self, Link, Tls, TlsError};
@@ -129,12 +129,14 @@ impl Plane for Hot {
     ) -> Result<HotConnection, Failure> {
         let bare = |spec: &ConnSpec| open_bare(spec, candidate, encryption, tls);
         let plain = |cause| Failure { cause, encrypted: false };
+        let lost = |wanted: &Settings| settings::lost(spec, wanted);
         let opened = settings::open(
             spec,
             candidate,
             bare,
             |wanted, session| wanted.are_in_effect(|sql| first_question(spec, session, sql)),
             |without| learn(without, candidate, encryption, tls),
+            Settings::of(spec).is_ok_and(|wanted| lost(&wanted).is_some()),
         )?;
         let (way, wanted) = match opened {
             Started::Session(session) => return Ok(session),
@@ -142,14 +144,10 @@ impl Plane for Hot {
         };
         let without = settings::without(spec);
         if way == Way::Transaction {
-            // If only the search path is pinned, the statements qualify names.
-            let may_go = |name: &str| {
-                spec.pinned == Pinned::Names && Pinned::Names.settings().any(|(pinned, _)| pinned == name)
+            return match lost(&wanted) {
+                Some(refusal) => Err(plain(Cause::Pooler(refusal))),
+                None => bare(&without),
             };
-            if let Some(name) = wanted.uncarried().find(|name| !may_go(name)) {
-                return Err(plain(Cause::Pooler(PoolerRefusal::Setting(name.to_owned()))));
-            }
-            return bare(&without);
         }
         let mut session = bare(&without)?;
         if !wanted.is_empty() {

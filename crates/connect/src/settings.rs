@@ -39,9 +39,12 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Refuses a pooler that pgfathom cannot use.
-    fn usable(self) -> Result<Way, Cause> {
-        if self == Way::Nowhere { Err(Cause::Pooler(PoolerRefusal::Statements)) } else { Ok(self) }
+    /// Refuses a pooler that pgfathom cannot use. `needs_session`: the work could not use one of transactions either.
+    fn usable(self, needs_session: bool) -> Result<Way, Cause> {
+        match self {
+            Way::Nowhere => Err(Cause::Pooler(PoolerRefusal::Statements { needs_session })),
+            way => Ok(way),
+        }
     }
 }
 
@@ -225,7 +228,10 @@ pub enum PoolerRefusal {
     #[error(
         "there is a connection pooler in statement mode before the server: it does not allow transactions"
     )]
-    Statements,
+    Statements {
+        /// The work needs sessions: transactions would not be enough.
+        needs_session: bool,
+    },
     /// The user's own settings.
     #[error(
         "there is a connection pooler in transaction mode before the server, so the session would lose the setting {0}"
@@ -242,13 +248,27 @@ impl PoolerRefusal {
             PoolerRefusal::Session => format!(
                 "{DIRECT}, or to a pool of sessions (pool_mode = session); run and watch work through this one"
             ),
-            PoolerRefusal::Statements => format!(
+            PoolerRefusal::Statements { needs_session: true } => {
+                format!("{DIRECT}, or to a pool of sessions (pool_mode = session)")
+            }
+            PoolerRefusal::Statements { needs_session: false } => format!(
                 "{DIRECT}, or to a pool of sessions or transactions (pool_mode = session, pool_mode = transaction)"
             ),
             PoolerRefusal::Setting(name) => {
                 format!("{DIRECT}, or give it to the role: ALTER ROLE ... SET {name} = ...")
             }
         }
+    }
+}
+
+/// Why these settings cannot do without a session, where a pooler has only transactions: one of the user's, by name, or some of ours. `None`: they can.
+pub(crate) fn lost(spec: &ConnSpec, wanted: &Settings) -> Option<PoolerRefusal> {
+    let is_pinned = |name: &&str| spec.pinned.settings().any(|(pinned, _)| pinned == *name);
+    let (ours, users): (Vec<&str>, Vec<&str>) = wanted.uncarried().partition(is_pinned);
+    match users.first() {
+        Some(name) => Some(PoolerRefusal::Setting((*name).to_owned())),
+        // If only names are pinned, the statements qualify them.
+        None => (!ours.is_empty() && spec.pinned != Pinned::Names).then_some(PoolerRefusal::Session),
     }
 }
 
@@ -292,13 +312,15 @@ pub(crate) enum Started<S> {
 }
 
 /// Opens a session with its settings in the startup packet. If a pooler does not accept them there, determines how to set them. `bare` opens
-/// a session as specified, `are_in_effect` checks whether it has the settings, `learn` determines the kind of pool.
+/// a session as specified, `are_in_effect` checks whether it has the settings, `learn` determines the kind of pool. `needs_session`: a pool of transactions
+/// will be refused.
 pub(crate) fn open<S>(
     spec: &ConnSpec,
     candidate: &Candidate,
     bare: impl Fn(&ConnSpec) -> Result<S, Failure>,
     are_in_effect: impl FnOnce(&Settings, &mut S) -> Result<bool, Cause>,
     learn: impl FnOnce(&ConnSpec) -> Result<Way, Failure>,
+    needs_session: bool,
 ) -> Result<Started<S>, Failure> {
     let plain = |cause| Failure { cause, encrypted: false };
     let known = known(spec, candidate);
@@ -324,7 +346,7 @@ pub(crate) fn open<S>(
         _ => learn(&without(spec))?,
     };
     remember(spec, candidate, way);
-    Ok(Started::By(way.usable().map_err(plain)?, Settings::of(spec).map_err(plain)?))
+    Ok(Started::By(way.usable(needs_session).map_err(plain)?, Settings::of(spec).map_err(plain)?))
 }
 
 /// The settings among the options of the user.
@@ -442,5 +464,24 @@ mod tests {
         assert!(!of([Some("German, DMY"), Some("pg_catalog,pg_temp")]));
         assert!(!of([None, Some("pg_catalog,pg_temp")]));
         assert!(!settings.match_values(std::iter::empty()));
+    }
+
+    #[test]
+    fn a_pool_of_transactions_is_refused_for_the_reason_and_with_what_helps() {
+        let of = |pinned: Pinned, options: Option<&str>| {
+            let spec =
+                ConnSpec { options: options.map(str::to_owned), ..ConnSpec::new("db", 5432, "u", "d") };
+            let spec = spec.with_pinned(pinned).with_settings_applied();
+            lost(&spec, &Settings::of(&spec).unwrap())
+        };
+        assert_eq!(of(Pinned::Names, None), None);
+        // What we pin is not the user's to give to a role.
+        assert_eq!(of(Pinned::All, None), Some(PoolerRefusal::Session));
+        let users = of(Pinned::All, Some("-c work_mem=64MB"));
+        assert_eq!(users, Some(PoolerRefusal::Setting("work_mem".to_owned())));
+        assert!(users.unwrap().hint().contains("ALTER ROLE"));
+        // Where a pool of transactions would be refused next, it is not offered.
+        let hint = |needs_session| PoolerRefusal::Statements { needs_session }.hint();
+        assert!(hint(false).contains("pool_mode = transaction") && !hint(true).contains("transaction"));
     }
 }

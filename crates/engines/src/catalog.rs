@@ -15,6 +15,11 @@ impl TextRow {
         self.0.get(column)?.as_deref()
     }
 
+    /// All values.
+    pub(crate) fn into_values(self) -> Vec<Option<String>> {
+        self.0
+    }
+
     /// A truth value as any engine writes it: `t`, `true`.
     pub(crate) fn is_true(&self, column: usize) -> bool {
         matches!(self.get(column), Some("t" | "true"))

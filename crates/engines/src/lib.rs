@@ -4,6 +4,7 @@
 
 mod catalog;
 pub mod cluster;
+pub mod directions;
 pub mod engine;
 pub mod hash;
 pub mod placement;

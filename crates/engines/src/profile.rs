@@ -15,8 +15,8 @@ pub use commit::{Commit, CommitCost, Protocol, Trips};
 pub use discovery::{Catalog, Discovery, Kind, Oracle, Replication};
 pub use expectation::{Case, Expectation, Levels, Reasons, Statements};
 pub use layout::{
-    Arrival, Conflicts, Copies, Ddl, EntryPoints, Layout, LoadPath, NodeLinks, REPLICATING_EXTENSIONS, Sizes,
-    Spread,
+    Arrival, Conflicts, Copies, Ddl, EntryPoints, KeyedTrips, Layout, LoadPath, NodeLinks,
+    REPLICATING_EXTENSIONS, Sizes, Spread,
 };
 pub use own::Own;
 pub(crate) use promise::short;
@@ -47,6 +47,8 @@ pub struct Profile {
     pub load: LoadPath,
     /// How the nodes connect to each other.
     pub links: NodeLinks,
+    /// Round trips between the nodes for one statement by key, a transaction of its own, through a node that does not own the row; where that was measured.
+    pub keyed_trips: Option<KeyedTrips>,
     /// Whether the WAL functions and replication views of the node that a client is connected to describe its commits, as on PostgreSQL.
     pub has_wal: bool,
     /// The SQLSTATE values with which a node reports that another node does not answer, or that it is no part of the cluster now, besides those of class 08

@@ -20,7 +20,7 @@ pub(crate) mod failing;
 mod file;
 mod filesystem;
 mod form;
-mod generator;
+pub(crate) mod generator;
 mod inside;
 mod inspect;
 mod isolation;

@@ -10,6 +10,7 @@ mod slices;
 use crate::case::Case;
 use crate::node_time;
 use crate::rules::failing::GIVES_UP_EARLY;
+use crate::rules::generator::deadlock::OVER_NODES;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
 use crate::rules::statement::OWN_LIMIT;
 use crate::rules::waste::DEAD_ROWS;
@@ -41,6 +42,9 @@ const SLICE_SESSIONS_MIN: f64 = 1.0;
 const UNCOVERED_SHARE_MIN: f64 = 0.5;
 /// A share of fewer sessions than this is a share of nothing.
 const SLICE_ANY_MIN: f64 = 0.1;
+
+/// Active sessions of a node, on average, below which no share of their time is more than low.
+const LITTLE_ACTIVE_MAX: f64 = 0.25;
 
 /// What a remedy saves of the time that its finding takes: at least, at most. Ours; a condition whose remedy may also do nothing begins at 0.
 const SAVED: &[(&str, f64, f64)] = &[
@@ -195,6 +199,9 @@ fn cost(case: &Case, finding: &mut Finding) {
     if !OTHER_SHARES.contains(&finding.rule.as_str()) {
         finding.impact = impact(case, finding);
     }
+    if is_of_little_time(case, finding) {
+        finding.severity = finding.severity.min(Severity::Low);
+    }
     let Some(impact) = finding.impact else { return };
     let saved = SAVED.iter().find(|(rule, _, _)| *rule == finding.rule);
     finding.benefit = saved.map(|(_, least, most)| Benefit { least: impact * least, most: impact * most });
@@ -210,11 +217,22 @@ fn cost(case: &Case, finding: &mut Finding) {
 fn impact(case: &Case, finding: &Finding) -> Option<f64> {
     let node = finding.node.as_deref()?;
     let time = node_time::all(case).iter().find(|time| time.node == node && !time.is_idle())?;
-    let named = SHARES
-        .iter()
-        .find_map(|name| finding.numbers.get(*name))
-        .filter(|_| SAVED.iter().any(|(rule, _, _)| *rule == finding.rule));
-    named.map(|share| share.clamp(0.0, 1.0)).filter(|_| time.active > 0.0)
+    share_of_time(finding).map(|share| share.clamp(0.0, 1.0)).filter(|_| time.active > 0.0)
+}
+
+/// The share of its node's time that a finding is about, if it is about time.
+fn share_of_time(finding: &Finding) -> Option<f64> {
+    let named = SHARES.iter().find_map(|name| finding.numbers.get(*name));
+    named.filter(|_| SAVED.iter().any(|(rule, _, _)| *rule == finding.rule)).copied()
+}
+
+/// Whether it is about the time of a node whose sessions hardly work: programs, or a rate, send so little that even all of it limits nothing.
+fn is_of_little_time(case: &Case, finding: &Finding) -> bool {
+    let is_of_time = !OTHER_SHARES.contains(&finding.rule.as_str()) && share_of_time(finding).is_some();
+    let is_little = |time: &record::finding::NodeTime| {
+        Some(&time.node) == finding.node.as_ref() && time.active < LITTLE_ACTIVE_MAX
+    };
+    is_of_time && node_time::all(case).iter().any(is_little)
 }
 
 /// A rule that fits any statement gives way to one that knows what is wrong with it.
@@ -295,6 +313,13 @@ fn is_same_place(case: &Case, left: &Finding, right: &Finding) -> bool {
     }
 }
 
+/// Whether a cause shows on other nodes than its own. Sessions in a deadlock over several nodes wait for a row on each of them; it is reported by the one
+/// that finds it.
+fn is_seen_elsewhere(cause: &Finding, symptom: &Finding) -> bool {
+    let is_row_wait = ["DIST-06", "LCK-01"].contains(&symptom.rule.as_str());
+    SEEN_ELSEWHERE.contains(&cause.rule.as_str()) || cause.numbers.contains_key(OVER_NODES) && is_row_wait
+}
+
 fn under_their_causes(case: &Case, findings: &mut [Finding]) {
     let mut found: Vec<(usize, usize)> = vec![];
     for (cause_rule, symptoms) in CAUSES {
@@ -312,7 +337,7 @@ fn under_their_causes(case: &Case, findings: &mut [Finding]) {
                     && !found.iter().any(|(_, other)| *other == symptom)
                     // One that has symptoms of its own stays: two levels are enough.
                     && !found.iter().any(|(other, _)| *other == symptom)
-                    && (SEEN_ELSEWHERE.contains(cause_rule)
+                    && (is_seen_elsewhere(&findings[cause], &findings[symptom])
                         || is_same_place(case, &findings[cause], &findings[symptom]));
                 if fits {
                     found.push((cause, symptom));

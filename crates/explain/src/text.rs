@@ -5,6 +5,8 @@ use crate::units;
 use record::Findings;
 use record::escape::{ascii, one_line};
 use record::finding::{CheckState, ClientTime, Finding, NodeTime, Severity, StatementTime, Window};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 /// Lines are folded at this width.
 const WIDTH: usize = 110;
@@ -131,13 +133,15 @@ pub fn brief(findings: &Findings, sampling: Sampling) -> Vec<String> {
     let clean = findings.checked.iter().filter(|checked| checked.state == CheckState::Clean).count();
     let untold = findings.checked.len() - clean;
     let mut lines: Vec<String> = findings.node_time.iter().filter_map(NodeTime::in_a_line).collect();
-    let worst = findings.causes().take(BRIEF_MAX);
-    lines.extend(
-        worst.map(|finding| {
-            format!("finding: {} {}: {}", severity(finding.severity), finding.id, finding.claim)
-        }),
-    );
-    match findings.causes().count() {
+    // Of equal severity, one of each rule comes first: what is wrong with many tables alike must not hide what is wrong besides.
+    let mut rules = BTreeSet::new();
+    let mut worst: Vec<(&Finding, bool)> =
+        findings.causes().map(|finding| (finding, !rules.insert(&finding.rule))).collect();
+    worst.sort_by_key(|(finding, is_repeated)| (Reverse(finding.severity), *is_repeated));
+    lines.extend(worst.iter().take(BRIEF_MAX).map(|(finding, _)| {
+        format!("finding: {} {}: {}", severity(finding.severity), finding.id, finding.claim)
+    }));
+    match worst.len() {
         0 if sampling == Sampling::Never => {}
         0 => lines.push(format!("findings: none; {clean} rules found nothing, {untold} had no data")),
         count if count > BRIEF_MAX => lines.push(format!("findings: {} more", count - BRIEF_MAX)),

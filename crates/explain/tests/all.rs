@@ -5,6 +5,7 @@ mod fire;
 mod scene;
 
 mod calm;
+mod clusters;
 mod comparison;
 mod intervention;
 mod manual;

@@ -16,7 +16,6 @@ mod copies;
 mod copy;
 pub mod dataset;
 mod difference;
-mod directions;
 mod dispatch;
 pub mod error;
 mod fill;

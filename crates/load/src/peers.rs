@@ -10,7 +10,6 @@ use connect::sql::literal;
 use postgres::Client;
 
 use crate::dataset::{Table, table_names};
-use crate::directions;
 use crate::error::LoadError;
 use crate::fill::{Fill, Reporter};
 use crate::ledger::{Dataset, qualified, quoted};
@@ -18,8 +17,8 @@ use crate::node_sessions::{NodeSession, NodeSessions};
 use crate::options::{Stop, StopLevel};
 use crate::progress::LoadEvent;
 use crate::shape::Shape;
-use engines::Cluster;
 use engines::profile::{REPLICATING_EXTENSIONS, Replication};
+use engines::{Cluster, directions};
 
 /// How long nodes are waited for that lag behind what others wrote before the table was published.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(300);
@@ -159,20 +158,17 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
 fn await_directions(members: &mut [NodeSession], stop: &Stop) -> Result<Vec<String>, LoadError> {
     let begun = Instant::now();
     loop {
-        let found = directions::find(members.iter_mut().map(|member| &mut *member.control));
+        let found = directions::of_clients(members.iter_mut().map(|member| &mut *member.control));
         let found = found.map_err(|source| LoadError::sql("reading the subscriptions", source))?;
-        let faults: Vec<String> = found
-            .cut()
-            .into_iter()
-            .chain(found.halted())
-            .map(|(follower, source, why)| {
-                let why = if why.is_empty() { "it has no subscription".to_owned() } else { why };
-                format!(
-                    "{} does not get what {} writes ({why})",
-                    members[follower].name, members[source].name
-                )
-            })
-            .collect();
+        let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+        let of = |follower: usize| {
+            let faults = found.faults_of(follower).into_iter();
+            faults.map(move |(source, why)| (follower, source, why))
+        };
+        let faults = (0..names.len()).flat_map(of).map(|(follower, source, why)| {
+            format!("{} does not get what {} writes ({why})", names[follower], names[source])
+        });
+        let faults: Vec<String> = faults.collect();
         if faults.is_empty() || stop.level() > StopLevel::Run || begun.elapsed() >= RESTART_LIMIT {
             return Ok(faults);
         }

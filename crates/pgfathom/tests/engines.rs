@@ -57,6 +57,7 @@ fn citus_is_loaded_verified_driven_and_proved() {
     trial.prove();
     a_node_that_the_file_lacks_is_named(lab);
     a_node_of_another_cluster_is_refused(lab);
+    a_database_without_nodes_is_refused(lab);
 }
 
 /// What the coordinator does not return is looked for on each node.
@@ -250,6 +251,20 @@ fn a_node_of_another_cluster_is_refused(lab: &ClusterLab) {
     }
 }
 
+/// A database with the extension in which no node was added: all rows would be on the coordinator.
+fn a_database_without_nodes_is_refused(lab: &ClusterLab) {
+    for node in 0..3 {
+        lab.execute(node, "create database alone");
+        lab.servers.node(node).execute_in("alone", "create extension citus").expect("an extension");
+    }
+    let refused = lab.expect(1, "load ycsb --rows 300 -d alone").stderr;
+    let words = refused.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("\"alone\"") && words.contains("hint: "), "{refused}");
+    let made =
+        lab.servers.node(0).execute_in("alone", "select pg_catalog.to_regclass('public.usertable')::text");
+    assert_eq!(made.expect("an answer"), [[None]], "nothing was made");
+}
+
 /// Statements that one shard answered, and those that went to several.
 const SHARDS_ASKED: &str = "select query_execution_single_shard || ' ' || query_execution_multi_shard from pg_catalog.citus_stat_counters \
     where name = pg_catalog.current_database()";
@@ -380,6 +395,27 @@ fn pgactive_is_loaded_verified_driven_and_proved() {
     let topology = Topology::Pgactive { nodes: 2 };
     let Some(trial) = trial("engine-pgactive", &topology, Some("pgactive")) else { return };
     every_node_has_what_one_wrote(&trial);
+}
+
+/// Slots of one follower have the same name on all others: the one that is behind is named, and there is no verdict.
+#[test]
+fn pgactive_of_three_nodes_of_which_one_is_behind_is_no_verdict() {
+    let topology = Topology::Pgactive { nodes: 3 };
+    let Some(trial) = trial("engine-pgactive", &topology, Some("pgactive")) else { return };
+    let lab = &trial.lab;
+    lab.expect(0, "load ycsb --rows 300 --watch off");
+    lab.expect(0, "verify ycsb");
+    lab.execute(1, "select pgactive.pgactive_apply_pause()");
+    lab.expect(0, "run -b ycsb-update -c 1 -t 20 --connect m1 --watch off -o written");
+    let open = lab.expect(8, "verify ycsb --lag-limit 6 -o open");
+    let words = open.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("m2") && words.contains("cannot tell"), "{}{}", open.stdout, open.stderr);
+    let page: Ended =
+        pgfathom(lab.folder.path()).args(["report", "open"]).output().expect("the command starts").into();
+    let page = page.stdout;
+    assert!(page.contains("CANNOT TELL") && !page.contains("INVALID"), "{page}");
+    lab.execute(1, "select pgactive.pgactive_apply_resume()");
+    lab.expect(0, "verify ycsb");
 }
 
 /// Of a package, or of `scripts/engines`.

@@ -250,6 +250,14 @@ fn verbs_that_need_sessions_refuse_a_pool_of_transactions_with_the_reason() {
                     ended.stderr
                 );
             }
+            // What a proof pins in its sessions is not the user's to set for a role.
+            let mut command = pooled.direct("prove hb -T 1 --watch off --through");
+            command.arg(format!("host=127.0.0.1 port={} user={SUPERUSER} dbname=postgres", pooled.port));
+            let ended = pooled.expect(1, command);
+            let is_right = ended.stderr.contains("pooler in transaction mode")
+                && !ended.stderr.contains("search_path")
+                && ended.stderr.contains("pool_mode = session");
+            assert!(is_right, "{}", ended.stderr);
             // A setting of the user's own would be lost on the way.
             let mut command = pooled.through("run -b ycsb-c -M simple -T 1");
             command.env("PGOPTIONS", "-c work_mem=1MB");
@@ -279,6 +287,10 @@ fn every_verb_refuses_a_pool_of_statements_with_the_reason() {
                 for _ in 0..2 {
                     let ended = pooled.expect(1, pooled.through(verb));
                     assert!(ended.stderr.contains("pooler in statement mode"), "{verb}: {}", ended.stderr);
+                    // A pool of transactions is offered only where it would do.
+                    let is_offered = ended.stderr.contains("pool_mode = transaction");
+                    let would_do = ["run", "watch"].iter().any(|known| verb.starts_with(known));
+                    assert!(!is_offered || would_do, "{verb}: {}", ended.stderr);
                     assert!(
                         ended.stderr.contains("hint: connect to the server itself"),
                         "{verb}: {}",

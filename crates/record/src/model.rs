@@ -276,6 +276,9 @@ pub struct Dataset {
     pub parameters: Map<String, Value>,
 }
 
+/// How the reasons of a verdict begin where there is none, although all was read that could be.
+pub const CANNOT_TELL: &str = "cannot tell";
+
 /// Can a result be trusted? Invalid beats notes beats valid.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -135,6 +135,8 @@ pub struct Distance {
 pub enum RoundTripsBy {
     /// The data node's `pg_stat_statements` counted the statements that came from the connect node; each is one round trip.
     Counted,
+    /// What an engine needs for a statement of this kind, as its profile has it: measured with a known delay between the nodes.
+    Known,
     /// What the cell's median has beyond the nodes' own, divided by the ping: it holds everything else that takes longer there, too.
     Estimated,
     /// A way of a newer version.
@@ -147,6 +149,7 @@ impl RoundTripsBy {
     pub fn word(self) -> &'static str {
         match self {
             RoundTripsBy::Counted => "counted",
+            RoundTripsBy::Known => "known",
             RoundTripsBy::Estimated => "estimated",
             RoundTripsBy::Unknown => "unknown",
         }

@@ -133,6 +133,10 @@ pub mod own {
     pub const SHARDS: &str = "shards";
     /// Replication slots.
     pub const SLOTS: &str = "slots";
+    /// SQL by which changes are applied again where a user has stopped that; `{subscription}` stands for its name as a constant.
+    pub const ENABLE: &str = "enable";
+    /// How a node is brought back that misses changes for good, because the slot that kept them is gone.
+    pub const ANEW: &str = "anew";
     /// `application_name` of its own sessions.
     pub const SESSIONS: &str = "sessions";
     /// How messages begin that it logs where a node is no part of the cluster, or gets no answer from another one.

@@ -26,7 +26,7 @@ pub(crate) fn sentence(facts: &Facts) -> String {
 /// Replaces the answer: why the run is invalid, or what a verification found.
 fn leading(facts: &Facts) -> Option<String> {
     match facts.badge() {
-        Badge::Invalid => facts.reader.run.verdict.reasons.first().cloned(),
+        Badge::Invalid | Badge::CannotTell => facts.reader.run.verdict.reasons.first().cloned(),
         Badge::Difference => {
             facts.steps.iter().find(|step| step.badge() == Badge::Difference).map(step_clause)
         }
@@ -112,6 +112,11 @@ pub(crate) fn reasons(facts: &Facts) -> Vec<String> {
         Badge::Invalid if !reasons.is_empty() => {
             reasons[0] = format!("measured nevertheless: {}", measured(facts));
         }
+        Badge::CannotTell if reasons.is_empty() => {}
+        Badge::CannotTell if facts.steps.len() == 1 => {
+            reasons.remove(0);
+        }
+        Badge::CannotTell => reasons[0] = format!("also: {}", measured(facts)),
         // What the sentence contains is not repeated.
         Badge::Difference if facts.steps.len() == 1 => {
             let reported = leading(facts).unwrap_or_default();
@@ -150,7 +155,7 @@ fn step_clause(step: &StepFacts) -> String {
         },
         "verify" => match (step.badge(), summary.rows) {
             (Badge::Difference, _) => format!("verification found a difference: {}", failed_checks(step)),
-            (Badge::Invalid, _) => step
+            (Badge::Invalid | Badge::CannotTell, _) => step
                 .step
                 .verdict
                 .reasons
@@ -163,7 +168,7 @@ fn step_clause(step: &StepFacts) -> String {
         "prove" if !step.step.promises.is_empty() => crate::prove::clause(&step.step.promises),
         "prove" => match (step.badge(), kept(step)) {
             (Badge::Difference, _) => format!("promises broken: {}", named(step, CheckResult::Fail)),
-            (Badge::Invalid, _) => {
+            (Badge::Invalid | Badge::CannotTell, _) => {
                 format!("prove is incomplete: {} not judged", named(step, CheckResult::Skipped))
             }
             (_, 0) => "prove recorded no totals".to_string(),
@@ -320,7 +325,7 @@ fn verify_tiles(step: &StepFacts) -> Vec<Tile> {
     let outcome = match step.badge() {
         Badge::Difference => "not all exact",
         Badge::Valid | Badge::Notes => "exact",
-        Badge::Invalid | Badge::Unknown => "not proven",
+        Badge::Invalid | Badge::CannotTell | Badge::Unknown => "not proven",
     };
     let detail = format!("{outcome}, in {}", number::duration(summary.duration_s));
     let mut tiles = vec![tile(step, &step.title(), &number::count(rows), "rows", detail)];

@@ -6,7 +6,7 @@ use crate::directory::{Directory, Line};
 use crate::latencies::{Latencies, Window};
 use record::event::Event;
 use record::hlog::Interval;
-use record::model::{CheckResult, PHASE_MEASURE, Phase, Step};
+use record::model::{CANNOT_TELL, CheckResult, PHASE_MEASURE, Phase, Step};
 use record::number;
 use record::promise::{Promise, Standing};
 use record::sample::{Body, ClientSample, ProgressSample, Sample};
@@ -65,6 +65,8 @@ pub(crate) enum Badge {
     Invalid,
     /// A verification found wrong rows.
     Difference,
+    /// All was read or tried that could be, and there is a reason why that gives no answer.
+    CannotTell,
     /// The directory does not contain it.
     Unknown,
 }
@@ -77,7 +79,19 @@ impl Badge {
             Badge::Notes => "NOTES",
             Badge::Invalid => "INVALID",
             Badge::Difference => "DIFFERENCE",
+            Badge::CannotTell => "CANNOT TELL",
             Badge::Unknown => "UNKNOWN",
+        }
+    }
+
+    /// Its name in the style sheet.
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Badge::Valid => "valid",
+            Badge::Notes => "notes",
+            Badge::Invalid => "invalid",
+            Badge::Difference => "difference",
+            Badge::CannotTell | Badge::Unknown => "unknown",
         }
     }
 }
@@ -170,8 +184,13 @@ impl<'a> Facts<'a> {
         if self.steps.iter().any(is_empty) {
             return Badge::Unknown;
         }
+        let is_open = |badge: &Badge| *badge == Badge::CannotTell;
+        if badges.iter().all(is_open) {
+            return Badge::CannotTell;
+        }
         if !self.reader.run.verdict.valid {
-            return Badge::Invalid;
+            let is_only_open = badges.iter().any(is_open) && !badges.contains(&Badge::Invalid);
+            return if is_only_open { Badge::CannotTell } else { Badge::Invalid };
         }
         let untroubled = self.reader.run.state == State::Finished
             && self.reader.run.verdict.notes.is_empty()
@@ -309,6 +328,7 @@ impl<'a> StepFacts<'a> {
         }
         match self.step.state {
             State::Running | State::Unknown => Badge::Unknown,
+            _ if self.is_open() => Badge::CannotTell,
             _ if !self.step.verdict.valid => Badge::Invalid,
             State::Interrupted | State::Failed => Badge::Notes,
             _ if !self.step.verdict.notes.is_empty() => Badge::Notes,
@@ -316,16 +336,20 @@ impl<'a> StepFacts<'a> {
         }
     }
 
-    /// The badge in a word. A verification that cannot tell is not invalid: it has read all rows, and has a reason.
-    pub(crate) fn word(&self) -> String {
-        const CANNOT_TELL: &str = "cannot tell";
+    /// Whether it is without an answer, for a reason: a verification that has read all rows is not invalid then, nor is a proof that could not be
+    /// tried.
+    fn is_open(&self) -> bool {
         let mut reasons = self.step.verdict.reasons.iter();
-        match self.badge() {
-            Badge::Invalid if reasons.any(|reason| reason.starts_with(CANNOT_TELL)) => {
-                CANNOT_TELL.to_string()
-            }
-            badge => badge.word().to_lowercase(),
-        }
+        let is_untested =
+            |promise: &Promise| matches!(promise.standing, Standing::NotTested | Standing::NotPossible);
+        let promises = &self.step.promises;
+        !self.step.verdict.valid && reasons.any(|reason| reason.starts_with(CANNOT_TELL))
+            || !promises.is_empty() && promises.iter().all(is_untested)
+    }
+
+    /// The badge in a word.
+    pub(crate) fn word(&self) -> String {
+        self.badge().word().to_lowercase()
     }
 
     /// It is a cell of a node matrix, which has one table for all cells.

@@ -117,7 +117,11 @@ fn trips_words(operation: &Operation) -> Option<String> {
     let mut words = vec![];
     for (by, wording) in [
         (RoundTripsBy::Counted, "counted by pg_stat_statements of the data node"),
-        (RoundTripsBy::Estimated, "estimated from latency and ping, not counted"),
+        (RoundTripsBy::Known, "as this engine needs them for such a statement, not counted"),
+        (
+            RoundTripsBy::Estimated,
+            "estimated from latency and ping, not counted: all that takes longer there is in it",
+        ),
     ] {
         let counts =
             remote().filter(|cell| cell.round_trips_by == Some(by)).filter_map(|cell| cell.round_trips);
@@ -207,7 +211,13 @@ mod tests {
         let guessed = with(vec![cell(4.7, RoundTripsBy::Estimated), cell(6.0, RoundTripsBy::Estimated)]);
         assert_eq!(
             trips_words(&guessed).unwrap(),
-            "4.70 to 6 round trips between the nodes, estimated from latency and ping, not counted; one takes 100 us"
+            "4.70 to 6 round trips between the nodes, estimated from latency and ping, not counted: all that takes longer there is in it; one takes 100 us"
+        );
+        let known = with(vec![cell(1.0, RoundTripsBy::Known)]);
+        assert!(
+            trips_words(&known)
+                .unwrap()
+                .starts_with("1 round trip between the nodes, as this engine needs them")
         );
         assert_eq!(trips_words(&with(vec![])), None);
     }

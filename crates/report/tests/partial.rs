@@ -67,6 +67,33 @@ fn a_killed_run_is_unknown_and_its_totals_come_from_samples() {
     assert_eq!(json["valid"], false, "nobody said that it was");
 }
 
+/// Three marks: it stands, it does not, and there is a reason why it is not known.
+#[test]
+fn a_verdict_that_cannot_be_told_is_not_called_invalid() {
+    let marks = |verb: &str, reason: &str, promises: Value| {
+        let folder = fixture::write(Scene::Single);
+        let path = folder.path().join("run.json");
+        let mut run: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        let verdict = serde_json::json!({"valid": reason.is_empty(), "reasons": [reason], "notes": []});
+        run["verb"] = verb.into();
+        run["verdict"] = verdict.clone();
+        run["steps"][0]["verb"] = verb.into();
+        run["steps"][0]["verdict"] = verdict;
+        run["steps"][0]["promises"] = promises;
+        fs::write(&path, run.to_string()).unwrap();
+        let (html, text, _) = views(&folder);
+        ["VALID", "INVALID", "CANNOT TELL"].map(|mark| {
+            (html.contains(&format!(">{mark}<")) || html.contains(&format!("</i>{mark}<")))
+                && text.contains(mark)
+        })
+    };
+    let none = || serde_json::json!([]);
+    assert_eq!(marks("verify", "cannot tell: m2 lacks 24 bytes of m1", none()), [false, false, true]);
+    assert_eq!(marks("verify", "12 rows are missing", none()), [false, true, false]);
+    let untested = serde_json::json!([{"promise": "money is kept", "standing": "not_tested", "why": "m2 does not receive from m1"}]);
+    assert_eq!(marks("prove", "", untested), [false, false, true]);
+}
+
 #[test]
 fn a_later_schema_version_is_refused_and_unknown_fields_are_not() {
     let folder = fixture::write(Scene::Single);

@@ -10,15 +10,17 @@
 //!   takes three of them (`DECLARE`, `FETCH`, `CLOSE`), so a third of what it takes longer than on a row of the entry's own is one. For
 //!   other engines the ping from here to the data node stands in for it.
 //!
-//! Without a count, round trips are only estimated: what a cell's median has beyond the slower of its two nodes' own medians, divided
-//! by the time of one. The updates of these probes set a field to what it already is: no value changes.
+//! Without a count, the engine's profile has the round trips of a statement by key, as far as they were measured with a known delay between the
+//! nodes. Else they are only estimated: what a cell's median has beyond the slower of its two nodes' own medians, divided by the time of one. Where
+//! the network is fast that is mostly the work of the second server, which reads and plans the statement once more. The updates of these probes set
+//! a field to what it already is: no value changes.
 
 use super::Operation;
 use super::shape::Shape;
 use crate::failure::Failure;
 use connect::control::Control;
 use engines::Cluster;
-use engines::profile::NodeLinks;
+use engines::profile::{KeyedTrips, NodeLinks};
 
 use record::statistics::median;
 use record::totals::{Distance, RoundTripsBy};
@@ -44,6 +46,8 @@ const FDW_TRIPS_IN_TRANSACTION: f64 = 3.0;
 pub(super) struct Probe {
     counted: HashMap<(&'static str, usize, usize), f64>,
     ping_us: HashMap<(usize, usize), f64>,
+    /// As the engine's profile has them.
+    known: Option<KeyedTrips>,
 }
 
 impl Probe {
@@ -56,10 +60,13 @@ impl Probe {
         cell_us: f64,
     ) -> Distance {
         let ping_us = self.ping_us.get(&(connect, data)).copied().filter(|ping| *ping > 0.0);
-        match self.counted.get(&(operation.name(), connect, data)) {
-            Some(count) => Distance {
-                round_trips: Some(*count),
-                round_trips_by: Some(RoundTripsBy::Counted),
+        let counted = self.counted.get(&(operation.name(), connect, data));
+        let counted = counted.map(|count| (*count, RoundTripsBy::Counted));
+        let known = self.known.map(|known| (operation.of(known), RoundTripsBy::Known));
+        match counted.or(known) {
+            Some((count, by)) => Distance {
+                round_trips: Some(count),
+                round_trips_by: Some(by),
                 ping_us,
                 predicted_us_p50: ping_us.map(|ping| (own_us + count * ping).round()),
             },
@@ -92,7 +99,7 @@ struct Counter {
 /// # Errors
 /// In words, when the nodes cannot be queried at all.
 pub(super) fn probe(cluster: &Cluster, shape: &Shape, rows: &dyn Keyed) -> Result<Probe, String> {
-    let mut probe = Probe::default();
+    let mut probe = Probe { known: cluster.engine.keyed_trips, ..Probe::default() };
     if !shape.pairs.iter().any(|(connect, data)| data.is_some_and(|data| data != *connect)) {
         return Ok(probe);
     }
@@ -288,5 +295,11 @@ mod tests {
         );
         let unknown = probe.explain(Operation::Update, (2, 0), 80.0, 405.0);
         assert_eq!(unknown, Distance::default());
+        // What an engine is known to need is not what a slow second server looks like.
+        probe.known = Some(KeyedTrips { select: 1.0, update: 3.0 });
+        let known = probe.explain(Operation::Update, (1, 0), 80.0, 405.0);
+        assert_eq!((known.round_trips, known.round_trips_by), (Some(3.0), Some(RoundTripsBy::Known)));
+        assert_eq!(known.predicted_us_p50, Some(380.0));
+        assert_eq!(probe.explain(Operation::Select, (0, 1), 80.0, 600.0), counted);
     }
 }

@@ -10,7 +10,7 @@ use crate::{human, terminal};
 use ::prove::conditions::{
     Answer, Condition, Conditions, Options, Outcome, Progress, ProveError, Report, prove_on,
 };
-use record::model::{Check, CheckResult, Step};
+use record::model::{CANNOT_TELL, Check, CheckResult, Step};
 use record::totals::ConditionTotals;
 use record::{Exit, State, Verdict};
 use serde_json::json;
@@ -187,14 +187,17 @@ fn describe(step: &mut Step, benchmark: &dyn Conditions, report: &Report) {
     });
     step.verdict = Verdict { valid: true, reasons: vec![], notes: report.notes.clone() };
     for answer in &report.answers {
-        if matches!(answer.outcome, Outcome::Broken { .. } | Outcome::Failed { .. }) {
-            let description = answer.condition.description();
-            step.verdict.invalidate(format!(
-                "{} ({description}): {}",
-                answer.condition,
-                detail(benchmark, answer)
-            ));
-        }
+        let begin = match answer.outcome {
+            Outcome::Broken { .. } => String::new(),
+            Outcome::Failed { .. } => format!("{CANNOT_TELL}: "),
+            _ => continue,
+        };
+        let description = answer.condition.description();
+        step.verdict.invalidate(format!(
+            "{begin}{} ({description}): {}",
+            answer.condition,
+            detail(benchmark, answer)
+        ));
     }
 }
 

@@ -117,8 +117,7 @@ impl Cluster {
         if !matches!(self.engine.discovery, Discovery::Native | Discovery::Copies(_)) {
             return Ok(None);
         }
-        let has_members = |replication: &Replication| replication.probe.is_none();
-        let found = replications(has_members, |sign| {
+        let found = replications(Replication::has_group, |sign| {
             Ok::<bool, postgres::Error>(client.query_one(&format!("select {sign}"), &[])?.get(0))
         })?;
         let named = self.data_nodes().count();

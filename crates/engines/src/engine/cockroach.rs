@@ -56,6 +56,7 @@ pub(super) static PROFILE: Profile = Profile {
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,
     links: NodeLinks::Own,
+    keyed_trips: None,
     has_wal: false,
     node_lost: &[],
     commit: Commit {

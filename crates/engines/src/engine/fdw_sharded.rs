@@ -2,8 +2,8 @@
 
 use crate::profile::short::{A, F, S};
 use crate::profile::{
-    Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels, LoadPath,
-    NodeLinks, Profile, Promise, Protocol, Reasons, Sizes, Statements, Tried,
+    Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Isolation, KeyedTrips, Layout, Levels,
+    LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Sizes, Statements, Tried,
 };
 
 const ONE_AFTER_ANOTHER: &str = "no two-phase commit";
@@ -19,6 +19,8 @@ pub(super) static PROFILE: Profile = Profile {
     entry: EntryPoints::EveryNode,
     load: LoadPath::Leaves,
     links: NodeLinks::ForeignServers,
+    // Counted on the wire (docs/matrix.md).
+    keyed_trips: Some(KeyedTrips { select: 5.0, update: 3.0 }),
     has_wal: true,
     node_lost: &[],
     commit: Commit { protocol: Protocol::NodeByNode, error_undoes: true },

@@ -59,6 +59,7 @@ pub(super) static PROFILE: Profile = Profile {
     entry: EntryPoints::Coordinator,
     load: LoadPath::Table,
     links: NodeLinks::Own,
+    keyed_trips: None,
     has_wal: false,
     node_lost: &[],
     commit: Commit { protocol: Protocol::TwoPhase { one_node_alone: true }, error_undoes: false },

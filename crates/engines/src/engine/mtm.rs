@@ -73,6 +73,7 @@ pub(super) static PROFILE: Profile = Profile {
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,
     links: NodeLinks::Own,
+    keyed_trips: None,
     has_wal: false,
     // Internal errors of commit.c: a change of the members, or a node that is not one of them.
     node_lost: &["XX000 [MTM]"],

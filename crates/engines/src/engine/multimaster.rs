@@ -95,9 +95,9 @@ const PGACTIVE: &str = "\
     from pgactive.pgactive_nodes n where n.node_status <> 'k' order by n.node_name";
 
 /// A node follows every other one of its group, by a slot that has the same name on each of them if their databases have one oid. A worker whose change
-/// cannot be applied ends, and is started again 5 s later.
+/// cannot be applied ends, and is started again 5 s later. A user stops all of a node's workers at once: they run on, and apply nothing.
 const PGACTIVE_SUBSCRIPTIONS: &str = "\
-    select n.node_name::text as subscription, n.node_status = 'r' as enabled, \
+    select n.node_name::text as subscription, n.node_status = 'r' and not pgactive.pgactive_is_apply_paused() as enabled, \
            exists (select from pgactive.pgactive_get_workers_info() w join pg_catalog.pg_stat_activity a on a.pid = w.pid \
                    where w.worker_type = 'apply' and (w.sysid, w.timeline, w.dboid) = (n.node_sysid, n.node_timeline, n.node_dboid)) as running, \
            pgactive.pgactive_format_slot_name(i.sysid, i.timeline, i.dboid, n.node_dboid)::text as slot, \
@@ -111,7 +111,14 @@ const REPLICATIONS: [Replication; 4] = [
         sign: extension_has!("pglogical", "pglogical", "'node', 'node_interface', 'local_node'"),
         probe: None,
         nodes: PGLOGICAL,
-        own: &Own { slots: &["pgl_"], libraries: &["pglogical"], ..Own::NOTHING },
+        own: &Own {
+            slots: &["pgl_"],
+            libraries: &["pglogical"],
+            enable: Some("SELECT pglogical.alter_subscription_enable({subscription}, true);"),
+            anew: "drop the subscription (pglogical.drop_subscription), empty its tables here, and make it again with synchronize_data, which makes the slot \
+                   and copies the rows",
+            ..Own::NOTHING
+        },
         subscriptions: Some(PGLOGICAL_SUBSCRIPTIONS),
         add_table: Some(PGLOGICAL_ADD_TABLE),
         remove_table: Some(PGLOGICAL_REMOVE_TABLE),
@@ -126,7 +133,14 @@ const REPLICATIONS: [Replication; 4] = [
         sign: extension_has!("spock", "spock", "'node', 'node_interface', 'local_node'"),
         probe: None,
         nodes: SPOCK,
-        own: &Own { slots: &["spk_"], libraries: &["spock"], ..Own::NOTHING },
+        own: &Own {
+            slots: &["spk_"],
+            libraries: &["spock"],
+            enable: Some("SELECT spock.sub_enable({subscription}, true);"),
+            anew: "drop the subscription (spock.sub_drop), empty its tables here, and make it again with synchronize_data, which makes the slot and copies \
+                   the rows",
+            ..Own::NOTHING
+        },
         subscriptions: Some(SPOCK_SUBSCRIPTIONS),
         add_table: Some(SPOCK_ADD_TABLE),
         remove_table: Some(SPOCK_REMOVE_TABLE),
@@ -141,7 +155,14 @@ const REPLICATIONS: [Replication; 4] = [
         sign: extension_has!("pgactive", "pgactive", "'pgactive_nodes'"),
         probe: None,
         nodes: PGACTIVE,
-        own: &Own { slots: &["pgactive_"], libraries: &["pgactive"], ..Own::NOTHING },
+        own: &Own {
+            slots: &["pgactive_"],
+            libraries: &["pgactive"],
+            enable: Some("SELECT pgactive.pgactive_apply_resume();"),
+            anew: "take this node out of the group (pgactive.pgactive_detach_nodes, at another node) and let it join again \
+                   (pgactive.pgactive_join_group), which makes the slots and copies the rows",
+            ..Own::NOTHING
+        },
         subscriptions: Some(PGACTIVE_SUBSCRIPTIONS),
         add_table: None,
         remove_table: None,
@@ -203,6 +224,7 @@ pub(super) static PROFILE: Profile = Profile {
     entry: EntryPoints::EveryNode,
     load: LoadPath::EachNode,
     links: NodeLinks::Subscriptions,
+    keyed_trips: None,
     has_wal: true,
     node_lost: &[],
     commit: Commit { protocol: Protocol::Asynchronous, error_undoes: true },

@@ -22,6 +22,7 @@ pub(super) static PROFILE: Profile = Profile {
     entry: EntryPoints::Primary,
     load: LoadPath::Leaves,
     links: NodeLinks::Streaming,
+    keyed_trips: None,
     has_wal: true,
     node_lost: &[],
     commit: Commit { protocol: Protocol::OneNode, error_undoes: true },

@@ -89,6 +89,7 @@ pub(super) static PROFILE: Profile = Profile {
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,
     links: NodeLinks::ForeignServers,
+    keyed_trips: None,
     has_wal: false,
     node_lost: &[],
     commit: Commit { protocol: Protocol::TwoPhase { one_node_alone: false }, error_undoes: false },

@@ -22,6 +22,7 @@ pub(super) static PROFILE: Profile = Profile {
     entry: EntryPoints::EveryNode,
     load: LoadPath::None(NO_BULK),
     links: NodeLinks::Own,
+    keyed_trips: None,
     has_wal: false,
     node_lost: &[],
     commit: Commit {

@@ -1,7 +1,6 @@
 //! How an engine, its nodes and the placement of rows are found.
 
 use super::Own;
-use crate::catalog;
 
 /// How an engine, its nodes and the placement of rows are found.
 #[derive(Clone, Copy, Debug)]
@@ -48,13 +47,10 @@ pub struct Replication {
 }
 
 impl Replication {
-    /// The key of this server in [`Replication::nodes`].
-    ///
-    /// # Errors
-    /// When the catalog cannot be read.
-    pub fn own_key(&self, client: &mut postgres::Client) -> Result<Option<String>, postgres::Error> {
-        let rows = catalog::rows(client, self.nodes)?;
-        Ok(rows.iter().find(|row| row.is_true(6)).and_then(|row| row.get(0)).map(str::to_owned))
+    /// Whether its nodes are a group that its own catalog lists: what is made on some of them alone stops the replication to the others for good.
+    /// Subscriptions of PostgreSQL alone make no group.
+    pub fn has_group(&self) -> bool {
+        self.probe.is_none()
     }
 }
 

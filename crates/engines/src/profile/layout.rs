@@ -212,6 +212,15 @@ impl fmt::Display for LoadPath {
     }
 }
 
+/// Round trips between two nodes for one statement.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct KeyedTrips {
+    /// A select of one row.
+    pub select: f64,
+    /// An update of one row.
+    pub update: f64,
+}
+
 /// How the nodes connect to each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeLinks {

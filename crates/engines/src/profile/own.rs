@@ -18,12 +18,18 @@ pub struct Own {
     pub lock_statement: Option<(&'static str, &'static str)>,
     /// SQL that shows the distributed tables and their distribution columns.
     pub shards: &'static str,
+    /// SQL for how many parts the table has, on all nodes, of which the relation `c` (`pg_class`), whose name ends with a number, is one; null if of none.
+    pub parts: Option<&'static str>,
     /// Its settings for the number of connections between the nodes, as the end of a sentence.
     pub pools: &'static str,
     /// Replication slots.
     pub slots: &'static [&'static str],
     /// Subscriptions in PostgreSQL's catalog.
     pub subscriptions: &'static [&'static str],
+    /// SQL by which changes are applied again where a user has stopped that. Placeholder: `{subscription}`, its name as a constant.
+    pub enable: Option<&'static str>,
+    /// How a node is brought back that misses changes for good, because the slot that kept them is gone: as a sentence.
+    pub anew: &'static str,
     /// `application_name` of its own sessions: those that work for a session at another node, and those of [`Own::daemons`].
     pub sessions: &'static [&'static str],
     /// Of these, sessions that are there all the time and serve no client: they count as background processes.
@@ -56,9 +62,12 @@ impl Own {
         locks_while: "",
         lock_statement: None,
         shards: "",
+        parts: None,
         pools: "",
         slots: &[],
         subscriptions: &[],
+        enable: None,
+        anew: "",
         sessions: &[],
         daemons: &[],
         away: &[],

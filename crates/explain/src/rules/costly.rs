@@ -35,6 +35,13 @@ pub(super) fn busy(case: &Case) -> impl Iterator<Item = &NodeTime> {
     node_time::all(case).iter().filter(|time| time.active >= ACTIVE_MIN)
 }
 
+/// Whether a statement that no counter has runs since before the recording, or longer: the node counts statements, and knows this one by its id. Without
+/// pg_stat_statements nothing is counted, and a statement that is known by its text alone may be counted as another one.
+pub(super) fn has_not_ended(case: &Case, node: &str, statement: &StatementTime) -> bool {
+    let is_by_text = statement.query_id.starts_with("text-");
+    !statement.is_counted && !is_by_text && case.at("statement", node).next().is_some()
+}
+
 /// A statement in one line, or its id.
 pub(crate) fn in_a_line(statement: &StatementTime) -> String {
     match one_line(&statement.text, STATEMENT_CHARS) {

@@ -1,6 +1,7 @@
 //! GEN: limits of the client that loads or drives, which must not be blamed on the server.
 
 mod behind;
+pub(crate) mod deadlock;
 mod late;
 mod maximum;
 mod vain;
@@ -12,7 +13,6 @@ use crate::series::{Point, Series};
 use crate::statistics;
 use crate::units;
 use crate::waits::{self, Who};
-use record::event;
 use record::finding::{Level, Severity, Window};
 use record::model::Step;
 use serde_json::Value;
@@ -31,7 +31,7 @@ pub(super) const RULES: &[Rule] = &[
         title: "deadlocks between writers",
         needs: &[Any(&[Field("server", "deadlocks"), Driven])],
         limits: "any; high above 0.1 per second (ours)",
-        judge: deadlocks,
+        judge: deadlock::deadlocks,
         links: &["https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-DEADLOCKS"],
     },
     Rule {
@@ -76,10 +76,6 @@ const COLLISION_SHARE_MIN: f64 = 0.1;
 const USEFUL_SHARE_MIN: f64 = 0.5;
 /// Calls in either third that make the comparison worth it.
 const CALLS_MIN: f64 = 30.0;
-/// Fewer are a matter of retrying.
-const DEADLOCKS_MIN: f64 = 3.0;
-/// Deadlocks per second of the recording above which the finding is high.
-const DEADLOCKS_HIGH_PER_S: f64 = 0.1;
 /// Lag above this share of the response time is the client's.
 const LAG_SHARE_MAX: f64 = 0.1;
 /// Lag below this does not matter, however fast the target replies.
@@ -244,81 +240,6 @@ fn empty_commits(case: &Case, node: &str) -> Option<Claim> {
         .lacking("the loader's own count of rows tried and stored, or pg_stat_statements on the target")
         .remedy("compare the loader's rows tried with rows stored; hashed keys repeat", &[])
     })
-}
-
-/// Deadlocks in the log of a node, from the first to the last.
-fn logged_deadlocks(case: &Case, node: &str) -> Option<(f64, Window)> {
-    let events: Vec<u64> = case
-        .events_of(event::DEADLOCK)
-        .filter(|event| Case::word_of(event, "node") == node)
-        .map(|event| event.t_us)
-        .collect();
-    Some((events.len() as f64, Window::new(*events.first()?, *events.last()?)))
-}
-
-fn deadlocks(case: &Case) -> Answer {
-    let mut claims = vec![];
-    let watched_s = (case.span.length_us() as f64 / 1e6).max(1.0);
-    let mut claim = |node: &str, count: f64, window: Window, detail: Option<&str>| {
-        let per_s = count / (window.length_us().max(1_000_000) as f64 / 1e6);
-        let late = late::noticed_late(case, node, count);
-        let severity = match count / watched_s {
-            _ if late.is_some() => Severity::High,
-            _ if count < DEADLOCKS_MIN => Severity::Low,
-            rate if rate > DEADLOCKS_HIGH_PER_S => Severity::High,
-            _ => Severity::Medium,
-        };
-        claims.push(
-            Claim::new(
-                severity,
-                Level::DiscriminatingCounter,
-                format!(
-                    "{} deadlocks in {}{}",
-                    units::count(count),
-                    units::seconds(window.length_us() as f64 / 1e6),
-                    late.map_or(String::new(), |limit| format!(
-                        ": each is noticed only after {limit} (deadlock_timeout), and until then its sessions wait, with all behind them"
-                    ))
-                ),
-            )
-            .on_node(node)
-            .during([window])
-            .number("deadlocks", count)
-            .number("deadlocks_per_s", per_s)
-            .with(detail, |claim, detail| claim.because(format!("the log of the server: {detail}")))
-            .not("lock waits alone: the server counts a deadlock only when it breaks a cycle")
-            .remedy(
-                "sort the keys within each batch, remove duplicates, give each writer its own range",
-                match late {
-                    Some(_) => &["ALTER SYSTEM RESET deadlock_timeout; ALTER SYSTEM SET log_lock_waits = on; SELECT pg_reload_conf();"],
-                    None => &["ALTER SYSTEM SET log_lock_waits = on; SELECT pg_reload_conf();"],
-                },
-            ),
-        );
-    };
-    let detail = case.events_of(event::DEADLOCK).next();
-    let log_text = detail.map(|event| event.message.as_str());
-    let mut seen = false;
-    for thing in case.things("server") {
-        let Some(series) = thing.lines.series("deadlocks") else { continue };
-        let hits: Vec<Window> = series.stretches(0, |point| point.sum > 0.0);
-        let counted = hits.first().zip(hits.last());
-        let counted = counted.map(|(first, last)| (series.sum(), Window::new(first.from_us, last.to_us)));
-        // Deadlocks over several nodes are the engine's, and stand in the log alone.
-        let logged = logged_deadlocks(case, thing.place).filter(|(count, _)| *count > series.sum());
-        if let Some((count, window)) = logged.or(counted) {
-            seen = true;
-            claim(thing.place, count, window, log_text);
-        }
-    }
-    if !seen {
-        for (step, window) in case.driven() {
-            for error in step.errors.iter().filter(|error| error.sqlstate == "40P01") {
-                claim("", error.count as f64, window, Some(error.first_message.as_str()));
-            }
-        }
-    }
-    Answer::of(claims, || "the servers' counters of deadlocks and the errors of driven steps".to_string())
 }
 
 fn parameter(step: &Step, name: &str) -> Option<f64> {

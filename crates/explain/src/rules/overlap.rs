@@ -1,6 +1,6 @@
 //! SES-10: long statements that are started again before they have ended.
 
-use super::costly::{busy, in_a_line, plain};
+use super::costly::{busy, has_not_ended, in_a_line, plain};
 use crate::case::Case;
 use crate::rule::Need::{Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
@@ -52,7 +52,8 @@ fn judge(case: &Case) -> Answer {
             let seen =
                 case.waits(&time.node).map_or(0.0, |waits| waits.sessions_with(&statement.query_id)) / looks;
             let at_once = (statement.share * time.active).min(seen);
-            let is_long = statement.mean_ms.map_or(!statement.is_counted, |ms| ms >= MEAN_MS_MIN);
+            let is_long =
+                statement.mean_ms.map_or(has_not_ended(case, &time.node, statement), |ms| ms >= MEAN_MS_MIN);
             if !is_long || at_once < AT_ONCE_MIN || works_share(statement) < WORKS_MIN {
                 continue;
             }

@@ -1,12 +1,13 @@
 //! REP: standbys, slots, subscriptions, clocks.
 
+mod subscription;
+
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule};
 use crate::rules::paste::{OF_ENGINE, literal, slot_of_engine};
 use crate::series::Series;
 use crate::units;
-use record::event;
 use record::finding::{Level, Severity};
 use record::watched::own;
 
@@ -61,9 +62,9 @@ pub(super) const RULES: &[Rule] = &[
         id: "REP-07",
         title: "applying replicated changes fails",
         needs: &[Looked("subscription")],
-        limits: "any error of an apply worker, a subscription that an error disabled, or one whose worker is down; subscriptions that an engine keeps \
-            for its own use do not count",
-        judge: apply_fails,
+        limits: "any error of an apply worker, a subscription that is disabled, by an error or by hand, or one whose worker is down; subscriptions that an \
+            engine keeps for its own use, or disables itself, do not count",
+        judge: subscription::apply_fails,
         links: &["https://www.postgresql.org/docs/current/logical-replication-conflicts.html"],
     },
 ];
@@ -401,97 +402,4 @@ fn no_key(case: &Case) -> Answer {
         );
     }
     Answer::of(claims, || "published tables and their keys".to_string())
-}
-
-/// A subscription outside of PostgreSQL's catalog whose worker has ended: no view counts its errors.
-fn stopped(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
-    let lines = subscription.lines;
-    let is_down = lines.flag("running") == Some(false) && lines.flag("enabled") == Some(true);
-    let log = case.events_of(event::SERVER_LOG).find(|event| event.message.contains("apply"));
-    let claim = Claim::new(
-        Severity::High,
-        Level::DiscriminatingCounter,
-        format!(
-            "{}: {} subscription {} is down: changes of the other node are not applied",
-            subscription.place,
-            lines.word("replication"),
-            subscription.name
-        ),
-    );
-    is_down.then(|| {
-        claim
-            .on_node(subscription.place)
-            .during([lines.ticks.window()])
-            .number("watched_s", lines.ticks.window().length_us() as f64 / 1e6)
-            .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
-            .because("its worker starts again and again, and fails at the same change; its slot on the publisher keeps WAL meanwhile (REP-03)")
-            .remedy(
-                "find the error of the apply worker in the log of this node, and repair the row or the table that it names; the worker then goes on by itself",
-                &[],
-            )
-    })
-}
-
-fn apply_fails(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for subscription in case.things("subscription") {
-        let errors = subscription.lines.sum("apply_errors").unwrap_or(0.0)
-            + subscription.lines.sum("sync_errors").unwrap_or(0.0);
-        let disabled =
-            subscription.lines.flag("enabled") == Some(false) && subscription.lines.flag("own") != Some(true);
-        // Its worker has ended, and PostgreSQL counts no errors of it.
-        if !subscription.lines.word("replication").is_empty() {
-            claims.extend(stopped(case, &subscription));
-            continue;
-        }
-        if errors == 0.0 && !disabled {
-            continue;
-        }
-        let log = case.events_of(event::SERVER_LOG).find(|event| {
-            event.message.contains("conflict")
-                || event.message.contains("duplicate key")
-                || event.message.contains("logical replication")
-        });
-        let name = record::statement::quoted(subscription.name);
-        claims.push(
-            Claim::new(
-                if errors > 0.0 { Severity::High } else { Severity::Low },
-                Level::DiscriminatingCounter,
-                if errors > 0.0 {
-                    format!(
-                        "{}: subscription {} failed {} to apply changes",
-                        subscription.place,
-                        subscription.name,
-                        units::counted(errors as usize, "time")
-                    )
-                } else {
-                    format!("{}: subscription {} is disabled", subscription.place, subscription.name)
-                },
-            )
-            .on_node(subscription.place)
-            .during([subscription.lines.ticks.window()])
-            .number("errors", errors)
-            .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
-            .because("its slot on the publisher keeps WAL until this is repaired (REP-03)")
-            .remedy(
-                "repair the conflicting row, or skip the transaction named in the log",
-                &[
-                    &match log.and_then(|event| lsn_in(&event.message)) {
-                        Some(lsn) => format!("ALTER SUBSCRIPTION {name} SKIP (lsn = '{lsn}'); -- loses the changes of that transaction"),
-                        None => "SELECT subname, apply_error_count FROM pg_stat_subscription_stats; -- the log has the row, and 'finished at' the LSN to skip"
-                            .to_string(),
-                    },
-                    &format!("ALTER SUBSCRIPTION {name} ENABLE;"),
-                ],
-            ),
-        );
-    }
-    Answer::of(claims, || "errors of subscriptions".to_string())
-}
-
-/// The end of a transaction that could not be applied: `..., finished at 0/14C0378`.
-fn lsn_in(message: &str) -> Option<&str> {
-    let rest = message.split("finished at ").nth(1)?;
-    let end = rest.find(|c: char| !c.is_ascii_hexdigit() && c != '/').unwrap_or(rest.len());
-    Some(&rest[..end]).filter(|lsn| lsn.contains('/'))
 }

@@ -24,7 +24,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "DIST-09",
         title: "one part of a table has most of its rows, or gets most of the work",
         needs: &[Looked("table")],
-        limits: "three times its equal share, and half of all, of a table with 4 parts or more and 8 MB, or 1,000 rows read or written a second (ours)",
+        limits: "three times its equal share, and half of all, of a table with 4 parts or more and 8 MB, or 1,000 rows read or written a second; \
+            low where less is read and written (ours)",
         judge: uneven,
         links: &["docs/engines.md"],
     },
@@ -48,6 +49,8 @@ const ROWS_PER_S_MIN: f64 = 1_000.0;
 const DIGITS_MIN: usize = 5;
 /// Characters of a name in a claim.
 const CHARS: usize = 100;
+/// Tables named in a claim about many.
+const NAMED_MAX: usize = 3;
 
 fn scattered(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -138,38 +141,121 @@ fn uneven(case: &Case) -> Answer {
         }
     }
     let mut claims = vec![];
+    let mut idle: BTreeMap<&str, Vec<Uneven<'_>>> = BTreeMap::new();
     for (name, parts) in &wholes {
-        if parts.len() < PARTS_MIN {
-            continue;
+        let Some(uneven) = Uneven::of(name, parts) else { continue };
+        match uneven.is_at_work {
+            true => claims.push(uneven.claim(case)),
+            false => idle.entry(uneven.part.table.place).or_default().push(uneven),
         }
-        let by_work = top(parts, |part| part.rows_per_s, ROWS_PER_S_MIN);
-        let by_size = top(parts, |part| part.bytes, BYTES_MIN);
+    }
+    // Tables that nothing uses must not take the place of what the time goes to: one line for all of a node.
+    for (_, mut tables) in idle {
+        tables.sort_by(|left, right| right.part.bytes.total_cmp(&left.part.bytes));
+        claims.extend(match &tables[..] {
+            [] => None,
+            [one] => Some(one.claim(case)),
+            [first, ..] => Some(first.claim_of_all(case, &tables)),
+        });
+    }
+    Answer::of(claims, || "sizes and work of the parts of tables".to_string())
+}
+
+/// A table of which one part has most.
+struct Uneven<'a> {
+    name: &'a str,
+    /// How many parts it has: as the catalog has it, else those that are recorded.
+    count: usize,
+    recorded: usize,
+    part: &'a Part<'a>,
+    share: f64,
+    by_work: Option<f64>,
+    by_size: Option<f64>,
+    /// Whether its rows are read or written at all.
+    is_at_work: bool,
+}
+
+impl<'a> Uneven<'a> {
+    fn of(name: &'a str, parts: &'a [Part<'a>]) -> Option<Uneven<'a>> {
+        if parts.len() < PARTS_MIN {
+            return None;
+        }
+        let counted =
+            parts.iter().filter_map(|part| part.table.lines.last("parts")).fold(0.0, f64::max) as usize;
+        let count = counted.max(parts.len());
+        let by_work = top(parts, count, |part| part.rows_per_s, ROWS_PER_S_MIN);
+        let by_size = top(parts, count, |part| part.bytes, BYTES_MIN);
         // Ranges of time are uneven by design; what counts there is decided by other rules.
         let is_by_number = parts.iter().all(|part| part.table.lines.word("partition_of").is_empty());
-        let Some((part, share)) = by_work.filter(|_| is_by_number || by_size.is_some()).or(by_size) else {
-            continue;
-        };
-        let (place, relation) = (part.table.place, part.table.lines.word("relation"));
-        claims.push(
-            Claim::new(
-                Severity::Medium,
-                Level::DiscriminatingCounter,
-                format!(
-                    "{place}: one of the {} parts of {} {}: {} has {} of it",
-                    parts.len(),
-                    plain(name, CHARS),
-                    if by_work.is_some() { "gets most of the work" } else { "has most of the rows" },
-                    plain(relation, CHARS),
-                    units::percent(share)
-                ),
+        let (part, share) = by_work.filter(|_| is_by_number || by_size.is_some()).or(by_size)?;
+        Some(Uneven {
+            name,
+            count,
+            recorded: parts.len(),
+            part,
+            share,
+            by_work: by_work.map(|(_, share)| share),
+            by_size: by_size.map(|(_, share)| share),
+            is_at_work: parts.iter().map(|part| part.rows_per_s).sum::<f64>() >= ROWS_PER_S_MIN,
+        })
+    }
+
+    fn severity(&self) -> Severity {
+        if self.is_at_work { Severity::Medium } else { Severity::Low }
+    }
+
+    fn claim(&self, case: &Case) -> Claim {
+        let relation = plain(self.part.table.lines.word("relation"), CHARS);
+        let text = format!(
+            "{}: one of the {} parts of {} {}: {relation} has {} of it",
+            self.part.table.place,
+            self.count,
+            plain(self.name, CHARS),
+            if self.by_work.is_some() { "gets most of the work" } else { "has most of the rows" },
+            units::percent(self.share)
+        );
+        self.about(case, text)
+    }
+
+    /// One claim for tables of a node without work.
+    fn claim_of_all(&self, case: &Case, all: &[Uneven<'_>]) -> Claim {
+        let one = |uneven: &Uneven<'_>| {
+            format!(
+                "{} ({} of {} parts)",
+                plain(uneven.name, CHARS),
+                units::percent(uneven.share),
+                uneven.count
             )
+        };
+        let named: Vec<String> = all.iter().take(NAMED_MAX).map(one).collect();
+        let text = format!(
+            "{}: {} tables that are hardly used have most of their rows in one part: {}{}",
+            self.part.table.place,
+            all.len(),
+            named.join(", "),
+            if all.len() > NAMED_MAX { ", ..." } else { "" }
+        );
+        self.about(case, text)
+    }
+
+    fn about(&self, case: &Case, text: String) -> Claim {
+        let (place, relation) = (self.part.table.place, self.part.table.lines.word("relation"));
+        let is_partial = self.recorded < self.count;
+        Claim::new(self.severity(), Level::DiscriminatingCounter, text)
             .on_node(place)
             .during(case.one("server", place).map(|server| server.ticks.window()))
-            .number("share", share)
-            .with(by_work, |claim, (_, share)| {
+            .number("share", self.share)
+            .number("parts", self.count as f64)
+            .with(self.by_work, |claim, share| {
                 claim.because(format!("{} of the rows that are read and written are in this part", units::percent(share)))
             })
-            .with(by_size, |claim, (_, share)| claim.because(format!("{} of the bytes are in this part", units::percent(share))))
+            .with(self.by_size, |claim, share| claim.because(format!("{} of the bytes are in this part", units::percent(share))))
+            .with(is_partial.then_some(()), |claim, ()| {
+                claim.because(format!(
+                    "{} of the parts are recorded, the largest and the busiest; each of the others counts as much as the smallest of these",
+                    self.recorded
+                ))
+            })
             .because("one value of the distribution column, or a few, have most of the rows: the other nodes and parts do not help with them")
             .remedy(
                 "choose a column with many values of similar frequency, add a second column to the key, or give the large value a part of its own",
@@ -177,21 +263,21 @@ fn uneven(case: &Case) -> Answer {
                     "SELECT relname, pg_size_pretty(pg_total_relation_size(oid)) FROM pg_class WHERE oid = {}::regclass;",
                     super::paste::literal(relation)
                 )],
-            ),
-        );
+            )
     }
-    Answer::of(claims, || "sizes and work of the parts of tables".to_string())
 }
 
-/// The part with the most, if that is far more than its equal share; with its share.
-fn top<'a, 'b>(
-    parts: &'b [Part<'a>],
+/// The part with the most of `count`, if that is far more than its equal share; with its share.
+fn top<'a>(
+    parts: &'a [Part<'a>],
+    count: usize,
     of: impl Fn(&Part<'_>) -> f64,
     all_min: f64,
-) -> Option<(&'b Part<'a>, f64)> {
-    let all: f64 = parts.iter().map(&of).sum();
+) -> Option<(&'a Part<'a>, f64)> {
+    let least = parts.iter().map(&of).fold(f64::INFINITY, f64::min);
+    let all = parts.iter().map(&of).sum::<f64>() + least * (count - parts.len()) as f64;
     let most = parts.iter().max_by(|left, right| of(left).total_cmp(&of(right)))?;
     let share = of(most) / all.max(f64::MIN_POSITIVE);
-    let is_far = share >= PART_SHARE_MIN && share * parts.len() as f64 >= TIMES_MIN;
+    let is_far = share >= PART_SHARE_MIN && share * count as f64 >= TIMES_MIN;
     (all >= all_min && is_far).then_some((most, share))
 }

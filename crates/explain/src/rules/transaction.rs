@@ -1,5 +1,7 @@
 //! TXN: transactions that are too small, too large, or never finished.
 
+mod rollbacks;
+
 use super::isolation;
 use super::vacuum::is_wal;
 use crate::case::{Case, Thing};
@@ -52,7 +54,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "TXN-05",
         title: "many transactions fail and are repeated",
         needs: &[Field("server", "xact_rollback"), Field("server", "xact_commit")],
-        limits: "a fifth of the transactions rolled back, 5 a second or more (ours)",
+        limits: "a fifth of the transactions rolled back, 5 a second or more, and 30 of them; those of logical decoding, and our own, are not counted (ours)",
         judge: rolled_back,
         links: &["https://www.postgresql.org/docs/current/mvcc-serialization-failure-handling.html"],
     },
@@ -217,12 +219,25 @@ const REPEAT: &str = "repeat them with a pause that grows; keep the transactions
     table at SERIALIZABLE: give \
     its condition an index); use READ COMMITTED with explicit locks where that is enough";
 
+/// `is_known`: they conflict; `is_meant`: programs end them so.
+fn rolled_back_severity(share: f64, per_s: f64, (is_known, is_meant): (bool, bool)) -> Severity {
+    match share {
+        _ if is_meant => Severity::Note,
+        // What fails so often is repeated without a pause, whatever the error is.
+        share if !is_known && share >= ROLLED_BACK_HIGH && per_s >= STORM_PER_S => Severity::Medium,
+        _ if !is_known => Severity::Low,
+        share if share >= ROLLED_BACK_HIGH => Severity::High,
+        _ => Severity::Medium,
+    }
+}
+
 /// Serialization failures, deadlocks, errors, and programs that use ROLLBACK to end what they have read.
 fn rolled_back(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
         let rate = |field: &str| server.lines.rate(field).unwrap_or(0.0);
-        let (failed, committed) = (rate("xact_rollback"), rate("xact_commit"));
+        let committed = rate("xact_commit");
+        let failed = rollbacks::of_programs(case, &server);
         let share = failed / (failed + committed).max(f64::MIN_POSITIVE);
         if share < ROLLED_BACK_SHARE || failed < ROLLED_BACK_PER_S || is_jump(&server) {
             continue;
@@ -242,16 +257,12 @@ fn rolled_back(case: &Case) -> Answer {
         });
         let is_known = is_strict || conflict.is_some() || predicates >= PREDICATES_SHARE_MIN;
         let is_meant = !is_known && is_on_purpose(case, &server, failed);
+        if is_meant && rollbacks::are_of_decoding(case, server.place, failed) {
+            continue;
+        }
         claims.push(
             Claim::new(
-                match share {
-                    _ if is_meant => Severity::Note,
-                    // What fails so often is repeated without a pause, whatever the error is.
-                    share if !is_known && share >= ROLLED_BACK_HIGH && failed >= STORM_PER_S => Severity::Medium,
-                    _ if !is_known => Severity::Low,
-                    share if share >= ROLLED_BACK_HIGH => Severity::High,
-                    _ => Severity::Medium,
-                },
+                rolled_back_severity(share, failed, (is_known, is_meant)),
                 if is_known { Level::DiscriminatingCounter } else { Level::Symptom },
                 format!(
                     "{}: {} of the transactions are rolled back, {} a second{}",

@@ -158,6 +158,8 @@ fn referring(scene: &mut Scene, holder: &str) {
     let wait = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "Lock", "wait_event": "transactionid", "query_id": "9"});
     scene.set("wait", wait, json!({"sessions": 6}));
     statement(scene, "insert into movement (article, n) values ($1, $2)", json!({}), json!({}));
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.movement"});
+    scene.set("table", keys, json!({"bytes": 9_000_000, "foreign_keys": "public.article"}));
     scene.event(1, event::QUERY, "", json!({"query_id": "8", "text": holder}));
     for root in 0..6 {
         let keys = json!({"node": "n1", "pid": 20 + root, "root": 100 + root});

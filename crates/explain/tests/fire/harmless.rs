@@ -424,7 +424,7 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         );
     }),
     ("REP-07", |scene| {
-        // Its worker runs, and the other one was disabled by hand.
+        // Its worker runs, and the other one was disabled by an engine that does so itself.
         for (name, enabled, running) in [("from_a", true, true), ("from_b", false, false)] {
             scene.set(
                 "subscription",

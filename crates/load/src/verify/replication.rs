@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 use postgres::error::SqlState;
 
+use engines::directions::{self, Direction, Directions};
+
 use super::error::{VerifyError, sql};
 use super::problem::Problem;
 use super::site::Site;
-use crate::directions::{self, Direction, Directions};
 use crate::options::{Stop, StopLevel};
 
 const DOING: &str = "reading the progress of replication";
@@ -258,7 +259,7 @@ fn position(client: &mut Client, function: &str) -> Result<String, VerifyError> 
 
 /// Who follows whom.
 fn directions(sites: &mut [Site]) -> Result<Directions, VerifyError> {
-    sql(DOING, directions::find(sites.iter_mut().map(|site| &mut *site.control)))
+    sql(DOING, directions::of_clients(sites.iter_mut().map(|site| &mut *site.control)))
 }
 
 /// The same for one of a replication system, as its catalog on the follower shows it now.

@@ -3,16 +3,13 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use engines::profile::Replication;
+use engines::directions::{self, Rows};
 
 use super::LiveError;
 use crate::client::{Client, ClientError, text};
 
 /// A node, its name, and a session there.
 pub(super) type Member<'a> = (usize, &'a str, Client);
-/// Finds the replication systems of a server.
-pub(super) type Finds = fn(&mut Client) -> Result<Vec<&'static Replication>, ClientError>;
-
 /// How long a row may be under way: a load may have left replication behind.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// And where the catalog shows a subscription that does not run: its worker may be just starting.
@@ -20,16 +17,11 @@ const STOPPED_TIMEOUT: Duration = Duration::from_secs(8);
 /// How often that is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// PostgreSQL's own, with the columns of [`Replication::subscriptions`].
-const NATIVE: &str = "select s.subname as subscription, s.subenabled as enabled, s.subslotname as slot, \
-        exists (select 1 from pg_catalog.pg_stat_subscription w where w.subid = s.oid and w.pid is not null) as running \
-    from pg_catalog.pg_subscription s join pg_catalog.pg_database d on d.oid = s.subdbid and d.datname = pg_catalog.current_database()";
-
 /// Writes a row into `table` on each of these nodes and waits until every other one shows it.
 ///
 /// # Errors
 /// [`LiveError::Deaf`] where one does not arrive, with what the catalog of the receiver has about it.
-pub(super) fn check(members: &mut [Member<'_>], table: &str, finds: Finds) -> Result<(), LiveError> {
+pub(super) fn check(members: &mut [Member<'_>], table: &str) -> Result<(), LiveError> {
     let mark = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
     for (node, _, client) in members.iter_mut() {
         client.execute(&format!("insert into {table} values ({node}, {mark})"))?;
@@ -47,7 +39,7 @@ pub(super) fn check(members: &mut [Member<'_>], table: &str, finds: Finds) -> Re
         let Some((receiver, _)) = missing.first().copied() else { return Ok(()) };
         let waited = begin.elapsed();
         if waited > STOPPED_TIMEOUT {
-            let stopped = stopped(members, receiver, finds)?;
+            let stopped = stopped(members, receiver)?;
             if !stopped.is_empty() || waited > TIMEOUT {
                 return Err(LiveError::Deaf(deaf(&nodes, &missing, &stopped)));
             }
@@ -74,47 +66,19 @@ fn deaf(nodes: &[(usize, &str)], missing: &[(usize, &str)], stopped: &[String]) 
     format!("{}; {first}: {why}", words.join(", "))
 }
 
-/// The subscriptions of one of these nodes that do not run, and what is known about each.
-fn stopped(members: &mut [Member<'_>], receiver: usize, finds: Finds) -> Result<Vec<String>, LiveError> {
-    let mut words = Vec::new();
-    let found = finds(&mut members[receiver].2)?;
-    let query_of = |subscriptions: &str| {
-        format!("select f.subscription::text, f.enabled, f.running, f.slot::text from ({subscriptions}) f")
-    };
-    for query in found.iter().map(|replication| query_of(replication.subscriptions.unwrap_or(NATIVE))) {
-        let rows = members[receiver].2.request(&query)?.rows().to_vec();
-        for row in rows {
-            let value = |column: usize| row.get(column).and_then(text).unwrap_or_default();
-            let (name, slot) = (value(0), value(3));
-            let (is_enabled, runs) = (value(1) == "t", value(2) == "t");
-            match (is_enabled, runs) {
-                (_, true) => continue,
-                (false, false) => words.push(format!("its subscription {name} is disabled")),
-                (true, false) if !slot.is_empty() && !is_anywhere(members, &slot)? => {
-                    words.push(format!(
-                        "its subscription {name} does not run, and the slot {slot} is on no node: it has to be made again"
-                    ));
-                }
-                (true, false) => words.push(format!("its subscription {name} does not run")),
-            }
-        }
-    }
+/// What the catalogs have about the subscriptions of one of these nodes that do not work.
+fn stopped(members: &mut [Member<'_>], receiver: usize) -> Result<Vec<String>, ClientError> {
+    let found = directions::find(members.len(), |node, sql| ask(&mut members[node].2, sql))?;
+    let mut words: Vec<String> = found.faults_of(receiver).into_iter().map(|(_, why)| why).collect();
     words.sort();
     words.dedup();
     Ok(words)
 }
 
-fn is_anywhere(members: &mut [Member<'_>], slot: &str) -> Result<bool, LiveError> {
-    let sql = format!(
-        "select 1 from pg_catalog.pg_replication_slots where slot_name = {}",
-        connect::sql::literal(slot)
-    );
-    for (_, _, client) in members {
-        if !client.execute(&sql)?.rows().is_empty() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+/// The rows of a query. An engine that does not know these catalogs refuses it, and has none.
+fn ask(client: &mut Client, sql: &str) -> Result<Rows, ClientError> {
+    let reply = client.request(sql)?;
+    Ok(reply.rows().iter().map(|row| row.iter().map(text).collect()).collect())
 }
 
 #[cfg(test)]

@@ -128,7 +128,7 @@ impl Tables {
                 holders.iter().map(|node| Ok((*node, &*site.nodes[*node].name, client(site, *node)?)));
             let mut members = members.collect::<Result<Vec<_>, ClientError>>()?;
             let table = format!("{SCHEMA}.{}", ARRIVED.name);
-            arrival::check(&mut members, &table, |client| replications(client, |_| true))?;
+            arrival::check(&mut members, &table)?;
         }
         Ok(Tables { shards, is_spread: layout.is_spread() })
     }
@@ -196,11 +196,14 @@ pub(crate) fn refuse_replicated(client: &mut Client, node: &str) -> Result<(), L
     }
 }
 
-/// Refuses a group of nodes of which some are not in the cluster, if it replicates each table at once: those would not have the tables of a proof.
+/// Refuses a group of nodes of which some are not in the cluster, as `load` does: the tables of a proof are replicated to those, too, and they would not have
+/// them. A cluster that replicates nothing itself makes them on one node, which only a system that replicates each table at once does not leave alone.
 fn refuse_absent(site: &Site, client: &mut Client, node: &str) -> Result<(), LiveError> {
-    for replication in replications(client, |replication| replication.local_writes.is_some())? {
+    let publishes = site.engine.layout.publishes();
+    for replication in replications(client, Replication::has_group)? {
         let nodes = client.execute(replication.nodes)?.rows().len();
-        if !site.engine.layout.publishes() || nodes > site.nodes.len() {
+        let is_larger = publishes && nodes > site.nodes.len();
+        if is_larger || !publishes && replication.local_writes.is_some() {
             let what = format!(
                 "{}, whose group has {nodes} nodes while the proof has {},",
                 replication.name,

@@ -211,7 +211,9 @@ fn cost_of_distance(operation: &Operation) -> Option<Finding> {
         number::three(remote_tps),
     );
     let remote = || operation.cells.iter().filter(|cell| !cell.is_own() && !cell.is_broken());
-    let counted = remote().filter(|cell| cell.round_trips_by == Some(RoundTripsBy::Counted));
+    let is_counted = |cell: &&Cell| cell.round_trips_by == Some(RoundTripsBy::Counted);
+    let is_known = |cell: &&Cell| is_counted(cell) || cell.round_trips_by == Some(RoundTripsBy::Known);
+    let counted = remote().filter(is_known);
     let round_trips = median(counted.clone().filter_map(|cell| cell.round_trips));
     let shares = counted.filter_map(|cell| Some(cell.predicted_us_p50? / (cell.latency_us_p50 as f64)));
     let mut level = Level::PeerContrast;
@@ -220,7 +222,9 @@ fn cost_of_distance(operation: &Operation) -> Option<Finding> {
         claim.push_str(&format!("; each takes {} between the nodes", trips(round_trips)));
         match median(shares.filter(|share| share.is_finite())) {
             Some(share) if EXPLAINED.contains(&share) => {
-                level = Level::DiscriminatingCounter;
+                if remote().any(|cell| is_counted(&cell)) {
+                    level = Level::DiscriminatingCounter;
+                }
                 claim.push_str(&format!(
                     "; multiplied by the ping this predicts {} of its median",
                     number::percent(share)

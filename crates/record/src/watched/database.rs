@@ -365,6 +365,8 @@ line! {
         subscription: String,
         /// The replication that it belongs to, unless it is PostgreSQL's own.
         replication: Option<String>,
+        /// Its slot on the node that is followed; empty if it has none.
+        slot: String,
         /// Errors of the apply worker in the interval (15).
         apply_errors: Option<u64>,
         /// Errors of the initial copy in the interval (15).

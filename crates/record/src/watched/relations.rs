@@ -81,6 +81,10 @@ line! {
         triggers: Option<u64>,
         /// Their names with the functions that they call: `trigger(function)`, separated by `; `.
         trigger_functions: String,
+        /// Tables that its own foreign keys refer to, as they are quoted, separated by `; `.
+        foreign_keys: String,
+        /// How many parts the table has that it is a part of, as the catalog has it: partitions beside each other, or shards on all nodes.
+        parts: Option<u64>,
         /// Foreign keys that refer to it from columns without an index: deleting a row scans the other table.
         unindexed_references: Option<u64>,
         /// Transactions since its oldest row that is not frozen.

@@ -73,13 +73,14 @@ pub(super) fn top(out: &mut String, facts: &Facts) {
 
 /// A badge: its word, and a sign so that colour is not the only difference.
 pub(super) fn badge(badge: Badge) -> String {
-    let (class, sign) = match badge {
-        Badge::Valid => ("valid", "✓"),
-        Badge::Notes => ("notes", "!"),
-        Badge::Invalid => ("invalid", "×"),
-        Badge::Difference => ("difference", "≠"),
-        Badge::Unknown => ("unknown", "?"),
+    let sign = match badge {
+        Badge::Valid => "✓",
+        Badge::Notes => "!",
+        Badge::Invalid => "×",
+        Badge::Difference => "≠",
+        Badge::CannotTell | Badge::Unknown => "?",
     };
+    let class = badge.class();
     format!("<span class=\"badge {class}\"><i aria-hidden=\"true\">{sign}</i>{}</span>", badge.word())
 }
 
@@ -100,7 +101,7 @@ fn health(facts: &Facts) -> String {
 
 /// Verdict, sentence, numbers, steps.
 pub(super) fn answer(out: &mut String, facts: &Facts) {
-    let class = facts.badge().word().to_lowercase();
+    let class = facts.badge().class();
     out.push_str(&format!(
         "<div class=\"answer {class}\">\n<p style=\"margin:0\"><span title=\"whether the figures can be trusted\">measurement</span> {}{}</p>\n",
         badge(facts.badge()),

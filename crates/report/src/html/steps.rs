@@ -105,7 +105,7 @@ fn verdict(out: &mut String, facts: &Facts, step: &StepFacts) {
     if facts.steps.len() < 2 || (wording.reasons.is_empty() && wording.notes.is_empty()) {
         return;
     }
-    let class = step.badge().word().to_lowercase();
+    let class = step.badge().class();
     out.push_str(&format!("<ul class=\"reasons {class}\">"));
     for text in wording.reasons.iter().chain(&wording.notes) {
         out.push_str(&format!("<li>{}</li>", escape(text)));

@@ -142,6 +142,8 @@ pub(crate) fn of_engine(place: &Place, t_us: u64, all: &[Own], recorded: &mut Re
         (OWN_TOPIC, own::SHARDS, words(|own| own.shards)),
         (OWN_TOPIC, own::POOLS, words(|own| own.pools)),
         (OWN_TOPIC, own::SLOTS, names(|own| own.slots)),
+        (OWN_TOPIC, own::ENABLE, words(|own| own.enable.unwrap_or_default())),
+        (OWN_TOPIC, own::ANEW, words(|own| own.anew)),
         (OWN_TOPIC, own::SESSIONS, names(|own| own.sessions)),
         (OWN_TOPIC, own::AWAY, away),
         (OWN_TOPIC, own::ORIGIN, words(|own| own.origin.unwrap_or_default())),

@@ -79,6 +79,11 @@ const KEY_SEQUENCES: &str = "select string_agg(pg_catalog.format('%I(%I) from %I
                join pg_catalog.pg_class s on s.relkind = 'S' and s.oid = case when d.classid = d.refclassid then d.objid else d.refobjid end
                join pg_catalog.pg_namespace n on n.oid = s.relnamespace
                where k.indrelid = c.oid and k.indisunique and k.indnatts = 1";
+/// Tables that foreign keys of table `c` refer to. What stands for one partition of such a table is left out: the key itself is there.
+const FOREIGN_KEYS: &str = "select string_agg(distinct pg_catalog.format('%I.%I', n.nspname, r.relname), '; ')
+               from pg_catalog.pg_constraint f join pg_catalog.pg_class r on r.oid = f.confrelid join pg_catalog.pg_namespace n on n.oid = r.relnamespace
+               where f.conrelid = c.oid and f.contype = 'f'
+                 and not exists (select from pg_catalog.pg_constraint p where p.oid = f.conparentid and p.conrelid = f.conrelid)";
 
 /// Pages of an index from which on it is named if nothing has read it.
 const UNSCANNED_PAGES_MIN: u32 = 64;
@@ -86,6 +91,18 @@ const UNSCANNED_PAGES_MIN: u32 = 64;
 /// Whether all tables of a schema are published.
 const PUBLISHED_BY_SCHEMA: &str =
     "exists (select from pg_catalog.pg_publication_namespace where pnnspid = c.relnamespace)";
+
+/// SQL: how many parts the table has of which relation `c` is one.
+fn parts(probe: &Probe) -> String {
+    // A name that ends with a number may be that of a shard.
+    let shards = probe.own.iter().find_map(|own| own.parts);
+    let shards =
+        shards.map_or(String::new(), |sql| format!(" when c.relname ~ '_[0-9]{{5,18}}$' then ({sql})"));
+    format!(
+        "case when c.relispartition then (select count(*) from pg_catalog.pg_inherits h join pg_catalog.pg_inherits h2 on h2.inhparent = h.inhparent
+               where h.inhrelid = c.oid){shards} end"
+    )
+}
 
 /// Tables of the current database.
 pub(crate) fn tables(probe: &Probe) -> String {
@@ -95,6 +112,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
         true => ("pg_catalog.pg_stat_get_tuples_newpage_updated(c.oid)", format!("x.relam <> {BRIN}")),
         false => ("null::bigint", "true".to_string()),
     };
+    let parts = parts(probe);
     let by_schema = if probe.publication_namespace.is_empty() { "false" } else { PUBLISHED_BY_SCHEMA };
     format!(
         "with c as materialized (select c.*, n.nspname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
@@ -132,6 +150,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
              case when c.relhastriggers then (select count(*) from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) else 0 end triggers,
              case when c.relhastriggers then (select string_agg(pg_catalog.format('%s(%s)', g.tgname, g.tgfoid::pg_catalog.regproc), '; ' order by g.tgname)
                from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) end trigger_functions,
+             case when c.relhastriggers then ({FOREIGN_KEYS}) end foreign_keys, {parts} parts,
              case when c.relhastriggers then (select count(*) from pg_catalog.pg_constraint f where f.confrelid = c.oid and f.contype = 'f' and not exists (
                  select from pg_catalog.pg_index k where k.indrelid = f.conrelid and k.indisvalid and k.indpred is null
                    and (k.indkey::smallint[])[0:pg_catalog.array_length(f.conkey, 1) - 1] @> f.conkey)) else 0 end unindexed_references,
@@ -212,6 +231,8 @@ pub(crate) fn tables_answer(
                 column_options: text(row, "column_options"),
                 triggers: count(row, "triggers"),
                 trigger_functions: text(row, "trigger_functions"),
+                foreign_keys: text(row, "foreign_keys"),
+                parts: count(row, "parts"),
                 unindexed_references: count(row, "unindexed_references"),
                 frozen_age_xids: count(row, "frozen_age_xids"),
                 primary_key: flag(row, "primary_key"),
@@ -472,7 +493,7 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
     };
     let foreign = |(name, sql): &(&str, &str)| {
         format!(
-            " union all select f.subscription::text, '{name}', f.enabled, null, f.running, null{no_errors} from ({sql}) f"
+            " union all select f.subscription::text, '{name}', f.slot::text, f.enabled, null, f.running, null{no_errors} from ({sql}) f"
         )
     };
     let foreign: String = probe.foreign_subscriptions.iter().map(foreign).collect();
@@ -488,7 +509,7 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
     let own = if own.is_empty() { "null::boolean".to_owned() } else { own.join(" or ") };
     Some(format!(
         "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname::text as subscription, null::text replication, \
-            s.subenabled enabled,
+            s.subslotname::text slot, s.subenabled enabled,
             {own} own, w.pid is not null running,
             greatest(pg_catalog.pg_wal_lsn_diff(w.received_lsn, w.latest_end_lsn), 0) lag_bytes{errors}
           from pg_catalog.pg_subscription s left join (select distinct on (subid) * from pg_catalog.pg_stat_subscription where relid is null order by subid, pid) w on w.subid = s.oid{join}{foreign}) r))::text"
@@ -513,6 +534,7 @@ pub(crate) fn subscriptions_answer(
                 node: answered.node.to_string(),
                 subscription: name,
                 replication: row.get("replication").and_then(Value::as_str).map(str::to_owned),
+                slot: text(row, "slot"),
                 apply_errors: delta.count("apply_errors"),
                 sync_errors: delta.count("sync_errors"),
                 enabled: flag(row, "enabled"),

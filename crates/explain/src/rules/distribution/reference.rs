@@ -1,9 +1,9 @@
 //! Waits for a row that a statement does not name: the check of a foreign key locks the row that it refers to, or a trigger changes a row of its own.
 
-use crate::case::Case;
-use crate::rules::costly::{is_name_of, lowered, peculiar_of, plain};
+use crate::case::{Case, Thing};
+use crate::rules::costly::{is_name_of, lowered, parts_of, peculiar_of, plain};
 use record::event;
-use record::statement::{self, Verb};
+use record::statement::{self, TableName, Verb};
 
 /// Characters of a statement.
 const STATEMENT_CHARS: usize = 80;
@@ -14,6 +14,9 @@ const STRONG: &str = "for update";
 const OF_A_CHANGE: [&str; 2] = ["ExclusiveLock", "AccessExclusiveLock"];
 /// Characters of what is unusual about a table.
 const TRIGGER_CHARS: usize = 120;
+
+/// Levels of partitions that are followed.
+const LEVELS_MAX: usize = 5;
 
 /// A wait for rows of a table that the statement does not name.
 pub(super) struct Reference {
@@ -40,7 +43,12 @@ impl Reference {
         let parsed = statement::parse(waiting).ok()?;
         let writes = matches!(parsed.verb, Verb::Insert | Verb::Update);
         let target = parsed.tables.first().filter(|_| writes)?;
-        if relation.is_empty() || parsed.tables.iter().any(|table| is_name_of(table, relation)) {
+        let wholes = wholes_of(case, node, relation);
+        let names_it = |table: &TableName| wholes.iter().any(|whole| is_name_of(table, whole));
+        if relation.is_empty()
+            || parsed.tables.iter().any(names_it)
+            || is_named_by_waiter(case, node, relation)
+        {
             return None;
         }
         let is_it = |text: &&str| {
@@ -51,6 +59,7 @@ impl Reference {
         };
         let texts = case.events_of(event::QUERY).map(|event| Case::word_of(event, "text"));
         let locked_by = texts.into_iter().find(is_it).map(|text| plain(text, STATEMENT_CHARS));
+        let is_referred_to = has_foreign_key(case, node, target, &wholes);
         let target = statement::quoted(&target.name);
         if locked_by.is_none() && is_changed(case, node, relation) {
             let trigger = peculiar_of(case, node, waiting)
@@ -63,7 +72,7 @@ impl Reference {
             );
             return Some(Reference { words, locked_by, is_change: true });
         }
-        Some(Reference {
+        is_referred_to.then(|| Reference {
             is_change: false,
             words: format!(
                 ": rows written to {target} wait until their foreign key to {relation} can be checked{}",
@@ -72,6 +81,49 @@ impl Reference {
             locked_by,
         })
     }
+}
+
+/// A relation, and the tables that it is a partition of.
+fn wholes_of(case: &Case, node: &str, relation: &str) -> Vec<String> {
+    let mut wholes = vec![relation.to_string()];
+    while wholes.len() < LEVELS_MAX {
+        let last = parts_of(&wholes[wholes.len() - 1]).1;
+        let mut tables = case.at("table", node);
+        let Some(table) = tables.find(|table| parts_of(table.lines.word("relation")).1 == last) else {
+            break;
+        };
+        match table.lines.word("partition_of") {
+            "" => break,
+            whole => wholes.push(whole.to_string()),
+        }
+    }
+    wholes
+}
+
+/// Whether a session that waited for a row of the relation names it itself. The statement that was seen most need not be its own: statements that differ only
+/// in the number of a shard have one id on all nodes.
+fn is_named_by_waiter(case: &Case, node: &str, relation: &str) -> bool {
+    // A text that was cut off may have the name for anything.
+    let names_it = |query: &str| match statement::parse(query) {
+        Ok(parsed) => parsed.tables.iter().any(|table| is_name_of(table, relation)),
+        Err(_) => statement::names(query).contains(&parts_of(relation).1),
+    };
+    let mut waiters = case.waiters(node).filter(|waiter| waiter.relation == relation);
+    waiters.any(|waiter| names_it(&waiter.query))
+}
+
+/// Whether the record has a foreign key of a table, or of its partitions, that refers to one of these.
+fn has_foreign_key(case: &Case, node: &str, target: &TableName, wholes: &[String]) -> bool {
+    let is_target = |table: &Thing<'_>| {
+        is_name_of(target, table.lines.word("relation"))
+            || parts_of(table.lines.word("partition_of")).1 == target.name
+    };
+    let names: Vec<String> = wholes.iter().map(|whole| parts_of(whole).1).collect();
+    let refers = |table: Thing<'_>| {
+        let mut keys = table.lines.word("foreign_keys").split("; ");
+        keys.any(|key| names.contains(&parts_of(key).1))
+    };
+    case.at("table", node).filter(is_target).any(refers)
 }
 
 /// Whether sessions wait in order to change rows of this table, rather than to check that they are there. The first in the queue waits for a transaction, and

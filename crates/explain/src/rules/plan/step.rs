@@ -7,7 +7,7 @@ use super::{
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Any, Field};
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::plain;
+use crate::rules::costly::{has_not_ended, plain};
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
@@ -349,7 +349,13 @@ fn of_largest(case: &Case, time: &NodeTime, statement: &StatementTime) -> Claim 
             units::short(statement.blocks.unwrap_or(0.0)),
             units::short(statement.rows.unwrap_or(0.0))
         ),
-        None => "its executions have not ended within the recording".to_string(),
+        None if has_not_ended(case, &time.node, statement) => {
+            "its executions have not ended within the recording".to_string()
+        }
+        None => {
+            "how often it runs and how long it takes is not known, as no counter of pg_stat_statements has it"
+                .to_string()
+        }
     };
     let text = format!(
         "{}: one statement takes {} of the session time: {counted}{seen}: {}",

@@ -1,40 +1,50 @@
 //! Who follows whom among nodes that send each other what they write, and whether that works, by the catalogs of both sides.
 
-use engines::profile::Replication;
+use crate::catalog;
+use crate::engine::replications;
 use postgres::{Client, Error};
 
 /// A subscription, as the node that follows has it.
 #[derive(Clone, Debug)]
-pub(crate) struct Subscription {
-    pub(crate) name: String,
+pub struct Subscription {
+    /// Its name.
+    pub name: String,
     /// Its slot on the node that is followed.
-    pub(crate) slot: String,
-    pub(crate) enabled: bool,
+    pub slot: String,
+    /// Whether it is enabled, and not stopped by a user.
+    pub enabled: bool,
     /// Whether its process runs, as far as the replication system shows that.
-    pub(crate) running: bool,
+    pub running: bool,
     /// The replication system that has it in its own catalog.
-    pub(crate) system: Option<&'static str>,
+    pub system: Option<&'static str>,
     /// The node that is followed, by its key in that catalog.
     source: Option<String>,
 }
 
 /// A follower and its source, both by place.
 #[derive(Clone, Debug)]
-pub(crate) struct Direction {
-    pub(crate) source: usize,
-    pub(crate) follower: usize,
-    pub(crate) subscription: Subscription,
+pub struct Direction {
+    /// The node that is followed.
+    pub source: usize,
+    /// The node that follows.
+    pub follower: usize,
+    /// Its subscription.
+    pub subscription: Subscription,
     /// Whether the source has the slot.
-    pub(crate) has_slot: bool,
+    pub has_slot: bool,
 }
 
 /// What the catalogs of all nodes have.
 #[derive(Debug)]
-pub(crate) struct Directions {
-    pub(crate) all: Vec<Direction>,
+pub struct Directions {
+    /// Those whose source is one of the nodes.
+    pub all: Vec<Direction>,
     /// Of each node, the subscriptions that lead to none of the others: where no catalog names the source, the slot would.
     astray: Vec<Vec<Subscription>>,
 }
+
+/// Rows of an answer as text; NULL is `None`.
+pub type Rows = Vec<Vec<Option<String>>>;
 
 /// What one node has.
 #[derive(Debug, Default)]
@@ -45,65 +55,91 @@ struct Seen {
     subscriptions: Vec<Subscription>,
 }
 
-/// Reads them.
-pub(crate) fn find<'c>(clients: impl IntoIterator<Item = &'c mut Client>) -> Result<Directions, Error> {
-    let seen: Vec<Seen> = clients.into_iter().map(look).collect::<Result<_, Error>>()?;
+/// Slots that subscriptions read.
+const SLOTS: &str = "select slot_name::text from pg_catalog.pg_replication_slots where slot_type = 'logical' and database = pg_catalog.current_database()";
+
+/// PostgreSQL's own, with the columns of [`crate::profile::Replication::subscriptions`]. Which of the nodes is followed is not in the catalog.
+const NATIVE: &str = "select s.subname as subscription, coalesce(s.subslotname, s.subname) as slot, s.subenabled as enabled, \
+        exists (select 1 from pg_catalog.pg_stat_subscription w where w.subname = s.subname and w.relid is null and w.pid is not null) as running, \
+        null::text as source \
+    from pg_catalog.pg_subscription s join pg_catalog.pg_database d on d.oid = s.subdbid and d.datname = pg_catalog.current_database()";
+
+/// Reads what so many nodes have. `ask` runs a query at a node, by its place.
+///
+/// # Errors
+/// Those of `ask`.
+pub fn find<E>(nodes: usize, mut ask: impl FnMut(usize, &str) -> Result<Rows, E>) -> Result<Directions, E> {
+    let seen: Vec<Seen> =
+        (0..nodes).map(|node| look(&mut |sql: &str| ask(node, sql))).collect::<Result<_, E>>()?;
     Ok(Directions::of(&seen))
 }
 
-/// The subscriptions of one node.
-pub(crate) fn subscriptions(client: &mut Client) -> Result<Vec<Subscription>, Error> {
-    Ok(look(client)?.subscriptions)
+/// The same through sessions of the control plane.
+///
+/// # Errors
+/// When a catalog cannot be read.
+pub fn of_clients<'c>(clients: impl IntoIterator<Item = &'c mut Client>) -> Result<Directions, Error> {
+    let mut clients: Vec<&mut Client> = clients.into_iter().collect();
+    find(clients.len(), |node, sql| rows(clients[node], sql))
 }
 
-fn look(client: &mut Client) -> Result<Seen, Error> {
-    let rows = client.query(
-        "select slot_name::text from pg_replication_slots where slot_type = 'logical' and database = current_database()",
-        &[],
-    )?;
-    let slots = rows.iter().map(|row| row.get(0)).collect();
-    let rows = client.query(
-        "select subname::text, coalesce(subslotname, subname)::text, subenabled from pg_subscription
-         where subdbid = (select oid from pg_database where datname = current_database())",
-        &[],
-    )?;
-    let native = |row: &postgres::Row| Subscription {
-        name: row.get(0),
-        slot: row.get(1),
-        enabled: row.get(2),
-        running: true,
-        system: None,
-        source: None,
-    };
-    let mut seen = Seen { slots, keys: Vec::new(), subscriptions: rows.iter().map(native).collect() };
-    let found = engines::engine::replications(
-        |replication| replication.subscriptions.is_some(),
-        |sign| Ok::<bool, Error>(client.query_one(&format!("select {sign}"), &[])?.get(0)),
-    )?;
+/// The subscriptions of one node.
+///
+/// # Errors
+/// When its catalog cannot be read.
+pub fn subscriptions(client: &mut Client) -> Result<Vec<Subscription>, Error> {
+    Ok(look(&mut |sql: &str| rows(client, sql))?.subscriptions)
+}
+
+fn rows(client: &mut Client, sql: &str) -> Result<Rows, Error> {
+    Ok(catalog::rows(client, sql)?.into_iter().map(catalog::TextRow::into_values).collect())
+}
+
+fn value(row: &[Option<String>], column: usize) -> Option<&str> {
+    row.get(column)?.as_deref()
+}
+
+/// A truth value as any engine writes it.
+fn is_true(row: &[Option<String>], column: usize) -> bool {
+    matches!(value(row, column), Some("t" | "true"))
+}
+
+fn is_so<E>(ask: &mut impl FnMut(&str) -> Result<Rows, E>, condition: &str) -> Result<bool, E> {
+    Ok(ask(&format!("select {condition}"))?.first().is_some_and(|row| is_true(row, 0)))
+}
+
+fn look<E>(ask: &mut impl FnMut(&str) -> Result<Rows, E>) -> Result<Seen, E> {
+    let slots = ask(SLOTS)?.iter().filter_map(|row| value(row, 0).map(str::to_owned)).collect();
+    let mut seen = Seen { slots, ..Seen::default() };
+    seen.add(ask(&columns(NATIVE))?, None);
+    let found = replications(|replication| replication.subscriptions.is_some(), |sign| is_so(ask, sign))?;
     for replication in found {
-        seen.add_system(client, replication)?;
+        let Some(subscriptions) = replication.subscriptions else { continue };
+        seen.add(ask(&columns(subscriptions))?, Some(replication.name));
+        // As in the nodes of an engine's catalog: the key, and whether it is this server.
+        let nodes = ask(replication.nodes)?;
+        let own = nodes.iter().find(|row| is_true(row, 6)).and_then(|row| value(row, 0));
+        seen.keys.extend(own.map(|key| (replication.name, key.to_owned())));
     }
     Ok(seen)
 }
 
+fn columns(subscriptions: &str) -> String {
+    format!(
+        "select f.subscription::text, f.slot::text, f.enabled, f.running, f.source::text from ({subscriptions}) f"
+    )
+}
+
 impl Seen {
-    /// Adds what a replication system has in its own catalog.
-    fn add_system(&mut self, client: &mut Client, replication: &'static Replication) -> Result<(), Error> {
-        let Some(subscriptions) = replication.subscriptions else { return Ok(()) };
-        let rows = client.query(
-            &format!("select f.subscription::text, f.slot::text, f.enabled, f.running, f.source::text from ({subscriptions}) f"),
-            &[],
-        )?;
+    fn add(&mut self, rows: Rows, system: Option<&'static str>) {
         self.subscriptions.extend(rows.iter().map(|row| Subscription {
-            name: row.get(0),
-            slot: row.get::<_, Option<String>>(1).unwrap_or_default(),
-            enabled: row.get(2),
-            running: row.get(3),
-            system: Some(replication.name),
-            source: row.get(4),
+            name: value(row, 0).unwrap_or_default().to_owned(),
+            slot: value(row, 1).unwrap_or_default().to_owned(),
+            enabled: is_true(row, 2),
+            running: is_true(row, 3),
+            system,
+            source: value(row, 4).map(str::to_owned),
         }));
-        self.keys.extend(replication.own_key(client)?.map(|key| (replication.name, key)));
-        Ok(())
     }
 
     fn is(&self, subscription: &Subscription) -> bool {
@@ -139,12 +175,12 @@ impl Directions {
     }
 
     /// Whether there is a subscription at all, wherever it leads.
-    pub(crate) fn exist(&self) -> bool {
+    pub fn exist(&self) -> bool {
         !self.all.is_empty() || self.astray.iter().any(|subscriptions| !subscriptions.is_empty())
     }
 
     /// The pairs of a follower and a source without a slot between them, and why as far as it is known: that heals by no waiting.
-    pub(crate) fn cut(&self) -> Vec<(usize, usize, String)> {
+    pub fn cut(&self) -> Vec<(usize, usize, String)> {
         let nodes = self.astray.len();
         let pairs = (0..nodes).flat_map(|follower| (0..nodes).map(move |source| (follower, source)));
         let is_cut = |&(follower, source): &(usize, usize)| {
@@ -156,8 +192,16 @@ impl Directions {
             .collect()
     }
 
+    /// What keeps one of the nodes from getting what others write, in words, with the place of the other node.
+    pub fn faults_of(&self, follower: usize) -> Vec<(usize, String)> {
+        let named = |why: String| if why.is_empty() { "it has no subscription".to_owned() } else { why };
+        let all = self.cut().into_iter().chain(self.halted());
+        let its = all.filter(|(node, _, _)| *node == follower);
+        its.map(|(_, source, why)| (source, named(why))).collect()
+    }
+
     /// The pairs of a follower and a source whose subscription is disabled or has stopped, and which.
-    pub(crate) fn halted(&self) -> Vec<(usize, usize, String)> {
+    pub fn halted(&self) -> Vec<(usize, usize, String)> {
         let mut halted: Vec<(usize, usize, String)> = Vec::new();
         for direction in self.all.iter().filter(|direction| direction.has_slot) {
             let (follower, source) = (direction.follower, direction.source);
@@ -188,7 +232,7 @@ impl Directions {
 
 impl Subscription {
     /// What its own node shows of it.
-    pub(crate) fn state(&self) -> String {
+    pub fn state(&self) -> String {
         let state = match (self.enabled, self.running) {
             (false, _) => "is disabled",
             (true, false) => "has stopped (the node's log has the reason)",
@@ -258,5 +302,31 @@ mod tests {
         let halted = found.halted();
         assert_eq!(halted.len(), 1);
         assert_eq!((halted[0].0, halted[0].1), (1, 0));
+        assert_eq!(found.faults_of(0), []);
+        assert!(found.faults_of(1)[0].1.contains("has stopped"));
+    }
+
+    /// Answers in the forms of two kinds of sessions.
+    #[test]
+    fn what_nodes_answer_is_read_the_same_by_any_session() {
+        let cells =
+            |cells: &[&str]| vec![cells.iter().map(|cell| Some((*cell).to_owned())).collect::<Vec<_>>()];
+        let found = find(2, |node, sql| {
+            let is_follower = node == 1;
+            Ok::<Rows, ()>(match sql {
+                sql if sql == SLOTS && node == 0 => cells(&["s"]),
+                sql if sql.contains("pg_subscription s join") && is_follower => {
+                    cells(&["sub", "s", "true", "f", ""])
+                }
+                _ => vec![],
+            })
+        });
+        let found = found.unwrap();
+        assert_eq!(found.all.len(), 1);
+        assert_eq!(
+            found.faults_of(1),
+            [(0, "the subscription sub has stopped (the node's log has the reason)".to_owned())]
+        );
+        assert_eq!(found.faults_of(0), [(1, "it has no subscription".to_owned())]);
     }
 }

@@ -1,0 +1,161 @@
+//! REP-07: subscriptions that apply nothing: their worker fails or has ended, their slot is gone, or they are disabled.
+
+use crate::case::{Case, Thing};
+use crate::rule::{Answer, Claim};
+use crate::rules::paste::literal;
+use crate::units;
+use record::event;
+use record::finding::{Level, Severity};
+use record::watched::own;
+
+/// A slot that was seen so shortly before the end of the recording is there.
+const SLOT_SEEN_US: u64 = 10_000_000;
+/// What PostgreSQL's own subscriptions need where the slot is gone.
+const NATIVE_ANEW: &str = "take the slot's name away (ALTER SUBSCRIPTION ... SET (slot_name = NONE)), drop the subscription, empty its tables here, and \
+    make it again with copy_data, which makes the slot and copies the rows";
+
+pub(super) fn apply_fails(case: &Case) -> Answer {
+    let claims = case.things("subscription").filter(|one| one.lines.flag("own") != Some(true));
+    let claims = claims.filter_map(|one| {
+        failing(case, &one).or_else(|| disabled(case, &one)).or_else(|| stopped(case, &one))
+    });
+    Answer::of(claims.collect(), || "errors and states of subscriptions".to_string())
+}
+
+/// A claim about a subscription, with its name: `m2: pglogical subscription m2_from_m1 is disabled`.
+fn claim(subscription: &Thing<'_>, severity: Severity, what: &str) -> Claim {
+    let (replication, lines) = (subscription.lines.word("replication"), subscription.lines);
+    let blank = if replication.is_empty() { "" } else { " " };
+    let text =
+        format!("{}: {replication}{blank}subscription {} {what}", subscription.place, subscription.name);
+    Claim::new(severity, Level::DiscriminatingCounter, text)
+        .on_node(subscription.place)
+        .during([lines.ticks.window()])
+        .number("watched_s", lines.ticks.window().length_us() as f64 / 1e6)
+}
+
+/// Errors that PostgreSQL counts: of its own subscriptions.
+fn failing(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
+    let sum = |field: &str| subscription.lines.sum(field).unwrap_or(0.0);
+    let errors = sum("apply_errors") + sum("sync_errors");
+    if errors == 0.0 {
+        return None;
+    }
+    let log = case.events_of(event::SERVER_LOG).find(|event| {
+        ["conflict", "duplicate key", "logical replication"].iter().any(|part| event.message.contains(part))
+    });
+    let name = record::statement::quoted(subscription.name);
+    let what = format!("failed {} to apply changes", units::counted(errors as usize, "time"));
+    Some(
+        claim(subscription, Severity::High, &what)
+            .number("errors", errors)
+            .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
+            .because("its slot on the publisher keeps WAL until this is repaired (REP-03)")
+            .remedy(
+                "repair the conflicting row, or skip the transaction named in the log",
+                &[
+                    &match log.and_then(|event| lsn_in(&event.message)) {
+                        Some(lsn) => format!("ALTER SUBSCRIPTION {name} SKIP (lsn = '{lsn}'); -- loses the changes of that transaction"),
+                        None => "SELECT subname, apply_error_count FROM pg_stat_subscription_stats; -- the log has the row, and 'finished at' the LSN to skip"
+                            .to_string(),
+                    },
+                    &format!("ALTER SUBSCRIPTION {name} ENABLE;"),
+                ],
+            ),
+    )
+}
+
+/// One that applies nothing because it is disabled. An engine without a command for that does so itself, and goes on by itself.
+fn disabled(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
+    let is_native = subscription.lines.word("replication").is_empty();
+    let enable = match is_native {
+        true => format!("ALTER SUBSCRIPTION {} ENABLE;", record::statement::quoted(subscription.name)),
+        false => {
+            case.own(subscription.place, own::ENABLE)?.replace("{subscription}", &literal(subscription.name))
+        }
+    };
+    if subscription.lines.flag("enabled") != Some(false) {
+        return None;
+    }
+    // Nodes of a group differ from then on; the table of another server may be wanted up to that day only.
+    let severity = if is_native { Severity::Low } else { Severity::Medium };
+    let claim = claim(subscription, severity, "is disabled: changes of the other node are not applied")
+        .because("a user disabled it, or an error did (disable_on_error): the log of this node shows which");
+    Some(match gone(case, subscription) {
+        Some(why) => claim.because(why).remedy(again(case, subscription), &[]),
+        None => claim
+            .because("its slot on the publisher keeps WAL until it is enabled again, or dropped with its slot (REP-03)")
+            .remedy("enable it again once nothing is in its way; what was written since is applied then", &[&enable]),
+    })
+}
+
+/// One whose worker has ended although it is enabled: no view counts its errors.
+fn stopped(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
+    let lines = subscription.lines;
+    if lines.flag("running") != Some(false) || lines.flag("enabled") != Some(true) {
+        return None;
+    }
+    if let Some(why) = gone(case, subscription) {
+        let what = format!(
+            "is down for good: its slot {} on the other node is gone, and the changes that it kept are lost to this node",
+            lines.word("slot")
+        );
+        let claim = claim(subscription, Severity::High, &what).because(why);
+        return Some(claim.remedy(again(case, subscription), &[]));
+    }
+    let log = case.events_of(event::SERVER_LOG).find(|event| event.message.contains("apply"));
+    Some(
+        claim(subscription, Severity::High, "is down: changes of the other node are not applied")
+            .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
+            .because(
+                "its worker starts again and again and ends each time: at the same change, or because it cannot connect; its slot on the publisher keeps WAL \
+                 all the time (REP-03)",
+            )
+            .remedy(
+                "find the error of the apply worker in the log of this node, and repair what it names: the row, the table, or the connection; the worker then \
+                 goes on by itself, as long as the slot is there",
+                &["SELECT slot_name, active, wal_status FROM pg_replication_slots; -- on the publisher"],
+            ),
+    )
+}
+
+/// Why the slot of a subscription is known to be gone from the node that it follows. The other nodes of a group are all that it may follow.
+fn gone(case: &Case, subscription: &Thing<'_>) -> Option<String> {
+    let slot = subscription.lines.word("slot");
+    if slot.is_empty() {
+        return None;
+    }
+    let refused = format!("\"{slot}\" does not exist");
+    if let Some(event) = case.events_of(event::SERVER_LOG).find(|event| event.message.contains(&refused)) {
+        return Some(format!("the server's log: {}", event.message));
+    }
+    let end_us = subscription.lines.ticks.window().to_us;
+    let is_there = |thing: Thing<'_>| {
+        thing.name == slot
+            && thing.place != subscription.place
+            && thing.lines.ticks.window().to_us + SLOT_SEEN_US >= end_us
+    };
+    let is_of_group = !subscription.lines.word("replication").is_empty() && case.nodes().len() > 1;
+    let is_gone = is_of_group && !case.things("slot").any(is_there);
+    is_gone.then(|| format!("none of the other nodes that are watched has its slot {slot}"))
+}
+
+/// How a node is brought back that misses changes for good.
+fn again(case: &Case, subscription: &Thing<'_>) -> String {
+    let how = match subscription.lines.word("replication") {
+        "" => NATIVE_ANEW,
+        _ => case
+            .own(subscription.place, own::ANEW)
+            .unwrap_or("make the subscription again, with a new slot and a copy of the rows"),
+    };
+    format!(
+        "it does not go on by itself, and a new slot alone lacks what was written since the old one ended: {how}"
+    )
+}
+
+/// The end of a transaction that could not be applied: `..., finished at 0/14C0378`.
+fn lsn_in(message: &str) -> Option<&str> {
+    let rest = message.split("finished at ").nth(1)?;
+    let end = rest.find(|c: char| !c.is_ascii_hexdigit() && c != '/').unwrap_or(rest.len());
+    Some(&rest[..end]).filter(|lsn| lsn.contains('/'))
+}
