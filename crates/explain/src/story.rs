@@ -9,13 +9,15 @@ mod slices;
 
 use crate::case::Case;
 use crate::node_time;
+use crate::rules::costly::in_a_line;
 use crate::rules::failing::GIVES_UP_EARLY;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
-use crate::rules::statement::OWN_LIMIT;
+use crate::rules::statement::{OWN_LIMIT, compiled_share};
 use crate::rules::waste::DEAD_ROWS;
 use crate::units;
 use causes::CAUSES;
 use record::Findings;
+use record::escape::ascii;
 use record::finding::{Benefit, Finding, GENERAL, Health, Severity, Uncovered};
 use record::watched::{MORE_THAN_READ, Missing};
 use slices::SLICES;
@@ -156,6 +158,9 @@ const SAVED: &[(&str, f64, f64)] = &[
     ("VAC-08", 0.5, 1.0),
 ];
 
+/// Rules about compilation itself. What the remedies of all others save of a statement's time is only the rest of it.
+const OF_COMPILATION: [&str; 3] = ["CFG-01", "PLAN-03", "PLAN-17"];
+
 /// Causes on one node whose symptoms show on others: a standby's on its primary, that of a node which is away on the rest of its cluster.
 const SEEN_ELSEWHERE: [&str; 3] = ["REP-10", "REP-12", "REP-13"];
 
@@ -195,7 +200,16 @@ fn cost(case: &Case, finding: &mut Finding) {
     if !OTHER_SHARES.contains(&finding.rule.as_str()) {
         finding.impact = impact(case, finding);
     }
-    let Some(impact) = finding.impact else { return };
+    let Some(whole) = finding.impact else { return };
+    let compiled = compiled_share_of(case, finding).min(whole);
+    let impact = whole - compiled;
+    if compiled > 0.0 {
+        finding.impact = Some(impact);
+        finding.evidence.push(format!(
+            "compilation is {} of the session time in this statement (PLAN-03): no other plan takes that away, so it is not counted here",
+            units::percent(compiled)
+        ));
+    }
     let saved = SAVED.iter().find(|(rule, _, _)| *rule == finding.rule);
     finding.benefit = saved.map(|(_, least, most)| Benefit { least: impact * least, most: impact * most });
     let most = match impact {
@@ -205,6 +219,18 @@ fn cost(case: &Case, finding: &mut Finding) {
         _ => Severity::High,
     };
     finding.severity = finding.severity.min(most);
+}
+
+/// The share of the session time in compilation of the statement that a finding is about.
+fn compiled_share_of(case: &Case, finding: &Finding) -> f64 {
+    if OF_COMPILATION.contains(&finding.rule.as_str()) {
+        return 0.0;
+    }
+    let Some(text) = statement_of(finding).map(ascii) else { return 0.0 };
+    let of_node = node_time::all(case).iter().filter(|time| finding.node.as_ref() == Some(&time.node));
+    let statement =
+        of_node.flat_map(|time| &time.statements).find(|statement| ascii(&in_a_line(statement)) == text);
+    statement.map_or(0.0, compiled_share)
 }
 
 fn impact(case: &Case, finding: &Finding) -> Option<f64> {
