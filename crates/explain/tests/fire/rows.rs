@@ -231,3 +231,29 @@ fn a_better_plan_saves_none_of_the_time_that_is_compilation() {
     assert_eq!(run.severity, Severity::High);
     assert!(run.evidence.iter().all(|line| !line.contains("compilation is")), "{run:?}");
 }
+
+#[test]
+fn many_rows_in_one_statement_are_no_harm_unless_they_are_shifted_or_all() {
+    use record::finding::Severity;
+    let found = |text: &str| {
+        let mut scene = Scene::healthy();
+        let figures = json!({"calls": 100, "rows": 100_000, "shared_hit": 4_000_000});
+        statement(&mut scene, text, figures, json!({}));
+        let findings = scene.explain().findings;
+        findings.into_iter().find(|one| one.rule == "TXN-12").expect("many rows").severity
+    };
+    for batch in [
+        "update staff set salary = salary * $1 where id between $2 and $3",
+        "update staff set salary = salary * $1 where dept = $2",
+        "delete from staff where dept = $1",
+    ] {
+        assert_eq!(found(batch), Severity::Low, "{batch}");
+    }
+    for change in [
+        "update category set lft = lft + $1 where lft > $2",
+        "update item set position = position + $1 where list = $2 and position >= $3",
+        "update staff set checked = $1",
+    ] {
+        assert!(found(change) > Severity::Low, "{change}");
+    }
+}
