@@ -182,6 +182,26 @@ pub(super) fn scanned<'a>(
     own.into_iter().max_by(most).or_else(|| foreign.into_iter().filter(is_possible).max_by(most))
 }
 
+/// Rows of a table that an execution reads: those of all scans, shared out to the statements that name the table by their time.
+pub(super) fn rows_read(
+    case: &Case,
+    time: &NodeTime,
+    statement: &StatementTime,
+    relation: &str,
+) -> Option<f64> {
+    let is_it = |table: &Thing<'_>| {
+        let is_there = statement.database.is_empty() || table.lines.word("database") == statement.database;
+        is_there && [table.lines.word("relation"), table.lines.word("partition_of")].contains(&relation)
+    };
+    let tables = case.at("table", &time.node).filter(is_it);
+    let read: f64 = tables
+        .flat_map(|table| ["seq_rows", "index_rows"].map(|field| table.lines.rate(field).unwrap_or(0.0)))
+        .sum();
+    let all: f64 = time.statements.iter().filter(|one| names_table(one, relation)).map(|one| one.share).sum();
+    let calls = statement.calls_per_s.filter(|calls| *calls > 0.0)?;
+    Some(read * statement.share / all.max(statement.share) / calls)
+}
+
 /// Executions a second, and blocks of each, of a statement that touches many for few rows.
 pub(super) fn wasteful(statement: &StatementTime) -> Option<(f64, f64)> {
     let (calls, blocks) = (statement.calls_per_s?, statement.blocks?);
