@@ -102,6 +102,8 @@ const SAVED: &[(&str, f64, f64)] = &[
     ("PLAN-65", 0.5, 1.0),
     ("PLAN-66", 0.5, 1.0),
     ("PLAN-67", 0.5, 1.0),
+    ("PLAN-84", 0.5, 1.0),
+    ("PLAN-85", 0.2, 0.95),
     ("TXN-15", 0.2, 0.9),
     ("LCK-09", 0.5, 1.0),
     ("LWL-08", 0.5, 1.0),
@@ -381,9 +383,11 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
         ("REP-13", "LCK-01") => only_with(ENGINES),
         // Rows before the page, and what a policy asks of each row, are what the walk touches.
         // So are those that have a partner.
-        ("PLAN-58" | "PLAN-65" | "PLAN-67" | "PLAN-70" | "PLAN-73" | "PLAN-74" | "PLAN-77", "PLAN-27") => {
-            true
-        }
+        (
+            "PLAN-58" | "PLAN-65" | "PLAN-67" | "PLAN-70" | "PLAN-73" | "PLAN-74" | "PLAN-77" | "PLAN-84"
+            | "PLAN-85",
+            "PLAN-27",
+        ) => true,
         (_, "PLAN-27") => only_with(DEAD_ROWS),
         // A statement that is planned poorly for its price lacks no index.
         ("CFG-01", "PLAN-01") => cause.numbers.contains_key("blocks_per_call"),

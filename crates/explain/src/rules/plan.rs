@@ -1,6 +1,7 @@
 //! PLAN-10 to PLAN-28: what the server's plans show of the statements that take the time of a node, and what a change would make of them. The
 //! plans are made by `watch` without running the statements (docs/watch.md); what the planner expects is compared with what `pg_stat_statements` counted.
 
+mod anew;
 mod aside;
 mod computed;
 mod declared;
@@ -45,7 +46,7 @@ const NEEDS: &[Need] = &[Field("plan", "cost_total"), Field("server", "sessions_
 const USE_PLANS: &[&str] = &["https://www.postgresql.org/docs/current/using-explain.html"];
 
 /// The rules about plans, by their modules.
-pub(super) const ALL: [&[Rule]; 8] = [
+pub(super) const ALL: [&[Rule]; 9] = [
     RULES,
     declared::RULES,
     narrow::RULES,
@@ -54,6 +55,7 @@ pub(super) const ALL: [&[Rule]; 8] = [
     fit::RULES,
     each::RULES,
     skip::RULES,
+    anew::RULES,
 ];
 
 /// What a rule sees in a plan.
